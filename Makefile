@@ -22,6 +22,14 @@ HOST_ARCH := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,amd64)
 OTHER_ARCH := $(filter-out $(HOST_ARCH),$(ARCHS))
 MACHINE_amd64 := x86_64
 MACHINE_arm64 := aarch64
+# The command line runs on these platforms. Programs for macOS link only there: the release workflow puts them into $(DIST), and
+# names their architectures.
+DARWIN :=
+PLATFORMS = $(ARCHS:%=linux-%) windows-amd64 $(DARWIN:%=darwin-%)
+WINDOWS := x86_64-pc-windows-gnu
+# $(call triple,linux-amd64): the target of this platform in Rust.
+triple = $(MACHINE_$(subst darwin-,,$(subst windows-,,$(subst linux-,,$(1)))))-$(if $(filter linux-%,$(1)),unknown-linux-musl,$(if \
+	$(filter windows-%,$(1)),pc-windows-gnu,apple-darwin))
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)
 REVISION = $(shell git rev-parse HEAD)
 # The Kubernetes version of the control-plane tests: one of $(OLDER), or by default the newest.
@@ -49,6 +57,15 @@ timed = @start=$$(date +%s); code=0; ( $(1) ) || code=$$?; \
 comma := ,
 space := $(subst ,, )
 
+# Programs contain no path of the machine that built them.
+REMAP := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo --remap-path-prefix=$(CURDIR)=/winpool
+# $(call target,triple): adds the standard library of this target.
+target = ! command -v rustup >/dev/null || rustup target list --installed | grep -qx $(1) || { \
+	echo "==> rustup adds the target $(1)"; rustup target add $(1); }
+# Builds for Windows with Debian's mingw.
+export CC_x86_64_pc_windows_gnu := x86_64-w64-mingw32-gcc
+FOR_WINDOWS := --target $(WINDOWS) --config 'target.$(WINDOWS).linker="$(CC_x86_64_pc_windows_gnu)"'
+
 # $(call step,text)
 step = @echo "==> $(1)"
 
@@ -72,7 +89,7 @@ demo-image: ## Draw docs/images/demo.svg from the output of the demo
 
 .PHONY: cluster
 cluster: ## The cluster of the guides with winpool installed, for experiments (Ctrl-C ends it)
-	@$(BUILD) --bin winpool --bin cluster
+	@$(BUILD) --bin winpool --bin winpool-operator --bin cluster
 	@target/debug/cluster
 
 .PHONY: test
@@ -108,12 +125,18 @@ lint: ## Clippy and rustdoc, warnings are errors
 			$(patsubst e2e/src/bin/%,--bin %,$(basename $(wildcard e2e/src/bin/*))))
 
 .PHONY: core-alone
-core-alone: ## Check that the core builds by itself and has no client, runtime or metrics among its dependencies
+core-alone: ## Check what each program may depend on
 	$(call step,the core alone)
 	$(call timed,cargo check --locked -p winpool-core \
 		&& tree=$$(cargo tree --locked -p winpool-core -e normal --prefix none --format '{p}') \
 		&& if grep -E '^(kube-client|kube-runtime|tokio|hyper|tracing|prometheus-client) ' <<< "$$tree"; \
-		then echo "winpool-core must not depend on these"; exit 1; fi)
+		then echo "winpool-core must not depend on these"; exit 1; fi \
+		&& tree=$$(cargo tree --locked -p winpool-operator -e normal --prefix none --format '{p}') \
+		&& if grep -E '^(winpool|winpool-answers|clap_complete) ' <<< "$$tree"; \
+		then echo "winpool-operator must not depend on these"; exit 1; fi \
+		&& tree=$$(cargo tree --locked -p winpool -e normal --prefix none --format '{p}') \
+		&& if grep -E '^(winpool-operator|prometheus-client) ' <<< "$$tree"; \
+		then echo "winpool must not depend on these"; exit 1; fi)
 
 .PHONY: deny
 deny: $(CARGO_DENY) ## Check licences, sources and versions of all dependencies (cargo-deny)
@@ -152,7 +175,7 @@ control-plane-test: ## Tests on a real local control plane, which is built from 
 programs-test: ## Tests with Helm, Prometheus, Karpenter and a registry, which are built from Go modules the first time (10 minutes)
 	$(call step,tests with other programs)
 	$(call timed,$(TEST) --test testsuite --test control_plane --test operator \
-			-- --ignored --skip measure --skip container:: --skip release:: \
+			-- --ignored --skip measure --skip container:: --skip install::upgrade --skip release:: \
 		&& $(TEST) --test karpenter --test registry)
 
 # Real kubelets need Wine. The script names the packages, and installs them only in CI.
@@ -160,10 +183,32 @@ KUBELETS_RUN := e2e/kubelet/wine.sh
 
 .PHONY: kubelet-test
 kubelet-test: export WINPOOL_E2E_KUBERNETES := 1.36
-kubelet-test: ## Tests with real Windows kubelets of 1.36 under Wine, built the first time (8 minutes); skipped where Wine is missing
+kubelet-test: export WINPOOL_EXE := $(CURDIR)/target/$(WINDOWS)/debug/winpool.exe
+kubelet-test: ## Tests with real Windows kubelets of 1.36 and winpool.exe under Wine, built the first time (12 minutes); skipped where Wine is missing
 	$(call step,tests with real kubelets)
-	$(call timed,if $(KUBELETS_RUN); then $(TEST) --test kubelet -- --include-ignored; \
+	$(call timed,if $(KUBELETS_RUN); then $(call target,$(WINDOWS)) && cargo build --locked -p winpool $(FOR_WINDOWS) \
+			&& $(TEST) --test kubelet -- --include-ignored; \
 		else echo "make $@: skipped"; fi)
+
+# The commit from which `make upgrade-test` upgrades: until the first release, one with an older design of the node loop.
+FROM := 25c3c7b
+OLDER_TREE := $(CURDIR)/target/upgrade/$(FROM)
+OLDER_PROGRAM := $(CURDIR)/target/upgrade/operator-$(FROM)
+
+# Uses the directory of this build for the dependencies, and copies the program before the next build replaces it.
+$(OLDER_PROGRAM):
+	$(call step,program of $(FROM))
+	@rm -rf $(OLDER_TREE) && mkdir -p $(OLDER_TREE) && git archive $(FROM) | tar --extract --directory $(OLDER_TREE)
+	@name=winpool-operator; grep -q '^name = "winpool-operator"' $(OLDER_TREE)/Cargo.toml || name=winpool; \
+		$(BUILD) --bin $$name --manifest-path $(OLDER_TREE)/Cargo.toml --target-dir target && cp target/debug/$$name $@ \
+		&& rm target/debug/$$name
+
+.PHONY: upgrade-test
+upgrade-test: export WINPOOL_OLDER_PROGRAM := $(OLDER_PROGRAM)
+upgrade-test: export WINPOOL_OLDER_TREE := $(OLDER_TREE)
+upgrade-test: $(OLDER_PROGRAM) ## Test an upgrade from an older commit with both programs side by side, and the way back; FROM=COMMIT
+	$(call step,upgrade from $(FROM))
+	$(call timed,$(TEST) --test testsuite -- --ignored install::upgrade)
 
 .PHONY: test-real
 test-real: ## Try winpool on a cluster with real Windows nodes: KUBECONFIG=FILE; it asks before it writes, and prints a report
@@ -206,11 +251,11 @@ chaos-long: ## The long runs of chaos (25 minutes)
 	$(call step,long runs of chaos)
 	$(call timed,$(call faults,--ignored))
 
+# `make test` checks every link and every command in it.
 .PHONY: docs
-docs: $(MDBOOK) ## Build the book of docs/ into target/book (mdBook), and check every link in the repository
+docs: $(MDBOOK) ## Build the book of docs/ into target/book, in seconds (mdBook)
 	$(call step,book)
-	$(call timed,$(TEST) --test testsuite -- documentation::links documentation::manifests \
-		&& $(MDBOOK) build docs 2>&1 | tee target/book.log && ! grep -E ' (WARN|ERROR) ' target/book.log)
+	$(call timed,mkdir -p target && $(MDBOOK) build docs 2>&1 | tee target/book.log && ! grep -E ' (WARN|ERROR) ' target/book.log)
 
 # The scenarios and their sizes: BENCH=--help lists them. By default everything, including the core.
 BENCH ?=
@@ -218,7 +263,7 @@ BENCH ?=
 .PHONY: bench
 bench: binary-$(HOST_ARCH) $(if $(BENCH),,bench-core) ## Measure the static binary beside a bare client, e.g. BENCH="--nodes 1000 converge" (docs/performance.md)
 	$(call step,bench)
-	$(call timed,WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(HOST_ARCH) \
+	$(call timed,WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-operator-linux-$(HOST_ARCH) \
 		cargo bench --locked -p winpool-e2e --bench operator -- $(BENCH))
 
 .PHONY: bench-core
@@ -226,58 +271,71 @@ bench-core: ## Measure the pure core: planning, builds, compatibility (Criterion
 	$(call step,bench of the core)
 	$(call timed,cargo bench --locked -p winpool-core --bench plan)
 
-# The files that `winpool generate` makes from the code, with their paths.
+# The files that are made from the code, with their paths.
 GENERATED := crd:$(CRD) advise:config/components/advise/policy.yaml \
 	$(foreach what,check-rules command-line conditions errors metrics windowspool,$(what):docs/reference/$(what).md) \
 	schema:docs/reference/output.schema.json
 
 .PHONY: generate
 generate: ## Write all generated files: CRD, policy advise, references, tables in guides, values table of the chart
-	@$(BUILD) -q --bin winpool
+	@$(BUILD) -q --bin generate
 	@for pair in $(GENERATED); do \
-		target/debug/winpool generate $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
+		target/debug/generate print $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
 	@awk -f docs/errors.awk docs/reference/errors.md docs/guides/troubleshooting.md > docs/guides/troubleshooting.md.new
 	@mv docs/guides/troubleshooting.md.new docs/guides/troubleshooting.md
 	@awk -f charts/values.awk charts/winpool/values.yaml charts/winpool/README.md > charts/winpool/README.md.new
 	@mv charts/winpool/README.md.new charts/winpool/README.md
 
 .PHONY: binary
-binary: $(ARCHS:%=binary-%) ## Build the static binaries of a release, for amd64 and arm64
+binary: $(ARCHS:%=binary-%) ## Build the static programs of a release, for amd64 and arm64
 
 # The binary contains the list of its crates (cargo-auditable), and not the directory in which it was built. C parts
 # are compiled and linked with the C compiler of this machine, or Debian's cross compiler for the other architecture.
-binary-%: triple = $(MACHINE_$*)-unknown-linux-musl
+binary-%: rust_target = $(call triple,linux-$*)
 binary-%: cc = $(if $(filter $(HOST_ARCH),$*),cc,$(MACHINE_$*)-linux-gnu-gcc)
 binary-%: $(CARGO_AUDITABLE)
 	$(call step,static binary for $*)
 	@command -v $(cc) >/dev/null || { echo "$(cc) is not installed: it links for $* (Debian, Ubuntu: \
 		gcc-$(subst _,-,$(MACHINE_$*))-linux-gnu and libc6-dev-$*-cross)" >&2; exit 1; }
-	@! command -v rustup >/dev/null || rustup target list --installed | grep -qx $(triple) || { \
-		echo "==> rustup adds the target $(triple)"; rustup target add $(triple); }
-	$(call timed,export CC_$(subst -,_,$(triple))=$(cc) RUSTFLAGS="-C target-feature=+crt-static \
-			--remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo --remap-path-prefix=$(CURDIR)=/winpool" \
-		&& $(CARGO_AUDITABLE) auditable build --locked --release -p winpool \
-			--target $(triple) --config 'target.$(triple).linker="$(cc)"' \
-		&& install -D -m 755 target/$(triple)/release/winpool $(DIST)/winpool-linux-$*)
+	@$(call target,$(rust_target))
+	$(call timed,export CC_$(subst -,_,$(rust_target))=$(cc) RUSTFLAGS="-C target-feature=+crt-static $(REMAP)" \
+		&& $(CARGO_AUDITABLE) auditable build --locked --release -p winpool -p winpool-operator \
+			--target $(rust_target) --config 'target.$(rust_target).linker="$(cc)"' \
+		&& for program in winpool winpool-operator; do \
+			install -D -m 755 target/$(rust_target)/release/$$program $(DIST)/$$program-linux-$* || exit; done)
+
+# Without the option of the linker the file would contain the time of the build.
+.PHONY: windows
+windows: $(CARGO_AUDITABLE) ## Build the command line for Windows (amd64; needs the package gcc-mingw-w64-x86-64)
+	$(call step,command line for Windows)
+	@command -v $(CC_x86_64_pc_windows_gnu) >/dev/null || { \
+		echo "$(CC_x86_64_pc_windows_gnu) is not installed (Debian, Ubuntu: gcc-mingw-w64-x86-64)" >&2; exit 1; }
+	@$(call target,$(WINDOWS))
+	$(call timed,export RUSTFLAGS="-C link-arg=-Wl$(comma)--no-insert-timestamp $(REMAP)" \
+		&& $(CARGO_AUDITABLE) auditable build --locked --release -p winpool $(FOR_WINDOWS) \
+		&& install -D -m 755 target/$(WINDOWS)/release/winpool.exe $(DIST)/winpool-windows-amd64.exe)
 
 .PHONY: binary-test
-binary-test: container_test = WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-linux-$(1) $(TEST) --test testsuite -- --ignored container::
-binary-test: other = $(wildcard $(DIST)/winpool-linux-$(OTHER_ARCH))
+binary-test: container_test = WINPOOL_STATIC=$(CURDIR)/$(DIST)/winpool-operator-linux-$(1) $(TEST) --test testsuite -- --ignored container::
+binary-test: other = $(wildcard $(DIST)/winpool-operator-linux-$(OTHER_ARCH))
 binary-test: emulator = $(shell command -v qemu-$(MACHINE_$(OTHER_ARCH))-static)
 binary-test: binary-$(HOST_ARCH) ## Test the static binary as in a container; the other architecture's too, if built, with qemu-user-static
 	$(call step,static binary)
 	$(call timed,$(call container_test,$(HOST_ARCH)) \
 		$(and $(other),$(emulator),&& WINPOOL_EMULATOR=$(emulator) $(call container_test,$(OTHER_ARCH))))
 
+# $(call sbom,package,platform,file)
+sbom = SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(CARGO_CYCLONEDX) cyclonedx -q --format json --spec-version 1.5 \
+		--describe binaries --no-build-deps --target $(call triple,$(2)) \
+	&& sed 's|path+file://$(CURDIR)|path+file:///winpool|g' $(1)_bin.cdx.json > $(DIST)/$(3).cdx.json
+
 # Cargo cannot leave out the dependencies of tests (the CEL interpreter), so the list is slightly too long.
 .PHONY: sbom
-sbom: $(CARGO_CYCLONEDX) ## Write the list of the crates in the binary (SBOM, CycloneDX)
+sbom: $(CARGO_CYCLONEDX) ## Write the list of the crates in each program, for each platform (SBOM, CycloneDX)
 	$(call step,SBOM)
-	$(call timed,mkdir -p $(DIST) \
-		&& SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(CARGO_CYCLONEDX) cyclonedx -q --format json --spec-version 1.5 \
-			--describe binaries --no-build-deps --target x86_64-unknown-linux-musl \
-		&& sed 's|path+file://$(CURDIR)|path+file:///winpool|g' winpool_bin.cdx.json > $(DIST)/winpool.cdx.json \
-		&& rm winpool_bin.cdx.json e2e/*_bin.cdx.json)
+	$(call timed,mkdir -p $(DIST) $(foreach arch,$(ARCHS),&& $(call sbom,./winpool-operator,linux-$(arch),winpool-operator-linux-$(arch))) \
+		$(foreach platform,$(PLATFORMS),&& $(call sbom,cli/winpool,$(platform),winpool-$(platform))) \
+		&& rm *_bin.cdx.json */*_bin.cdx.json)
 
 IMAGE := ghcr.io/winpool/winpool
 BUILDAH = buildah --root $(CURDIR)/target/image/storage --runroot $(CURDIR)/target/image/run --storage-driver vfs
@@ -305,29 +363,39 @@ chart: ## Package the Helm chart, with the Helm of the tests
 	$(call timed,mkdir -p $(DIST) && SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) CGO_ENABLED=0 GOFLAGS=-trimpath \
 		go -C e2e/helm tool helm.sh/helm/v4/cmd/helm package $(CURDIR)/charts/winpool --destination $(CURDIR)/$(DIST))
 
+# The same manifests as with `kubectl apply -k config/`, for people without a checkout.
+.PHONY: install-yaml
+install-yaml: ## Write install.yaml: the CRD and the operator in one file
+	$(call step,install.yaml)
+	$(call timed,mkdir -p $(DIST) && go -C e2e/control-plane tool k8s.io/kubernetes/cmd/kubectl kustomize $(CURDIR)/config > $(DIST)/install.yaml)
+
 # krew's own programs check the manifest, and install the archive for this machine.
 KREW = go -C e2e/krew tool sigs.k8s.io/krew/cmd
 
+# $(call exe,platform): what the names of programs end with.
+exe = $(if $(filter windows-%,$(1)),.exe)
+# $(call plugin,platform): packs the plugin of this platform.
+plugin = install -D -m 755 $(DIST)/winpool-$(1)$(call exe,$(1)) target/krew/$(1)/kubectl-winpool$(call exe,$(1)) \
+	&& install -m 644 LICENSE target/krew/$(1)/ \
+	&& tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH) \
+		--directory target/krew/$(1) LICENSE kubectl-winpool$(call exe,$(1)) \
+		| gzip --no-name --best > $(DIST)/kubectl-winpool-$(1).tar.gz
+
 .PHONY: krew
-krew: binary ## Build the archives of the kubectl plugin and krew's manifest of it, and install it with krew
+krew: binary windows ## Build the archives of the kubectl plugin and krew's manifest of it, and install it with krew
 	$(call step,krew)
-	$(call timed,rm -rf target/krew && mkdir -p target/krew && for arch in $(ARCHS); do \
-			install -D -m 755 $(DIST)/winpool-linux-$$arch target/krew/$$arch/kubectl-winpool \
-			&& install -m 644 LICENSE target/krew/$$arch/ \
-			&& tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH) \
-				--directory target/krew/$$arch LICENSE kubectl-winpool \
-				| gzip --no-name --best > $(DIST)/kubectl-winpool-linux-$$arch.tar.gz || exit; done \
-		&& .ci/krew-manifest v$(VERSION) $(PUBLISHED) $(DIST) $(ARCHS) > target/krew/winpool.yaml \
+	$(call timed,rm -rf target/krew && mkdir -p target/krew $(foreach platform,$(PLATFORMS),&& $(call plugin,$(platform))) \
+		&& .ci/krew-manifest v$(VERSION) $(PUBLISHED) $(DIST) $(PLATFORMS) > target/krew/winpool.yaml \
 		&& $(KREW)/validate-krew-manifest -skip-install -manifest $(CURDIR)/target/krew/winpool.yaml \
 		&& KREW_ROOT=$(CURDIR)/target/krew/root $(KREW)/krew install --manifest $(CURDIR)/target/krew/winpool.yaml \
 			--archive $(CURDIR)/$(DIST)/kubectl-winpool-linux-$(HOST_ARCH).tar.gz \
 		&& target/krew/root/bin/kubectl-winpool --version)
 
 .PHONY: dist
-dist: image sbom chart krew ## Build all files of a release, in target/dist, target/image and target/krew, and test them
+dist: image windows sbom chart install-yaml krew ## Build all files of a release, in target/dist, target/image and target/krew, and test them
 	@cp $(CRD) $(DIST)/
 	@cd $(DIST) && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
-	@$(TEST) --test testsuite -- --ignored release::
+	@WINPOOL_DARWIN="$(DARWIN)" $(TEST) --test testsuite -- --ignored release::
 
 .PHONY: notes
 notes: ## Write the section of this version in CHANGELOG.md to target/notes.md; TAG=v0.1.0: fail if the version is another

@@ -8,15 +8,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Map, Value, json};
-use winpool::{
-    cache::node::{self, CachedNode},
-    cli::input::{Keep, Manifest, Objects, read_stream},
-};
+use winpool::input::{Keep, Manifest, Objects, read_stream};
+use winpool_client::node::{self, ListedNode};
 use winpool_core::{
     api::{Taint, names},
     plan::{
         Applied, ClassAction, Consent, NodePlan, PlannedClass, Policy, Pool, PoolEntry, SeenNodes, assess, node_patch,
-        plan_classes, runtime_class_patch,
+        nodes::NodeObject, plan_classes, runtime_class_patch,
     },
     windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, image},
 };
@@ -104,11 +102,11 @@ pub fn patch(data: &[u8]) {
         return;
     }
     for policy in policies() {
-        let plan = assess(&seen.seen, policy, Consent::Given).plan;
+        let plan = assess(&seen.node, policy, Consent::Given).plan;
         if plan.is_empty() {
             continue;
         }
-        let patch = node_patch(seen.uid(), &seen.seen, &plan, policy);
+        let patch = node_patch(&seen.uid, &seen.node, &plan, policy);
         let same = facts(before, &seen, policy, &plan) == facts(now, &seen, policy, &plan);
         match apply(now, &patch) {
             Ok(after) => {
@@ -128,6 +126,7 @@ pub fn class(data: &[u8]) {
     let seen = SeenNodes {
         builds: [(Build::new(20348), 2), (Build::new(29000), 1)].into(),
         tolerate: [Taint::new("os", "Win1809", "NoSchedule")].into_iter().collect(),
+        ..SeenNodes::default()
     };
     for policy in policies() {
         for PoolEntry { pool, .. } in policy.entries() {
@@ -150,14 +149,14 @@ pub fn class(data: &[u8]) {
 /// Manifests, as the commands read them.
 pub fn manifests(data: &[u8]) {
     let mut kept = Objects::<Any>::default();
-    let result = read_stream("file", data, true, &mut kept);
+    let unread = read_stream("file", data, true, &mut kept);
     let lines = u64::try_from(data.len()).unwrap_or(u64::MAX) + 2;
     for (source, Any(manifest)) in &kept.found {
         assert!(source.line <= lines, "{source}");
         assert!(!manifest.kind.is_empty() && !manifest.api_version.is_empty());
         assert!(manifest.value.is_object());
     }
-    if let Err(error) = result {
+    for error in unread {
         assert!(error.to_string().chars().count() < 4000, "{error}");
     }
 }
@@ -171,7 +170,7 @@ impl Keep for Any {
 }
 
 /// Only complete nodes: the API server never sends others.
-fn decode(object: &Value) -> Option<CachedNode> {
+fn decode(object: &Value) -> Option<NodeObject> {
     let is = |path, what: fn(&Value) -> bool| object.pointer(path).is_some_and(what);
     let is_or_absent = |path, what: fn(&Value) -> bool| object.pointer(path).is_none_or(what);
     let whole = is("/metadata/labels", Value::is_object)
@@ -180,8 +179,8 @@ fn decode(object: &Value) -> Option<CachedNode> {
         && is_or_absent("/spec/taints", Value::is_array)
         && is_or_absent("/metadata/annotations", Value::is_object)
         && is_or_absent("/status/nodeInfo/kernelVersion", Value::is_string);
-    let node = serde_json::from_value(object.clone()).ok()?;
-    whole.then_some(node)
+    let ListedNode { object, .. } = serde_json::from_value(object.clone()).ok()?;
+    whole.then_some(object)
 }
 
 /// True if the node is too large to be cached whole.
@@ -205,12 +204,12 @@ fn is_cut(object: &Value) -> bool {
 fn judge(object: &Value) {
     let Some(cached) = decode(object) else { return };
     for policy in policies() {
-        let assessment = assess(&cached.seen, policy, Consent::Given);
+        let assessment = assess(&cached.node, policy, Consent::Given);
         let plan = &assessment.plan;
         if plan.is_empty() {
             continue;
         }
-        let after = match apply(object, &node_patch(cached.uid(), &cached.seen, plan, policy)) {
+        let after = match apply(object, &node_patch(&cached.uid, &cached.node, plan, policy)) {
             Ok(after) => after,
             Err(_) if is_cut(object) => continue,
             Err(error) => panic!("{error}\n{object}"),
@@ -218,15 +217,15 @@ fn judge(object: &Value) {
         assert_modest(object, &cached, plan, policy);
         assert_eq!(after, planned(object, plan), "the patch does what the plan says, and no more");
         let cached = decode(&after).unwrap();
-        let again = assess(&cached.seen, policy, Consent::Given).plan;
-        let refused = || apply(&after, &node_patch(cached.uid(), &cached.seen, &again, policy)).is_err();
+        let again = assess(&cached.node, policy, Consent::Given).plan;
+        let refused = || apply(&after, &node_patch(&cached.uid, &cached.node, &again, policy)).is_err();
         assert!(again.is_empty() || (is_cut(&after) && refused()), "written twice: {again:#?}\n{object}");
     }
 }
 
 /// A plan changes only winpool's own labels, and removes no taint without evidence, and none whose key belongs to
 /// others.
-fn assert_modest(object: &Value, cached: &CachedNode, plan: &NodePlan, policy: &Policy) {
+fn assert_modest(object: &Value, cached: &NodeObject, plan: &NodePlan, policy: &Policy) {
     for change in plan.windows_build.iter().chain(&plan.capability_labels).chain(&plan.pool) {
         let own = [names::WINDOWS_BUILD, names::POOL].contains(&change.key.as_str());
         assert!(own || change.key.starts_with(names::CAPABILITY_LABEL_PREFIX), "{change:?}");
@@ -240,9 +239,9 @@ fn assert_modest(object: &Value, cached: &CachedNode, plan: &NodePlan, policy: &
     let kept: Vec<_> = before.iter().filter(|taint| change.to.contains(taint)).collect();
     let still: Vec<_> = change.to.iter().filter(|taint| before.contains(taint)).collect();
     assert_eq!(kept, still, "the others keep their order and every field");
-    for (raw, taint) in before.iter().zip(cached.seen.taints.taints()) {
-        let retired = policy.entries().iter().any(|entry| entry.pool.retired_taints.contains(taint));
-        let claimed = || cached.seen.applied.as_deref().and_then(Applied::parse).unwrap_or_default().taints;
+    for (raw, taint) in before.iter().zip(cached.node.taints.taints()) {
+        let retired = policy.entries().iter().any(|entry| entry.pool.spec.retired_taints.contains(taint));
+        let claimed = || cached.node.applied.as_deref().and_then(Applied::parse).unwrap_or_default().taints;
         let may_go = retired || (policy.may_remove(taint) && claimed().contains(&taint.to_string()));
         assert!(change.to.contains(raw) || (may_go && !taint.has_foreign_key()), "{taint} was taken off\n{object}");
     }
@@ -270,9 +269,9 @@ fn planned(object: &Value, plan: &NodePlan) -> Value {
     object
 }
 
-/// All fields that a plan is computed from and a patch tests. API servers always send a kernelVersion; without one,
-/// none is tested.
-fn facts(object: &Value, seen: &CachedNode, policy: &Policy, plan: &NodePlan) -> Value {
+/// All fields that a plan is computed from and a patch tests. The version is one only if a label follows from it, or if
+/// no label tells its build. API servers always send a kernelVersion; without one, none is tested.
+fn facts(object: &Value, seen: &NodeObject, policy: &Policy, plan: &NodePlan) -> Value {
     let member = |path: &str, key: &str| object.pointer(path).and_then(|map| map.get(key)).cloned();
     let stamps = plan.capability_labels.iter().map(|stamp| stamp.key.as_str());
     let keys: BTreeSet<&str> = [names::OS, names::WINDOWS_BUILD, names::POOL]
@@ -282,10 +281,14 @@ fn facts(object: &Value, seen: &CachedNode, policy: &Policy, plan: &NodePlan) ->
         .collect();
     let labels: Map<_, _> =
         keys.iter().map(|key| ((*key).to_owned(), json!(member("/metadata/labels", key)))).collect();
+    let build = seen.node.windows_version().map(|version| version.build.to_string());
+    let is_told = seen.node.labels.get(names::WINDOWS_BUILD) == build.as_deref();
+    let writes_none = plan.windows_build.is_none() && plan.capability_labels.is_empty();
+    let version = seen.node.kernel_version.as_ref().filter(|_| !(is_told && writes_none));
     json!({
         "uid": member("/metadata", "uid"),
         "taints": member("/spec", "taints"),
-        "kernelVersion": seen.seen.kernel_version.as_ref().and_then(|_| member("/status/nodeInfo", "kernelVersion")),
+        "kernelVersion": version.and_then(|_| member("/status/nodeInfo", "kernelVersion")),
         "labels": labels,
         "annotated": member("/metadata", "annotations").is_some(),
         "applied": member("/metadata/annotations", names::APPLIED),

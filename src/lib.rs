@@ -1,16 +1,14 @@
-//! winpool: a Kubernetes operator that makes Windows nodes safe to run beside Linux ones.
+//! winpool's operator: it makes Windows nodes safe to run beside Linux ones.
 //!
 //! This crate is a thin shell: it watches, calls [`winpool_core::plan`], and writes. The crate `winpool-core` decides
 //! how a node or a RuntimeClass should be, and has no client.
 
-pub mod api_server;
-pub mod cache;
-pub mod cli;
+pub mod cleanup;
+pub mod commands;
 pub mod controllers;
 pub mod election;
 pub mod metrics;
-pub mod policy;
-pub mod registry;
+pub mod nodes;
 pub mod removal;
 pub mod server;
 pub mod telemetry;
@@ -18,5 +16,6 @@ pub mod write;
 
 mod operator;
 mod other_writer;
+mod together;
 
-pub use operator::{Error, Options, crd_yaml, run};
+pub use operator::{Error, Options, connect, run};

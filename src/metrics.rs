@@ -11,12 +11,12 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
+use winpool_client::{asked::Asked, error::RequestError, requests};
+use winpool_core::api::WindowsPoolStatus;
+
+use crate::nodes::Nodes;
 
 use self::{gauges::Gauges, process::Process};
-use crate::{
-    api_server::{asked::Asked, error::RequestError},
-    cache::index::Index,
-};
 
 /// Labels whose values are closed lists.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
@@ -27,6 +27,7 @@ pub struct Metrics {
     durations: Family<Labels<1>, Histogram, fn() -> Histogram>,
     node_writes: Family<Labels<2>, Counter>,
     class_writes: Family<Labels<2>, Counter>,
+    objections: Family<[(&'static str, String); 1], Counter>,
     convergence: Histogram,
     requests: Family<[(&'static str, Cow<'static, str>); 3], Counter>,
     leader: Gauge,
@@ -49,14 +50,14 @@ fn histogram() -> Histogram {
 }
 
 impl Metrics {
-    /// Creates all metrics, at zero. Gauges of nodes are read from `index` when they are scraped.
-    pub fn new(index: Arc<Index>) -> Self {
+    /// Creates all metrics, at zero. Gauges of nodes are read from `nodes` when they are scraped.
+    pub fn new(nodes: Arc<Nodes>) -> Self {
         let mut registry = Registry::default();
         let all = &mut registry;
         let build: Family<Labels<1>, Gauge> = reference::BUILD_INFO.register(all, Family::default());
         build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
         let leader = reference::LEADER.register(all, Gauge::default());
-        let gauges = Gauges::new(index, leader.clone());
+        let gauges = Gauges::new(nodes, leader.clone());
         all.register_collector(Box::new(gauges.clone()));
         all.register_collector(Box::new(Process));
         let metrics = Self {
@@ -65,6 +66,7 @@ impl Metrics {
             durations: reference::RECONCILE_DURATION.register(all, Family::new_with_constructor(histogram)),
             node_writes: reference::NODE_WRITES.register(all, Family::default()),
             class_writes: reference::CLASS_WRITES.register(all, Family::default()),
+            objections: reference::TAINT_OBJECTIONS.register(all, Family::default()),
             convergence: reference::CONVERGENCE.register(all, histogram()),
             requests: reference::KUBE_REQUESTS.register(all, Family::default()),
             leader,
@@ -127,13 +129,34 @@ impl Metrics {
         self.class_writes.get_or_create(&[("operation", operation), ("result", word(result))]).inc();
     }
 
+    /// Forgets deleted pools.
+    pub fn keep_pools(&self, exists: impl Fn(&str) -> bool) {
+        for pool in self.gauges.keep_pools(exists) {
+            self.objections.remove(&[("pool", pool)]);
+        }
+    }
+
+    /// Records the status of a pool, whose counters begin at zero.
+    pub fn pool(&self, pool: &str, status: &WindowsPoolStatus) {
+        self.gauges.status(pool, status);
+        drop(self.objections.get_or_create(&[("pool", pool.to_owned())]));
+    }
+
+    /// Records that the trial of a taint of this pool failed.
+    pub fn objected(&self, pool: &str) {
+        // A pool that has just been deleted is forgotten again.
+        self.gauges.remember(pool);
+        self.objections.get_or_create(&[("pool", pool.to_owned())]).inc();
+    }
+
     /// Records that a node that needed a write has it.
     pub fn converged(&self, took: Duration) {
         self.convergence.observe(took.as_secs_f64());
     }
+}
 
-    /// Records a request to the API server; `code` is its answer.
-    pub fn kube_request(&self, Asked { verb, resource }: Asked, code: String) {
+impl requests::Counter for Metrics {
+    fn count(&self, Asked { verb, resource }: Asked, code: String) {
         let labels = [("verb", verb.into()), ("resource", resource.into()), ("code", code.into())];
         self.requests.get_or_create(&labels).inc();
     }
@@ -157,7 +180,9 @@ mod tests {
         let metrics = Metrics::new(Arc::default());
         metrics.leads(true);
         // HTTP codes are no closed list, so this metric does not start at zero.
-        metrics.kube_request(Asked { verb: "get", resource: "nodes" }, "200".to_owned());
+        requests::Counter::count(&metrics, Asked { verb: "get", resource: "nodes" }, "200".to_owned());
+        // Neither are the names of pools.
+        metrics.objected("default");
         let text = metrics.encode().unwrap();
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         let mut exposed: BTreeSet<&str> = types.collect();

@@ -9,24 +9,29 @@ use std::{
 use clap::ArgAction;
 use futures::FutureExt;
 use kube::{Api, Client, Config, runtime::reflector};
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
+use winpool_client::{
+    client::{self, ConnectError},
+    control_plane::ControlPlane,
+    pages,
+    requests::Counter,
+};
 use winpool_core::plan::reconcile::Pauses;
 
 use crate::{
-    api_server::{client, pages},
-    cache::index::Index,
-    controllers::{self, Cache, Context, Synced},
+    controllers::{self, Cache, Context, Failing, Reading, Synced},
     election::{Elector, Leadership},
     metrics::Metrics,
-    policy::Publisher,
+    nodes::Nodes,
     removal::installation::{self, Installation},
-    server,
+    server, together,
     write::Applier,
 };
 
-/// The options of `winpool run`.
+/// The options of `winpool-operator run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Address of /metrics, /healthz and /readyz.
@@ -52,6 +57,10 @@ pub struct Options {
     #[arg(long, env = "WINPOOL_KARPENTER", value_name = "true|false", default_value_t = false,
           default_missing_value = "true", num_args = 0..=1, action = ArgAction::Set)]
     pub karpenter: bool,
+    /// Look for pods that fail because of Windows: list Pending pods, and watch Events about pods.
+    #[arg(long, env = "WINPOOL_FAILING_PODS", value_name = "true|false", default_value_t = true,
+          action = ArgAction::Set)]
+    pub failing_pods: bool,
     /// The pause after a write that was refused, and the time for which nodes that refuse may delay the deletion of
     /// their pool.
     #[arg(skip = Self::DEFAULT_PATIENCE)]
@@ -80,6 +89,7 @@ impl Default for Options {
             pauses: Pauses::default(),
             installation: None,
             karpenter: false,
+            failing_pods: true,
         }
     }
 }
@@ -87,14 +97,20 @@ impl Default for Options {
 /// The operator cannot start.
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("cannot make a client from the kubeconfig: {0}")]
-    Client(#[source] Box<kube::Error>),
+    #[error(transparent)]
+    Client(#[from] ConnectError),
     #[error("cannot listen on {address}; choose another address with --listen: {error}")]
     Listen {
         address: SocketAddr,
         #[source]
         error: std::io::Error,
     },
+    /// The watches would show nothing until the resourceVersions have caught up.
+    #[error(
+        "the resourceVersion of the Lease became smaller: the API server was restored from a backup; winpool has to start \
+         again, and reads everything anew"
+    )]
+    HistoryWentBack,
 }
 
 /// The time limit for requests in flight. The Lease is released after that.
@@ -102,9 +118,10 @@ const GRACE: Duration = Duration::from_secs(4);
 
 /// Runs the operator until `stop` is cancelled.
 pub async fn run(config: Config, options: Options, stop: CancellationToken) -> Result<(), Error> {
+    let stop = stop.child_token();
     let namespace = config.default_namespace.clone();
-    let index = Arc::new(Index::default());
-    let metrics = Arc::new(Metrics::new(Arc::clone(&index)));
+    let nodes = Arc::new(Nodes::new(options.patience, options.pauses.labels));
+    let metrics = Arc::new(Metrics::new(Arc::clone(&nodes)));
     // Writes list nothing, so they do without the limit on the size of pages.
     let writing = connect(config, Some(Arc::clone(&metrics)))?;
     let client = pages::small(writing.clone());
@@ -116,32 +133,42 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let (pools, pool_writer) = reflector::store();
     let (classes, class_writer) = reflector::store();
     let parting = Applier::new(writing.clone(), Leadership::alone(), Arc::clone(&metrics));
+    let changed = watch::Sender::new(());
+    let reading = Arc::new(Reading::new(changed.clone()));
     let context = Arc::new(Context {
+        taint_events: Mutex::default(),
         applier: Applier::new(writing, leadership.clone(), Arc::clone(&metrics)),
         leadership,
         metrics: Arc::clone(&metrics),
-        index,
-        policy: Publisher::default(),
+        nodes,
+        reimaged: Nodes::new(options.patience, options.pauses.labels),
+        open_term: Mutex::default(),
         metadata: Api::all(client.clone()),
         pools,
         classes,
-        control_plane: controllers::pool::ControlPlane::new(&client, options.karpenter),
+        control_plane: ControlPlane::new(&client, options.karpenter),
         synced: Synced::default(),
-        changed: watch::Sender::new(()),
+        reading: Arc::clone(&reading),
+        failing: Failing::new(options.failing_pods, options.pauses.failing, Reading::new(changed.clone())),
+        changed,
         client: client.clone(),
         patience: options.patience,
         pauses: options.pauses,
     });
-    let endpoints = server::Endpoints { metrics, ready: context.synced.subscribe() };
-    let listener = match options.listen {
-        Some(address) => Some(TcpListener::bind(address).await.map_err(|error| Error::Listen { address, error })?),
-        None => None,
-    };
+    let endpoints = server::Endpoints { metrics, filled: context.synced.subscribe(), reading };
+    let listener = listen(options.listen).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "winpool starts");
     // In its own task, so that no work of the controllers delays a renewal.
-    let (mut election, resign) = (JoinSet::new(), CancellationToken::new());
+    let (mut election, resign, went_back) = (JoinSet::new(), CancellationToken::new(), CancellationToken::new());
     if let Some(elector) = elector {
-        election.spawn(stand(elector, context.synced.subscribe(), resign.clone()));
+        let standing = stand(elector, context.synced.subscribe(), resign.clone());
+        let (stop, went_back) = (stop.clone(), went_back.clone());
+        election.spawn(async move {
+            if standing.await {
+                went_back.cancel();
+                stop.cancel();
+            }
+        });
     }
     let controllers = Box::pin(async {
         tokio::join!(
@@ -150,6 +177,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
             controllers::pool::watch(Cache::Pools, pool_writer, Arc::clone(&context), ending.child_token()),
             controllers::pool::watch(Cache::Classes, class_writer, Arc::clone(&context), ending.child_token()),
             controllers::pool::run(Arc::clone(&context), ending.child_token()),
+            controllers::failing_pods::run(Arc::clone(&context), ending.child_token()),
         );
     });
     let serving = async {
@@ -158,14 +186,10 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         }
     };
     let ended = async { tokio::join!(controllers, serving) };
-    let overdue = async {
-        ending.cancelled().await;
-        tokio::time::sleep(GRACE).await;
-    };
     let working = async {
         tokio::select! {
             _ = ended => true,
-            () = overdue => {
+            () = overdue(&ending) => {
                 tracing::warn!("requests in flight did not end in time");
                 false
             }
@@ -193,24 +217,31 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         while election.join_next().await.is_some() {}
         tracing::info!("winpool ends");
     }
-    Ok(())
+    if went_back.is_cancelled() { Err(Error::HistoryWentBack) } else { Ok(()) }
 }
 
-/// Becomes a candidate once the caches are filled, so that a leader can work at once.
-async fn stand(elector: Elector, mut synced: watch::Receiver<bool>, resign: CancellationToken) {
+/// Waits for the end of the time that requests in flight have after the stop.
+async fn overdue(ending: &CancellationToken) {
+    ending.cancelled().await;
+    tokio::time::sleep(GRACE).await;
+}
+
+async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Error> {
+    let Some(address) = address else { return Ok(None) };
+    TcpListener::bind(address).await.map(Some).map_err(|error| Error::Listen { address, error })
+}
+
+/// Becomes a candidate once the caches are filled, so that a leader can work at once. Returns true if the API server's
+/// history went back.
+async fn stand(elector: Elector, mut synced: watch::Receiver<bool>, resign: CancellationToken) -> bool {
     tokio::select! {
-        () = resign.cancelled() => return,
+        () = resign.cancelled() => return false,
         _ = synced.wait_for(|synced| *synced) => {}
     }
-    elector.run(resign).await;
+    elector.run(resign).await
 }
 
-pub(crate) fn connect(config: Config, metrics: Option<Arc<Metrics>>) -> Result<Client, Error> {
-    client::connect(config, metrics).map_err(|error| Error::Client(Box::new(error)))
-}
-
-/// The CRD as YAML, as in `crds/`.
-pub fn crd_yaml() -> Result<String, serde_yaml::ser::Error> {
-    let header = "# Generated by `winpool crd`; do not edit.\n";
-    Ok(format!("{header}{}", serde_yaml::to_string(&winpool_core::api::crd())?))
+/// A client whose requests are counted, and that can withhold the bodies of several writes.
+pub fn connect(config: Config, metrics: Option<Arc<Metrics>>) -> Result<Client, ConnectError> {
+    client::connect_with(config, metrics.map(|metrics| metrics as Arc<dyn Counter>), together::gated)
 }

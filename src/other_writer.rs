@@ -6,9 +6,8 @@ use k8s_openapi::{
 };
 use kube::{Api, core::PartialObjectMeta};
 use serde_json::Value;
+use winpool_client::error::in_time;
 use winpool_core::api::names;
-
-use crate::api_server::error::in_time;
 
 /// A label of nodes from a known provisioner, and the place where their taints and labels are configured.
 const REMEDIES: [(&str, &str); 3] = [

@@ -4,7 +4,7 @@
 //! text and not by its `Display`. So the text format quotes it and escapes its control characters, and no line can be
 //! forged.
 
-use std::{error::Error, fmt, io::IsTerminal};
+use std::io::IsTerminal;
 
 use clap::ValueEnum;
 use kube::runtime::watcher;
@@ -14,8 +14,7 @@ use tracing_subscriber::{
     fmt::{MakeWriter, layer},
     prelude::*,
 };
-
-use crate::api_server::causes::with_causes;
+use winpool_client::causes::failure;
 
 /// The default of `RUST_LOG`. kube's runtime reports each failed watch and its client each failed request; winpool
 /// logs them once, in its own words.
@@ -43,15 +42,24 @@ pub fn start(format: LogFormat) -> Result<(), ParseError> {
 pub(crate) fn outages<T>(kind: &'static str) -> impl FnMut(&watcher::Result<T>) + Send + 'static {
     let mut failing = false;
     move |event| match event {
-        Ok(_) if std::mem::take(&mut failing) => tracing::info!(kind, "watch works again"),
+        Ok(_) if std::mem::take(&mut failing) => watch_works(kind),
         Ok(_) => {}
-        Err(error) if std::mem::replace(&mut failing, true) => {
-            tracing::debug!(kind, error = failure(error), "watch still fails");
-        }
-        Err(error) => {
-            tracing::warn!(kind, error = failure(error), "watch fails; trying again, with growing pauses");
-        }
+        Err(error) => watch_fails(kind, !std::mem::replace(&mut failing, true), error),
     }
+}
+
+/// Logs the first failure of a watch in a row.
+pub(crate) fn watch_fails(kind: &'static str, is_first: bool, error: &watcher::Error) {
+    if is_first {
+        tracing::warn!(kind, error = failure(error), "watch fails; trying again, with growing pauses");
+    } else {
+        tracing::debug!(kind, error = failure(error), "watch still fails");
+    }
+}
+
+/// Logs that a watch works after failures.
+pub(crate) fn watch_works(kind: &'static str) {
+    tracing::info!(kind, "watch works again");
 }
 
 fn subscriber<W>(format: LogFormat, filter: Targets, writer: W, colours: bool) -> impl Subscriber + Send + Sync
@@ -63,23 +71,6 @@ where
         LogFormat::Json => layer().json().flatten_event(true).with_writer(writer).boxed(),
     };
     tracing_subscriber::registry().with(filter).with(lines)
-}
-
-/// The longest text from others in one field of a log line, in characters.
-const WORDS: usize = 1024;
-
-/// Text from others for a log line, cut if it is too long.
-pub(crate) fn words(text: &impl fmt::Display) -> String {
-    let text = text.to_string();
-    match text.char_indices().nth(WORDS) {
-        None => text,
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-    }
-}
-
-/// An error with its causes, for a log line.
-pub(crate) fn failure(error: &(dyn Error + 'static)) -> String {
-    words(&with_causes(error))
 }
 
 /// A list as one field, which is absent if the list is empty.
@@ -97,6 +88,8 @@ pub(crate) mod tests {
 
     use serde_json::Value;
     use tracing::subscriber::DefaultGuard;
+
+    use winpool_client::causes::shortened;
 
     use super::*;
 
@@ -141,7 +134,7 @@ pub(crate) mod tests {
     }
 
     fn log_hostile() {
-        tracing::warn!(node = "win-1", detail = words(&hostile()), "the API server refuses to change the node");
+        tracing::warn!(node = "win-1", detail = shortened(&hostile()), "the API server refuses to change the node");
         tracing::debug!("not at this level");
     }
 
@@ -152,7 +145,7 @@ pub(crate) mod tests {
         let line = text.trim_end_matches('\n');
         assert!(line.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{line}");
         assert!(line.contains(r#"node="win-1""#) && line.contains(r"detail=") && line.len() < 1500, "{line}");
-        assert!(line.contains("WARN winpool::telemetry"), "{line}");
+        assert!(line.contains("WARN winpool_operator::telemetry"), "{line}");
     }
 
     #[test]
@@ -167,15 +160,7 @@ pub(crate) mod tests {
         assert_eq!(lines[0]["level"], "WARN");
         assert_eq!(lines[0]["message"], "the API server refuses to change the node");
         assert_eq!(lines[0]["node"], "win-1");
-        assert_eq!(lines[0]["detail"], words(&hostile()));
+        assert_eq!(lines[0]["detail"], shortened(&hostile()));
         assert_eq!(lines[1]["pool"], "default");
-    }
-
-    #[test]
-    fn words_are_cut_between_characters() {
-        assert_eq!(words(&"short"), "short");
-        let long = words(&"ü".repeat(5000));
-        assert_eq!(long.chars().count(), WORDS + 1);
-        assert!(long.ends_with("ü…"));
     }
 }

@@ -1,7 +1,7 @@
 //! The only file that writes to a cluster.
 //!
 //! Every write is guarded by the values it was computed from and ends within
-//! [`REQUEST_TIMEOUT`](crate::api_server::error::REQUEST_TIMEOUT). Nodes and RuntimeClasses are written by JSON Patch:
+//! [`REQUEST_TIMEOUT`](winpool_client::error::REQUEST_TIMEOUT). Nodes and RuntimeClasses are written by JSON Patch:
 //! server-side apply and merge patches would replace other writers' taints.
 //!
 //! Without leadership nothing is sent, and requests in flight end with it. The only exception is the Lease that
@@ -24,28 +24,31 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{
+        DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions, ValidationDirective,
+    },
     core::{PartialObjectMeta, Request},
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use winpool_client::{
+    causes::shortened,
+    error::{RequestError, in_time, within},
+    node::ListedNode,
+    pages,
+};
 use winpool_core::{
     api::{WindowsPool, WindowsPoolStatus, names},
-    plan::{ClassRetirement, finalizer_patch, runtime_class_patch, status_patch},
+    plan::{
+        ClassRetirement, finalizer_patch,
+        nodes::{NodeAnswer, NodeObject, NodeStep},
+        runtime_class_patch, status_patch,
+    },
     words::plain,
 };
 
-use crate::{
-    api_server::{
-        error::{RequestError, in_time, within},
-        pages, together,
-    },
-    cache::node::CachedNode,
-    election::Leadership,
-    metrics::Metrics,
-    telemetry::words,
-};
+use crate::{election::Leadership, metrics::Metrics, together};
 
 /// The time limit for a write of the Lease: half of `RENEW_DEADLINE`, so that a lost renewal can be repeated in time.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -101,7 +104,9 @@ impl Applier {
     /// node and a node can be large.
     pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<(), RequestError> {
         let nodes = Request::new(self.nodes.resource_url());
-        let request = nodes.patch_metadata(name, &patch_parameters(), &json(patch));
+        // The default looks for unknown and duplicate fields in the patch and the whole node, and only warns of them.
+        let parameters = PatchParams { field_validation: Some(ValidationDirective::Ignore), ..patch_parameters() };
+        let request = nodes.patch_metadata(name, &parameters, &json(patch));
         let sent = self.send(async {
             let request = request.map_err(kube::Error::BuildRequest)?.map(as_go_encodes);
             let answer = self.client.request_stream(request).await?;
@@ -113,11 +118,22 @@ impl Applier {
         result
     }
 
+    /// Executes a step of an attempt to change a node. Only patches and reads are requests.
+    pub async fn execute(&self, node: &str, step: NodeStep) -> Result<NodeAnswer, RequestError> {
+        match step {
+            NodeStep::Patch { patch, .. } => self.patch_node(node, patch).await.map(|()| NodeAnswer::Written),
+            NodeStep::Read | NodeStep::FindPods | NodeStep::FindOtherWriter | NodeStep::Wait(_) => {
+                self.read_node(node).await.map(|found| NodeAnswer::Node(Box::new(found)))
+            }
+        }
+    }
+
     /// Reads a node from the API server, not from the cache.
-    pub async fn read_node(&self, name: &str) -> Result<CachedNode, RequestError> {
+    pub async fn read_node(&self, name: &str) -> Result<NodeObject, RequestError> {
         // Never fails, because this semaphore is never closed.
         let _turn = self.reads.acquire().await;
-        pages::get(&self.nodes, name).await?.ok_or(RequestError::Gone)
+        let found: Option<ListedNode> = pages::get(&self.nodes, name).await?;
+        found.map(|found| found.object).ok_or(RequestError::Gone)
     }
 
     /// Creates a RuntimeClass.
@@ -210,7 +226,7 @@ impl Applier {
     /// Reads the metadata of a pool from the API server, not from the cache; `None` if there is no such pool.
     pub async fn read_pool(&self, name: &str) -> Result<Option<ObjectMeta>, RequestError> {
         // A list, because no permission to get pools is needed anywhere else.
-        let named = ListParams::default().fields(&format!("metadata.name={name}"));
+        let named = ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
         Ok(in_time(self.pools.list(&named)).await?.items.pop().map(|pool| pool.metadata))
     }
 
@@ -231,7 +247,7 @@ impl Applier {
         let note = Some(plain(&note, NOTE));
         let event = Event { type_, reason: reason.to_owned(), action: action.to_owned(), note, secondary: None };
         if let Err(error) = self.send(self.recorder.publish(&event, object)).await {
-            tracing::debug!(reason, error = words(&error), "Event not written");
+            tracing::debug!(reason, error = shortened(&error), "Event not written");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `winpool cleanup` as a process, beside a real API server.
+//! `winpool-operator cleanup` as a process, beside a real API server.
 
 use std::process::{Command, Output, Stdio};
 
@@ -41,7 +41,7 @@ async fn cleanup_lists_what_it_removes_and_asks_on_a_terminal() {
 }
 
 fn cleanup(server: &ApiServer, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool-operator"));
     let command = command.arg("cleanup").args(arguments).env("KUBECONFIG", server.kubeconfig()).stdin(Stdio::null());
     command.args(["--lease-namespace", "default"]).output().expect("the program starts")
 }

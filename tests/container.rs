@@ -35,7 +35,7 @@ fn it_needs_no_library_and_knows_which_crates_it_was_made_of() {
     assert!(!told.contains("INTERP") && !told.contains("(NEEDED)"), "{told}");
     assert!(told.contains(".dep-v0"), "cargo-auditable's list is missing: {told}");
     if cfg!(target_env = "gnu") {
-        let told = read_elf(Path::new(env!("CARGO_BIN_EXE_winpool")));
+        let told = read_elf(Path::new(env!("CARGO_BIN_EXE_winpool-operator")));
         assert!(told.contains("INTERP") && told.contains("(NEEDED)"), "the development build needs libc: {told}");
     }
 }
@@ -98,7 +98,7 @@ async fn container(server: &ApiServer, client: &Client) -> PathBuf {
     let root = server.directory().join("container");
     let account = root.join("var/run/secrets/kubernetes.io/serviceaccount");
     fs::create_dir_all(&account).unwrap();
-    fs::copy(program(), root.join("winpool")).unwrap();
+    fs::copy(program(), root.join("winpool-operator")).unwrap();
     emulator().map(|emulator| fs::copy(emulator, root.join("emulator")).unwrap());
     fs::copy(server.authority_file(), account.join("ca.crt")).unwrap();
     fs::write(account.join("namespace"), "default").unwrap();
@@ -144,7 +144,7 @@ fn in_container(server: &ApiServer, root: &Path, address: SocketAddr) -> Command
         .arg("--groups=")
         .arg(root)
         .args(emulator().map(|_| "/emulator"))
-        .args(["/winpool", "run"])
+        .args(["/winpool-operator", "run"])
         .env_clear()
         .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         .env("KUBERNETES_SERVICE_HOST", host)

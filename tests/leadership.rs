@@ -1,4 +1,4 @@
-//! Two processes of `winpool run`, of which one leads.
+//! Two processes of `winpool-operator run`, of which one leads.
 
 use std::{
     collections::BTreeMap,

@@ -11,6 +11,7 @@ use serde_json::Value;
 use winpool_core::api::{WindowsPool, validation::violations};
 
 const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
+const IMAGE: &str = concat!("ghcr.io/winpool/winpool:v", env!("CARGO_PKG_VERSION"));
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[test]
@@ -19,12 +20,16 @@ fn all_files_have_a_checksum_and_none_is_missing() {
     let sums = read(&dist("SHA256SUMS"));
     let of = |line: &str| line.split_once("  ").unwrap().1.to_owned();
     let listed: BTreeSet<String> = sums.lines().map(of).collect();
-    let mut expected: BTreeSet<String> =
-        ["winpool.cdx.json", "winpool.dev_windowspools.yaml"].map(str::to_owned).into();
+    let mut expected: BTreeSet<String> = ["install.yaml", "winpool.dev_windowspools.yaml"].map(str::to_owned).into();
     expected.insert(format!("winpool-{VERSION}.tgz"));
     for architecture in ARCHITECTURES {
-        expected.insert(format!("winpool-linux-{architecture}"));
-        expected.insert(format!("kubectl-winpool-linux-{architecture}.tar.gz"));
+        expected.insert(format!("winpool-operator-linux-{architecture}"));
+        expected.insert(format!("winpool-operator-linux-{architecture}.cdx.json"));
+    }
+    for (platform, ending) in platforms() {
+        expected.insert(format!("winpool-{platform}{ending}"));
+        expected.insert(format!("winpool-{platform}.cdx.json"));
+        expected.insert(format!("kubectl-winpool-{platform}.tar.gz"));
     }
     assert_eq!(listed, expected);
     let check = Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(dist("")).status();
@@ -38,8 +43,7 @@ fn the_image_of_each_architecture_has_only_the_binary() {
     tar(&["--extract", "--file", target("image/winpool.tar").to_str().unwrap()], layout.path());
     let blob = |digest: &Value| layout.path().join("blobs").join(digest.as_str().unwrap().replace(':', "/"));
     let index = json(&layout.path().join("index.json"));
-    let name = format!("ghcr.io/winpool/winpool:v{VERSION}");
-    assert_eq!(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"], name);
+    assert_eq!(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"], IMAGE);
     let images = json(&blob(&index["manifests"][0]["digest"]));
     assert_eq!(images["manifests"].as_array().unwrap().len(), ARCHITECTURES.len());
     for (image, architecture) in images["manifests"].as_array().unwrap().iter().zip(ARCHITECTURES) {
@@ -49,7 +53,10 @@ fn the_image_of_each_architecture_has_only_the_binary() {
         assert_eq!(config["architecture"], architecture);
         let config = &config["config"];
         assert_eq!(config["User"], "65532:65532");
-        assert_eq!((&config["Entrypoint"][0], &config["Cmd"][0]), (&Value::from("/winpool"), &Value::from("run")));
+        assert_eq!(
+            (&config["Entrypoint"][0], &config["Cmd"][0]),
+            (&Value::from("/winpool-operator"), &Value::from("run"))
+        );
         assert_eq!(config["Labels"]["org.opencontainers.image.version"], VERSION);
         let mut files = Vec::new();
         for layer in manifest["layers"].as_array().unwrap() {
@@ -57,39 +64,55 @@ fn the_image_of_each_architecture_has_only_the_binary() {
             files.extend(tar(&["--list", "--file", layer.to_str().unwrap()], layout.path()).lines().map(str::to_owned));
             tar(&["--extract", "--file", layer.to_str().unwrap()], layout.path());
         }
-        assert_eq!(files, ["winpool"]);
-        let in_image = fs::read(layout.path().join("winpool")).unwrap();
-        assert!(in_image == fs::read(dist(&format!("winpool-linux-{architecture}"))).unwrap());
+        assert_eq!(files, ["winpool-operator"]);
+        let in_image = fs::read(layout.path().join("winpool-operator")).unwrap();
+        assert!(in_image == fs::read(dist(&format!("winpool-operator-linux-{architecture}"))).unwrap());
     }
 }
 
 #[test]
 #[ignore = "`make dist` builds the files first"]
 fn the_sbom_names_the_crates_with_versions_and_licences_and_no_directory() {
-    let text = read(&dist("winpool.cdx.json"));
-    let sbom: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((&sbom["bomFormat"], &sbom["specVersion"]), (&Value::from("CycloneDX"), &Value::from("1.5")));
-    assert_eq!(sbom["metadata"]["component"]["version"], VERSION);
-    let components = sbom["components"].as_array().unwrap();
-    for component in components {
-        let is_told = |field: &str| component[field].as_str().is_some_and(|text| !text.is_empty());
-        assert!(is_told("name") && is_told("version") && is_told("purl"), "{component}");
-        assert!(component["licenses"].as_array().is_some_and(|all| !all.is_empty()), "{component}");
+    let operators =
+        ARCHITECTURES.map(|architecture| (format!("winpool-operator-linux-{architecture}"), "prometheus-client"));
+    let commands = platforms().into_iter().map(|(platform, _)| (format!("winpool-{platform}"), "clap_complete"));
+    for (program, own) in operators.into_iter().chain(commands) {
+        let text = read(&dist(&format!("{program}.cdx.json")));
+        let sbom: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&sbom["bomFormat"], &sbom["specVersion"]), (&Value::from("CycloneDX"), &Value::from("1.5")));
+        assert_eq!(sbom["metadata"]["component"]["version"], VERSION);
+        let components = sbom["components"].as_array().unwrap();
+        for component in components {
+            let is_told = |field: &str| component[field].as_str().is_some_and(|text| !text.is_empty());
+            assert!(is_told("name") && is_told("version") && is_told("purl"), "{component}");
+            assert!(component["licenses"].as_array().is_some_and(|all| !all.is_empty()), "{component}");
+        }
+        for name in ["kube-client", "rustls", "tokio", "winpool-core", own] {
+            assert!(components.iter().any(|component| component["name"] == name), "{program}: {name}");
+        }
+        assert!(!text.contains(env!("CARGO_MANIFEST_DIR")), "it names the directory of the build");
     }
-    for name in ["kube-client", "rustls", "tokio", "winpool-core"] {
-        assert!(components.iter().any(|component| component["name"] == name), "{name}");
-    }
-    assert!(!text.contains(env!("CARGO_MANIFEST_DIR")), "it names the directory of the build");
 }
 
 #[test]
 #[ignore = "`make dist` builds the files first"]
 fn the_archives_for_krew_have_the_binary_and_the_licence() {
-    for architecture in ARCHITECTURES {
-        let archive = dist(&format!("kubectl-winpool-linux-{architecture}.tar.gz"));
+    for (platform, ending) in platforms() {
+        let archive = dist(&format!("kubectl-winpool-{platform}.tar.gz"));
         let list = tar(&["--list", "--file", archive.to_str().unwrap()], Path::new("/"));
-        assert_eq!(list, "LICENSE\nkubectl-winpool\n");
+        assert_eq!(list, format!("LICENSE\nkubectl-winpool{ending}\n"));
     }
+}
+
+#[test]
+#[ignore = "`make dist` builds the files first"]
+fn install_yaml_has_the_crd_and_the_operator_of_this_version() {
+    let text = read(&dist("install.yaml"));
+    let objects: Vec<Value> = serde_yaml::from_multiple(&text).unwrap();
+    let of = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("{kind}"));
+    assert_eq!(of("Deployment")["spec"]["template"]["spec"]["containers"][0]["image"], IMAGE);
+    let crd: Value = serde_yaml::from_str(&read(Path::new("crds/winpool.dev_windowspools.yaml"))).unwrap();
+    assert_eq!(of("CustomResourceDefinition")["spec"], crd["spec"]);
 }
 
 #[test]
@@ -112,6 +135,15 @@ fn the_chart_describes_itself_to_artifact_hub() {
     for (list, field) in [("changes", "description"), ("links", "url")] {
         assert!(yaml(text(list)).as_array().unwrap().iter().all(|entry| entry[field].is_string()), "{list}");
     }
+}
+
+/// The platforms of the command line, and what the names of programs end with there. `WINPOOL_DARWIN` has the architectures of
+/// macOS whose programs a runner with macOS built.
+fn platforms() -> Vec<(String, &'static str)> {
+    let darwin = std::env::var("WINPOOL_DARWIN").unwrap_or_default();
+    let linux = ARCHITECTURES.map(|architecture| (format!("linux-{architecture}"), ""));
+    let darwin = darwin.split_whitespace().map(|architecture| (format!("darwin-{architecture}"), ""));
+    linux.into_iter().chain([("windows-amd64".to_owned(), ".exe")]).chain(darwin).collect()
 }
 
 fn target(path: &str) -> PathBuf {

@@ -1,4 +1,4 @@
-//! `winpool run` as a process, beside a real API server.
+//! `winpool-operator run` as a process, beside a real API server.
 
 use std::{
     net::TcpListener,

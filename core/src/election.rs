@@ -32,7 +32,7 @@ pub struct Term {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElectionStep {
     /// Read the Lease: it is unknown, or known from an unreliable source.
-    Look,
+    Read,
     /// Write [`Candidate::claim`]: the Lease has no holder, or has expired.
     Acquire,
     /// Write [`Candidate::claim`]: this candidate is the holder.
@@ -49,6 +49,9 @@ pub struct Candidate {
     doubtful: bool,
     term: Option<Term>,
     terms: u64,
+    /// The newest resourceVersion of the Lease, from an answer or a watch.
+    newest: u64,
+    went_back: bool,
 }
 
 #[derive(Debug)]
@@ -68,11 +71,11 @@ struct Holder {
 impl Candidate {
     /// A candidate that has seen nothing yet. No other process may ever have the same identity.
     pub fn new(identity: String) -> Self {
-        Self { identity, seen: None, doubtful: false, term: None, terms: 0 }
+        Self { identity, seen: None, doubtful: false, term: None, terms: 0, newest: 0, went_back: false }
     }
 
     pub fn next(&self, now: Instant) -> ElectionStep {
-        let Some(seen) = self.seen.as_ref().filter(|_| !self.doubtful) else { return ElectionStep::Look };
+        let Some(seen) = self.seen.as_ref().filter(|_| !self.doubtful) else { return ElectionStep::Read };
         let Some(holder) = &seen.holder else { return ElectionStep::Acquire };
         let term = self.term(now);
         // A deleted Lease belongs to its holder only while that leads: another candidate may have held it last.
@@ -96,9 +99,24 @@ impl Candidate {
         holder.is_some_and(|holder| holder.identity == self.identity)
     }
 
+    /// True if the API server answered an older Lease than one that was there before: its state was restored from a
+    /// backup. Everything that this process knows about the cluster may then be wrong.
+    ///
+    /// Answers come from the newest state, and API servers count versions upwards:
+    /// <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
+    pub fn history_went_back(&self) -> bool {
+        self.went_back
+    }
+
     /// Records the API server's answer: the Lease, or that it does not exist. Leadership ends if the Lease names
     /// another process.
     pub fn observe(&mut self, lease: Option<Lease>, now: Instant) {
+        self.went_back |= lease.as_ref().and_then(version).is_some_and(|version| version < self.newest);
+        self.see(lease, now);
+    }
+
+    fn see(&mut self, lease: Option<Lease>, now: Instant) {
+        self.newest = self.newest.max(lease.as_ref().and_then(version).unwrap_or_default());
         self.doubtful = false;
         let version = |lease: &Option<Lease>| lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
         if self.seen.as_ref().is_some_and(|seen| version(&seen.lease) == version(&lease)) {
@@ -118,7 +136,7 @@ impl Candidate {
     /// lost it.
     pub fn notice(&mut self, lease: Option<Lease>, now: Instant) {
         if !self.holds() {
-            self.observe(lease, now);
+            self.see(lease, now);
         } else if lease.as_ref().and_then(holder).is_none_or(|holder| holder.identity != self.identity) {
             self.doubtful = true;
         }
@@ -180,6 +198,10 @@ pub fn is_held(lease: &Lease) -> bool {
     holder(lease).is_some()
 }
 
+fn version(lease: &Lease) -> Option<u64> {
+    lease.metadata.resource_version.as_ref()?.parse().ok()
+}
+
 fn holder(lease: &Lease) -> Option<Holder> {
     let spec = lease.spec.as_ref()?;
     let identity = spec.holder_identity.clone().filter(|identity| !identity.is_empty())?;
@@ -225,7 +247,7 @@ mod tests {
         ];
         for (what, lease, later, step) in cases {
             let mut candidate = Candidate::new("a".to_owned());
-            assert_eq!(candidate.next(seen), ElectionStep::Look, "{what}");
+            assert_eq!(candidate.next(seen), ElectionStep::Read, "{what}");
             candidate.observe(lease, seen);
             assert_eq!(candidate.next(seen + later), step, "{what}");
             assert_eq!(candidate.term(seen + later), None, "{what}: nobody leads before a write was accepted");
@@ -281,7 +303,7 @@ mod tests {
         candidate.notice(Some(held(2, "a")), now);
         assert_eq!(candidate.next(now), ElectionStep::Wait(now + RETRY_PERIOD), "its own write comes back");
         candidate.notice(Some(held(1, "b")), now);
-        assert_eq!(candidate.next(now), ElectionStep::Look, "it makes sure");
+        assert_eq!(candidate.next(now), ElectionStep::Read, "it makes sure");
         assert!(candidate.term(now).is_some());
         candidate.observe(Some(held(2, "a")), now);
         assert_eq!(candidate.next(now), ElectionStep::Wait(now + RETRY_PERIOD));
@@ -290,6 +312,22 @@ mod tests {
         assert_eq!(candidate.term(now), None);
         assert_eq!(candidate.next(now), ElectionStep::Wait(now + LEASE_DURATION));
         assert_eq!(candidate.release(Timestamp::UNIX_EPOCH), None);
+    }
+
+    #[test]
+    fn an_answer_that_is_older_than_another_shows_that_the_history_went_back() {
+        let now = Instant::now();
+        let mut candidate = Candidate::new("a".to_owned());
+        for lease in [Some(held(9, "b")), None, Some(held(10, "b")), Some(held(10, "b"))] {
+            candidate.observe(lease, now);
+            candidate.notice(Some(held(8, "b")), now);
+            assert!(!candidate.history_went_back(), "a watch may be late");
+        }
+        candidate.notice(Some(held(12, "b")), now);
+        candidate.observe(Some(held(11, "b")), now);
+        assert!(candidate.history_went_back(), "the watch has shown a newer one");
+        candidate.observe(Some(held(13, "b")), now);
+        assert!(candidate.history_went_back(), "for ever");
     }
 
     #[test]

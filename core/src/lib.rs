@@ -6,12 +6,9 @@
 
 pub mod api;
 pub mod election;
-pub mod explain;
-pub mod image;
+pub mod interner;
 pub mod labels;
-pub mod lint;
 pub mod plan;
 pub mod pod;
-pub mod render;
 pub mod windows;
 pub mod words;

@@ -1,12 +1,10 @@
 //! Removing winpool from a cluster: changes of nodes, and classes that are deleted or stay.
 
-use std::collections::BTreeSet;
-
 use crate::common::{UID, apply, class, marked, node, pool_object, read, tainted, taints_of};
 use serde_json::{Value, json};
 use winpool_core::{
-    api::{Taint, WindowsPool, names},
-    plan::{ClassRetirement, ClassUsers, Cleanup, Extent, NodeParting, node_patch, retire_class},
+    api::{WindowsPool, names},
+    plan::{ClassGifts, ClassRetirement, ClassUsers, Cleanup, Extent, NodeRelease, node_patch, retire_class},
     pod::{Pod, PodProgress, PodSpec},
 };
 
@@ -22,14 +20,14 @@ fn everything(pools: &[&str]) -> Cleanup {
 }
 
 /// The node after it was cleaned, and the decision. A second cleanup must find nothing.
-fn clean(node: &Value, cleanup: &Cleanup) -> (Value, NodeParting) {
+fn clean(node: &Value, cleanup: &Cleanup) -> (Value, NodeRelease) {
     let seen = read(node);
-    let parting = cleanup.node(&seen);
+    let parting = cleanup.node(&seen, |_| None);
     if parting.plan.is_empty() {
         return (node.clone(), parting);
     }
     let after = apply(node, &node_patch(UID, &seen, &parting.plan, cleanup.policy())).unwrap();
-    assert!(cleanup.node(&read(&after)).plan.is_empty(), "not clean after one request: {after:#}");
+    assert!(cleanup.node(&read(&after), |_| None).plan.is_empty(), "not clean after one request: {after:#}");
     (after, parting)
 }
 
@@ -131,7 +129,7 @@ fn a_node_without_marks_is_left_alone() {
     for changes in ["{}", "{metadata: {labels: {kubernetes.io/os: linux}}}"] {
         let node = node(changes);
         for extent in EXTENTS {
-            assert_eq!(cleanup(&["{}"], extent).node(&read(&node)), NodeParting::default(), "{changes}");
+            assert_eq!(cleanup(&["{}"], extent).node(&read(&node), |_| None), NodeRelease::default(), "{changes}");
         }
     }
 }
@@ -142,7 +140,7 @@ fn an_ignored_node_keeps_its_marks_and_is_named_if_it_has_any() {
     for (mut node, has_marks) in [(full_of_marks(), true), (node("{}"), false)] {
         json_patch::merge(&mut node, &ignored);
         for extent in EXTENTS {
-            let parting = cleanup(&["{}"], extent).node(&read(&node));
+            let parting = cleanup(&["{}"], extent).node(&read(&node), |_| None);
             assert!(parting.plan.is_empty());
             assert_eq!(parting.ignored, has_marks);
         }
@@ -216,7 +214,9 @@ fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
         progress,
         ..Pod::default()
     };
-    let users = |pods: &[Pod]| ClassUsers::count(pods, &["c".to_owned()].into(), &[]).remove("c").unwrap();
+    let users = |pods: &[Pod]| {
+        ClassUsers::count(pods, [], &[("c".to_owned(), ClassGifts::default())].into()).remove("c").unwrap()
+    };
     let used = users(&[pod("c", PodProgress::Started)]);
     let unused = users(&[pod("c", PodProgress::Finished), pod("d", PodProgress::Started)]);
     assert_eq!(retire_class(&made, Ok(&unused)), ClassRetirement::Delete);
@@ -240,17 +240,22 @@ fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
 
 #[test]
 fn an_uninstallation_keeps_the_classes_that_the_deletion_of_their_pool_would_keep() {
-    let guard: BTreeSet<Taint> = [GUARD.parse().unwrap()].into();
+    let labels = |build: &str| {
+        read(&node(&format!("metadata: {{labels: {{node.kubernetes.io/windows-build: {build}}}}}"))).labels
+    };
+    let guard = [(labels("10.0.20348"), vec![GUARD.parse().unwrap()])];
+    let elsewhere = [(labels("10.0.17763"), vec![GUARD.parse().unwrap()])];
     let tolerating = "tolerations: [{key: os, operator: Exists}], ";
     for (name, recorded, tolerations, kept, end) in [
-        ("mine", "class-uid", "", &BTreeSet::new(), None),
-        ("mine", "class-uid", tolerating, &BTreeSet::new(), None),
+        ("mine", "class-uid", "", &[][..], None),
+        ("mine", "class-uid", tolerating, &[], None),
         ("mine", "class-uid", "", &guard, None),
         ("mine", "class-uid", tolerating, &guard, Some("nodes keep a taint that it tolerates")),
-        ("copy", "other", "", &BTreeSet::new(), Some("winpool has no record that it created this class")),
+        ("mine", "class-uid", tolerating, &elsewhere, None),
+        ("copy", "other", "", &[], Some("winpool has no record that it created this class")),
         // winpool ended before it recorded the class.
-        ("windows-2022", "other", "", &BTreeSet::new(), None),
-        ("declared", "other", "", &BTreeSet::new(), None),
+        ("windows-2022", "other", "", &[], None),
+        ("declared", "other", "", &[], None),
     ] {
         let class = class(&format!(
             "{{metadata: {{name: {name}, labels: {{app.kubernetes.io/managed-by: winpool, \

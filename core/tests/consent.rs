@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{self, marked, node, policy, read, tainted, taints_of};
+use crate::common::{self, marked, node, policy, read, tainted, taints_of, with_consent, with_spec};
 use Sighting::{Changed, Listed, Registered};
 use serde_json::Value;
 use winpool_core::{
@@ -21,7 +21,7 @@ const APPROVED: &str = "status: {managedTaints: ['os=windows:NoSchedule'], appro
 /// A pool whose classes are planned for the build of the bare node.
 fn pool(yaml: &str) -> Pool {
     let planned_builds = read(&bare()).windows_version().map(|version| version.build).into_iter().collect();
-    Pool { planned_builds, ..common::pool(yaml) }
+    with_consent(common::pool(yaml), |consent| consent.planned_builds = planned_builds)
 }
 
 fn bare() -> Value {
@@ -48,8 +48,14 @@ fn watch(start: Instant, events: &[Event<'_>]) -> Watched {
     let mut known = None;
     for (sighting, second, object, pool) in events {
         let node = read(object);
-        let owner = Some(*pool).filter(|pool| pool.enforces() && pool.selects(&node.labels));
-        known = Some(Watched::next(known.as_ref(), &node, owner, *sighting, start + Duration::from_secs(*second)));
+        let owner = Some(*pool).filter(|pool| pool.spec.enforces() && pool.spec.selects(&node.labels));
+        known = Some(Watched::next(
+            known.as_ref(),
+            &node,
+            owner.map(|pool| &*pool.spec),
+            *sighting,
+            start + Duration::from_secs(*second),
+        ));
     }
     known.unwrap()
 }
@@ -66,7 +72,7 @@ fn gets_taint(assessment: &Assessment) -> bool {
 #[test]
 fn an_approved_taint_is_added_at_once_if_the_watch_saw_the_node_without_it() {
     let (approved, guarded) = (pool(APPROVED), tainted(&[MINE]));
-    let younger = Pool { name: "younger".to_owned(), ..approved.clone() };
+    let younger = with_spec(approved.clone(), |spec| spec.name = "younger".to_owned());
     let elsewhere = pool(&format!("{{spec: {{nodeSelector: {{team: a}}}}, {APPROVED}}}"));
     let dry_run = pool(&format!("{{spec: {{mode: DryRun}}, {APPROVED}}}"));
     let p = &approved;
@@ -148,10 +154,10 @@ fn a_clean_check_permits_a_taint_on_the_nodes_that_it_covers_until_it_expires() 
     let start = Instant::now();
     let clean = |uid: &str, taint: &str, until: Option<Instant>| {
         let nodes = [(taint.parse().unwrap(), Arc::new([Arc::from(uid)].into()))].into();
-        Pool {
-            clean_check: Arc::new(CleanCheck { nodes, valid: until.map(|until| (start, until)) }),
-            ..pool("status: {managedTaints: ['os=windows:NoSchedule']}")
-        }
+        let clean_check = CleanCheck { nodes, valid: until.map(|until| (start, until)) };
+        with_consent(pool("status: {managedTaints: ['os=windows:NoSchedule']}"), |consent| {
+            consent.clean_check = clean_check;
+        })
     };
     let end = start + Duration::from_mins(1);
     for (fact, pool, second, expected) in [
@@ -160,7 +166,7 @@ fn a_clean_check_permits_a_taint_on_the_nodes_that_it_covers_until_it_expires() 
         ("another node of the same name", clean("uid-0", MINE, Some(end)), 5, false),
         ("another taint", clean(UID, "a=b:NoSchedule", Some(end)), 5, false),
         ("it never ended", clean(UID, MINE, None), 5, false),
-        ("the taint is not recorded", Pool { ever_applied: vec![], ..clean(UID, MINE, Some(end)) }, 5, false),
+        ("the taint is not recorded", Pool { managed_taints: vec![], ..clean(UID, MINE, Some(end)) }, 5, false),
     ] {
         let watched = watch(start, &[(Listed, 0, bare(), &pool)]);
         let assessment = stand(&pool, &bare(), &watched, start + Duration::from_secs(second));
@@ -199,7 +205,7 @@ fn a_class_that_does_not_tolerate_a_taint_yet_holds_only_the_nodes_that_it_selec
         ("another taint", lagging(&[os], "a=b:NoSchedule"), "{}", true),
     ] {
         for base in [APPROVED.to_owned(), format!("{{spec: {{taintPolicy: Always}}, {APPROVED}}}")] {
-            let pool = Pool { lagging: vec![class.clone()], ..pool(&base) };
+            let pool = with_consent(pool(&base), |consent| consent.lagging = vec![class.clone()]);
             let object = with(bare(), changes);
             let watched = watch(start, &[(Registered, 0, object.clone(), &pool)]);
             assert_eq!(gets_taint(&stand(&pool, &object, &watched, start)), expected, "{fact}: {base}");
@@ -214,14 +220,14 @@ fn a_node_of_a_build_that_is_new_to_the_pool_waits_until_its_class_is_planned() 
         [("", false), ("spec: {taintPolicy: Always}, ", false), ("spec: {runtimeClassDiscovery: Disabled}, ", true)]
     {
         let known = pool(&format!("{{{spec}{APPROVED}}}"));
-        let new = Pool { planned_builds: std::collections::BTreeSet::new(), ..known.clone() };
+        let new = with_consent(known.clone(), |consent| consent.planned_builds.clear());
         for (pool, expected) in [(known, true), (new, expected)] {
             let watched = watch(start, &[(Registered, 0, bare(), &pool)]);
             assert_eq!(
                 gets_taint(&stand(&pool, &bare(), &watched, start)),
                 expected,
                 "{spec} {:?}",
-                pool.planned_builds
+                pool.consent.planned_builds
             );
         }
     }

@@ -7,8 +7,11 @@ use crate::common::{self, marked, node, policy, pool, read, tainted};
 use Sighting::{Changed, Listed, Registered};
 use serde_json::{Value, json};
 use winpool_core::{
-    api::names,
-    plan::{Assessment, Consent, LABEL_SETTLES, Sighting, State, Watched, assess},
+    api::{
+        NodeCounts,
+        names::{self, reason},
+    },
+    plan::{Assessment, Consent, LABEL_SETTLES, NodeShare, Sighting, State, Tally, Watched, assess},
 };
 
 const OLD: &str = "10.0.20348";
@@ -30,8 +33,14 @@ fn stand(seen: &[(Sighting, u64, Value)], later: u64, spec: &str) -> Assessment 
     let mut watched = None;
     for (sighting, milliseconds, object) in seen {
         let node = read(object);
-        let owner = Some(&pool).filter(|pool| pool.selects(&node.labels));
-        watched = Some(Watched::next(watched.as_ref(), &node, owner, *sighting, after(*milliseconds)));
+        let owner = Some(&pool).filter(|pool| pool.spec.selects(&node.labels));
+        watched = Some(Watched::next(
+            watched.as_ref(),
+            &node,
+            owner.map(|pool| &*pool.spec),
+            *sighting,
+            after(*milliseconds),
+        ));
     }
     let (watched, (_, _, last)) = (watched.unwrap(), seen.last().unwrap());
     assess(&read(last), &policy([pool]), Consent::Known { uid: common::UID, watched: &watched, now: after(later) })
@@ -117,4 +126,41 @@ fn a_node_keeps_everything_until_its_kubelet_confirms_another_system() {
         let plan = assess(&read(&node), &policy, Consent::Given).plan;
         assert_eq!(!plan.is_empty(), is_released, "label {label:?}, reported {reported:?}: {plan:?}");
     }
+}
+
+/// The sums of the pool `default` with this spec over this node.
+fn tally_of(node: &Value, spec: &str) -> Tally {
+    let (node, policy) = (read(node), policy([pool(spec)]));
+    let consent = Consent::Known { uid: common::UID, watched: &Watched::default(), now: Instant::now() };
+    let share = NodeShare::of(&node, assess(&node, &policy, consent), &policy, consent, None, None);
+    Tally::of("default", &[("win".into(), share)])
+}
+
+#[test]
+fn a_node_that_claims_windows_and_reports_another_system_is_counted_and_named() {
+    let claims = |reported: &str| {
+        let mut node = node("{metadata: {labels: {node.kubernetes.io/windows-build: null}}}");
+        json_patch::merge(&mut node, &json!({"status": {"nodeInfo": {"operatingSystem": reported}}}));
+        node
+    };
+    let counts = |blocked| NodeCounts { selected: 1, blocked, pending: 1 - blocked, ..NodeCounts::default() };
+    for spec in ["{}", "spec: {mode: DryRun}"] {
+        let tally = tally_of(&claims("linux"), spec);
+        assert_eq!(tally.counts(), counts(1), "{spec}");
+        let problems = tally.problems();
+        let [problem] = problems.as_slice() else { panic!("{spec}: {problems:?}") };
+        assert_eq!((problem.reason.as_str(), problem.object.name.as_str()), (reason::OPERATING_SYSTEM_DIFFERS, "win"));
+        assert!(tally.seen().builds.is_empty(), "{spec}: no RuntimeClass for what it reports");
+        assert!(!tally.waits() && tally.unfinished() == 0, "{spec}: no check is due because of it");
+        assert!(!tally.all_carry(&"os=windows:NoSchedule".parse().unwrap()), "{spec}: it does not carry the taint");
+        // Its kubelet confirms one of the two.
+        assert_eq!(tally_of(&claims("windows"), spec).counts(), counts(0), "{spec}");
+        let mut reimaged = claims("linux");
+        json_patch::merge(&mut reimaged, &json!({"metadata": {"labels": {names::OS: "linux"}}}));
+        assert!(tally_of(&reimaged, spec).is_empty(), "{spec}");
+    }
+    let mut ignored = claims("linux");
+    json_patch::merge(&mut ignored, &json!({"metadata": {"annotations": {names::IGNORE: "true"}}}));
+    let tally = tally_of(&ignored, "{}");
+    assert_eq!((tally.counts().ignored, tally.problems().len()), (1, 0), "you know about it");
 }

@@ -130,7 +130,7 @@ impl World {
                     return;
                 }
                 match candidate.next(now) {
-                    ElectionStep::Look => candidate.observe(lease, now),
+                    ElectionStep::Read => candidate.observe(lease, now),
                     ElectionStep::Wait(_) => {}
                     ElectionStep::Acquire | ElectionStep::Renew => {
                         *sent = Some(Sent { lease: candidate.claim(Timestamp::UNIX_EPOCH), at: now, answer: None });
@@ -216,6 +216,7 @@ fn hold(happenings: Vec<Happening>, mut world: World) {
         world.at_most_one_leads();
     }
     world.settle();
+    assert!(world.candidates.iter().all(|(candidate, _)| !candidate.history_went_back()));
     let leaders = world.candidates.iter().filter(|(candidate, _)| candidate.term(world.now).is_some()).count();
     assert_eq!(leaders, 1, "a candidate leads once the network works again");
     assert!(is_held(world.lease.as_ref().unwrap()));

@@ -36,12 +36,12 @@ fn every_added_taint_is_recorded_and_none_of_a_dry_run() {
 
 #[test]
 fn a_taint_that_a_node_brought_is_remembered_and_not_approved_by_that() {
-    let brought = Pool { ever_applied: vec![Taint::os_windows()], ..pool("{}") };
+    let brought = Pool { managed_taints: vec![Taint::os_windows()], ..pool("{}") };
     let status = report(&brought, &Observation::default());
     assert_eq!((status.managed_taints, status.approved_taints), (vec!["os=windows:NoSchedule".to_owned()], vec![]));
 
     for (status, approves) in [("status: {managedTaints: ['os=windows:NoSchedule']}", false), (APPROVED, true)] {
-        assert_eq!(pool(status).approves(&Taint::os_windows()), approves, "{status}");
+        assert_eq!(pool(status).consent.approves(&Taint::os_windows()), approves, "{status}");
     }
 }
 

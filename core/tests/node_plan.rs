@@ -243,7 +243,6 @@ fn nodes_that_are_not_the_pools_are_left_alone() {
     let cases = [
         ("a Linux node", "metadata: {labels: {kubernetes.io/os: linux}}", "{}"),
         ("a node without the label", "metadata: {labels: {kubernetes.io/os: null}}", "{}"),
-        ("a Linux node with a stale label", "status: {nodeInfo: {operatingSystem: linux}}", "{}"),
         ("a node that is not selected", "{}", "spec: {nodeSelector: {team: a}}"),
         ("a node with another value", "metadata: {labels: {team: b}}", "spec: {nodeSelector: {team: a}}"),
     ];
@@ -251,6 +250,9 @@ fn nodes_that_are_not_the_pools_are_left_alone() {
         let assessment = assess(&read(&node(changes)), &policy([pool(spec)]));
         assert_eq!((assessment.pool, assessment.plan.is_empty()), (None, true), "{case}");
     }
+    let claims = assess(&read(&node("status: {nodeInfo: {operatingSystem: linux}}")), &policy([pool("{}")]));
+    assert_eq!((claims.pool.as_deref(), claims.state()), (Some("default"), State::Blocked), "it is counted only");
+    assert!(claims.plan.is_empty() && claims.version.is_none());
     for changes in ["status: {nodeInfo: {operatingSystem: null}}", "status: {nodeInfo: {operatingSystem: ''}}"] {
         let assessment = assess(&read(&node(changes)), &policy([pool("{}")]));
         assert_eq!(assessment.pool.as_deref(), Some("default"), "a node that has not reported its system yet");
@@ -278,8 +280,8 @@ fn an_ignored_node_is_not_changed_and_its_taints_are_tolerated() {
 #[test]
 fn fields_that_winpool_does_not_read_change_nothing() {
     let heartbeat = node(
-        "{metadata: {resourceVersion: '9999', annotations: {other: x}}, spec: {unschedulable: true}, \
-          status: {conditions: [{type: Ready, lastHeartbeatTime: '2026-01-01T00:05:00Z'}], images: [{names: [a]}]}}",
+        "{metadata: {resourceVersion: '9999', annotations: {other: x}}, spec: {podCIDR: 10.0.0.0/24}, \
+          status: {conditions: [{type: Ready, status: 'True', lastHeartbeatTime: '2026-01-01T00:05:00Z'}], images: [{names: [a]}]}}",
     );
     assert_eq!(read(&heartbeat), read(&node("{}")));
 }
@@ -290,7 +292,7 @@ fn a_dry_run_owns_no_node_and_previews_what_it_would_do() {
     let policy = policy([dry.clone()]);
     let bare = read(&node("{}"));
     assert!(assess(&bare, &policy).plan.is_empty());
-    let previews: Vec<_> = policy.previews(&bare.labels).map(|pool| pool.name.as_str()).collect();
+    let previews: Vec<_> = policy.previews(&bare.labels).map(|pool| pool.spec.name.as_str()).collect();
     assert_eq!(previews, ["default"]);
     let preview = assess_as(&bare, Some(&dry), &policy, Consent::Given);
     assert_eq!((preview.state(), preview.plan.taints.unwrap().added), (State::Pending, vec![Taint::os_windows()]));

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{self, UID, apply, assess, node, plan_classes, policy, read, seen, settle, snapshot};
 use proptest::{collection::vec, prelude::*, sample::select, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::{Value, json};
+use winpool_answers::explain::forecast::{Snapshot, forecast};
 use winpool_core::{
     api::{Taint, WindowsPool, validation::violations},
-    explain::forecast::{Snapshot, forecast},
     plan::{Applied, ClassAction, Policy, Pool, node_patch},
 };
+
+use crate::common::{self, UID, apply, assess, node, plan_classes, policy, read, seen, settle, snapshot};
 
 /// Keys that collide often enough: Windows spellings, those of a pool, those of others.
 fn key() -> impl Strategy<Value = &'static str> {
@@ -78,7 +79,7 @@ prop_compose! {
     ) -> Value {
         let claimed = claimed.map(|(pool, taints)| {
             let taints = taints.iter().map(|(k, v)| Taint::new(k, v, "NoSchedule").to_string()).collect();
-            Applied { pool: pool.to_owned(), taints }.to_annotation()
+            Applied { pool: pool.to_owned(), taints, ..Applied::default() }.to_annotation()
         });
         let mut node = node(&json!({
             "metadata": {
@@ -187,7 +188,7 @@ proptest! {
         let owner = assess(&seen, &policy).pool.and_then(|name| policy.pool(&name).cloned());
         let claimed = seen.applied.as_deref().and_then(Applied::parse).unwrap_or_default().taints;
         let mine = |taint: &Taint| claimed.contains(&taint.to_string()) && policy.may_remove(taint);
-        let retired = |taint: &Taint| owner.as_ref().is_some_and(|pool| pool.retired_taints.contains(taint));
+        let retired = |taint: &Taint| owner.as_ref().is_some_and(|pool| pool.spec.retired_taints.contains(taint));
         let pairs = raw_taints(&node).iter().zip(seen.taints.taints());
         let kept: Vec<_> = pairs.filter(|(_, taint)| !mine(taint) && !retired(taint)).map(|(raw, _)| raw).collect();
 
@@ -221,14 +222,14 @@ proptest! {
         let Some(pool) = assessment.pool.as_deref().and_then(|name| policy.pool(name)) else { return Ok(()) };
         prop_assume!(!assessment.ignored);
         let list = read(&planned).taints;
-        let exact = pool.taints != winpool_core::plan::WantedTaints::Guard;
-        for wanted in pool.wanted_taints() {
+        let exact = pool.spec.taints != winpool_core::plan::WantedTaints::Guard;
+        for wanted in pool.spec.wanted_taints() {
             let there = list.taints().iter().any(|taint| taint.same_identity(&wanted));
             let guarded = !exact && assessment.tolerate.iter().any(|taint| taint.effect != "PreferNoSchedule");
             prop_assert!(there || guarded, "{wanted}: {planned:#}");
         }
         for taint in list.taints() {
-            prop_assert!(!pool.retired_taints.contains(taint), "{taint} is retired");
+            prop_assert!(!pool.spec.retired_taints.contains(taint), "{taint} is retired");
         }
     }
 
@@ -241,8 +242,8 @@ proptest! {
             let assessment = assess(&read(state), &policy);
             let Some(pool) = assessment.pool.as_deref().and_then(|name| policy.pool(name)) else { continue };
             for taint in read(state).taints.taints().iter().filter(|taint| policy.may_remove(taint)) {
-                let tolerated = pool.wanted_taints().contains(taint)
-                    || pool.retired_taints.contains(taint)
+                let tolerated = pool.spec.wanted_taints().contains(taint)
+                    || pool.spec.retired_taints.contains(taint)
                     || assessment.tolerate.contains(taint);
                 prop_assert!(tolerated, "{taint}");
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{UID, apply, assess, node, policy, pool, read};
+use crate::common::{UID, apply, assess, node, policy, pool, read, with_spec};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_core::{
@@ -57,12 +57,14 @@ fn pools(step: &Step, ever: &mut BTreeMap<&'static str, BTreeSet<Taint>>) -> Vec
     let named = ["a", "b"].into_iter().zip(&step.pools);
     named
         .map(|(name, (wanted, team))| {
-            let mut pool = Pool { name: name.to_owned(), ..pool("spec: {taintPolicy: Always}") };
-            pool.taints = wanted.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly);
-            pool.node_selector = team.iter().map(|team| ("team".to_owned(), (*team).to_owned())).collect();
+            let mut pool = with_spec(pool("spec: {taintPolicy: Always}"), |spec| {
+                name.clone_into(&mut spec.name);
+                spec.taints = wanted.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly);
+                spec.node_selector = team.iter().map(|team| ("team".to_owned(), (*team).to_owned())).collect();
+            });
             let known = ever.entry(name).or_default();
-            known.extend(pool.wanted_taints());
-            pool.ever_applied = known.iter().cloned().collect();
+            known.extend(pool.spec.wanted_taints());
+            pool.managed_taints = known.iter().cloned().collect();
             pool
         })
         .collect()
@@ -117,7 +119,8 @@ proptest! {
             prop_assert!(assess(&read(&written), &policy).plan.is_empty(), "planning again finds nothing");
             node = written;
         }
-        let gone = pools(steps.last().unwrap(), &mut ever).into_iter().map(|pool| Pool { deleting: true, ..pool });
+        let gone = pools(steps.last().unwrap(), &mut ever).into_iter();
+        let gone = gone.map(|pool| with_spec(pool, |spec| spec.deleting = true));
         let policy = policy(gone);
         let released = after(&node, &policy);
         prop_assert!(assess(&read(&released), &policy).plan.is_empty());

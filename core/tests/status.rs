@@ -11,7 +11,7 @@ use winpool_core::{
         names::{condition, reason},
     },
     plan::{HeldBecause, HeldTaints, Observation, Overlap, Pool, number, status, suspended_status},
-    windows::{Build, KubernetesSupport, KubernetesVersion},
+    windows::{Build, KubernetesSupport, KubernetesVersion, Vendor},
     words::is_command,
 };
 
@@ -184,6 +184,26 @@ fn messages_count_and_name_what_they_are_about() {
     assert_eq!(message(DRY_RUN, &busy, 0), "dry run: winpool would change 3 nodes and 1 RuntimeClass");
     let blocked = Observation { nodes: NodeCounts { pending: 0, ..nodes }, classes: vec![], ..busy };
     assert_eq!(message("{}", &blocked, 0), "4 of 9 nodes converged; winpool cannot change 2 nodes, see problems");
+    let of_one = |ignored| NodeCounts { selected: 3, converged: 3 - ignored, ignored, ..NodeCounts::default() };
+    let ignoring = |ignored| Observation { nodes: of_one(ignored), ..done() };
+    let said = |ignored| [0, 1, 2].map(|index| message("{}", &ignoring(ignored), index));
+    assert_eq!(said(0), ["3 of 3 nodes converged", "every node is labelled", "every node is tainted"]);
+    let but_one = "winpool ignores 1 node; every other node is";
+    let expected = [
+        "2 of 3 nodes converged; winpool ignores 1 node",
+        &format!("{but_one} labelled"),
+        &format!("{but_one} tainted"),
+    ];
+    assert_eq!(said(1), expected);
+    let none = "winpool ignores 3 nodes; the pool selects no other node";
+    assert_eq!(said(3), ["0 of 3 nodes converged; winpool ignores 3 nodes", none, none]);
+    let untainted = |spec: &str, untainted| message(spec, &Observation { untainted, ..done() }, 2);
+    let mode = |mode: &str| format!("spec: {{mode: {mode}, taintPolicy: Never}}");
+    for never in ["Enforce", "DryRun"].map(mode) {
+        assert_eq!(untainted(&never, 0), "taintPolicy is Never: winpool adds no taint", "{never}");
+    }
+    assert_eq!(untainted(&mode("DryRun"), 1), "dry run: 1 node would be freed of old taints");
+    assert_eq!(untainted(&mode("Enforce"), 1), "1 node cannot be freed of old taints, see problems");
     let conflicts = Observation {
         classes: vec![class("a", ClassState::Conflict)],
         problems: vec![problem(reason::CLASS_CONFLICT, "RuntimeClass/a", "is in the way")],
@@ -258,6 +278,31 @@ fn windows_is_supported_until_the_last_day_of_a_build_in_use() {
 }
 
 #[test]
+fn a_vendor_can_end_its_support_before_microsoft_does() {
+    let on = |vendor: Vendor, build: u32, minor: u32| Observation {
+        builds: [(Build::new(build), [(None, 1)].into())].into(),
+        vendors: [(Build::new(build), vendor)].into(),
+        kubernetes: Some(KubernetesVersion { major: 1, minor }),
+        ..done()
+    };
+    let removed = "AKS has no nodes of Windows Server 2022 with Kubernetes 1.37 or later";
+    for (seen, verdict, part) in [
+        (on(Vendor::Aks, 17763, 32), "False", "AKS supported Windows Server 2019 until 2026-03-01"),
+        (on(Vendor::Aks, 20348, 36), "True", removed),
+        (on(Vendor::Aks, 26100, 37), "True", "supports every known build in use"),
+        (on(Vendor::Eks, 17763, 36), "True", "supports every known build in use"),
+    ] {
+        let status = status(&pool("{}"), &seen, None, at("2026-11-23T12:00:00Z"));
+        let condition = find(&status, condition::WINDOWS_SUPPORTED);
+        assert_eq!(condition.status, verdict, "{}", condition.message);
+        assert!(condition.message.contains(part), "{}", condition.message);
+    }
+    let aks = &status(&pool("{}"), &on(Vendor::Aks, 20348, 36), None, at("2026-11-23T12:00:00Z")).builds[0].vendors[0];
+    let told = (aks.name.as_str(), aks.end_of_support.as_deref(), aks.removed_in.as_deref());
+    assert_eq!(told, ("AKS", Some("2028-06-30"), Some("1.37")));
+}
+
+#[test]
 fn held_taints_keep_the_pool_from_being_ready_and_name_the_workloads() {
     let nodes = NodeCounts { selected: 3, held: 3, ..NodeCounts::default() };
     let status = report(&pool("{}"), &Observation { nodes, untainted: 3, ..done() });
@@ -325,7 +370,7 @@ fn a_status_is_bounded_whatever_the_cluster_shows() {
         ..done()
     };
     let ever_applied = (0..100).map(|n| Taint::new(&format!("t{n:03}"), "", "NoSchedule")).collect();
-    let status = report(&Pool { ever_applied, ..pool(APPROVED) }, &observation);
+    let status = report(&Pool { managed_taints: ever_applied, ..pool(APPROVED) }, &observation);
     let sizes = (status.builds.len(), status.runtime_classes.len(), status.managed_taints.len(), status.problems.len());
     assert_eq!(sizes, (32, 64, 32, 10));
     let messages = status.problems.iter().map(|p| &p.message).chain(status.conditions.iter().map(|c| &c.message));

@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use winpool::api_server::causes::with_causes;
+
+use winpool_client::causes::with_causes;
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -78,7 +79,7 @@ pub enum Error {
     Manifest { path: PathBuf, why: String },
 
     #[error("the operator: {0}")]
-    Operator(#[from] winpool::Error),
+    Operator(#[from] winpool_operator::Error),
 
     #[error("the operator ended by itself: {0}")]
     OperatorEnded(String),

@@ -2,18 +2,22 @@
 
 use crate::Result;
 use crate::assets::Component;
-use crate::error::text;
+use crate::error::{FileContext, text};
 use crate::guard::{Directory, Guard};
 use crate::process::{Launch, Process};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// The address of etcd: a socket in its directory, which is also the working directory of its clients. So it needs no
 /// free port, and no other user of the machine can reach it. etcd requires a port in the name and ignores it.
 pub(crate) const ENDPOINT: &str = "unix://etcd.sock:0";
 const SOCKET: &str = "etcd.sock:0";
+/// The directory of its data, and that of their copy.
+const DATA: &str = "data";
+const BACKUP: &str = "backup";
 
 /// A running etcd with empty data, stopped when this is dropped.
 pub struct Etcd {
@@ -27,7 +31,7 @@ impl Etcd {
         let program = Component::Etcd.path().await?;
         let directory = Guard::get()?.directory("etcd")?;
         let nowhere = "http://127.0.0.1:0";
-        let data = directory.path().join("data");
+        let data = directory.path().join(DATA);
         let arguments = [
             format!("--data-dir={}", text(&data)?),
             // A test's data need not survive a power failure.
@@ -58,6 +62,31 @@ impl Etcd {
         self.until_healthy().await
     }
 
+    /// Copies the data, while etcd is stopped (SIGSTOP).
+    pub fn back_up(&self) -> Result<()> {
+        self.process.pause()?;
+        let copied = self.copy(DATA, BACKUP);
+        self.process.go_on()?;
+        copied
+    }
+
+    /// Ends etcd with SIGKILL, starts it again on the copied data, and waits until it is healthy. Its revisions are
+    /// those of the backup.
+    pub async fn restore(&self) -> Result<()> {
+        self.process.kill();
+        let data = self.directory().join(DATA);
+        std::fs::remove_dir_all(&data).when("remove", &data)?;
+        self.copy(BACKUP, DATA)?;
+        self.restart().await
+    }
+
+    /// Copies a directory in etcd's own.
+    fn copy(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.directory().join(from), self.directory().join(to));
+        let copied = Command::new("cp").arg("-r").args([&from, &to]).status().when("copy", &from)?;
+        if copied.success() { Ok(()) } else { Err(io::Error::other("cp failed")).when("copy", &from) }
+    }
+
     async fn until_healthy(&self) -> Result<()> {
         let socket = self.socket();
         self.process.until(async || is_healthy(&socket).unwrap_or(false)).await
@@ -78,7 +107,7 @@ impl Etcd {
 }
 
 /// Sends one plain HTTP request. A client library would be most of the crate.
-fn is_healthy(socket: &Path) -> std::io::Result<bool> {
+fn is_healthy(socket: &Path) -> io::Result<bool> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     stream.write_all(b"GET /health HTTP/1.0\r\nHost: etcd\r\n\r\n")?;

@@ -32,6 +32,7 @@ mod emptying;
 mod error;
 mod etcd;
 mod faults;
+pub mod generate;
 mod go;
 mod guard;
 pub mod harness;
@@ -66,11 +67,12 @@ pub use faults::{Fault, FaultProxy, Passed, Passing, Refusal, Schedule};
 pub use karpenter::{Karpenter, TYPES_WITH_BUILDS};
 pub use lending::{Lent, lend, lend_cluster, lend_cluster_with, lend_with};
 pub use machine::{
-    Call, Machine, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows, prepare_machines, selected_by_containerd,
+    Call, Machine, Printed, Session, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows, prepare_machines,
+    selected_by_containerd,
 };
 pub use nodes::{Kubelet, Sample, SimulatedNode, WINDOWS_BUILD};
 pub use process::{Process, free_port};
-pub use program::{Program, start_child, start_winpool, winpool_program};
+pub use program::{Program, operator_program, program, start_child, start_winpool};
 pub use prometheus::{Prometheus, promtool};
 pub use proxy::Proxy;
 pub use registry::{ImageRegistry, PASSWORD, Protection, USER};

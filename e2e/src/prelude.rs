@@ -9,8 +9,8 @@ pub use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 pub use serde_json::{Value, json};
-pub use winpool::Options;
 pub use winpool_core::api::{ClassState, WindowsPool};
+pub use winpool_operator::Options;
 
 pub use crate::{
     AuditLog, Cluster, Dice, Kubelet, LIMIT, MUTATING_ADMISSION_POLICY, SimulatedNode, harness::*, lend, lend_cluster,

@@ -1,10 +1,12 @@
-//! The winpool binary as a process.
+//! The programs as processes.
 
-use crate::error::{FileContext, text};
-use crate::guard::Guard;
-use crate::process::{Launch, Process, free_port};
-use crate::requests::sample;
-use crate::{ApiServer, Error, Result, Usage};
+use crate::{
+    ApiServer, Error, Result, Usage,
+    error::{FileContext, text},
+    guard::Guard,
+    process::{Launch, Process, free_port},
+    requests::sample,
+};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -21,39 +23,45 @@ const LIMIT: Duration = Duration::from_mins(5);
 /// The interval between requests to an endpoint: short enough to measure milliseconds.
 const INTERVAL: Duration = Duration::from_micros(500);
 
-/// Starts `winpool run` as the user of `kubeconfig`, with these arguments and a free port for its endpoints. Its log
+/// Starts `winpool-operator run` as the user of `kubeconfig`, with these arguments and a free port for its endpoints. Its log
 /// is beside the kubeconfig.
 pub async fn start_winpool(kubeconfig: &Path, arguments: &[&str]) -> Result<Process> {
-    let program = winpool_program().await?;
+    let program = operator_program().await?;
     let directory = kubeconfig.parent().unwrap_or(Path::new("/"));
     let arguments = ["run", "--listen", "127.0.0.1:0"].iter().chain(arguments).map(ToString::to_string).collect();
-    let launch = Launch { name: "winpool", program, arguments, directory, logs: directory };
+    let launch = Launch { name: "winpool", program: &program, arguments, directory, logs: directory };
     Process::start_in(launch, vec![("KUBECONFIG", text(kubeconfig)?.to_owned()), ("RUST_BACKTRACE", "1".to_owned())])
 }
 
-/// Builds winpool with the profile of the tests, and returns the path of the binary.
-pub async fn winpool_program() -> Result<&'static Path> {
-    static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
-    PROGRAM.get_or_try_init(build).await.map(PathBuf::as_path)
+/// Builds the programs with the profile of the test, once, and returns the path of this one.
+pub async fn program(name: &str) -> Result<PathBuf> {
+    static PROGRAMS: OnceCell<PathBuf> = OnceCell::const_new();
+    Ok(PROGRAMS.get_or_try_init(build).await?.join(name))
 }
 
-/// Cargo builds only the binaries of a test's own package, so winpool is built separately, with the profile of the
-/// test: the test is `target/<profile>/deps/<name>-…`.
+/// The program of the operator.
+pub async fn operator_program() -> Result<PathBuf> {
+    program("winpool-operator").await
+}
+
+/// Cargo builds only the binaries of a test's own package, so these are built separately, with the profile of the test: the
+/// test is `target/<profile>/deps/<name>-…`.
 async fn build() -> Result<PathBuf> {
     let test = std::env::current_exe().map_err(|source| Error::NotStarted { program: "winpool".to_owned(), source })?;
     let directory = test.ancestors().nth(2).unwrap_or(Path::new("/")).to_owned();
     let release = directory.file_name().is_some_and(|name| name == "release").then_some("--release");
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(&cargo);
-    // As the Makefile builds it, so that no dependency is compiled twice.
-    command.args(["build", "--quiet", "--locked", "--workspace", "--examples", "--bin", "winpool"]).args(release);
+    // As the Makefile builds them, so that no dependency is compiled twice.
+    command.args(["build", "--quiet", "--locked", "--workspace", "--examples"]).args(release);
+    command.args(["--bin", "winpool", "--bin", "winpool-operator"]);
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let output = command.output().await.map_err(|source| Error::NotStarted { program: cargo, source })?;
     if output.status.success() {
-        return Ok(directory.join("winpool"));
+        return Ok(directory);
     }
     Err(Error::ToolFailed {
-        command: "cargo build -p winpool".to_owned(),
+        command: "cargo build --bin winpool --bin winpool-operator".to_owned(),
         status: output.status.to_string(),
         output: String::from_utf8_lossy(&output.stderr).into_owned(),
     })
@@ -70,7 +78,7 @@ pub fn start_child(mut command: Command) -> Result<(Child, u32)> {
     }
 }
 
-/// A running `winpool run`.
+/// A running `winpool-operator run`.
 pub struct Program {
     process: Child,
     pid: u32,
@@ -81,16 +89,22 @@ pub struct Program {
 impl Program {
     /// Starts it as an administrator. Its log is in the directory of the API server.
     pub fn start(program: &Path, server: &ApiServer) -> Result<Self> {
-        Self::start_with(program, server, server.kubeconfig())
+        Self::start_with(program, server, server.kubeconfig(), &[])
     }
 
-    /// Starts it with this kubeconfig.
-    pub fn start_with(program: &Path, server: &ApiServer, kubeconfig: &Path) -> Result<Self> {
+    /// Starts it with this kubeconfig and these environment variables.
+    pub fn start_with(
+        program: &Path,
+        server: &ApiServer,
+        kubeconfig: &Path,
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let log = server.directory().join("winpool.log");
         let log = File::options().create(true).append(true).open(&log).when("write", &log)?;
         let mut command = Command::new(program);
         command.args(["run", "--listen", &address.to_string()]).env("KUBECONFIG", kubeconfig).stderr(log);
+        command.envs(variables.iter().copied());
         let started = Instant::now();
         let (process, pid) = start_child(command)?;
         Ok(Self { process, pid, address, started })

@@ -1,20 +1,22 @@
 //! Nodes, the operator, its CRD and a pool: for the demo, the guides and `cluster`.
 
-use crate::{
-    Cluster, Error, LIMIT, Machine, Result, SimulatedNode, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, WINDOWS_BUILD,
-    manifests, wait_for,
-};
+use std::fmt::Write;
+
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{conditions, wait::Condition};
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
-use std::fmt::Write;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use winpool::Options;
 use winpool_core::api::{WindowsPool, crd, names::condition::READY};
+use winpool_operator::Options;
+
+use crate::{
+    Cluster, Error, LIMIT, Machine, Result, SimulatedNode, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, WINDOWS_BUILD,
+    manifests, wait_for,
+};
 
 /// The node that joins without its `windows-build` label.
 pub const UNLABELLED: &str = "win-2019-a";
@@ -118,10 +120,10 @@ fn conditions(pool: &WindowsPool) -> String {
 
 /// The operator, running in this process.
 ///
-/// Without a logger it logs nothing; see [`winpool::telemetry`].
+/// Without a logger it logs nothing; see [`winpool_operator::telemetry`].
 pub struct Operator {
     stop: CancellationToken,
-    task: JoinHandle<std::result::Result<(), winpool::Error>>,
+    task: JoinHandle<std::result::Result<(), winpool_operator::Error>>,
 }
 
 impl Operator {
@@ -132,7 +134,7 @@ impl Operator {
 
     pub fn start_with(config: Config, options: Options) -> Self {
         let stop = CancellationToken::new();
-        let task = tokio::spawn(winpool::run(config, options, stop.clone()));
+        let task = tokio::spawn(winpool_operator::run(config, options, stop.clone()));
         Self { stop, task }
     }
 

@@ -1,19 +1,31 @@
 //! The node and the pool controller: they watch, let the core decide, and write.
 
+mod budget;
+pub mod failing_pods;
 pub mod node;
 pub mod pool;
 mod queue;
+mod reading;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use kube::{Api, Client, core::PartialObjectMeta, runtime::reflector::Store};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-pub use winpool_core::plan::GuardedPool;
-use winpool_core::plan::reconcile::Pauses;
+use winpool_client::control_plane::ControlPlane;
+use winpool_core::plan::{Policy, nodes::NodeEvent, reconcile::Pauses};
 
-use crate::{cache::index::Index, election::Leadership, metrics::Metrics, policy::Publisher, write::Applier};
+use crate::{election::Leadership, metrics::Metrics, nodes::Nodes, write::Applier};
+
+use budget::Budget;
+pub use failing_pods::Failing;
+pub use reading::Reading;
+pub use winpool_core::plan::GuardedPool;
 
 /// The state that both controllers share.
 pub struct Context {
@@ -21,21 +33,30 @@ pub struct Context {
     /// A process that does not lead keeps its caches up to date and writes nothing.
     pub leadership: Leadership,
     pub metrics: Arc<Metrics>,
-    pub index: Arc<Index>,
-    /// The policy that nodes are assessed by.
-    pub policy: Publisher,
+    /// The Windows nodes.
+    pub nodes: Arc<Nodes>,
+    /// Nodes that came back with another operating system. They count for no pool.
+    pub reimaged: Nodes,
+    /// The term of leadership in which nodes may be written.
+    pub open_term: Mutex<Option<u64>>,
     /// Nodes with all their metadata, read when another writer reverts winpool's changes.
     pub metadata: Api<PartialObjectMeta<Node>>,
     pub pools: Store<GuardedPool>,
     /// The cached RuntimeClasses: all in the cluster.
     pub classes: Store<RuntimeClass>,
-    pub control_plane: pool::ControlPlane,
+    pub control_plane: ControlPlane,
     /// Shows which caches are filled.
     pub synced: Synced,
+    /// Shows which kinds cannot be read.
+    pub reading: Arc<Reading>,
+    /// The pods that fail because of Windows.
+    pub failing: Failing,
     /// Notifies the pool controller that something changed that pools are made from.
     pub changed: watch::Sender<()>,
     /// Lists objects that are not cached.
     pub client: Client,
+    /// Limits the Events about taints of nodes.
+    pub(crate) taint_events: Mutex<Budget>,
     /// The pause after a write that was refused.
     pub(crate) patience: Duration,
     pub(crate) pauses: Pauses,
@@ -49,21 +70,33 @@ impl Context {
             let term = self.leadership.begun().await;
             tracing::info!("this process leads and writes to the cluster");
             self.metrics.leads(true);
-            self.index.begin_anew();
-            self.policy.open(term);
+            for nodes in [&*self.nodes, &self.reimaged] {
+                nodes.lock().observe(NodeEvent::TermBegan, Instant::now());
+            }
+            *self.open_term.lock() = Some(term);
             self.changed.send_replace(());
 
             self.leadership.ended(term).await;
-            self.policy.withdraw();
+            *self.open_term.lock() = None;
+            self.nodes.write_by(None);
+            self.reimaged.write_by(None);
             self.metrics.leads(false);
-            self.metrics.gauges.keep_pools(|_| false);
+            self.metrics.keep_pools(|_| false);
             tracing::warn!("this process no longer leads: another process has the Lease, or it could not be renewed");
         }
     }
 
-    /// The current term, once both the index and the policy belong to it.
+    /// The current term, once the nodes belong to it.
     pub fn term(&self) -> Option<u64> {
-        self.leadership.term().filter(|term| self.policy.term() == Some(*term))
+        self.leadership.term().filter(|term| *self.open_term.lock() == Some(*term))
+    }
+
+    /// Lets nodes be written by this policy.
+    pub fn publish(&self, policy: &Arc<Policy>) {
+        self.reimaged.lock().count_by(Policy::clone(policy), Instant::now());
+        for nodes in [&*self.nodes, &self.reimaged] {
+            nodes.write_by(Some(Arc::clone(policy)));
+        }
     }
 }
 

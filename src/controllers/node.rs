@@ -1,6 +1,8 @@
-//! The node controller: labels, taints and annotates nodes.
+//! The node controller: the operator as an interpreter of [`winpool_core::plan::nodes`]. It shows the table what the
+//! watches show, executes the steps of nodes in their order, and decides nothing.
 
 use std::{
+    collections::BTreeMap,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -9,78 +11,61 @@ use std::{
 use futures::{Stream, StreamExt, future, stream::FuturesUnordered};
 use kube::{
     Api, Client, Resource,
-    runtime::{
-        WatchStreamExt,
-        events::EventType,
-        watcher::{self, Event, watcher},
-    },
+    runtime::{events::EventType, watcher::Event},
 };
 use tokio::{task::coop::consume_budget, time::sleep_until};
 use tokio_util::sync::CancellationToken;
+use winpool_client::{
+    causes::shortened,
+    error::RequestError,
+    node::{self, ListedNode},
+    pods,
+    watches::Selection,
+};
 use winpool_core::{
-    api::names::reason,
-    plan::{Assessment, Consent, MetadataChange, NodePlan, Policy, assess, node_patch},
+    api::{Taint, names::reason},
+    plan::{
+        MetadataChange, NodePlan, TaintChange,
+        nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep},
+    },
 };
 
-use crate::{
-    api_server::{error::RequestError, pages},
-    cache::{
-        index::{Index, NodeRefusal},
-        node::{self, CachedNode, ListedNode},
-    },
-    other_writer,
-    telemetry::{list, outages, words},
-};
+use crate::{nodes::Nodes, other_writer, telemetry::list};
 
 use super::{Cache, Context, queue::Queue};
 
 const CONTROLLER: &str = "node";
-/// The number of attempts for a node that changes between reading and writing, before it is queued again.
-const ATTEMPTS: usize = 4;
+/// The kind of the second watch, in messages.
+const REIMAGED: &str = "reimaged Nodes";
 
-/// Reconciles Windows nodes, `concurrency` of them at the same time, until `stop` is cancelled and the requests in flight have
-/// ended.
+/// Keeps Windows nodes up to date, `concurrency` of them at the same time, until `stop` is cancelled and the requests in
+/// flight have ended.
 pub async fn run(client: Client, context: Arc<Context>, concurrency: u16, stop: CancellationToken) {
-    let windows = watcher::Config::default().labels(&node::windows()).page_size(pages::PAGE);
-    let events = watcher(Api::<ListedNode>::all(client), windows).default_backoff();
-    let events = events.inspect(outages(Cache::Nodes.plural())).filter_map(|event| future::ready(event.ok()));
-    let mut listed = Vec::new();
-    let observe = |event, queue: &mut Queue| observe(event, &mut listed, queue, &context);
-    // The pool loop gives the index each policy before it is published.
-    reconcile_all(events, &context.index, observe, |_| {}, &context, concurrency, stop).await;
+    let events = context.reading.watch(&client, Selection::Labels(&node::windows()), Cache::Nodes.plural());
+    let events = events.filter_map(|event| future::ready(event.ok()));
+    let filled = || context.synced.filled(Cache::Nodes);
+    execute_steps(events, filled, &context.nodes, &context, concurrency, stop).await;
 }
 
 /// Finds nodes that came back with another operating system under their old name, and removes winpool's labels,
 /// annotations and taints from them. The watch of Windows nodes cannot tell them from deleted nodes.
 pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: CancellationToken) {
-    let others = watcher::Config::default().labels(&node::reimaged());
-    let events = watcher(Api::<ListedNode>::all(client), others).default_backoff();
-    let events = events.inspect(outages("reimaged Nodes")).filter_map(|event| future::ready(event.ok()));
-    // These nodes count for no pool.
-    let (index, mut listed) = (Index::default(), Vec::new());
-    let observe = |event, queue: &mut Queue| {
-        let (nodes, _) = follow(event, &mut listed, &index, queue);
-        for node in nodes {
-            queue.add(node.name());
-        }
-    };
-    let judge_by = |policy: &Policy| index.judge_by(policy.clone());
-    reconcile_all(events, &index, observe, judge_by, &context, 1, stop).await;
+    let events = context.reading.watch(&client, Selection::Labels(&node::reimaged()), REIMAGED);
+    let events = events.filter_map(|event| future::ready(event.ok()));
+    execute_steps(events, || {}, &context.reimaged, &context, 1, stop).await;
 }
 
-/// Reconciles the nodes that `observe` adds to the queue, and all nodes when the policy changes.
-async fn reconcile_all(
+/// Executes the steps of all nodes, in the order in which they became due. Calls `filled` after each list.
+async fn execute_steps(
     events: impl Stream<Item = Event<ListedNode>>,
-    index: &Index,
-    mut observe: impl FnMut(Event<ListedNode>, &mut Queue),
-    judge_by: impl Fn(&Policy),
+    filled: impl Fn(),
+    nodes: &Nodes,
     context: &Context,
     concurrency: u16,
     stop: CancellationToken,
 ) {
-    let mut events = pin!(events);
-    let mut policy = context.policy.subscribe();
-    let (mut queue, mut term, mut running) = (Queue::default(), None, FuturesUnordered::new());
+    let (mut events, mut listed) = (pin!(events), Vec::new());
+    let (mut queue, mut running) = (Queue::default(), FuturesUnordered::new());
     loop {
         // Nodes that need nothing end at once: other tasks have to get their turn.
         consume_budget().await;
@@ -88,257 +73,159 @@ async fn reconcile_all(
         while running.len() < usize::from(concurrency)
             && let Some(name) = queue.next(now)
         {
-            let node = index.node(&name);
-            running.push(async move { (name, reconcile(node, index, context).await) });
+            running.push(async move {
+                let until = write(&name, nodes, context).await;
+                (name, until)
+            });
         }
         let is_full = running.len() == usize::from(concurrency);
         let wake = queue.wake_at().filter(|_| !is_full).unwrap_or(now + Duration::from_hours(1));
         tokio::select! {
             () = stop.cancelled() => break,
-            Some((name, result)) = running.next() => conclude(&name, result, &mut queue),
-            Some(event) = events.next() => observe(event, &mut queue),
-            Ok(()) = policy.changed() => {
-                if std::mem::replace(&mut term, context.term()) != term {
-                    queue.forgive();
+            Some((name, until)) = running.next() => queue.done(&name, until),
+            Some(event) = events.next() => {
+                let is_list = matches!(event, Event::InitDone);
+                let event = node_event(event, &mut listed);
+                let due = event.map(|event| nodes.lock().observe(event, Instant::now()));
+                due.into_iter().flatten().for_each(|name| queue.add(&name));
+                if is_list {
+                    filled();
                 }
-                if let Some(policy) = context.policy.current() {
-                    judge_by(&policy);
-                }
-                index.nodes().iter().for_each(|node| queue.add(node.name()));
+                wake_pools(nodes, context);
             }
+            due = nodes.due() => due.iter().for_each(|name| queue.add(name)),
             () = sleep_until(wake.into()) => {}
         }
     }
     while running.next().await.is_some() {}
 }
 
-/// Keeps the index as events pass, and adds only those nodes to the queue that have to be written.
-fn observe(event: Event<ListedNode>, listed: &mut Vec<Arc<CachedNode>>, queue: &mut Queue, context: &Context) {
-    let is_list = matches!(event, Event::InitDone);
-    let (nodes, changed) = follow(event, listed, &context.index, queue);
-    if is_list {
-        context.synced.filled(Cache::Nodes);
+/// The event for the table. Until a list is complete, the table has the state before it.
+fn node_event(event: Event<ListedNode>, listed: &mut Vec<Arc<NodeObject>>) -> Option<NodeEvent> {
+    match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(ListedNode { object, .. }) => listed.push(Arc::new(object)),
+        Event::InitDone => return Some(NodeEvent::Listed(std::mem::take(listed))),
+        Event::Apply(ListedNode { object, .. }) => return Some(NodeEvent::Seen(Arc::new(object))),
+        Event::Delete(ListedNode { object, .. }) => return Some(NodeEvent::Deleted(object.name)),
     }
-    if changed {
+    None
+}
+
+fn wake_pools(nodes: &Nodes, context: &Context) {
+    if nodes.lock().take_changed() {
         context.changed.send_replace(());
     }
-    nodes.iter().filter(|node| needs_work(node, context)).for_each(|node| queue.add(node.name()));
 }
 
-/// Keeps `index` as events pass. Returns the nodes that may have changed, and true if the sums of a pool may have.
-fn follow(
-    event: Event<ListedNode>,
-    listed: &mut Vec<Arc<CachedNode>>,
-    index: &Index,
-    queue: &mut Queue,
-) -> (Vec<Arc<CachedNode>>, bool) {
-    match event {
-        // Until a list is complete, the index has the state before it, and that is what reconciles read.
-        Event::Init => listed.clear(),
-        Event::InitApply(ListedNode { node, .. }) => listed.push(Arc::new(node)),
-        Event::InitDone => {
-            let nodes = std::mem::take(listed);
-            index.replace(&nodes);
-            queue.retain(&nodes.iter().map(|node| node.name()).collect());
-            return (nodes, true);
-        }
-        Event::Apply(ListedNode { node, .. }) => {
-            let node = Arc::new(node);
-            let changed = index.observe(&node);
-            return (vec![node], changed);
-        }
-        Event::Delete(ListedNode { node, .. }) => {
-            queue.forget(node.name());
-            return (Vec::new(), index.remove(node.name()));
-        }
-    }
-    (Vec::new(), false)
-}
-
-/// Returns true if there is something to write, and no reason to wait.
-fn needs_work(node: &CachedNode, context: &Context) -> bool {
-    let Some(policy) = context.policy.current() else { return false };
-    let (index, name) = (&context.index, node.name());
-    let assessment = judge(node, &policy, index);
-    let waits = || index.refusal(name, &assessment.plan).is_some() || index.stands_back(name, &assessment);
-    (!assessment.plan.is_empty() && !waits()) || assessment.label_settles.is_some()
-}
-
-/// Assesses the node as it is now.
-fn judge(node: &CachedNode, policy: &Policy, index: &Index) -> Assessment {
-    let watched = index.watched(node.name());
-    assess(&node.seen, policy, Consent::Known { uid: node.uid(), watched: &watched, now: Instant::now() })
-}
-
-/// Reconciles one node, unless it is gone or this process may not write. Returns when it is due again, if it is.
-async fn reconcile(
-    node: Option<Arc<CachedNode>>,
-    index: &Index,
-    context: &Context,
-) -> Result<Option<Duration>, RequestError> {
-    let leads = context.term().zip(context.policy.current());
-    let Some((node, (term, policy))) = node.zip(leads) else { return Ok(None) };
+/// Executes the steps of a node until it waits, or this process no longer leads. Returns the time at which it is due
+/// again.
+async fn write(name: &str, nodes: &Nodes, context: &Context) -> Option<Instant> {
+    let term = context.term()?;
     let started = Instant::now();
-    let work = bring_up_to_date(&node, &policy, index, context);
-    let Some(result) = context.leadership.during(term, work).await else { return Ok(None) };
-    context.metrics.reconciled(CONTROLLER, started.elapsed(), result.as_ref().err().map(RequestError::as_str));
-    result
-}
-
-fn conclude(name: &str, result: Result<Option<Duration>, RequestError>, queue: &mut Queue) {
-    match result {
-        Ok(None) => queue.done(name),
-        Ok(Some(wait)) => queue.again_after(name, wait, Instant::now()),
-        Err(error) => {
-            let wait = queue.failed(name, Instant::now()).as_millis();
-            let (reason, words) = (error.as_str(), words(&error));
-            tracing::warn!(node = name, reason, error = words, wait_ms = wait, "node not written; trying again");
-        }
+    let mut step = nodes.lock().next(name, started);
+    if let NodeStep::Wait(until) = step {
+        wake_pools(nodes, context);
+        return until;
     }
-}
-
-/// Writes the plan. If the cached node turns out to be stale, reads it again.
-async fn bring_up_to_date(
-    cached: &CachedNode,
-    policy: &Policy,
-    index: &Index,
-    context: &Context,
-) -> Result<Option<Duration>, RequestError> {
-    let name = cached.name();
-    let mut node = cached.clone();
-    for attempt in 0..ATTEMPTS {
-        let assessment = judge(&node, policy, index);
-        let plan = &assessment.plan;
-        if let Some(pause) = index.still_waits(name, &assessment) {
-            return Ok(Some(pause));
-        }
-        if plan.is_empty() {
-            // A taint may no longer be added, although the node has not changed.
-            if attempt == 0 && index.look_again(&node) {
-                context.changed.send_replace(());
+    let work = async {
+        let mut failure = None;
+        loop {
+            if let NodeStep::Wait(until) = step {
+                return (until, failure);
             }
-            return Ok(next_look(&assessment));
-        }
-        if let Some(refusal) = index.refusal(name, plan) {
-            return Ok(Some(refusal.until.saturating_duration_since(Instant::now())));
-        }
-        if let Some(pause) = index.contested(name, &assessment) {
-            return Ok(Some(back_off(&node, plan.clone(), pause, index, context).await));
-        }
-        let patch = node_patch(node.uid(), &node.seen, plan, policy);
-        match context.applier.patch_node(name, patch).await {
-            Ok(()) => {
-                report(name, &assessment, index, context);
-                return Ok(None);
-            }
-            Err(error @ (RequestError::Stale | RequestError::Conflict)) => {
-                let fresh = match context.applier.read_node(name).await {
-                    Ok(fresh) if fresh.uid() == node.uid() => fresh,
-                    // Another node of that name: its own event brings it here.
-                    Ok(_) | Err(RequestError::Gone) => return Ok(None),
-                    Err(error) => return Err(error),
-                };
-                let is_unchanged = fresh.resource_version == node.resource_version;
-                if is_unchanged && matches!(error, RequestError::Stale) {
-                    let message = "the patch's tests fail although the node is as it was read";
-                    return Ok(Some(give_up(&fresh, plan.clone(), message.to_owned(), index, context).await));
+            let result = execute(name, step, context).await;
+            let (answer, error) = match result {
+                Ok(answer) => (answer, None),
+                Err(error) => (NodeAnswer::from(&error), Some(error)),
+            };
+            let news = {
+                let mut table = nodes.lock();
+                step = table.answer(name, answer, Instant::now());
+                table.take_notes()
+            };
+            wake_pools(nodes, context);
+            for (object, note) in news {
+                if let NodeNote::Failed { reason, .. } = note {
+                    failure = Some(reason);
                 }
-                node = fresh;
+                tell(object, note, error.as_ref(), context).await;
             }
-            Err(RequestError::Gone) => return Ok(None),
-            Err(RequestError::Denied(message)) => {
-                return send_parts(&node, &assessment, message, policy, index, context).await;
+        }
+    };
+    let (until, failure) = context.leadership.during(term, work).await?;
+    context.metrics.reconciled(CONTROLLER, started.elapsed(), failure);
+    until
+}
+
+async fn execute(name: &str, step: NodeStep, context: &Context) -> Result<NodeAnswer, RequestError> {
+    match step {
+        NodeStep::FindOtherWriter => Ok(NodeAnswer::OtherWriter(other_writer::find(&context.metadata, name).await)),
+        NodeStep::FindPods => {
+            let pods = Api::all(context.client.clone());
+            pods::that_need_labels(&pods, Some(name)).await.map(NodeAnswer::Users)
+        }
+        step => context.applier.execute(name, step).await,
+    }
+}
+
+/// Logs what happened, and writes Events and metrics.
+async fn tell(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestError>, context: &Context) {
+    let node = &*object.name;
+    let (reason, message) = match news {
+        NodeNote::Written { pool, plan, waited } => {
+            if let Some(waited) = waited {
+                context.metrics.converged(waited);
             }
-            Err(error) => return Err(error),
+            log_written(node, pool.as_deref(), &plan);
+            return tell_taints(&object, &plan, context).await;
         }
-    }
-    Err(RequestError::Conflict)
-}
-
-/// Returns the time after which a build label that waits to be confirmed is checked again.
-fn next_look(assessment: &Assessment) -> Option<Duration> {
-    assessment.label_settles.map(|until| until.saturating_duration_since(Instant::now()))
-}
-
-/// Sends the label and the rest apart after the whole plan was refused, so that a refused taint does not delay the
-/// label.
-async fn send_parts(
-    node: &CachedNode,
-    assessment: &Assessment,
-    message: String,
-    policy: &Policy,
-    index: &Index,
-    context: &Context,
-) -> Result<Option<Duration>, RequestError> {
-    let Assessment { pool, plan, .. } = assessment;
-    let parts = plan.parts();
-    if parts.iter().any(NodePlan::is_empty) {
-        return Ok(Some(give_up(node, plan.clone(), message, index, context).await));
-    }
-    let mut current = node.clone();
-    let (mut denied, mut wrote) = (None, false);
-    for part in parts {
-        let patch = node_patch(current.uid(), &current.seen, &part, policy);
-        match context.applier.patch_node(node.name(), patch).await {
-            Ok(()) => {
-                // Once for all parts, and even if the next one fails.
-                if !std::mem::replace(&mut wrote, true) {
-                    index.written(node.name(), assessment);
-                }
-                log_written(node.name(), pool.as_deref(), &part);
-                // Computed, because a fresh read could contain changes that the next part was not computed from.
-                current.seen = current.seen.after(&part);
-            }
-            Err(RequestError::Denied(message)) => denied = Some(message),
-            Err(error) => return Err(error),
+        NodeNote::Failed { reason, pause } => {
+            let (error, wait_ms) = (error.map(shortened), pause.as_millis());
+            return tracing::warn!(node, reason, error, wait_ms, "node not written; trying again");
         }
-    }
-    match denied {
-        Some(message) => {
-            let rest = judge(&current, policy, index).plan;
-            Ok(Some(give_up(&current, rest, message, index, context).await))
+        NodeNote::Refused { message, pause } => {
+            let (detail, wait_ms) = (shortened(&message), pause.as_millis());
+            tracing::warn!(node, detail, wait_ms, "the API server refuses to change the node");
+            (reason::ADMISSION_DENIED, message)
         }
-        None => Ok(None),
+        NodeNote::LabelsNeeded(labels) => {
+            let message = needed(&labels);
+            tracing::info!(node, detail = shortened(&message), "the node keeps labels that its pool does not want");
+            (reason::LABEL_IN_USE, message)
+        }
+        NodeNote::Contested { writer, pause } => {
+            let (detail, wait_ms) = (shortened(&writer), pause.as_millis());
+            tracing::warn!(node, detail, wait_ms, "another writer keeps reverting changes to the node; backing off");
+            (reason::CONTESTED, writer)
+        }
+    };
+    let object = ListedNode::from(NodeObject::clone(&object)).object_ref(&());
+    context.applier.event(&object, EventType::Warning, reason, "Patch", message).await;
+}
+
+/// Writes an Event about taints that winpool added or removed, unless there were too many in this minute.
+async fn tell_taints(object: &NodeObject, plan: &NodePlan, context: &Context) {
+    let Some(TaintChange { added, removed, .. }) = &plan.taints else { return };
+    let names = |taints: &[Taint]| taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let (reason, message) = match (added.as_slice(), removed.as_slice()) {
+        ([], []) => return,
+        (added, []) => (reason::TAINTS_ADDED, format!("winpool added {}", names(added))),
+        ([], removed) => (reason::TAINTS_REMOVED, format!("winpool removed {}", names(removed))),
+        (added, removed) => {
+            (reason::TAINTS_ADDED, format!("winpool added {} and removed {}", names(added), names(removed)))
+        }
+    };
+    if context.taint_events.lock().take(Instant::now()) {
+        let object = ListedNode::from(object.clone()).object_ref(&());
+        context.applier.event(&object, EventType::Normal, reason, "Patch", message).await;
     }
 }
 
-/// Backs off, longer each time, instead of fighting over the node, and names the other writer.
-async fn back_off(node: &CachedNode, plan: NodePlan, pause: Duration, index: &Index, context: &Context) -> Duration {
-    let writer = other_writer::find(&context.metadata, node.name()).await;
-    if index.back_off(node, plan, &writer, pause) {
-        let (name, wait) = (node.name(), pause.as_millis());
-        tracing::warn!(
-            node = name,
-            detail = words(&writer),
-            wait_ms = wait,
-            "another writer keeps reverting changes to the node; backing off"
-        );
-        let object = ListedNode::from(node.clone()).object_ref(&());
-        context.applier.event(&object, EventType::Warning, reason::CONTESTED, "Patch", writer).await;
-    }
-    context.changed.send_replace(());
-    pause
-}
-
-async fn give_up(node: &CachedNode, plan: NodePlan, message: String, index: &Index, context: &Context) -> Duration {
-    let (name, detail, wait) = (node.name(), words(&message), context.patience.as_millis());
-    tracing::warn!(node = name, detail, wait_ms = wait, "the API server refuses to change the node");
-    let until = Instant::now() + context.patience;
-    // The API server names the node. Nodes that are refused for the same reason are one problem.
-    let shared = message.replace(&format!(" \"{name}\""), "");
-    index.refused(node, NodeRefusal { plan, message: shared.into(), until });
-    context.changed.send_replace(());
-    let object = ListedNode::from(node.clone()).object_ref(&());
-    context.applier.event(&object, EventType::Warning, reason::ADMISSION_DENIED, "Patch", message).await;
-    context.patience
-}
-
-fn report(name: &str, assessment: &Assessment, index: &Index, context: &Context) {
-    index.written(name, assessment);
-    if let Some(since) = index.take_pending_since(name) {
-        context.metrics.converged(since.elapsed());
-    }
-    log_written(name, assessment.pool.as_deref(), &assessment.plan);
+/// Names the labels that a node keeps, and the pods because of which it does.
+fn needed(labels: &BTreeMap<String, String>) -> String {
+    let texts = labels.iter().map(|(label, pod)| format!("{label} stays, because a pod selects it: {pod}"));
+    texts.collect::<Vec<_>>().join("; ")
 }
 
 /// Logs a node that was written, with every change but the annotation that repeats them.

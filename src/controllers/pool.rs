@@ -11,32 +11,25 @@ use std::{
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use kube::{
-    Api, Resource, ResourceExt,
-    runtime::{
-        WatchStreamExt,
-        reflector::store::Writer,
-        watcher::{self, Event, watcher},
-    },
+    Resource, ResourceExt,
+    runtime::{WatchStreamExt, reflector::store::Writer, watcher::Event},
 };
 use serde::de::DeserializeOwned;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
+use winpool_client::{causes::shortened, error::RequestError, watches::Selection};
 use winpool_core::plan::{
     CheckAnswer, GuardedPool,
-    reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Now, SeenNode, Step, next},
+    look::{Look, LookResult},
+    reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Note, Now, Step, next},
 };
-
-use crate::telemetry::{outages, words};
 
 use super::{Cache, Context};
 
 pub mod check;
-mod control_plane;
 mod notes;
 mod steps;
-
-pub use control_plane::ControlPlane;
-pub(crate) use control_plane::kubernetes_version;
+mod trial;
 
 const CONTROLLER: &str = "pool";
 /// The least time between two rounds that changes of nodes cause. A burst of thousands is worth a few rounds.
@@ -52,9 +45,8 @@ pub async fn watch<K>(cache: Cache, store: Writer<K>, context: Arc<Context>, sto
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    let objects = Api::<K>::all(context.client.clone());
-    let events = watcher(objects, watcher::Config::default()).default_backoff().reflect(store);
-    let events = events.inspect(outages(cache.plural())).take_until(stop.cancelled_owned());
+    let events = context.reading.watch(&context.client, Selection::All, cache.plural()).reflect(store);
+    let events = events.take_until(stop.cancelled_owned());
     let notice = events.for_each(async |event| match event {
         Ok(Event::InitDone) => {
             context.synced.filled(cache);
@@ -83,6 +75,7 @@ enum Done {
         pool: String,
         are_settled: bool,
     },
+    Looked(Result<LookResult, RequestError>),
     ControlPlane(ControlPlaneInfo),
     /// An Event was written, or the term of leadership ended before.
     Nothing,
@@ -100,6 +93,8 @@ struct Loop {
     rounds: BTreeMap<String, (Instant, Option<&'static str>)>,
     /// The last answer of the control plane. Pools wait for the first one, because every status contains it.
     control_plane: Option<ControlPlaneInfo>,
+    /// True if the last look failed.
+    looks_fail: bool,
     /// The time of the next question to the control plane; `None` while one is in progress.
     ask_at: Option<Instant>,
 }
@@ -114,6 +109,7 @@ impl Loop {
             busy: BTreeSet::new(),
             rounds: BTreeMap::new(),
             control_plane: None,
+            looks_fail: false,
             ask_at: Some(Instant::now()),
         }
     }
@@ -160,12 +156,26 @@ impl Loop {
                 self.memory = memory;
             }
             Done::Asked { pool, are_settled } => self.memory.asked(&pool, are_settled),
+            Done::Looked(result) => self.take_in_look(result),
             Done::ControlPlane(info) => {
                 self.control_plane = Some(info);
                 self.ask_at = Some(now + winpool_core::plan::reconcile::LOOK_AGAIN);
             }
             Done::Nothing => {}
         }
+    }
+
+    fn take_in_look(&mut self, result: Result<LookResult, RequestError>) {
+        let did_fail = std::mem::replace(&mut self.looks_fail, result.is_err());
+        if let Err(error) = result.as_ref().map_err(shortened)
+            && !did_fail
+        {
+            tracing::warn!(error, "cannot see which pods wait because of a taint on trial; trying again");
+        }
+        let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
+        let mut memory = std::mem::take(&mut self.memory);
+        self.with_cluster(&pools, &classes, |cluster| memory.looked(cluster, result.ok(), now()));
+        self.memory = memory;
     }
 
     /// Starts every step that can be started, and returns the time to continue if nothing happens before.
@@ -180,8 +190,8 @@ impl Loop {
         }
         let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
         if term.is_none() {
-            // Keeps the index of a standby up to date, so that it can take over.
-            self.context.index.judge_by(self.memory.policy(&pools));
+            // Keeps the sums of a standby up to date, so that it can take over.
+            self.context.nodes.lock().count_by(self.memory.policy(&pools), Instant::now());
             return far;
         }
         let mut wake = far.min(self.ask_control_plane().unwrap_or(far));
@@ -189,14 +199,12 @@ impl Loop {
             return far;
         }
         let exists = |name: &str| pools.iter().any(|pool| pool.name_any() == name);
-        self.context.metrics.gauges.keep_pools(exists);
+        self.context.metrics.keep_pools(exists);
         self.rounds.retain(|name, _| exists(name));
         let mut memory = std::mem::take(&mut self.memory);
-        let without_deleted = self.with_cluster(&pools, &classes, |cluster| memory.drop_gone(cluster));
-        // Until the next `Step::Judge` only answers and the cache change this policy.
-        self.context.index.judge_by(memory.policy(&pools));
+        let without_deleted = self.with_cluster(&pools, &classes, |cluster| memory.drop_gone(cluster, Instant::now()));
         if let Some(Step::Publish(policy)) = without_deleted {
-            self.context.policy.publish(policy);
+            self.context.publish(&policy);
         }
         for pool in &pools {
             wake = wake.min(self.advance_pool(pool, &pools, &classes, &mut memory).unwrap_or(far));
@@ -204,10 +212,15 @@ impl Loop {
         if let Some(task) = self.with_cluster(&pools, &classes, |cluster| memory.start_check(cluster, now())) {
             self.start_check(task);
         }
-        wake = wake.min(memory.check_due(Instant::now()).unwrap_or(far));
+        if let Some(look) = self.with_cluster(&pools, &classes, |cluster| memory.start_look(cluster, now())) {
+            self.start_look(look);
+        }
+        let dues = memory.check_due(Instant::now()).into_iter().chain(memory.look_due());
+        wake = dues.fold(wake, Instant::min);
         self.tell(&pools, &mut memory);
         self.memory = memory;
-        wake
+        // A pool changed how nodes are counted, which may concern pools before it.
+        if self.context.nodes.lock().take_changed() { Instant::now() } else { wake }
     }
 
     /// Starts or ends a term of leadership, and forgets the last one.
@@ -235,13 +248,13 @@ impl Loop {
         loop {
             let step = self.with_cluster(pools, classes, |cluster| next(cluster, memory, &name, now()));
             match step {
-                Step::Judge => self.context.index.judge_by(memory.policy(pools)),
-                Step::Publish(policy) => self.context.policy.publish(policy),
+                Step::Publish(policy) => self.context.publish(&policy),
                 Step::Wait(until) => {
                     if let Some(status) = memory.status_of(&name) {
-                        self.context.metrics.gauges.classes(&name, &status.runtime_classes);
-                        self.context.metrics.gauges.conditions(&name, &status.conditions);
+                        self.context.metrics.pool(&name, status);
                     }
+                    let failing = self.context.failing.health(&self.context.nodes.lock(), Instant::now()).counts(&name);
+                    self.context.metrics.gauges.failing(&name, failing);
                     if let Some((started, error)) = self.rounds.remove(&name) {
                         self.context.metrics.reconciled(CONTROLLER, started.elapsed(), error);
                     }
@@ -262,23 +275,12 @@ impl Loop {
         &self,
         pools: &[Arc<GuardedPool>],
         classes: &[Arc<RuntimeClass>],
-        work: impl FnOnce(&Cluster<'_>) -> T,
+        work: impl FnOnce(&mut Cluster<'_>) -> T,
     ) -> T {
-        let context = &self.context;
-        work(&Cluster {
-            pools,
-            classes,
-            tally: &|pool| context.index.tally(pool),
-            nodes: &|show| {
-                for node in context.index.nodes() {
-                    let watched = context.index.watched(node.name());
-                    show(SeenNode { name: node.name(), uid: node.uid(), node: &node.seen, watched: &watched });
-                }
-            },
-            is_blocked: &|name, assessment| context.index.is_blocked(name, assessment),
-            settled: context.policy.is_settled(),
-            control_plane: self.control_plane.clone().unwrap_or_default(),
-        })
+        let control_plane = self.control_plane.clone().unwrap_or_default();
+        let (nodes, outages) = (&mut *self.context.nodes.lock(), self.context.reading.outages());
+        let health = self.context.failing.health(nodes, Instant::now());
+        work(&mut Cluster { pools, classes, nodes, control_plane, outages, health })
     }
 
     /// Starts this work, and drops it when the term of leadership ends.
@@ -300,12 +302,12 @@ impl Loop {
     }
 
     fn start_check(&self, task: CheckTask) {
-        let client = self.context.client.clone();
+        let (context, client) = (Arc::clone(&self.context), self.context.client.clone());
         match task {
             CheckTask::Everything(check) => self.spawn(async move {
-                let result = check::everything(&client, *check).await;
+                let result = check::everything(&client, &context.control_plane, *check).await;
                 if let Err(error) = &result {
-                    tracing::warn!(error = words(error), "workload check failed; trying again");
+                    tracing::warn!(error = shortened(error), "workload check failed; trying again");
                 }
                 Done::Checked(result.map_err(|error| error.to_string()))
             }),
@@ -316,10 +318,18 @@ impl Loop {
         }
     }
 
-    /// Logs what happened, and writes Events.
+    fn start_look(&self, look: Look) {
+        let context = Arc::clone(&self.context);
+        self.spawn(async move { Done::Looked(trial::look(&context, look).await) });
+    }
+
+    /// Logs and counts what happened, and writes Events.
     fn tell(&self, pools: &[Arc<GuardedPool>], memory: &mut Memory) {
         for (pool, note) in memory.take_notes() {
             notes::log(&pool, &note);
+            if matches!(note, Note::TaintObjected { .. }) {
+                self.context.metrics.objected(&pool);
+            }
             let guarded = pools.iter().find(|guarded| guarded.name_any() == pool);
             if let Some((guarded, event)) = guarded.zip(notes::event(&note)) {
                 let (context, guarded) = (Arc::clone(&self.context), Arc::clone(guarded));

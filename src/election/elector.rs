@@ -10,24 +10,17 @@ use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::{
     Client,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, watch_object},
-    },
+    runtime::{WatchStreamExt, watcher},
 };
 use tokio::{sync::watch, time::sleep_until};
 use tokio_util::sync::CancellationToken;
+use winpool_client::{causes::shortened, error::RequestError, watches};
 use winpool_core::{
     api::names,
     election::{Candidate, ElectionStep, RETRY_PERIOD, Term},
 };
 
-use crate::{
-    api_server::error::RequestError,
-    election::Leadership,
-    telemetry::{outages, words},
-    write::Leases,
-};
+use crate::{election::Leadership, telemetry::outages, write::Leases};
 
 /// The time limit for the release, within the time that a process has to end.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(900);
@@ -67,9 +60,9 @@ impl Elector {
     }
 
     /// Runs until `resign` is cancelled, and then releases the Lease. If the future is dropped before, the Lease has
-    /// to expire.
-    pub async fn run(mut self, resign: CancellationToken) {
-        loop {
+    /// to expire. Returns early, and true, if the API server's history went back.
+    pub async fn run(mut self, resign: CancellationToken) -> bool {
+        while !self.candidate.history_went_back() {
             let next = tokio::select! {
                 biased;
                 () = resign.cancelled() => break,
@@ -91,18 +84,19 @@ impl Elector {
             Ok(false) => {}
             Err(error) => {
                 tracing::warn!(
-                    error = words(&error),
+                    error = shortened(&error),
                     "Lease not released: if this process holds it, it expires by itself"
                 );
             }
         }
+        self.candidate.history_went_back()
     }
 
     /// Takes the next step, and returns the time of the one after it.
     async fn step(&mut self) -> Instant {
         let now = Instant::now();
         match self.candidate.next(now) {
-            ElectionStep::Look => self.look().await,
+            ElectionStep::Read => self.read_lease().await,
             ElectionStep::Wait(until) => until,
             ElectionStep::Acquire | ElectionStep::Renew => match self.paused_until.filter(|until| now < *until) {
                 Some(until) => until,
@@ -111,7 +105,7 @@ impl Elector {
         }
     }
 
-    async fn look(&mut self) -> Instant {
+    async fn read_lease(&mut self) -> Instant {
         let now = match self.leases.read().await {
             Ok(lease) => {
                 let now = Instant::now();
@@ -147,7 +141,7 @@ impl Elector {
                     // The watch should have reported that. It may be broken without an error.
                     self.events = watch(&self.leases);
                 }
-                self.look().await
+                self.read_lease().await
             }
             Err(error) => {
                 // The request may have been accepted nevertheless.
@@ -185,7 +179,7 @@ impl Elector {
         if !std::mem::replace(&mut self.failing, true) {
             let namespace = &self.leases.namespace;
             tracing::warn!(
-                error = words(error),
+                error = shortened(error),
                 namespace,
                 "no access to the Lease {}, without which this process cannot lead; trying again (it needs the permissions \
                  get, list, watch, create and update for leases in that namespace)",
@@ -209,7 +203,7 @@ fn pauses() -> ExponentialBuilder {
 }
 
 fn watch(leases: &Leases) -> BoxStream<'static, watcher::Result<Option<Lease>>> {
-    let events = watch_object(leases.api.clone(), names::LEASE).backoff(watcher::ExponentialBackoff::from(pauses()));
+    let events = watches::object(leases.api.clone(), names::LEASE).backoff(watcher::ExponentialBackoff::from(pauses()));
     events.inspect(outages("Lease")).boxed()
 }
 
@@ -260,7 +254,7 @@ mod tests {
         let attempts = watch::Sender::new(0);
         let elector = Elector::new(without_namespace(attempts.clone()), "nowhere");
         tokio::select! {
-            () = elector.run(CancellationToken::new()) => unreachable!("nobody asks it to resign"),
+            _ = elector.run(CancellationToken::new()) => unreachable!("nobody asks it to resign"),
             attempted = async { attempts.subscribe().wait_for(|count| *count == 3).await.map(drop) } => attempted.unwrap(),
         }
         let text = lines.text();

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::Client;
+use winpool_client::error::RequestError;
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE, held_by, is_held, released};
 
 use crate::{
-    api_server::error::RequestError,
     election::{Leadership, elector::identity},
     write::Leases,
 };
@@ -32,7 +32,7 @@ fn version(lease: Option<&Lease>) -> Option<String> {
 
 impl Seized {
     /// Takes the Lease `winpool` in this namespace from its holder, for `duration`, and returns when no other process
-    /// can write any more. For a command that has to be the only writer for a while, such as `winpool cleanup`.
+    /// can write any more. For a command that has to be the only writer for a while, such as `winpool-operator cleanup`.
     ///
     /// A process stops leading at the latest [`LEASE_DURATION`] after its last renewal. So if the Lease has a holder,
     /// this watches it for that long. A Lease that is not renewed meanwhile was left by a process that is gone. One

@@ -1,4 +1,4 @@
-//! Gauges of pools: read from the index when they are scraped, or kept as the pool controller last saw them.
+//! Gauges of pools: read from the table of nodes when they are scraped, or kept as the pool controller last saw them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,10 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::Condition,
-    jiff::{ToSpan, tz::TimeZone},
-};
+use k8s_openapi::jiff::{ToSpan, civil::Date, tz::TimeZone};
 use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
@@ -17,13 +14,15 @@ use prometheus_client::{
     metrics::gauge::{ConstGauge, Gauge},
 };
 use winpool_core::{
-    api::{ClassState, RuntimeClassStatus},
+    api::{ClassState, WindowsPoolStatus},
     plan::{State, number},
-    windows::{Build, product},
+    pod::Cause,
+    windows::vendor::ends_of_support,
 };
 
+use crate::nodes::Nodes;
+
 use super::reference::{self, CONDITION_STATUS};
-use crate::cache::index::Index;
 
 /// The label value for nodes that report no build.
 pub(super) const UNKNOWN: &str = "unknown";
@@ -34,7 +33,7 @@ pub(super) const OTHER: &str = "other";
 /// The gauges of all pools. A standby exposes none, so that sums over all processes are right.
 #[derive(Clone)]
 pub struct Gauges {
-    index: Arc<Index>,
+    nodes: Arc<Nodes>,
     leader: Gauge,
     pools: Arc<Mutex<BTreeMap<String, Pool>>>,
 }
@@ -43,37 +42,54 @@ pub struct Gauges {
 #[derive(Default)]
 struct Pool {
     classes: BTreeMap<ClassState, i64>,
+    /// The numbers of problems, by reason.
+    problems: BTreeMap<String, i64>,
     /// The conditions' types and statuses.
     conditions: BTreeMap<String, String>,
+    /// The numbers of failing pods by cause, if winpool looks.
+    failing: Option<BTreeMap<Cause, usize>>,
 }
 
 impl Gauges {
-    pub fn new(index: Arc<Index>, leader: Gauge) -> Self {
-        Self { index, leader, pools: Arc::default() }
+    pub fn new(nodes: Arc<Nodes>, leader: Gauge) -> Self {
+        Self { nodes, leader, pools: Arc::default() }
     }
 
-    pub fn classes(&self, pool: &str, classes: &[RuntimeClassStatus]) {
-        let mut states = BTreeMap::new();
-        for class in classes {
-            *states.entry(class.state).or_default() += 1;
+    pub(super) fn status(&self, pool: &str, status: &WindowsPoolStatus) {
+        let mut seen = Pool::default();
+        for class in &status.runtime_classes {
+            *seen.classes.entry(class.state).or_default() += 1;
         }
-        self.pools.lock().entry(pool.to_owned()).or_default().classes = states;
+        for problem in &status.problems {
+            *seen.problems.entry(problem.reason.clone()).or_default() += 1;
+        }
+        seen.conditions = status.conditions.iter().map(|c| (c.type_.clone(), c.status.clone())).collect();
+        let mut pools = self.pools.lock();
+        let pool = pools.entry(pool.to_owned()).or_default();
+        *pool = Pool { failing: pool.failing.take(), ..seen };
     }
 
-    pub fn conditions(&self, pool: &str, conditions: &[Condition]) {
-        let conditions = conditions.iter().map(|c| (c.type_.clone(), c.status.clone())).collect();
-        self.pools.lock().entry(pool.to_owned()).or_default().conditions = conditions;
+    /// Remembers that there are metrics of this pool.
+    pub(super) fn remember(&self, pool: &str) {
+        self.pools.lock().entry(pool.to_owned()).or_default();
     }
 
-    /// Forgets deleted pools.
-    pub fn keep_pools(&self, exists: impl Fn(&str) -> bool) {
-        self.pools.lock().retain(|pool, _| exists(pool));
+    pub fn failing(&self, pool: &str, counts: Option<BTreeMap<Cause, usize>>) {
+        self.pools.lock().entry(pool.to_owned()).or_default().failing = counts;
+    }
+
+    /// Forgets deleted pools, and returns their names.
+    pub(super) fn keep_pools(&self, exists: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut pools = self.pools.lock();
+        let gone: Vec<String> = pools.keys().filter(|pool| !exists(pool)).cloned().collect();
+        pools.retain(|pool, _| !gone.contains(pool));
+        gone
     }
 
     fn encode_nodes(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
         let mut counts: BTreeMap<(String, String, State), usize> = BTreeMap::new();
         let mut in_use = BTreeSet::new();
-        for nodes in self.index.states() {
+        for nodes in self.nodes.lock().states() {
             let build = match nodes.build {
                 None => UNKNOWN.to_owned(),
                 Some(build) if nodes.named => build.to_string(),
@@ -87,9 +103,12 @@ impl Gauges {
             gauge(&mut family, &[("pool", pool), ("build", build), ("state", state.as_str())], number(*count))?;
         }
         let mut family = reference::END_OF_SUPPORT.encode(encoder)?;
-        for build in in_use {
-            if let Some(time) = end_of_support(build) {
-                gauge(&mut family, &[("build", &build.to_string())], time)?;
+        let vendors = self.nodes.lock().vendors();
+        for (build, (by, last_day)) in
+            in_use.iter().flat_map(|build| ends_of_support(*build, &vendors).map(move |end| (build, end)))
+        {
+            if let Some(time) = end_of(last_day) {
+                gauge(&mut family, &[("build", &build.to_string()), ("by", by)], time)?;
             }
         }
         Ok(())
@@ -103,10 +122,16 @@ impl Gauges {
                 gauge(&mut family, &[("pool", pool), ("state", state.as_str())], *count)?;
             }
         }
+        let mut family = reference::POOL_PROBLEMS.encode(encoder)?;
+        for (pool, seen) in pools.iter() {
+            for (reason, count) in &seen.problems {
+                gauge(&mut family, &[("pool", pool), ("reason", reason)], *count)?;
+            }
+        }
         let mut family = reference::PENDING_CHANGES.encode(encoder)?;
         for (pool, seen) in pools.iter() {
             let classes = seen.classes.get(&ClassState::Pending).copied().unwrap_or_default();
-            let nodes = number(self.index.unfinished(pool));
+            let nodes = number(self.nodes.lock().tally(pool).unfinished());
             gauge(&mut family, &[("pool", pool)], nodes.saturating_add(classes))?;
         }
         let mut family = reference::POOL_CONDITION.encode(encoder)?;
@@ -116,6 +141,13 @@ impl Gauges {
                     let labels = [("pool", pool.as_str()), ("type", type_), ("status", status)];
                     gauge(&mut family, &labels, i64::from(is == status))?;
                 }
+            }
+        }
+        let mut family = reference::FAILING_PODS.encode(encoder)?;
+        for (pool, counts) in pools.iter().filter_map(|(pool, seen)| Some((pool, seen.failing.as_ref()?))) {
+            for cause in Cause::ALL {
+                let pods = number(counts.get(&cause).copied().unwrap_or_default());
+                gauge(&mut family, &[("pool", pool), ("cause", cause.as_str())], pods)?;
             }
         }
         Ok(())
@@ -142,20 +174,22 @@ fn gauge(family: &mut MetricEncoder, labels: &[(&str, &str)], value: i64) -> fmt
     ConstGauge::new(value).encode(family.encode_family(&labels)?)
 }
 
-/// The first second after the last day of support.
-fn end_of_support(build: Build) -> Option<i64> {
-    let day_after = product::by_build(build)?.end_of_support().checked_add(1.day()).ok()?;
-    Some(day_after.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second())
+/// The first second after this day.
+fn end_of(day: Date) -> Option<i64> {
+    let next = day.checked_add(1.day()).ok()?;
+    Some(next.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second())
 }
 
 #[cfg(test)]
 mod tests {
+    use winpool_core::windows::{Build, product};
+
     use super::*;
 
     #[test]
     fn support_ends_when_its_last_day_does() {
         // Microsoft supports Windows Server 2019 until 2029-01-09.
-        assert_eq!(end_of_support(Build::new(17763)), Some(1_862_697_600));
-        assert_eq!(end_of_support(Build::new(29000)), None);
+        let last_day = product::by_build(Build::new(17763)).unwrap().end_of_support();
+        assert_eq!(end_of(last_day), Some(1_862_697_600));
     }
 }

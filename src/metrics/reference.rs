@@ -7,13 +7,15 @@ use prometheus_client::{
     metrics::MetricType,
     registry::{Metric, Registry, Unit},
 };
+use winpool_client::{asked, error::RequestError};
 use winpool_core::{
     api::{ClassState, names::condition},
     plan::State,
+    pod::Cause,
+    windows::{Vendor, vendor::MICROSOFT},
 };
 
 use super::{CONTROLLERS, OPERATIONS, RESULTS};
-use crate::api_server::{asked, error::RequestError};
 
 pub struct Description {
     /// The name in queries. A histogram has further names that begin with it.
@@ -63,6 +65,10 @@ const BUILD: &str = "a build with a name, such as `10.0.20348`";
 /// The values of a condition's status.
 pub(super) const CONDITION_STATUS: [&str; 3] = ["True", "False", "Unknown"];
 
+fn supporters() -> Vec<&'static str> {
+    [MICROSOFT].into_iter().chain(Vendor::ALL.map(Vendor::name)).collect()
+}
+
 /// `ok`, or the reason why a write was not accepted.
 pub(super) fn write_results() -> Vec<&'static str> {
     ["ok"].into_iter().chain(RequestError::WORDS).collect()
@@ -103,6 +109,11 @@ metrics! {
         &[POOL, closed("state", || ClassState::ALL.map(ClassState::as_str).to_vec())],
         "RuntimeClasses of a pool. States without classes are absent",
     );
+    POOL_PROBLEMS = gauge(
+        "winpool_pool_problems",
+        &[POOL, open("reason", "a reason of the page Conditions, such as `ClassWithoutNodes`")],
+        "Problems in the status of a pool, which shows 10 at most. Reasons without problems are absent",
+    );
     PENDING_CHANGES = gauge(
         "winpool_pending_changes",
         &[POOL],
@@ -114,10 +125,18 @@ metrics! {
         &[POOL, closed("type", || condition::all().collect()), closed("status", || CONDITION_STATUS.to_vec())],
         "1 for the status that a condition of a pool has, 0 for the others",
     );
+    FAILING_PODS = gauge(
+        "winpool_failing_pods",
+        &[POOL, closed("cause", || Cause::ALL.map(Cause::as_str).to_vec())],
+        "Pods that fail because of Windows, as far as winpool sees them: Pending ones of one page of 500, up to 10 of \
+         each workload that start and fail, and 1 for each workload whose pods the kubelet refuses. Absent if winpool does \
+         not look",
+    );
     END_OF_SUPPORT = gauge(
         "winpool_windows_end_of_support_timestamp_seconds",
-        &[open("build", BUILD)],
-        "End of Microsoft's support of a build that nodes of a pool run, in seconds since 1970",
+        &[open("build", BUILD), closed("by", supporters)],
+        "End of support of a build that nodes of a pool run, in seconds since 1970: by Microsoft, and by the vendor that \
+         labels of the nodes show, if it names a day",
     );
     CONVERGENCE = histogram(
         "winpool_node_convergence_seconds",
@@ -134,6 +153,11 @@ metrics! {
         "winpool_runtimeclass_writes_total",
         &[closed("operation", || OPERATIONS.to_vec()), closed("result", write_results)],
         "Requests that write a RuntimeClass",
+    );
+    TAINT_OBJECTIONS = counter(
+        "winpool_taint_objections_total",
+        &[POOL],
+        "Trials of a taint that failed: a pod waited only because of the taint, so winpool removed it",
     );
     RECONCILES = counter(
         "winpool_reconcile_total",

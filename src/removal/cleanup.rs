@@ -1,33 +1,28 @@
 //! Removes winpool from a cluster: finds everything that is winpool's, removes it, and looks again.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::{
-    api::{
-        core::v1::{Node, Pod},
-        node::v1::RuntimeClass,
-    },
+    api::{core::v1::Node, node::v1::RuntimeClass},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use thiserror::Error;
+use winpool_client::{error::RequestError, node::ListedNode, pages, pods};
 use winpool_core::{
     api::{DeletionPolicy, Taint, WindowsPool, WindowsPoolSpec, names},
-    plan::{self, ClassRetirement, ClassUsers, Extent, NodePlan, node_patch, retire_class},
+    plan::{
+        self, ClassGifts, ClassRetirement, ClassUsers, Extent, GuardedPool, KeptTaints, LabelUsers, NodePlan,
+        nodes::{Attempt, NodeAnswer, NodeObject, Turn},
+        retire_class,
+    },
     words,
 };
 
-use crate::{
-    api_server::{error::RequestError, pages, pods},
-    cache::node::CachedNode,
-    controllers::GuardedPool,
-    write::Applier,
-};
+use crate::write::Applier;
 
 const CONCURRENCY: usize = 16;
-/// The number of attempts for a node that changes between reading and writing, before the whole cluster is read again.
-const ATTEMPTS: usize = 4;
 /// The number of rounds through the cluster before the rest is reported.
 const ROUNDS: u32 = 5;
 /// The pause after a round, times the number of rounds.
@@ -91,14 +86,17 @@ impl Leftover {
 /// Everything of winpool's in the cluster.
 pub struct Findings {
     judge: plan::Cleanup,
+    users: LabelUsers,
     /// Nodes with winpool's labels, annotations or taints, and the change that removes these.
-    pub nodes: Vec<(CachedNode, NodePlan)>,
+    pub nodes: Vec<(Arc<NodeObject>, NodePlan)>,
     /// Such nodes with the annotation `winpool.dev/ignore`.
     pub ignored: Vec<String>,
     /// Taints that stay although the annotation of their node names them, with the names of the nodes.
     pub doubtful: Vec<(String, Taint)>,
-    /// winpool's taints on the ignored nodes.
-    kept: BTreeSet<Taint>,
+    /// Capability labels that stay, with the names of the nodes and the pods that select them.
+    pub needed: Vec<(String, String, String)>,
+    /// The pools' taints that stay on nodes.
+    kept: Vec<KeptTaints>,
     /// winpool's RuntimeClasses.
     pub classes: Vec<(RuntimeClass, ClassRetirement)>,
     /// Pools with winpool's finalizer.
@@ -113,7 +111,7 @@ impl Findings {
 
     /// Kind and name of each object.
     pub fn objects(&self) -> impl Iterator<Item = String> {
-        let nodes = self.nodes.iter().map(|(node, _)| format!("Node {}", node.name()));
+        let nodes = self.nodes.iter().map(|(node, _)| format!("Node {}", node.name));
         let classes = self.classes.iter().map(|(class, _)| format!("RuntimeClass {}", class.name_any()));
         let pools = self.pools.iter().map(|pool| format!("WindowsPool {}", pool.name.as_deref().unwrap_or_default()));
         nodes.chain(classes).chain(pools)
@@ -126,7 +124,7 @@ pub struct Cleaner {
     nodes: Api<Node>,
     pools: Api<GuardedPool>,
     classes: Api<RuntimeClass>,
-    pods: Api<Pod>,
+    client: Client,
     extent: Extent,
 }
 
@@ -138,14 +136,14 @@ impl Cleaner {
             nodes: Api::all(client.clone()),
             pools: Api::all(client.clone()),
             classes: Api::all(client.clone()),
-            pods: Api::all(client),
+            client,
             extent,
         }
     }
 
     /// Reads the whole cluster. All nodes are listed, because no selector finds a node whose label another writer
     /// removed.
-    pub async fn look(&self) -> Result<Findings, Unreadable> {
+    pub async fn find(&self) -> Result<Findings, Unreadable> {
         let unreadable = |what| move |source| Unreadable { what, source };
         let (mut pools, mut all, mut classes) = (Vec::new(), Vec::new(), Vec::new());
         match pages::each(&self.pools, ListParams::default(), |pool: GuardedPool| all.push(pool)).await {
@@ -157,28 +155,39 @@ impl Cleaner {
         pools.extend(all.into_iter().filter(GuardedPool::has_finalizer).map(|pool| pool.metadata));
 
         let (mut nodes, mut ignored, mut doubtful) = (Vec::new(), Vec::new(), Vec::new());
-        let mut kept = BTreeSet::new();
-        let mut sort = |node: CachedNode| {
-            let parting = judge.node(&node.seen);
-            if parting.ignored {
-                kept.extend(judge.kept_taints(&node.seen));
-                ignored.push(node.name().to_owned());
+        let (mut kept, mut needed) = (Vec::new(), Vec::new());
+        let mut find = |object: NodeObject, users: &LabelUsers| {
+            let release = judge.node(&object.node, |label| users.of(&object.name, label));
+            needed.extend(release.needed.into_iter().map(|(label, pod)| (object.name.to_string(), label, pod)));
+            kept.extend(judge.kept_taints(&object.node.after(&release.plan)));
+            if release.ignored {
+                ignored.push(object.name.to_string());
             }
-            doubtful.extend(parting.doubtful.into_iter().map(|taint| (node.name().to_owned(), taint)));
-            if !parting.plan.is_empty() {
-                nodes.push((node, parting.plan));
+            doubtful.extend(release.doubtful.into_iter().map(|taint| (object.name.to_string(), taint)));
+            if !release.plan.is_empty() {
+                nodes.push((Arc::new(object), release.plan));
             }
         };
-        pages::each(&self.nodes, ListParams::default(), &mut sort).await.map_err(unreadable("Nodes"))?;
+        let (mut labelled, mut users) = (Vec::new(), LabelUsers::default());
+        let sort = |ListedNode { object, .. }: ListedNode| {
+            if plan::has_capability_labels(&object.node) { labelled.push(object) } else { find(object, &users) }
+        };
+        pages::each(&self.nodes, ListParams::default(), sort).await.map_err(unreadable("Nodes"))?;
+        if !labelled.is_empty() {
+            users = pods::that_need_labels(&Api::all(self.client.clone()), None).await.map_err(unreadable("Pods"))?;
+        }
+        for object in labelled {
+            find(object, &users);
+        }
 
-        let mut sort = |class: RuntimeClass| {
+        let mut find = |class: RuntimeClass| {
             if judge.concerns_class(&class) {
                 classes.push(class);
             }
         };
-        pages::each(&self.classes, ListParams::default(), &mut sort).await.map_err(unreadable("RuntimeClasses"))?;
+        pages::each(&self.classes, ListParams::default(), &mut find).await.map_err(unreadable("RuntimeClasses"))?;
         let classes = self.retire(classes).await.map_err(unreadable("Pods"))?;
-        Ok(Findings { judge, nodes, ignored, doubtful, kept, classes, pools })
+        Ok(Findings { judge, users, nodes, ignored, doubtful, needed, kept, classes, pools })
     }
 
     async fn retire(&self, classes: Vec<RuntimeClass>) -> Result<Vec<(RuntimeClass, ClassRetirement)>, RequestError> {
@@ -186,8 +195,8 @@ impl Cleaner {
             return Ok(Vec::new());
         }
         let none = ClassUsers::default();
-        let names = classes.iter().map(ResourceExt::name_any).collect();
-        let users = pods::users(&self.pods, &names, &[]).await?;
+        let names = classes.iter().map(|class| (class.name_any(), ClassGifts::default())).collect();
+        let users = pods::users(&self.client, &names).await?;
         let end = |class: RuntimeClass| {
             let users =
                 users.as_ref().map(|users| users.get(&class.name_any()).unwrap_or(&none)).map_err(String::as_str);
@@ -203,9 +212,9 @@ impl Cleaner {
         let mut findings = found;
         let mut round = 1;
         loop {
-            let done = self.take_off(&findings, tell).await;
+            let done = self.remove(&findings, tell).await;
             let hopeless = !done.refused.is_empty() && done.refused.iter().all(|(_, error)| error.is_denied());
-            findings = self.look().await?;
+            findings = self.find().await?;
             let left = leftovers(&findings, done);
             if findings.is_empty() || round == ROUNDS || hopeless || left.iter().any(Leftover::came_back) {
                 return Ok(left);
@@ -217,12 +226,12 @@ impl Cleaner {
 
     /// Cleans nodes first, so that no class goes whose nodes are still tainted, and removes finalizers last: until
     /// then pools are the record of winpool's changes.
-    async fn take_off(&self, findings: &Findings, tell: &(dyn Fn(String) + Sync)) -> Done {
+    async fn remove(&self, findings: &Findings, tell: &(dyn Fn(String) + Sync)) -> Done {
         let mut done = self.clean_nodes(findings, tell).await;
         if self.has_to_wait(&done) {
             return done;
         }
-        let kept = &findings.kept | &done.kept;
+        let kept = [findings.kept.as_slice(), &done.kept].concat();
         for (class, end) in &findings.classes {
             let (name, end) = (class.name_any(), findings.judge.spare(class, end.clone(), &kept));
             let result = self.applier.retire_class(class, &end).await;
@@ -260,16 +269,16 @@ impl Cleaner {
         let cleaning: Vec<_> = findings
             .nodes
             .iter()
-            .map(async |(node, plan)| (node, self.clean_node(node, plan, &findings.judge).await))
+            .map(async |(node, plan)| (node, self.clean_node(node, plan, findings).await))
             .collect();
         let mut results = stream::iter(cleaning).buffer_unordered(CONCURRENCY);
         let (mut count, mut done) = (0, Done::default());
         while let Some((node, result)) = results.next().await {
             count += 1;
             if !matches!(result, Ok(()) | Err(RequestError::Gone)) {
-                done.kept.extend(findings.judge.kept_taints(&node.seen));
+                done.kept.extend(findings.judge.kept_taints(&node.node));
             }
-            done.note(format!("Node {}", node.name()), result);
+            done.note(format!("Node {}", node.name), result);
             if count % MANY == 0 && count < all {
                 tell(format!("{count} of {all} nodes"));
             }
@@ -280,43 +289,51 @@ impl Cleaner {
         done
     }
 
-    /// Writes the plan, and reads the node again if it has changed.
-    async fn clean_node(&self, found: &CachedNode, plan: &NodePlan, judge: &plan::Cleanup) -> Result<(), RequestError> {
-        let (mut node, mut plan) = (found.clone(), plan.clone());
-        for _ in 0..ATTEMPTS {
-            if plan.is_empty() {
-                return Ok(());
-            }
-            let patch = node_patch(node.uid(), &node.seen, &plan, judge.policy());
-            match self.applier.patch_node(node.name(), patch).await {
-                Ok(()) | Err(RequestError::Gone) => return Ok(()),
-                Err(RequestError::Stale | RequestError::Conflict) => {}
-                Err(error) => return Err(error),
-            }
-            node = match self.applier.read_node(node.name()).await {
-                Ok(fresh) => fresh,
-                Err(RequestError::Gone) => return Ok(()),
-                Err(error) => return Err(error),
+    /// Executes the plan, and plans again if the node has changed. A refusal is final: the whole cluster is read again.
+    async fn clean_node(
+        &self,
+        found: &Arc<NodeObject>,
+        plan: &NodePlan,
+        findings: &Findings,
+    ) -> Result<(), RequestError> {
+        let policy = findings.judge.policy();
+        let (mut attempt, mut step) = Attempt::begin(Arc::clone(found), plan.clone(), policy);
+        loop {
+            let (answer, error) = match self.applier.execute(&found.name, step).await {
+                Ok(answer) => (answer, None),
+                Err(error) => (NodeAnswer::from(&error), Some(error)),
             };
-            plan = judge.node(&node.seen).plan;
+            step = match attempt.answer(answer, policy) {
+                Turn::Next(step) => step,
+                Turn::PlanAgain(object) => {
+                    let user = |label: &str| findings.users.of(&object.name, label);
+                    let plan = findings.judge.node(&object.node, user).plan;
+                    if plan.is_empty() {
+                        return Ok(());
+                    }
+                    attempt.patch(object, plan, policy)
+                }
+                Turn::Written | Turn::Gone => return Ok(()),
+                Turn::Refused(_, message) => return Err(RequestError::Denied(message)),
+                Turn::Denied(_) | Turn::Failed(_) => return Err(error.unwrap_or(RequestError::Conflict)),
+            };
         }
-        Err(RequestError::Conflict)
     }
 }
 
 /// The results of the writes.
 #[derive(Default)]
 struct Done {
-    taken_off: BTreeSet<String>,
+    removed: BTreeSet<String>,
     refused: Vec<(String, RequestError)>,
     /// winpool's taints on the nodes that could not be cleaned.
-    kept: BTreeSet<Taint>,
+    kept: Vec<KeptTaints>,
 }
 
 impl Done {
     fn note(&mut self, object: String, result: Result<(), RequestError>) {
         match result {
-            Ok(()) | Err(RequestError::Gone) => _ = self.taken_off.insert(object),
+            Ok(()) | Err(RequestError::Gone) => _ = self.removed.insert(object),
             Err(error) => self.refused.push((object, error)),
         }
     }
@@ -333,7 +350,7 @@ fn leftovers(findings: &Findings, done: Done) -> Vec<Leftover> {
         }
     }
     for object in found {
-        let why = if done.taken_off.contains(&object) { Why::CameBack } else { Why::Waits };
+        let why = if done.removed.contains(&object) { Why::CameBack } else { Why::Waits };
         left.push(Leftover { object, why });
     }
     left
@@ -342,7 +359,7 @@ fn leftovers(findings: &Findings, done: Done) -> Vec<Leftover> {
 /// A pool whose spec does not decode wants no taint. The taints that its status records still count, and it has the
 /// finalizer if it was to clean up.
 fn as_far_as_readable(guarded: &GuardedPool) -> WindowsPool {
-    guarded.pool.clone().unwrap_or_else(|_| {
+    guarded.pool().cloned().unwrap_or_else(|_| {
         let deletion_policy = if guarded.has_finalizer() { DeletionPolicy::Delete } else { DeletionPolicy::Retain };
         let spec = WindowsPoolSpec { taints: Some(Vec::new()), deletion_policy, ..WindowsPoolSpec::default() };
         WindowsPool { metadata: guarded.metadata.clone(), spec, status: guarded.status.clone() }

@@ -19,15 +19,18 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject},
-    runtime::{WatchStreamExt, watcher::watch_object},
+    runtime::WatchStreamExt,
 };
 use tokio_util::sync::CancellationToken;
+use winpool_client::{
+    causes::{failure, shortened},
+    error::{RequestError, in_time},
+    watches,
+};
 use winpool_core::{api::names, plan::Extent};
 
 use crate::{
-    api_server::error::{RequestError, in_time},
     removal::cleanup::{Cleaner, Leftover, Unreadable, Why},
-    telemetry::{failure, words},
     write::Applier,
 };
 
@@ -111,14 +114,14 @@ impl Installation {
         }
         // A pod may be terminated before the watch reports the reason. Namespaces are not watched: the pods of a
         // deleted namespace go first.
-        self.look().await.unwrap_or_else(|error| {
-            tracing::debug!(error = words(&error), "cannot tell whether winpool is being removed");
+        self.is_being_removed().await.unwrap_or_else(|error| {
+            tracing::debug!(error = shortened(&error), "cannot tell whether winpool is being removed");
             false
         })
     }
 
     /// True if any of the objects, or their namespace, is being deleted.
-    async fn look(&self) -> Result<bool, RequestError> {
+    async fn is_being_removed(&self) -> Result<bool, RequestError> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let namespace = in_time(namespaces.get_metadata_opt(&self.namespace));
         let namespace =
@@ -143,7 +146,7 @@ impl Installation {
     async fn removal(&self) {
         let mut said = false;
         let watches =
-            self.parts.iter().map(|part| watch_object(part.api.clone(), &self.name).default_backoff().boxed());
+            self.parts.iter().map(|part| watches::object(part.api.clone(), &self.name).default_backoff().boxed());
         let removed = select_all(watches).filter(|seen| {
             future::ready(match seen {
                 Ok(object) => object.as_ref().is_some_and(|object| {
@@ -210,22 +213,22 @@ impl Installation {
         if !leads {
             tokio::time::sleep(AFTER_THE_LEADER).await;
             // A refusal means that the leader was done and the permissions are gone.
-            if self.look().await.map_or_else(|error| error.is_forbidden(), |removed| !removed) {
+            if self.is_being_removed().await.map_or_else(|error| error.is_forbidden(), |removed| !removed) {
                 tracing::info!("the leader has cleaned up");
                 return;
             }
         }
         match tokio::time::timeout_at(until.into(), self.clean_up(applier)).await {
             Ok(Ok(left)) if left.is_empty() => tracing::info!("cleaned up: nothing is left"),
-            Ok(Ok(left)) => left.iter().for_each(|left| tracing::warn!(detail = words(left), "left as it is")),
+            Ok(Ok(left)) => left.iter().for_each(|left| tracing::warn!(detail = shortened(left), "left as it is")),
             // Another replica may have finished, and with that have removed the permissions of this one.
             Ok(Err(error)) => {
                 tracing::warn!(
-                    error = words(&error),
-                    "not cleaned up by this replica; if no other replica did, run: winpool cleanup"
+                    error = shortened(&error),
+                    "not cleaned up by this replica; if no other replica did, run: winpool-operator cleanup"
                 );
             }
-            Err(_) => tracing::error!("not cleaned up in time; run: winpool cleanup"),
+            Err(_) => tracing::error!("not cleaned up in time; run: winpool-operator cleanup"),
         }
     }
 
@@ -235,11 +238,11 @@ impl Installation {
         loop {
             let error = match self.try_to_clean_up(&cleaner, &applier).await {
                 Ok(left) => match left.iter().find(|left| !left.is_denied()) {
-                    Some(first) => words(first),
+                    Some(first) => shortened(first),
                     None => return Ok(left),
                 },
                 Err(error) if error.is_forbidden() => return Err(error),
-                Err(error) => words(&error),
+                Err(error) => shortened(&error),
             };
             tracing::warn!(error, "not cleaned up yet; trying again");
             tokio::time::sleep(PAUSE).await;
@@ -247,11 +250,11 @@ impl Installation {
     }
 
     async fn try_to_clean_up(&self, cleaner: &Cleaner, applier: &Applier) -> Result<Vec<Leftover>, Unreadable> {
-        let findings = cleaner.look().await?;
+        let findings = cleaner.find().await?;
         for node in &findings.ignored {
             tracing::warn!(node, "the node has the annotation winpool.dev/ignore and is not cleaned up");
         }
-        let mut left = cleaner.run(findings, &|line| tracing::info!(detail = words(&line), "cleanup")).await?;
+        let mut left = cleaner.run(findings, &|line| tracing::info!(detail = shortened(&line), "cleanup")).await?;
         if left.iter().all(Leftover::is_denied) {
             left.extend(self.release(applier, |_| true).await?);
         }

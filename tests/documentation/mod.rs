@@ -55,6 +55,7 @@ pages! {
     security: "docs/guides/security.md",
     troubleshooting: "docs/guides/troubleshooting.md",
     upgrade: "docs/guides/upgrade.md",
+    why: "docs/guides/why.md",
     windows_versions: "docs/guides/windows-versions.md",
 }
 
@@ -109,10 +110,11 @@ fn commands_that_are_not_run_are_listed() {
 }
 
 const NOT_RUN: &[&str] = &[
-    "README.md: make demo",
-    "README.md: make image ARCHS=amd64    # about 10 minutes",
-    "README.md: kind load image-archive target/image/winpool.tar    # either this",
-    "README.md: skopeo copy --all oci-archive:target/image/winpool.tar docker://registry.example.com/winpool:v0.1.0    # or this",
+    "README.md: git clone https://github.com/winpool/winpool && cd winpool",
+    "README.md: make demo       # shows winpool at work",
+    "README.md: make cluster    # starts a cluster with simulated Windows nodes and winpool, for experiments",
+    "README.md: kubectl apply -f https://github.com/winpool/winpool/releases/latest/download/install.yaml",
+    "README.md: helm install winpool oci://ghcr.io/winpool/winpool/charts/winpool --namespace winpool-system --create-namespace",
     "docs/guides/check.md: winpool check -f deploy/ -f windowspool.yaml --fail-on error",
     "docs/guides/images.md: winpool images",
     "docs/guides/images.md: kubectl get nodes -o yaml | winpool images -f deploy/ -f -",
@@ -121,10 +123,12 @@ const NOT_RUN: &[&str] = &[
     "docs/guides/images.md: winpool plan --resolve-images",
     "docs/guides/images.md: winpool blockers --retire 2019 --move-to 2025 --resolve-images",
     "docs/guides/images.md: winpool images --annotate -f deploy/ | kubectl apply -f -",
+    "docs/guides/install.md: kubectl apply -f https://github.com/winpool/winpool/releases/latest/download/install.yaml",
+    "docs/guides/install.md: helm install winpool oci://ghcr.io/winpool/winpool/charts/winpool --namespace winpool-system --create-namespace",
     "docs/guides/install.md: make image ARCHS=amd64",
     "docs/guides/install.md: kind load image-archive target/image/winpool.tar",
     "docs/guides/install.md: skopeo copy --all oci-archive:target/image/winpool.tar docker://registry.example.com/winpool:v0.1.0",
-    "docs/guides/install.md: cargo install --locked --path .",
+    "docs/guides/install.md: cargo install --locked --path cli",
     "docs/guides/json-output.md: winpool status -o json | jq '.nodes.held // 0'",
     r#"docs/guides/json-output.md: winpool plan -o json | jq -r '.nodes[] | .name as $node | .changes[] | "\($node): \(.field) = \(.to)"'"#,
     r#"docs/guides/json-output.md: winpool check -A -o json | jq -r '.findings[] | select(.severity == "error") | "\(.object): \(.rule)"'"#,

@@ -47,7 +47,7 @@ impl Scene {
         scene::join(&cluster, nodes).await.unwrap();
         match operated {
             Operated::ByPods => {
-                let host = Host::join(&cluster, "linux", Path::new(env!("CARGO_BIN_EXE_winpool"))).await;
+                let host = Host::join(&cluster, "linux", Path::new(env!("CARGO_BIN_EXE_winpool-operator"))).await;
                 Self { cluster: Some(cluster), _host: Some(host), _operator: None }
             }
             Operated::Here => {

@@ -4,7 +4,7 @@ use std::{path::Path, process::Stdio, time::Instant};
 
 use tempfile::TempDir;
 use tokio::process::Command;
-use winpool_e2e::{Component, LIMIT, wait_for};
+use winpool_e2e::{Component, LIMIT, program, wait_for};
 
 use super::{
     page::{Page, ROOT},
@@ -32,9 +32,11 @@ impl Terminal {
         for entry in ["charts", "config", "crds", "docs", "examples"] {
             link(&Path::new(ROOT).join(entry), &directory.path().join(entry));
         }
-        let winpool = Path::new(env!("CARGO_BIN_EXE_winpool"));
-        link(winpool, &programs.path().join("winpool"));
-        link(winpool, &programs.path().join("kubectl-winpool"));
+        let winpool = program("winpool").await.unwrap();
+        for name in ["winpool", "kubectl-winpool"] {
+            link(&winpool, &programs.path().join(name));
+        }
+        link(Path::new(env!("CARGO_BIN_EXE_winpool-operator")), &programs.path().join("winpool-operator"));
         let uses_helm = page.blocks.iter().any(|block| block.text.contains("$ helm "));
         for component in [Component::Kubectl].into_iter().chain(uses_helm.then_some(Component::Helm)) {
             link(&component.path().await.unwrap(), &programs.path().join(component.name()));
@@ -94,7 +96,8 @@ impl Terminal {
 
 /// Exit code 2 means that there is something to do, or that something was found.
 fn of_winpool(command: &str) -> bool {
-    command.starts_with("winpool ") || command.starts_with("kubectl winpool ")
+    ["winpool ", "winpool-operator "].iter().any(|program| command.starts_with(program))
+        || command.starts_with("kubectl winpool ")
 }
 
 /// True if it may be repeated.

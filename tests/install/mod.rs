@@ -5,4 +5,5 @@ mod equal;
 mod helm;
 mod kustomize;
 mod scene;
+mod upgrade;
 mod values;

@@ -41,7 +41,7 @@ impl Scene {
     /// A scene in which this version of Helm installs.
     pub async fn with(helm: Component) -> Self {
         let cluster = lend_cluster().await.unwrap();
-        let host = Host::join(&cluster, "linux", Path::new(env!("CARGO_BIN_EXE_winpool"))).await;
+        let host = Host::join(&cluster, "linux", Path::new(env!("CARGO_BIN_EXE_winpool-operator"))).await;
         let mut before = BTreeMap::new();
         for (name, build) in WINDOWS.into_iter().zip(["10.0.17763.6659", "10.0.20348.2655", "10.0.26100.4061"]) {
             SimulatedNode::windows(build).name(name).join(&cluster.client()).await.unwrap();

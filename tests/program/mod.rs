@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Output, Stdio},
+    process::{Child, Command, ExitStatus},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -126,17 +126,9 @@ impl Drop for Program {
     }
 }
 
-/// `winpool run` with its endpoints at this address.
+/// `winpool-operator run` with its endpoints at this address.
 pub fn command(kubeconfig: &Path, address: SocketAddr) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool-operator"));
     command.args(["run", "--listen", &address.to_string()]).env("KUBECONFIG", kubeconfig);
     command
-}
-
-/// Runs a command with this standard input.
-pub fn with_input(command: &mut Command, input: &str) -> Output {
-    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut process = command.spawn().expect("the program starts");
-    process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    process.wait_with_output().unwrap()
 }

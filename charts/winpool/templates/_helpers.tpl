@@ -69,6 +69,10 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 env:
 - name: WINPOOL_INSTALLATION
   value: {{ include "winpool.name" . }}
+{{- if not .Values.failingPods.enabled }}
+- name: WINPOOL_FAILING_PODS
+  value: "false"
+{{- end }}
 {{- if .Values.karpenter.enabled }}
 - name: WINPOOL_KARPENTER
   value: "true"

@@ -6,8 +6,7 @@
 mod choices;
 pub mod names;
 mod pool;
-pub(crate) mod quantity;
-pub mod reference;
+pub mod quantity;
 mod runtime_class;
 mod status;
 mod taint;
@@ -18,12 +17,12 @@ mod tests;
 
 pub use choices::{AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, TaintPolicy};
 pub use pool::{NamedBuild, PodDefaults, WindowsPool, WindowsPoolSpec, crd};
-pub(crate) use runtime_class::{ANY_VERSION, DEFAULT_ARCHITECTURE};
+pub use runtime_class::{ANY_VERSION, DEFAULT_ARCHITECTURE};
 #[cfg(test)]
 pub(crate) use runtime_class::{HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER};
 pub use runtime_class::{Overhead, RuntimeClassSpec};
 pub use status::{
     AdmissionPolicyState, AdmissionPolicyStatus, ApprovedTaint, BuildStatus, ClassState, NodeCounts, ObjectReference,
-    Problem, Revisions, RuntimeClassStatus, Summary, WindowsPoolStatus,
+    Problem, Revisions, RuntimeClassStatus, Summary, TaintTrial, VendorStatus, WindowsPoolStatus,
 };
 pub use taint::{ParseTaintError, Taint};

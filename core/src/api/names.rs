@@ -5,7 +5,7 @@ macro_rules! described {
     ($($(#[doc = $meaning:literal])+ pub const $constant:ident: &str = $name:literal;)+) => {
         $($(#[doc = $meaning])+ pub const $constant: &str = $name;)+
         /// All of these constants, in this order, with their meanings.
-        pub(crate) const DESCRIBED: &[(&str, &str)] = &[$(($name, concat!($($meaning),+))),+];
+        pub const DESCRIBED: &[(&str, &str)] = &[$(($name, concat!($($meaning),+))),+];
     };
 }
 
@@ -35,7 +35,7 @@ described! {
     /// Annotation on nodes: with `"true"` winpool does not change the node. On workloads: the workload check skips
     /// them.
     pub const IGNORE: &str = "winpool.dev/ignore";
-    /// Prefix of labels on nodes that run the images of a RuntimeClass with `hostMatch: Compatible` or Hyper-V isolation;
+    /// Prefix of labels on nodes that run the images of a RuntimeClass with `Compatible` hosts or Hyper-V isolation;
     /// the name of the class follows, and the value is `"true"`.
     pub const CAPABILITY_LABEL_PREFIX: &str = "runtimeclass.winpool.dev/";
     /// Label on RuntimeClasses that winpool created: `winpool`.
@@ -58,7 +58,8 @@ pub mod condition {
     described! {
         /// winpool has done everything that it can do for this pool.
         pub const READY: &str = "Ready";
-        /// Every node of the pool has the right label `node.kubernetes.io/windows-build`.
+        /// Every node of the pool has the right label `node.kubernetes.io/windows-build`, and the capability labels of the
+        /// RuntimeClasses that it can serve.
         pub const NODES_LABELED: &str = "NodesLabeled";
         /// Every node of the pool has its taints.
         pub const TAINTS_APPLIED: &str = "TaintsApplied";
@@ -66,12 +67,15 @@ pub mod condition {
         pub const RUNTIME_CLASSES_APPLIED: &str = "RuntimeClassesApplied";
         /// Microsoft supports every build in use. This condition does not affect `Ready`.
         pub const WINDOWS_SUPPORTED: &str = "WindowsSupported";
+        /// No pod is known to fail because of Windows: by an image for Linux or another build, the pause image, the network, labels that
+        /// no node has, or a refusal by the kubelet. This condition does not affect `Ready`. Absent if winpool does not look.
+        pub const WORKLOADS_HEALTHY: &str = "WorkloadsHealthy";
         /// Older pools own nodes that this pool selects too. Absent if there are none.
         pub const OVERLAPPING: &str = "Overlapping";
     }
 
     /// The condition types that may be absent.
-    const AT_TIMES: [&str; 1] = [OVERLAPPING];
+    const AT_TIMES: [&str; 2] = [WORKLOADS_HEALTHY, OVERLAPPING];
 
     /// All condition types.
     pub fn all() -> impl Iterator<Item = &'static str> {
@@ -103,16 +107,26 @@ pub mod reason {
         pub const INVALID_SPEC: &str = "InvalidSpec";
         /// A node reports no valid Windows build.
         pub const BUILD_UNKNOWN: &str = "BuildUnknown";
+        /// A node has the label `kubernetes.io/os: windows` and reports another operating system; winpool does not change it.
+        pub const OPERATING_SYSTEM_DIFFERS: &str = "OperatingSystemDiffers";
         /// Neither this release nor `spec.buildNames` has a name for a build.
         pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
         /// Workloads do not tolerate a taint that the pool wants, or winpool may not list pods.
         pub const WORKLOADS_NOT_TOLERATING: &str = "WorkloadsNotTolerating";
-        /// Pods were created before their RuntimeClass tolerated a taint.
+        /// A pod waited only because of a taint on trial, so winpool removed the taint; it tries again later.
+        pub const TAINT_OBJECTED: &str = "TaintObjected";
+        /// winpool added taints to a node. Only Events have it.
+        pub const TAINTS_ADDED: &str = "TaintsAdded";
+        /// winpool removed taints from a node. Only Events have it.
+        pub const TAINTS_REMOVED: &str = "TaintsRemoved";
+        /// Pods without a node were created before their RuntimeClass got its selector and tolerations.
         pub const PODS_CREATED_TOO_EARLY: &str = "PodsCreatedTooEarly";
         /// Another writer keeps reverting what winpool writes.
         pub const CONTESTED: &str = "Contested";
         /// The pool is being deleted, and winpool cleans up its nodes and RuntimeClasses.
         pub const DELETING: &str = "Deleting";
+        /// winpool cannot read nodes, WindowsPools or RuntimeClasses, so the status may be old. It retries, and adds no taint.
+        pub const READ_FAILED: &str = "ReadFailed";
         /// A write failed, or the API server did not answer it; winpool retries it.
         pub const WRITE_FAILED: &str = "WriteFailed";
         /// The workload check failed; winpool repeats it.
@@ -144,6 +158,18 @@ pub mod reason {
         /// The pool has `podDefaults`, and the admission policy `assign-class` that applies them is not installed, or reads
         /// another pool.
         pub const ADMISSION_POLICY_NOT_INSTALLED: &str = "AdmissionPolicyNotInstalled";
+        /// Pods use a RuntimeClass that selects no node, or the next pods of a workload will.
+        pub const CLASS_WITHOUT_NODES: &str = "ClassWithoutNodes";
+        /// Nodes keep a capability label that their pool does not want, because pods select it.
+        pub const LABEL_IN_USE: &str = "LabelInUse";
+        /// A RuntimeClass selects its build until every node that it selects has its capability label.
+        pub const WAITING_FOR_LABELS: &str = "WaitingForLabels";
+        /// No pod is known to fail because of Windows.
+        pub const HEALTHY: &str = "Healthy";
+        /// Pods fail because of Windows.
+        pub const PODS_FAILING: &str = "PodsFailing";
+        /// winpool cannot see which pods fail, because it may not list pods or watch Events.
+        pub const PODS_NOT_SEEN: &str = "PodsNotSeen";
         /// A declared RuntimeClass has no nodes, and no NodePool of Karpenter makes one for its pods.
         pub const CANNOT_SCALE_FROM_ZERO: &str = "CannotScaleFromZero";
     }

@@ -15,8 +15,8 @@ use serde_json::json;
 use crate::windows::product::{PRODUCTS, Product};
 
 use super::{
-    ANY_VERSION, AdoptionPolicy, DeletionPolicy, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint, TaintPolicy,
-    WindowsPoolStatus,
+    ANY_VERSION, AdoptionPolicy, DeletionPolicy, HostMatch, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint,
+    TaintPolicy, WindowsPoolStatus,
 };
 
 /// A group of Windows nodes and what winpool does with them. winpool does not create nodes. Every field has a default;
@@ -41,6 +41,7 @@ use super::{
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason", priority = 1),
     printcolumn(name = "Classes", type_ = "string", json_path = ".status.summary.runtimeClasses", priority = 1),
     printcolumn(name = "Builds", type_ = "string", json_path = ".status.summary.builds", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].message", priority = 1),
     validation = Rule::new("size(self.metadata.name) <= 63").message("metadata.name must be at most 63 characters, because nodes carry it as a label value")
 )]
 #[x_kube(
@@ -77,8 +78,8 @@ pub struct WindowsPoolSpec {
 
     /// Taints that every node of the pool has. Omitted: nodes that have a Windows taint in any known spelling (`os=Windows`,
     /// `node.kubernetes.io/os=windows`, …) keep it, and all others get `os=windows:NoSchedule`. If set, every node gets
-    /// exactly these taints. winpool does not change a taint with the same key and effect but another value unless
-    /// `retiredTaints` lists it.
+    /// these taints in this spelling, and its other taints stay. winpool does not change a taint with the same key and effect
+    /// but another value unless `retiredTaints` lists it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"]))]
     pub taints: Option<Vec<Taint>>,
@@ -106,6 +107,15 @@ pub struct WindowsPoolSpec {
     #[serde(default = "default_runtime_class_name_format")]
     #[schemars(length(min = 9, max = 63))]
     pub runtime_class_name_format: String,
+
+    /// `Exact`: a discovered RuntimeClass selects nodes of its build. `Compatible`: if a newer Windows runs images of its
+    /// build, as Windows Server 2025 runs those of 2022, it selects every node that can run them, by the label
+    /// `runtimeclass.winpool.dev/<name>`. winpool labels the nodes first and changes the class when every node that it
+    /// selects has the label. A new node serves the class after winpool has labelled it. An autoscaler knows the label
+    /// for a group without nodes if the group's template has it: `winpool render` writes it. A declared class follows
+    /// its own `hostMatch`.
+    #[serde(default)]
+    pub runtime_class_host_match: HostMatch,
 
     /// RuntimeClasses in addition to the discovered ones. A class with the name of a discovered class replaces it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -148,6 +158,7 @@ impl Default for WindowsPoolSpec {
             retired_taints: Vec::new(),
             runtime_class_discovery: RuntimeClassDiscovery::default(),
             runtime_class_name_format: default_runtime_class_name_format(),
+            runtime_class_host_match: HostMatch::default(),
             runtime_classes: Vec::new(),
             build_names: Vec::new(),
             taint_policy: TaintPolicy::default(),

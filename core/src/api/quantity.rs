@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// True if both are the same amount. Texts that are no quantity are equal only to themselves.
-pub(crate) fn equal(a: &Quantity, b: &Quantity) -> bool {
+pub fn equal(a: &Quantity, b: &Quantity) -> bool {
     match (amount(a), amount(b)) {
         (Some(a), Some(b)) => a == b,
         _ => a.0 == b.0,
@@ -11,18 +11,18 @@ pub(crate) fn equal(a: &Quantity, b: &Quantity) -> bool {
 }
 
 /// True if an overhead can have this amount.
-pub(crate) fn is_not_negative(quantity: &Quantity) -> bool {
+pub fn is_not_negative(quantity: &Quantity) -> bool {
     amount(quantity).is_some_and(|nanos| nanos >= 0)
 }
 
 /// True if Kubernetes takes it for a whole number: by thousandths, rounded up.
-pub(crate) fn is_whole(quantity: &Quantity) -> bool {
+pub fn is_whole(quantity: &Quantity) -> bool {
     amount(quantity).is_some_and(|nanos| scale(nanos, -6) % 1000 == 0)
 }
 
 /// The amount in billionths, the finest unit of Kubernetes. As in Kubernetes, finer amounts are rounded up, and those
 /// above a 64-bit number are capped. `None` for a text that is no quantity or has too many digits.
-pub(crate) fn amount(Quantity(text): &Quantity) -> Option<i128> {
+pub fn amount(Quantity(text): &Quantity) -> Option<i128> {
     let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (mantissa, decimals) = decimal(number)?;

@@ -91,7 +91,7 @@ pub struct RuntimeClassSpec {
 
 impl RuntimeClassSpec {
     /// The handler, or the default one for the isolation.
-    pub(crate) fn effective_handler(&self) -> &str {
+    pub fn effective_handler(&self) -> &str {
         self.handler.as_deref().unwrap_or(match self.isolation {
             Isolation::Process => PROCESS_ISOLATION_HANDLER,
             Isolation::HyperV => HYPERV_ISOLATION_HANDLER,
@@ -105,9 +105,9 @@ pub(crate) const PROCESS_ISOLATION_HANDLER: &str = "runhcs-wcow-process";
 /// The handler for Hyper-V isolation (the same file, since containerd 1.7.0).
 pub(crate) const HYPERV_ISOLATION_HANDLER: &str = "runhcs-wcow-hypervisor";
 /// The version that selects no build.
-pub(crate) const ANY_VERSION: &str = "Any";
+pub const ANY_VERSION: &str = "Any";
 /// The architecture of every Windows container host that Kubernetes supports.
-pub(crate) const DEFAULT_ARCHITECTURE: &str = "amd64";
+pub const DEFAULT_ARCHITECTURE: &str = "amd64";
 
 fn default_architecture() -> String {
     DEFAULT_ARCHITECTURE.to_owned()

@@ -33,6 +33,11 @@ pub struct WindowsPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]
     pub approved_taints: Vec<ApprovedTaint>,
+    /// The taints on trial. For a week after winpool begins to add a taint, it looks for pods that wait only because of it, and
+    /// if it finds one, it removes the taint from nodes until `retryAt`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]
+    pub taint_trials: Vec<TaintTrial>,
     /// The Windows builds of the pool's nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["build"]))]
@@ -65,6 +70,35 @@ pub struct ApprovedTaint {
     pub taint: String,
     /// The time at which winpool approved it.
     pub since: Time,
+}
+
+/// A taint on trial, or one that winpool removed again because of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TaintTrial {
+    /// The taint, as `key=value:effect`.
+    pub taint: String,
+    /// The start of the trial. Pods of workloads that were created later have to tolerate the taint.
+    pub since: Time,
+    /// The trial lasts until winpool has looked at the pods after this time. Absent while winpool keeps the taint off nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+    /// The number of trials of this taint that failed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failures: i64,
+    /// The workload because of whose pod the last trial failed, such as `Deployment shop/web`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+    /// winpool keeps the taint off nodes, and tries again when this time has come and a workload check finds nothing. The pause
+    /// is an hour after the first failure, twice as long after each further one, and at most a day. It ends early if the spec
+    /// changes, and if the workload is of a kind that winpool reads and tolerates the taint, is gone or ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Time>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 /// The first five names of each list, separated by commas.
@@ -108,6 +142,20 @@ pub struct NodeCounts {
     pub ignored: i64,
 }
 
+/// The support of a Windows version by the vendor of the cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VendorStatus {
+    /// The vendor, such as `AKS`.
+    pub name: String,
+    /// The last day on which the vendor supports this version; absent if it names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_of_support: Option<String>,
+    /// The first version of Kubernetes with which the vendor has no nodes of this version any more, such as `1.37`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_in: Option<String>,
+}
+
 /// One Windows build among the pool's nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -126,6 +174,10 @@ pub struct BuildStatus {
     /// The last day on which Microsoft supports this version; absent if winpool does not know the build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_of_support: Option<String>,
+    /// What the vendor of the cluster, such as AKS, says about this version, if labels of the nodes show a vendor.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 5))]
+    pub vendors: Vec<VendorStatus>,
     /// The discovered RuntimeClass of this build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class: Option<String>,

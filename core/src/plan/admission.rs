@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     api::{
@@ -12,7 +12,7 @@ use crate::{
     windows::KubernetesVersion,
 };
 
-use super::{Pool, problem};
+use super::{pools::Pool, problem};
 
 /// A component in `config/components/` that consists of admission policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +55,22 @@ impl Component {
     }
 }
 
-/// The objects that an installed policy changes, as far as winpool reads them.
+/// An installed policy, as far as winpool reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstalledPolicy {
-    /// The namespaces that it excludes; `None` if it selects objects by more than the names of namespaces.
+    /// The namespaces that it excludes; `None` if policy or binding differ from what winpool ships, so that nobody knows
+    /// what it does.
     pub excluded: Option<BTreeSet<String>>,
     /// The pool that its binding names.
     pub pool: Option<String>,
     /// The keys of the taints that `guard` allows winpool to change.
     pub taint_keys: Option<BTreeSet<String>>,
 }
+
+/// Digests of the policies on which workload checks rely, with their bindings, as this release and the last one ship
+/// them. There has been no release.
+const SHIPPED: [(&str, u64); 2] =
+    [("winpool-assign-class", 0x54ba_8a4a_c020_ee5f), ("winpool-tolerate-windows-pods", 0x6a28_fa81_cd43_1863)];
 
 impl InstalledPolicy {
     /// Reads the specs of a policy and its binding; `None` if the binding only audits, or is for another policy.
@@ -73,20 +79,63 @@ impl InstalledPolicy {
         if binding["policyName"] != name || binding["validationActions"].as_array().is_some_and(is_audit) {
             return None;
         }
-        let selector = &policy["matchConstraints"]["namespaceSelector"];
-        let rows = selector["matchExpressions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let by_name = |row: &Value| row["key"] == "kubernetes.io/metadata.name" && row["operator"] == "NotIn";
-        let is_readable =
-            rows.iter().all(by_name) && selector["matchLabels"].is_null() && binding["matchResources"].is_null();
-        let excluded = rows.iter().flat_map(|row| row["values"].as_array().into_iter().flatten());
+        let (shipped, excluded, pool) = without_settings(policy, binding);
         let variables = policy["variables"].as_array();
         let keys = variables.into_iter().flatten().find(|variable| variable["name"] == "taintKeys");
         Some(Self {
-            excluded: is_readable.then(|| excluded.filter_map(|name| Some(name.as_str()?.to_owned())).collect()),
-            pool: binding["paramRef"]["name"].as_str().map(str::to_owned),
+            excluded: SHIPPED.contains(&(name, digest(&shipped))).then_some(excluded),
+            pool,
             taint_keys: keys.and_then(|keys| texts_of(keys["expression"].as_str()?)),
         })
     }
+}
+
+/// The specs of a policy and its binding with the API server's defaults and without what an installation sets: the
+/// excluded namespaces and the pool.
+fn without_settings(policy: &Value, binding: &Value) -> (Value, BTreeSet<String>, Option<String>) {
+    let (mut specs, mut excluded) = (json!([policy, binding]), BTreeSet::new());
+    let rows = specs.pointer_mut("/0/matchConstraints/namespaceSelector/matchExpressions");
+    let by_name = |row: &&mut Value| row["key"] == "kubernetes.io/metadata.name" && row["operator"] == "NotIn";
+    for row in rows.and_then(Value::as_array_mut).into_iter().flatten().filter(by_name) {
+        let values = row["values"].take();
+        excluded.extend(values.as_array().into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())));
+    }
+    let reference = specs.pointer_mut("/1/paramRef").and_then(Value::as_object_mut);
+    let pool = reference.and_then(|reference| reference.remove("name"));
+    add_defaults(&mut specs);
+    (specs, excluded, pool.as_ref().and_then(Value::as_str).map(str::to_owned))
+}
+
+/// Adds what the API server adds to the first of these specs, that of the policy.
+fn add_defaults(specs: &mut Value) {
+    let constraints = specs.pointer_mut("/0/matchConstraints");
+    let Some(constraints) = constraints.and_then(Value::as_object_mut) else { return };
+    constraints.entry("matchPolicy").or_insert_with(|| json!("Equivalent"));
+    constraints.entry("objectSelector").or_insert_with(|| json!({}));
+    for rule in constraints.get_mut("resourceRules").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(rule) = rule.as_object_mut() {
+            rule.entry("scope").or_insert_with(|| json!("*"));
+        }
+    }
+}
+
+/// A digest (FNV-1a) of a value that does not depend on the order of its keys.
+fn digest(value: &Value) -> u64 {
+    fn add(hash: u64, text: &str) -> u64 {
+        let next = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        text.bytes().chain([0]).fold(hash, next)
+    }
+    fn walk(hash: u64, value: &Value) -> u64 {
+        match value {
+            Value::Object(map) => {
+                let map: BTreeMap<&String, &Value> = map.iter().collect();
+                add(map.iter().fold(add(hash, "{"), |hash, (key, value)| walk(add(hash, key), value)), "}")
+            }
+            Value::Array(list) => add(list.iter().fold(add(hash, "["), walk), "]"),
+            other => add(hash, &other.to_string()),
+        }
+    }
+    walk(0xcbf2_9ce4_8422_2325, value)
 }
 
 /// The admission policies in the cluster.
@@ -121,11 +170,11 @@ impl Admission {
     /// A problem for each taint of the pool that `guard` does not allow.
     pub fn unlisted_taints(&self, pool: &Pool) -> Option<Problem> {
         let listed = self.policy("guard")?.taint_keys.as_ref()?;
-        if pool.taint_policy == TaintPolicy::Never {
+        if pool.spec.taint_policy == TaintPolicy::Never {
             return None;
         }
-        let wanted = pool.wanted_taints();
-        let keys = wanted.iter().chain(&pool.retired_taints).map(|taint| taint.key.as_str());
+        let wanted = pool.spec.wanted_taints();
+        let keys = wanted.iter().chain(&pool.spec.retired_taints).map(|taint| taint.key.as_str());
         let unlisted: BTreeSet<&str> = keys.filter(|key| !listed.contains(*key)).collect();
         if unlisted.is_empty() {
             return None;
@@ -135,7 +184,7 @@ impl Admission {
             "the admission policy winpool-guard-nodes lets winpool change no taints with these keys: {unlisted}; add them \
              to its variable taintKeys where the guard is installed"
         );
-        Some(problem(reason::TAINT_KEY_NOT_LISTED, ObjectReference::windows_pool(&pool.name), message))
+        Some(problem(reason::TAINT_KEY_NOT_LISTED, ObjectReference::windows_pool(&pool.spec.name), message))
     }
 
     /// A problem if no policy applies the pool's `podDefaults`.
@@ -175,6 +224,58 @@ mod tests {
     fn pool(spec: &str) -> Pool {
         let pool: WindowsPool = serde_yaml::from_str(&format!("{{metadata: {{name: a}}, spec: {spec}}}")).unwrap();
         Pool::read(&pool).unwrap()
+    }
+
+    /// The specs of the policy and its binding, as `config/components/` has them.
+    fn shipped(name: &str) -> [Value; 2] {
+        let component = COMPONENTS.iter().find(|component| component.policy == name).unwrap();
+        let path = format!("{}/../config/components/{}/policy.yaml", env!("CARGO_MANIFEST_DIR"), component.name);
+        let text = std::fs::read_to_string(path).unwrap();
+        let objects: Vec<Value> = text.split("\n---\n").map(|object| serde_yaml::from_str(object).unwrap()).collect();
+        let mut named = objects.into_iter().filter(|object| object["metadata"]["name"] == name);
+        [(); 2].map(|()| named.next().unwrap()["spec"].take())
+    }
+
+    #[test]
+    fn the_digests_are_those_of_the_policies_that_are_shipped() {
+        for (name, known) in SHIPPED {
+            let [policy, binding] = shipped(name);
+            let found = digest(&without_settings(&policy, &binding).0);
+            assert_eq!(found, known, "{name}: the digest is {found:#x} now");
+        }
+    }
+
+    #[test]
+    fn a_policy_counts_only_as_it_is_shipped() {
+        let excluded = "/matchConstraints/namespaceSelector/matchExpressions/0/values";
+        let with = |place: usize, path: &str, key: &str, value: Value| {
+            let mut specs = shipped("winpool-assign-class");
+            specs[place].pointer_mut(path).unwrap()[key] = value;
+            InstalledPolicy::read("winpool-assign-class", &specs[0], &specs[1]).unwrap().excluded
+        };
+        for (fact, place, path, key, value, expected) in [
+            ("the API server's default", 0, "/matchConstraints", "matchPolicy", json!("Equivalent"), true),
+            ("the API server's default", 0, "/matchConstraints", "objectSelector", json!({}), true),
+            ("the API server's default", 0, "/matchConstraints/resourceRules/0", "scope", json!("*"), true),
+            ("another pool", 1, "/paramRef", "name", json!("other"), true),
+            (
+                "objects are selected",
+                0,
+                "/matchConstraints",
+                "objectSelector",
+                json!({"matchLabels": {"a": "b"}}),
+                false,
+            ),
+            ("one more condition", 0, "", "matchConditions", json!([{"name": "x", "expression": "false"}]), false),
+            ("some pools", 1, "/paramRef", "selector", json!({"matchLabels": {"a": "b"}}), false),
+            ("the binding selects", 1, "", "matchResources", json!({"namespaceSelector": {}}), false),
+        ] {
+            assert_eq!(with(place, path, key, value.clone()).is_some(), expected, "{fact}: {key} {value}");
+        }
+        let mut specs = shipped("winpool-assign-class");
+        *specs[0].pointer_mut(excluded).unwrap() = json!(["ci"]);
+        let read = InstalledPolicy::read("winpool-assign-class", &specs[0], &specs[1]).unwrap();
+        assert_eq!(read.excluded, Some(["ci".to_owned()].into()), "other namespaces");
     }
 
     #[test]

@@ -8,9 +8,12 @@ use crate::{
 };
 
 use super::{
-    Applied, ChangeFingerprint, Consent, MetadataChange, Node, NodePlan, Policy, Pool, PoolEntry, State,
     capability_labels,
+    consent::Consent,
     marks::Marks,
+    node::{ChangeFingerprint, MetadataChange, Node, NodePlan, State},
+    pools::{Policy, Pool, PoolEntry},
+    taint_list::Applied,
     taints::{self, guards},
 };
 
@@ -23,6 +26,8 @@ pub struct Assessment {
     pub version: Option<KernelVersion>,
     /// True if the node has the annotation `winpool.dev/ignore`.
     pub ignored: bool,
+    /// True if its labels and its report contradict each other. Only its labels and taints are known then.
+    pub contradicts_itself: bool,
     /// Taints on it that keep pods off and that its pool's RuntimeClasses have to tolerate besides the pool's own.
     pub tolerate: Vec<Taint>,
     /// Taints on it with the key and effect of a wanted one, and another value.
@@ -35,6 +40,10 @@ pub struct Assessment {
     pub uncarried: Vec<Taint>,
     /// The pool that no longer owns the node, and whose labels, annotations and taints are about to be removed from it.
     pub releasing: Option<String>,
+    /// Capability labels that its pool does not want, and that stay because pods may need them.
+    pub leaving: Vec<String>,
+    /// Those of them that a pod was found to need.
+    pub needed: Vec<String>,
     /// The time until which its build label is left alone, because the kubelet may be about to report that build.
     pub label_settles: Option<Instant>,
     /// The changes that it needs.
@@ -68,7 +77,7 @@ impl Assessment {
 
 /// Assesses `node` under `policy`.
 pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Assessment {
-    if node.contradicts_itself() {
+    if !node.is_windows() && node.contradicts_itself() {
         return Assessment::default();
     }
     if node.was_reimaged() {
@@ -88,32 +97,56 @@ fn assess_reimaged(node: &Node, policy: &Policy) -> Assessment {
     if node.is_ignored() || !marks.belong_to_a_live_pool(policy) {
         return Assessment::default();
     }
-    let plan = release(node, &marks, policy);
-    let fingerprint = ChangeFingerprint::of(node, &plan, &[]);
+    // It cannot run Windows images.
+    let (plan, _) = release(node, &marks, policy, |_| Release::Now);
+    let fingerprint = ChangeFingerprint::of(node, &plan, &[], &[]);
     Assessment { releasing: marks.pool().map(str::to_owned), plan, fingerprint, ..Assessment::default() }
 }
 
-/// Removes everything that winpool added to a node, for any pool. `windows-build` stays on Windows nodes.
-pub(super) fn release(node: &Node, marks: &Marks, policy: &Policy) -> NodePlan {
+/// What happens to a capability label of a node that winpool releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Release {
+    Now,
+    /// The node keeps the label of its pool until that is decided.
+    Later,
+    /// The label stays.
+    Never,
+}
+
+/// Removes everything that winpool added to a node, for any pool. `windows-build` stays on Windows nodes. Also returns
+/// the capability labels that stay.
+pub(super) fn release(
+    node: &Node,
+    marks: &Marks,
+    policy: &Policy,
+    label: impl Fn(&str) -> Release,
+) -> (NodePlan, Vec<String>) {
     let build = node.labels.get(names::WINDOWS_BUILD).filter(|_| node.was_reimaged());
-    NodePlan {
+    let labels = capability_labels::plan(node, None, |key| label(key) == Release::Now);
+    let is_over = labels.leaving.iter().all(|key| label(key) == Release::Never);
+    let plan = NodePlan {
         windows_build: MetadataChange::between(names::WINDOWS_BUILD, build, None),
-        capability_labels: capability_labels::plan(node, None),
+        capability_labels: labels.changes,
         taints: taints::plan(node, marks.applied.as_ref(), None, policy, Consent::Given).change,
-        pool: marks.label_change(None),
+        pool: marks.label_change(marks.pool().filter(|_| !is_over)),
         applied: marks.annotation_change(None),
-    }
+    };
+    (plan, labels.leaving)
 }
 
 /// Assesses `node` as if it belonged to `pool`: the preview of a pool in dry run.
 pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Assessment {
-    let version = node.windows_version();
     let mut assessment =
-        Assessment { pool: pool.map(|p| p.name.clone()), version, ignored: node.is_ignored(), ..Assessment::default() };
+        Assessment { pool: pool.map(|p| p.spec.name.clone()), ignored: node.is_ignored(), ..Assessment::default() };
+    let marks = Marks::of(node);
+    if node.contradicts_itself() {
+        return contradictory(node, pool, policy, &marks, assessment);
+    }
+    let version = node.windows_version();
+    assessment.version = version;
     if let Some(pool) = pool {
         assessment.tolerate = to_tolerate(node, pool, policy);
     }
-    let marks = Marks::of(node);
     if pool.is_none() && marks.belong_to_a_live_pool(policy) {
         assessment.releasing = marks.pool().map(str::to_owned);
     }
@@ -126,15 +159,22 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Con
     let Some(pool) = pool else {
         // Only on evidence: an existing pool no longer owns the node, or another pool owns it.
         if assessment.releasing.is_some() {
-            assessment.plan = release(node, &marks, policy);
-            assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &[]);
+            // A deleted pool does not wait until pods end.
+            let is_deleted = marks.pool().and_then(|name| policy.pool(name)).is_some_and(|pool| pool.spec.deleting);
+            let label = |key: &str| match () {
+                () if consent.frees(key) => Release::Now,
+                () if is_deleted && consent.needs(key) => Release::Never,
+                () => Release::Later,
+            };
+            (assessment.plan, assessment.leaving) = release(node, &marks, policy, label);
+            assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &[], &assessment.leaving);
         }
         return assessment;
     };
     let taints = taints::plan(node, marks.applied.as_ref(), Some(pool), policy, consent);
     assessment.differing = taints.differing;
     assessment.held = taints.held;
-    assessment.uncarried = pool.wanted_taints();
+    assessment.uncarried = pool.spec.wanted_taints();
     assessment.uncarried.retain(|taint| !node.taints.taints().contains(taint));
     assessment.label_settles = consent.label_settles();
     let build = version.filter(|_| assessment.label_settles.is_none()).map(|version| version.build.to_string());
@@ -142,24 +182,48 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Con
         MetadataChange::between(names::WINDOWS_BUILD, node.labels.get(names::WINDOWS_BUILD), Some(&build))
     };
     assessment.plan.windows_build = build.and_then(label);
-    assessment.plan.capability_labels = capability_labels::plan(node, Some(pool));
+    let labels = capability_labels::plan(node, Some(pool), |key| consent.frees(key));
+    (assessment.plan.capability_labels, assessment.leaving) = (labels.changes, labels.leaving);
+    assessment.needed = assessment.leaving.iter().filter(|key| consent.needs(key)).cloned().collect();
     let wrote = assessment.plan.windows_build.is_some()
         || assessment.plan.capability_labels.iter().any(|label| label.to.is_some())
         || !taints.owned.is_empty();
-    let wanted = (wrote || marks.are_there())
-        .then(|| Applied { pool: pool.name.clone(), taints: taints.owned.iter().map(ToString::to_string).collect() });
+    let wanted = (wrote || marks.are_there()).then(|| Applied {
+        pool: pool.spec.name.clone(),
+        taints: taints.owned.iter().map(ToString::to_string).collect(),
+        replaced: taints.replaced.iter().map(ToString::to_string).collect(),
+    });
     assessment.owned = taints.owned;
     assessment.plan.taints = taints.change;
-    assessment.plan.pool = marks.label_change(wanted.as_ref());
+    assessment.plan.pool = marks.label_change(wanted.as_ref().map(|wanted| wanted.pool.as_str()));
     assessment.plan.applied = marks.annotation_change(wanted.as_ref());
-    assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &pool.wanted_taints());
+    let wanted = pool.spec.wanted_taints();
+    assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &wanted, &assessment.leaving);
     assessment
+}
+
+/// Counts a node that contradicts itself for its pool, without a change. Neither its version nor its taints make
+/// RuntimeClasses.
+fn contradictory(
+    node: &Node,
+    pool: Option<&Pool>,
+    policy: &Policy,
+    marks: &Marks,
+    assessment: Assessment,
+) -> Assessment {
+    if !assessment.ignored && marks.belong_to_a_suspended_pool(policy) {
+        return Assessment::default();
+    }
+    let plan = |pool| taints::plan(node, marks.applied.as_ref(), Some(pool), policy, Consent::Given);
+    let lacking = pool.filter(|_| !assessment.ignored).and_then(|pool| plan(pool).change);
+    let uncarried = lacking.map(|change| change.added).unwrap_or_default();
+    Assessment { contradicts_itself: true, uncarried, ..assessment }
 }
 
 /// The taints on a node that the pool's RuntimeClasses have to tolerate besides the pool's own: Windows taints in any
 /// spelling, taints with the key and effect of a wanted one, and taints that winpool added under an older spec.
 fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
-    let wanted = pool.wanted_taints();
+    let wanted = pool.spec.wanted_taints();
     let concerns =
         |taint: &&Taint| guards(taint) || policy.may_remove(taint) || wanted.iter().any(|w| w.same_identity(taint));
     let mut found: Vec<_> = node
@@ -167,7 +231,9 @@ fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
         .taints()
         .iter()
         .filter(concerns)
-        .filter(|taint| !wanted.contains(taint) && !pool.retired_taints.contains(taint) && !taint.has_foreign_key())
+        .filter(|taint| {
+            !wanted.contains(taint) && !pool.spec.retired_taints.contains(taint) && !taint.has_foreign_key()
+        })
         .cloned()
         .collect();
     found.sort();
@@ -185,9 +251,9 @@ pub(super) fn is_being_handed_over(
     let marks = Marks::of(node);
     let is_unrecorded = |taint: &Taint| {
         let claims = |applied: &Applied| applied.taints.contains(&taint.to_string());
-        marks.applied.as_ref().is_some_and(claims) && pool.ever_applied.contains(taint) && !recorded_by_others(taint)
+        marks.applied.as_ref().is_some_and(claims) && pool.managed_taints.contains(taint) && !recorded_by_others(taint)
     };
     !node.is_ignored()
         && policy.owner(&node.labels).is_some()
-        && (marks.pool() == Some(&pool.name) || node.taints.taints().iter().any(is_unrecorded))
+        && (marks.pool() == Some(&pool.spec.name) || node.taints.taints().iter().any(is_unrecorded))
 }

@@ -2,7 +2,11 @@
 
 use crate::{
     api::{Isolation, names},
-    plan::{Hosts, MetadataChange, Node, Pool},
+    plan::{
+        node::{MetadataChange, Node},
+        pool_spec::Hosts,
+        pools::Pool,
+    },
     windows::{
         Build, ContainerRuntime,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
@@ -16,31 +20,95 @@ pub fn key(class: &str) -> String {
     format!("{}{class}", names::CAPABILITY_LABEL_PREFIX)
 }
 
-/// Plans the capability labels of a node of `pool`. A node without a pool loses all of them.
-pub(super) fn plan(node: &Node, pool: Option<&Pool>) -> Vec<MetadataChange> {
-    let mut changes = Vec::new();
-    let capable = pool.iter().flat_map(|pool| &pool.declared).filter_map(|(hosts, spec)| match hosts {
-        Hosts::Running(image, isolation) => Some((*image, *isolation, spec)),
-        Hosts::Any | Hosts::Of(_) => None,
-    });
-    let mut known = Vec::new();
-    for (image, isolation, spec) in capable {
-        let key = key(&spec.name);
-        let value = node.labels.get(&key);
-        // An unknown answer changes nothing: a runtime that does not answer leaves the fields empty for a moment.
-        if is_able(node, image, isolation, spec.effective_handler()).unwrap_or(value == Some(ABLE)) {
-            changes.extend(MetadataChange::between(&key, value, Some(ABLE)));
-            known.push(key);
-        }
-    }
-    let labels = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX);
-    let others = labels.filter(|(key, _)| !known.iter().any(|known| known == key));
-    changes.extend(others.filter_map(|(key, value)| MetadataChange::between(key, Some(value), None)));
-    changes
+/// The class whose nodes have this label.
+fn class_of(key: &str) -> &str {
+    key.strip_prefix(names::CAPABILITY_LABEL_PREFIX).unwrap_or(key)
 }
 
-/// True if the node runs images of this build; `None` if that is unknown.
-fn is_able(node: &Node, image: Build, isolation: Isolation, handler: &str) -> Option<bool> {
+/// True if the node has a capability label.
+pub fn has_capability_labels(node: &Node) -> bool {
+    node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).next().is_some()
+}
+
+/// The capability labels that `pool` wants on nodes that can serve them.
+pub(super) fn wanted(pool: &Pool) -> impl Iterator<Item = String> + '_ {
+    served(pool).map(|served| key(served.class))
+}
+
+/// True if nodes get the label of this class, which runs images by process isolation.
+pub(super) fn serves(pool: &Pool, class: &str) -> bool {
+    served(pool).any(|served| served.class == class)
+}
+
+/// A class that selects a capability label, and the images that its nodes have to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelledClass {
+    pub image: Build,
+    pub isolation: Isolation,
+    pub handler: String,
+}
+
+struct Served<'a> {
+    class: &'a str,
+    image: Build,
+    isolation: Isolation,
+    handler: &'a str,
+}
+
+/// The declared classes that select a label, and the others that do, now or soon.
+fn served(pool: &Pool) -> impl Iterator<Item = Served<'_>> {
+    let declared = pool.spec.declared.iter().filter_map(|(hosts, spec)| match *hosts {
+        Hosts::Running(image, isolation) => {
+            Some(Served { class: &spec.name, image, isolation, handler: spec.effective_handler() })
+        }
+        Hosts::Any | Hosts::Of(_) => None,
+    });
+    let is_declared =
+        |class: &str| pool.spec.declared.iter().any(|(hosts, spec)| hosts.is_by_label() && spec.name == class);
+    let others = pool.consent.labelled.iter().filter(move |(class, _)| !is_declared(class));
+    declared.chain(others.map(|(class, LabelledClass { image, isolation, handler })| Served {
+        class,
+        image: *image,
+        isolation: *isolation,
+        handler,
+    }))
+}
+
+/// The plan for the capability labels of a node.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct LabelsPlan {
+    pub changes: Vec<MetadataChange>,
+    /// Labels that its pool does not want, and that stay because pods may need them.
+    pub leaving: Vec<String>,
+}
+
+/// Plans the capability labels of a node of `pool`. A label that the pool does not want is removed if `goes` returns
+/// true for it, because a kubelet that starts ends the pods on its node that select a label which the node lacks.
+pub(super) fn plan(node: &Node, pool: Option<&Pool>, goes: impl Fn(&str) -> bool) -> LabelsPlan {
+    let mut plan = LabelsPlan::default();
+    let wanted: Vec<Served<'_>> = pool.into_iter().flat_map(served).collect();
+    for served in &wanted {
+        let (key, able) = (key(served.class), is_able(node, served));
+        let value = node.labels.get(&key);
+        // An unknown answer changes nothing: a runtime that does not answer leaves the fields empty for a moment.
+        let to = able.unwrap_or(value == Some(ABLE)).then_some(ABLE);
+        plan.changes.extend(MetadataChange::between(&key, value, to));
+    }
+    for (key, value) in node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX) {
+        if wanted.iter().any(|served| served.class == class_of(key)) {
+            continue;
+        }
+        if goes(key) {
+            plan.changes.extend(MetadataChange::between(key, Some(value), None));
+        } else {
+            plan.leaving.push(key.to_owned());
+        }
+    }
+    plan
+}
+
+/// True if the node can serve the class; `None` if that is unknown.
+fn is_able(node: &Node, &Served { image, isolation, handler, .. }: &Served<'_>) -> Option<bool> {
     let host = node.windows_version()?.build;
     if node.runtime_handlers.as_ref().is_some_and(|handlers| !handlers.iter().any(|name| **name == *handler)) {
         return Some(false);

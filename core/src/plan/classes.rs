@@ -14,15 +14,17 @@ use crate::{
         names::{self, reason},
         validation::is_dns_subdomain,
     },
-    plan::capability_labels,
+    plan::capability_labels::{self, LabelledClass},
     pod::tolerations::{normalised, toleration},
     windows::{Build, product, taint::is_known_spelling},
     words::count,
 };
 
 use super::{
-    DesiredClass, Hosts, PlannedClass, Policy, Pool, plan_class, problem,
-    runtime_class::{owner, selected_build},
+    pool_spec::Hosts,
+    pools::{Policy, Pool},
+    problem,
+    runtime_class::{DesiredClass, PlannedClass, owner, plan_class, selected_build, selector_of},
 };
 
 /// The limit of classes in one pool: status has room for that many.
@@ -39,6 +41,9 @@ pub struct SeenNodes {
     pub builds: BTreeMap<Build, usize>,
     /// Taints on them that the pool's classes have to tolerate besides the pool's own.
     pub tolerate: BTreeSet<Taint>,
+    /// RuntimeClasses that select this build, and for which nodes of that build do not have the capability label yet. Each
+    /// has the number of those nodes; 0 if that is not known.
+    pub unlabelled: BTreeMap<String, (Build, usize)>,
 }
 
 /// The plan for the classes of a pool.
@@ -48,17 +53,33 @@ pub struct ClassesPlan {
     pub classes: Vec<PlannedClass>,
     /// Names of classes that have the pool's label and that it does not want.
     pub leftover: Vec<String>,
+    /// The classes that are to select a capability label when nodes have it, each with the number of nodes that lack it; 0
+    /// if that is not known yet.
+    pub to_label: BTreeMap<String, usize>,
     /// Problems that belong to no class above.
     pub problems: Vec<Problem>,
 }
 
 impl ClassesPlan {
-    /// The builds of the nodes that its classes select.
+    /// The builds whose nodes its classes select.
     pub(super) fn builds(&self) -> impl Iterator<Item = Build> + '_ {
-        self.classes.iter().filter_map(|planned| match planned.desired.hosts {
-            Hosts::Of(build) => Some(build),
-            Hosts::Any | Hosts::Running(..) => None,
-        })
+        self.classes.iter().filter_map(|planned| planned.desired.hosts.build())
+    }
+
+    /// The classes for which nodes get a capability label: those that are to select one, and those that still do.
+    pub(super) fn labelled(&self, existing: &[Arc<RuntimeClass>]) -> BTreeMap<String, LabelledClass> {
+        let of_class = |planned: &PlannedClass| {
+            let DesiredClass { name, hosts, isolation, handler, .. } = &planned.desired;
+            let selects_label = |class: &Arc<RuntimeClass>| {
+                class.metadata.name.as_ref() == Some(name)
+                    && selector_of(class).contains_key(&capability_labels::key(name))
+            };
+            let is_labelled =
+                self.to_label.contains_key(name) || hosts.is_by_label() || existing.iter().any(selects_label);
+            let image = hosts.build().filter(|_| is_labelled)?;
+            Some((name.clone(), LabelledClass { image, isolation: *isolation, handler: handler.clone() }))
+        };
+        self.classes.iter().filter_map(of_class).collect()
     }
 }
 
@@ -74,18 +95,18 @@ pub fn plan_classes(
     existing: &[Arc<RuntimeClass>],
     selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
 ) -> ClassesPlan {
-    let Wanted { classes, leftover, problems } = wanted(pool, &seen(&pool.name), existing);
+    let Wanted { classes, leftover, to_label, problems } = wanted(pool, &seen(&pool.spec.name), existing);
     let older: Vec<(&str, BTreeSet<String>)> = policy
         .pools()
-        .filter(|other| other.enforces() && policy.is_older(&other.name, &pool.name))
-        .map(|other| (other.name.as_str(), class_names(other, seen, existing)))
+        .filter(|other| other.spec.enforces() && policy.is_older(&other.spec.name, &pool.spec.name))
+        .map(|other| (other.spec.name.as_str(), class_names(other, seen, existing)))
         .collect();
     let classes = classes.into_values().map(|class| {
         let taken_by = older.iter().find(|(_, names)| names.contains(&class.name)).map(|(name, _)| *name);
         let found = existing.iter().find(|found| found.metadata.name.as_ref() == Some(&class.name));
         plan_class(class, taken_by, found.map(AsRef::as_ref), policy, selects_nodes)
     });
-    ClassesPlan { classes: classes.collect(), leftover, problems }
+    ClassesPlan { classes: classes.collect(), leftover, to_label, problems }
 }
 
 /// The names of the classes that all other pools want, even if they do not get them.
@@ -95,39 +116,54 @@ pub fn classes_of_others(
     seen: &dyn Fn(&str) -> SeenNodes,
     existing: &[Arc<RuntimeClass>],
 ) -> BTreeSet<String> {
-    let others = policy.pools().filter(|other| other.name != pool.name && other.enforces());
+    let others = policy.pools().filter(|other| other.spec.name != pool.spec.name && other.spec.enforces());
     others.flat_map(|other| class_names(other, seen, existing)).collect()
 }
 
 /// The names of the classes that a pool wants.
 fn class_names(pool: &Pool, seen: &dyn Fn(&str) -> SeenNodes, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
-    wanted(pool, &seen(&pool.name), existing).classes.into_keys().collect()
+    wanted(pool, &seen(&pool.spec.name), existing).classes.into_keys().collect()
 }
 
 /// The classes that a pool wants, without regard to other pools.
 struct Wanted {
     classes: BTreeMap<String, DesiredClass>,
     leftover: Vec<String>,
+    to_label: BTreeMap<String, usize>,
     problems: Vec<Problem>,
 }
 
 fn wanted(pool: &Pool, seen: &SeenNodes, existing: &[Arc<RuntimeClass>]) -> Wanted {
     let (mut problems, owned) = (Vec::new(), owned_classes(pool, existing));
     let mut classes: BTreeMap<String, DesiredClass> = BTreeMap::new();
-    for (hosts, spec) in &pool.declared {
+    let mut to_label = BTreeMap::new();
+    let mut labels_first = |hosts: Hosts, name: &str, problems: &mut Vec<Problem>| {
+        let hosts_now = hosts_until_labelled(hosts, name, seen);
+        if hosts_now != hosts {
+            let nodes = seen.unlabelled.get(name).map(|(_, nodes)| *nodes);
+            to_label.insert(name.to_owned(), nodes.unwrap_or_default());
+            problems.extend(unlabelled_problem(name, seen));
+        }
+        hosts_now
+    };
+    for (hosts, spec) in &pool.spec.declared {
+        let hosts = &labels_first(*hosts, &spec.name, &mut problems);
         classes.insert(spec.name.clone(), desired_class(pool, *hosts, spec, seen));
         if spec.isolation == Isolation::HyperV {
             problems.push(hyperv_problem(&spec.name));
         }
     }
-    if pool.discover {
+    if pool.spec.discover {
         for build in discovered_builds(pool, seen, &owned, &mut problems) {
-            let name = pool.class_name(build);
+            let name = pool.spec.class_name(build);
             if name.len() > 63 || !is_dns_subdomain(&name) {
                 problems.push(name_problem(&name, pool, build));
                 continue;
             }
-            classes.entry(name.clone()).or_insert_with(|| discovered_class(pool, build, &name, seen));
+            if !classes.contains_key(&name) {
+                let hosts = labels_first(pool.spec.discovered_hosts(build), &name, &mut problems);
+                classes.insert(name.clone(), discovered_class(pool, hosts, &name, seen));
+            }
         }
     }
     // Discovered classes stay when their last node goes, because workloads name them.
@@ -139,7 +175,8 @@ fn wanted(pool: &Pool, seen: &SeenNodes, existing: &[Arc<RuntimeClass>]) -> Want
         }
         match build {
             Some(build) if is_sticky(pool, build, &name) => {
-                classes.insert(name.clone(), discovered_class(pool, build, &name, seen));
+                let hosts = labels_first(pool.spec.discovered_hosts(build), &name, &mut problems);
+                classes.insert(name.clone(), discovered_class(pool, hosts, &name, seen));
             }
             _ => leftover.push(name),
         }
@@ -152,11 +189,31 @@ fn wanted(pool: &Pool, seen: &SeenNodes, existing: &[Arc<RuntimeClass>]) -> Want
             classes.remove(&name);
         }
     }
-    Wanted { classes, leftover, problems }
+    Wanted { classes, leftover, to_label, problems }
 }
 
-pub(crate) fn is_declared(pool: &Pool, class: &str) -> bool {
-    pool.declared.iter().any(|(_, spec)| spec.name == class)
+/// The nodes that the class selects now: it selects its build until the nodes of that build have the label.
+fn hosts_until_labelled(hosts: Hosts, class: &str, seen: &SeenNodes) -> Hosts {
+    match hosts {
+        Hosts::Running(build, Isolation::Process) if seen.unlabelled.get(class).is_some_and(|(of, _)| *of == build) => {
+            Hosts::Of(build)
+        }
+        hosts => hosts,
+    }
+}
+
+fn unlabelled_problem(class: &str, seen: &SeenNodes) -> Option<Problem> {
+    let (build, nodes) = seen.unlabelled.get(class).filter(|(_, nodes)| *nodes > 0)?;
+    let message = format!(
+        "selects the build {build} until {} with that build have the label {}",
+        count(*nodes, "more node"),
+        capability_labels::key(class)
+    );
+    Some(problem(reason::WAITING_FOR_LABELS, ObjectReference::runtime_class(class), message))
+}
+
+pub fn is_declared(pool: &Pool, class: &str) -> bool {
+    pool.spec.declared.iter().any(|(_, spec)| spec.name == class)
 }
 
 fn too_many_problem(pool: &Pool, wanted: usize) -> Problem {
@@ -164,21 +221,21 @@ fn too_many_problem(pool: &Pool, wanted: usize) -> Problem {
         "the pool has {wanted} RuntimeClasses and winpool keeps {CLASSES} of them; split the pool, or set \
          runtimeClassDiscovery: Disabled and declare those that you need"
     );
-    problem(reason::TOO_MANY_CLASSES, ObjectReference::windows_pool(&pool.name), message)
+    problem(reason::TOO_MANY_CLASSES, ObjectReference::windows_pool(&pool.spec.name), message)
 }
 
 /// The classes that winpool created for this pool, each with its build: the one in its name, because another writer
 /// may have edited its selector, or else the one that it selects.
 fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Option<Build>, &'a RuntimeClass)> {
-    let known = || product::PRODUCTS.iter().map(|product| product.build).chain(pool.named_builds.keys().copied());
+    let known = || product::PRODUCTS.iter().map(|product| product.build).chain(pool.spec.named_builds.keys().copied());
     let build = |class: &RuntimeClass| {
         let name = class.name_any();
-        let named = known().chain(numbers_in(&name)).find(|build| pool.class_name(*build) == name);
+        let named = known().chain(numbers_in(&name)).find(|build| pool.spec.class_name(*build) == name);
         named.or_else(|| selected_build(class))
     };
     existing
         .iter()
-        .filter(|class| owner(class) == Some(&pool.name))
+        .filter(|class| owner(class) == Some(&pool.spec.name))
         .map(|class| (build(class), class.as_ref()))
         .collect()
 }
@@ -194,8 +251,8 @@ fn numbers_in(name: &str) -> impl Iterator<Item = Build> {
 /// True if a class without nodes stays: its build has a name, and the class has the name for that build or the one
 /// from before this release knew it. A build without a name may be invented, so its class goes.
 fn is_sticky(pool: &Pool, build: Build, name: &str) -> bool {
-    let named = pool.version_of(build).is_some();
-    pool.discover && named && (name == pool.class_name(build) || name == pool.unnamed_class_name(build))
+    let named = pool.spec.version_of(build).is_some();
+    pool.spec.discover && named && (name == pool.spec.class_name(build) || name == pool.spec.unnamed_class_name(build))
 }
 
 /// The builds that get a class: all with a name, and a few without.
@@ -206,14 +263,14 @@ fn discovered_builds(
     problems: &mut Vec<Problem>,
 ) -> Vec<Build> {
     let (named, unnamed): (Vec<Build>, Vec<Build>) =
-        seen.builds.keys().partition(|build| pool.version_of(**build).is_some());
+        seen.builds.keys().partition(|build| pool.spec.version_of(**build).is_some());
     let Some(example) = unnamed.first() else { return named };
     let message = format!(
         "{} without a name in this release, such as {example}; the RuntimeClasses are named build-<number>, at most \
          {UNNAMED_BUILDS} of them. Name a build in spec.buildNames, such as {{build: {example}, version: preview}}",
         count(unnamed.len(), "build")
     );
-    problems.push(problem(reason::BUILD_NOT_NAMED, ObjectReference::windows_pool(&pool.name), message));
+    problems.push(problem(reason::BUILD_NOT_NAMED, ObjectReference::windows_pool(&pool.spec.name), message));
     let has_class = |build: &Build| owned.iter().any(|(owned, _)| owned.as_ref() == Some(build));
     let (with_class, without): (Vec<Build>, Vec<Build>) = unnamed.into_iter().partition(has_class);
     let room = UNNAMED_BUILDS.saturating_sub(with_class.len());
@@ -225,10 +282,10 @@ fn name_problem(name: &str, pool: &Pool, build: Build) -> Problem {
         "the RuntimeClass of build {build} would be called {name:?}, which is no DNS subdomain of at most 63 characters; \
          choose a shorter spec.runtimeClassNameFormat"
     );
-    problem(reason::CLASS_NAME_INVALID, ObjectReference::windows_pool(&pool.name), message)
+    problem(reason::CLASS_NAME_INVALID, ObjectReference::windows_pool(&pool.spec.name), message)
 }
 
-fn discovered_class(pool: &Pool, build: Build, name: &str, seen: &SeenNodes) -> DesiredClass {
+fn discovered_class(pool: &Pool, hosts: Hosts, name: &str, seen: &SeenNodes) -> DesiredClass {
     let spec = RuntimeClassSpec {
         name: name.to_owned(),
         version: None,
@@ -241,11 +298,11 @@ fn discovered_class(pool: &Pool, build: Build, name: &str, seen: &SeenNodes) -> 
         node_selector: BTreeMap::new(),
         tolerations: Vec::new(),
     };
-    desired_class(pool, Hosts::Of(build), &spec, seen)
+    desired_class(pool, hosts, &spec, seen)
 }
 
 fn desired_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &SeenNodes) -> DesiredClass {
-    let mut node_selector = pool.node_selector.clone();
+    let mut node_selector = pool.spec.node_selector.clone();
     node_selector.extend(spec.node_selector.clone());
     node_selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
     // A pool that selects one architecture has no other nodes.
@@ -258,8 +315,8 @@ fn desired_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &Seen
     };
     DesiredClass {
         name: spec.name.clone(),
-        pool: pool.name.clone(),
-        runtime_class_adoption_policy: pool.runtime_class_adoption_policy,
+        pool: pool.spec.name.clone(),
+        runtime_class_adoption_policy: pool.spec.runtime_class_adoption_policy,
         hosts,
         isolation: spec.isolation,
         handler: spec.effective_handler().to_owned(),
@@ -278,11 +335,11 @@ fn hyperv_problem(name: &str) -> Problem {
 /// The tolerations of the pool's taints, the retired ones, winpool's taints that nodes still carry, and a limited
 /// number of other taints on its nodes, known spellings first.
 fn tolerations(pool: &Pool, seen: &SeenNodes, own: &[Toleration]) -> Vec<Toleration> {
-    let wanted = pool.wanted_taints();
+    let wanted = pool.spec.wanted_taints();
     let (lingering, mut foreign): (Vec<&Taint>, Vec<&Taint>) =
-        seen.tolerate.iter().partition(|taint| pool.ever_applied.contains(taint));
+        seen.tolerate.iter().partition(|taint| pool.managed_taints.contains(taint));
     foreign.sort_by_key(|taint| !is_known_spelling(&taint.key, &taint.value));
     let foreign = foreign.into_iter().take(FOREIGN_TAINTS);
-    let taints = wanted.iter().chain(&pool.retired_taints).chain(lingering).chain(foreign);
+    let taints = wanted.iter().chain(&pool.spec.retired_taints).chain(lingering).chain(foreign);
     normalised(taints.map(toleration).chain(own.iter().cloned()))
 }

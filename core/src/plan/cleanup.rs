@@ -5,16 +5,18 @@ use std::{collections::BTreeSet, sync::Arc};
 use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::ResourceExt;
 
-use crate::api::{Taint, WindowsPool, names};
+use crate::api::{Taint, WindowsPool};
 
 use super::{
-    ClassRetirement, Node, NodePlan, Policy, Pool, PoolEntry,
-    assessment::release,
+    assessment::{Release, release},
+    capability_labels::has_capability_labels,
     classes::is_declared,
-    is_made_by_winpool,
     marks::Marks,
-    owner, release_class,
-    runtime_class::{KEPT_TAINT, selected_build, tolerates_any},
+    node::{Node, NodePlan},
+    pools::{Policy, Pool, PoolEntry},
+    runtime_class::{
+        ClassRetirement, KEPT_TAINT, KeptTaints, is_made_by_winpool, is_needed_by, owner, release_class, selected_build,
+    },
 };
 
 /// The extent of a cleanup.
@@ -37,13 +39,15 @@ pub struct Cleanup {
 
 /// The plan for one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeParting {
+pub struct NodeRelease {
     pub plan: NodePlan,
     /// True if the node has the annotation `winpool.dev/ignore` and is not changed.
     pub ignored: bool,
     /// Taints that stay although the node's annotation says that winpool added them: no pool knows them, and a kubelet
     /// can forge the annotation.
     pub doubtful: Vec<Taint>,
+    /// Capability labels that stay, each with a pod that selects it or the reason why that is unknown.
+    pub needed: Vec<(String, String)>,
 }
 
 impl Cleanup {
@@ -66,41 +70,49 @@ impl Cleanup {
         &self.policy
     }
 
-    pub fn node(&self, node: &Node) -> NodeParting {
+    /// Plans the release of this node. `user` returns a pod that needs a capability label of it.
+    pub fn node(&self, node: &Node, user: impl Fn(&str) -> Option<String>) -> NodeRelease {
         let marks = Marks::of(node);
-        let has_capability_labels = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).next().is_some();
         let goes = match self.extent {
-            Extent::Everything => marks.are_there() || has_capability_labels,
+            Extent::Everything => marks.are_there() || has_capability_labels(node),
             Extent::AsPoolsSay => marks.belong_to_a_live_pool(&self.policy),
         };
         if !goes || node.is_ignored() {
-            return NodeParting { ignored: goes, ..NodeParting::default() };
+            return NodeRelease { ignored: goes, ..NodeRelease::default() };
         }
         let claimed: Vec<Taint> =
             marks.applied.iter().flat_map(|applied| &applied.taints).filter_map(|text| text.parse().ok()).collect();
         let is_doubtful =
             |taint: &&Taint| claimed.contains(taint) && !taint.has_foreign_key() && !self.policy.may_remove(taint);
         let doubtful = node.taints.taints().iter().filter(is_doubtful).cloned().collect();
-        NodeParting { plan: release(node, &marks, &self.policy), ignored: false, doubtful }
+        let label = |key: &str| match user(key) {
+            Some(_) if !node.was_reimaged() => Release::Never,
+            _ => Release::Now,
+        };
+        let (plan, kept) = release(node, &marks, &self.policy, label);
+        let needed = kept.into_iter().filter_map(|key| user(&key).map(|user| (key, user))).collect();
+        NodeRelease { plan, ignored: false, doubtful, needed }
     }
 
-    /// winpool's taints on a node that is not cleaned up.
-    pub fn kept_taints(&self, node: &Node) -> impl Iterator<Item = Taint> {
-        node.taints.taints().iter().filter(|taint| self.policy.may_remove(taint)).cloned()
+    /// The pools' taints on a node: those that stay if it is not cleaned up, or after that.
+    pub fn kept_taints(&self, node: &Node) -> Option<KeptTaints> {
+        let taints = node.taints.taints().iter().filter(|taint| self.policy.may_remove(taint));
+        let taints: Vec<_> = taints.cloned().collect();
+        (!taints.is_empty()).then(|| (node.labels.clone(), taints))
     }
 
     /// Releases a class instead of deleting it if its pool would do so: nodes keep a taint that it tolerates, or it is a
     /// copy, with winpool's labels, of a class that winpool created.
-    pub fn spare(&self, class: &RuntimeClass, end: ClassRetirement, kept: &BTreeSet<Taint>) -> ClassRetirement {
+    pub fn spare(&self, class: &RuntimeClass, end: ClassRetirement, kept: &[KeptTaints]) -> ClassRetirement {
         if self.extent == Extent::Everything || end != ClassRetirement::Delete {
             return end;
         }
-        if tolerates_any(class, kept) {
+        if is_needed_by(class, kept) {
             return release_class(class, KEPT_TAINT.to_owned());
         }
         let name = class.name_any();
         let is_wanted = |pool: &Arc<Pool>| {
-            let is_discovered = |build| pool.discover && pool.class_name(build) == name;
+            let is_discovered = |build| pool.spec.discover && pool.spec.class_name(build) == name;
             is_declared(pool, &name) || selected_build(class).is_some_and(is_discovered)
         };
         let is_recorded = class.uid().is_some_and(|uid| self.recorded.contains(&uid));
@@ -115,7 +127,7 @@ impl Cleanup {
         let pool = || self.policy.pool(owner(class)?);
         match self.extent {
             Extent::Everything => owner(class).is_some() || is_made_by_winpool(class),
-            Extent::AsPoolsSay => pool().is_some_and(|pool| pool.needs_cleanup()),
+            Extent::AsPoolsSay => pool().is_some_and(|pool| pool.spec.needs_cleanup()),
         }
     }
 }

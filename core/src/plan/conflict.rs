@@ -3,6 +3,7 @@
 use std::{
     borrow::Borrow,
     collections::VecDeque,
+    fmt,
     time::{Duration, Instant},
 };
 
@@ -13,7 +14,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 
 /// The accepted writes of one change to one object, with their times.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct WriteConflict<T> {
     what: Option<T>,
     writes: VecDeque<Instant>,
@@ -23,6 +24,15 @@ pub struct WriteConflict<T> {
 impl<T> Default for WriteConflict<T> {
     fn default() -> Self {
         Self { what: None, writes: VecDeque::new(), pause: Duration::ZERO }
+    }
+}
+
+/// Shows only what decides: the end of a pause, and not the times of the writes before.
+impl<T: fmt::Debug> fmt::Debug for WriteConflict<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let until = self.writes.back().filter(|_| self.writes.len() >= WRITES).map(|last| *last + self.pause);
+        let mut conflict = f.debug_struct("WriteConflict");
+        conflict.field("what", &self.what).field("writes", &self.writes.len()).field("until", &until).finish()
     }
 }
 

@@ -7,9 +7,12 @@ use kube::ResourceExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::{WindowsPool, WindowsPoolStatus, names, validation::Violation};
+use crate::api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus, names, validation::Violation};
 
-use super::{InvalidPool, Pool};
+use super::{
+    pool_spec::{InvalidPool, PoolSpec},
+    pools::Pool,
+};
 
 /// A pool that may not decode, with its status. The status is read separately, because the taints that it records are
 /// needed even if the spec cannot be read.
@@ -19,7 +22,9 @@ use super::{InvalidPool, Pool};
 pub struct GuardedPool {
     pub metadata: ObjectMeta,
     /// The pool, or the decoding error.
-    pub pool: Result<WindowsPool, String>,
+    pool: Result<WindowsPool, String>,
+    /// Its spec, read once; or the rules that it breaks.
+    spec: Result<Arc<PoolSpec>, InvalidPool>,
     /// `status`, if it can be decoded.
     pub status: Option<WindowsPoolStatus>,
     /// An object with `status.managedTaints` as the API server sent it, which guards the next status.
@@ -34,7 +39,8 @@ impl TryFrom<Value> for GuardedPool {
         let status = written.as_ref().and_then(readable);
         let pool = read(&object).map(|pool| WindowsPool { status: status.clone(), ..pool });
         let recorded = written.map(|status| json!({"managedTaints": status.get("managedTaints")}));
-        Ok(Self { metadata: ObjectMeta::deserialize(&object["metadata"])?, pool, status, recorded })
+        let metadata = ObjectMeta::deserialize(&object["metadata"])?;
+        Ok(Self { spec: spec_of(&metadata, &pool), metadata, pool, status, recorded })
     }
 }
 
@@ -86,7 +92,8 @@ fn list_for_object(path: &str, written: &Value, read: &Value) -> Option<String> 
 impl From<WindowsPool> for GuardedPool {
     fn from(pool: WindowsPool) -> Self {
         let status = pool.status.clone();
-        Self { metadata: pool.metadata.clone(), recorded: status.as_ref().map(recorded), status, pool: Ok(pool) }
+        let (metadata, recorded, pool) = (pool.metadata.clone(), status.as_ref().map(recorded), Ok(pool));
+        Self { spec: spec_of(&metadata, &pool), metadata, recorded, status, pool }
     }
 }
 
@@ -94,7 +101,29 @@ impl GuardedPool {
     pub fn with_status(&self, status: &WindowsPoolStatus) -> Self {
         let pool = self.pool.clone().map(|pool| WindowsPool { status: Some(status.clone()), ..pool });
         let recorded = Some(recorded(status));
-        Self { metadata: self.metadata.clone(), status: Some(status.clone()), recorded, pool }
+        Self { pool, status: Some(status.clone()), recorded, ..self.clone() }
+    }
+
+    /// The pool as it was decoded, or the decoding error.
+    pub fn pool(&self) -> Result<&WindowsPool, &str> {
+        self.pool.as_ref().map_err(String::as_str)
+    }
+
+    /// Changes the spec, if it could be decoded.
+    pub fn change_spec(&mut self, change: impl FnOnce(&mut WindowsPoolSpec)) {
+        if let Ok(pool) = &mut self.pool {
+            change(&mut pool.spec);
+            self.spec = spec_of(&self.metadata, &self.pool);
+        }
+    }
+
+    /// Takes the spec of another pool, or its decoding error. Metadata and status stay.
+    pub fn take_spec(&mut self, from: Self) {
+        match (&mut self.pool, from.pool) {
+            (Ok(pool), Ok(other)) => pool.spec = other.spec,
+            (pool, other) => *pool = other,
+        }
+        self.spec = spec_of(&self.metadata, &self.pool);
     }
 
     /// True if the deletion of the pool waits for winpool.
@@ -111,18 +140,23 @@ impl GuardedPool {
     /// # Errors
     /// Fails if it cannot be decoded, or breaks a rule.
     pub fn read(&self) -> Result<Pool, InvalidPool> {
-        match &self.pool {
-            Ok(pool) => Pool::read(pool),
-            Err(error) => {
-                let violation = Violation { field: "spec".to_owned(), message: error.clone() };
-                Err(InvalidPool { name: self.name_any(), violations: vec![violation] })
-            }
+        Ok(Pool::new(Arc::clone(self.spec.as_ref().map_err(Clone::clone)?), self.status.as_ref()))
+    }
+}
+
+fn spec_of(metadata: &ObjectMeta, pool: &Result<WindowsPool, String>) -> Result<Arc<PoolSpec>, InvalidPool> {
+    match pool {
+        Ok(pool) => PoolSpec::read(pool).map(Arc::new),
+        Err(error) => {
+            let violation = Violation { field: "spec".to_owned(), message: error.clone() };
+            let name = metadata.name.clone().unwrap_or_default();
+            Err(InvalidPool { name, violations: vec![violation] })
         }
     }
 }
 
 /// The valid pools, and the names of the others.
-pub(crate) fn read_all<P: Borrow<GuardedPool>>(pools: &[P]) -> (Vec<Arc<Pool>>, BTreeSet<String>) {
+pub fn read_all<P: Borrow<GuardedPool>>(pools: &[P]) -> (Vec<Arc<Pool>>, BTreeSet<String>) {
     let (mut valid, mut invalid) = (Vec::new(), BTreeSet::new());
     for guarded in pools {
         match guarded.borrow().read() {

@@ -2,7 +2,11 @@
 
 use crate::api::{Mode, names};
 
-use super::{Applied, MetadataChange, Node, Policy};
+use super::{
+    node::{MetadataChange, Node},
+    pools::Policy,
+    taint_list::Applied,
+};
 
 /// The label `winpool.dev/pool` and the annotation `winpool.dev/applied` of a node.
 pub(super) struct Marks<'n> {
@@ -27,15 +31,15 @@ impl<'n> Marks<'n> {
 
     pub(super) fn belong_to_a_live_pool(&self, policy: &Policy) -> bool {
         let pool = self.pool().and_then(|name| policy.pool(name));
-        pool.is_some_and(|pool| pool.mode == Mode::Enforce && (!pool.deleting || pool.needs_cleanup()))
+        pool.is_some_and(|pool| pool.spec.mode == Mode::Enforce && (!pool.spec.deleting || pool.spec.needs_cleanup()))
     }
 
     pub(super) fn belong_to_a_suspended_pool(&self, policy: &Policy) -> bool {
         self.pool().is_some_and(|name| policy.is_suspended(name))
     }
 
-    pub(super) fn label_change(&self, wanted: Option<&Applied>) -> Option<MetadataChange> {
-        MetadataChange::between(names::POOL, self.label, wanted.map(|applied| applied.pool.as_str()))
+    pub(super) fn label_change(&self, pool: Option<&str>) -> Option<MetadataChange> {
+        MetadataChange::between(names::POOL, self.label, pool)
     }
 
     pub(super) fn annotation_change(&self, wanted: Option<&Applied>) -> Option<MetadataChange> {

@@ -1,53 +1,70 @@
 //! Decisions: the changes that each Node and RuntimeClass needs, and why. An empty plan sends nothing.
 
 mod admission;
+mod approval;
 mod assessment;
 mod capability_labels;
-pub(crate) mod classes;
+pub mod classes;
 mod cleanup;
 mod conflict;
 mod consent;
 mod deletion;
+pub mod failing_pods;
 mod guarded;
+mod label_users;
+pub mod look;
 mod marks;
 mod node;
+pub mod nodes;
 mod patch;
+mod pool_consent;
+mod pool_spec;
 mod pools;
 pub mod reconcile;
 mod runtime_class;
 mod scale;
 mod status;
+mod taint_list;
 mod taints;
 mod tally;
+mod trial;
+mod watched;
 mod workload_check;
 mod workloads;
 
 pub use admission::{Admission, COMPONENTS, Component, InstalledPolicy};
 pub use assessment::{Assessment, assess, assess_as};
-pub use capability_labels::key as capability_label;
+pub use capability_labels::{has_capability_labels, key as capability_label};
 pub use classes::{ClassesPlan, SeenNodes, classes_of_others, plan_classes};
-pub use cleanup::{Cleanup, Extent, NodeParting};
+pub use cleanup::{Cleanup, Extent, NodeRelease};
 pub use conflict::WriteConflict;
-pub use consent::{AT_ONCE, CHECK_GOOD_FOR, CleanCheck, Consent, LABEL_SETTLES, LaggingClass, Sighting, Watched};
+pub use consent::Consent;
 pub use deletion::PendingCleanup;
 pub use guarded::GuardedPool;
-pub(crate) use guarded::read_all;
+pub use guarded::read_all;
+pub use label_users::LabelUsers;
 pub use node::{ChangeFingerprint, MetadataChange, Node, NodePlan, State};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
-pub use pools::{Approval, Hosts, InvalidPool, Policy, Pool, PoolEntry, WantedTaints};
+pub use pool_consent::{Approval, CHECK_GOOD_FOR, CleanCheck, LaggingClass, PoolConsent};
+pub use pool_spec::{Hosts, InvalidPool, PoolSpec, WantedTaints};
+pub use pools::{Policy, Pool, PoolEntry};
 pub use runtime_class::{
-    ClassAction, ClassRetirement, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
-    plan_class, release_class, retire_class,
+    ClassAction, ClassRetirement, DesiredClass, KeptTaints, PlannedClass, describe, is_made_by_winpool,
+    lacks_tolerations, owner, plan_class, release_class, retire_class,
 };
-pub use scale::{Autoscalers, ScaleStory, Template, TemplateStory};
+pub use scale::{Autoscalers, ScaleExplanation, Template, TemplateExplanation};
 pub use status::{HeldBecause, HeldTaints, Observation, Overlap, ever_applied, number, status, suspended_status};
-pub use taints::{Applied, TaintChange, TaintList};
+pub use taint_list::{Applied, TaintChange, TaintList};
 pub use tally::{Contribution, NodeShare, Tally};
-pub use workload_check::{AssignClass, CheckAnswer, CheckScope, KnownNode, PODS, Question, WorkloadCheck};
-pub use workloads::{ClassUsers, silent};
+pub use trial::{Trial, TrialState, WorkloadName};
+pub use watched::{AT_ONCE, LABEL_SETTLES, Sighting, Watched};
+pub use workload_check::{
+    CheckAnswer, CheckScope, ClassSource, KnownNode, NodeChoice, PODS, PoolNodes, Question, WorkloadCheck,
+};
+pub use workloads::{ClassGifts, ClassUsers, silent};
 
-pub(crate) use patch::finalizers;
-pub(crate) use runtime_class::selected_build;
+pub use patch::finalizers;
+pub use runtime_class::selected_build;
 
 use crate::api::{ObjectReference, Problem};
 

@@ -8,7 +8,7 @@ use crate::{
     windows::KernelVersion,
 };
 
-use super::{TaintChange, TaintList};
+use super::taint_list::{TaintChange, TaintList};
 
 /// The fields of a node that winpool reads, as the API server sent them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +21,10 @@ pub struct Node {
     /// The annotation `winpool.dev/ignore`.
     pub ignore: Option<Box<str>>,
     pub taints: Arc<TaintList>,
+    /// `spec.unschedulable`.
+    pub is_cordoned: bool,
+    /// True if the condition `Ready` is True.
+    pub is_ready: bool,
     /// `status.nodeInfo.kernelVersion`.
     pub kernel_version: Option<Arc<str>>,
     /// `status.nodeInfo.operatingSystem`.
@@ -46,7 +50,12 @@ impl Node {
         self.labels.get(names::OS) == Some(names::WINDOWS)
     }
 
-    pub(crate) fn is_ignored(&self) -> bool {
+    /// True if pods can start there.
+    pub fn serves(&self) -> bool {
+        self.is_ready && !self.is_cordoned
+    }
+
+    pub fn is_ignored(&self) -> bool {
         self.ignore.as_deref() == Some("true")
     }
 
@@ -71,7 +80,7 @@ impl Node {
     /// True if the node's operating system label contradicts its report. winpool does not write such a node. A node that
     /// was reimaged may keep its old label until its kubelet reports, or report its old system for a moment after the
     /// kubelet has written the label. A kubelet restores a label that another writer changed within 10 seconds.
-    pub(crate) fn contradicts_itself(&self) -> bool {
+    pub fn contradicts_itself(&self) -> bool {
         let reported = self.operating_system.as_deref().filter(|os| !os.is_empty());
         reported.is_some_and(|os| (os == names::WINDOWS) != self.is_windows())
     }
@@ -129,6 +138,11 @@ impl NodePlan {
         let rest = Self { windows_build: None, capability_labels: Vec::new(), ..self.clone() };
         [labels, rest]
     }
+
+    /// The plan of which this is the first part and `rest` the second one.
+    pub(super) fn with_rest(self, rest: &Self) -> Self {
+        Self { windows_build: self.windows_build, capability_labels: self.capability_labels, ..rest.clone() }
+    }
 }
 
 /// Identifies the target of a change, so that another writer that keeps reverting it is detected, whatever values that
@@ -142,7 +156,8 @@ pub struct ChangeFingerprint {
 }
 
 impl ChangeFingerprint {
-    pub(super) fn of(node: &Node, plan: &NodePlan, wanted: &[Taint]) -> Self {
+    /// `wanted` are the taints of the pool, and `leaving` the capability labels that stay only for a while.
+    pub(super) fn of(node: &Node, plan: &NodePlan, wanted: &[Taint], leaving: &[String]) -> Self {
         if plan.is_empty() {
             return Self::default();
         }
@@ -154,6 +169,7 @@ impl ChangeFingerprint {
                 .labels
                 .with_prefix(names::CAPABILITY_LABEL_PREFIX)
                 .map(|(key, _)| key.to_owned())
+                .filter(|key| !leaving.contains(key))
                 .collect(),
             taints: after.taints.taints().iter().filter(|taint| wanted.contains(taint)).cloned().collect(),
             pool: text(names::POOL),

@@ -2,7 +2,17 @@
 //!
 //! `spec.taints` is a list without merge keys, so every write replaces all of it. Therefore each patch first *tests*
 //! the values it was computed from: a concurrent write makes the patch fail instead of losing the other writer's
-//! taint. The tests leave out `metadata.resourceVersion`, which every heartbeat changes.
+//! taint.
+//!
+//! A patch of a node leaves out the tests of two values:
+//! - `metadata.resourceVersion`, which every heartbeat changes.
+//! - `status`, except for the version if a label follows from it. The API server decodes the whole status for one test
+//!   in it. Nothing is lost, because the tested labels change first: a kubelet that registers its node again writes
+//!   `kubernetes.io/os` and `windows-build` before it reports another system or build. A kubelet that only reports
+//!   leaves a node whose label names the old build. No RuntimeClass of the new build selects that node until winpool
+//!   has written the label, and that patch tests the version.
+//!
+//! The other tests stay in every patch: metadata and spec are decoded anyway, because the patch writes them.
 
 use json_patch::{
     AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
@@ -12,14 +22,19 @@ use serde_json::{Value, json};
 
 use crate::api::{WindowsPoolStatus, names};
 
-use super::{MetadataChange, Node, NodePlan, Policy};
+use super::{
+    node::{MetadataChange, Node, NodePlan},
+    pools::Policy,
+};
 
 /// The patch that applies `plan` to the node with this uid.
 pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> Patch {
     let mut patch = Operations::default();
     patch.test(&["metadata", "uid"], json!(uid));
     patch.test(&["spec", "taints"], node.taints.to_json());
-    if let Some(version) = &node.kernel_version {
+    if let Some(version) = &node.kernel_version
+        && needs_version(node, plan)
+    {
         patch.test(&["status", "nodeInfo", "kernelVersion"], json!(version.as_ref()));
     }
     let own = [names::OS, names::WINDOWS_BUILD, names::POOL];
@@ -47,6 +62,14 @@ pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> P
         patch.set(&["metadata", "annotations", key], json!(to));
     }
     Patch(patch.0)
+}
+
+/// True if a label follows from the version that the node reports, or if no label tells the build that it reports.
+fn needs_version(node: &Node, plan: &NodePlan) -> bool {
+    let build = node.windows_version().map(|version| version.build.to_string());
+    plan.windows_build.is_some()
+        || !plan.capability_labels.is_empty()
+        || node.labels.get(names::WINDOWS_BUILD) != build.as_deref()
 }
 
 /// A change of one field, with its path and its values before and after. `null` means absent.
@@ -88,7 +111,7 @@ pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus)
 }
 
 /// The finalizers of an object with winpool's own, or without it. All others stay.
-pub(crate) fn finalizers(object: &ObjectMeta, wanted: bool) -> Vec<String> {
+pub fn finalizers(object: &ObjectMeta, wanted: bool) -> Vec<String> {
     let mut finalizers = object.finalizers.clone().unwrap_or_default();
     finalizers.retain(|finalizer| finalizer != names::CLEANUP);
     finalizers.extend(wanted.then(|| names::CLEANUP.to_owned()));

@@ -12,8 +12,10 @@ mod check;
 mod classes;
 mod deletion;
 mod memory;
+mod outage;
 mod report;
 mod step;
+mod trial;
 
 use std::{
     sync::Arc,
@@ -22,18 +24,23 @@ use std::{
 
 use kube::ResourceExt;
 
-use crate::api::{ObjectReference, Problem, names::reason};
+use crate::api::{ObjectReference, Problem, Taint, names::reason};
 
-use super::{CleanCheck, GuardedPool, Pool, Tally, pools, problem};
-
-use classes::ClassMemory;
-use memory::{Intent, PoolMemory, Request, Retry};
-
-pub use check::{CheckTask, WorkloadName};
-pub use memory::{Memory, Pauses};
-pub use step::{
-    Answer, ClassRequest, ClassStep, Cluster, ControlPlaneInfo, Note, Now, Refusal, SeenNode, ShowNodes, Step,
+use super::{
+    guarded::GuardedPool,
+    pools::{Pool, approved_taints, managed_taints},
+    problem,
+    tally::Tally,
+    trial::{Trial, instant_of, recorded_trials},
 };
+
+use classes::memory::ClassMemory;
+use memory::{PoolMemory, Request, Retry};
+
+pub use check::CheckTask;
+pub use memory::{Memory, Pauses};
+pub use outage::Outage;
+pub use step::{Answer, ClassRequest, ClassStep, Cluster, ControlPlaneInfo, Note, Now, Refusal, Step};
 
 /// The pause between reads of what cannot be watched: pods, and facts about the control plane.
 pub const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -43,10 +50,21 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 const CACHE_BEHIND: Duration = Duration::from_secs(1);
 
 /// Returns the next step for the pool with this name.
-pub fn next(cluster: &Cluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Step {
+pub fn next(cluster: &mut Cluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Step {
+    loop {
+        cluster.nodes.count_by(memory.policy(cluster.pools), now.instant);
+        if let Some(step) = decide(cluster, memory, name, now) {
+            return step;
+        }
+    }
+}
+
+/// Returns the next step for the pool; `None` if the changes that the pool may make to nodes are others now, so that
+/// nodes have to be counted again first.
+fn decide(cluster: &Cluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Option<Step> {
     memory.forget(cluster);
     let Some(guarded) = cluster.pools.iter().find(|pool| pool.name_any() == name) else {
-        return memory.publish(cluster, None).unwrap_or(Step::Wait(None));
+        return Some(memory.publish(cluster, None).unwrap_or(Step::Wait(None)));
     };
     let known = memory.of(name);
     if known.uid != guarded.uid() {
@@ -55,19 +73,22 @@ pub fn next(cluster: &Cluster<'_>, memory: &mut Memory, name: &str, now: Now) ->
     let recorded = guarded.status.iter().flat_map(|status| &status.runtime_classes);
     known.created.extend(recorded.filter_map(|class| class.uid.clone()));
     if let Some(step) = known.read_when_stale(guarded, now.instant) {
-        return step;
+        return Some(step);
     }
     if known.generation != guarded.metadata.generation {
+        let recorded = guarded.status.as_ref().and_then(|status| status.observed_generation);
+        known.is_new_spec |= known.generation.or(recorded) != guarded.metadata.generation;
         // A request that was refused for another spec is sent again.
         known.generation = guarded.metadata.generation;
         known.retries.clear();
     }
-    match guarded.read() {
+    let step = match guarded.read() {
         Err(_) if guarded.is_being_deleted() => memory.abandon(cluster, guarded, now),
         Err(error) => memory.stop(cluster, guarded, reason::INVALID_SPEC, &error.to_string(), now),
-        Ok(pool) if pool.deleting => memory.clean_up(cluster, guarded, &memory.with_written(&pool), now),
-        Ok(pool) => memory.bring_up_to_date(cluster, guarded, &memory.with_written(&pool), now),
-    }
+        Ok(pool) if pool.spec.deleting => memory.clean_up(cluster, guarded, &memory.with_written(&pool), now),
+        Ok(pool) => return memory.bring_up_to_date(cluster, guarded, &memory.with_written(&pool), now),
+    };
+    Some(step)
 }
 
 impl Memory {
@@ -104,17 +125,19 @@ impl Memory {
             (Step::SetFinalizer(_), Answer::Refused(_)) => {
                 memory.old_version = None;
             }
-            (Step::FindUsers { classes, .. }, Answer::Users(users)) => {
-                for class in classes {
+            (Step::FindUsers(classes), Answer::Users(users)) => {
+                let pause = self.pauses.unserved;
+                let memory = self.of(pool);
+                for class in classes.keys() {
                     let found = users.as_ref().map(|users| users.get(class).cloned().unwrap_or_default());
-                    memory.class(class).found_users(found.map_err(Clone::clone), now);
+                    memory.class(class).found_users(found.map_err(Clone::clone), pause, now);
                 }
             }
             (Step::ListMarkedNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
             (Step::WriteStatus { status, news, .. }, Answer::Done) => {
                 memory.next_status = Some(now + STATUS_INTERVAL);
                 memory.written = Some(status.as_ref().clone());
-                self.notes.extend(news.iter().map(|problem| (pool.to_owned(), Note::Problem(problem.clone()))));
+                self.notes.extend(news.iter().map(|note| (pool.to_owned(), note.clone())));
             }
             // The pool has changed since the status was computed: its own event follows.
             (Step::WriteStatus { .. }, Answer::Refused(Refusal::Conflict | Refusal::Gone)) => {
@@ -140,44 +163,56 @@ impl Memory {
         Step::SetFinalizer(wanted)
     }
 
-    /// Reconciles a pool that is not being deleted: its classes, its status, and then its nodes.
-    fn bring_up_to_date(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Step {
-        let name = &pool.name;
+    /// Reconciles a pool that is not being deleted: its classes, its status, and then its nodes. `None` if nodes have to
+    /// be counted again.
+    fn bring_up_to_date(
+        &mut self,
+        cluster: &Cluster<'_>,
+        guarded: &GuardedPool,
+        pool: &Pool,
+        now: Now,
+    ) -> Option<Step> {
+        let name = &pool.spec.name;
         let retry = self.of(name).retry(Request::Finalizer, now.instant).cloned();
-        if pool.needs_cleanup() && !guarded.has_finalizer() {
+        if pool.spec.needs_cleanup() && !guarded.has_finalizer() {
             let Some(Retry { until, refusal, .. }) = retry else {
-                return self.set_finalizer(guarded, true, now.instant);
+                return Some(self.set_finalizer(guarded, true, now.instant));
             };
             let is_denied = matches!(refusal, Refusal::Denied(_));
             let reason = if is_denied { reason::ADMISSION_DENIED } else { reason::WRITE_FAILED };
-            let (finalizer, words) = (crate::api::names::CLEANUP, refusal.words());
+            let (finalizer, words) = (crate::api::names::CLEANUP, refusal.message());
             let message = format!("the API server refuses the finalizer {finalizer}, so nothing is done: {words}");
-            return self.stop(cluster, guarded, reason, &message, now).at_latest(until);
+            return Some(self.stop(cluster, guarded, reason, &message, now).at_latest(until));
         }
         self.keep_former_taints(cluster, name, now.instant);
-        let tally = (cluster.tally)(name);
-        let plan = self.plan_classes(cluster, pool, &tally);
+        let tally = cluster.nodes.tally(name);
+        let plan = self.plan_classes(cluster, pool, tally);
         self.forget_classes(cluster, name, &plan);
         if let Some(step) = self.class_step(cluster, pool, &plan, now.instant) {
-            return step;
+            return Some(step);
         }
-        let intent = Some(self.intend(cluster, guarded, pool, &plan, &tally, now));
+        let intent = Some(self.intend(cluster, guarded, pool, &plan, tally, now));
+        self.of(name).is_new_spec = false;
         if self.of(name).intent != intent {
             self.of(name).intent = intent;
-            return Step::Judge;
+            return None;
         }
-        let status_due = match self.report(cluster, guarded, pool, plan, &tally, now) {
+        // Before status says so.
+        if let Some(publish) = self.go_blind(cluster, name) {
+            return Some(publish);
+        }
+        let status_due = match self.report(cluster, guarded, pool, plan, tally, now) {
             Step::Wait(until) => until,
-            step => return step,
+            step => return Some(step),
         };
-        let ready = (!self.awaits_first_check(guarded, pool, &tally)).then(|| self.publishable(guarded, pool));
+        let ready = (!self.awaits_first_check(guarded, pool, tally)).then(|| self.publishable(guarded, pool));
         if let Some(publish) = self.publish(cluster, ready) {
-            return publish;
+            return Some(publish);
         }
         // The published policy no longer makes changes that need a cleanup.
-        let is_needless = guarded.has_finalizer() && !pool.needs_cleanup() && retry.is_none();
+        let is_needless = guarded.has_finalizer() && !pool.spec.needs_cleanup() && retry.is_none();
         let step = if is_needless { self.set_finalizer(guarded, false, now.instant) } else { Step::Wait(None) };
-        step.at_latest(self.wake(name, status_due, now.instant))
+        Some(step.at_latest(self.wake(name, status_due, now)))
     }
 
     /// Stops changing the nodes of the pool, and says why in its status.
@@ -197,36 +232,48 @@ impl Memory {
     /// True if nodes are not written yet, so that they get their labels and taints in one request: a check is about to
     /// decide on their taints.
     fn awaits_first_check(&self, guarded: &GuardedPool, pool: &Pool, tally: &Tally) -> bool {
-        let Some(memory) = self.pools.get(&pool.name) else { return true };
-        let is_first = pool.enforces() && !memory.published.as_ref().is_some_and(|pool| pool.enforces());
+        let Some(memory) = self.pools.get(&pool.spec.name) else { return true };
+        let is_first = pool.spec.enforces() && !memory.published.as_ref().is_some_and(|pool| pool.spec.enforces());
         is_first
             && tally.waits()
-            && !pool.checked_taints().is_empty()
+            && !pool.spec.checked_taints().is_empty()
             && memory.check.as_ref().is_none_or(|check| !check.is_about(guarded))
             && memory.classes.values().all(|class| class.postponed.is_none())
+            && !memory.intent.as_ref().is_some_and(|intent| intent.consent.trials.iter().any(Trial::is_held))
+            && !memory.is_blind()
     }
 
     /// The pool as nodes may be assessed by it now: with the taints that its status records, and no others.
     fn publishable(&self, guarded: &GuardedPool, pool: &Pool) -> Arc<Pool> {
         let recorded = self.recorded_status(guarded);
-        let (managed, approved) = (pools::managed_taints(recorded), pools::approved_taints(recorded));
+        let (managed, approved) = (managed_taints(recorded), approved_taints(recorded));
         let mut ready = Pool::clone(&self.intended(pool));
-        ready.ever_applied.retain(|taint| managed.contains(taint));
-        ready.approved.retain(|ours| approved.iter().any(|recorded| recorded.taint == ours.taint));
-        let mut clean = CleanCheck::clone(&ready.clean_check);
-        clean.nodes.retain(|taint, _| managed.contains(taint));
-        ready.clean_check = Arc::new(clean);
+        ready.managed_taints.retain(|taint| managed.contains(taint));
+        let consent = Arc::make_mut(&mut ready.consent);
+        consent.approved.retain(|ours| approved.iter().any(|recorded| recorded.taint == ours.taint));
+        // A leader that does not know of a trial would not look.
+        let trials = recorded_trials(recorded);
+        let is_tried = |taint: &Taint| {
+            consent.trials.iter().all(|ours| {
+                ours.taint != *taint || trials.iter().any(|recorded| recorded.taint == *taint && !recorded.is_held())
+            })
+        };
+        consent.clean_check.nodes.retain(|taint, _| managed.contains(taint) && is_tried(taint));
         Arc::new(ready)
     }
 
     /// The time at which the pool is due again, if nothing happens before.
-    fn wake(&self, pool: &str, status: Option<Instant>, now: Instant) -> Option<Instant> {
+    fn wake(&self, pool: &str, status: Option<Instant>, now: Now) -> Option<Instant> {
         let Some(memory) = self.pools.get(pool) else { return status };
         let retries = memory.retries.values().map(|retry| retry.until);
         let classes = memory.classes.values().flat_map(ClassMemory::dues);
-        let clean = memory.intent.iter().filter_map(|intent| intent.clean_check.valid).map(|(_, until)| until);
+        let clean = memory.intent.iter().filter_map(|intent| intent.consent.clean_check.valid).map(|(_, until)| until);
+        let trials = memory.intent.iter().flat_map(|intent| &intent.consent.trials);
+        let pauses = trials.filter_map(|trial| trial.pause(now.time)).map(|end| instant_of(end, now.instant, now.time));
+        let now = now.instant;
         let former = self.former_taints_due(pool).map(|until| until.max(now + CACHE_BEHIND));
-        let dues = retries.chain(former).chain(classes).chain(clean).chain(status).chain([now + LOOK_AGAIN]);
+        let dues =
+            retries.chain(former).chain(pauses).chain(classes).chain(clean).chain(status).chain([now + LOOK_AGAIN]);
         dues.filter(|due| *due > now).min()
     }
 }

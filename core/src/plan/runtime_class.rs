@@ -1,6 +1,6 @@
 //! The plan for one RuntimeClass.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::{
@@ -18,12 +18,16 @@ use crate::{
         names::{self, reason},
         quantity,
     },
-    pod::tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of},
+    labels::Labels,
+    pod::{
+        Class,
+        tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of},
+    },
     windows::{Build, product},
     words::yaml,
 };
 
-use super::{ClassUsers, FieldChange, Hosts, Policy, problem};
+use super::{capability_labels, patch::FieldChange, pool_spec::Hosts, pools::Policy, problem, workloads::ClassUsers};
 
 /// The planned state of a RuntimeClass.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,6 +146,9 @@ fn plan_own(desired: &DesiredClass, existing: &RuntimeClass, right: ClassState) 
 /// its other selectors and tolerations stay.
 fn plan_adopted(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction, ClassState) {
     let mut node_selector = selector_of(existing);
+    let label = capability_labels::key(&desired.name);
+    // It selects nodes by its build or by its capability label.
+    node_selector.retain(|key, _| *key != label && (*key != names::WINDOWS_BUILD || !desired.hosts.is_by_label()));
     node_selector.extend(desired.node_selector.clone());
     let lacking = untolerated(desired, existing).into_iter().cloned();
     let kept = DesiredClass {
@@ -236,7 +243,7 @@ pub(super) fn selector_of(class: &RuntimeClass) -> BTreeMap<String, String> {
 }
 
 /// The build that the class selects.
-pub(crate) fn selected_build(class: &RuntimeClass) -> Option<Build> {
+pub fn selected_build(class: &RuntimeClass) -> Option<Build> {
     class.scheduling.as_ref()?.node_selector.as_ref()?.get(names::WINDOWS_BUILD)?.parse().ok()
 }
 
@@ -263,9 +270,17 @@ pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Ite
     tolerance(&tolerations_of(class), taints) != Tolerance::Yes
 }
 
-/// True if the class tolerates one of these taints, which stay on nodes, so that its pods still need it.
-pub(super) fn tolerates_any(class: &RuntimeClass, kept: &BTreeSet<Taint>) -> bool {
-    kept.iter().any(|taint| !lacks_tolerations(class, [taint]))
+/// The taints of pools that stay on one node, with its labels: the node refuses to be changed or is ignored, its kubelet
+/// added the taint, or winpool's record on the node is gone.
+pub type KeptTaints = (Labels, Vec<Taint>);
+
+/// True if a node that the class selects keeps a taint that the class tolerates, so that its pods still need the class.
+pub(super) fn is_needed_by<'a>(class: &RuntimeClass, kept: impl IntoIterator<Item = &'a KeptTaints>) -> bool {
+    let mut selector = Class::from(class).selector;
+    // These labels leave the nodes with the pool.
+    selector.retain(|key, _| !key.starts_with(names::CAPABILITY_LABEL_PREFIX));
+    let mut selected = kept.into_iter().filter(|(labels, _)| labels.matches(&selector));
+    selected.any(|(_, taints)| taints.iter().any(|taint| !lacks_tolerations(class, [taint])))
 }
 
 /// The reason why such a class is not deleted.

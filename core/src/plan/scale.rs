@@ -21,7 +21,7 @@ use crate::{
     pod::{Class, Tolerance, tolerance},
 };
 
-use super::{Pool, problem};
+use super::{pools::Pool, problem};
 
 /// The configuration of the autoscalers of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl fmt::Display for Requirement {
 /// The result for a template and a RuntimeClass.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TemplateStory {
+pub struct TemplateExplanation {
     /// The kind and name of the object that contains the template.
     pub template: String,
     /// True if it creates nodes for pods of the class. Absent if that depends on its instance types.
@@ -130,14 +130,14 @@ pub struct TemplateStory {
 /// The result for a RuntimeClass that may scale from zero.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ScaleStory {
+pub struct ScaleExplanation {
     /// The name of the RuntimeClass.
     pub runtime_class: String,
     /// True if a template serves the class. Absent if winpool cannot determine it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_scale_from_zero: Option<bool>,
     /// Every template, in the order in which the autoscaler prefers them.
-    pub templates: Vec<TemplateStory>,
+    pub templates: Vec<TemplateExplanation>,
     /// Facts that winpool cannot determine, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -169,11 +169,12 @@ impl Autoscalers {
     }
 
     /// Explains if a class can scale from zero.
-    pub fn explain(&self, name: &str, class: &Class) -> ScaleStory {
-        let templates: Vec<TemplateStory> = self.templates.iter().map(|template| template.explain(class)).collect();
+    pub fn explain(&self, name: &str, class: &Class) -> ScaleExplanation {
+        let templates: Vec<TemplateExplanation> =
+            self.templates.iter().map(|template| template.explain(class)).collect();
         let any = |serves| templates.iter().any(|template| template.serves == serves);
         let is_known = !templates.is_empty() && self.unreadable.is_empty() && !any(None);
-        ScaleStory {
+        ScaleExplanation {
             runtime_class: name.to_owned(),
             can_scale_from_zero: if any(Some(true)) { Some(true) } else { is_known.then_some(false) },
             templates,
@@ -184,7 +185,7 @@ impl Autoscalers {
     /// Returns the problem of a class that `pool` declares, that has no nodes, and that no template serves. Returns
     /// `None` if no template is for Windows, because then the Windows nodes do not come from these autoscalers.
     pub fn problem(&self, pool: &Pool, name: &str, class: &Class) -> Option<Problem> {
-        let is_declared = pool.declared.iter().any(|(_, spec)| spec.name == name);
+        let is_declared = pool.spec.declared.iter().any(|(_, spec)| spec.name == name);
         if !is_declared || !self.say_windows() {
             return None;
         }
@@ -204,7 +205,7 @@ impl Autoscalers {
 }
 
 impl Template {
-    fn explain(&self, class: &Class) -> TemplateStory {
+    fn explain(&self, class: &Class) -> TemplateExplanation {
         let mut missing = self.stopped.clone();
         missing.extend(self.contradictions());
         let selector: BTreeMap<&str, &str> =
@@ -227,7 +228,7 @@ impl Template {
             (true, false) => (None, unsaid.into_iter().map(|(key, value)| self.warning(key, value)).collect()),
             (false, _) => (Some(false), Vec::new()),
         };
-        TemplateStory { template: self.name.clone(), serves, missing, warnings }
+        TemplateExplanation { template: self.name.clone(), serves, missing, warnings }
     }
 
     /// Returns true if the template specifies that its nodes run this operating system.

@@ -15,13 +15,13 @@ use k8s_openapi::{
 use crate::{
     api::{
         ApprovedTaint, BuildStatus, NodeCounts, ObjectReference, Problem, Revisions, RuntimeClassStatus, Summary,
-        Taint, WindowsPoolStatus, names::condition,
+        Taint, VendorStatus, WindowsPoolStatus, names::condition,
     },
-    windows::{Build, KubernetesSupport, KubernetesVersion, product},
+    windows::{Build, KubernetesSupport, KubernetesVersion, Vendor, product},
     words::plain,
 };
 
-use super::{Admission, Pool, problem};
+use super::{admission::Admission, failing_pods::PodHealth, pools::Pool, problem, trial::Trial};
 
 use verdict::Verdict;
 
@@ -49,17 +49,25 @@ pub struct Observation {
     pub overlap: Option<Overlap>,
     /// The number of nodes by build and revision; `None` for nodes that report no revision.
     pub builds: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
+    /// The builds that each vendor's nodes run.
+    pub vendors: BTreeSet<(Build, Vendor)>,
     /// Windows nodes in the cluster, selected or not.
     pub windows_nodes: usize,
+    /// The kinds that winpool cannot read, with the reasons. The rest may be old.
+    pub unreadable: BTreeMap<&'static str, String>,
     /// The reason why taints are held, if it is known.
     pub held: Option<HeldTaints>,
     /// Kinds that the last workload check could not list, with the API server's message.
     pub unlisted: BTreeMap<String, String>,
     /// The classes after the writes.
     pub classes: Vec<RuntimeClassStatus>,
+    /// The names of those that select a capability label.
+    pub labelled: Vec<String>,
     pub admission: Admission,
     /// Problems, the most important first.
     pub problems: Vec<Problem>,
+    /// The pods that fail because of Windows.
+    pub health: PodHealth,
 }
 
 /// Nodes that an older pool owns.
@@ -90,6 +98,9 @@ pub enum HeldBecause {
     CheckFailed(String),
     /// These RuntimeClasses do not tolerate them yet.
     Classes(BTreeSet<String>),
+    /// Pods of these workloads waited only because of them, so winpool removed them. The second part is the time of the
+    /// next attempt; `None` if it begins with the next clean check.
+    Objected(BTreeSet<String>, Option<Timestamp>),
 }
 
 /// The status of a valid pool. `previous` is its present status: transition times of unchanged conditions are kept.
@@ -102,19 +113,27 @@ pub fn status(
     let nodes = observation.nodes;
     let mut conditions = Conditions { previous, now, generation: observation.generation, done: Vec::new() };
     conditions.push(condition::READY, verdict::ready(pool, observation));
-    conditions
-        .push(condition::NODES_LABELED, verdict::nodes_verdict(pool, observation, observation.unlabeled, "labelled"));
+    conditions.push(condition::NODES_LABELED, verdict::labels_verdict(pool, observation));
     conditions.push(
         condition::TAINTS_APPLIED,
         match &observation.held {
+            _ if !observation.unreadable.is_empty() => verdict::unreadable_verdict(&observation.unreadable),
             Some(held) => verdict::held_verdict(pool, held),
             None if nodes.held > 0 => verdict::waiting(nodes.held),
-            None => verdict::nodes_verdict(pool, observation, observation.untainted, "tainted"),
+            None => verdict::taints_verdict(pool, observation),
         }
         .with_unlisted(&observation.unlisted),
     );
     conditions.push(condition::RUNTIME_CLASSES_APPLIED, verdict::classes_verdict(pool, observation));
     conditions.push(condition::WINDOWS_SUPPORTED, verdict::support_verdict(observation, now));
+    match &observation.health {
+        PodHealth::Off => {}
+        PodHealth::NotYet => conditions.keep(condition::WORKLOADS_HEALTHY),
+        PodHealth::Seen { pools, unseen } => {
+            let failures = pools.get(&pool.spec.name).cloned().unwrap_or_default();
+            conditions.push(condition::WORKLOADS_HEALTHY, verdict::health_verdict(&failures, unseen.as_deref()));
+        }
+    }
     if let Some(overlap) = &observation.overlap {
         conditions.push(condition::OVERLAPPING, verdict::overlap_verdict(overlap));
     }
@@ -123,6 +142,7 @@ pub fn status(
         nodes,
         managed_taints: ever_applied(pool, &[]).iter().map(ToString::to_string).collect(),
         approved_taints: approved(pool),
+        taint_trials: pool.consent.trials.iter().take(TAINTS).map(Trial::to_status).collect(),
         summary: summary(observation),
         builds: builds(pool, observation),
         runtime_classes: observation.classes.iter().take(CLASSES).cloned().collect(),
@@ -157,8 +177,8 @@ pub fn suspended_status(
 /// The taints of `status.managedTaints`: those that the pool may add from now on, winpool's taints that its nodes carry,
 /// and as many as fit of all that it ever added.
 pub fn ever_applied(pool: &Pool, carried: &[Taint]) -> Vec<Taint> {
-    let mut taints = if pool.enforces() { pool.applicable_taints() } else { Vec::new() };
-    for taint in carried.iter().chain(&pool.ever_applied) {
+    let mut taints = if pool.spec.enforces() { pool.applicable_taints() } else { Vec::new() };
+    for taint in carried.iter().chain(&pool.managed_taints) {
         if taints.len() < TAINTS && !taints.contains(taint) {
             taints.push(taint.clone());
         }
@@ -169,7 +189,7 @@ pub fn ever_applied(pool: &Pool, carried: &[Taint]) -> Vec<Taint> {
 
 /// `status.approvedTaints`.
 fn approved(pool: &Pool) -> Vec<ApprovedTaint> {
-    let approved = pool.approved.iter().take(TAINTS).filter(|_| pool.enforces());
+    let approved = pool.consent.approved.iter().take(TAINTS).filter(|_| pool.spec.enforces());
     approved.map(|approved| ApprovedTaint { taint: approved.taint.to_string(), since: Time(approved.since) }).collect()
 }
 
@@ -177,7 +197,7 @@ fn approved(pool: &Pool) -> Vec<ApprovedTaint> {
 fn builds(pool: &Pool, observation: &Observation) -> Vec<BuildStatus> {
     let mut builds: Vec<_> = observation.builds.iter().collect();
     builds.sort_by_key(|(build, revisions)| {
-        (pool.version_of(**build).is_none(), Reverse(revisions.values().sum::<usize>()), **build)
+        (pool.spec.version_of(**build).is_none(), Reverse(revisions.values().sum::<usize>()), **build)
     });
     builds.truncate(BUILDS);
     builds.sort();
@@ -203,13 +223,14 @@ fn build_status(
     revisions: &BTreeMap<Option<u32>, usize>,
     observation: &Observation,
 ) -> BuildStatus {
-    let discovered = pool.discover.then(|| pool.class_name(build));
+    let discovered = pool.spec.discover.then(|| pool.spec.class_name(build));
     let known: Vec<i64> = revisions.keys().flatten().map(|revision| i64::from(*revision)).collect();
     BuildStatus {
         build: build.to_string(),
         product: product::by_build(build).map(|product| product.name.to_owned()),
         kubernetes_support: support_of(observation, build),
         end_of_support: product::by_build(build).map(|product| product.end_of_support().to_string()),
+        vendors: vendors(observation, build),
         nodes: number(revisions.values().sum()),
         runtime_class: discovered.filter(|name| observation.classes.iter().any(|class| class.name == *name)),
         revisions: known.first().zip(known.last()).map(|(oldest, newest)| Revisions {
@@ -218,6 +239,19 @@ fn build_status(
             distinct: number(known.len()),
         }),
     }
+}
+
+fn vendors(observation: &Observation, build: Build) -> Vec<VendorStatus> {
+    let mine = observation.vendors.iter().filter(|(its, _)| *its == build);
+    mine.map(|(_, vendor)| {
+        let support = vendor.support_of(build);
+        VendorStatus {
+            name: vendor.name().to_owned(),
+            end_of_support: support.and_then(|support| support.end).map(|day| day.to_string()),
+            removed_in: support.and_then(|support| support.removed).map(|minor| format!("1.{minor}")),
+        }
+    })
+    .collect()
 }
 
 fn support_of(observation: &Observation, build: Build) -> KubernetesSupport {
@@ -242,6 +276,12 @@ struct Conditions<'a> {
 }
 
 impl Conditions<'_> {
+    /// Keeps the condition as it is, if there is one.
+    fn keep(&mut self, name: &str) {
+        let mut previous = self.previous.iter().flat_map(|status| &status.conditions);
+        self.done.extend(previous.find(|condition| condition.type_ == name).cloned());
+    }
+
     fn push(&mut self, name: &str, Verdict { status, reason, message }: Verdict) {
         let mut previous = self.previous.iter().flat_map(|status| &status.conditions);
         let same = previous.find(|c| c.type_ == name && c.status == status);

@@ -1,8 +1,7 @@
-//! The taint list of a node: its present taints, those that winpool added, and the planned ones.
+//! Plans the taints of a node.
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
@@ -10,78 +9,13 @@ use crate::{
     windows::taint::is_known_spelling,
 };
 
-use super::{Consent, Node, Policy, Pool, WantedTaints};
-
-/// `spec.taints` of a node as the API server sent it, with its parsed form.
-///
-/// A patch tests and writes the raw JSON, so that `timeAdded` and fields unknown to this client survive, and so that a
-/// value which the API server omits is not tested as `""`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct TaintList {
-    raw: Option<Vec<Value>>,
-    taints: Vec<Taint>,
-}
-
-impl TaintList {
-    /// The list of this raw JSON; `None` if the node has no `spec.taints`.
-    pub fn new(raw: Option<Vec<Value>>) -> Self {
-        let taints = raw.iter().flatten().map(taint_of).collect();
-        Self { raw, taints }
-    }
-
-    /// The API server's JSON; `null` if the node has no `spec.taints`.
-    pub fn to_json(&self) -> Value {
-        self.raw.clone().map_or(Value::Null, Value::Array)
-    }
-
-    /// The taints in their order.
-    pub fn taints(&self) -> &[Taint] {
-        &self.taints
-    }
-
-    fn pairs(&self) -> impl Iterator<Item = (&Value, &Taint)> {
-        self.raw.iter().flatten().zip(&self.taints)
-    }
-}
-
-fn taint_of(raw: &Value) -> Taint {
-    let part = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default();
-    Taint::new(part("key"), part("value"), part("effect"))
-}
-
-/// The annotation `winpool.dev/applied`: the pool that manages the node, and the taints that winpool added.
-///
-/// A kubelet can write it on its own node, so it is only a hint: see [`Policy::may_remove`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Applied {
-    pub pool: String,
-    /// The taints that winpool added, as `key=value:effect`.
-    #[serde(default)]
-    pub taints: Vec<String>,
-}
-
-impl Applied {
-    /// Parses the annotation. One that does not parse names no pool and no taint.
-    pub fn parse(annotation: &str) -> Option<Self> {
-        serde_json::from_str(annotation).ok()
-    }
-
-    /// The annotation's value, as compact JSON.
-    pub fn to_annotation(&self) -> String {
-        serde_json::json!({ "pool": self.pool, "taints": self.taints }).to_string()
-    }
-}
-
-/// A change of the taint list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaintChange {
-    /// The whole list to write.
-    pub to: Vec<Value>,
-    /// Taints that the new list adds.
-    pub added: Vec<Taint>,
-    /// Taints that the new list lacks.
-    pub removed: Vec<Taint>,
-}
+use super::{
+    consent::Consent,
+    node::Node,
+    pool_spec::WantedTaints,
+    pools::{Policy, Pool},
+    taint_list::{Applied, TaintChange},
+};
 
 /// The planned taints of a node.
 pub(super) struct TaintPlan {
@@ -89,6 +23,8 @@ pub(super) struct TaintPlan {
     pub change: Option<TaintChange>,
     /// Taints of the new list that winpool added, now or earlier.
     pub owned: Vec<Taint>,
+    /// Taints that left the node, now or earlier, for one that is on trial.
+    pub replaced: Vec<Taint>,
     /// Other writers' taints with the key and effect of a wanted one, and another value.
     pub differing: Vec<Taint>,
     /// Taints that this node lacks and may not get now.
@@ -109,14 +45,9 @@ pub(super) fn plan(
     consent: Consent<'_>,
 ) -> TaintPlan {
     let current = &*node.taints;
-    let owned: BTreeSet<Taint> = applied
-        .iter()
-        .flat_map(|a| &a.taints)
-        .filter_map(|text| text.parse().ok())
-        .filter(|taint| policy.may_remove(taint))
-        .collect();
-    let retired = |taint: &Taint| pool.is_some_and(|p| p.retired_taints.contains(taint));
-    let wants = pool.filter(|p| p.taint_policy != TaintPolicy::Never).map(|p| &p.taints);
+    let owned = owned(applied, policy);
+    let retired = |taint: &Taint| pool.is_some_and(|p| p.spec.retired_taints.contains(taint));
+    let wants = pool.filter(|p| p.spec.taint_policy != TaintPolicy::Never).map(|p| &p.spec.taints);
     let wanted_still = |taint: &Taint| match wants {
         None => false,
         Some(WantedTaints::Guard) => guards(taint),
@@ -127,8 +58,9 @@ pub(super) fn plan(
         claim.is_some_and(|(pool, applied)| consent.is_premature(pool, taint, &applied.pool))
     };
     let outdated = |taint: &Taint| retired(taint) || (owned.contains(taint) && !wanted_still(taint));
-    let goes = |taint: &Taint| outdated(taint) || premature(taint);
-    let stays: Vec<&Taint> = current.taints.iter().filter(|taint| !goes(taint)).collect();
+    let taken_back = |taint: &Taint| owned.contains(taint) && pool.is_some_and(|pool| consent.takes_back(pool, taint));
+    let goes = |taint: &Taint| outdated(taint) || premature(taint) || taken_back(taint);
+    let stays: Vec<&Taint> = current.taints().iter().filter(|taint| !goes(taint)).collect();
     let wanted = match wants {
         None => Vec::new(),
         Some(WantedTaints::Guard) if stays.iter().any(|taint| guards(taint)) => Vec::new(),
@@ -140,15 +72,21 @@ pub(super) fn plan(
         .into_iter()
         .partition(|taint| lacks(taint) && pool.is_some_and(|pool| !consent.allows(pool, taint, node)));
     // A node that waits for a taint keeps the taints that it replaces, so that it is never without one.
-    let removed = |taint: &Taint| premature(taint) || (held.is_empty() && outdated(taint));
+    let removed = |taint: &Taint| premature(taint) || taken_back(taint) || (held.is_empty() && outdated(taint));
 
     let (mut to, mut kept): (Vec<Value>, Vec<Taint>) =
         current.pairs().filter(|(_, taint)| !removed(taint)).map(|(raw, taint)| (raw.clone(), taint.clone())).unzip();
-    let removed: Vec<Taint> = current.taints.iter().filter(|taint| removed(taint)).cloned().collect();
+    // A node that loses a taint gets back the taints that this one replaced.
+    let is_kept_off = |taint: &Taint| pool.is_some_and(|pool| consent.takes_back(pool, taint));
+    let is_ours = |taint: &Taint| retired(taint) || policy.may_remove(taint);
+    let recorded = applied.iter().flat_map(|applied| &applied.replaced).filter_map(|text| text.parse().ok());
+    let mut replaced: Vec<Taint> = recorded.filter(|taint| is_ours(taint)).collect();
+    let restored: Vec<Taint> = if held.iter().any(is_kept_off) { std::mem::take(&mut replaced) } else { Vec::new() };
+    let removed: Vec<Taint> = current.taints().iter().filter(|taint| removed(taint)).cloned().collect();
 
-    let mut owned: Vec<Taint> = owned.into_iter().filter(|taint| kept.contains(taint)).collect();
+    let mut owned: Vec<Taint> = owned.iter().filter(|taint| kept.contains(taint)).cloned().collect();
     let (mut added, mut differing) = (Vec::new(), Vec::new());
-    for taint in wanted {
+    for taint in wanted.into_iter().chain(restored) {
         match kept.iter().find(|present| present.same_identity(&taint)) {
             Some(present) if *present == taint => {}
             Some(present) => differing.push(present.clone()),
@@ -161,6 +99,17 @@ pub(super) fn plan(
         }
     }
     owned.sort();
+    let on_trial = |taint: &Taint| pool.is_some_and(|pool| pool.consent.tries(taint));
+    if added.iter().any(on_trial) {
+        replaced.extend(removed.iter().filter(|taint| outdated(taint)).cloned());
+    }
+    replaced.retain(|taint| !kept.contains(taint) && !owned.is_empty());
     let change = (!added.is_empty() || !removed.is_empty()).then_some(TaintChange { to, added, removed });
-    TaintPlan { change, owned, differing, held }
+    TaintPlan { change, owned, replaced, differing, held }
+}
+
+/// The taints that winpool added to a node, by its record there.
+pub(super) fn owned(applied: Option<&Applied>, policy: &Policy) -> BTreeSet<Taint> {
+    let recorded = applied.iter().flat_map(|applied| &applied.taints).filter_map(|text| text.parse().ok());
+    recorded.filter(|taint| policy.may_remove(taint)).collect()
 }

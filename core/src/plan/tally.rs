@@ -7,17 +7,27 @@ use std::{
 
 use crate::{
     api::{NodeCounts, ObjectReference, Problem, Taint, names::reason},
-    windows::{Build, KernelVersion},
+    windows::{Build, KernelVersion, Vendor},
     words::count as count_of,
 };
 
-use super::{Assessment, Consent, Node, Overlap, Policy, SeenNodes, State, Watched, assess_as, number, problem};
+use super::{
+    assessment::{Assessment, assess_as},
+    classes::SeenNodes,
+    consent::Consent,
+    node::{Node, State},
+    pools::Policy,
+    problem,
+    status::{Overlap, number},
+    watched::Watched,
+};
 
 /// The contribution of one node to one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Contribution {
     pub pool: String,
     version: Option<KernelVersion>,
+    vendor: Option<Vendor>,
     state: State,
     unlabeled: bool,
     untainted: bool,
@@ -28,15 +38,19 @@ pub struct Contribution {
     owned: Vec<Taint>,
     /// Wanted taints that it lacks, for any reason.
     uncarried: Vec<Taint>,
+    /// Capability labels that it is to get.
+    unlabelled: Vec<String>,
     problems: Vec<NodeProblem>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum NodeProblem {
+    OperatingSystemDiffers,
     BuildUnknown,
     Denied(Arc<str>),
     Contested(Arc<str>),
     ValueDiffers(Taint),
+    LabelInUse(String),
     WouldChange,
 }
 
@@ -46,6 +60,8 @@ pub struct Tally {
     states: BTreeMap<(Option<Build>, State), usize>,
     /// Nodes by build and revision.
     pub(super) revisions: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
+    /// Nodes by build and the vendor that their labels show.
+    pub(super) vendors: BTreeMap<(Build, Vendor), usize>,
     tolerate: BTreeMap<Taint, usize>,
     owned: BTreeMap<Taint, usize>,
     problems: BTreeMap<NodeProblem, BTreeSet<Arc<str>>>,
@@ -55,6 +71,8 @@ pub struct Tally {
     pub(super) untainted: usize,
     held: BTreeMap<Taint, usize>,
     uncarried: BTreeMap<Taint, usize>,
+    /// Capability labels that nodes of a build are to get.
+    unlabelled: BTreeMap<(Build, String), usize>,
     unfinished: usize,
     /// Nodes that an older pool owns, with that pool.
     overlaps: BTreeMap<Arc<str>, String>,
@@ -72,28 +90,41 @@ fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, usize>, key: &K, adds: bool) {
 impl Contribution {
     /// The contribution of a node to its pool. `refusal` is the API server's message if it refuses to change the node,
     /// and `other_writer` names the writer that keeps reverting winpool's changes.
-    pub fn of(assessment: Assessment, refusal: Option<Arc<str>>, other_writer: Option<Arc<str>>) -> Option<Self> {
+    pub fn of(
+        assessment: Assessment,
+        vendor: Option<Vendor>,
+        refusal: Option<Arc<str>>,
+        other_writer: Option<Arc<str>>,
+    ) -> Option<Self> {
         let state = match (&refusal, &other_writer) {
             (Some(_), _) => State::Blocked,
             (None, Some(_)) => State::Contested,
             (None, None) => assessment.state(),
         };
-        let Assessment { pool, version, ignored, tolerate, differing, plan, held, owned, uncarried, .. } = assessment;
+        let Assessment { pool, version, ignored, tolerate, differing, needed, plan, held, owned, uncarried, .. } =
+            assessment;
+        let differs = assessment.contradicts_itself && !ignored;
         let unknown = version.is_none() && !ignored;
         let is_to_be_labelled = plan.windows_build.is_some() || assessment.label_settles.is_some();
+        let missing = plan.capability_labels.iter().filter(|change| change.to.is_some());
+        let unlabelled: Vec<String> = missing.map(|change| change.key.clone()).collect();
+        let unreadable = if differs { NodeProblem::OperatingSystemDiffers } else { NodeProblem::BuildUnknown };
         let problems = unknown
-            .then_some(NodeProblem::BuildUnknown)
+            .then_some(unreadable)
             .into_iter()
             .chain(refusal.map(NodeProblem::Denied))
             .chain(other_writer.map(NodeProblem::Contested))
             .chain(differing.into_iter().map(NodeProblem::ValueDiffers))
+            .chain(needed.into_iter().map(NodeProblem::LabelInUse))
             .collect();
         Some(Self {
             pool: pool?,
             version,
+            vendor,
             state,
-            unlabeled: unknown || is_to_be_labelled,
-            untainted: plan.taints.is_some() || !held.is_empty(),
+            unlabeled: unknown || is_to_be_labelled || !unlabelled.is_empty(),
+            unlabelled,
+            untainted: plan.taints.is_some() || !held.is_empty() || differs && !uncarried.is_empty(),
             unfinished: !plan.is_empty() || !held.is_empty() || is_to_be_labelled,
             held,
             uncarried,
@@ -104,10 +135,10 @@ impl Contribution {
     }
 
     /// The contribution of a node to a pool in dry run.
-    pub fn preview(assessment: Assessment) -> Option<Self> {
+    pub fn preview(assessment: Assessment, vendor: Option<Vendor>) -> Option<Self> {
         let changes = !assessment.plan.is_empty();
         // A dry run adds no taint.
-        let mut contribution = Self::of(Assessment { owned: Vec::new(), ..assessment }, None, None)?;
+        let mut contribution = Self::of(Assessment { owned: Vec::new(), ..assessment }, vendor, None, None)?;
         if changes {
             contribution.problems.push(NodeProblem::WouldChange);
         }
@@ -139,9 +170,10 @@ impl NodeShare {
         if node.was_reimaged() {
             return Self::default();
         }
-        let deleting = |name: &String| policy.pool(name).is_some_and(|pool| pool.deleting);
+        let deleting = |name: &String| policy.pool(name).is_some_and(|pool| pool.spec.deleting);
         assessment.pool = assessment.pool.or(assessment.releasing.take().filter(deleting));
-        let own = Contribution::of(assessment, refusal, other_writer);
+        let vendor = Vendor::of(&node.labels);
+        let own = Contribution::of(assessment, vendor, refusal, other_writer);
         // Nothing is known of the node's past as a node of that pool.
         let past = Watched::default();
         let consent = match consent {
@@ -149,10 +181,11 @@ impl NodeShare {
             other => other,
         };
         let previews = policy.previews(&node.labels);
-        let previews = previews.filter_map(|pool| Contribution::preview(assess_as(node, Some(pool), policy, consent)));
+        let previews =
+            previews.filter_map(|pool| Contribution::preview(assess_as(node, Some(pool), policy, consent), vendor));
         let mut selecting = policy.selecting(&node.labels).map(|entry| &entry.pool);
-        let owner = selecting.next().map(|pool| pool.name.clone());
-        let overlaps = selecting.filter_map(|pool| Some((pool.name.clone(), owner.clone()?))).collect();
+        let owner = selecting.next().map(|pool| pool.spec.name.clone());
+        let overlaps = selecting.filter_map(|pool| Some((pool.spec.name.clone(), owner.clone()?))).collect();
         Self { contributions: own.into_iter().chain(previews).collect(), overlaps }
     }
 }
@@ -184,6 +217,9 @@ impl Tally {
             count(&mut revisions, &version.revision, adds);
             self.revisions.extend((!revisions.is_empty()).then_some((version.build, revisions)));
         }
+        if let Some((version, vendor)) = contribution.version.zip(contribution.vendor) {
+            count(&mut self.vendors, &(version.build, vendor), adds);
+        }
         for (number, counts) in [
             (&mut self.unlabeled, contribution.unlabeled),
             (&mut self.untainted, contribution.untainted),
@@ -201,6 +237,9 @@ impl Tally {
             for taint in taints {
                 count(counts, taint, adds);
             }
+        }
+        for (label, build) in contribution.unlabelled.iter().filter_map(|label| Some((label, build?))) {
+            count(&mut self.unlabelled, &(build, label.clone()), adds);
         }
         for problem in &contribution.problems {
             let mut nodes = self.problems.remove(problem).unwrap_or_default();
@@ -237,6 +276,11 @@ impl Tally {
     pub fn all_carry(&self, taint: &Taint) -> bool {
         let ignored = |((_, state), _): &(&(Option<Build>, State), &usize)| *state == State::Ignored;
         self.states.iter().any(|entry| !ignored(&entry)) && !self.uncarried.contains_key(taint)
+    }
+
+    /// The number of nodes of this build that are to get this capability label.
+    pub(super) fn unlabelled(&self, build: Build, label: &str) -> usize {
+        self.unlabelled.get(&(build, label.to_owned())).copied().unwrap_or_default()
     }
 
     /// The number of nodes that still need a write.
@@ -288,6 +332,7 @@ impl Tally {
         SeenNodes {
             builds: self.revisions.iter().map(|(build, revisions)| (*build, revisions.values().sum())).collect(),
             tolerate: self.tolerate.keys().cloned().collect(),
+            ..SeenNodes::default()
         }
     }
 
@@ -304,6 +349,14 @@ impl NodeProblem {
     fn describe(&self, example: &str, nodes: usize) -> Problem {
         let nodes = count_of(nodes, "node");
         let (reason, message) = match self {
+            Self::OperatingSystemDiffers => (
+                reason::OPERATING_SYSTEM_DIFFERS,
+                format!(
+                    "{nodes} with the label kubernetes.io/os=windows and another operating system in \
+                     status.nodeInfo.operatingSystem; winpool changes the node when they agree. Check its kubelet, and \
+                     who sets the label"
+                ),
+            ),
             Self::BuildUnknown => (
                 reason::BUILD_UNKNOWN,
                 format!(
@@ -321,6 +374,13 @@ impl NodeProblem {
                 format!(
                     "{nodes} with {taint}, whose key and effect are those of a wanted taint; it is left alone \
                      and RuntimeClasses tolerate it. To replace it, add it to spec.retiredTaints"
+                ),
+            ),
+            Self::LabelInUse(label) => (
+                reason::LABEL_IN_USE,
+                format!(
+                    "{nodes} keep the label {label}, which the pool does not want, because pods select it; without the \
+                     label a kubelet that starts would end them. winpool removes it when no pod needs it"
                 ),
             ),
             Self::WouldChange => (reason::WOULD_CHANGE, format!("winpool would change {nodes}")),

@@ -19,23 +19,27 @@ use crate::{
     pod::{Class, Pod, PodProgress, Workload, WorkloadKind},
 };
 
+use super::admission::Admission;
 use placement::Says;
 
-pub use assigned::AssignClass;
-pub(super) use assigned::classes_by_build;
+pub use assigned::ClassSource;
+pub use placement::NodeChoice;
+pub(super) use placement::fits;
 
 /// The limit of questions in one check. Further ones go to the next check.
 pub(super) const QUESTIONS: usize = 64;
 
-/// A Windows node in its planned state, without the taints that the check is about.
-#[derive(Clone, Debug, PartialEq)]
+/// A Windows node in its planned state.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct KnownNode {
     pub name: Arc<str>,
     pub uid: Arc<str>,
     /// Its planned labels.
     pub labels: Labels,
-    /// Its taints, without those that come and go with the node's condition.
+    /// Its taints and those that it is about to get, without the ones that the check is about.
     pub taints: Vec<Taint>,
+    /// True if pods can start there: it is ready and not cordoned.
+    pub serves: bool,
 }
 
 /// The question: would a workload become unschedulable if these nodes got this taint?
@@ -46,8 +50,19 @@ pub struct Question {
     pub taint: Taint,
     /// The nodes that lack it and would get it, as indexes into the list of nodes.
     pub candidates: BTreeSet<usize>,
+    /// Before the taint is approved: approved taints are added to new nodes at once.
+    pub to_approve: Option<PoolNodes>,
     /// True if the pool enforces. Other questions then assume that the nodes get the taint.
     pub enforces: bool,
+}
+
+/// The nodes that a pool has, and those that it may get.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolNodes {
+    /// Its present nodes, as indexes into the list of nodes.
+    pub present: BTreeSet<usize>,
+    /// The labels of all its nodes, also future ones.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// A set of questions.
@@ -62,12 +77,14 @@ fn bits(mask: Mask) -> impl Iterator<Item = usize> {
 pub struct CheckScope {
     pub nodes: Vec<KnownNode>,
     pub questions: Vec<Question>,
-    /// The RuntimeClasses by name, as they are or, for a dry run, as they would be.
+    /// The RuntimeClasses by name.
     pub classes: BTreeMap<String, Class>,
-    /// The namespaces that the admission policy `tolerate-windows` excludes; `None` if it is not installed.
-    pub intolerant_namespaces: Option<BTreeSet<String>>,
-    /// The input of the admission policy `assign-class`, if it is installed.
-    pub assign_class: Option<AssignClass>,
+    /// In a dry run, the RuntimeClasses that would be written.
+    pub planned_classes: BTreeMap<String, Class>,
+    /// The admission policies.
+    pub admission: Admission,
+    /// What the admission policy `assign-class` reads of each pool, if it acts for the pool.
+    pub class_sources: BTreeMap<String, ClassSource>,
     /// The present time, to tell how long a pod has waited.
     pub now: Timestamp,
 }
@@ -79,62 +96,95 @@ pub struct WorkloadCheck {
     by_name: HashMap<Arc<str>, usize>,
     /// The questions about each node.
     candidates: Vec<Mask>,
+    /// Those for which a workload that fits the node counts: the node is a candidate, or a node of a pool for which the
+    /// taint is to be approved.
+    concerned: Vec<Mask>,
     /// Those of pools that enforce: the node gets these taints if no workload counts against them.
     coming: Vec<Mask>,
-    workloads: HashMap<String, SeenWorkload>,
-    /// Jobs of `CronJobs`, whose pods count as those of the `CronJob`.
-    jobs: HashMap<String, String>,
-    /// The newest `ReplicaSet` of each rollout controller, and its result if it has no replicas.
-    newest_sets: HashMap<String, (Option<Timestamp>, String, Found)>,
+    /// Every pod of another controller may be one. This map needs less memory than a hash map while it grows.
+    workloads: BTreeMap<String, SeenWorkload>,
+    /// The newest `ReplicaSets` of each rollout controller.
+    newest_sets: HashMap<String, NewestSets>,
     unlisted: BTreeMap<String, String>,
-    /// Node selectors that may also select nodes of another operating system.
-    undecided: BTreeMap<BTreeMap<String, String>, Option<bool>>,
+    /// What pods and templates require of nodes, if that may also match nodes of another operating system, and whether
+    /// it does.
+    choices: Vec<(NodeChoice, Option<bool>)>,
+    by_choice: HashMap<String, usize>,
 }
 
 /// The results for one workload.
 #[derive(Clone, Debug, Default)]
 struct SeenWorkload {
     is_ignored: bool,
-    /// For a DaemonSet, the questions about its nodes whose taint its template does not tolerate.
-    daemon_set: Option<Mask>,
-    /// True if each of its pods counts by itself.
-    has_two_revisions: bool,
-    /// The result for the template.
-    template: Found,
-    /// The creation time of its newest pod, and the taints that this pod does not tolerate.
-    newest: Option<(Option<Timestamp>, Mask)>,
+    /// Boxed, because most pods of other controllers have none, and there may be many.
+    template: Option<Box<SeenTemplate>>,
+    /// The taints that at least one of its pods does not tolerate; `None` without a pod.
+    of_pods: Option<Mask>,
     /// True if one of its pods has started on Windows.
     started: bool,
-    /// Pods that count, by question, and the number of them.
-    pods: Found,
-    count: usize,
-    /// Pods that count if one of the workload's pods has started on Windows.
-    strays: Found,
-    stray_count: usize,
+    /// Pods on candidates, and the number of pods that count.
+    bound: Found,
+    count: u32,
+    others: Option<Box<SeenOthers>>,
+}
+
+/// The results for pods that most workloads do not have.
+#[derive(Clone, Debug, Default)]
+struct SeenOthers {
+    /// Pods without a node, or that could not come back to their node.
+    moving: Found,
+    /// Pods on candidates that count if one of the workload's pods has started on Windows.
+    strays: Mask,
+    stray_count: u32,
+}
+
+impl SeenWorkload {
+    fn others(&mut self) -> &mut SeenOthers {
+        self.others.get_or_insert_default()
+    }
+}
+
+/// The newest `ReplicaSets` of one controller.
+#[derive(Clone, Debug, Default)]
+struct NewestSets {
+    created: Option<Timestamp>,
+    /// Those without replicas.
+    empty: Vec<(String, SeenTemplate)>,
+}
+
+/// The results for a template.
+#[derive(Clone, Debug, Default)]
+struct SeenTemplate {
+    /// The taints that its pods do not tolerate.
+    untolerated: Mask,
+    /// True if the next pod may be made from another template, so that each pod counts by itself.
+    is_rolling_out: bool,
+    /// True if the workload's pods show what an admission webhook adds to the template.
+    is_shown_by_pods: bool,
+    is_daemon_set: bool,
+    /// The questions that it counts against.
+    found: Found,
 }
 
 /// The kind without which a check has no result.
 pub const PODS: &str = "pods";
 
-/// Questions that are answered with yes. Some only count if a node selector selects no node of another system.
+/// Questions that are answered with yes. Some only count if a choice of nodes matches no node of another system.
 #[derive(Clone, Debug, Default)]
 struct Found {
     sure: Mask,
-    unsure: Vec<(BTreeMap<String, String>, Mask)>,
+    /// The index of the choice, and the questions.
+    unsure: Vec<(usize, Mask)>,
 }
 
 impl Found {
-    fn add(&mut self, mask: Mask, only_if: Option<BTreeMap<String, String>>) {
+    fn add(&mut self, mask: Mask, only_if: Option<usize>) {
         match only_if {
             _ if mask == 0 => {}
             None => self.sure |= mask,
-            Some(selector) if self.unsure.iter().any(|(known, found)| *known == selector && found & mask == mask) => {}
-            Some(selector) => self.unsure.push((selector, mask)),
+            Some(choice) if self.unsure.iter().any(|(known, found)| *known == choice && found & mask == mask) => {}
+            Some(choice) => self.unsure.push((choice, mask)),
         }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.sure == 0 && self.unsure.is_empty()
     }
 }
 
@@ -158,24 +208,36 @@ impl WorkloadCheck {
         if scope.questions.is_empty() {
             return None;
         }
-        let (mut candidates, mut coming) = (vec![0; scope.nodes.len()], vec![0; scope.nodes.len()]);
+        let empty = || vec![0; scope.nodes.len()];
+        let (mut candidates, mut concerned, mut coming) = (empty(), empty(), empty());
         for (bit, question) in scope.questions.iter().enumerate() {
             for node in &question.candidates {
                 candidates[*node] |= 1 << bit;
                 coming[*node] |= Mask::from(question.enforces) << bit;
             }
+            let of_pool = question.to_approve.iter().flat_map(|pool| &pool.present);
+            for node in question.candidates.iter().chain(of_pool) {
+                concerned[*node] |= 1 << bit;
+            }
         }
         Some(Self {
             by_name: scope.nodes.iter().enumerate().map(|(index, node)| (Arc::clone(&node.name), index)).collect(),
             candidates,
+            concerned,
             coming,
             scope,
-            workloads: HashMap::new(),
-            jobs: HashMap::new(),
+            workloads: BTreeMap::new(),
             newest_sets: HashMap::new(),
             unlisted: BTreeMap::new(),
-            undecided: BTreeMap::new(),
+            choices: Vec::new(),
+            by_choice: HashMap::new(),
         })
+    }
+
+    /// Replaces what a cache or an earlier answer showed by what the API server has at the start of the listing.
+    pub fn begin(&mut self, classes: impl IntoIterator<Item = (String, Class)>, admission: Admission, now: Timestamp) {
+        self.scope.classes = classes.into_iter().collect();
+        (self.scope.admission, self.scope.now) = (admission, now);
     }
 
     /// The input, fixed at the start.
@@ -192,142 +254,134 @@ impl WorkloadCheck {
     pub fn workload(&mut self, kind: WorkloadKind, workload: &Workload) {
         let Workload { namespace, name, controller, .. } = workload;
         let key = format!("{} {namespace}/{name}", kind.as_str());
-        if let (WorkloadKind::Job, Some((owner, name))) = (kind, controller)
-            && owner == "CronJob"
-        {
-            self.jobs.insert(key, format!("CronJob {namespace}/{name}"));
+        if workload.is_ignored {
+            self.workloads.entry(key).or_default().is_ignored = true;
             return;
         }
-        let is_daemon_set = kind == WorkloadKind::DaemonSet;
-        let counts = !workload.is_over && !workload.is_ignored && workload.template.node.is_none();
-        let (template, fits) = if counts { self.of_template(kind, workload) } else { (Found::default(), 0) };
+        if workload.is_over {
+            return;
+        }
+        let template = self.template(kind, workload);
         if let (WorkloadKind::ReplicaSet, Some((owner, name))) = (kind, controller) {
-            let is_scaled_to_zero = workload.replicas == 0;
             let newest = self.newest_sets.entry(format!("{owner} {namespace}/{name}")).or_default();
-            if newest.0 <= workload.created {
-                let found = if is_scaled_to_zero { template.clone() } else { Found::default() };
-                *newest = (workload.created, key.clone(), found);
+            if newest.created < workload.created {
+                *newest = NewestSets { created: workload.created, empty: Vec::new() };
             }
-            if is_scaled_to_zero {
+            if workload.replicas == 0 {
+                if newest.created == workload.created {
+                    newest.empty.push((key, template));
+                }
                 return;
             }
         }
-        if workload.is_ignored || is_daemon_set || workload.has_two_revisions || !template.is_empty() {
-            let seen = self.workloads.entry(key).or_default();
-            seen.is_ignored = workload.is_ignored;
-            seen.daemon_set = is_daemon_set.then_some(fits);
-            seen.has_two_revisions = workload.has_two_revisions;
-            seen.template = template;
-        }
+        self.workloads.entry(key).or_default().template = Some(Box::new(template));
     }
 
     pub fn pod(&mut self, pod: &Pod) {
         if pod.progress == PodProgress::Finished || pod.is_mirror || pod.is_ignored {
             return;
         }
-        let on = pod.spec.node.as_deref().map(|name| self.by_name.get(name).copied());
-        let mut key = pod.workload();
-        if let Some(owner) = self.jobs.get(&key) {
-            key.clone_from(owner);
-        }
+        let key = pod.workload();
         let known = self.workloads.get(&key);
-        if known.is_some_and(|seen| seen.is_ignored)
-            || (pod.is_terminating() && !self.counts_while_terminating(pod, known))
-        {
+        if known.is_some_and(|seen| seen.is_ignored) {
             return;
         }
-        // A pod on a node of another system matters only as the newest of its workload.
-        if on == Some(None) && known.is_none_or(|seen| seen.template.is_empty()) {
+        let template = known.and_then(|seen| seen.template.as_deref());
+        let is_judged_by_template = template.is_some_and(|template| !template.is_rolling_out);
+        if pod.is_terminating() && (is_judged_by_template || !self.counts_while_terminating(pod)) {
             return;
         }
-        let is_daemon_set = known.is_some_and(|seen| seen.daemon_set.is_some());
-        let (untolerated, says) = (self.untolerated(&pod.spec.tolerations), Self::says(&pod.spec, None));
+        let (is_known, is_daemon_set) = (known.is_some(), template.is_some_and(|template| template.is_daemon_set));
+        let own = self.untolerated(&pod.spec.tolerations);
+        let on = pod.spec.node.as_deref().map(|name| self.by_name.get(name).copied());
+        // A pod on a node of another system only shows what its workload tolerates.
+        if on == Some(None) {
+            if let Some(seen) = self.workloads.get_mut(&key) {
+                seen.of_pods = Some(seen.of_pods.unwrap_or_default() | own);
+            }
+            return;
+        }
         let on_windows = on.flatten();
+        // The pod that replaces a bound one gets the tolerations of the class as it is now.
+        let class = pod.spec.runtime_class.as_ref().filter(|_| on.is_some()).and_then(|name| self.class(name));
+        let untolerated = own & class.map_or(Mask::MAX, |class| self.untolerated(&class.tolerations));
         let on_candidate = on_windows.map_or(0, |index| self.candidates[index]);
-        // A DaemonSet counts by its template. Its pods only tell if they run on Windows at all.
-        let bound = if is_daemon_set { on_candidate } else { on_candidate & untolerated };
-        let may_move = !is_daemon_set && on != Some(None) && !matches!(says, Says::NotWindows);
-        let elsewhere =
-            if may_move { self.without_node(untolerated & !on_candidate, untolerated, &pod.spec) } else { 0 };
+        let bound = if is_judged_by_template { on_candidate } else { on_candidate & untolerated };
+        let says = Says::of(&pod.spec);
+        let may_move = !is_daemon_set && (on.is_none() || !is_judged_by_template);
+        let moving =
+            if may_move { untolerated & !on_candidate & self.without_refuge(untolerated, &pod.spec, says) } else { 0 };
         let started = on_windows.is_some() && pod.progress == PodProgress::Started;
-        let is_stray = on_windows.is_some() && !started && self.is_stray(pod, &says);
-        let matters = bound | elsewhere != 0;
-        // The newest pod decides for its workload, so it is kept even if it does not matter by itself.
-        let may_be_newest = pod.controller.is_some() && (on_windows.is_some() || may_move);
-        if !matters && known.is_none() && !may_be_newest {
+        let matters = bound | moving != 0;
+        let is_remembered = matters || is_known || started && pod.controller.is_some();
+        if !is_remembered {
             return;
         }
-        let only_if = match says {
-            Says::WindowsIf(selector) if matters => Some(selector),
-            _ => None,
-        };
-        if let Some(selector) = &only_if {
-            self.undecided.entry(selector.clone()).or_default();
-        }
+        let is_stray = on_windows.is_some() && !started && self.is_stray(pod, says);
+        let only_if = (matters && says == Says::WindowsIf).then(|| self.choice(&pod.spec));
         let seen = self.workloads.entry(key).or_default();
         seen.started |= started;
-        if seen.newest.as_ref().is_none_or(|(created, _)| *created <= pod.created) {
-            seen.newest = Some((pod.created, untolerated));
-        }
+        seen.of_pods = Some(seen.of_pods.unwrap_or_default() | own);
         if !matters {
         } else if is_stray {
-            // A pod whose selector selects only Windows nodes is no stray.
+            // A pod whose choice of nodes matches only Windows nodes is no stray.
             if only_if.is_some() {
                 seen.count += 1;
-                seen.pods.add(bound, only_if);
+                seen.bound.add(bound, only_if);
             } else {
-                seen.stray_count += 1;
+                seen.others().stray_count += 1;
             }
-            seen.strays.add(bound, None);
+            seen.others().strays |= bound;
         } else {
             seen.count += 1;
-            seen.pods.add(bound, None);
-            seen.pods.add(elsewhere, only_if);
+            seen.bound.add(bound, None);
+            if moving != 0 {
+                seen.others().moving.add(moving, only_if);
+            }
         }
     }
 
     /// True if the template of this workload, which counted before, now tolerates everything, or creates no pods any
     /// more.
     pub fn is_settled(&self, kind: WorkloadKind, workload: &Workload) -> bool {
-        let class = self.class_of(workload).ok().flatten();
-        let class = class.filter(|_| kind != WorkloadKind::DaemonSet);
-        let tolerations = workload.template.tolerations.iter().chain(class.iter().flat_map(|class| &class.tolerations));
-        let tolerations: Vec<_> = tolerations.cloned().collect();
-        workload.is_over || workload.is_ignored || self.untolerated(&tolerations) == 0
+        let is_rolling_out = kind.rolls_out() && workload.is_rolling_out;
+        workload.is_over || workload.is_ignored || !is_rolling_out && self.of_template(kind, workload) == 0
     }
 
-    /// The node selectors for which it is still unknown if a node of another system matches them.
-    pub fn undecided(&self) -> impl Iterator<Item = &BTreeMap<String, String>> {
-        self.undecided.iter().filter(|(_, answer)| answer.is_none()).map(|(selector, _)| selector)
+    /// The choices of nodes for which it is still unknown if a node of another system matches them.
+    pub fn undecided(&self) -> Vec<NodeChoice> {
+        let open = self.choices.iter().filter(|(_, answer)| answer.is_none());
+        open.map(|(choice, _)| choice.clone()).collect()
     }
 
-    /// Records if a node of another system matches this selector.
-    pub fn decide(&mut self, selector: &BTreeMap<String, String>, on_another_system: bool) {
-        self.undecided.insert(selector.clone(), Some(on_another_system));
+    /// Records if a node of another system matches this choice.
+    pub fn decide(&mut self, choice: &NodeChoice, on_another_system: bool) {
+        if let Some(index) = self.by_choice.get(&choice.key()) {
+            self.choices[*index].1 = Some(on_another_system);
+        }
     }
 
     /// Ends the check and returns its results by pool.
     pub fn finish(mut self) -> BTreeMap<String, CheckAnswer> {
-        for (_, (_, key, found)) in std::mem::take(&mut self.newest_sets) {
-            if !found.is_empty() {
-                self.workloads.entry(key).or_default().template = found;
-            }
-        }
-        let mut found: BTreeMap<usize, BTreeMap<String, usize>> = BTreeMap::new();
-        for (name, seen) in &self.workloads {
-            for bit in bits(self.counts_against(seen)) {
-                let count = seen.count + if seen.started { seen.stray_count } else { 0 };
-                found.entry(bit).or_default().insert(name.clone(), count);
-            }
+        for (key, template) in std::mem::take(&mut self.newest_sets).into_values().flat_map(|newest| newest.empty) {
+            self.workloads.entry(key).or_default().template = Some(Box::new(template));
         }
         let mut answers: BTreeMap<String, CheckAnswer> = BTreeMap::new();
+        let mut held = 0;
+        for (name, seen) in std::mem::take(&mut self.workloads) {
+            let against = self.counts_against(&seen);
+            held |= against;
+            let strays = seen.others.filter(|_| seen.started).map_or(0, |others| others.stray_count);
+            let count = seen.count + strays;
+            for bit in bits(against) {
+                let answer = answers.entry(self.scope.questions[bit].pool.clone()).or_default();
+                answer.unschedulable.insert(name.clone(), count as usize);
+            }
+        }
         for (bit, question) in self.scope.questions.iter().enumerate() {
             let answer = answers.entry(question.pool.clone()).or_default();
             answer.unlisted.clone_from(&self.unlisted);
-            if let Some(found) = found.get(&bit) {
-                answer.held.insert(question.taint.clone());
-                answer.unschedulable.extend(found.clone());
-            } else if self.unlisted.contains_key(PODS) {
+            if held & (1 << bit) != 0 || self.unlisted.contains_key(PODS) {
                 answer.held.insert(question.taint.clone());
             } else {
                 let uids = question.candidates.iter().map(|index| Arc::clone(&self.scope.nodes[*index].uid));
@@ -342,20 +396,18 @@ impl WorkloadCheck {
         if seen.is_ignored {
             return 0;
         }
-        let by_pods = self.resolve(&seen.pods) | if seen.started { self.resolve(&seen.strays) } else { 0 };
-        let by_template = self.resolve(&seen.template);
-        if let Some(fits) = seen.daemon_set {
-            // A workload that does not say Windows counts by its pods on Windows.
-            return by_template | fits & by_pods;
-        }
-        match seen.newest {
-            Some((_, untolerated)) if !seen.has_two_revisions => (by_pods | by_template) & untolerated,
-            _ => by_pods | by_template,
-        }
+        let others = seen.others.as_deref();
+        let bound = self.resolve(&seen.bound) | others.filter(|_| seen.started).map_or(0, |others| others.strays);
+        let moving = others.map_or(0, |others| self.resolve(&others.moving));
+        let Some(template) = &seen.template else { return bound | moving };
+        let of_pods = seen.of_pods.filter(|_| template.is_shown_by_pods).unwrap_or(Mask::MAX);
+        let next = template.untolerated & of_pods;
+        let bound = if template.is_rolling_out { bound } else { bound & next };
+        bound | moving | self.resolve(&template.found) & next
     }
 
     fn resolve(&self, found: &Found) -> Mask {
-        let sure = |selector| self.undecided.get(selector) == Some(&Some(false));
-        found.unsure.iter().filter(|(selector, _)| sure(selector)).fold(found.sure, |all, (_, mask)| all | mask)
+        let sure = |choice: usize| self.choices[choice].1 == Some(false);
+        found.unsure.iter().filter(|(choice, _)| sure(*choice)).fold(found.sure, |all, (_, mask)| all | mask)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     api::Taint,
-    pod::{Pod, PodProgress},
+    pod::{Pod, PodProgress, Workload, WorkloadKind},
     words::count,
 };
 
@@ -24,47 +24,99 @@ pub fn silent<'a>(pods: impl IntoIterator<Item = &'a Pod>, on_nodes: impl Fn(&st
     found
 }
 
-/// The unfinished pods of one RuntimeClass.
+/// What a new pod of a RuntimeClass gets from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassGifts {
+    /// The selector of the class.
+    pub selector: BTreeMap<String, String>,
+    /// The taints that its pods have to tolerate.
+    pub tolerate: Vec<Taint>,
+    /// True if no node has the selector, so that workloads without pods matter too: their next pod waits.
+    pub are_unserved: bool,
+}
+
+impl ClassGifts {
+    /// True if the pod was created with the class as it is.
+    fn are_in(&self, pod: &Pod) -> bool {
+        self.tolerate.iter().all(|taint| pod.spec.tolerates(taint))
+            && self.selector.iter().all(|(key, value)| pod.spec.node_selector.get(key) == Some(value))
+    }
+}
+
+/// The unfinished pods of one RuntimeClass, and the workloads that create such pods if no node serves the class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassUsers {
     /// Their number. A terminating pod still needs its handler.
     pub count: usize,
     /// A few of them, as `namespace/name`.
     pub examples: Vec<String>,
-    /// Workloads whose unbound pods lack a toleration that the class has now, with the number of those pods. A pod
-    /// keeps the tolerations from its creation, so these have to be recreated.
+    /// Workloads whose unbound pods lack a toleration or a label of the selector that the class has now, with the number
+    /// of those pods. A pod keeps what it got at its creation, so these have to be recreated.
     pub created_too_early: BTreeMap<String, usize>,
+    /// The workloads, such as `CronJob shop/report`; none if a node serves the class.
+    pub workloads: BTreeSet<String>,
 }
 
 impl ClassUsers {
-    /// Counts the users of these classes among `pods`. `taints` are those that a pod of the classes has to tolerate.
+    /// Counts the users of these classes.
     pub fn count<'a>(
         pods: impl IntoIterator<Item = &'a Pod>,
-        classes: &BTreeSet<String>,
-        taints: &[Taint],
+        workloads: impl IntoIterator<Item = (WorkloadKind, &'a Workload)>,
+        classes: &BTreeMap<String, ClassGifts>,
     ) -> BTreeMap<String, Self> {
-        let mut users: BTreeMap<String, Self> = classes.iter().map(|class| (class.clone(), Self::default())).collect();
-        pods.into_iter().for_each(|pod| Self::add(&mut users, pod, taints));
+        let mut users: BTreeMap<String, Self> = classes.keys().map(|class| (class.clone(), Self::default())).collect();
+        pods.into_iter().for_each(|pod| Self::add(&mut users, pod, classes));
+        workloads.into_iter().for_each(|(kind, workload)| Self::add_workload(&mut users, kind, workload, classes));
         users
     }
 
     /// Adds a pod to the users of its class.
-    pub fn add(users: &mut BTreeMap<String, Self>, pod: &Pod, taints: &[Taint]) {
+    pub fn add(users: &mut BTreeMap<String, Self>, pod: &Pod, classes: &BTreeMap<String, ClassGifts>) {
         let class = pod.spec.runtime_class.as_ref().filter(|_| pod.progress != PodProgress::Finished);
-        let Some(users) = class.and_then(|class| users.get_mut(class)) else { return };
+        let Some((users, gifts)) = class.and_then(|class| users.get_mut(class).zip(classes.get(class))) else { return };
         users.count += 1;
         if users.examples.len() < NAMED {
             users.examples.push(format!("{}/{}", pod.namespace, pod.name));
         }
         let waits = pod.spec.node.is_none() && !pod.is_terminating();
-        if waits && !taints.iter().all(|taint| pod.spec.tolerates(taint)) {
+        if waits && !gifts.are_in(pod) {
             *users.created_too_early.entry(pod.workload()).or_default() += 1;
         }
     }
 
+    /// Adds a workload to the users of its class, if no node serves the class.
+    pub fn add_workload(
+        users: &mut BTreeMap<String, Self>,
+        kind: WorkloadKind,
+        workload: &Workload,
+        classes: &BTreeMap<String, ClassGifts>,
+    ) {
+        // A workload of a kind that is listed stands for those that it controls.
+        let is_listed = |(kind, _): &(String, String)| WorkloadKind::by_name(kind).is_some();
+        if workload.is_over || workload.controller.as_ref().is_some_and(is_listed) {
+            return;
+        }
+        let class = workload.template.runtime_class.as_ref();
+        let class = class.filter(|class| classes.get(*class).is_some_and(|gifts| gifts.are_unserved));
+        let Some(users) = class.and_then(|class| users.get_mut(class)) else { return };
+        users.workloads.insert(format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name));
+        if users.workloads.len() > NAMED {
+            users.workloads.pop_last();
+        }
+    }
+
+    /// True if there are none.
+    pub fn are_none(&self) -> bool {
+        self.count == 0 && self.workloads.is_empty()
+    }
+
     /// Describes the users: their number and a few names.
     pub fn describe(&self) -> String {
-        format!("used by {}, such as {}", count(self.count, "pod"), self.examples.join(", "))
+        let pods =
+            (self.count > 0).then(|| format!("{}, such as {}", count(self.count, "pod"), self.examples.join(", ")));
+        let workloads = self.workloads.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let workloads = (!workloads.is_empty()).then(|| format!("the next pods of {workloads}"));
+        format!("used by {}", pods.into_iter().chain(workloads).collect::<Vec<_>>().join(", and by "))
     }
 }
 
@@ -111,8 +163,13 @@ mod tests {
             Pod { progress: PodProgress::Finished, ..of_class("win") },
             on("win", "{}"),
         ];
-        let users = ClassUsers::count(&pods, &["windows-2019".to_owned()].into(), &[Taint::os_windows()]);
-        let users = &users["windows-2019"];
-        assert_eq!((users.count, users.created_too_early["Pod shop/web-1"]), (3, 1));
+        let (selector, tolerate) = ([("a".to_owned(), "b".to_owned())].into(), vec![Taint::os_windows()]);
+        let (none, too_early) = (ClassGifts::default(), Some(&1));
+        let (by_taint, by_label) = (ClassGifts { tolerate, ..none.clone() }, ClassGifts { selector, ..none.clone() });
+        for (gifts, expected) in [(by_taint, too_early), (by_label, too_early), (none, None)] {
+            let users = ClassUsers::count(&pods, [], &[("windows-2019".to_owned(), gifts)].into());
+            let users = &users["windows-2019"];
+            assert_eq!((users.count, users.created_too_early.get("Pod shop/web-1")), (3, expected));
+        }
     }
 }

@@ -6,14 +6,14 @@ use crate::labels::Labels;
 
 /// Returns true if the term has no expressions. It then selects no node, so beside other terms it changes nothing
 /// (k8s.io/component-helpers scheduling/corev1/nodeaffinity, `isEmptyNodeSelectorTerm`).
-pub(crate) fn is_empty(term: &NodeSelectorTerm) -> bool {
+pub fn is_empty(term: &NodeSelectorTerm) -> bool {
     let has = |list: &Option<Vec<NodeSelectorRequirement>>| list.as_ref().is_some_and(|list| !list.is_empty());
     !has(&term.match_expressions) && !has(&term.match_fields)
 }
 
 /// Returns the expressions of a term that a node with these labels and this name does not match; `None` if it matches
 /// all. A node must match all expressions of a term, and one term of an affinity.
-pub(crate) fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name: &str) -> Option<Vec<String>> {
+pub fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name: &str) -> Option<Vec<String>> {
     if is_empty(term) {
         return Some(vec!["something of an empty term, which selects no node".to_owned()]);
     }
@@ -26,13 +26,13 @@ pub(crate) fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name
 }
 
 /// Returns true if the required node affinity with these terms allows a node with these labels and this name.
-pub(crate) fn matches_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> bool {
+pub fn matches_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> bool {
     terms.is_empty() || terms.iter().any(|term| failing_expressions(term, labels, name).is_none())
 }
 
 /// Follows `labels.Requirement` of k8s.io/apimachinery: a node without the label satisfies `NotIn` and `DoesNotExist`;
 /// `Gt` and `Lt` compare whole numbers.
-fn holds(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
+pub fn holds(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let number = |text: &str| text.parse::<i64>().ok();
     let compare = || Some((number(found?)?, number(values.first()?)?));

@@ -72,7 +72,7 @@ impl Class {
     }
 
     /// Removes from a pod what admission with this class added, as far as that can be determined.
-    pub fn take_off(&self, spec: &mut PodSpec) {
+    pub fn remove_from(&self, spec: &mut PodSpec) {
         spec.runtime_class = None;
         spec.node_selector.retain(|key, value| self.selector.get(key) != Some(value));
         // The API server adds them as they are written in the class, perhaps without an operator.
@@ -105,12 +105,12 @@ mod tests {
         assert_eq!((once.node_selector.len(), once.tolerations.len()), (1, 1));
         class.admit(&mut spec);
         assert_eq!(spec, once, "a second time changes nothing");
-        class.take_off(&mut spec);
+        class.remove_from(&mut spec);
         assert_eq!(spec, PodSpec::default());
         let bare = Toleration { key: Some("gpu".to_owned()), ..Toleration::default() };
         let class = Class { tolerations: normalised([bare.clone()]), ..class };
         spec.tolerations = vec![bare];
-        class.take_off(&mut spec);
+        class.remove_from(&mut spec);
         assert_eq!(spec, PodSpec::default(), "the API server does not add the default operator");
     }
 

@@ -1,50 +1,147 @@
-//! The known errors of Windows pods, for `why pod` and the page `docs/reference/errors.md`.
-
-use std::fmt::Write;
+//! The known errors of Windows pods: one table for `winpool why` and for the operator, which counts some of them.
 
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use crate::api::reference::prose;
 
 /// A known error of Windows pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct KnownError {
     /// The text that identifies it in a message.
     pub error: &'static str,
-    /// More text in such a message, if the first text alone is ambiguous.
+    /// More texts, one of which is in such a message too, if the first text alone is ambiguous.
     #[serde(skip)]
-    pub beside: Option<&'static str>,
+    pub beside: &'static [&'static str],
     pub meaning: &'static str,
     /// The remedy.
     pub remedy: &'static str,
     /// The source of the explanation.
     #[serde(skip)]
     pub source: &'static str,
+    /// The place in which the message is found.
+    #[serde(skip)]
+    pub seen_in: &'static str,
+    /// The cause as which the operator counts it, if it does.
+    #[serde(skip)]
+    pub counted: Option<(Cause, Certainty)>,
 }
 
-impl KnownError {
-    /// Returns the texts that identify it, as Markdown.
-    fn texts(&self) -> String {
-        let beside = self.beside.map(|words| format!(" with `{words}`")).unwrap_or_default();
-        format!("`{}`{beside}", self.error)
+/// A reason why pods fail because of Windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// A Linux image on a Windows node.
+    LinuxImage,
+    /// An image for another Windows build than the node's.
+    OtherBuild,
+    /// One of these two; the image does not tell which.
+    NoVariant,
+    /// The node has an older update of its Windows build than the image.
+    NodeOlder,
+    /// The pause image is not for the node's Windows build.
+    PauseImage,
+    /// The node's network refuses the pod.
+    Network,
+    /// No node has the labels that the pod selects.
+    NoNode,
+    /// The kubelet refused the pod because of `os.name`.
+    OsName,
+    /// The kubelet refused or ended the pod, because the node lacks labels that the pod selects.
+    LabelsChanged,
+}
+
+impl Cause {
+    pub const ALL: [Self; 9] = [
+        Self::LinuxImage,
+        Self::OtherBuild,
+        Self::NoVariant,
+        Self::NodeOlder,
+        Self::PauseImage,
+        Self::Network,
+        Self::NoNode,
+        Self::OsName,
+        Self::LabelsChanged,
+    ];
+
+    /// The name in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::LinuxImage => "linux_image",
+            Self::OtherBuild => "other_build",
+            Self::NoVariant => "no_variant",
+            Self::NodeOlder => "node_older",
+            Self::PauseImage => "pause_image",
+            Self::Network => "network",
+            Self::NoNode => "no_node",
+            Self::OsName => "os_name",
+            Self::LabelsChanged => "labels_changed",
+        }
     }
 }
 
-const fn known(error: &'static str, meaning: &'static str, remedy: &'static str, source: &'static str) -> KnownError {
-    KnownError { error, beside: None, meaning, remedy, source }
+/// The condition under which an error certainly has its cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certainty {
+    /// Only Windows nodes print the text.
+    Always,
+    /// The same text occurs for Linux pods, for instance with another processor.
+    OnWindows,
+    /// The text has many causes. The image and the node have the same build, and the image has the newer update.
+    IfNodeIsOlder,
+    /// Every young node prints the text for a moment.
+    IfItLasts,
 }
 
-const fn in_sandbox(error: &'static str, meaning: &'static str, source: &'static str) -> KnownError {
-    KnownError { error, beside: Some("sandbox"), meaning, remedy: OTHER_PAUSE_IMAGE, source }
+const fn known(error: &'static str, meaning: &'static str, remedy: &'static str, source: &'static str) -> KnownError {
+    KnownError { error, beside: &[], meaning, remedy, source, seen_in: "", counted: None }
 }
+
+impl KnownError {
+    const fn with(self, beside: &'static [&'static str]) -> Self {
+        Self { beside, ..self }
+    }
+
+    const fn seen_in(self, seen_in: &'static str) -> Self {
+        Self { seen_in, ..self }
+    }
+
+    const fn counted_as(self, cause: Cause, certainty: Certainty) -> Self {
+        Self { counted: Some((cause, certainty)), ..self }
+    }
+
+    fn is_in(&self, message: &str) -> bool {
+        let contains = |words: &&str| message.contains(*words);
+        contains(&self.error) && (self.beside.is_empty() || self.beside.iter().any(contains))
+    }
+}
+
+/// An image may be named like a sandbox, but no name contains a space.
+const IN_SANDBOX: &[&str] = &["failed to get sandbox image", "create pod sandbox"];
+
+const fn in_sandbox(error: &'static str, meaning: &'static str, source: &'static str) -> KnownError {
+    known(error, meaning, OTHER_PAUSE_IMAGE, source)
+        .with(IN_SANDBOX)
+        .seen_in(SANDBOX_EVENT)
+        .counted_as(Cause::PauseImage, Certainty::OnWindows)
+}
+
+const fn no_variant(error: &'static str, source: &'static str) -> KnownError {
+    known(error, NO_VARIANT, OTHER_NODE, source).seen_in(PULL).counted_as(Cause::NoVariant, Certainty::OnWindows)
+}
+
+const fn other_build(error: &'static str) -> KnownError {
+    known(error, OTHER_BUILD, OTHER_NODE, HCS).seen_in(START).counted_as(Cause::OtherBuild, Certainty::Always)
+}
+
+const SANDBOX_EVENT: &str = "Event FailedCreatePodSandBox";
+const PULL: &str = "Event Failed, and state.waiting.message of the container";
+const START: &str = "Event Failed, and lastState.terminated.message of the container";
+const REFUSED: &str = "Event of that reason, and status.reason of the pod";
 
 const NO_VARIANT: &str = "the image has no variant for this node: it is a Linux image, or one for other Windows builds";
 const OTHER_NODE: &str =
     "send the pod to a node of the image's build, with runtimeClassName, or use an image for the node's build";
 const OTHER_BUILD: &str =
     "the image is for another Windows build than the node's, and process isolation requires the same build";
-const OLDER_REVISION: &str = "often the node has an older update of its Windows build than the image";
+const OLDER_REVISION: &str = "the container could not be started; a frequent cause is that the node has an older update of its Windows build than the image";
 const UPDATE: &str = "update the node, or use an older image of the same build";
 const PAUSE_NO_VARIANT: &str =
     "the pause image, which every pod starts with, has no variant for the node's Windows build";
@@ -53,6 +150,15 @@ const PAUSE_OTHER_BUILD: &str =
 /// Only 3.10.2 and later have a variant for Windows Server 2025: containerd/containerd#13156.
 const OTHER_PAUSE_IMAGE: &str = "configure another pause image in containerd on the node: sandbox_image, in containerd 2 pinned_images.sandbox; Windows \
      Server 2025 needs registry.k8s.io/pause:3.10.2 or later";
+
+const LINUX_IMAGE: &str = "the image is for Linux, and the node runs Windows";
+const TO_LINUX: &str = "send the pod to Linux nodes, with nodeSelector kubernetes.io/os, or use an image for Windows";
+const NO_NETWORK: &str = "the Host Networking Service of the node refuses to connect the pod to the network";
+const REPAIR_NETWORK: &str =
+    "look at the network plugin on the node: other pods there fail too if its network is broken";
+const LABELS_CHANGED: &str =
+    "the node lacks labels that the pod selects: the kubelet refused it, or ended it when the node started again";
+const SELECT_LABELS: &str = "let the workload select labels that the node has, or use a RuntimeClass";
 
 const CONTAINERD: &str = "containerd, module github.com/containerd/platforms";
 const DISTRIBUTION: &str = "moby/moby, distribution/pull_v2.go";
@@ -66,73 +172,65 @@ pub const ERRORS: &[KnownError] = &[
     in_sandbox("no matching manifest", PAUSE_NO_VARIANT, "rancher/rancher#23161"),
     in_sandbox("0xc0370101", PAUSE_OTHER_BUILD, PAUSE),
     in_sandbox("operating system does not match", PAUSE_OTHER_BUILD, PAUSE),
-    KnownError {
-        error: "no runtime for",
-        beside: Some("is configured"),
-        meaning: "the node's container runtime does not have the handler of the pod's RuntimeClass",
-        remedy: "configure the handler in containerd on the node, or use a RuntimeClass with another handler",
-        source: "containerd, internal/cri/server/sandbox_run.go",
-    },
-    known("no match for platform", NO_VARIANT, OTHER_NODE, CONTAINERD),
-    known("no matching manifest", NO_VARIANT, OTHER_NODE, DISTRIBUTION),
-    known("0xc0370101", OTHER_BUILD, OTHER_NODE, HCS),
-    known("HCS_E_IMAGE_MISMATCH", OTHER_BUILD, OTHER_NODE, HCS),
-    known("container does not match the operating system of the host", OTHER_BUILD, OTHER_NODE, HCS),
-    known("container operating system does not match the host operating system", OTHER_BUILD, OTHER_NODE, HCS),
+    known("failed to setup network for sandbox", NO_NETWORK, REPAIR_NETWORK, "microsoft/hcsshim, hcn/hcnerrors.go")
+        .with(&["hcn", "HNS"])
+        .seen_in(SANDBOX_EVENT)
+        .counted_as(Cause::Network, Certainty::IfItLasts),
+    known(
+        "no runtime for",
+        "the node's container runtime does not have the handler of the pod's RuntimeClass",
+        "configure the handler in containerd on the node, or use a RuntimeClass with another handler",
+        "containerd, internal/cri/server/sandbox_run.go",
+    )
+    .with(&["is configured"])
+    .seen_in(SANDBOX_EVENT),
+    known("hcsshim::ProcessBaseLayer", LINUX_IMAGE, TO_LINUX, "microsoft/hcsshim#2226")
+        .with(&["cannot find the path"])
+        .seen_in(PULL)
+        .counted_as(Cause::LinuxImage, Certainty::Always),
+    no_variant("no match for platform", CONTAINERD),
+    no_variant("no matching manifest", DISTRIBUTION),
+    other_build("0xc0370101"),
+    other_build("HCS_E_IMAGE_MISMATCH"),
+    other_build("container does not match the operating system of the host"),
+    other_build("container operating system does not match the host operating system"),
     known(
         "0xc0370106",
         OLDER_REVISION,
         UPDATE,
         "actions/runner-images#11582, microsoft/Windows-Containers#591, Azure/AKS#1465",
-    ),
+    )
+    .seen_in(START)
+    .counted_as(Cause::NodeOlder, Certainty::IfNodeIsOlder),
     known(
         "0xc0370112",
         "Windows on the node cannot read a layer of the image, which is often for another build, or for a newer update",
         "update the node, or use an image for the node's build",
         "microsoft/hcsshim#2566",
-    ),
+    )
+    .seen_in(START),
     known(
         "PodOSNotSupported",
         "the node runs another operating system than spec.os.name: the kubelet refused the pod",
         "select the operating system, with nodeSelector kubernetes.io/os or a RuntimeClass: the scheduler does not read os.name",
         KUBELET,
-    ),
+    )
+    .seen_in(REFUSED)
+    .counted_as(Cause::OsName, Certainty::Always),
     known(
         "PodOSSelectorNodeLabelDoesNotMatch",
         "the pod's own label kubernetes.io/os is not that of the node: the kubelet refused the pod",
         "remove the pod's label kubernetes.io/os",
         KUBELET,
-    ),
+    )
+    .seen_in(REFUSED),
+    known("NodeAffinity", LABELS_CHANGED, SELECT_LABELS, "kubernetes/kubernetes#124586")
+        .seen_in(REFUSED)
+        .counted_as(Cause::LabelsChanged, Certainty::OnWindows),
 ];
 
-pub fn known_error(message: &str) -> Option<KnownError> {
-    let contains = |words: &str| message.contains(words);
-    ERRORS.iter().find(|known| contains(known.error) && known.beside.is_none_or(contains)).copied()
-}
-
-/// Returns the table as Markdown. Errors with the same meaning and remedy share a row.
-pub fn reference() -> String {
-    let mut text = "<!-- Written by `make generate` from core/src/pod/errors.rs. -->\n# Errors of Windows pods\n\n\
-        If the status or the Events of a pod have one of these errors, `winpool why pod/NAME` shows what it means.\n\
-        If two texts are joined by \"with\", the message has both.\n\n\
-        | Error | Meaning | Remedy | Source |\n|---|---|---|---|\n"
-        .to_owned();
-    for group in ERRORS.chunk_by(|a, b| (a.meaning, a.remedy) == (b.meaning, b.remedy)) {
-        let Some(KnownError { meaning, remedy, .. }) = group.first() else { continue };
-        let errors: Vec<String> = group.iter().map(KnownError::texts).collect();
-        let mut sources: Vec<&str> = group.iter().map(|known| known.source).collect();
-        sources.dedup();
-        let (errors, sources) = (errors.join("; "), sources.join(", "));
-        // Writing to a String never fails.
-        let _ = writeln!(text, "| {errors} | {} | {} | {sources} |", sentence(meaning), sentence(remedy));
-    }
-    text
-}
-
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|first| first.to_ascii_uppercase());
-    prose(&format!("{}.", first.into_iter().chain(letters).collect::<String>()))
+pub fn known_error(message: &str) -> Option<&'static KnownError> {
+    ERRORS.iter().find(|known| known.is_in(message))
 }
 
 #[cfg(test)]
@@ -164,9 +262,9 @@ mod tests {
     #[test]
     fn every_error_explains_itself() {
         for known in ERRORS {
-            let message = format!("{} {}", known.error, known.beside.unwrap_or_default());
-            assert_eq!(known_error(&message), Some(*known), "an error above explains it");
-            for text in [known.meaning, known.remedy, known.source] {
+            let message = format!("{} {}", known.error, known.beside.first().unwrap_or(&""));
+            assert_eq!(known_error(&message), Some(known), "an error above explains it");
+            for text in [known.meaning, known.remedy, known.source, known.seen_in] {
                 assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('|'), "{text}");
             }
         }

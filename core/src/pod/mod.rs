@@ -2,21 +2,23 @@
 //!
 //! Decisions, lint rules and explanations all use [`PodSpec`] and [`Class`], so they get the same answers.
 
-pub(crate) mod affinity;
+pub mod affinity;
 mod class;
 pub mod errors;
 mod object;
 mod spec;
 mod target;
-pub(crate) mod tolerations;
+pub mod tolerations;
+mod trouble;
 mod workload;
 
 pub use class::Class;
-pub use errors::{KnownError, known_error};
+pub use errors::{Cause, Certainty, KnownError, known_error};
 pub(crate) use object::WireMetadata;
 pub use object::{Pod, PodProgress};
 pub use spec::{Container, ContainerList, PodSpec};
-pub(crate) use target::{BETA_OS, OS_KEYS};
-pub use target::{Target, selects_windows, tells_the_system};
+pub use target::{ARCH_KEYS, BETA_OS, CLOUD_LABELS, OS_KEYS};
+pub use target::{Evidence, Guess, System, Target, is_label_of_every_node, selects_windows, tells_the_system};
 pub use tolerations::{Tolerance, tolerance, tolerate};
+pub use trouble::{ContainerFailure, Trouble};
 pub use workload::{LISTED_KINDS, Workload, WorkloadKind};

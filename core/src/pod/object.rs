@@ -11,16 +11,20 @@ use serde::Deserialize;
 
 use crate::api::names;
 
-use super::{KnownError, PodSpec, WorkloadKind, known_error};
+use super::{KnownError, PodSpec, Trouble, WorkloadKind, known_error};
 
 /// The fields of a pod that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WirePod")]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, as the API server shows them")]
 pub struct Pod {
     pub namespace: String,
     pub name: String,
+    pub uid: String,
     /// Kind and name of the controller that created it.
     pub controller: Option<(String, String)>,
+    /// True if it has an owner, perhaps without `controller: true`.
+    pub has_owner: bool,
     /// The label `pod-template-hash`, which a Deployment gives its `ReplicaSets` and their pods.
     pub template_hash: Option<String>,
     pub created: Option<Timestamp>,
@@ -40,6 +44,8 @@ pub struct Pod {
     pub os_label: Option<String>,
     /// The known errors in its status.
     pub errors: Vec<KnownError>,
+    /// What its status says about failures at present.
+    pub trouble: Trouble,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,12 +76,14 @@ struct WirePod {
 pub(crate) struct WireMetadata {
     pub namespace: Option<String>,
     name: Option<String>,
+    uid: Option<String>,
     generate_name: Option<String>,
     pub creation_timestamp: Option<Time>,
     pub deletion_timestamp: Option<Time>,
     pub labels: Option<BTreeMap<String, String>>,
     pub annotations: Option<BTreeMap<String, String>>,
     pub owner_references: Option<Vec<OwnerReference>>,
+    pub generation: Option<i64>,
 }
 
 impl WireMetadata {
@@ -88,19 +96,26 @@ impl WireMetadata {
         self.name.take().or(self.generate_name.take()).unwrap_or_default()
     }
 
-    /// Kind and name of the controller.
+    /// Kind and name of the controller. A foreign kind with the name of a listed one is written with its group:
+    /// `StatefulSet.apps.kruise.io`.
     pub fn controller(&self) -> Option<(String, String)> {
         let owner = self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
-        Some((owner.kind.clone(), owner.name.clone()))
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        let listed = WorkloadKind::by_name(&owner.kind);
+        let is_foreign = listed.is_some_and(|kind| kind.resource().0 != group);
+        let kind = if is_foreign { format!("{}.{group}", owner.kind) } else { owner.kind.clone() };
+        Some((kind, owner.name.clone()))
     }
 }
 
 impl From<WirePod> for Pod {
     fn from(WirePod { mut metadata, spec, status }: WirePod) -> Self {
         let name = metadata.take_name();
+        let uid = metadata.uid.take().unwrap_or_default();
         let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
         Self {
             controller: metadata.controller(),
+            has_owner: metadata.owner_references.iter().flatten().next().is_some(),
             template_hash: label("pod-template-hash"),
             os_label: label(names::OS),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
@@ -109,11 +124,13 @@ impl From<WirePod> for Pod {
             is_ignored: metadata.is_ignored(),
             namespace: metadata.namespace.unwrap_or_default(),
             name,
+            uid,
             progress: progress(&status),
             ran_on: spec.node.clone().filter(|_| has_run(&status)),
             spec,
             is_bound: status.phase.is_some(),
             errors: errors(&status),
+            trouble: Trouble::of(&status),
         }
     }
 }
@@ -146,7 +163,7 @@ fn errors(status: &PodStatus) -> Vec<KnownError> {
     });
     let mut found: Vec<KnownError> = Vec::new();
     for message in messages.chain(status.reason.as_deref()).chain(status.message.as_deref()) {
-        found.extend(known_error(message).filter(|error| !found.contains(error)));
+        found.extend(known_error(message).copied().filter(|error| !found.contains(error)));
     }
     found
 }

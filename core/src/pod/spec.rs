@@ -14,7 +14,7 @@ use crate::{
     windows::{Build, image},
 };
 
-use super::{Class, Tolerance, affinity::is_empty, tolerance, tolerate};
+use super::{Class, System, Tolerance, affinity::is_empty, target::program_of, tolerance, tolerate};
 
 /// The fields of a pod spec that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -31,7 +31,7 @@ pub struct PodSpec {
     /// The terms of the required node affinity, one of which has to match. No terms mean no requirement.
     pub terms: Vec<NodeSelectorTerm>,
     pub tolerations: Vec<Toleration>,
-    /// True if the pod or one of its containers has `securityContext.windowsOptions`.
+    /// True if the pod or one of its containers has `securityContext.windowsOptions` with a value other than `false`.
     pub has_windows_options: bool,
     /// True if it uses a field that only Linux supports. A Windows kubelet cannot start such a pod.
     pub has_linux_fields: bool,
@@ -53,6 +53,8 @@ pub struct Container {
     /// Its place in that list.
     pub index: usize,
     pub image: Option<String>,
+    /// The operating system of the program that it runs, as far as its path or name tells.
+    pub program: Option<System>,
     /// True for an init container that keeps running: a sidecar.
     pub is_sidecar: bool,
     /// `securityContext.windowsOptions.hostProcess`, its own or the pod's.
@@ -120,6 +122,9 @@ struct WireNodeAffinity {
 #[serde(rename_all = "camelCase")]
 struct WireContainer {
     image: Option<String>,
+    /// A value of another type is the API server's to refuse.
+    command: Option<Value>,
+    args: Option<Value>,
     restart_policy: Option<String>,
     security_context: Option<SecurityContext>,
     resources: Option<WireResources>,
@@ -150,6 +155,12 @@ struct SecurityContext(BTreeMap<String, Value>);
 impl SecurityContext {
     fn has(&self, key: &str) -> bool {
         self.0.get(key).is_some_and(|value| !value.is_null())
+    }
+
+    /// True if `windowsOptions` sets anything. `hostProcess: false` alone says nothing about the system.
+    fn has_windows_options(&self) -> bool {
+        let options = self.0.get("windowsOptions").and_then(Value::as_object);
+        options.is_some_and(|options| options.values().any(|value| !matches!(value, Value::Null | Value::Bool(false))))
     }
 
     fn host_process(&self) -> Option<bool> {
@@ -184,7 +195,8 @@ impl From<WireSpec> for PodSpec {
         let contexts = lists.iter().flat_map(|(_, list)| list.iter().flatten());
         let contexts: Vec<_> = contexts.filter_map(|container| container.security_context.as_ref()).collect();
         let present = |key: &str| of_pod.has(key) || contexts.iter().any(|context| context.has(key));
-        let has_windows_options = present("windowsOptions");
+        let has_windows_options =
+            of_pod.has_windows_options() || contexts.iter().any(|context| context.has_windows_options());
         let on_host = [wire.host_network, wire.host_pid, wire.host_ipc].contains(&Some(true));
         // A HostProcess pod must use the host's network.
         let has_linux_fields = !has_windows_options && (on_host || LINUX_SECURITY.into_iter().any(present));
@@ -194,6 +206,7 @@ impl From<WireSpec> for PodSpec {
                 list,
                 index,
                 image: container.image,
+                program: program_of([&container.command, &container.args]),
                 is_sidecar: list == ContainerList::InitContainers
                     && container.restart_policy.as_deref() == Some("Always"),
                 is_host_process: own.or(of_pod.host_process()).unwrap_or(false),
@@ -240,7 +253,7 @@ impl PodSpec {
     }
 
     /// Returns the terms of the required node affinity that can select a node.
-    pub(crate) fn selecting_terms(&self) -> impl Iterator<Item = &NodeSelectorTerm> {
+    pub fn selecting_terms(&self) -> impl Iterator<Item = &NodeSelectorTerm> {
         self.terms.iter().filter(|term| !is_empty(term))
     }
 

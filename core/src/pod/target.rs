@@ -3,54 +3,122 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::NodeSelectorRequirement;
+use serde_json::Value;
 
-use crate::{api::names, windows::image};
+use crate::{
+    api::names,
+    windows::image::{Sign, sign_of_windows},
+};
 
 use super::{Class, PodSpec};
 
 /// The operating system label before Kubernetes 1.14.
-pub(crate) const BETA_OS: &str = "beta.kubernetes.io/os";
-pub(crate) const OS_KEYS: [&str; 2] = [names::OS, BETA_OS];
+pub const BETA_OS: &str = "beta.kubernetes.io/os";
+pub const OS_KEYS: [&str; 2] = [names::OS, BETA_OS];
 
-/// The operating system that a pod is for.
+/// An operating system of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum System {
+    Windows,
+    Linux,
+}
+
+/// What tells the operating system of a pod, the most certain first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Evidence {
+    /// `os.name`.
+    OsName,
+    /// A node selector or a required node affinity that only nodes of one system meet.
+    Placement,
+    /// The selector of its RuntimeClass.
+    Class,
+    /// A processor that no Windows node has.
+    Architecture,
+    /// `windowsOptions`.
+    WindowsOptions,
+    /// Repository or tag of an image.
+    Image,
+    /// A word in the name of an image.
+    ImageName,
+    /// The program that a container runs.
+    Program,
+}
+
+/// The operating system that a pod is for, with the first evidence of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guess {
+    pub system: System,
+    pub evidence: Evidence,
+}
+
+impl Guess {
+    /// False if the answer is "probably".
+    pub fn is_certain(self) -> bool {
+        self.evidence < Evidence::ImageName
+    }
+}
+
+/// The operating system that a pod is for, by how it says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Windows: by `os.name`, or else a node selector, required node affinity, a class, or `windowsOptions`.
     Windows,
-    /// Windows, but only by an image that can only be for Windows.
+    /// Windows, but only by its images or programs.
     WindowsImage,
     Linux,
     /// The pod does not specify a system.
-    Unsaid,
+    Unknown,
 }
 
 impl PodSpec {
-    /// Returns the system that the pod is for. `os.name` takes precedence. Without it, one indication of Windows in the
-    /// pod or its class is sufficient.
+    /// Returns the system that the pod is for, by the first evidence that speaks.
+    pub fn guess(&self, class: Option<&Class>) -> Option<Guess> {
+        let by = |evidence, system: Option<System>| system.map(|system| Guess { system, evidence });
+        let image = |least: Sign| {
+            let is_windows = self.images().filter_map(|(_, name)| sign_of_windows(name)).any(|sign| sign <= least);
+            is_windows.then_some(System::Windows)
+        };
+        by(Evidence::OsName, self.os.as_deref().map(System::named))
+            .or_else(|| by(Evidence::Placement, self.placed_system()))
+            .or_else(|| by(Evidence::Class, class.and_then(|class| selected_system(&class.selector))))
+            .or_else(|| by(Evidence::Architecture, self.excludes_amd64(class).then_some(System::Linux)))
+            .or_else(|| by(Evidence::WindowsOptions, self.has_windows_options.then_some(System::Windows)))
+            .or_else(|| by(Evidence::Image, image(Sign::Tag)))
+            .or_else(|| by(Evidence::ImageName, image(Sign::Name)))
+            .or_else(|| by(Evidence::Program, self.containers.iter().find_map(|container| container.program)))
+    }
+
+    /// Returns how the pod says its system. A Linux program alone says nothing: nothing keeps the pod where it belongs.
     pub fn target(&self, class: Option<&Class>) -> Target {
-        match self.os.as_deref() {
-            Some(names::WINDOWS) => return Target::Windows,
-            Some(_) => return Target::Linux,
-            None => {}
+        match self.guess(class) {
+            Some(Guess { system: System::Windows, evidence }) if evidence <= Evidence::WindowsOptions => {
+                Target::Windows
+            }
+            Some(Guess { system: System::Windows, .. }) => Target::WindowsImage,
+            Some(guess) if guess.is_certain() => Target::Linux,
+            _ => Target::Unknown,
         }
-        let by_class = |selects: fn(&BTreeMap<String, String>) -> bool| class.is_some_and(|c| selects(&c.selector));
-        if self.is_placed_on_windows() || self.has_windows_options || by_class(selects_windows) {
-            Target::Windows
-        } else if selects_another_system(&self.node_selector)
-            || self.every_term(|e| expects_another_system(e) || excludes(e, names::WINDOWS))
-            || by_class(selects_another_system)
-        {
-            Target::Linux
-        } else if self.images().any(|(_, name)| image::is_for_windows(name)) {
-            Target::WindowsImage
-        } else {
-            Target::Unsaid
-        }
+    }
+
+    /// Returns the only system whose nodes meet node selector and required affinity.
+    pub fn placed_system(&self) -> Option<System> {
+        let by_terms = |system: System| self.every_term(|e| expects(e, system)).then_some(system);
+        selected_system(&self.node_selector).or_else(|| by_terms(System::Windows)).or_else(|| by_terms(System::Linux))
+    }
+
+    /// Windows nodes have the processor amd64.
+    fn excludes_amd64(&self, class: Option<&Class>) -> bool {
+        let is_other = |(key, value): (&String, &String)| ARCH_KEYS.contains(&key.as_str()) && value != AMD64;
+        let of_class = class.into_iter().flat_map(|class| &class.selector);
+        let in_term = |e: &NodeSelectorRequirement| {
+            ARCH_KEYS.contains(&e.key.as_str()) && is_in(e) && e.values.iter().flatten().all(|value| value != AMD64)
+        };
+        self.node_selector.iter().chain(of_class).any(is_other) || self.every_term(in_term)
     }
 
     /// Returns true if `nodeSelector` or the required node affinity excludes nodes of other systems.
     pub fn is_placed_on_windows(&self) -> bool {
-        selects_windows(&self.node_selector) || self.every_term(|e| expects_windows(e) || excludes(e, "linux"))
+        self.placed_system() == Some(System::Windows)
     }
 
     /// Returns true if nothing in the pod specifies an operating system.
@@ -65,17 +133,22 @@ impl PodSpec {
 
     /// Returns true if it specifies Windows in a field that the admission policies read. They read neither
     /// `windowsOptions` nor, in affinity, capability labels and `NotIn`.
-    pub(crate) fn says_windows_to_policies(&self) -> bool {
-        let is_read = |expression: &NodeSelectorRequirement| {
-            !expression.key.starts_with(names::CAPABILITY_LABEL_PREFIX) && expects_windows(expression)
+    pub fn says_windows_to_policies(&self) -> bool {
+        let is_read = |e: &NodeSelectorRequirement| {
+            let tells = OS_KEYS.contains(&e.key.as_str()) && is_in(e) || e.key == names::WINDOWS_BUILD;
+            tells && expects(e, System::Windows)
         };
-        self.os.as_deref() == Some(names::WINDOWS) || selects_windows(&self.node_selector) || self.every_term(is_read)
+        let is_selected = |(key, value): (&String, &String)| {
+            OS_KEYS.contains(&key.as_str()) && value == names::WINDOWS || is_on_windows_only(key)
+        };
+        self.os.as_deref() == Some(names::WINDOWS)
+            || self.node_selector.iter().any(is_selected)
+            || self.every_term(is_read)
     }
 
     /// Returns true if it selects nodes only by operating system and architecture.
-    pub(crate) fn selects_no_more_than_a_system(&self) -> bool {
-        let arch = [names::ARCH, "beta.kubernetes.io/arch"];
-        let of_system = |key: &String| OS_KEYS.contains(&key.as_str()) || arch.contains(&key.as_str());
+    pub fn selects_no_more_than_a_system(&self) -> bool {
+        let of_system = |key: &String| OS_KEYS.contains(&key.as_str()) || ARCH_KEYS.contains(&key.as_str());
         self.terms.is_empty() && self.node_selector.keys().all(of_system)
     }
 
@@ -86,9 +159,25 @@ impl PodSpec {
     }
 }
 
+/// Labels of clouds whose value tells the operating system of the node (Azure: learn.microsoft.com/azure/aks/use-labels;
+/// Google: cloud.google.com/kubernetes-engine/docs/concepts/node-images).
+pub const CLOUD_LABELS: [&str; 4] = [
+    "kubernetes.azure.com/os-sku",
+    "kubernetes.azure.com/os-sku-effective",
+    "kubernetes.azure.com/os-sku-requested",
+    "cloud.google.com/gke-os-distribution",
+];
+pub const ARCH_KEYS: [&str; 2] = [names::ARCH, "beta.kubernetes.io/arch"];
+const AMD64: &str = "amd64";
+
+/// Returns true if every Windows node has labels with this key, whose values other rules are about.
+pub fn is_label_of_every_node(key: &str) -> bool {
+    OS_KEYS.contains(&key) || ARCH_KEYS.contains(&key) || is_on_windows_only(key)
+}
+
 /// Returns true if a node label with this key specifies the operating system of the node.
 pub fn tells_the_system(key: &str) -> bool {
-    OS_KEYS.contains(&key) || is_on_windows_only(key)
+    OS_KEYS.contains(&key) || CLOUD_LABELS.contains(&key) || is_on_windows_only(key)
 }
 
 fn is_on_windows_only(key: &str) -> bool {
@@ -97,34 +186,154 @@ fn is_on_windows_only(key: &str) -> bool {
 
 /// Returns true if only Windows nodes have these labels.
 pub fn selects_windows(selector: &BTreeMap<String, String>) -> bool {
-    let is_windows = |key: &str, value: &str| OS_KEYS.contains(&key) && value == names::WINDOWS;
-    selector.iter().any(|(key, value)| is_windows(key, value) || is_on_windows_only(key))
+    selected_system(selector) == Some(System::Windows)
 }
 
-fn selects_another_system(selector: &BTreeMap<String, String>) -> bool {
-    selector.iter().any(|(key, value)| OS_KEYS.contains(&key.as_str()) && value != names::WINDOWS)
+/// Returns the system of nodes with these labels. `kubernetes.io/os` takes precedence.
+fn selected_system(selector: &BTreeMap<String, String>) -> Option<System> {
+    let systems = |is_os: bool| {
+        let labels = selector.iter().filter(move |(key, _)| OS_KEYS.contains(&key.as_str()) == is_os);
+        let mut systems = labels.filter_map(|(key, value)| system_of_label(key, value)).peekable();
+        let first = systems.peek().copied()?;
+        Some(if systems.any(|system| system == System::Windows) { System::Windows } else { first })
+    };
+    systems(true).or_else(|| systems(false))
 }
 
-fn expects_windows(expression: &NodeSelectorRequirement) -> bool {
-    expects_os(expression, |os| os == names::WINDOWS)
-        || is_on_windows_only(&expression.key) && (is_in(expression) || expression.operator == "Exists")
+/// Returns the system of nodes with this label; `None` if nodes of several systems may have it.
+fn system_of_label(key: &str, value: &str) -> Option<System> {
+    if OS_KEYS.contains(&key) {
+        Some(System::named(value))
+    } else if is_on_windows_only(key) {
+        Some(System::Windows)
+    } else {
+        let is_windows = value.get(..7).is_some_and(|start| start.eq_ignore_ascii_case(names::WINDOWS));
+        CLOUD_LABELS.contains(&key).then_some(if is_windows { System::Windows } else { System::Linux })
+    }
 }
 
-fn expects_another_system(expression: &NodeSelectorRequirement) -> bool {
-    expects_os(expression, |os| os != names::WINDOWS)
-}
-
-/// Returns true if nodes of this system do not match. There are only Linux and Windows nodes.
-fn excludes(expression: &NodeSelectorRequirement, os: &str) -> bool {
-    let mut values = expression.values.iter().flatten();
-    OS_KEYS.contains(&expression.key.as_str()) && expression.operator == "NotIn" && values.any(|value| value == os)
-}
-
-fn expects_os(expression: &NodeSelectorRequirement, is_meant: impl Fn(&str) -> bool) -> bool {
-    let mut values = expression.values.iter().flatten();
-    OS_KEYS.contains(&expression.key.as_str()) && is_in(expression) && values.all(|value| is_meant(value))
+/// Returns true if only nodes of this system meet the expression. There are only Linux and Windows nodes.
+fn expects(expression: &NodeSelectorRequirement, system: System) -> bool {
+    let (key, mut values) = (expression.key.as_str(), expression.values.iter().flatten());
+    match expression.operator.as_str() {
+        "In" => is_in(expression) && values.all(|value| system_of_label(key, value) == Some(system)),
+        "Exists" => is_on_windows_only(key) && system == System::Windows,
+        "NotIn" => OS_KEYS.contains(&key) && values.any(|value| value == system.other().as_str()),
+        _ => false,
+    }
 }
 
 fn is_in(expression: &NodeSelectorRequirement) -> bool {
     expression.operator == "In" && expression.values.as_ref().is_some_and(|values| !values.is_empty())
+}
+
+impl System {
+    /// The system of this name. There are only Linux and Windows nodes.
+    fn named(name: &str) -> Self {
+        if name == names::WINDOWS { Self::Windows } else { Self::Linux }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Windows => Self::Linux,
+            Self::Linux => Self::Windows,
+        }
+    }
+
+    /// The value of `kubernetes.io/os`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Windows => names::WINDOWS,
+            Self::Linux => "linux",
+        }
+    }
+}
+
+/// Ends of the names of Windows programs.
+const WINDOWS_PROGRAMS: [&str; 4] = [".exe", ".ps1", ".cmd", ".bat"];
+
+/// Returns the system of the program that a container runs.
+pub(super) fn program_of(command_and_args: [&Option<Value>; 2]) -> Option<System> {
+    let lists = command_and_args.into_iter().flatten().filter_map(Value::as_array);
+    let mut words = lists.flatten().filter_map(Value::as_str);
+    let program = words.next()?.trim().to_ascii_lowercase();
+    let is_windows = ["powershell", "cmd"].contains(&program.as_str())
+        || WINDOWS_PROGRAMS.iter().any(|end| program.split_whitespace().next().is_some_and(|word| word.ends_with(end)))
+        || is_on_drive(&program)
+        || words.any(is_on_drive);
+    if is_windows {
+        Some(System::Windows)
+    } else {
+        (program.starts_with("/bin/") || program.starts_with("/usr/bin/")).then_some(System::Linux)
+    }
+}
+
+/// True for a path such as `C:\app`.
+fn is_on_drive(word: &str) -> bool {
+    word.split_at_checked(3).is_some_and(|(start, _)| {
+        start.starts_with(|c: char| c.is_ascii_alphabetic()) && (start.ends_with(":\\") || start.ends_with(":/"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn guess(spec: &Value) -> Option<Guess> {
+        serde_json::from_value::<PodSpec>(spec.clone()).unwrap().guess(None)
+    }
+
+    #[test]
+    fn the_first_evidence_that_speaks_decides() {
+        use Evidence::{Architecture, Image, ImageName, OsName, Placement, Program, WindowsOptions};
+        use System::{Linux, Windows};
+        let select = |key: &str, value: &str| Value::from_iter([("nodeSelector", Value::from_iter([(key, value)]))]);
+        let image = |name: &str| json!({"containers": [{"name": "c", "image": name}]});
+        let command = |words: &[&str]| json!({"containers": [{"name": "c", "image": "app", "command": words}]});
+        let options = |options: Value| json!({"securityContext": {"windowsOptions": options}});
+        let term = |key: &str, operator: &str, values: &[&str]| {
+            let terms = json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+        };
+        for (spec, expected) in [
+            (json!({"os": {"name": "linux"}, "nodeSelector": {"kubernetes.io/os": "windows"}}), Some((Linux, OsName))),
+            (select("kubernetes.io/os", "windows"), Some((Windows, Placement))),
+            (select("beta.kubernetes.io/os", "linux"), Some((Linux, Placement))),
+            (select("kubernetes.azure.com/os-sku", "Windows2022"), Some((Windows, Placement))),
+            (select("kubernetes.azure.com/os-sku", "AzureLinux"), Some((Linux, Placement))),
+            (select("cloud.google.com/gke-os-distribution", "cos"), Some((Linux, Placement))),
+            (select("node.kubernetes.io/windows-build", "10.0.20348"), Some((Windows, Placement))),
+            (select("kubernetes.io/arch", "arm64"), Some((Linux, Architecture))),
+            (select("kubernetes.io/arch", "amd64"), None),
+            (select("team", "a"), None),
+            (term("kubernetes.io/os", "NotIn", &["linux"]), Some((Windows, Placement))),
+            (term("kubernetes.io/os", "NotIn", &["windows"]), Some((Linux, Placement))),
+            (term("kubernetes.io/os", "In", &["linux", "windows"]), None),
+            (term("kubernetes.azure.com/os-sku", "In", &["Windows2019", "Windows2022"]), Some((Windows, Placement))),
+            (term("beta.kubernetes.io/arch", "In", &["s390x"]), Some((Linux, Architecture))),
+            (options(json!({"hostProcess": true})), Some((Windows, WindowsOptions))),
+            (options(json!({"hostProcess": false})), None),
+            (options(json!({})), None),
+            (image("mcr.microsoft.com/windows:1809"), Some((Windows, Image))),
+            (image("app:ltsc2022"), Some((Windows, Image))),
+            (image("cyclonus-windows:v1"), Some((Windows, ImageName))),
+            (image("app:2022"), None),
+            (command(&["app.exe", "--run"]), Some((Windows, Program))),
+            (command(&["PowerShell", "-c", "sleep"]), Some((Windows, Program))),
+            (command(&["run", "C:\\app"]), Some((Windows, Program))),
+            (command(&["/bin/sh", "-c", "run"]), Some((Linux, Program))),
+            (command(&["app"]), None),
+        ] {
+            let expected = expected.map(|(system, evidence)| Guess { system, evidence });
+            assert_eq!(guess(&spec), expected, "{spec}");
+        }
+        let both = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "securityContext": {"windowsOptions": {"runAsUserName": "a"}}});
+        assert_eq!(
+            guess(&both),
+            Some(Guess { system: Linux, evidence: Placement }),
+            "the scheduler reads the selector"
+        );
+    }
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 use crate::api::Taint;
 
 /// Returns the toleration of exactly this taint.
-pub(crate) fn toleration(taint: &Taint) -> Toleration {
+pub fn toleration(taint: &Taint) -> Toleration {
     Toleration {
         key: Some(taint.key.clone()),
         operator: Some("Equal".to_owned()),
@@ -56,7 +56,7 @@ fn reach(toleration: &Toleration, taint: &Taint) -> Tolerance {
 
 /// Returns tolerations as the API server stores them: empty fields are absent, and `Equal` is the default operator. The
 /// result is sorted and unique.
-pub(crate) fn normalised(tolerations: impl IntoIterator<Item = Toleration>) -> Vec<Toleration> {
+pub fn normalised(tolerations: impl IntoIterator<Item = Toleration>) -> Vec<Toleration> {
     let absent_if_empty = |field: Option<String>| field.filter(|text| !text.is_empty());
     let mut tolerations: Vec<_> = tolerations
         .into_iter()
@@ -76,12 +76,12 @@ pub(crate) fn normalised(tolerations: impl IntoIterator<Item = Toleration>) -> V
 }
 
 /// Returns `scheduling.tolerations` of a class, normalised.
-pub(crate) fn tolerations_of(class: &RuntimeClass) -> Vec<Toleration> {
+pub fn tolerations_of(class: &RuntimeClass) -> Vec<Toleration> {
     normalised(class.scheduling.iter().flat_map(|s| s.tolerations.iter().flatten()).cloned())
 }
 
 /// Returns true if `toleration` tolerates everything that `wanted` tolerates.
-pub(crate) fn covers(toleration: &Toleration, wanted: &Toleration) -> bool {
+pub fn covers(toleration: &Toleration, wanted: &Toleration) -> bool {
     let any_key = toleration.key.is_none();
     let exists = toleration.operator.as_deref() == Some("Exists");
     (any_key && exists || toleration.key == wanted.key)

@@ -49,6 +49,12 @@ impl WorkloadKind {
         listed.map_or(("", ""), |(_, group, plural)| (*group, *plural))
     }
 
+    /// True if it replaces the pods of an old template by those of a new one step by step, as its status shows. The pods
+    /// of a DaemonSet follow its template on every node by themselves.
+    pub fn rolls_out(self) -> bool {
+        matches!(self, Self::Deployment | Self::StatefulSet)
+    }
+
     /// Returns the kind with this name, if its templates are listed.
     pub fn by_name(name: &str) -> Option<Self> {
         LISTED_KINDS.iter().map(|(kind, ..)| *kind).find(|kind| kind.as_str() == name)
@@ -72,8 +78,9 @@ pub struct Workload {
     pub replicas: i64,
     /// The builds in the annotation `winpool.dev/images-run-on` of its pods, if the annotation is for their images.
     pub images_run_on: Vec<Build>,
-    /// True if its pods may come from two templates: a `StatefulSet` in an update.
-    pub has_two_revisions: bool,
+    /// True if a rollout is not finished, so that its next pod may come from an older template. Only a Deployment and a
+    /// `StatefulSet` roll out.
+    pub is_rolling_out: bool,
     /// The label `kubernetes.io/os` of its pods, which the kubelet compares with the node's label.
     pub os_label: Option<String>,
     /// The pod spec of the template.
@@ -115,6 +122,9 @@ struct WireJobTemplate {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WireWorkloadStatus {
+    observed_generation: Option<i64>,
+    replicas: Option<i64>,
+    updated_replicas: Option<i64>,
     current_revision: Option<String>,
     update_revision: Option<String>,
     conditions: Option<Vec<WireCondition>>,
@@ -149,9 +159,11 @@ impl From<WireWorkload> for Workload {
             namespace: metadata.namespace.unwrap_or_default(),
             name,
             replicas: spec.replicas.unwrap_or(1),
-            has_two_revisions: status.current_revision.is_some()
-                && status.update_revision.is_some()
-                && status.current_revision != status.update_revision,
+            is_rolling_out: status.observed_generation < metadata.generation
+                || status.updated_replicas.unwrap_or(0) < spec.replicas.unwrap_or(1).max(status.replicas.unwrap_or(0))
+                || status.current_revision.is_some()
+                    && status.update_revision.is_some()
+                    && status.current_revision != status.update_revision,
             os_label: of_pods.labels.and_then(|mut labels| labels.remove(names::OS)),
             images_run_on,
             template: template.spec.unwrap_or_default(),

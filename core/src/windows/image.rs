@@ -7,14 +7,16 @@
 use std::cmp::Reverse;
 
 use super::{
-    Build,
+    Build, KernelVersion,
     product::{PRODUCTS, Product},
 };
 
-/// Repositories that hold only Windows images.
-const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows/", "mcr.microsoft.com/dotnet/framework/"];
-/// Parts of a tag that stand for Microsoft's base images.
-const BASE_IMAGES: [&str; 3] = ["windowsservercore", "servercore", "nanoserver"];
+/// Repositories that hold only Windows images, with all below them.
+const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows", "mcr.microsoft.com/dotnet/framework"];
+/// Words of a tag or of a name that stand for Windows.
+const WINDOWS_WORDS: [&str; 5] = ["windows", "win", "windowsservercore", "servercore", "nanoserver"];
+/// What may stand before the year of a release: `win2019`.
+const BEFORE_A_YEAR: [&str; 3] = ["win", "ws", "windows"];
 
 /// Microsoft's Windows images on Docker Hub, which get no more updates, with their current repositories.
 const DOCKER_HUB: [(&str, &str); 5] = [
@@ -32,36 +34,98 @@ pub fn successor(image: &str) -> Option<&'static str> {
     DOCKER_HUB.iter().find(|(old, _)| *old == repository).map(|(_, new)| *new)
 }
 
+/// The part of an image's name by which it is for Windows, the most certain first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sign {
+    Repository,
+    Tag,
+    /// A word of the last part of the repository. Also a Linux program for Windows nodes may be named like that.
+    Name,
+}
+
+/// Returns the sign that the image is for Windows, if there is one.
+pub fn sign_of_windows(image: &str) -> Option<Sign> {
+    if is_in_windows_repository(image) {
+        Some(Sign::Repository)
+    } else if tag(image).is_some_and(|tag| has_windows_word(tag) || words(tag).any(names_build_alone)) {
+        Some(Sign::Tag)
+    } else {
+        has_windows_word(last_part(image)).then_some(Sign::Name)
+    }
+}
+
 /// Returns true if the image can only be for Windows.
 pub fn is_for_windows(image: &str) -> bool {
-    is_in_windows_repository(image) || build_of(image).is_some() || names_base_image(image)
+    sign_of_windows(image).is_some_and(|sign| sign < Sign::Name)
 }
 
 /// Returns the build in the tag, if the tag is unambiguous.
 ///
-/// A bare number such as 1809 or 2004 is a Windows version only if another part of the name indicates Windows.
+/// A bare number such as 1809, 2004 or 2019 is a Windows version only if another part of the name indicates Windows.
 pub fn build_of(image: &str) -> Option<Build> {
     let tag = tag(image)?;
-    let is_windows = is_in_windows_repository(image) || names_base_image(image);
-    let by_word = PRODUCTS.iter().find(|product| {
-        product.image_tags.iter().any(|name| {
-            let is_plain = name.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
-            (is_windows || !is_plain) && words(tag).any(|word| word.eq_ignore_ascii_case(name))
+    let is_windows = is_in_windows_repository(image) || has_windows_word(tag) || has_windows_word(last_part(image));
+    let by_word = words(tag).find_map(|word| TagWord::read(word).filter(|word| word.is_alone || is_windows));
+    by_word.map(|word| word.product.build).or_else(|| full_build(tag).filter(|_| is_windows))
+}
+
+/// Returns the full version in the tag of a Windows image, such as `10.0.20348.2655`.
+pub fn version_of(image: &str) -> Option<KernelVersion> {
+    let mut versions = tag(image)?.split('-').filter_map(|word| word.parse::<KernelVersion>().ok());
+    versions.find(|version| version.revision.is_some())
+}
+
+/// A word of a tag that names a build.
+#[derive(Clone, Copy)]
+struct TagWord {
+    product: &'static Product,
+    /// The text before the year: `win` of `win2019`.
+    prefix: &'static str,
+    /// True if it needs no other word beside it.
+    is_alone: bool,
+    is_year: bool,
+}
+
+impl TagWord {
+    fn read(word: &str) -> Option<Self> {
+        let is = |text: &str| word.eq_ignore_ascii_case(text);
+        PRODUCTS.iter().find_map(|product| {
+            let read = |prefix, is_alone, is_year| Self { product, prefix, is_alone, is_year };
+            let by_prefix = BEFORE_A_YEAR.iter().find(|prefix| {
+                let year = word.get(..prefix.len()).filter(|start| start.eq_ignore_ascii_case(prefix));
+                year.is_some_and(|_| word[prefix.len()..].eq_ignore_ascii_case(product.version))
+            });
+            if let Some(tag) = product.image_tags.iter().find(|tag| is(tag)) {
+                Some(read("", !tag.starts_with(|c: char| c.is_ascii_digit()), false))
+            } else if is(product.version) {
+                Some(read("", false, true))
+            } else {
+                by_prefix.map(|prefix| read(prefix, true, true))
+            }
         })
-    });
-    by_word.map(|product| product.build).or_else(|| full_build(tag).filter(|_| is_windows))
+    }
+
+    /// The same word for another release.
+    fn moved(self, to: &Product) -> Option<String> {
+        let tag = *to.image_tags.first()?;
+        Some(if self.is_year { format!("{}{}", self.prefix, to.version) } else { tag.to_owned() })
+    }
+}
+
+fn names_build_alone(word: &str) -> bool {
+    TagWord::read(word).is_some_and(|word| word.is_alone)
 }
 
 /// Returns the same image for another build. Returns `None` unless the tag consists of one word for the build and words
 /// that do not depend on the build, or if the latter could be read as the build.
 pub fn for_build(image: &str, build: Build) -> Option<String> {
     let (from, tag) = (build_of(image)?, tag(image)?);
-    let to = super::product::by_build(build)?.image_tags.first()?;
-    let mut old = words(tag).filter(|word| {
-        let of_product = PRODUCTS.iter().filter(|product| product.build == from);
-        of_product.flat_map(|product| product.image_tags).any(|name| word.eq_ignore_ascii_case(name))
-    });
-    let (Some(old), None) = (old.next(), old.next()) else { return None };
+    let mut found = words(tag).filter_map(|word| Some((word, TagWord::read(word)?)));
+    let (Some((old, word)), None) = (found.next(), found.next()) else { return None };
+    if word.product.build != from {
+        return None;
+    }
+    let to = word.moved(super::product::by_build(build)?)?;
     // The same letters may be part of another word.
     let at = old.as_ptr().addr() - tag.as_ptr().addr();
     // An update such as KB4493509 belongs to the old build.
@@ -78,7 +142,7 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
 pub fn tagged_for_build(image: &str, build: Build, tags: &[String]) -> Vec<String> {
     let Some(tag) = tag(image) else { return Vec::new() };
     let own = versions(tag);
-    let is_base = |word: &str| word.is_empty() || word == "windows" || BASE_IMAGES.contains(&word);
+    let is_base = |word: &str| word.is_empty() || WINDOWS_WORDS.contains(&word);
     let agrees = |other: &Version<'_>| {
         let adds = || other.before.strip_prefix(tag).is_some_and(|added| words(added).all(is_base));
         own.iter().any(|own| (own.before, own.after) == (other.before, other.after)) || other.after.is_empty() && adds()
@@ -109,9 +173,11 @@ fn versions(tag: &str) -> Vec<Version<'_>> {
         let (before, rest) = tag.split_at(at);
         for Product { build, image_tags, version, .. } in PRODUCTS {
             let mut add = |after, rank| found.push(Version { before, after, build: *build, rank });
-            for (rank, word) in image_tags.iter().chain([version]).enumerate() {
+            let years = BEFORE_A_YEAR.iter().map(|prefix| format!("{prefix}{version}"));
+            let plain = image_tags.iter().chain([version]).map(|word| (*word).to_owned());
+            for (rank, word) in plain.chain(years).enumerate() {
                 match rest.split_at_checked(word.len()) {
-                    Some((own, after)) if own.eq_ignore_ascii_case(word) => add(after, (rank, Reverse(0))),
+                    Some((own, after)) if own.eq_ignore_ascii_case(&word) => add(after, (rank, Reverse(0))),
                     _ => {}
                 }
             }
@@ -129,11 +195,28 @@ fn versions(tag: &str) -> Vec<Version<'_>> {
 }
 
 fn is_in_windows_repository(image: &str) -> bool {
-    WINDOWS_REPOSITORIES.iter().any(|repository| image.starts_with(repository)) || successor(image).is_some()
+    let repository = repository(image);
+    let holds = |known: &str| {
+        let below = repository.strip_prefix(known);
+        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    };
+    WINDOWS_REPOSITORIES.into_iter().any(holds) || successor(image).is_some()
 }
 
-fn names_base_image(image: &str) -> bool {
-    tag(image).is_some_and(|tag| words(tag).any(|word| BASE_IMAGES.contains(&word.to_ascii_lowercase().as_str())))
+fn has_windows_word(text: &str) -> bool {
+    words(text).any(|word| WINDOWS_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known)))
+}
+
+/// Returns the image's name without tag and digest.
+fn repository(image: &str) -> &str {
+    let name = &image[..image.len() - digest(image).len()];
+    tag(image).map_or(name, |tag| &name[..name.len() - tag.len() - 1])
+}
+
+/// Returns the last part of the repository: `iis` of `mcr.microsoft.com/windows/servercore/iis`.
+fn last_part(image: &str) -> &str {
+    let repository = repository(image);
+    repository.rsplit_once('/').map_or(repository, |(_, last)| last)
 }
 
 fn digest(image: &str) -> &str {
@@ -151,7 +234,7 @@ fn words(tag: &str) -> impl Iterator<Item = &str> {
 }
 
 fn is_separator(c: char) -> bool {
-    matches!(c, '-' | '_' | '.')
+    matches!(c, '-' | '_' | '.' | '+')
 }
 
 /// Parses `10.0.17763.437`, with or without a suffix after `-`.
@@ -182,6 +265,16 @@ mod tests {
             ("registry.example.com:5000/app:1.4-LTSC2022", Some(20348)),
             ("golang:1.23-nanoserver-1809", Some(17763)),
             ("mcr.microsoft.com/windows/servercore:20H2", Some(19042)),
+            ("registry.k8s.io/pause:3.9-windows-amd64-1809", Some(17763)),
+            ("fluent/fluent-bit:windows-2019-3.2", Some(17763)),
+            ("mcr.microsoft.com/windows:1809", Some(17763)),
+            ("example.com/app:1.2-win2019", Some(17763)),
+            ("example.com/app:windows2022", Some(20348)),
+            ("example.com/app:ws2025", Some(26100)),
+            ("example.com/app:windows-1809", Some(17763)),
+            ("example.com/app-windows:2022", Some(20348)),
+            ("example.com/minio:RELEASE.2022-11-17", None),
+            ("example.com/app:win32", None),
             ("example.com/app:2004", None),
             ("example.com/app:1809", None),
             ("example.com/app:10.0.17763", None),
@@ -206,12 +299,21 @@ mod tests {
             "app:ltsc2022",
             "microsoft/iis",
             "docker.io/microsoft/nanoserver:sac2016",
+            "mcr.microsoft.com/windows:1809",
+            "app:1.0-windows-amd64",
+            "app:win2019",
         ] {
             assert!(is_for_windows(image), "{image}");
         }
-        for image in
-            ["nginx", "mcr.microsoft.com/dotnet/aspnet:8.0", "windows:5000/app:1", "example.com/windows/app:1809"]
-        {
+        assert_eq!(sign_of_windows("example.com/cyclonus-windows:v1"), Some(Sign::Name));
+        for image in [
+            "nginx",
+            "example.com/cyclonus-windows:v1",
+            "mcr.microsoft.com/windowsx",
+            "mcr.microsoft.com/dotnet/aspnet:8.0",
+            "windows:5000/app:1",
+            "example.com/windows/app:1809",
+        ] {
             assert!(!is_for_windows(image), "{image}");
         }
     }
@@ -227,6 +329,8 @@ mod tests {
             ("mcr.microsoft.com/windows/nanoserver:1809-KB4493509", None),
             ("mcr.microsoft.com/windows/servercore:10.0.17763.437", None),
             ("app:1.0", None),
+            ("app:windows-2019-3.2", Some("app:windows-2025-3.2")),
+            ("app:win2022", Some("app:win2025")),
             ("app:oldltsc2019-ltsc2019", Some("app:oldltsc2019-ltsc2025")),
             ("app:1809-windowsservercore-ltsc2019", None),
             ("app:ltsc2019-to-ltsc2022", None),
@@ -295,7 +399,7 @@ mod tests {
         ) {
             let _ = for_build(&image, Build::new(26100));
             let _ = tagged_for_build(&image, Build::new(26100), std::slice::from_ref(&image));
-            prop_assert!(build_of(&image).is_none() || is_for_windows(&image));
+            prop_assert!(build_of(&image).is_none() || sign_of_windows(&image).is_some());
         }
     }
 }

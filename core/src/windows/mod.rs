@@ -15,6 +15,7 @@
 //! - [`kubernetes`]: the builds that the documentation of a Kubernetes version lists.
 //! - [`product`]: the table of Windows Server releases. A new release of Windows is a new row there.
 //! - [`taint`]: the spellings of the taint that keeps Linux pods off Windows nodes.
+//! - [`vendor`]: what AKS, EKS and others say about Windows versions.
 
 pub mod build;
 pub mod compatibility;
@@ -23,10 +24,12 @@ pub mod image;
 pub mod kubernetes;
 pub mod product;
 pub mod taint;
+pub mod vendor;
 
 pub use build::{Build, KernelVersion};
 pub use container_runtime::ContainerRuntime;
 pub use kubernetes::{KubernetesSupport, KubernetesVersion};
+pub use vendor::Vendor;
 
 /// Parses a number of digits only. `str::parse` alone would accept `+1`.
 fn number(text: &str) -> Option<u32> {

@@ -7,12 +7,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use winpool_answers::explain::forecast::Snapshot;
 use winpool_core::{
     api::{Taint, WindowsPool, names},
-    explain::forecast::Snapshot,
     plan::{
-        self, Assessment, ClassAction, ClassesPlan, Consent, GuardedPool, Node, PlannedClass, Policy, Pool, PoolEntry,
-        SeenNodes, TaintList, node_patch,
+        self, Assessment, ClassAction, ClassesPlan, Consent, GuardedPool, Node, PlannedClass, Policy, Pool,
+        PoolConsent, PoolEntry, PoolSpec, SeenNodes, TaintList, node_patch,
         reconcile::{ControlPlaneInfo, Now},
         runtime_class_patch,
     },
@@ -49,12 +49,15 @@ pub fn node(changes: &str) -> Value {
             "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
         },
         "spec": {"podCIDR": "10.244.3.0/24"},
-        "status": {"nodeInfo": {
-            "architecture": "amd64",
-            "kernelVersion": "10.0.20348.825",
-            "operatingSystem": "windows",
-            "osImage": "Windows Server 2022 Datacenter",
-        }},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "kernelVersion": "10.0.20348.825",
+                "operatingSystem": "windows",
+                "osImage": "Windows Server 2022 Datacenter",
+            },
+        },
     });
     json_patch::merge(&mut node, &yaml(changes));
     node
@@ -85,6 +88,11 @@ pub fn read(node: &Value) -> Node {
         applied: text("/metadata/annotations/winpool.dev~1applied").map(Into::into),
         ignore: text("/metadata/annotations/winpool.dev~1ignore").map(Into::into),
         taints: Arc::new(TaintList::new(node.pointer("/spec/taints").and_then(Value::as_array).cloned())),
+        is_cordoned: node.pointer("/spec/unschedulable") == Some(&json!(true)),
+        is_ready: node
+            .pointer("/status/conditions")
+            .and_then(Value::as_array)
+            .is_some_and(|all| all.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")),
         kernel_version: text("/status/nodeInfo/kernelVersion").map(Into::into),
         operating_system: text("/status/nodeInfo/operatingSystem").map(Into::into),
         container_runtime: text("/status/nodeInfo/containerRuntimeVersion").map(Into::into),
@@ -108,6 +116,18 @@ pub fn pool_object(changes: &str) -> WindowsPool {
 
 pub fn pool(changes: &str) -> Pool {
     Pool::read(&pool_object(changes)).unwrap()
+}
+
+/// The pool with another spec.
+pub fn with_spec(mut pool: Pool, change: impl FnOnce(&mut PoolSpec)) -> Pool {
+    change(Arc::make_mut(&mut pool.spec));
+    pool
+}
+
+/// The pool with another consent.
+pub fn with_consent(mut pool: Pool, change: impl FnOnce(&mut PoolConsent)) -> Pool {
+    change(Arc::make_mut(&mut pool.consent));
+    pool
 }
 
 /// A policy of these pools, all of whose classes are right.
@@ -157,6 +177,7 @@ pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> SeenNodes + u
     let seen = SeenNodes {
         builds: builds.iter().map(|number| (Build::new(*number), 1)).collect(),
         tolerate: tolerate.iter().map(|text| text.parse().unwrap()).collect(),
+        ..SeenNodes::default()
     };
     move |_| seen.clone()
 }

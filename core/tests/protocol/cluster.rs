@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, TaintPolicy, WindowsPool, names},
-    plan::{GuardedPool, Node as SeenNode, Pool},
+    plan::{GuardedPool, Pool, nodes::NodeObject},
     pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind, tolerate},
 };
 
@@ -23,12 +23,17 @@ use crate::common;
 /// The wall-clock time of every object.
 pub const TODAY: Timestamp = Timestamp::UNIX_EPOCH;
 
+/// The same after more than a week.
+pub fn later() -> Timestamp {
+    TODAY + k8s_openapi::jiff::SignedDuration::from_hours(8 * 24)
+}
+
 /// A node, with the answers that are asked of it again and again.
 #[derive(Debug)]
 pub struct NodeFacts {
     pub object: Value,
-    pub uid: String,
-    pub seen: SeenNode,
+    /// The node as the operator reads it.
+    pub seen: Arc<NodeObject>,
     /// Taints that winpool added, whatever its annotation says.
     pub own: Vec<Taint>,
     /// Other writers' taints: they carry `timeAdded`.
@@ -41,17 +46,23 @@ pub type Node = Shared<NodeFacts>;
 pub type Nodes = BTreeMap<&'static str, Node>;
 
 pub fn node(object: Value) -> Node {
-    static NODES: Copies<Value, NodeFacts> = LazyLock::new(Mutex::default);
+    static NODES: LazyLock<Copies<Value, NodeFacts>> = LazyLock::new(Mutex::default);
     share(&NODES, object, |object| {
-        let seen = common::read(object);
+        let node = common::read(object);
         let raw = object.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
-        let own = raw.iter().zip(seen.taints.taints()).filter(|(raw, _)| !is_foreign(raw));
+        let own = raw.iter().zip(node.taints.taints()).filter(|(raw, _)| !is_foreign(raw));
+        let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
         NodeFacts {
-            uid: object["metadata"]["uid"].as_str().unwrap().to_owned(),
             own: own.map(|(_, taint)| taint.clone()).collect(),
             foreign: raw.iter().filter(|taint| is_foreign(taint)).cloned().collect(),
             words: words_of_others(object),
-            seen,
+            seen: Arc::new(NodeObject {
+                name: text("name").into(),
+                uid: text("uid").into(),
+                resource_version: object["metadata"]["resourceVersion"].to_string().into(),
+                node,
+                is_as_registered: true,
+            }),
             object: object.clone(),
         }
     })
@@ -63,9 +74,10 @@ pub fn is_foreign(taint: &Value) -> bool {
 
 fn words_of_others(node: &Value) -> Value {
     let mut metadata = node["metadata"].clone();
+    metadata.as_object_mut().unwrap().remove("resourceVersion");
     for map in ["labels", "annotations"] {
         let Some(map) = metadata.get_mut(map).and_then(Value::as_object_mut) else { continue };
-        map.retain(|key, _| !key.starts_with("winpool.dev/") && key != names::WINDOWS_BUILD);
+        map.retain(|key, _| !key.contains("winpool.dev/") && key != names::WINDOWS_BUILD);
     }
     metadata
 }
@@ -73,7 +85,7 @@ fn words_of_others(node: &Value) -> Value {
 impl NodeFacts {
     /// True if the watch of Windows nodes shows it.
     pub fn is_windows(&self) -> bool {
-        self.seen.is_windows()
+        self.seen.node.is_windows()
     }
 }
 
@@ -90,7 +102,7 @@ pub fn bare_node(name: &str, team: &str, number: usize) -> Value {
             "annotations": {"example.com/owner": "ops"},
         },
         "spec": {"podCIDR": "10.0.0.0/24"},
-        "status": {"nodeInfo": {"kernelVersion": build, "operatingSystem": "windows"}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kernelVersion": build, "operatingSystem": "windows"}},
     })
 }
 
@@ -99,18 +111,23 @@ pub fn bare_node(name: &str, team: &str, number: usize) -> Value {
 pub fn as_registered<'p>(mut object: Value, pools: impl Iterator<Item = &'p WindowsPoolFacts>) -> Value {
     for pool in pools.filter_map(|facts| facts.pool.as_ref()) {
         let claimed = object.pointer("/metadata/annotations/winpool.dev~1applied").is_some();
-        let may = |taint: &Taint| pool.taint_policy == TaintPolicy::Always || pool.approves(taint);
-        let taints: Vec<Taint> = pool.wanted_taints().into_iter().filter(may).collect();
-        let selects = pool.selects(&node(object.clone()).seen.labels);
-        if claimed || taints.is_empty() || !selects || !pool.enforces() || pool.taint_policy == TaintPolicy::Never {
+        let may = |taint: &Taint| pool.spec.taint_policy == TaintPolicy::Always || pool.consent.approves(taint);
+        let taints: Vec<Taint> = pool.spec.wanted_taints().into_iter().filter(may).collect();
+        let selects = pool.spec.selects(&node(object.clone()).seen.node.labels);
+        if claimed
+            || taints.is_empty()
+            || !selects
+            || !pool.spec.enforces()
+            || pool.spec.taint_policy == TaintPolicy::Never
+        {
             continue;
         }
         let texts: Vec<String> = taints.iter().map(ToString::to_string).collect();
         let list = object["spec"].as_object_mut().unwrap().entry("taints").or_insert_with(|| json!([]));
         list.as_array_mut().unwrap().extend(taints.iter().map(|taint| json!(taint)));
         object["metadata"]["annotations"][names::APPLIED] =
-            json!(json!({"pool": pool.name, "taints": texts}).to_string());
-        object["metadata"]["labels"][names::POOL] = json!(pool.name);
+            json!(json!({"pool": pool.spec.name, "taints": texts}).to_string());
+        object["metadata"]["labels"][names::POOL] = json!(pool.spec.name);
     }
     object
 }
@@ -128,7 +145,7 @@ pub type Pools = BTreeMap<&'static str, PoolObject>;
 
 /// The pool with a version that identifies its content.
 pub fn pool(mut object: Value) -> PoolObject {
-    static POOLS: Copies<Value, WindowsPoolFacts> = LazyLock::new(Mutex::default);
+    static POOLS: LazyLock<Copies<Value, WindowsPoolFacts>> = LazyLock::new(Mutex::default);
     object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     share(&POOLS, object, |object| {
         let mut object = object.clone();
@@ -174,7 +191,7 @@ pub type Class = Shared<Arc<RuntimeClass>>;
 pub type Classes = BTreeMap<String, Class>;
 
 pub fn class(object: &RuntimeClass) -> Class {
-    static CLASSES: Copies<Value, Arc<RuntimeClass>> = LazyLock::new(Mutex::default);
+    static CLASSES: LazyLock<Copies<Value, Arc<RuntimeClass>>> = LazyLock::new(Mutex::default);
     share(&CLASSES, json!(object), |object| Arc::new(serde_json::from_value(object.clone()).unwrap()))
 }
 
@@ -193,6 +210,8 @@ pub struct Work {
     /// True if a check that has ended, or one in progress, began after the workload last changed; and if the published
     /// policy, or node patches in flight, are based on such a check.
     pub known: Known,
+    /// True if its pod came while a taint was on trial.
+    pub is_promised: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -207,6 +226,8 @@ pub enum Kind {
     Deployment,
     /// A pod of a custom controller: no list has its template.
     Foreign,
+    /// The same, and no check sees the pod.
+    Unseen,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -234,7 +255,16 @@ pub const SETTLED: u64 = 71;
 
 impl Work {
     pub fn new(name: &'static str, kind: Kind, class: Option<&'static str>) -> Self {
-        Self { name, kind, tolerates: Tolerates::Nothing, class, pod: None, age: 0, known: Known::default() }
+        Self {
+            name,
+            kind,
+            tolerates: Tolerates::Nothing,
+            class,
+            pod: None,
+            age: 0,
+            known: Known::default(),
+            is_promised: false,
+        }
     }
 
     fn tolerations(&self, class: Option<&Class>) -> Vec<Toleration> {
@@ -261,8 +291,8 @@ impl Work {
         let tolerations = self.tolerations(class);
         let keeps_off = |taint: &Taint| taint.effect != "PreferNoSchedule" && !tolerate(&tolerations, taint);
         !is_refused
-            && node.seen.labels.matches(&Self::selector(class))
-            && !node.seen.taints.taints().iter().any(keeps_off)
+            && node.seen.node.labels.matches(&Self::selector(class))
+            && !node.seen.node.taints.taints().iter().any(keeps_off)
     }
 
     pub fn has_node(&self, nodes: &Nodes, classes: &Classes) -> bool {
@@ -273,7 +303,7 @@ impl Work {
     pub fn template(&self) -> Option<(WorkloadKind, Workload)> {
         let kind = match self.kind {
             Kind::Deployment => WorkloadKind::Deployment,
-            Kind::Foreign => return None,
+            Kind::Foreign | Kind::Unseen => return None,
         };
         let template = self.spec(self.tolerations(None), Self::selector(None));
         let replicas = i64::from(self.pod.is_some());
@@ -297,6 +327,7 @@ impl Work {
         let kind = match self.kind {
             Kind::Deployment => "ReplicaSet",
             Kind::Foreign => "GameServerSet",
+            Kind::Unseen => "Workflow",
         };
         let hash = (self.kind == Kind::Deployment).then(|| "5d9".to_owned());
         let owner = hash.iter().fold(self.name.to_owned(), |name, hash| format!("{name}-{hash}"));
@@ -306,7 +337,9 @@ impl Work {
         Some(Pod {
             namespace: "shop".to_owned(),
             name: format!("{}-0", self.name),
+            uid: self.name.to_owned(),
             controller: Some((kind.to_owned(), owner)),
+            has_owner: true,
             template_hash: hash,
             created: Some(TODAY),
             deleted: pod.terminating.then_some(TODAY),

@@ -21,6 +21,9 @@ pub enum Event {
     Join(&'static str, &'static str),
     /// A node comes back as Linux under its old name.
     Reimage(&'static str),
+    /// A kubelet that starts with another build of Windows writes the label of the build, and then reports the version.
+    Relabel(&'static str, &'static str),
+    Report(&'static str, &'static str),
     /// A node goes to another team.
     Move(&'static str, &'static str),
     Ignore(&'static str, bool),
@@ -32,6 +35,10 @@ pub enum Event {
     TakeBack(&'static str, &'static str),
     /// A node claims in its annotation that winpool added this taint too.
     Forge(&'static str, &'static str),
+    /// A node gets a label under one of winpool's prefixes.
+    Invent(&'static str, &'static str),
+    /// An admission policy that refuses every change of taints is installed, or removed.
+    RefuseTaints(bool),
     /// A write that changes nothing that winpool reads: a heartbeat.
     Beat(&'static str),
     /// A workload of this kind and class is created, which may tolerate the taint of a key. Its pod runs on a node if
@@ -39,6 +46,11 @@ pub enum Event {
     Arrive(&'static str, Kind, Option<&'static str>, Tolerates),
     /// A workload with 0 replicas is created.
     ArriveWithoutPods(&'static str, Kind),
+    /// A pod comes that no check sees, and of a kind that winpool does not read; it ends.
+    Run(&'static str),
+    EndRun(&'static str),
+    /// More than a week passes, and nothing else happens.
+    WeekPasses,
     /// A user adds the missing tolerations, and its pod is recreated.
     Fix(&'static str),
     /// Its pod is deleted, and the next one does not exist yet.
@@ -58,7 +70,10 @@ impl Event {
     /// Executes it, if it is possible.
     pub fn apply(&self, world: &mut World, born_tainted: bool) -> Option<()> {
         match self {
-            Self::WatchBreaks => {}
+            Self::WatchBreaks | Self::WeekPasses => {}
+            Self::Run(name) => world.run(name),
+            Self::EndRun(name) => world.works.retain(|work| work.name != *name),
+            Self::RefuseTaints(refuses) => world.refuses_taints = *refuses,
             Self::Create(..) | Self::Change(..) | Self::Delete(..) => self.apply_to_pools(world)?,
             Self::Join(name, team) => world.join(name, team, born_tainted)?,
             Self::Arrive(name, kind, class, tolerates) => {
@@ -84,6 +99,8 @@ impl Event {
                 world.works[place] = work;
             }
             Self::Reimage(name)
+            | Self::Relabel(name, _)
+            | Self::Report(name, _)
             | Self::Move(name, _)
             | Self::Ignore(name, _)
             | Self::Untaint(name, _)
@@ -91,12 +108,13 @@ impl Event {
             | Self::Retaint(name, ..)
             | Self::TakeBack(name, _)
             | Self::Forge(name, _)
+            | Self::Invent(name, _)
             | Self::Beat(name) => {
                 let node = world.nodes.truth().get(name)?.clone();
                 let mut taints = world.others.get(name)?.0.clone();
                 let after = self.apply_to_node(&node, &mut taints)?;
                 world.others.insert(name, (taints, after.words.clone()));
-                world.put_node(name, after);
+                world.put_node(name, &after);
             }
         }
         Some(())
@@ -169,11 +187,16 @@ impl Event {
                 applied["taints"].as_array_mut().unwrap().push(json!(claim));
                 node["metadata"]["annotations"][names::APPLIED] = json!(applied.to_string());
             }
-            Self::Beat(_) => node["status"]["beat"] = json!(true),
+            Self::Invent(_, label) => {
+                node["metadata"]["labels"][format!("{}{label}", names::CAPABILITY_LABEL_PREFIX)] = json!("true");
+            }
+            Self::Beat(_) => {}
             Self::Reimage(_) => {
                 node["metadata"]["labels"][names::OS] = json!("linux");
                 node["status"]["nodeInfo"] = json!({"kernelVersion": "6.8.0", "operatingSystem": "linux"});
             }
+            Self::Relabel(_, build) => node["metadata"]["labels"][names::WINDOWS_BUILD] = json!(build),
+            Self::Report(_, version) => node["status"]["nodeInfo"]["kernelVersion"] = json!(version),
             Self::Move(_, team) => node["metadata"]["labels"][TEAM] = json!(team),
             Self::Ignore(_, true) => node["metadata"]["annotations"][names::IGNORE] = json!("true"),
             Self::Ignore(_, false) => {
@@ -192,7 +215,7 @@ impl Event {
 
 impl Work {
     /// Its pod is created, and runs on a node if there is one that fits.
-    fn start(&mut self, world: &World) {
+    pub fn start(&mut self, world: &World) {
         let (nodes, classes) = (world.nodes.truth(), world.classes.truth());
         let fits = |node: &NodeFacts| self.fits(node, classes);
         let found = nodes.iter().find(|(_, node)| fits(node)).map(|(name, _)| *name);
@@ -220,13 +243,16 @@ impl World {
         }
         let node = cluster::node(object);
         self.others.insert(name, (Vec::new(), node.words.clone()));
-        self.put_node(name, node);
+        self.put_node(name, &node);
         Some(())
     }
 
-    pub fn put_node(&mut self, name: &'static str, node: Node) {
+    /// Stores the node under a new version.
+    pub fn put_node(&mut self, name: &'static str, node: &NodeFacts) {
         let mut nodes = self.nodes.truth().clone();
-        nodes.insert(name, node);
+        let mut object = node.object.clone();
+        object["metadata"]["resourceVersion"] = json!(object["metadata"]["resourceVersion"].as_u64().unwrap_or(0) + 1);
+        nodes.insert(name, cluster::node(object));
         self.nodes.push(nodes);
     }
 }

@@ -7,6 +7,7 @@
 
 mod cluster;
 mod events;
+mod looks;
 mod model;
 mod operator;
 mod properties;
@@ -18,7 +19,10 @@ mod state;
 use std::time::Instant;
 
 use model::{Break, Protocol};
-use properties::{CLASS_FIRST, EVIDENCE, FOREIGN_TAINTS, NOBODY_UNSCHEDULABLE, RIGHT_AT_REST};
+use properties::{
+    BUILD_IS_REPORTED, CLASS_FIRST, EVIDENCE, FOREIGN_TAINTS, LIFTS_ONCE, NO_INSISTENCE, NOBODY_OVERLOOKED,
+    NOBODY_UNSCHEDULABLE, RIGHT_AT_REST,
+};
 use stateright::{Checker, DiscoveryClassification, HasDiscoveries, Model};
 
 /// Visits every reachable state, and prints the number of states.
@@ -71,6 +75,8 @@ macro_rules! broken {
 
 broken! {
     without_its_tests_a_patch_loses_a_taint_of_others: strangers, NoGuard, FOREIGN_TAINTS;
+    without_its_tests_a_patch_writes_the_label_of_an_old_build: silent_upgrade, NoGuard, BUILD_IS_REPORTED;
+    without_its_tests_a_patch_taints_a_node_for_which_a_class_is_behind: upgrade, NoGuard, CLASS_FIRST;
     a_taint_that_is_recorded_afterwards_may_stand_without_evidence: strangers, EvidenceAfterwards, EVIDENCE;
     without_evidence_a_forged_claim_takes_a_taint_of_others_off: forgery, NoEvidence, FOREIGN_TAINTS;
     a_status_that_replaces_any_other_may_forget_a_taint: late_changes, UnguardedStatus, EVIDENCE;
@@ -89,5 +95,12 @@ broken! {
     a_check_of_pods_alone_overlooks_templates: zero_replicas, NoTemplates, NOBODY_UNSCHEDULABLE;
     a_terminating_pod_is_about_to_be_replaced: terminating, NoTerminating, NOBODY_UNSCHEDULABLE;
     a_pod_without_a_variant_may_be_for_windows: no_variant, StraysByImage, NOBODY_UNSCHEDULABLE;
+    a_refusal_that_is_forgotten_is_repeated: refused_taint, ForgetsRefusals, NO_INSISTENCE;
+    without_a_count_of_writes_winpool_fights_another_writer: reverted_taint, ForgetsWrites, NO_INSISTENCE;
+    without_a_count_of_writes_winpool_fights_a_kubelet: invented_labels, ForgetsWrites, NO_INSISTENCE;
+    without_a_trial_a_pod_that_no_check_sees_waits_for_ever: overlooked, NoTrial, NOBODY_OVERLOOKED;
+    a_trial_that_downtime_ends_overlooks_a_pod: late, DowntimeEndsTrials, NOBODY_OVERLOOKED;
+    a_hold_that_a_new_leader_does_not_know_is_tried_again_at_once: held, ForgetsHolds, LIFTS_ONCE;
+    a_hold_that_ends_with_a_run_lifts_the_taint_for_each_run: runs, RunsEndHolds, LIFTS_ONCE;
     pods_on_tainted_nodes_need_a_node_too: second_taint, OnlyBareNodes, NOBODY_UNSCHEDULABLE;
 }

@@ -8,9 +8,9 @@ use winpool_core::plan::reconcile::CheckTask;
 use super::{
     cluster::{self, Nodes},
     events::Event,
-    operator::{Check, Operator, Process},
-    shared::History,
-    state::{CACHES, Cache, State, World},
+    operator::{Check, NodeRequest, Operator, Process},
+    shared::{Beside, History},
+    state::{CACHES, Cache, Known, State, World},
 };
 
 /// A safeguard of the protocol that is left out, to see that its absence is found.
@@ -51,6 +51,18 @@ pub enum Break {
     StraysByImage,
     /// Checks do not count pods on nodes that have a taint already.
     OnlyBareNodes,
+    /// A refused change is sent again at once.
+    ForgetsRefusals,
+    /// Writes are not counted, so that no back-off begins.
+    ForgetsWrites,
+    /// Nobody looks at pods that wait.
+    NoTrial,
+    /// A new leader takes a trial for ended if its time is over.
+    DowntimeEndsTrials,
+    /// A new leader does not know which taints are to be removed.
+    ForgetsHolds,
+    /// The end of a run ends the pause after it.
+    RunsEndHolds,
 }
 
 /// Requests that fail, each at most once.
@@ -97,7 +109,12 @@ pub struct Protocol {
     pub kept: [usize; 3],
     /// True if the policy `born-tainted` is installed.
     pub born_tainted: bool,
+    /// True if the operator looks at pods that wait while a taint is on trial.
+    pub looks: bool,
     pub patience: Option<Duration>,
+    /// The number of patches of one node that may be accepted within ten seconds, in scenes that count them: winpool
+    /// must not insist.
+    pub most_writes: Option<usize>,
     /// Keys of taints that a pool retires: winpool may replace them, whoever added them.
     pub retired: &'static [&'static str],
     /// The number of versions that each cache may be behind.
@@ -118,7 +135,9 @@ pub const SCENE: Protocol = Protocol {
     successors: 0,
     kept: [2, 2, 2],
     born_tainted: false,
+    looks: false,
     patience: None,
+    most_writes: None,
     retired: &[],
     lag: 1,
     lazy: false,
@@ -136,12 +155,14 @@ pub enum Action {
     PlanNode(&'static str),
     /// The request for a pool is answered.
     Answer(&'static str, Option<Fault>),
-    /// The patch of a node is answered.
-    Patch(&'static str, Option<Fault>),
+    /// The request for a node is answered.
+    AnswerNode(&'static str, Option<Fault>),
     /// The check lists workloads, or fails to.
     List(Option<Fault>),
     /// Its result arrives.
     EndCheck,
+    /// The look that has started lists the pods that wait.
+    Look,
     /// Everything waits, and time passes until something is due.
     Wait,
     /// Time passes, whatever is in progress.
@@ -154,9 +175,11 @@ pub enum Action {
 
 impl Protocol {
     /// A process that begins to lead with the caches as they are.
-    fn begin(&self, world: &World) -> Process {
+    fn begin(&self, world: &World, known: &Known) -> Process {
         let (nodes, pools, classes) = (world.nodes.seen(), world.pools.seen(), world.classes.seen());
-        Operator::begin(nodes.clone(), pools.clone(), classes.clone(), self.broken, self.patience).share()
+        let mut process = Operator::begin(nodes.clone(), pools.clone(), classes.clone(), self.broken, self.patience);
+        (process.looks, process.is_late) = (self.looks, world.is_late);
+        process.share(&known.processes)
     }
 }
 
@@ -173,9 +196,14 @@ impl Model for Protocol {
             pools: History::new(BTreeMap::new()),
             classes: History::new(BTreeMap::new()),
             works: Vec::new(),
+            lifts: 0,
+            is_late: false,
             made: 0,
+            refuses_taints: false,
+            patches: None,
         };
-        let process = self.begin(&world);
+        let known = Beside::<Known>::default();
+        let process = self.begin(&world, &known);
         let mut state = State {
             world,
             process,
@@ -183,11 +211,14 @@ impl Model for Protocol {
             accepted: 0,
             unschedulable: None,
             class_behind: false,
+            is_mislabelled: false,
+            insists: false,
             done: vec![0; self.scripts.len()],
             faults: self.faults.to_vec(),
             delays: self.delays.to_vec(),
             successors: self.successors,
             slack: 0,
+            known,
         };
         state.advance();
         for event in self.before {
@@ -201,10 +232,11 @@ impl Model for Protocol {
             state.world.nodes.forget_all();
             state.world.pools.forget_all();
             state.world.classes.forget_all();
-            state.process = self.begin(&state.world);
+            state.process = self.begin(&state.world, &state.known);
             state.advance();
         }
         state.accepted = 0;
+        state.world.patches = self.most_writes.map(|_| Vec::new());
         vec![state]
     }
 
@@ -220,8 +252,10 @@ impl Model for Protocol {
         for pool in process.requests.keys() {
             actions.extend(outcomes().map(|outcome| Action::Answer(pool, outcome)));
         }
-        for node in process.patches.keys() {
-            actions.extend(outcomes().map(|outcome| Action::Patch(node, outcome)));
+        for (node, (_, request)) in &process.node_requests {
+            let outcomes =
+                outcomes().filter(|outcome| outcome.is_none() || matches!(request, NodeRequest::Patch { .. }));
+            actions.extend(outcomes.map(|outcome| Action::AnswerNode(node, outcome)));
         }
         match process.check {
             Some(Check::Started(_)) => {
@@ -231,6 +265,7 @@ impl Model for Protocol {
             Some(_) => actions.push(Action::EndCheck),
             None => {}
         }
+        actions.extend(process.look.is_some().then_some(Action::Look));
         actions.push(Action::Wait);
         actions.extend(state.delays.iter().copied().map(Action::Delay));
         for (number, (script, done)) in self.scripts.iter().zip(&state.done).enumerate() {
@@ -252,6 +287,8 @@ impl Model for Protocol {
             Action::Happens(number, event) => {
                 if event == Event::WatchBreaks {
                     state.relist_nodes();
+                } else if event == Event::WeekPasses {
+                    state.a_week_passes();
                 } else {
                     event.apply(&mut state.world, self.born_tainted)?;
                     if let Event::Join(name, _) = event {
@@ -264,7 +301,7 @@ impl Model for Protocol {
             Action::Advance => state.advance(),
             Action::PlanNode(name) => state.plan_node(name),
             Action::Answer(pool, outcome) => state.answer(pool, outcome, self.broken)?,
-            Action::Patch(node, outcome) => state.patch(node, outcome)?,
+            Action::AnswerNode(node, outcome) => state.answer_node(node, outcome, self.most_writes)?,
             // Workloads that cannot be read by name are listed again.
             Action::List(Some(_)) if matches!(state.process.check, Some(Check::Started(CheckTask::Named { .. }))) => {
                 return None;
@@ -274,6 +311,7 @@ impl Model for Protocol {
                 state.list(fault.is_some());
             }
             Action::EndCheck => state.end_check(),
+            Action::Look => state.look(),
             Action::Wait => {
                 if !state.is_idle() {
                     return None;
@@ -281,7 +319,9 @@ impl Model for Protocol {
                 state.pass(state.due()?);
             }
             // Requests end after 10 seconds.
-            Action::Delay(_) if !state.process.requests.is_empty() || !state.process.patches.is_empty() => return None,
+            Action::Delay(_) if !state.process.requests.is_empty() || !state.process.node_requests.is_empty() => {
+                return None;
+            }
             Action::Delay(seconds) => {
                 state.delays.retain(|left| *left != seconds);
                 state.pass(Duration::from_secs(seconds));
@@ -296,16 +336,16 @@ impl Model for Protocol {
                 state.world.nodes.begin_at(nodes);
                 state.world.pools.begin_at(pools);
                 state.world.classes.begin_at(classes);
-                state.process = self.begin(&state.world);
+                state.process = self.begin(&state.world, &state.known);
                 if self.broken == Break::NoFence {
-                    state.orphans.extend(former.patches.keys().map(|name| (*name, former.clone())));
+                    state.orphans.extend(former.node_requests.keys().map(|name| (*name, former.clone())));
                 }
                 state.world.works.iter_mut().for_each(|work| work.known = cluster::Known::default());
                 state.slack = state.lag();
             }
             Action::Orphan(number) => {
                 let (name, former) = state.orphans.remove(number);
-                let _ = state.deliver_patch(name, &former.patches[name]);
+                let _ = state.deliver(name, &former.node_requests[name].1, None);
             }
         }
         state.slack = state.slack.min(state.lag());

@@ -2,10 +2,9 @@
 //! `src/controllers/` it interprets the decisions of the core, and decides nothing.
 
 use std::{
-    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, LazyLock, Mutex},
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
@@ -14,14 +13,16 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
     api::Taint,
     plan::{
-        Applied, Assessment, CheckAnswer, Consent, GuardedPool, NodePlan, NodeShare, Policy, Pool, PoolEntry, Sighting,
-        Tally, Watched, WorkloadCheck, assess, node_patch,
-        reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Now, Pauses, SeenNode, Step, next},
+        Applied, CheckAnswer, CleanCheck, GuardedPool, NodePlan, Policy, Pool, PoolEntry, WorkloadCheck,
+        failing_pods::PodHealth,
+        look::Look,
+        nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
+        reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
     },
 };
 
 use super::{
-    cluster::{Classes, Node, Nodes, PoolObject, Pools, TODAY, Work},
+    cluster::{self, Classes, Kind, Nodes, PoolObject, Pools, TODAY, Work},
     model::Break,
     shared::{Copies, Shared, fingerprint, share},
 };
@@ -33,16 +34,22 @@ pub struct Operator {
     pub nodes: Nodes,
     pub pools: Pools,
     pub classes: Classes,
-    memory: Memory,
-    watched: BTreeMap<&'static str, Watched>,
-    /// Node patches that admission refused, and the time of the next attempt.
-    refused: BTreeMap<&'static str, (NodePlan, Instant)>,
+    pub memory: Memory,
+    /// Windows nodes, and those that came back with another system.
+    windows: NodeTable,
+    reimaged: NodeTable,
     /// The policy for writing nodes.
     pub published: Option<Arc<Policy>>,
     /// The request in flight for a pool, and the pool when it was sent.
     pub requests: BTreeMap<&'static str, (Step, PoolObject)>,
-    pub patches: BTreeMap<&'static str, NodePatch>,
+    /// The request in flight for a node; true if it is for a Windows node.
+    pub node_requests: BTreeMap<&'static str, (bool, NodeRequest)>,
     pub check: Option<Check>,
+    /// The look that has started; none in scenes without looks.
+    pub look: Option<Look>,
+    pub looks: bool,
+    /// True once a week has passed.
+    pub is_late: bool,
     /// The times at which the pools are due again.
     pub wake: Option<Instant>,
     pub broken: Break,
@@ -53,15 +60,16 @@ pub struct Operator {
 
 pub type Process = Shared<Operator>;
 
-/// A node patch in flight, and the state that it was computed from.
+/// A request in flight for a node.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NodePatch {
-    pub seen: Node,
-    pub plan: NodePlan,
-    by: Arc<Policy>,
-    pub patch: Vec<PatchOperation>,
-    /// True if a workload check allows the taints that it adds.
-    pub is_checked: bool,
+pub enum NodeRequest {
+    Read,
+    FindPods,
+    Patch {
+        operations: Vec<PatchOperation>,
+        /// True if a workload check allows the taints that it adds.
+        is_checked: bool,
+    },
 }
 
 /// A workload check in progress.
@@ -88,6 +96,11 @@ impl fmt::Debug for Check {
 /// The pause after a refusal, and the time that a deletion waits without progress.
 const PATIENCE: Duration = Duration::from_mins(10);
 
+/// Searches for pods that no node serves change nothing but status, so there are none.
+fn pauses() -> Pauses {
+    Pauses { unserved: Duration::from_hours(24 * 365), ..Pauses::default() }
+}
+
 impl Operator {
     /// A process that begins to lead with these caches.
     pub fn begin(nodes: Nodes, pools: Pools, classes: Classes, broken: Break, patience: Option<Duration>) -> Self {
@@ -97,13 +110,16 @@ impl Operator {
             nodes: BTreeMap::new(),
             pools,
             classes,
-            memory: Memory::new(patience.unwrap_or(PATIENCE), Pauses::default()),
-            watched: BTreeMap::new(),
-            refused: BTreeMap::new(),
+            memory: Memory::new(patience.unwrap_or(PATIENCE), pauses()),
+            windows: NodeTable::new(patience.unwrap_or(PATIENCE)),
+            reimaged: NodeTable::new(patience.unwrap_or(PATIENCE)),
             published: None,
             requests: BTreeMap::new(),
-            patches: BTreeMap::new(),
+            node_requests: BTreeMap::new(),
             check: None,
+            look: None,
+            looks: false,
+            is_late: false,
             wake: None,
             broken,
             approved_once: BTreeSet::new(),
@@ -114,125 +130,90 @@ impl Operator {
     }
 
     /// The shared copy of this state. Times that no rule looks back to are left out.
-    pub fn share(self) -> Process {
-        static PROCESSES: Copies<u128, Operator> = LazyLock::new(Mutex::default);
+    pub fn share(self, processes: &Copies<u128, Self>) -> Process {
         let key = fingerprint(&self, self.now);
-        share(&PROCESSES, key, |_| self)
+        share(processes, key, |_| self)
     }
 
     fn guarded(&self) -> Vec<Arc<GuardedPool>> {
-        self.pools.values().map(|pool| Arc::clone(&pool.guarded)).collect()
+        let forgets = matches!(self.broken, Break::DowntimeEndsTrials | Break::ForgetsHolds);
+        self.pools
+            .values()
+            .map(|pool| if forgets { self.forgetting(pool) } else { Arc::clone(&pool.guarded) })
+            .collect()
+    }
+
+    /// The pool without trials that are over by the clock, or without holds.
+    fn forgetting(&self, pool: &PoolObject) -> Arc<GuardedPool> {
+        let Some(mut status) = pool.guarded.status.clone() else { return Arc::clone(&pool.guarded) };
+        status.taint_trials.retain(|trial| match self.broken {
+            Break::ForgetsHolds => trial.until.is_some(),
+            _ => trial.until.is_none() || !self.is_late,
+        });
+        Arc::new(pool.guarded.with_status(&status))
     }
 
     /// A list of all nodes: earlier changes are unknown.
     pub fn list_nodes(&mut self, nodes: Nodes) {
-        let trusts = self.broken == Break::TrustsGaps && !self.watched.is_empty();
+        if self.broken == Break::TrustsGaps && !self.nodes.is_empty() {
+            return self.watch_nodes(nodes);
+        }
+        self.count_nodes();
+        let (windows, others) =
+            nodes.values().map(|node| Arc::clone(&node.seen)).partition(|node| node.node.is_windows());
+        for (table, nodes) in [(&mut self.windows, windows), (&mut self.reimaged, others)] {
+            table.observe(NodeEvent::Listed(nodes), self.now);
+        }
         self.nodes = nodes;
-        self.see_all_nodes(if trusts { Sighting::Changed } else { Sighting::Listed });
     }
 
-    /// The next event of the watch of nodes.
+    /// The next event of the watch of nodes. Windows nodes are watched by their label.
     pub fn watch_nodes(&mut self, nodes: Nodes) {
-        let (before, policy) = (std::mem::replace(&mut self.nodes, nodes), self.memory.policy(&self.guarded()));
-        for (name, node) in self.nodes.clone() {
-            let is_new = before.get(name).is_none_or(|old| old.uid != node.uid);
-            if is_new {
-                self.watched.remove(name);
+        self.count_nodes();
+        let before = std::mem::replace(&mut self.nodes, nodes);
+        for (name, node) in self.nodes.iter().filter(|(name, node)| before.get(*name) != Some(node)) {
+            let (mut shows, mut hides) = (&mut self.windows, &mut self.reimaged);
+            if !node.is_windows() {
+                std::mem::swap(&mut shows, &mut hides);
             }
-            if before.get(name) != Some(&node) {
-                self.see_node(name, if is_new { Sighting::Registered } else { Sighting::Changed }, &policy);
-            }
+            hides.observe(NodeEvent::Deleted((*name).into()), self.now);
+            shows.observe(NodeEvent::Seen(Arc::clone(&node.seen)), self.now);
         }
     }
 
-    /// Counts all nodes again. Returns the policy by which they are counted.
-    fn see_all_nodes(&mut self, sighting: Sighting) -> Policy {
+    fn count_nodes(&mut self) {
         let policy = self.memory.policy(&self.guarded());
-        for name in self.nodes.keys().copied().collect::<Vec<_>>() {
-            self.see_node(name, sighting, &policy);
-        }
-        policy
+        self.windows.count_by(policy.clone(), self.now);
+        self.reimaged.count_by(policy, self.now);
     }
 
-    /// Windows nodes are watched by their label.
-    fn see_node(&mut self, name: &'static str, sighting: Sighting, policy: &Policy) {
-        let before = self.watched.remove(name);
-        let Some(node) = self.nodes.get(name).filter(|node| node.is_windows()) else { return };
-        let owner = policy.owner(&node.seen.labels).map(|owner| owner.pool.as_ref());
-        self.watched.insert(name, Watched::next(before.as_ref(), &node.seen, owner, sighting, self.now));
+    fn table(&mut self, is_windows: bool) -> &mut NodeTable {
+        if is_windows { &mut self.windows } else { &mut self.reimaged }
     }
 
-    fn consent<'a>(&self, node: &'a Node, watched: &'a Watched, policy: &Policy) -> Consent<'a> {
-        let owner = policy.owner(&node.seen.labels).map(|owner| &owner.pool);
-        let once = |pool: &&Arc<Pool>| self.approved_once.contains(&pool.name);
-        if self.broken == Break::PoolConsents && owner.as_ref().is_some_and(once) {
-            return Consent::Given;
-        }
-        Consent::Known { uid: &node.uid, watched, now: self.now }
-    }
-
-    fn with_cluster<T>(&mut self, work: impl FnOnce(&Cluster<'_>, &mut Memory, Now) -> T) -> T {
-        let mut memory = std::mem::take(&mut self.memory);
-        let (pools, none) = (self.guarded(), Watched::default());
-        let (policy, shares) = (memory.policy(&pools), OnceCell::new());
+    pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut Cluster<'_>, &mut Memory, Now) -> T) -> T {
+        let pools = self.guarded();
         let classes: Vec<Arc<RuntimeClass>> = self.classes.values().map(|class| Arc::clone(class)).collect();
-        let result = work(
-            &Cluster {
-                pools: &pools,
-                classes: &classes,
-                tally: &|pool| Tally::of(pool, shares.get_or_init(|| self.shares(&policy))),
-                nodes: &|show| {
-                    for (name, node) in self.nodes.iter().filter(|(_, node)| node.is_windows()) {
-                        let watched = self.watched.get(name).unwrap_or(&none);
-                        show(SeenNode { name, uid: &node.uid, node: &node.seen, watched });
-                    }
-                },
-                is_blocked: &|name, assessment| self.is_refused(name, &assessment.plan),
-                settled: self.broken == Break::BlindDeletion || self.is_settled(),
-                control_plane: ControlPlaneInfo::default(),
-            },
-            &mut memory,
-            Now { instant: self.now, time: TODAY },
-        );
-        self.memory = memory;
-        result
-    }
-
-    /// The contributions of each node to the pools.
-    fn shares(&self, policy: &Policy) -> Vec<(Arc<str>, NodeShare)> {
-        let share = |(name, watched): (&&'static str, &Watched)| {
-            let node = &self.nodes[name];
-            let consent = self.consent(node, watched, policy);
-            let assessment = assess(&node.seen, policy, consent);
-            let refusal = self.refused.get(name).filter(|(plan, _)| *plan == assessment.plan);
-            let refusal = refusal.map(|_| Arc::from("refused"));
-            (Arc::from(*name), NodeShare::of(&node.seen, assessment, policy, consent, refusal, None))
+        let mut cluster = Cluster {
+            pools: &pools,
+            classes: &classes,
+            nodes: &mut self.windows,
+            control_plane: ControlPlaneInfo::default(),
+            outages: BTreeMap::new(),
+            health: PodHealth::Off,
         };
-        self.watched.iter().map(share).collect()
-    }
-
-    fn is_refused(&self, node: &str, plan: &NodePlan) -> bool {
-        self.refused.get(node).is_some_and(|(refused, until)| refused == plan && self.now < *until)
-    }
-
-    /// True if no node patch by a former policy is in flight.
-    fn is_settled(&self) -> bool {
-        self.patches.values().all(|patch| Some(&patch.by) == self.published.as_ref())
+        let time = if self.is_late { cluster::later() } else { TODAY };
+        work(&mut cluster, &mut self.memory, Now { instant: self.now, time })
     }
 
     /// Advances all pools until they wait for an answer, and starts the check that is due.
     pub fn advance(&mut self) {
         self.wake = None;
-        let gone = self.with_cluster(|cluster, memory, _| memory.drop_gone(cluster));
+        let gone = self.with_cluster(|cluster, memory, now| memory.drop_gone(cluster, now.instant));
         self.follow(gone);
-        let mut counted_by = self.see_all_nodes(Sighting::Changed);
         for name in self.pools.keys().copied().collect::<Vec<_>>() {
             while !self.requests.contains_key(name) {
-                let step = self.with_cluster(|cluster, memory, now| next(cluster, memory, name, now));
-                // Else the operator would not count its nodes again.
-                assert!(step == Step::Judge || self.memory.policy(&self.guarded()) == counted_by, "{step:?}");
-                match step {
-                    Step::Judge => counted_by = self.see_all_nodes(Sighting::Changed),
+                match self.with_cluster(|cluster, memory, now| next(cluster, memory, name, now)) {
                     Step::Wait(until) => {
                         self.wake = self.wake.into_iter().chain(until).min();
                         break;
@@ -245,36 +226,59 @@ impl Operator {
             }
         }
         if self.broken == Break::EvidenceAfterwards {
-            self.published = Some(Arc::new(self.memory.policy(&self.guarded())));
+            self.publish(Arc::new(self.memory.policy(&self.guarded())));
         }
         if self.check.is_none() {
             self.check = self.with_cluster(|cluster, memory, now| memory.start_check(cluster, now)).map(Check::Started);
         }
         self.wake = self.wake.into_iter().chain(self.memory.check_due(self.now)).min();
+        self.start_look();
         self.memory.take_notes();
+    }
+
+    fn publish(&mut self, policy: Arc<Policy>) {
+        if self.published.as_ref() != Some(&policy) {
+            self.windows.write_by(Some(Arc::clone(&policy)), self.now);
+            self.reimaged.write_by(Some(Arc::clone(&policy)), self.now);
+            self.published = Some(policy);
+        }
     }
 
     fn follow(&mut self, step: Option<Step>) {
         let Some(Step::Publish(policy)) = step else { return };
         for entry in policy.entries().iter().filter(|_| self.broken == Break::PoolConsents) {
-            if !entry.pool.approved.is_empty() {
-                self.approved_once.insert(entry.pool.name.clone());
+            if !entry.pool.consent.approved.is_empty() {
+                self.approved_once.insert(entry.pool.spec.name.clone());
             }
         }
-        self.published = Some(self.broken_policy(&policy).map_or(policy, Arc::new));
+        self.publish(self.broken_policy(&policy).map_or(policy, Arc::new));
     }
 
     /// The policy if a safeguard is left out.
     fn broken_policy(&self, policy: &Policy) -> Option<Policy> {
         let change: &dyn Fn(&mut Pool) = match self.broken {
-            Break::NoLag => &|pool| (pool.lagging, pool.discover) = (Vec::new(), false),
+            Break::NoLag => &|pool| {
+                Arc::make_mut(&mut pool.consent).lagging.clear();
+                Arc::make_mut(&mut pool.spec).discover = false;
+            },
             Break::OldCheck => &|pool| {
-                let before = self.published.as_ref().and_then(|before| before.pool(&pool.name));
-                let check = Arc::make_mut(&mut pool.clean_check);
-                for (taint, uids) in before.iter().flat_map(|before| &before.clean_check.nodes) {
+                let before = self.published.as_ref().and_then(|before| before.pool(&pool.spec.name));
+                let check = &mut Arc::make_mut(&mut pool.consent).clean_check;
+                for (taint, uids) in before.iter().flat_map(|before| &before.consent.clean_check.nodes) {
                     Arc::make_mut(check.nodes.entry(taint.clone()).or_default()).extend(uids.iter().cloned());
                 }
                 check.valid = Some((self.now, self.now + PATIENCE));
+            },
+            // A taint that was approved once may be added to any node.
+            Break::PoolConsents => &|pool| {
+                if self.approved_once.contains(&pool.spec.name) {
+                    let uids: Arc<BTreeSet<_>> =
+                        Arc::new(self.nodes.values().map(|node| (*node.seen.uid).into()).collect());
+                    let nodes = pool.spec.wanted_taints().into_iter().map(|taint| (taint, Arc::clone(&uids))).collect();
+                    let for_ever = self.now + Duration::from_hours(24);
+                    let clean_check = CleanCheck { nodes, valid: Some((for_ever, for_ever)) };
+                    Arc::make_mut(&mut pool.consent).clean_check = clean_check;
+                }
             },
             _ => return None,
         };
@@ -283,50 +287,83 @@ impl Operator {
 
     /// The node controller reconciles a node.
     pub fn plan_node(&mut self, name: &'static str) {
-        let (Some(policy), Some(node)) = (self.published.clone(), self.nodes.get(name).cloned()) else { return };
-        if !self.patches.contains_key(name) {
-            self.patch_node(name, &node, policy);
+        if self.node_requests.contains_key(name) {
+            return;
+        }
+        let (now, is_windows) = (self.now, self.nodes.get(name).is_some_and(|node| node.is_windows()));
+        if let Some(policy) = self.with_claims(name) {
+            self.table(is_windows).write_by(Some(Arc::new(policy)), now);
+        }
+        let step = self.table(is_windows).next(name, now);
+        self.take_node_step(name, is_windows, step);
+    }
+
+    /// A request for a node ended.
+    pub fn node_answered(&mut self, name: &'static str, answer: NodeAnswer) {
+        if let Some((is_windows, _)) = self.node_requests.remove(name) {
+            self.take_node_answer(name, is_windows, answer);
         }
     }
 
-    fn patch_node(&mut self, name: &'static str, node: &Node, by: Arc<Policy>) {
-        let policy = self.with_claims(&by, node).map_or_else(|| Arc::clone(&by), Arc::new);
-        let watched = self.watched.get(name).cloned().unwrap_or_default();
-        let Assessment { plan, pool, .. } = assess(&node.seen, &policy, self.consent(node, &watched, &policy));
-        if plan.is_empty() || self.is_refused(name, &plan) {
-            return;
-        }
-        let patch = node_patch(&node.uid, &node.seen, &plan, &policy).0.into_iter();
-        let patch =
-            patch.filter(|op| self.broken != Break::NoGuard || !matches!(op, PatchOperation::Test(_))).collect();
-        let owner = pool.and_then(|name| policy.pool(&name));
-        let covers = |taint: &Taint| {
-            let check = owner.map(|owner| &owner.clean_check);
-            let nodes = check.filter(|check| check.valid.is_some_and(|(_, until)| self.now < until));
-            nodes.and_then(|check| check.nodes.get(taint)).is_some_and(|uids| uids.contains(node.uid.as_str()))
+    fn take_node_answer(&mut self, name: &'static str, is_windows: bool, answer: NodeAnswer) {
+        let (now, is_written) = (self.now, answer == NodeAnswer::Written);
+        let is_denied = matches!(answer, NodeAnswer::Denied(_));
+        let step = self.table(is_windows).answer(name, answer, now);
+        let forgets = match self.broken {
+            Break::ForgetsRefusals => is_denied && matches!(step, NodeStep::Wait(_)),
+            Break::ForgetsWrites => is_written && matches!(step, NodeStep::Wait(_)),
+            _ => false,
         };
-        let is_checked = plan.taints.iter().flat_map(|change| &change.added).any(covers);
-        self.patches.insert(name, NodePatch { seen: node.clone(), plan, by, patch, is_checked });
+        if forgets {
+            // As if the node were a new one.
+            let object = Arc::clone(&self.nodes[name].seen);
+            self.table(is_windows).observe(NodeEvent::Deleted(name.into()), now);
+            self.table(is_windows).observe(NodeEvent::Seen(object), now);
+        }
+        self.take_node_step(name, is_windows, step);
+    }
+
+    fn take_node_step(&mut self, name: &'static str, is_windows: bool, step: NodeStep) {
+        match step {
+            NodeStep::Wait(_) => {}
+            NodeStep::Read => drop(self.node_requests.insert(name, (is_windows, NodeRequest::Read))),
+            NodeStep::FindPods => drop(self.node_requests.insert(name, (is_windows, NodeRequest::FindPods))),
+            NodeStep::FindOtherWriter => {
+                self.take_node_answer(name, is_windows, NodeAnswer::OtherWriter("another writer".to_owned()));
+            }
+            NodeStep::Patch { patch, plan } => {
+                let is_checked = self.is_checked(name, &plan);
+                let tests = |operation: &PatchOperation| matches!(operation, PatchOperation::Test(_));
+                let is_sent = |operation: &PatchOperation| self.broken != Break::NoGuard || !tests(operation);
+                let operations = patch.0.into_iter().filter(is_sent).collect();
+                self.node_requests.insert(name, (is_windows, NodeRequest::Patch { operations, is_checked }));
+                if self.broken == Break::BlindDeletion {
+                    // The operator does not know that the request is in flight.
+                    let now = self.now;
+                    self.table(is_windows).answer(name, NodeAnswer::Gone, now);
+                }
+            }
+        }
+    }
+
+    /// True if a workload check allows the taints that this plan adds.
+    fn is_checked(&self, name: &str, plan: &NodePlan) -> bool {
+        let Some((policy, node)) = self.published.as_ref().zip(self.nodes.get(name)) else { return false };
+        let check = policy.owner(&node.seen.node.labels).map(|owner| &owner.pool.consent.clean_check);
+        let check = check.filter(|check| check.valid.is_some_and(|(_, until)| self.now < until));
+        let covers = |taint: &Taint| {
+            check.and_then(|check| check.nodes.get(taint)).is_some_and(|uids| uids.contains(&*node.seen.uid))
+        };
+        plan.taints.iter().flat_map(|change| &change.added).any(covers)
     }
 
     /// Without evidence, every taint that a node claims may be removed.
-    fn with_claims(&self, policy: &Policy, node: &Node) -> Option<Policy> {
-        let claims =
-            node.seen.applied.as_deref().and_then(Applied::parse).filter(|_| self.broken == Break::NoEvidence)?;
-        Some(changed(policy, &|pool| {
-            pool.ever_applied.extend(claims.taints.iter().filter_map(|text| text.parse().ok()));
+    fn with_claims(&self, name: &str) -> Option<Policy> {
+        let node = self.nodes.get(name).filter(|_| self.broken == Break::NoEvidence)?;
+        let claims = node.seen.node.applied.as_deref().and_then(Applied::parse)?;
+        Some(changed(self.published.as_ref()?, &|pool| {
+            pool.managed_taints.extend(claims.taints.iter().filter_map(|text| text.parse().ok()));
         }))
-    }
-
-    /// A node patch ended. `fresh` is the present node, if a test of the patch failed.
-    pub fn patched(&mut self, name: &'static str, fresh: Option<&Node>, is_refused: bool) {
-        let Some(NodePatch { seen, plan, by, .. }) = self.patches.remove(name) else { return };
-        if let Some(fresh) = fresh.filter(|fresh| fresh.uid == seen.uid) {
-            self.patch_node(name, fresh, by);
-        }
-        if is_refused {
-            self.refused.insert(name, (plan, self.now + self.memory.patience));
-        }
     }
 
     pub fn answer(&mut self, pool: &'static str, answer: Answer) {
@@ -376,7 +413,8 @@ fn found(mut check: WorkloadCheck, works: &[Work], broken: Break) -> BTreeMap<St
         let mut nodes = check.scope().nodes.iter();
         nodes.any(|node| &*node.name == name && !node.taints.is_empty())
     };
-    let mut pods: Vec<_> = works.iter().filter_map(Work::pod).collect();
+    let seen = works.iter().filter(|work| work.kind != Kind::Unseen);
+    let mut pods: Vec<_> = seen.filter_map(Work::pod).collect();
     pods.retain(|pod| match broken {
         Break::NoTerminating => !pod.is_terminating(),
         Break::StraysByImage => pod.progress != winpool_core::pod::PodProgress::ImageOfAnotherSystem,

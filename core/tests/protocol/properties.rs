@@ -1,9 +1,6 @@
 //! The properties that must hold, judged by the true state and not by what a process sees or reports.
 
-use std::{
-    sync::{LazyLock, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
 use serde_json::Value;
 use stateright::Property;
@@ -16,10 +13,10 @@ use winpool_core::{
 };
 
 use super::{
-    cluster::{NodeFacts, PoolObject, Tolerates, Work},
+    cluster::{Kind, Node, NodeFacts, PoolObject, Tolerates, Work},
     model::{Fault, Protocol},
-    operator::{Check, Process},
-    shared::{Results, once},
+    operator::Check,
+    shared::once,
     state::{CACHES, State, World},
 };
 
@@ -28,9 +25,14 @@ pub const FOREIGN_WORDS: &str = "no label or annotation of others is lost or cha
 pub const EVIDENCE: &str = "a taint of winpool's stands in the status of a pool before it stands on a node";
 pub const NOBODY_UNSCHEDULABLE: &str = "no workload loses its last node by a taint that it was there to object to";
 pub const CLASS_FIRST: &str = "a class tolerates a taint before winpool puts it on a node that the class selects";
+pub const BUILD_IS_REPORTED: &str = "winpool writes the build label of the build that the node reports at that moment";
 pub const RIGHT_AT_REST: &str = "where the operator rests, nodes are right and carry nothing that no pool wants";
 pub const TRUTH: &str =
     "where the operator rests, Ready is True if and only if all is done, and status names what is held";
+pub const NO_INSISTENCE: &str = "winpool sends no refused change again, and no change again and again, without a pause";
+pub const NOBODY_OVERLOOKED: &str =
+    "where the operator rests, no pod waits only because of a taint that was on trial when the pod came";
+pub const LIFTS_ONCE: &str = "winpool takes a taint back once before the pause is over";
 pub const NO_FIGHT: &str = "winpool writes nodes only so often";
 const TAINTED: &str = "winpool puts on a taint";
 const OVER: &str = "all has happened and the operator rests";
@@ -57,12 +59,18 @@ pub fn all() -> Vec<Property<Protocol>> {
         }),
         Property::always(NOBODY_UNSCHEDULABLE, |_: &Protocol, state: &State| state.unschedulable.is_none()),
         Property::always(CLASS_FIRST, |_: &Protocol, state: &State| !state.class_behind),
+        Property::always(BUILD_IS_REPORTED, |_: &Protocol, state: &State| !state.is_mislabelled),
         Property::always(RIGHT_AT_REST, |model: &Protocol, state: &State| {
             !state.is_idle() || state.settled().is_some_and(|end| is_right(model, &end))
         }),
         Property::always(TRUTH, |model: &Protocol, state: &State| {
             !state.is_idle() || state.settled().is_some_and(|end| is_truthful(model, &end))
         }),
+        Property::always(NOBODY_OVERLOOKED, |_: &Protocol, state: &State| {
+            !state.is_idle() || state.settled().is_some_and(|end| end.nobody_is_overlooked())
+        }),
+        Property::always(LIFTS_ONCE, |_: &Protocol, state: &State| state.lifts_once()),
+        Property::always(NO_INSISTENCE, |_: &Protocol, state: &State| !state.insists),
         Property::always(NO_FIGHT, |model: &Protocol, state: &State| state.accepted <= model.bound()),
         Property::sometimes(TAINTED, |_: &Protocol, state: &State| {
             state.world.nodes.truth().values().any(|node| !node.own.is_empty())
@@ -90,8 +98,7 @@ impl State {
     /// The final state of the cluster if from now on no request fails and nobody else acts; `None` if the operator
     /// never stops.
     pub fn settled(&self) -> Option<Self> {
-        static RESULTS: Results<(World, Process), Option<(World, Process)>> = LazyLock::new(Mutex::default);
-        let (world, process) = once(&RESULTS, (self.world.clone(), self.process.clone()), || {
+        let (world, process) = once(&self.known.settled, (self.world.clone(), self.process.clone()), || {
             let mut state = self.clone();
             let mut quiet = Duration::ZERO;
             for _ in 0..STEPS {
@@ -120,14 +127,16 @@ impl State {
     /// The next possible action, and the time that passes with it.
     pub fn go_on(&mut self) -> Option<Duration> {
         let before = self.process.clone();
-        let (request, patch) = (before.requests.keys().next(), before.patches.keys().next());
+        let (request, patch) = (before.requests.keys().next(), before.node_requests.keys().next());
         let behind = CACHES.into_iter().find(|cache| self.lag_of(*cache) > 0);
         if let Some(cache) = behind {
             self.see(cache);
         } else if let Some(pool) = request {
             self.answer(pool, None, before.broken)?;
         } else if let Some(node) = patch {
-            self.patch(node, None)?;
+            self.answer_node(node, None, None)?;
+        } else if before.look.is_some() {
+            self.look();
         } else if let Some(check) = &before.check {
             if matches!(check, Check::Started(_)) { self.list(false) } else { self.end_check() }
         } else {
@@ -146,7 +155,7 @@ impl State {
 }
 
 fn is_ignored(node: &NodeFacts) -> bool {
-    node.seen.ignore.as_deref() == Some("true")
+    node.seen.node.ignore.as_deref() == Some("true")
 }
 
 /// The policy for nodes if every pool has what it wants.
@@ -157,39 +166,55 @@ fn as_written(world: &World) -> Policy {
 
 /// True if the node is in the state that the pools want.
 fn is_node_right(node: &NodeFacts, policy: &Policy) -> bool {
-    let assessment = assess(&node.seen, policy, Consent::Given);
+    let assessment = assess(&node.seen.node, policy, Consent::Given);
     let Some(owner) = assessment.pool.as_deref().and_then(|name| policy.pool(name)) else {
-        return node.own.is_empty() && node.seen.labels.get(names::POOL).is_none() && node.seen.applied.is_none();
+        return node.own.is_empty()
+            && node.seen.node.labels.get(names::POOL).is_none()
+            && node.seen.node.applied.is_none();
     };
-    let wanted = if owner.taint_policy == TaintPolicy::Never { Vec::new() } else { owner.wanted_taints() };
-    let guarded = owner.taints == WantedTaints::Guard && assessment.tolerate.iter().any(|t| t.effect == "NoSchedule");
-    let stands = |wanted| node.seen.taints.taints().iter().any(|taint| taint.same_identity(wanted));
+    let wanted = if owner.spec.taint_policy == TaintPolicy::Never { Vec::new() } else { owner.spec.wanted_taints() };
+    let guarded =
+        owner.spec.taints == WantedTaints::Guard && assessment.tolerate.iter().any(|t| t.effect == "NoSchedule");
+    let stands = |wanted| node.seen.node.taints.taints().iter().any(|taint| taint.same_identity(wanted));
     assessment.plan.is_empty()
         && node.own.iter().all(|taint| wanted.contains(taint))
         && (guarded || wanted.iter().all(stands))
-        && node.seen.labels.get(names::WINDOWS_BUILD).is_some()
-        && node.seen.labels.get(names::POOL).is_none_or(|name| name == owner.name)
+        && node.seen.node.labels.get(names::WINDOWS_BUILD).is_some()
+        && node.seen.node.labels.get(names::POOL).is_none_or(|name| name == owner.spec.name)
 }
 
 /// A workload that a pool's taints have to wait for.
 fn objector(world: &World) -> Option<&Work> {
-    world.works.iter().find(|work| work.tolerates != Tolerates::Everything)
+    world.works.iter().find(|work| work.tolerates != Tolerates::Everything && work.kind != Kind::Unseen)
+}
+
+/// The taints of this pool whose trial failed.
+fn holds(pool: &PoolObject) -> impl Iterator<Item = String> {
+    let trials = pool.guarded.status.iter().flat_map(|status| &status.taint_trials);
+    trials.filter(|trial| trial.retry_at.is_some()).map(|trial| trial.taint.clone())
 }
 
 /// True if a request is refused for that long.
 fn is_refused(model: &Protocol, state: &State) -> bool {
     let denials = |fault: &&Fault| matches!(fault, Fault::Denied(_));
-    model.faults.iter().filter(denials).count() > state.faults.iter().filter(denials).count()
+    let is_refused = state.world.patches.iter().flatten().any(|patch| patch.is_refused);
+    is_refused
+        || state.world.refuses_taints
+        || model.faults.iter().filter(denials).count() > state.faults.iter().filter(denials).count()
 }
 
 fn is_right(model: &Protocol, state: &State) -> bool {
     let (world, policy) = (&state.world, as_written(&state.world));
-    let is_excused = objector(world).is_some() || is_refused(model, state);
+    let held: Vec<String> = world.pools.truth().values().flat_map(holds).collect();
+    let is_excused = objector(world).is_some() || !held.is_empty() || is_refused(model, state);
+    let keeps = |node: &Node| node.own.iter().any(|taint| held.contains(&taint.to_string()));
+    let has_gone = !world.nodes.truth().values().any(|node| keeps(node) && !is_ignored(node));
     let mut nodes = world.nodes.truth().values().filter(|node| !is_ignored(node));
     let waits = is_refused(model, state) && model.patience.is_none();
-    (waits || world.pools.truth().values().all(|pool| !pool.is_deleting()))
+    (has_gone || is_refused(model, state))
+        && (waits || world.pools.truth().values().all(|pool| !pool.is_deleting()))
         && nodes.all(|node| {
-            let has_owner = policy.owner(&node.seen.labels).is_some();
+            let has_owner = policy.owner(&node.seen.node.labels).is_some();
             is_node_right(node, &policy) || is_refused(model, state) || has_owner && is_excused
         })
 }
@@ -202,18 +227,19 @@ fn is_truthful(model: &Protocol, state: &State) -> bool {
 }
 
 fn is_status_true(model: &Protocol, state: &State, facts: &PoolObject, policy: &Policy) -> bool {
-    let Some(pool) = facts.pool.as_ref().filter(|pool| pool.mode == Mode::Enforce) else {
+    let Some(pool) = facts.pool.as_ref().filter(|pool| pool.spec.mode == Mode::Enforce) else {
         return facts.ready().is_some();
     };
     let is_own = |node: &&super::cluster::Node| {
-        policy.owner(&node.seen.labels).is_some_and(|entry| entry.pool.name == pool.name)
+        policy.owner(&node.seen.node.labels).is_some_and(|entry| entry.pool.spec.name == pool.spec.name)
     };
     let mut nodes = state.world.nodes.truth().values().filter(is_own).filter(|node| !is_ignored(node));
     let is_done = nodes.all(|node| is_node_right(node, policy));
     let says_done = facts.ready() == Some("True");
     let tells = facts.guarded.status.iter().flat_map(|status| &status.conditions).any(|said| {
         let names = |work: &Work| said.message.contains(work.name);
-        said.type_ == condition::TAINTS_APPLIED && said.status != "True" && objector(&state.world).is_none_or(names)
+        let is_named = holds(facts).next().is_some() || objector(&state.world).is_none_or(names);
+        said.type_ == condition::TAINTS_APPLIED && said.status != "True" && is_named
     });
     let lags = state.world.classes.truth().is_empty();
     facts.ready().is_some()

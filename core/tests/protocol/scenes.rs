@@ -187,6 +187,20 @@ scenes! {
         lag: 0,
     }
 
+    /// A node starts with another build, whose class is refused the new toleration.
+    upgrade: a_node_starts_with_another_build {
+        nodes: &[("n1", "a"), ("old1", "a")],
+        before: &[Create("a", NO_TAINTS)],
+        scripts: &[&[Change("a", MINE)], &[Relabel("n1", "10.0.17763"), Report("n1", "10.0.17763.6189")]],
+        faults: &[Fault::Denied(Write::Class)],
+        lag: 0,
+    }
+
+    /// The kubelet only reports the new build, because it does not register its node.
+    silent_upgrade: a_node_reports_another_build {
+        scripts: &[&[Create("a", PLAIN)], &[Report("n1", "10.0.17763.6189")]],
+    }
+
     /// Nodes register with the approved taint, while the pool gets another taint and a class cannot be created.
     registration: a_node_registers_with_the_taint {
         before: &[Create("a", ASKS)],
@@ -232,6 +246,44 @@ scenes! {
         patience: Some(Duration::from_secs(15)),
     }
 
+    /// Admission refuses a taint and accepts the label beside it, while the node changes.
+    refused_taint: a_refused_taint_delays_no_label_and_is_not_insisted_on {
+        before: &[RefuseTaints(true)],
+        scripts: &[&[Create("a", PLAIN)], &[Beat("n1"), Taint("n1", "dedicated", "batch", End::Last), RefuseTaints(false)]],
+        most_writes: Some(3),
+    }
+
+    /// The policy changes while a refused patch is in flight.
+    refused_change: a_changed_pool_is_not_refused_for_its_former_taint {
+        before: &[RefuseTaints(true)],
+        scripts: &[&[Create("a", PLAIN), Change("a", NO_TAINTS), Change("a", MINE), RefuseTaints(false)]],
+        most_writes: Some(6),
+        lag: 0,
+    }
+
+    /// Another writer takes the taint off again and again.
+    reverted_taint: a_taint_that_is_reverted_is_written_three_times_before_a_pause {
+        before: &[Create("a", MINE)],
+        scripts: &[&[Untaint("n1", TAINT), Untaint("n1", TAINT), Untaint("n1", TAINT), Untaint("n1", TAINT)]],
+        most_writes: Some(3),
+        lag: 0,
+    }
+
+    /// A kubelet invents labels under winpool's prefix.
+    invented_labels: labels_that_a_kubelet_invents_are_removed_three_times_before_a_pause {
+        before: &[Create("a", MINE)],
+        scripts: &[&[Invent("n1", "a"), Invent("n1", "b"), Invent("n1", "c"), Invent("n1", "d")]],
+        most_writes: Some(3),
+        lag: 0,
+    }
+
+    /// A node comes back as Linux while a patch for it is in flight, and that is refused.
+    refused_reimage: a_node_that_comes_back_as_linux_is_cleaned_once_that_is_allowed {
+        before: &[Create("a", MINE)],
+        scripts: &[&[RefuseTaints(true), Reimage("n1"), RefuseTaints(false)]],
+        most_writes: Some(3),
+    }
+
     /// A Deployment that an autoscaler has scaled to zero.
     zero_replicas: a_deployment_has_no_replicas {
         scripts: &[&[Create("a", ASKS)], &[ArriveWithoutPods("web", Deployment)]],
@@ -251,6 +303,51 @@ scenes! {
     second_taint: a_node_has_another_taint_already {
         before: &[Create("a", ASKS)],
         scripts: &[&[Arrive("game", Foreign, None, Key(TAINT)), Change("a", ASKS_MORE)]],
+    }
+
+    /// A pod that no check sees comes and goes at any time.
+    overlooked: a_pod_that_no_check_sees_is_rescued {
+        scripts: &[&[Create("a", ASKS)], &[Run("run")]],
+        looks: true,
+        lag: 0,
+    }
+
+    /// The same for two taints.
+    overlooked_twice: a_pod_that_waits_because_of_two_taints_is_rescued {
+        before: &[Create("a", ASKS_MORE)],
+        scripts: &[&[Run("run")]],
+        looks: true,
+    }
+
+    /// A leader ends between the hold and the removal of the taint.
+    held: a_new_leader_goes_on_with_a_removal {
+        nodes: &[("n1", "a"), ("n2", "b")],
+        before: &[Create("a", ASKS)],
+        away: &[Beat("n1")],
+        scripts: &[&[Run("run")]],
+        looks: true,
+        successors: 1,
+        kept: [1, 2, 1],
+        lag: 0,
+    }
+
+    /// The time of a trial is over while nobody leads.
+    late: downtime_ends_no_trial {
+        before: &[Create("a", ASKS)],
+        away: &[Beat("n1")],
+        scripts: &[&[Run("run"), WeekPasses]],
+        looks: true,
+        successors: 1,
+        kept: [1, 1, 1],
+        lag: 0,
+    }
+
+    /// Each run of a workflow is a new object.
+    runs: runs_that_are_new_objects_lift_a_taint_once {
+        before: &[Create("a", ASKS)],
+        scripts: &[&[Run("run-1"), EndRun("run-1"), Run("run-2")]],
+        looks: true,
+        lag: 0,
     }
 
     /// Two pools with one node each: a workload that loses one node has the other.

@@ -2,24 +2,27 @@
 
 use std::collections::BTreeSet;
 
-use json_patch::Patch;
+use json_patch::{Patch, PatchOperation};
 use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::{
     api::{ApprovedTaint, Taint, WindowsPoolStatus, names},
     plan::{
-        ClassUsers, finalizer_patch, lacks_tolerations, owner,
+        ClassUsers, finalizer_patch, lacks_tolerations,
+        nodes::{NodeAnswer, NodeObject},
+        owner,
         reconcile::{Answer, ClassRequest, Refusal, Step},
         status_patch,
     },
+    windows::KernelVersion,
 };
 
 use super::{
-    cluster::{self, Class, PoolObject, TODAY, Work},
+    cluster::{self, Class, Kind, Node, PoolObject, TODAY, Work},
     model::{Break, Fault, Write},
-    operator::NodePatch,
+    operator::NodeRequest,
     shared::fingerprint,
-    state::{State, Turn, World},
+    state::{PAUSE, SentPatch, State, Turn, World},
 };
 use crate::common::apply;
 
@@ -53,47 +56,88 @@ impl State {
         Some(())
     }
 
-    /// The patch of this node arrives, or meets a fault.
-    pub fn patch(&mut self, node: &'static str, fault: Option<Fault>) -> Option<()> {
-        let patch = self.process.patches.get(node)?.clone();
-        let mut fresh = None;
-        match fault {
-            None => {
-                if self.deliver_patch(node, &patch).is_none() {
-                    fresh = self.world.nodes.truth().get(node).cloned();
-                }
+    /// The request for this node arrives, or meets a fault. `None` if it cannot meet that fault.
+    pub fn answer_node(&mut self, node: &'static str, fault: Option<Fault>, most: Option<usize>) -> Option<()> {
+        let (_, request) = self.process.node_requests.get(node)?.clone();
+        let answer = match fault {
+            None => self.deliver(node, &request, most),
+            Some(Fault::Lost(Write::Node)) => {
+                self.deliver(node, &request, most);
+                NodeAnswer::Failed("timed_out")
             }
-            Some(Fault::Lost(Write::Node)) => self.deliver_patch(node, &patch).unwrap_or_default(),
-            Some(Fault::Fails(Write::Node) | Fault::Denied(Write::Node)) => {}
+            Some(Fault::Fails(Write::Node)) => NodeAnswer::Failed("failed"),
+            Some(Fault::Denied(Write::Node)) => NodeAnswer::Denied("a policy".to_owned()),
             Some(_) => return None,
-        }
+        };
         self.faults.retain(|left| Some(*left) != fault);
-        let is_refused = fault == Some(Fault::Denied(Write::Node));
-        self.turn(Turn::Patched(node, fresh.clone(), is_refused), |process| {
-            process.patched(node, fresh.as_ref(), is_refused);
+        self.turn(Turn::AnswerNode(node, fingerprint(&answer, self.process.now)), |process| {
+            process.node_answered(node, answer);
         });
         self.promise_by_patch(node);
         Some(())
     }
 
-    /// Applies a node patch, if its tests pass.
-    pub fn deliver_patch(&mut self, name: &'static str, patch: &NodePatch) -> Option<()> {
+    /// Executes the request for a node.
+    pub fn deliver(&mut self, name: &'static str, request: &NodeRequest, most: Option<usize>) -> NodeAnswer {
+        let (operations, is_checked) = match request {
+            NodeRequest::Patch { operations, is_checked } => (operations, is_checked),
+            NodeRequest::Read => {
+                let found = self.world.nodes.truth().get(name);
+                return found
+                    .map_or(NodeAnswer::Gone, |node| NodeAnswer::Node(Box::new(NodeObject::clone(&node.seen))));
+            }
+            NodeRequest::FindPods => {
+                let pods: Vec<_> = self.world.works.iter().filter_map(Work::pod).collect();
+                return NodeAnswer::Users(pods.iter().collect());
+            }
+        };
+        let Some(had) = self.world.nodes.truth().get(name).cloned() else { return NodeAnswer::Gone };
+        let Ok(object) = apply(&had.object, &Patch(operations.clone())) else { return NodeAnswer::Stale };
+        let changes = operations.iter().filter(|operation| !matches!(operation, PatchOperation::Test(_)));
+        let changes: Vec<_> = changes.collect();
+        let of_taints = |change: &&PatchOperation| change.path().as_str() == "/spec/taints";
+        let is_refused = self.world.refuses_taints && changes.iter().any(of_taints);
+        self.count_patch(name, fingerprint(&changes, self.process.now), is_refused, most);
+        if is_refused {
+            return NodeAnswer::Denied("a policy refuses taints".to_owned());
+        }
+        self.execute_patch(name, &had, object, *is_checked);
+        NodeAnswer::Written
+    }
+
+    /// Records if winpool sends a refused change again, or writes a node too often.
+    fn count_patch(&mut self, node: &'static str, changes: u128, is_refused: bool, most: Option<usize>) {
+        let Some(patches) = &mut self.world.patches else { return };
+        let sent = SentPatch { node, changes, is_refused, age: 0 };
+        let mut before = patches.iter().filter(|before| before.node == node && before.is_refused == is_refused);
+        self.insists |= if is_refused {
+            before.any(|before| before.changes == changes && before.age < PAUSE)
+        } else {
+            most.is_some_and(|most| before.count() >= most)
+        };
+        patches.push(sent);
+    }
+
+    fn execute_patch(&mut self, name: &'static str, had: &Node, object: Value, is_checked: bool) {
         let (before, classes) = (self.world.nodes.truth().clone(), self.world.classes.truth().clone());
-        let had = before.get(name)?;
-        let node = cluster::node(apply(&had.object, &Patch(patch.patch.clone())).ok()?);
+        let node = cluster::node(object);
         let is_tainted = node.own.iter().any(|taint| !had.own.contains(taint));
-        self.world.put_node(name, node);
+        let build = node.seen.node.labels.get(names::WINDOWS_BUILD);
+        let is_written = build.is_some() && build != had.seen.node.labels.get(names::WINDOWS_BUILD);
+        self.is_mislabelled |= is_written && build.map(str::to_owned) != reported_build(&node);
+        self.world.put_node(name, &node);
         self.accepted += 1;
         let after = self.world.nodes.truth().clone();
         let loses_node = |work: &&Work| {
-            let is_promised = work.age == cluster::SETTLED || patch.is_checked && work.known.by_patch;
+            let is_promised = work.age == cluster::SETTLED || is_checked && work.known.by_patch;
+            // The trial is for those that no check sees.
+            let is_promised = is_promised && work.kind != Kind::Unseen;
             is_promised && work.has_node(&before, &classes) && !work.has_node(&after, &classes)
         };
         if let Some(work) = self.world.works.iter().find(loses_node).filter(|_| is_tainted) {
             self.unschedulable = Some(work.name);
         }
         self.notice_class_behind(name, &had.own);
-        Some(())
     }
 
     /// Records if the node has a taint of winpool's, beside those in `before`, that a class of the wanting pool does
@@ -101,17 +145,19 @@ impl State {
     pub fn notice_class_behind(&mut self, node: &str, before: &[Taint]) {
         let Some(node) = self.world.nodes.truth().get(node) else { return };
         let pools = self.world.pools.truth().values().filter_map(|facts| facts.pool.as_ref());
-        let Some(pool) =
-            pools.filter(|pool| pool.enforces() && pool.selects(&node.seen.labels)).min_by_key(|pool| pool.created)
+        let Some(pool) = pools
+            .filter(|pool| pool.spec.enforces() && pool.spec.selects(&node.seen.node.labels))
+            .min_by_key(|pool| pool.spec.created)
         else {
             return;
         };
-        let wanted = pool.wanted_taints();
+        let wanted = pool.spec.wanted_taints();
         let added: Vec<&Taint> =
             node.own.iter().filter(|taint| !before.contains(taint) && wanted.contains(taint)).collect();
         let selects = |class: &&Class| {
             let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.as_ref());
-            owner(class) == Some(&pool.name) && selector.is_some_and(|selector| node.seen.labels.matches(selector))
+            owner(class) == Some(&pool.spec.name)
+                && selector.is_some_and(|selector| node.seen.node.labels.matches(selector))
         };
         let mut classes = self.world.classes.truth().values().filter(selects);
         self.class_behind |= classes.any(|class| lacks_tolerations(class, added.iter().copied()));
@@ -130,15 +176,18 @@ impl World {
                 Answer::Pool(found.map(|found| Box::new(found.guarded.metadata.clone())))
             }
             Step::SetFinalizer(wanted) => self.write_pool(pool, &finalizer_patch(metadata, *wanted)),
-            Step::FindUsers { classes, taints } => {
+            Step::FindUsers(classes) => {
                 let pods: Vec<_> = self.works.iter().filter_map(Work::pod).collect();
-                Answer::Users(Ok(ClassUsers::count(&pods, classes, taints)))
+                let templates: Vec<_> = self.works.iter().filter_map(Work::template).collect();
+                let templates = templates.iter().map(|(kind, workload)| (*kind, workload));
+                Answer::Users(Ok(ClassUsers::count(&pods, templates, classes)))
             }
             Step::Class(class) => self.request_class(&class.name, &class.request),
             Step::ListMarkedNodes if broken == Break::BlindDeletion => Answer::Nodes(BTreeSet::new()),
             Step::ListMarkedNodes => {
                 let nodes = self.nodes.truth().iter().filter(|(_, node)| {
-                    node.seen.labels.get(names::POOL) == Some(pool) && node.seen.ignore.as_deref() != Some("true")
+                    node.seen.node.labels.get(names::POOL) == Some(pool)
+                        && node.seen.node.ignore.as_deref() != Some("true")
                 });
                 Answer::Nodes(nodes.map(|(name, _)| (*name).to_owned()).collect())
             }
@@ -154,7 +203,7 @@ impl World {
                 }
                 self.write_pool(pool, &patch)
             }
-            Step::Judge | Step::Publish(_) | Step::Wait(_) => Answer::Done,
+            Step::Publish(_) | Step::Wait(_) => Answer::Done,
         }
     }
 
@@ -165,6 +214,7 @@ impl World {
         let has_finalizer =
             object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
         let after = cluster::pool(object);
+        self.count_lifts(&pools[name], &after);
         if after.is_deleting() && !has_finalizer {
             pools.remove(name);
         } else {
@@ -198,8 +248,13 @@ impl World {
     }
 }
 
+fn reported_build(node: &Node) -> Option<String> {
+    let version: KernelVersion = node.seen.node.kernel_version.as_deref()?.parse().ok()?;
+    Some(version.build.to_string())
+}
+
 fn all_approved(pool: &PoolObject) -> Vec<ApprovedTaint> {
-    let wanted = pool.pool.iter().flat_map(winpool_core::plan::Pool::wanted_taints);
+    let wanted = pool.pool.iter().flat_map(|pool| pool.spec.wanted_taints());
     let since = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(TODAY);
     wanted.map(|taint| ApprovedTaint { taint: taint.to_string(), since: since.clone() }).collect()
 }

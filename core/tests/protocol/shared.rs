@@ -6,7 +6,7 @@ use std::{
     fmt::{self, Debug, Write},
     hash::{Hash, Hasher},
     ops::Deref,
-    sync::{Arc, LazyLock, Mutex},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -48,7 +48,7 @@ impl<T> Debug for Shared<T> {
 }
 
 /// The store of the copies.
-pub type Copies<K, T> = LazyLock<Mutex<HashMap<K, Shared<T>>>>;
+pub type Copies<K, T> = Mutex<HashMap<K, Shared<T>>>;
 
 /// The copy of the value with this key.
 pub fn share<K: Eq + Hash, T>(copies: &Copies<K, T>, key: K, make: impl FnOnce(&K) -> T) -> Shared<T> {
@@ -61,7 +61,7 @@ pub fn share<K: Eq + Hash, T>(copies: &Copies<K, T>, key: K, make: impl FnOnce(&
 }
 
 /// Results that are computed once.
-pub type Results<K, V> = LazyLock<Mutex<HashMap<K, V>>>;
+pub type Results<K, V> = Mutex<HashMap<K, V>>;
 
 /// The result for this key.
 pub fn once<K: Eq + Hash, V: Clone>(results: &Results<K, V>, key: K, compute: impl FnOnce() -> V) -> V {
@@ -73,12 +73,49 @@ pub fn once<K: Eq + Hash, V: Clone>(results: &Results<K, V>, key: K, compute: im
     })
 }
 
+/// Data that the states of one scene share. States are compared without it, and it is dropped with the last of them.
+#[derive(Default)]
+pub struct Beside<T>(Arc<T>);
+
+impl<T> Clone for Beside<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Deref for Beside<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> PartialEq for Beside<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> Eq for Beside<T> {}
+
+impl<T> Hash for Beside<T> {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl<T> Debug for Beside<T> {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}
+
 /// No rule of winpool's looks further back than this, except the time without progress of a deletion, which is
 /// counted.
 const LONG_AGO: Duration = Duration::from_secs(61);
+/// A time that is further away than this comes after everything in a scene.
+const FAR_AWAY: Duration = Duration::from_hours(24);
 /// Fields with times that only matter by being past or not.
-const DUES: [&str; 8] =
-    ["until", "next_status", "not_before", "ask_at", "widened", "early_again", "created_too_early", "writes"];
+const DUES: [&str; 7] = ["until", "next_status", "not_before", "ask_at", "widened", "early_again", "created_too_early"];
 const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
 
 /// Identifies a value by its `Debug` text, with every time relative to `now`. All times before the horizon are equal.
@@ -113,7 +150,8 @@ impl Write for Text {
             if text.ends_with('}') {
                 let ago = self.now - nanoseconds(moment);
                 let longest = if self.is_due { Duration::ZERO } else { LONG_AGO };
-                write!(self.written, "{}", ago.min(i128::try_from(longest.as_nanos()).unwrap()))?;
+                let in_nanoseconds = |time: Duration| i128::try_from(time.as_nanos()).unwrap();
+                write!(self.written, "{}", ago.clamp(-in_nanoseconds(FAR_AWAY), in_nanoseconds(longest)))?;
                 self.moment = None;
             }
         } else if text == "Instant" {

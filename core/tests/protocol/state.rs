@@ -1,18 +1,14 @@
 //! A state of the model, and the operator's turns in it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{LazyLock, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
 use super::{
-    cluster::{Classes, Node, Nodes, Pools, SETTLED, Work},
+    cluster::{Classes, Nodes, Pools, SETTLED, Work},
     model::Fault,
-    operator::{Check, Operator, Process},
-    shared::{History, Results, once},
+    operator::{Check, NodeRequest, Operator, Process},
+    shared::{Beside, Copies, History, Results, once},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,9 +19,33 @@ pub struct World {
     pub works: Vec<Work>,
     /// The taints and metadata of other writers on nodes.
     pub others: BTreeMap<&'static str, (Vec<Value>, Value)>,
+    /// The number of trials that failed.
+    pub lifts: usize,
+    /// True once a week has passed.
+    pub is_late: bool,
     /// The number of nodes, pools and classes created so far.
     pub made: usize,
+    /// True if an admission policy refuses every change of taints.
+    pub refuses_taints: bool,
+    /// The patches of nodes in the last ten minutes, in scenes that are about them.
+    pub patches: Option<Vec<SentPatch>>,
 }
+
+/// A patch that the API server refused or accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SentPatch {
+    pub node: &'static str,
+    /// Identifies its changes.
+    pub changes: u128,
+    pub is_refused: bool,
+    /// In seconds.
+    pub age: u64,
+}
+
+/// The time for which winpool does not send a refused change again, in seconds.
+pub const PAUSE: u64 = 600;
+/// The pause after the third write of a change, in seconds.
+const FIRST_PAUSE: u64 = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
@@ -38,6 +58,10 @@ pub struct State {
     /// The first workload that lost its last node by a taint of winpool's, and one without a tolerating class.
     pub unschedulable: Option<&'static str>,
     pub class_behind: bool,
+    /// True if winpool wrote a build label that the node does not report.
+    pub is_mislabelled: bool,
+    /// True if winpool sent a refused change again too early, or a change that was reverted too often.
+    pub insists: bool,
     /// The position in each script.
     pub done: Vec<usize>,
     pub faults: Vec<Fault>,
@@ -45,6 +69,15 @@ pub struct State {
     pub successors: u8,
     /// The number of versions that the caches of a new leader are still behind the state in which it began.
     pub slack: usize,
+    pub known: Beside<Known>,
+}
+
+/// What was computed in this scene.
+#[derive(Default)]
+pub struct Known {
+    pub processes: Copies<u128, Operator>,
+    turns: Results<(Process, Turn), Process>,
+    pub settled: Results<(World, Process), Option<(World, Process)>>,
 }
 
 /// A cache of the operator.
@@ -60,13 +93,12 @@ pub const CACHES: [Cache; 3] = [Cache::Nodes, Cache::Pools, Cache::Classes];
 impl State {
     /// Gives the process a turn. The result is computed once for each process.
     pub fn turn(&mut self, what: Turn, work: impl FnOnce(&mut Operator)) {
-        static RESULTS: Results<(Process, Turn), Process> = LazyLock::new(Mutex::default);
         let (process, keeps_due) = (self.process.clone(), matches!(what, Turn::Advance | Turn::PlanNode(_)));
-        self.process = once(&RESULTS, (process.clone(), what), || {
+        self.process = once(&self.known.turns, (process.clone(), what), || {
             let mut after = Operator::clone(&process);
             after.wake = after.wake.filter(|_| keeps_due);
             work(&mut after);
-            after.share()
+            after.share(&self.known.processes)
         });
     }
 
@@ -82,7 +114,7 @@ impl State {
     }
 
     pub fn plan_node(&mut self, name: &'static str) {
-        let before = self.process.patches.contains_key(name);
+        let before = self.process.node_requests.contains_key(name);
         self.turn(Turn::PlanNode(name), |process| process.plan_node(name));
         if !before {
             self.promise_by_patch(name);
@@ -91,7 +123,7 @@ impl State {
 
     /// A patch that was planned again is based on the published policy.
     pub fn promise_by_patch(&mut self, name: &str) {
-        if self.process.patches.get(name).is_some_and(|patch| patch.is_checked) {
+        if matches!(self.process.node_requests.get(name), Some((_, NodeRequest::Patch { is_checked: true, .. }))) {
             self.world.works.iter_mut().for_each(|work| work.known.by_patch = work.known.by_published);
         }
     }
@@ -144,6 +176,13 @@ impl State {
             let age = if work.has_node(&nodes, &classes) { work.age + time.as_secs() } else { 0 };
             work.age = age.min(SETTLED);
         }
+        if let Some(patches) = &mut self.world.patches {
+            for patch in patches.iter_mut() {
+                patch.age += time.as_secs();
+            }
+            // A refused patch is the excuse of a state until its next attempt, which may be a minute late.
+            patches.retain(|patch| patch.age < if patch.is_refused { PAUSE + 200 } else { FIRST_PAUSE });
+        }
     }
 
     /// Until something is due.
@@ -170,7 +209,10 @@ impl State {
     /// True if the operator has nothing left to do at this moment.
     pub fn is_idle(&self) -> bool {
         let process = &self.process;
-        let works = !process.requests.is_empty() || !process.patches.is_empty() || process.check.is_some();
+        let works = !process.requests.is_empty()
+            || !process.node_requests.is_empty()
+            || process.check.is_some()
+            || process.look.is_some();
         !works && self.lag() == 0 && {
             let mut after = self.clone();
             after.advance();
@@ -190,9 +232,11 @@ pub enum Turn {
     SeeClasses(Classes),
     List(Vec<Work>, bool),
     EndCheck,
+    Look(Vec<Work>),
+    WeekPasses,
     Pass(Duration),
     /// The request for a pool was answered; the number selects the answer.
     Answer(&'static str, u128),
-    /// The patch of a node ended: one of its tests failed on this node, or it was refused.
-    Patched(&'static str, Option<Node>, bool),
+    /// The request for a node was answered; the number selects the answer.
+    AnswerNode(&'static str, u128),
 }

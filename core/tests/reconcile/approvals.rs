@@ -2,10 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use winpool_core::{api::names::condition, plan::reconcile::Step};
+use winpool_core::{
+    api::names::condition,
+    plan::reconcile::Step,
+    pod::{Pod, PodProgress},
+};
 
-use super::cluster::{MINE, World, failed, intolerant, pool};
-use crate::common::{node, tainted};
+use super::cluster::{MINE, World, failed, intolerant, pool, started};
+use crate::common::{node, read, tainted, yaml};
 
 /// One node that carries the approved taint.
 fn approved() -> World {
@@ -13,6 +17,12 @@ fn approved() -> World {
     world.wait(2);
     assert_eq!(world.has_taint("win"), (true, true));
     world
+}
+
+/// A pod for Windows nodes with these labels, which has no node yet.
+fn windows_pod(selector: &str) -> Pod {
+    let spec = format!("{{os: {{name: windows}}, nodeSelector: {selector}}}");
+    Pod { progress: PodProgress::Waiting, ..started(yaml(&spec)) }
 }
 
 fn lose_taint(world: &mut World, name: &str) {
@@ -30,13 +40,12 @@ fn an_approval_is_recorded_in_the_status_write_that_directly_precedes_publicatio
     loop {
         match world.step("default") {
             Step::Wait(_) => break,
-            Step::Judge => {}
             step => steps.push(step),
         }
     }
     let [Step::WriteStatus { status, .. }, Step::Publish(policy)] = steps.as_slice() else { panic!("{steps:#?}") };
     assert_eq!((status.approved_taints.len(), status.managed_taints.len()), (1, 1));
-    assert_eq!(policy.pool("default").unwrap().approved.len(), 1);
+    assert_eq!(policy.pool("default").unwrap().consent.approved.len(), 1);
 }
 
 #[test]
@@ -48,6 +57,7 @@ fn nothing_is_approved_without_a_node_and_a_clean_check() {
         ("a clean check", "{}", vec![node("{}")], vec![], true),
         ("a workload that would become unschedulable", "{}", vec![node("{}")], vec![intolerant("win-0")], false),
         ("every node carries it", "{}", vec![tainted(&[MINE])], vec![intolerant("win-0")], true),
+        ("a pod that needs a future node", "{}", vec![tainted(&[MINE])], vec![windows_pod("{group: b}")], false),
         ("one of two carries it", "{}", vec![tainted(&[MINE]), node("{}")], vec![intolerant("win-1")], false),
         ("only an ignored node lacks it", "{}", vec![tainted(&[MINE]), node(ignored)], vec![intolerant("win-1")], true),
         ("an ignored node carries it", "{}", vec![node(ignored)], vec![], false),
@@ -192,4 +202,41 @@ fn a_class_that_tolerates_one_more_taint_does_not_lag_for_the_first() {
         world.wait(1);
         assert_eq!(world.has_taint("new"), (true, true), "{second}");
     }
+}
+
+#[test]
+fn while_a_kind_cannot_be_read_approvals_neither_come_nor_go() {
+    let mut world = World::with("{}");
+    let carries = |world: &mut World, taints: &[&str]| {
+        let taints = read(&tainted(taints)).taints;
+        world.change_node("win", |node| node.taints = taints);
+    };
+    let fails = |world: &mut World| {
+        for _ in 0..2 {
+            world.read_fails("Nodes");
+            world.wait(16);
+        }
+    };
+    fails(&mut world);
+    carries(&mut world, &[MINE]);
+    world.wait(2);
+    assert_eq!(world.approved(), [""; 0], "every node carries it, as far as is known");
+    world.outages.clear();
+    carries(&mut world, &[]);
+    world.fail_check("the server is down");
+    carries(&mut world, &[MINE]);
+    world.wait(2);
+    assert_eq!(world.approved(), [""; 0], "no approval without a check");
+    world.advance(Duration::from_mins(1));
+    assert!(world.check());
+    world.wait(2);
+    assert_eq!(world.approved(), [MINE]);
+
+    fails(&mut world);
+    carries(&mut world, &[]);
+    world.wait(2);
+    assert_eq!(world.has_taint("win"), (true, false), "the check that failed was about another moment");
+    world.outages.clear();
+    world.wait(2);
+    assert_eq!(world.has_taint("win"), (true, true));
 }

@@ -140,13 +140,15 @@ fn a_pool_in_dry_run_gives_no_pod_a_class_and_shows_what_it_would_give() {
     };
     let default = |mode: &str| {
         format!(
-            "spec: {{mode: {mode}, nodeSelector: {{team: a}}, runtimeClassNameFormat: 'a-{{version}}', \
-               podDefaults: {{runtimeClassName: windows-2022}}}}"
+            "spec: {{mode: {mode}, nodeSelector: {{team: a}}, runtimeClasses: [{{name: own, version: '2022'}}], \
+               podDefaults: {{runtimeClassName: own}}}}"
         )
     };
     let other = "metadata: {name: other}";
     assert_eq!(tainted([&default("Enforce"), other]).0, [MINE]);
     assert_eq!(tainted([&default("DryRun"), other]).0, [""; 0], "the policy does not act for it");
+    let of_others = default("Enforce").replace("runtimeClassName: own", "runtimeClassName: windows-2022");
+    assert_eq!(tainted([&of_others, other]).0, [""; 0], "the policy gives only classes of its pool");
     let dry = "spec: {mode: DryRun, podDefaults: {runtimeClassName: windows-2022}}";
     assert_eq!(tainted([dry, "{metadata: {name: other}, spec: {nodeSelector: {team: a}}}"]).1, "False DryRun");
 }
@@ -169,7 +171,8 @@ fn workloads_of_listed_kinds_are_asked_for_by_name_every_five_seconds() {
     assert_eq!((pool.as_str(), workloads.len()), ("default", 10));
     assert!(workloads.iter().all(|(kind, ..)| *kind == WorkloadKind::Deployment), "a pod has no template");
     let fixed: winpool_core::pod::Workload = yaml(
-        "{metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, tolerations: [{operator: Exists}]}}}}",
+        "{metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, tolerations: [{operator: Exists}]}}}, \
+         status: {updatedReplicas: 1}}",
     );
     let settled = [&world.workloads[0].1, &fixed].map(|workload| check.is_settled(WorkloadKind::Deployment, workload));
     assert_eq!(settled, [false, true]);
@@ -186,10 +189,23 @@ fn workloads_of_listed_kinds_are_asked_for_by_name_every_five_seconds() {
 #[test]
 fn a_result_is_dropped_if_its_subject_changed_meanwhile() {
     type Change = fn(&mut World);
-    let cases: [(&str, Change, bool); 6] = [
+    const SELECTS: &str = "scheduling: {nodeSelector: {kubernetes.io/os: windows}}";
+    const TOLERATES: &str = "scheduling: {tolerations: [{key: a, operator: Exists}]}";
+    let cases: [(&str, Change, bool); 13] = [
         ("nothing changed", |_| {}, true),
-        ("a class changed", |world| world.change_class("windows-2022", "metadata: {labels: {a: b}}"), false),
+        ("a class has other labels", |world| world.change_class("foreign", "metadata: {labels: {a: b}}"), true),
+        ("a class selects other nodes", |world| world.change_class("foreign", SELECTS), false),
+        ("a class tolerates something else", |world| world.change_class("foreign", TOLERATES), false),
         ("a class is gone", |world| drop(world.classes.remove("foreign")), false),
+        ("a class of Linux changed", |world| world.change_class("linux", TOLERATES), true),
+        ("a class of Linux is gone", |world| drop(world.classes.remove("linux")), true),
+        ("a class of Linux becomes one of Windows", |world| world.change_class("linux", SELECTS), false),
+        ("a class of another pool changed", |world| world.change_class("other", TOLERATES), true),
+        (
+            "a class is of another pool from now on",
+            |world| world.change_class("foreign", "scheduling: {nodeSelector: {team: b}}"),
+            false,
+        ),
         ("a class is new", |world| world.class("{metadata: {name: new}, handler: h}"), true),
         (
             "the spec changed",
@@ -199,8 +215,11 @@ fn a_result_is_dropped_if_its_subject_changed_meanwhile() {
         ("a node registered", |world| world.add_node("new", &node("{}")), true),
     ];
     for (fact, change, is_good) in cases {
-        let mut world = World::with("{}");
+        let in_team = node("metadata: {labels: {team: a}}");
+        let mut world = World::new([pool("spec: {nodeSelector: {team: a}}")], [("win", in_team)]);
         world.class("{metadata: {name: foreign}, handler: h}");
+        world.class("{metadata: {name: linux}, handler: h, scheduling: {nodeSelector: {kubernetes.io/os: linux}}}");
+        world.class("{metadata: {name: other}, handler: h, scheduling: {nodeSelector: {team: b}}}");
         world.check_during(change);
         assert_eq!(world.taints("win") == [MINE], is_good, "{fact}");
     }

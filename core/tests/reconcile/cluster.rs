@@ -7,14 +7,15 @@ use std::{
 
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use winpool_answers::explain::forecast::Simulation;
 use winpool_core::{
-    api::{Problem, WindowsPool, WindowsPoolStatus, names},
-    explain::forecast::Simulation,
+    api::{Problem, Taint, WindowsPool, WindowsPoolStatus, names},
+    labels::Labels,
     plan::{
-        GuardedPool, InstalledPolicy, Node, Policy, Sighting, WorkloadCheck,
-        reconcile::{CheckTask, ClassRequest, Refusal, Step},
+        GuardedPool, InstalledPolicy, Node, Policy, WorkloadCheck,
+        reconcile::{CheckTask, ClassRequest, Outage, Refusal, Step},
     },
-    pod::{Pod, PodProgress, PodSpec},
+    pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind},
 };
 
 use crate::common::{self, node, pool_object, read};
@@ -31,6 +32,10 @@ pub struct World {
     pub sent: Vec<String>,
     /// The API server's answers to requests that it does not execute.
     pub refuse: Box<Refuse>,
+    /// The labels of nodes of another system.
+    pub linux: Vec<Labels>,
+    /// The lead of the API server's clock over that of the operator, in seconds.
+    pub server_ahead: i64,
 }
 
 impl Deref for World {
@@ -65,11 +70,11 @@ pub fn pool(changes: &str) -> WindowsPool {
 /// The request of a step, as a line; `None` if it has none.
 fn line(step: &Step) -> Option<String> {
     Some(match step {
-        Step::Judge | Step::Wait(_) | Step::Publish(_) => return None,
+        Step::Wait(_) | Step::Publish(_) => return None,
         Step::ReadPool { .. } => "ReadPool".to_owned(),
         Step::SetFinalizer(wanted) => format!("SetFinalizer {wanted}"),
-        Step::FindUsers { classes, .. } => {
-            format!("FindUsers {}", classes.iter().cloned().collect::<Vec<_>>().join(" "))
+        Step::FindUsers(classes) => {
+            format!("FindUsers {}", classes.keys().cloned().collect::<Vec<_>>().join(" "))
         }
         Step::Class(class) => {
             let verb = match class.request {
@@ -108,7 +113,7 @@ impl World {
         nodes: impl IntoIterator<Item = (&'n str, Value)>,
     ) -> Self {
         let simulation = Simulation::new(common::snapshot(pools, nodes));
-        Self { simulation, sent: Vec::new(), refuse: Box::new(|_| None) }
+        Self { simulation, sent: Vec::new(), refuse: Box::new(|_| None), linux: Vec::new(), server_ahead: 0 }
     }
 
     /// The same, with this admission policy.
@@ -123,7 +128,13 @@ impl World {
             InstalledPolicy { excluded: Some([].into()), pool: Some("default".to_owned()), taint_keys: None };
         admission.installed.insert(policy, Some(installed));
         admission.namespace_classes = Some([].into());
-        Self { simulation: Simulation::new(snapshot), sent: Vec::new(), refuse: Box::new(|_| None) }
+        Self {
+            simulation: Simulation::new(snapshot),
+            sent: Vec::new(),
+            refuse: Box::new(|_| None),
+            linux: Vec::new(),
+            server_ahead: 0,
+        }
     }
 
     /// One pool with this spec and the node `win`.
@@ -147,6 +158,13 @@ impl World {
         self.refuse = Box::new(|_| None);
     }
 
+    /// A list or watch of this kind fails.
+    pub fn read_fails(&mut self, kind: &'static str) {
+        let now = self.now.instant;
+        let outage = Outage::next(self.outages.get(kind), false, format!("no answer about {kind}"), now);
+        self.outages.insert(kind, outage);
+    }
+
     /// Adds a class that is there already.
     pub fn class(&mut self, text: &str) {
         self.put_class(common::class(text).as_ref().clone());
@@ -159,7 +177,7 @@ impl World {
 
     pub fn change_pool(&mut self, name: &str, changes: &str) {
         let current = self.guarded(name);
-        let mut object = json!(current.pool.clone().unwrap());
+        let mut object = json!(current.pool().unwrap());
         object["status"] = json!(current.status);
         object["metadata"] = json!(current.metadata);
         json_patch::merge(&mut object, &common::yaml(changes));
@@ -168,7 +186,7 @@ impl World {
         }
         let new: GuardedPool = serde_json::from_value(object).unwrap();
         self.update_pool(name, |pool| *pool = new);
-        self.watch(Sighting::Changed);
+        self.watch();
     }
 
     /// A user deletes `default`.
@@ -190,13 +208,13 @@ impl World {
 
     pub fn change_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
         change(self.nodes.get_mut(name).unwrap());
-        self.watch(Sighting::Changed);
+        self.watch();
     }
 
     /// A node registers.
     pub fn add_node(&mut self, name: &str, object: &Value) {
         self.nodes.insert(name.to_owned(), read(object));
-        self.watch_node(name, Sighting::Registered);
+        self.watch_node(name, true);
     }
 
     pub fn guarded(&self, name: &str) -> &GuardedPool {
@@ -248,18 +266,24 @@ impl World {
 
     /// Nothing is published that no status records.
     fn assert_recorded(&self, policy: &Policy) {
-        for pool in policy.entries().iter().map(|entry| &entry.pool).filter(|pool| pool.enforces()) {
-            let status = self.guarded(&pool.name).status.clone().unwrap_or_default();
+        for pool in policy.entries().iter().map(|entry| &entry.pool).filter(|pool| pool.spec.enforces()) {
+            let status = self.guarded(&pool.spec.name).status.clone().unwrap_or_default();
             let recorded: Vec<_> = status.approved_taints.iter().map(|approved| approved.taint.clone()).collect();
-            for approved in &pool.approved {
+            for approved in &pool.consent.approved {
                 assert!(recorded.contains(&approved.taint.to_string()), "{} is approved: {recorded:?}", approved.taint);
             }
-            for taint in pool.ever_applied.iter().chain(pool.clean_check.nodes.keys()) {
+            for taint in pool.managed_taints.iter().chain(pool.consent.clean_check.nodes.keys()) {
                 assert!(
                     status.managed_taints.contains(&taint.to_string()),
                     "{taint} may be put on: {:?}",
                     status.managed_taints
                 );
+            }
+            let tried: Vec<_> = status.taint_trials.iter().map(|trial| trial.taint.clone()).collect();
+            let may_come =
+                |taint: &Taint| pool.consent.approves(taint) || pool.consent.clean_check.nodes.contains_key(taint);
+            for trial in pool.consent.trials.iter().filter(|trial| may_come(&trial.taint)) {
+                assert!(tried.contains(&trial.taint.to_string()), "{} is on trial: {tried:?}", trial.taint);
             }
         }
     }
@@ -269,7 +293,7 @@ impl World {
         for _ in 0..200 {
             let names: Vec<String> = self.pools.iter().map(|pool| pool.name_any()).collect();
             let steps: Vec<Step> = names.iter().map(|name| self.step(name)).collect();
-            if !self.write_nodes() && steps.iter().all(|step| matches!(step, Step::Wait(_))) {
+            if !self.write_nodes().0 && steps.iter().all(|step| matches!(step, Step::Wait(_))) {
                 return;
             }
         }
@@ -325,6 +349,42 @@ impl World {
         self.finish_check(Err(words.to_owned()));
         self.rest();
         self.wait(2);
+    }
+
+    /// Rests, and carries out the look that is due. Tells whether one was due.
+    pub fn look(&mut self) -> bool {
+        self.rest();
+        let Some(mut look) = self.with_cluster(|cluster, memory, now| memory.start_look(cluster, now)) else {
+            return false;
+        };
+        let own = self.now.time;
+        look.server_time(own + k8s_openapi::jiff::SignedDuration::from_secs(self.server_ahead), own);
+        for pod in self.pods.iter().flatten().filter(|pod| pod.spec.node.is_none()) {
+            look.pod(pod);
+        }
+        while let Some(name) = look.unknown_workload() {
+            let is_it = |kind: &WorkloadKind, found: &Workload| {
+                (kind, &found.namespace, &found.name) == (&name.0, &name.1, &name.2)
+            };
+            let found = self.workloads.iter().find(|(kind, found)| is_it(kind, found));
+            look.workload(name.clone(), found.map(|(_, found)| found.clone()));
+        }
+        if look.needs_other_nodes() {
+            self.linux.iter().for_each(|labels| look.other_node("linux", labels));
+            look.has_other_nodes();
+        }
+        let result = look.finish();
+        self.with_cluster(|cluster, memory, now| memory.looked(cluster, Some(result), now));
+        self.rest();
+        true
+    }
+
+    /// Looks three times, with pauses.
+    pub fn look_on(&mut self) {
+        for _ in 0..3 {
+            self.wait(5);
+            self.look();
+        }
     }
 
     /// Two facts: the taint of a pool without `taints` is approved, and the node has it.

@@ -1,6 +1,6 @@
 //! The end of a pool: what it waits for, and for how long.
 
-use winpool_core::api::names::condition;
+use winpool_core::{api::names::condition, plan::Node};
 
 use super::cluster::{MINE, World, denied, failed, of_class, pool};
 use crate::common::node;
@@ -85,25 +85,45 @@ fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes
 
 #[test]
 fn a_class_is_released_instead_of_deleted_while_a_node_keeps_a_taint_that_it_tolerates() {
-    for (is_ignored, is_labelled) in [(false, true), (true, true), (false, false)] {
+    type Change = fn(&mut Node);
+    let without_label: Change = |node| {
+        let kept = node.labels.with_prefix("").filter(|(key, _)| *key != "winpool.dev/pool");
+        node.labels = kept.collect();
+    };
+    let of_another_build: Change = |node| {
+        node.kernel_version = Some("10.0.17763.6189".into());
+        node.labels = node.labels.with([("node.kubernetes.io/windows-build", Some("10.0.17763"))]);
+    };
+    let cases: [(&str, bool, Vec<Change>); 5] = [
+        ("the API server refuses to change it", true, vec![]),
+        ("its annotation still says which pool added the taint", true, vec![without_label]),
+        ("it is ignored", false, vec![|node| node.ignore = Some("true".into())]),
+        ("winpool's record was removed", false, vec![|node| node.applied = None]),
+        ("its kubelet added the taint", false, vec![without_label, |node| node.applied = None]),
+    ];
+    for (fact, is_refused, changes) in cases {
         let mut world = world();
-        if is_ignored {
-            world.change_node("win-1", |node| node.ignore = Some("true".into()));
-        } else {
+        if is_refused {
             world.blocked.insert("win-1".to_owned());
         }
-        if !is_labelled {
-            // Its annotation still says which pool added the taint.
-            world.change_node("win-1", |node| {
-                let kept = node.labels.with_prefix("").filter(|(key, _)| *key != "winpool.dev/pool");
-                node.labels = kept.collect();
-            });
+        for change in changes {
+            world.change_node("win-1", change);
         }
+        world.rest();
         world.delete();
-        assert_eq!(seconds_until_gone(&mut world) < 5, is_ignored, "an ignored node is not waited for");
-        assert_eq!((world.taints("win-1"), world.taints("win-2")), (vec![MINE.to_owned()], vec![]));
-        assert!(world.is_released("windows-2022"));
+        assert_eq!(seconds_until_gone(&mut world) < 5, !is_refused, "{fact}");
+        assert_eq!((world.taints("win-1"), world.taints("win-2")), (vec![MINE.to_owned()], vec![]), "{fact}");
+        assert!(world.is_released("windows-2022"), "{fact}");
     }
+    // No pod of the class runs on this node.
+    let mut world = world();
+    world.change_node("win-1", of_another_build);
+    world.wait(10);
+    world.change_node("win-1", |node| node.applied = None);
+    world.rest();
+    world.delete();
+    seconds_until_gone(&mut world);
+    assert!(world.is_released("windows-2019") && !world.classes.contains_key("windows-2022"));
 }
 
 #[test]
@@ -129,7 +149,8 @@ fn progress_restarts_the_ten_minutes() {
     world.delete();
     world.rest();
     world.wait(500);
-    world.blocked.remove("win-2");
+    world.nodes.remove("win-2");
+    world.watch();
     world.wait(500);
     assert!(!world.pools.is_empty());
     assert!((50..150).contains(&seconds_until_gone(&mut world)));

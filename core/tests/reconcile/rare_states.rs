@@ -1,17 +1,19 @@
 //! Rare states: an API server that refuses a write for ever, objects that others keep, replaced pools, and many pools.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use winpool_core::{
     api::names::{condition, reason},
     plan::{
-        GuardedPool, PoolEntry, Tally,
+        GuardedPool, PoolEntry,
+        failing_pods::PodHealth,
+        nodes::NodeTable,
         reconcile::{Cluster, ControlPlaneInfo, Note, Refusal, Step},
     },
 };
 
 use super::cluster::{MINE, World, failed, intolerant, of_class, pool};
-use crate::common::{node, yaml};
+use crate::common::{node, now, yaml};
 
 #[test]
 fn a_status_that_conflicts_for_ever_is_written_with_growing_pauses() {
@@ -163,18 +165,19 @@ fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_approvals() {
     // The deletion and the new pool are seen at the same moment.
     let new: GuardedPool = pool("{metadata: {uid: new}, spec: {taintPolicy: Never}}").into();
     let pools = [Arc::new(new)];
-    let cluster = Cluster {
+    let mut cluster = Cluster {
         pools: &pools,
         classes: &[],
-        tally: &|_| Tally::default(),
-        nodes: &|_| {},
-        is_blocked: &|_, _| false,
-        settled: true,
+        nodes: &mut NodeTable::new(Duration::from_mins(10)),
         control_plane: ControlPlaneInfo::default(),
+        outages: BTreeMap::new(),
+        health: PodHealth::Off,
     };
-    let Some(Step::Publish(policy)) = world.memory.drop_gone(&cluster) else { panic!("the old pool stays in force") };
+    let Some(Step::Publish(policy)) = world.memory.drop_gone(&mut cluster, now().instant) else {
+        panic!("the old pool stays in force")
+    };
     let [PoolEntry { pool, ready }] = policy.entries() else { panic!("{policy:?}") };
-    assert_eq!((pool.approved.len(), ready), (0, &false), "its nodes are left alone until it is looked at");
+    assert_eq!((pool.consent.approved.len(), ready), (0, &false), "its nodes are left alone until it is looked at");
 }
 
 #[test]
@@ -229,7 +232,7 @@ fn the_record_of_taints_is_kept_if_another_release_wrote_the_status() {
     );
     let guarded: GuardedPool = serde_json::from_value(object).unwrap();
     let read = guarded.read().unwrap();
-    assert_eq!((read.ever_applied.len(), read.approved.len()), (1, 1));
+    assert_eq!((read.managed_taints.len(), read.consent.approved.len()), (1, 1));
     let status = guarded.status.unwrap();
     assert_eq!(status.managed_taints, ["a=b:NoSchedule"]);
     let recorded: Vec<_> = status.runtime_classes.iter().map(|class| class.name.as_str()).collect();

@@ -1,10 +1,13 @@
 //! Recorded taints, the published policy, and the status after writes that failed.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use winpool_core::{
     api::names::{condition, reason},
-    plan::reconcile::Refusal,
+    plan::reconcile::{Outage, Refusal, Step},
 };
 
 use super::cluster::{MINE, World, denied, failed, pool};
@@ -67,7 +70,7 @@ fn what_status_does_not_record_is_not_published() {
     assert_eq!(world.nodes["win"].labels.get("winpool.dev/pool"), Some("default"), "a label needs no record");
     let published = world.published.clone().unwrap();
     let ready = published.pool("default").unwrap();
-    assert_eq!((ready.ever_applied.len(), ready.approved.len()), (0, 0));
+    assert_eq!((ready.managed_taints.len(), ready.consent.approved.len()), (0, 0));
     assert_eq!(world.taints("win"), [""; 0]);
 
     world.accept_all();
@@ -212,7 +215,7 @@ fn an_older_pool_that_was_not_looked_at_yet_keeps_younger_ones_off_its_nodes() {
     assert!(world.published.is_some());
     let published = world.published.clone().unwrap();
     let owner = published.owner(&world.nodes["win"].labels).unwrap();
-    assert_eq!((owner.pool.name.as_str(), owner.ready), ("older", false));
+    assert_eq!((owner.pool.spec.name.as_str(), owner.ready), ("older", false));
     world.rest();
     assert!(world.taints("win").is_empty(), "the older one waits for its check");
 }
@@ -231,4 +234,94 @@ fn status_is_written_at_most_once_a_second_unless_it_records_a_taint() {
     world.wait(2);
     assert_eq!(world.take_sent(&["WriteStatus"]).len(), 1);
     assert_eq!(world.status().nodes.converged, 6);
+}
+
+#[test]
+fn while_a_kind_cannot_be_read_ready_is_unknown_and_no_node_gets_a_taint() {
+    for (spec, kind) in [
+        ("{}", "Nodes"),
+        ("{}", "RuntimeClasses"),
+        ("spec: {taintPolicy: Always}", "WindowsPools"),
+        ("spec: {taintPolicy: Always, taints: [{key: os, value: windows, effect: PreferNoSchedule}]}", "Nodes"),
+    ] {
+        let mut world = World::checked(spec);
+        world.wait(2);
+        let wanted = world.taints("win");
+        assert_eq!(wanted.len(), 1, "{spec}");
+        for _ in 0..3 {
+            world.read_fails(kind);
+            world.wait(5);
+        }
+        // A short outage changes nothing.
+        world.add_node("early", &node(WIN_2019));
+        world.wait(6);
+        assert_eq!(
+            (world.taints("early"), world.condition(condition::READY).0),
+            (wanted.clone(), "True Done".to_owned())
+        );
+
+        world.read_fails(kind);
+        world.advance(Duration::from_secs(1));
+        let steps: Vec<Step> = (0..4).map(|_| world.step("default")).collect();
+        let [Step::Publish(_), Step::WriteStatus { .. }, ..] = steps.as_slice() else {
+            panic!("{spec}: status says what is in force already: {steps:#?}")
+        };
+        world.wait(1);
+        let unknown = "Unknown ReadFailed";
+        for name in [condition::READY, condition::NODES_LABELED, condition::TAINTS_APPLIED] {
+            let (verdict, message) = world.condition(name);
+            assert!(verdict == unknown && message.contains(&format!("no answer about {kind}")), "{verdict}: {message}");
+        }
+        let approved = world.approved();
+        world.add_node("new", &node(WIN_2019));
+        world.change_node("win", |node| node.taints = Arc::default());
+        world.wait(40);
+        assert_eq!((world.taints("win").len(), world.taints("new").len()), (0, 0), "{spec}: nor is one restored");
+        assert_eq!(world.nodes["new"].labels.get("node.kubernetes.io/windows-build"), Some("10.0.17763"));
+        assert!(world.due_check().is_none(), "{spec}: it would read what is old");
+        assert_eq!(world.approved(), approved, "{spec}: approvals stay");
+
+        world.outages.clear();
+        world.wait(2);
+        assert_eq!((world.taints("win"), world.taints("new")), (wanted.clone(), wanted), "{spec}");
+        assert_eq!(world.condition(condition::READY).0, "True Done");
+    }
+}
+
+#[test]
+fn a_new_pool_labels_its_nodes_while_a_kind_cannot_be_read() {
+    let mut world = World::new([pool("{}")], [("win", node(WIN_2019))]);
+    for _ in 0..2 {
+        world.read_fails("Nodes");
+        world.advance(Duration::from_secs(16));
+    }
+    world.rest();
+    assert!(world.due_check().is_none());
+    assert_eq!(world.nodes["win"].labels.get("node.kubernetes.io/windows-build"), Some("10.0.17763"));
+    assert_eq!(world.taints("win"), [""; 0]);
+}
+
+#[test]
+fn a_read_counts_as_failed_after_some_time_and_as_forbidden_only_while_it_is() {
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let after = |failures: &[(u64, bool)]| {
+        let next = |before: Option<Outage>, (seconds, forbidden): &(u64, bool)| {
+            Some(Outage::next(before.as_ref(), *forbidden, String::new(), at(*seconds)))
+        };
+        failures.iter().fold(None, next).unwrap()
+    };
+    for (failures, now, counts, forbidden) in [
+        (&[(0, true)][..], 59, false, false),
+        (&[(0, true)], 60, true, false),
+        (&[(0, true), (14, true)], 50, false, false),
+        (&[(0, true), (15, true)], 15, true, true),
+        (&[(0, false), (15, false)], 15, true, false),
+        (&[(0, false), (60, true)], 60, true, false),
+        (&[(0, false), (60, true), (75, true)], 75, true, true),
+        (&[(0, true), (60, true), (75, false)], 75, true, false),
+    ] {
+        let outage = after(failures);
+        assert_eq!((outage.counts(at(now)), outage.is_forbidden()), (counts, forbidden), "{failures:?} at {now}");
+    }
 }

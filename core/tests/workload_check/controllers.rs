@@ -33,7 +33,6 @@ fn what_makes_no_pods_any_more_or_is_bound_or_ignored_does_not_count() {
         ("it is complete", "Job", WINDOWS, "status: {conditions: [{type: Complete, status: 'True'}]}".to_owned()),
         ("it has failed", "Job", WINDOWS, "status: {conditions: [{type: Failed, status: 'True'}]}".to_owned()),
         ("its pods are bound by nodeName", "Deployment", "os: {name: windows}, nodeName: win", "{}".to_owned()),
-        ("a CronJob makes it", "Job", WINDOWS, owned_by("CronJob", "web")),
         ("it is ignored", "Deployment", WINDOWS, format!("metadata: {{{ignored}}}")),
         ("its template is ignored", "Deployment", WINDOWS, format!("spec: {{template: {{metadata: {{{ignored}}}}}}}")),
         (
@@ -60,11 +59,25 @@ fn the_pods_of_an_ignored_workload_do_not_count() {
 }
 
 #[test]
-fn pods_of_a_cron_jobs_jobs_are_pods_of_the_cron_job() {
-    let cron_job = workload("CronJob", "report", WINDOWS, "{}");
-    let job = workload("Job", "report-1", WINDOWS, &owned_by("CronJob", "report"));
-    let pod = running("report-1-x", WINDOWS, &owned_by("Job", "report-1"));
-    Scene::default().holds("a run", &[cron_job, job, pod], &[("CronJob shop/report", 1)]);
+fn a_job_counts_by_its_own_template_whoever_made_it() {
+    let tolerant = format!("{WINDOWS}, {TOLERATES}");
+    let cron_job = |spec: &str| workload("CronJob", "report", spec, "{}");
+    let job = |spec: &str| workload("Job", "report-1", spec, &owned_by("CronJob", "report"));
+    let run = |spec: &str| running("report-1-x", spec, &owned_by("Job", "report-1"));
+    let waits: &[(&str, usize)] = &[("Job shop/report-1", 0)];
+    for (fact, objects, expected) in [
+        ("the CronJob is fixed, its queued Job is not", vec![cron_job(&tolerant), job(WINDOWS)], waits),
+        ("a Job between two pods", vec![job(WINDOWS)], waits),
+        ("a pod of it runs", vec![cron_job(&tolerant), job(WINDOWS), run(WINDOWS)], &[("Job shop/report-1", 1)]),
+        ("both tolerate it", vec![cron_job(&tolerant), job(&tolerant)], &[]),
+        (
+            "the CronJob lost its toleration after a run",
+            vec![cron_job(WINDOWS), job(&tolerant), run(&tolerant)],
+            &[("CronJob shop/report", 0)],
+        ),
+    ] {
+        Scene::default().holds(fact, &objects, expected);
+    }
 }
 
 #[test]
@@ -79,6 +92,7 @@ fn of_the_replica_sets_of_a_rollout_those_with_replicas_and_the_newest_count() {
     for (fact, sets, expected) in [
         ("one without replicas", vec![("a", WINDOWS, 5, 0)], &[("ReplicaSet shop/a", 0)][..]),
         ("the newest of two tolerates it", vec![("a", WINDOWS, 9, 0), ("b", &tolerant, 5, 0)], &[]),
+        ("two of the same second", vec![("a", WINDOWS, 5, 0), ("b", &tolerant, 5, 0)], &[("ReplicaSet shop/a", 0)]),
         ("in another order", vec![("b", &tolerant, 5, 0), ("a", WINDOWS, 9, 0)], &[]),
         ("the newest of two does not", vec![("a", &tolerant, 9, 0), ("b", WINDOWS, 5, 0)], &[("ReplicaSet shop/b", 0)]),
         ("an old one beside one with replicas", vec![("a", WINDOWS, 9, 0), ("b", &tolerant, 5, 2)], &[]),

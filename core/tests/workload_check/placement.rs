@@ -1,6 +1,6 @@
 //! The nodes for a template's pods, the signs of Windows, classes, and admission policies.
 
-use winpool_core::{api::PodDefaults, plan::AssignClass};
+use winpool_core::{api::PodDefaults, plan::ClassSource};
 
 use super::scene::{Scene, TOLERATES, WINDOWS, workload};
 
@@ -13,15 +13,79 @@ fn a_toleration_with_an_unknown_operator_never_settles_a_question() {
         let expected = if expected { &[(name.as_str(), 0)][..] } else { &[] };
         scene.holds(fact, &[workload(kind, "web", spec, "{}")], expected);
     };
-    let own = Scene { taints: &["tier=9:NoSchedule"], ..Scene::default() };
     let other = Scene { nodes: vec![("other", "{}", &["tier=9:NoSchedule"])], ..Scene::default() };
     for (operator, has_refuge) in [("Equal", true), ("Gt", false), ("Lt", false), ("Soon", false)] {
-        holds(&own, &format!("{operator} here"), "DaemonSet", &tier(operator), true);
-        holds(&other, &format!("{operator} elsewhere"), "Deployment", &tier(operator), !has_refuge);
+        holds(&other, operator, "Deployment", &tier(operator), !has_refuge);
     }
-    holds(&own, "nothing tolerates the taint that is there", "DaemonSet", WINDOWS, false);
     let asked = format!("{WINDOWS}, tolerations: [{{key: os, operator: Gt, value: '1'}}]");
     holds(&Scene::default(), "the taint that is asked about", "Deployment", &asked, true);
+}
+
+#[test]
+fn taints_and_conditions_of_candidates_excuse_nobody_and_a_refuge_has_to_serve() {
+    let maintenance: &[&str] = &["maintenance=patching:NoSchedule"];
+    let (one, two) = (Scene::default, || Scene { nodes: vec![("win-2", "{}", &[])], ..Scene::default() });
+    for (fact, scene, expected) in [
+        ("a passing taint of others on the candidate", Scene { taints: maintenance, ..one() }, true),
+        (
+            "a startup taint of others on the candidate",
+            Scene { taints: &["ebs.csi.aws.com/agent-not-ready:NoExecute"], ..one() },
+            true,
+        ),
+        ("the candidate does not serve", Scene { down: vec!["win"], ..one() }, true),
+        ("another node serves", two(), false),
+        ("the other node is cordoned or not ready", Scene { down: vec!["win-2"], ..two() }, true),
+        (
+            "the other node is not reachable",
+            Scene { nodes: vec![("win-2", "{}", &["node.kubernetes.io/unreachable:NoSchedule"])], ..one() },
+            true,
+        ),
+    ] {
+        holds(&scene, fact, WINDOWS, expected);
+        let waiting = [super::scene::pod("web", WINDOWS, "{}")];
+        scene.holds(fact, &waiting, if expected { &[("Pod shop/web", 1)] } else { &[] });
+    }
+}
+
+#[test]
+fn before_a_taint_is_approved_workloads_for_future_nodes_of_the_pool_count() {
+    let group = "os: {name: windows}, nodeSelector: {grp: b}";
+    let affinity = |expression: &str| {
+        format!(
+            "os: {{name: windows}}, affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: \
+             {{nodeSelectorTerms: [{{matchExpressions: [{{{expression}}}]}}]}}}}}}"
+        )
+    };
+    let asks = |pool: &'static str| Scene { is_approved: false, pool, ..Scene::default() };
+    for (fact, scene, spec, expected) in [
+        ("a node group at zero", asks("{}"), group, true),
+        ("every node carries the taint", Scene { all_carry: true, ..asks("{}") }, group, true),
+        ("every node carries it, also its own", Scene { all_carry: true, ..asks("{}") }, WINDOWS, true),
+        (
+            "a node that waits for a class",
+            Scene { nodes: vec![("win-2", "{team: b}", &["os=windows:NoSchedule"])], ..asks("{}") },
+            "os: {name: windows}, nodeSelector: {team: b}",
+            true,
+        ),
+        ("the pool has other nodes", asks("{grp: c}"), group, false),
+        ("a selector that agrees", asks("{grp: b}"), group, true),
+        ("affinity that agrees", asks("{grp: b}"), &affinity("key: grp, operator: In, values: [b, d]"), true),
+        ("affinity that contradicts", asks("{grp: b}"), &affinity("key: grp, operator: In, values: [c]"), false),
+        ("a Linux workload that fits no node", asks("{}"), "nodeSelector: {gpu: h100}", false),
+        (
+            "it fits a node of another pool",
+            Scene { nodes: vec![("win-2", "{grp: b}", &[])], ..asks("{team: a}") },
+            group,
+            false,
+        ),
+        ("the taint is approved", Scene::default(), group, false),
+    ] {
+        holds(&scene, fact, spec, expected);
+        let is_held = !scene.check(&[workload("DaemonSet", "agent", spec, "{}")]).held.is_empty();
+        assert_eq!(is_held, expected, "{fact}: DaemonSet");
+        let is_held = !scene.check(&[super::scene::pod("web", spec, "{}")]).held.is_empty();
+        assert_eq!(is_held, expected, "{fact}: waiting pod");
+    }
 }
 
 const CLASSES: [&str; 4] = [
@@ -52,10 +116,10 @@ fn a_template_counts_only_if_it_says_windows() {
         ("nothing", String::new(), false),
         ("os.name", WINDOWS.to_owned(), true),
         ("another os.name", "os: {name: linux}, nodeSelector: {team: a}".to_owned(), false),
-        ("windowsOptions of the pod", "securityContext: {windowsOptions: {}}".to_owned(), true),
+        ("windowsOptions of the pod", "securityContext: {windowsOptions: {runAsUserName: a}}".to_owned(), true),
         (
             "windowsOptions of a container",
-            "containers: [{name: c, securityContext: {windowsOptions: {}}}]".to_owned(),
+            "containers: [{name: c, securityContext: {windowsOptions: {runAsUserName: a}}}]".to_owned(),
             true,
         ),
         ("a selector", "nodeSelector: {kubernetes.io/os: windows}".to_owned(), true),
@@ -74,6 +138,17 @@ fn a_template_counts_only_if_it_says_windows() {
         ("its class", "runtimeClassName: foreign".to_owned(), true),
         ("a class that selects nothing", "runtimeClassName: sandbox".to_owned(), false),
         ("a selector that no other node matches", "nodeSelector: {team: a}".to_owned(), true),
+        (
+            "affinity that no other node matches",
+            affinity("{matchExpressions: [{key: team, operator: In, values: [a]}]}"),
+            true,
+        ),
+        ("affinity that other nodes match", affinity(any), false),
+        (
+            "a term that no node matches does not speak",
+            affinity(&format!("{windows}, {{matchExpressions: [{{key: team, operator: In, values: [ghost]}}]}}")),
+            true,
+        ),
         ("a selector that other nodes match", "nodeSelector: {kubernetes.io/arch: amd64}".to_owned(), false),
     ] {
         let others = vec!["{kubernetes.io/os: linux, kubernetes.io/arch: amd64}"];
@@ -127,7 +202,7 @@ fn the_policy_tolerate_windows_gives_the_toleration_where_it_sees_windows() {
         ("os.name", WINDOWS, false),
         ("a selector", "nodeSelector: {kubernetes.io/os: windows}", false),
         ("a build", "nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}", false),
-        ("it does not read windowsOptions", "securityContext: {windowsOptions: {}}", true),
+        ("it does not read windowsOptions", "securityContext: {windowsOptions: {runAsUserName: a}}", true),
         ("it does not know the class of others", "runtimeClassName: foreign", true),
         ("it does not know other selectors", "nodeSelector: {team: a}", true),
     ] {
@@ -141,7 +216,8 @@ fn the_policy_tolerate_windows_gives_the_toleration_where_it_sees_windows() {
 fn the_policy_assign_class_gives_the_default_class_where_it_would() {
     let scene = |class: &str| {
         let defaults = PodDefaults { runtime_class_name: Some(class.to_owned()), from_image_tags: false };
-        let assign_class = Some(AssignClass { defaults, ..AssignClass::default() });
+        let ready = [class.to_owned()].into();
+        let assign_class = Some(ClassSource { defaults, ready, ..ClassSource::default() });
         Scene { classes: CLASSES.to_vec(), assign_class, ..Scene::default() }
     };
     for (fact, class, spec, expected) in [
@@ -178,13 +254,13 @@ fn the_policy_assign_class_gives_the_default_class_where_it_would() {
 fn the_policy_assign_class_prefers_the_namespace_and_the_images_to_the_default_class() {
     let defaults = |class: &str| PodDefaults { runtime_class_name: Some(class.to_owned()), from_image_tags: true };
     let scene = |class: &str| {
-        let assign_class = AssignClass {
-            excluded: ["ci".to_owned()].into(),
-            by_namespace: [("legacy".to_owned(), "foreign".to_owned()), ("gone".to_owned(), "gone".to_owned())].into(),
+        let assign_class = ClassSource {
+            ready: [class.to_owned()].into(),
             by_build: [("10.0.17763".parse().unwrap(), "tolerant".to_owned())].into(),
             defaults: defaults(class),
         };
-        Scene { classes: CLASSES.to_vec(), assign_class: Some(assign_class), ..Scene::default() }
+        let namespace_classes = vec![("legacy", "foreign"), ("gone", "gone")];
+        Scene { classes: CLASSES.to_vec(), assign_class: Some(assign_class), namespace_classes, ..Scene::default() }
     };
     let annotated = |value: &str| {
         format!("spec: {{template: {{metadata: {{annotations: {{winpool.dev/images-run-on: '{value}'}}}}}}}}")

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::scene::{Object, Scene, TOLERATES, WINDOWS, minute, owned_by, pod, running, workload};
+use super::scene::{Object, Scene, TOLERATES, WINDOWS, minute, owned_by, owned_by_group, pod, running, workload};
 use crate::common::yaml;
 
 /// `first` merged with `second`.
@@ -58,7 +58,7 @@ fn a_linux_pod_that_cannot_start_does_not_count() {
         ("it selects Linux", "nodeSelector: {kubernetes.io/os: linux}", recent.clone(), &[]),
         ("it says Windows and has no variant", WINDOWS, both(&recent, &manifest), web),
         ("it says Windows and waits for an hour", WINDOWS, "{}".to_owned(), web),
-        ("windowsOptions", "securityContext: {windowsOptions: {}}", "{}".to_owned(), web),
+        ("windowsOptions", "securityContext: {windowsOptions: {runAsUserName: a}}", "{}".to_owned(), web),
         ("a selector", "nodeSelector: {kubernetes.io/os: windows}", "{}".to_owned(), web),
         ("a capability label", "nodeSelector: {runtimeclass.winpool.dev/any: 'true'}", "{}".to_owned(), web),
         ("a selector that only Windows nodes match", "nodeSelector: {team: a}", "{}".to_owned(), web),
@@ -150,37 +150,103 @@ fn a_pod_elsewhere_that_says_windows_counts_only_if_it_would_fit_no_windows_node
     }
 }
 
+/// Changes: the numbers of pods that a rollout has, wants and has updated.
+fn rollout(replicas: i64, wanted: i64, updated: i64) -> String {
+    format!("{{spec: {{replicas: {wanted}}}, status: {{replicas: {replicas}, updatedReplicas: {updated}}}}}")
+}
+
 #[test]
-fn the_newest_pod_decides_for_all_of_a_workload() {
-    let at = |minutes| {
-        both(&owned_by("ReplicaSet", "web"), &format!("metadata: {{creationTimestamp: '{}'}}", minute(minutes)))
-    };
-    let template = |spec: &str| workload("ReplicaSet", "web", spec, "{}");
-    let tolerant = format!("{WINDOWS}, {TOLERATES}");
-    let web: &[(&str, usize)] = &[("ReplicaSet shop/web", 1)];
-    for (fact, spec, pods, expected) in [
-        ("nothing but a template", WINDOWS, vec![], &[("ReplicaSet shop/web", 0)][..]),
-        ("an admission policy gives a toleration", WINDOWS, vec![running("web-1", &tolerant, &at(-5))], &[]),
-        ("the newest one does not tolerate it", &tolerant, vec![running("web-1", WINDOWS, &at(-5))], web),
+fn what_makes_the_next_pod_decides() {
+    let tolerant = &*format!("{WINDOWS}, {TOLERATES}");
+    let (old, new) = (WINDOWS, tolerant);
+    let finished = &*rollout(2, 2, 2);
+    for (fact, kind, template, changes, pods, expected) in [
+        ("no pod", "Deployment", old, finished, vec![], Some(0)),
+        ("a webhook adds the toleration", "Deployment", old, finished, vec![new, new], None),
+        ("one pod was there before the webhook", "Deployment", old, finished, vec![new, old], Some(2)),
+        ("pods that are older than the toleration", "Deployment", new, finished, vec![old, old], None),
+        ("a stuck rollout", "Deployment", new, &rollout(3, 2, 1), vec![old, old, new], Some(2)),
+        ("a stuck rollout of one", "Deployment", new, &rollout(2, 1, 1), vec![old, new], Some(1)),
+        ("a paused canary", "Deployment", new, &rollout(5, 5, 1), vec![old, old, old, old, new], Some(4)),
+        ("a rollout that a quota blocks", "Deployment", old, &rollout(1, 2, 0), vec![new], Some(0)),
+        ("a paused Deployment", "Deployment", old, &rollout(2, 2, 0), vec![new, new], Some(0)),
+        ("a template that nobody has read", "Deployment", new, "{metadata: {generation: 2}}", vec![old], Some(1)),
         (
-            "old pods are about to be replaced",
-            &tolerant,
-            vec![running("web-2", &tolerant, &at(-5)), running("web-1", WINDOWS, &at(-50))],
-            &[],
+            "a StatefulSet with two revisions",
+            "StatefulSet",
+            new,
+            "{status: {currentRevision: a, updateRevision: b}}",
+            vec![old, new],
+            Some(1),
         ),
-        ("a rollback", WINDOWS, vec![running("web-1", &tolerant, &at(-50)), running("web-2", WINDOWS, &at(-5))], web),
+        ("a StatefulSet with one", "StatefulSet", new, "{}", vec![old, new], None),
+        ("it lost its toleration", "ReplicationController", old, "{}", vec![new], Some(0)),
+        ("it lost its toleration", "ReplicaSet", old, "{}", vec![new, new], Some(0)),
+        ("it got the toleration", "ReplicaSet", new, "{}", vec![old], None),
+        ("it says nothing and lost its toleration", "ReplicationController", "", "{}", vec![TOLERATES], Some(1)),
     ] {
-        let objects: Vec<Object> = [template(spec)].into_iter().chain(pods).collect();
-        Scene::default().holds(fact, &objects, expected);
+        let owner = owned_by(kind, "web");
+        let of = if kind == "Deployment" {
+            both(&owned_by("ReplicaSet", "web-5d9"), "metadata: {labels: {pod-template-hash: 5d9}}")
+        } else {
+            owner
+        };
+        let pods = pods.iter().enumerate().map(|(index, spec)| running(&format!("web-{index}"), spec, &of));
+        let objects: Vec<Object> = [workload(kind, "web", template, changes)].into_iter().chain(pods).collect();
+        let (name, answer) = (format!("{kind} shop/web"), Scene::default().check(&objects));
+        let found = answer.unschedulable.get(&name).copied();
+        // How many pods count is for people. What matters is whether one does.
+        assert_eq!(found.is_some(), expected.is_some(), "{fact}: {kind} {answer:?}");
+        if changes != finished && expected > Some(0) {
+            assert_eq!(found, expected, "{fact}: {kind}");
+        }
     }
-    let set = workload("StatefulSet", "db", &tolerant, "status: {currentRevision: a, updateRevision: b}");
-    let of_set = |name: &str, spec: &str, minutes: i64| {
-        running(
-            name,
-            spec,
-            &both(&owned_by("StatefulSet", "db"), &format!("metadata: {{creationTimestamp: '{}'}}", minute(minutes))),
-        )
+}
+
+#[test]
+fn a_foreign_kind_with_the_name_of_a_listed_one_is_another_kind() {
+    let changes = |group: &str, kind: &str| {
+        both(&owned_by_group(group, kind, "db"), &format!("metadata: {{deletionTimestamp: '{}'}}", minute(1)))
     };
-    let pods = [set, of_set("db-0", WINDOWS, -50), of_set("db-1", &tolerant, -5)];
-    Scene::default().holds("each pod of a StatefulSet with two revisions", &pods, &[("StatefulSet shop/db", 1)]);
+    for (group, kind, expected) in [
+        ("apps.kruise.io", "StatefulSet", Some("StatefulSet.apps.kruise.io shop/db")),
+        ("batch.volcano.sh", "Job", Some("Job.batch.volcano.sh shop/db")),
+        ("apps", "StatefulSet", None),
+        ("batch", "Job", None),
+    ] {
+        let answer = Scene::default().check(&[running("db-0", WINDOWS, &changes(group, kind))]);
+        assert_eq!(answer.unschedulable.keys().next().map(String::as_str), expected, "{group} {kind}");
+    }
+    let owned = changes("x.org", "Runner").replace("true", "false");
+    Scene::default().holds(
+        "an owner that does not control it",
+        &[running("ci", WINDOWS, &owned)],
+        &[("Pod shop/ci", 1)],
+    );
+}
+
+#[test]
+fn a_pod_without_a_known_template_counts_unless_its_class_tolerates_the_taint_now() {
+    let own = "{metadata: {name: own}, handler: h, scheduling: {tolerations: [{operator: Exists}]}}";
+    let scene = Scene { classes: vec![own], ..Scene::default() };
+    for (fact, spec, owner, expected) in [
+        ("no class", WINDOWS, "{}".to_owned(), true),
+        ("its class tolerates it now", "os: {name: windows}, runtimeClassName: own", "{}".to_owned(), false),
+        (
+            "also of a kind that is not listed",
+            "os: {name: windows}, runtimeClassName: own",
+            owned_by("Game", "a"),
+            false,
+        ),
+        ("its class is gone", "os: {name: windows}, runtimeClassName: gone", "{}".to_owned(), true),
+    ] {
+        assert_eq!(!scene.check(&[running("web", spec, &owner)]).held.is_empty(), expected, "{fact}");
+    }
+    let agent = |template: &str| {
+        let template = format!("{template}, runtimeClassName: own");
+        let pod = running("agent-1", &format!("{WINDOWS}, runtimeClassName: own"), &owned_by("DaemonSet", "agent"));
+        !scene.check(&[workload("DaemonSet", "agent", &template, "{}"), pod]).held.is_empty()
+    };
+    assert!(agent(WINDOWS), "a class does not help a DaemonSet");
+    assert!(!agent(&format!("{WINDOWS}, {TOLERATES}")), "updateStrategy OnDelete: the template is fixed");
 }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
+use winpool_answers::{placement::obstacles, view};
 use winpool_core::{
     api::Taint,
-    explain::scheduling::{SchedulableNode, obstacles},
     plan::{CheckScope, KnownNode, Question, WorkloadCheck},
     pod::{Class, PodSpec, Target},
 };
@@ -24,6 +24,7 @@ fn taints() -> [Taint; 2] {
 struct Node {
     labels: BTreeMap<String, String>,
     taints: Vec<Taint>,
+    serves: bool,
     /// Indexes of the [`taints`] that it would get.
     gets: [bool; 2],
 }
@@ -33,6 +34,7 @@ prop_compose! {
         team in prop::option::of(select(vec!["a", "b"])),
         build in select(vec!["10.0.17763", "10.0.20348"]),
         present in vec(select(vec!["gpu=x:NoSchedule", "slow:PreferNoSchedule", "os=windows:NoSchedule"]), 0..2),
+        serves in prop::bool::weighted(0.8),
         gets in any::<[bool; 2]>(),
     ) -> Node {
         let fixed = [("kubernetes.io/os", "windows"), ("node.kubernetes.io/windows-build", build)];
@@ -42,6 +44,7 @@ prop_compose! {
         Node {
             labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
             taints: present.into_iter().collect(),
+            serves,
             gets,
         }
     }
@@ -110,7 +113,7 @@ fn admitted(spec: &Value, class: Option<&RuntimeClass>) -> PodSpec {
 }
 
 /// The nodes that the pod fits.
-fn fitting(pod: &PodSpec, hosts: &[SchedulableNode]) -> BTreeSet<usize> {
+fn fitting(pod: &PodSpec, hosts: &[view::Node]) -> BTreeSet<usize> {
     hosts.iter().enumerate().filter(|(_, host)| obstacles(pod, host).is_empty()).map(|(index, _)| index).collect()
 }
 
@@ -145,11 +148,11 @@ proptest! {
         let name = |index: usize| format!("win-{index}");
         let known = nodes.iter().enumerate().map(|(index, node)| KnownNode {
             name: name(index).into(), uid: name(index).into(),
-            labels: node.labels.clone().into_iter().collect(), taints: node.taints.clone(),
+            labels: node.labels.clone().into_iter().collect(), taints: node.taints.clone(), serves: node.serves,
         });
         let candidates = |bit: usize| (0..nodes.len()).filter(|index| nodes[*index].gets[bit]).collect::<BTreeSet<_>>();
         let questions = taints().into_iter().enumerate().map(|(bit, taint)| Question {
-            pool: "default".to_owned(), taint, candidates: candidates(bit), enforces: true,
+            pool: "default".to_owned(), taint, candidates: candidates(bit), to_approve: None, enforces: true,
         });
         let scope = CheckScope {
             nodes: known.collect(),
@@ -177,27 +180,31 @@ proptest! {
             let Object::Pod(pod) = object else { unreachable!() };
             check.pod(&pod);
         }
-        for selector in check.undecided().cloned().collect::<Vec<_>>() {
-            check.decide(&selector, false);
+        for choice in check.undecided() {
+            check.decide(&choice, false);
         }
         let answer = check.finish().remove("default").unwrap();
 
-        let host = |index: usize, taints: Vec<Taint>| SchedulableNode {
-            name: name(index), labels: nodes[index].labels.clone().into_iter().collect(), taints, ..SchedulableNode::default()
+        let host = |index: usize, taints: Vec<Taint>| view::Node {
+            name: name(index), labels: nodes[index].labels.clone().into_iter().collect(), taints, ..view::Node::default()
         };
-        let before: Vec<SchedulableNode> = (0..nodes.len()).map(|index| host(index, nodes[index].taints.clone())).collect();
-        let after: Vec<SchedulableNode> = (0..nodes.len()).map(|index| {
+        let before: Vec<view::Node> = (0..nodes.len()).map(|index| host(index, nodes[index].taints.clone())).collect();
+        let after: Vec<view::Node> = (0..nodes.len()).map(|index| {
             let put_on = answer.clean.iter().filter(|(_, uids)| uids.contains(name(index).as_str())).map(|(taint, _)| taint.clone());
             host(index, nodes[index].taints.iter().cloned().chain(put_on).collect())
         }).collect();
         let made = templates.iter().map(|spec| (spec, Some(&class)));
-        for (spec, class_of) in pods.iter().map(|(spec, _)| (spec, None)).chain(made) {
-            // A pod has what its class gave it when it was created.
-            if !says_windows(spec, &class) || (class_of.is_none() && !says_windows(spec, &RuntimeClass::default())) {
+        // A pod has what its class gave it when it was created. One that replaces it tolerates what the class does now.
+        let mut tolerant = class.clone();
+        tolerant.scheduling.as_mut().unwrap().node_selector = None;
+        let of_pod = |node: Option<usize>| node.filter(|node| *node < nodes.len()).map(|_| &tolerant);
+        for (spec, class_of) in pods.iter().map(|(spec, node)| (spec, of_pod(*node))).chain(made) {
+            if !says_windows(spec, &class) || (class_of != Some(&class) && !says_windows(spec, &RuntimeClass::default())) {
                 continue;
             }
             let pod = admitted(spec, class_of);
-            let still = fitting(&pod, &before).is_empty() || !fitting(&pod, &after).is_empty();
+            let (first, then) = (fitting(&pod, &before), fitting(&pod, &after));
+            let still = first == then || then.iter().any(|index| nodes[*index].serves);
             prop_assert!(still, "{spec}\n{answer:#?}");
         }
         if let Some(spec) = agent.filter(|spec| says_windows(spec, &RuntimeClass::default())) {

@@ -1,13 +1,16 @@
 //! A small cluster, and the check of one taint on one of its nodes.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use serde_json::{Value, json};
 use winpool_core::{
     api::Taint,
     labels::Labels,
-    plan::{AssignClass, CheckAnswer, CheckScope, KnownNode, PODS, Question, WorkloadCheck},
+    plan::{
+        Admission, CheckAnswer, CheckScope, ClassSource, InstalledPolicy, KnownNode, PODS, PoolNodes, Question,
+        WorkloadCheck,
+    },
     pod::{Class, Pod, Workload, WorkloadKind},
 };
 
@@ -27,7 +30,17 @@ pub struct Scene {
     pub others: Vec<&'static str>,
     pub classes: Vec<&'static str>,
     pub tolerates_windows: bool,
-    pub assign_class: Option<AssignClass>,
+    /// What `assign-class` reads of the pool, if it is installed, and the classes of namespaces.
+    pub assign_class: Option<ClassSource>,
+    pub namespace_classes: Vec<(&'static str, &'static str)>,
+    /// Nodes that do not serve.
+    pub down: Vec<&'static str>,
+    /// True if the taint is approved for the pool.
+    pub is_approved: bool,
+    /// The node selector of the pool, which has all nodes that it matches.
+    pub pool: &'static str,
+    /// True if the candidate carries the taint already, so that there is no candidate.
+    pub all_carry: bool,
     pub unlisted: Vec<&'static str>,
 }
 
@@ -40,6 +53,11 @@ impl Default for Scene {
             classes: Vec::new(),
             tolerates_windows: false,
             assign_class: None,
+            namespace_classes: Vec::new(),
+            down: Vec::new(),
+            is_approved: true,
+            pool: "{team: a}",
+            all_carry: false,
             unlisted: Vec::new(),
         }
     }
@@ -50,9 +68,10 @@ fn known_node(name: &str, labels: &str, taints: &[&str]) -> KnownNode {
         "kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "node.kubernetes.io/windows-build": "10.0.20348",
     });
     json_patch::merge(&mut all, &yaml(labels));
-    let labels: std::collections::BTreeMap<String, String> = serde_json::from_value(all).unwrap();
+    let labels: BTreeMap<String, String> = serde_json::from_value(all).unwrap();
     let taints = taints.iter().map(|text| text.parse().unwrap()).collect();
-    KnownNode { name: name.into(), uid: format!("{name}-uid").into(), labels: labels.into_iter().collect(), taints }
+    let uid = format!("{name}-uid").into();
+    KnownNode { name: name.into(), uid, labels: labels.into_iter().collect(), taints, serves: true }
 }
 
 /// 2026-03-01, this many minutes before or after noon, at which checks start.
@@ -66,18 +85,47 @@ impl Scene {
         let mut nodes = vec![known_node("win", "{team: a, kubernetes.io/hostname: win}", self.taints)];
         nodes.extend(self.nodes.iter().map(|(name, labels, taints)| known_node(name, labels, taints)));
         let taint = Taint::os_windows();
-        let question = Question { pool: "default".to_owned(), taint, candidates: BTreeSet::from([0]), enforces: true };
+        for node in &mut nodes {
+            node.serves = !self.down.contains(&&*node.name);
+        }
+        if self.all_carry {
+            nodes[0].taints.push(taint.clone());
+        }
+        let mut labels: BTreeMap<String, String> = yaml(self.pool);
+        let present = (0..nodes.len()).filter(|index| nodes[*index].labels.matches(&labels)).collect();
+        labels.insert("kubernetes.io/os".to_owned(), "windows".to_owned());
+        let question = Question {
+            pool: "default".to_owned(),
+            taint,
+            candidates: (0..usize::from(!self.all_carry)).collect(),
+            to_approve: (!self.is_approved).then_some(PoolNodes { present, labels }),
+            enforces: true,
+        };
         let class = |text: &&str| {
             let class: RuntimeClass = yaml(text);
             (class.metadata.name.clone().unwrap(), Class::from(&class))
+        };
+        let policy = |excluded: &str| {
+            let excluded = Some([excluded.to_owned()].into());
+            Some(InstalledPolicy { excluded, pool: Some("default".to_owned()), taint_keys: None })
+        };
+        let namespaces = self.namespace_classes.iter();
+        let admission = Admission {
+            installed: [
+                ("assign-class", self.assign_class.as_ref().and_then(|_| policy("ci"))),
+                ("tolerate-windows", policy("kube-system").filter(|_| self.tolerates_windows)),
+            ]
+            .into(),
+            namespace_classes: Some(namespaces.map(|(name, class)| ((*name).into(), (*class).into())).collect()),
         };
         CheckScope {
             nodes,
             questions: vec![question],
             classes: self.classes.iter().map(class).collect(),
-            intolerant_namespaces: self.tolerates_windows.then(|| ["kube-system".to_owned()].into()),
-            assign_class: self.assign_class.clone(),
+            admission,
+            class_sources: self.assign_class.iter().map(|source| ("default".to_owned(), source.clone())).collect(),
             now: minute(0).parse().unwrap(),
+            ..CheckScope::default()
         }
     }
 
@@ -97,10 +145,10 @@ impl Scene {
                 check.pod(pod);
             }
         }
-        for selector in check.undecided().cloned().collect::<Vec<_>>() {
-            let labels = self.others.iter().map(|labels| yaml::<std::collections::BTreeMap<String, String>>(labels));
-            let matches = labels.map(|labels| labels.into_iter().collect::<Labels>()).any(|l| l.matches(&selector));
-            check.decide(&selector, matches);
+        for choice in check.undecided() {
+            let labels = self.others.iter().map(|labels| yaml::<BTreeMap<String, String>>(labels));
+            let matches = labels.map(|l| l.into_iter().collect::<Labels>()).any(|l| choice.matches(&l, "lin"));
+            check.decide(&choice, matches);
         }
         check.finish().remove("default").unwrap()
     }
@@ -129,8 +177,9 @@ pub fn workload(kind: &str, name: &str, template: &str, changes: &str) -> Object
     let template = json!({"template": {"spec": yaml::<Value>(&format!("{{{template}}}"))}});
     let spec = if kind == "CronJob" { json!({"jobTemplate": {"spec": template}}) } else { template };
     let mut object = json!({
-        "metadata": {"namespace": "shop", "name": name, "creationTimestamp": minute(-60)},
+        "metadata": {"namespace": "shop", "name": name, "creationTimestamp": minute(-60), "generation": 1},
         "spec": spec,
+        "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1},
     });
     json_patch::merge(&mut object, &yaml(changes));
     Object::Workload(WorkloadKind::by_name(kind).unwrap(), Box::new(serde_json::from_value(object).unwrap()))
@@ -159,5 +208,14 @@ pub fn running(name: &str, spec: &str, changes: &str) -> Object {
 
 /// Changes: this object controls it.
 pub fn owned_by(kind: &str, name: &str) -> String {
-    format!("metadata: {{ownerReferences: [{{apiVersion: v1, kind: {kind}, name: {name}, uid: u, controller: true}}]}}")
+    let group = WorkloadKind::by_name(kind).map_or("example.org", |kind| kind.resource().0);
+    owned_by_group(group, kind, name)
+}
+
+/// Changes: this object of any group controls it.
+pub fn owned_by_group(group: &str, kind: &str, name: &str) -> String {
+    let version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+    format!(
+        "metadata: {{ownerReferences: [{{apiVersion: {version}, kind: {kind}, name: {name}, uid: u, controller: true}}]}}"
+    )
 }

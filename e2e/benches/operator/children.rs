@@ -1,33 +1,35 @@
 //! The bench's own child processes: the floor's clients, and measurements of memory.
 
-use crate::Result;
-use crate::objects::{self, PARALLEL, PODS_PER_DEPLOYMENT, PODS_PER_NODE, WINDOWS, each, policy};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use futures::{StreamExt, TryStreamExt};
-use kube::api::{Patch, PatchParams};
+use json_patch::{Patch, PatchOperation};
+use kube::api::{self, PatchParams, ValidationDirective};
 use kube::core::ObjectList;
 use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-use std::time::Instant;
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
-use winpool::{
-    Options,
-    cache::{
-        index::Index,
-        node::{CachedNode, ListedNode},
-    },
-    controllers::pool::check::everything,
-};
+use winpool_client::{control_plane::ControlPlane, node::ListedNode};
 use winpool_core::{
     api::Taint,
-    plan::{CheckAnswer, CheckScope, Consent, KnownNode, Policy, Question, WorkloadCheck, assess, node_patch},
+    plan::{
+        CheckAnswer, CheckScope, Consent, KnownNode, Policy, Question, WorkloadCheck, assess, node_patch,
+        nodes::{NodeEvent, NodeObject, NodeTable},
+    },
     pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
 };
 use winpool_e2e::Usage;
+use winpool_operator::{Options, controllers::pool::check::everything};
+
+use crate::{
+    Result,
+    objects::{self, PARALLEL, PODS_PER_DEPLOYMENT, PODS_PER_NODE, WINDOWS, each, policy},
+};
 
 /// Objects in one page of a list: the default of kube's watcher.
 const PAGE: usize = 500;
@@ -36,7 +38,8 @@ const PAGE: usize = 500;
 pub async fn run(arguments: &[String]) -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["patch", spec] => patch(policy(spec)?).await,
+        ["patch", spec] => patch(policy(spec)?, |patch| patch).await,
+        ["smallest-patch", spec] => patch(policy(spec)?, smallest).await,
         ["watch", spec] => watch(policy(spec)?).await,
         ["cache", _] => cache().await,
         ["pages", _] => pages().await,
@@ -49,7 +52,7 @@ pub async fn run(arguments: &[String]) -> Result<()> {
 
 /// The operator's own client.
 async fn client() -> Result<Client> {
-    Ok(winpool::api_server::client::connect(Config::infer().await?, None)?)
+    Ok(winpool_client::client::connect(Config::infer().await?)?)
 }
 
 async fn nodes() -> Result<(Api<ListedNode>, watcher::Config)> {
@@ -63,12 +66,22 @@ async fn until_go() -> Result<()> {
     if line == "go\n" { Ok(()) } else { Err("the parent is gone".into()) }
 }
 
-type NodePatch = (String, json_patch::Patch);
+type NodePatch = (String, Patch);
 
 /// The patch that the operator would send.
-fn patch_of(node: &CachedNode, policy: &Policy) -> Option<NodePatch> {
-    let plan = assess(&node.seen, policy, Consent::Given).plan;
-    (!plan.is_empty()).then(|| (node.name().to_owned(), node_patch(node.uid(), &node.seen, &plan, policy)))
+fn patch_of(node: &NodeObject, policy: &Policy) -> Option<NodePatch> {
+    let plan = assess(&node.node, policy, Consent::Given).plan;
+    (!plan.is_empty()).then(|| (node.name.to_string(), node_patch(&node.uid, &node.node, &plan, policy)))
+}
+
+/// The same writes with the fewest tests by which no taint of others can be lost, and no other node be written.
+fn smallest(mut patch: Patch) -> Patch {
+    let is_needed = |path: &str| ["/metadata/uid", "/spec/taints"].contains(&path);
+    patch.0.retain(|operation| match operation {
+        PatchOperation::Test(test) => is_needed(test.path.as_str()),
+        _ => true,
+    });
+    patch
 }
 
 /// Sends patches as the operator does: in parallel up to its limit, and only the metadata is sent back.
@@ -85,19 +98,22 @@ impl Sender {
 
     async fn send(self, (name, patch): NodePatch) -> Result<()> {
         let _slot = self.slots.acquire().await?;
-        self.nodes.patch_metadata(&name, &PatchParams::default(), &Patch::<()>::Json(patch)).await?;
+        let parameters = PatchParams { field_validation: Some(ValidationDirective::Ignore), ..PatchParams::default() };
+        self.nodes.patch_metadata(&name, &parameters, &api::Patch::<()>::Json(patch)).await?;
         Ok(())
     }
 }
 
 /// Prepares all patches before the clock starts, then sends them.
-async fn patch(policy: Policy) -> Result<()> {
+async fn patch(policy: Policy, change: fn(Patch) -> Patch) -> Result<()> {
     let (nodes, config) = nodes().await?;
     let mut patches = Vec::new();
     let mut events = watcher(nodes.clone(), config).boxed();
     while let Some(event) = events.try_next().await? {
         match event {
-            watcher::Event::InitApply(listed) => patches.extend(patch_of(&listed.node, &policy)),
+            watcher::Event::InitApply(listed) => {
+                patches.extend(patch_of(&listed.object, &policy).map(|(name, patch)| (name, change(patch))));
+            }
             watcher::Event::InitDone => break,
             _ => {}
         }
@@ -121,7 +137,7 @@ async fn watch(policy: Policy) -> Result<()> {
     while let Some(event) = events.try_next().await? {
         match event {
             watcher::Event::Apply(listed) | watcher::Event::InitApply(listed) => {
-                let Some(patch) = patch_of(&listed.node, &policy) else { continue };
+                let Some(patch) = patch_of(&listed.object, &policy) else { continue };
                 let send = sender.clone().send(patch);
                 tokio::spawn(async move { send.await.inspect_err(|error| eprintln!("bench: {error}")) });
             }
@@ -139,8 +155,9 @@ async fn cache() -> Result<()> {
     let mut events = watcher(nodes, config).boxed();
     while let Some(event) = events.try_next().await? {
         match event {
-            watcher::Event::Apply(ListedNode { node, .. }) | watcher::Event::InitApply(ListedNode { node, .. }) => {
-                cached.insert(node.name().to_owned(), node);
+            watcher::Event::Apply(ListedNode { object: node, .. })
+            | watcher::Event::InitApply(ListedNode { object: node, .. }) => {
+                cached.insert(node.name.to_string(), node);
             }
             watcher::Event::InitDone => println!("ready"),
             watcher::Event::Init | watcher::Event::Delete(_) => {}
@@ -182,7 +199,7 @@ async fn check(pods: usize) -> Result<()> {
     client.apiserver_version().await?;
     let idle = Usage::own()?;
     let before = Instant::now();
-    let answers = everything(&client, check_of(pods)?).await?;
+    let answers = everything(&client, &ControlPlane::new(&client, false), check_of(pods)?).await?;
     print_answers(&answers, before.elapsed().as_secs_f64(), 0.0, idle)
 }
 
@@ -192,13 +209,15 @@ fn check_of(pods: usize) -> Result<WorkloadCheck> {
         name: objects::node_name(number).into(),
         uid: format!("uid-{number}").into(),
         labels: [("kubernetes.io/os", "windows")].into_iter().collect(),
-        taints: Vec::new(),
+        serves: true,
+        ..KnownNode::default()
     };
     let nodes: Vec<KnownNode> = (0..pods.div_ceil(PODS_PER_NODE)).map(node).collect();
     let question = Question {
         pool: "default".to_owned(),
         taint: Taint::new("example.com/measured", "", "NoSchedule"),
         candidates: (0..nodes.len()).collect(),
+        to_approve: None,
         enforces: true,
     };
     let scope = CheckScope { nodes, questions: vec![question], ..CheckScope::default() };
@@ -225,21 +244,21 @@ fn decode_pods(count: usize, pod: &str, deployment: &str) -> Result<()> {
     print_answers(&answers, deployments.0 + pods.0 + judging, judging, idle)
 }
 
-/// Decodes generated nodes into the operator's cache, and counts them in its index.
+/// Decodes generated nodes as the operator does, and shows them to its table.
 fn decode_nodes(count: usize, template: &str) -> Result<()> {
-    let (index, mut nodes) = (Index::default(), Vec::new());
-    index.judge_by(policy("{}")?);
+    let (mut table, mut nodes) = (NodeTable::new(Duration::from_mins(10)), Vec::new());
+    table.count_by(policy("{}")?, Instant::now());
     let idle = Usage::own()?.resident_mb;
-    decode(template, count, |node: CachedNode| nodes.push(Arc::new(node)))?;
+    decode(template, count, |node: ListedNode| nodes.push(Arc::new(node.object)))?;
     let cached = Usage::own()?.resident_mb;
-    index.replace(&nodes);
+    table.observe(NodeEvent::Listed(nodes), Instant::now());
     let usage = Usage::own()?;
-    let selected = index.tally("default").counts().selected;
+    let selected = table.tally("default").counts().selected;
     let each = (cached - idle) * 1e3 / f64::from(u32::try_from(count)?);
-    let (bytes, cache, index) = (template.len(), cached - idle, usage.resident_mb - cached);
+    let (bytes, cache, table) = (template.len(), cached - idle, usage.resident_mb - cached);
     let (resident, peak) = (usage.resident_mb, usage.peak_mb);
     print(&json!({
-        "counted": selected, "bytes": bytes, "cache": cache, "each": each, "index": index, "resident": resident,
+        "counted": selected, "bytes": bytes, "cache": cache, "each": each, "table": table, "resident": resident,
         "peak": peak,
     }));
     Ok(())

@@ -55,6 +55,9 @@ struct Options {
     /// `workload-check`: pods that are decoded without an API server.
     #[arg(long, default_value_t = 100_000)]
     decoded_pods: usize,
+    /// `failing-pods`: Pending pods.
+    #[arg(long, default_value_t = 5000)]
+    pending: usize,
     /// The file for the results; by default target/bench/results.json.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -85,6 +88,8 @@ enum Scenario {
     Restart,
     /// Another taint on all nodes.
     Migration,
+    /// Pods fail and Events say so: what the search for them costs.
+    FailingPods,
 }
 
 impl Scenario {
@@ -130,7 +135,7 @@ async fn main() -> ExitCode {
 async fn measure(options: &Options) -> Result<()> {
     let bench = std::env::current_exe()?;
     let directory = |up| bench.ancestors().nth(up).ok_or("cargo bench did not start this binary");
-    let (own, target) = (directory(2)?.join("winpool"), directory(3)?);
+    let (own, target) = (directory(2)?.join("winpool-operator"), directory(3)?);
     let program = std::env::var_os("WINPOOL_STATIC").map_or(own, PathBuf::from);
     if !program.is_file() {
         return Err(format!("{} is missing: cargo build --release", program.display()).into());

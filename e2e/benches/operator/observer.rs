@@ -1,18 +1,22 @@
 //! Follows the nodes with one watch in the bench's own process, for winpool and for the floor alike. Nothing is polled.
 
-use crate::Result;
-use crate::objects::{WINDOWS, node_name};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
 use futures::{StreamExt, TryStreamExt};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use winpool::cache::node::ListedNode;
+use winpool_client::node::ListedNode;
 use winpool_core::{
     api::names,
     plan::{Consent, Policy, assess},
+};
+
+use crate::{
+    Result,
+    objects::{WINDOWS, node_name},
 };
 
 /// Anything that takes longer is broken.
@@ -84,12 +88,12 @@ async fn observe(client: Client, policy: Policy, sender: watch::Sender<Seen>) {
     loop {
         let (name, converged) = match events.try_next().await {
             Ok(Some(watcher::Event::Apply(listed) | watcher::Event::InitApply(listed))) => {
-                let node = listed.node;
-                let plan = assess(&node.seen, &policy, Consent::Given).plan;
-                let converged = node.seen.labels.get(names::POOL).is_some() && plan.is_empty();
-                (node.name().to_owned(), Some(converged))
+                let node = listed.object;
+                let plan = assess(&node.node, &policy, Consent::Given).plan;
+                let converged = node.node.labels.get(names::POOL).is_some() && plan.is_empty();
+                (node.name.to_string(), Some(converged))
             }
-            Ok(Some(watcher::Event::Delete(listed))) => (listed.node.name().to_owned(), None),
+            Ok(Some(watcher::Event::Delete(listed))) => (listed.object.name.to_string(), None),
             Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => continue,
             Ok(None) => return,
             // The watcher recovers, but such a run is not worth much.

@@ -13,13 +13,18 @@ use winpool_e2e::kubernetes_version;
 pub enum Turn {
     Winpool,
     Floor,
+    /// The floor with the smallest patches that are safe, in scenarios that write.
+    Smallest,
 }
 
 /// The turns of a number of pairs: A B, B A, …, so that neither always finds the machine as the other left it.
-pub fn turns(pairs: u16) -> impl Iterator<Item = Turn> {
-    (0..pairs).flat_map(|pair| match pair % 2 {
-        0 => [Turn::Winpool, Turn::Floor],
-        _ => [Turn::Floor, Turn::Winpool],
+pub fn turns(pairs: u16, writers: &[Turn]) -> impl Iterator<Item = Turn> {
+    (0..pairs).flat_map(move |pair| {
+        let mut writers = writers.to_vec();
+        if pair % 2 == 1 {
+            writers.reverse();
+        }
+        writers
     })
 }
 
@@ -31,11 +36,16 @@ pub type Values = Vec<(&'static str, f64)>;
 pub struct Series {
     winpool: HashMap<&'static str, Vec<f64>>,
     floor: HashMap<&'static str, Vec<f64>>,
+    smallest: HashMap<&'static str, Vec<f64>>,
 }
 
 impl Series {
     pub fn add(&mut self, turn: Turn, values: &Values) {
-        let series = if turn == Turn::Winpool { &mut self.winpool } else { &mut self.floor };
+        let series = match turn {
+            Turn::Winpool => &mut self.winpool,
+            Turn::Floor => &mut self.floor,
+            Turn::Smallest => &mut self.smallest,
+        };
         for (key, value) in values {
             series.entry(key).or_default().push(*value);
         }
@@ -56,6 +66,8 @@ pub struct Row(pub &'static str, pub &'static str, pub &'static str, pub Show, p
 pub enum Show {
     /// The medians, and the median of the ratios of the pairs.
     Pairs,
+    /// The same, beside the floor with the smallest patches.
+    Smallest,
     /// This quantile of winpool's values.
     Winpool(f64),
     /// This quantile of each.
@@ -84,7 +96,8 @@ impl Report {
     /// Adds a row of this size.
     pub fn add(&mut self, row: Row, size: usize, what: &str, series: &Series) {
         let Row(_, unit, key, show, target) = row;
-        let [winpool, floor] = [&series.winpool, &series.floor].map(|values| values.get(key).map_or(&[][..], |v| v));
+        let floor = if matches!(show, Show::Smallest) { &series.smallest } else { &series.floor };
+        let [winpool, floor] = [&series.winpool, floor].map(|values| values.get(key).map_or(&[][..], |v| v));
         let target = match target {
             Target::AtSize(targets) => {
                 let target = targets.iter().find(|(at, _)| *at == size);
@@ -95,7 +108,7 @@ impl Report {
         match show {
             Show::Winpool(part) => self.value(what, unit, quantile(winpool, part), target),
             Show::Both(part) => self.beside(what, unit, quantile(winpool, part), quantile(floor, part), target),
-            Show::Pairs => {
+            Show::Pairs | Show::Smallest => {
                 let ratios: Vec<f64> = winpool.iter().zip(floor).map(|(winpool, floor)| winpool / floor).collect();
                 self.result(what, unit, quantile(winpool, 0.5), Some(quantile(floor, 0.5)), &ratios, target);
             }

@@ -1,17 +1,18 @@
 //! The scenarios: the measured values, sizes and targets.
 
-use crate::objects::{self, DEPLOYMENTS, NODES, PODS, PODS_PER_DEPLOYMENT, SAMPLE, create, each, served};
-use crate::report::Show::{Both, Pairs, Winpool};
+use crate::objects::{self, DEPLOYMENTS, EVENTS, NODES, PODS, PODS_PER_DEPLOYMENT, SAMPLE, create, each, served};
+use crate::report::Show::{Both, Pairs, Smallest, Winpool};
 use crate::report::Target::{AtSize, None, Ratio, Value};
 use crate::report::{Report, Row, Series, Turn, Values, quantile, turns};
 use crate::stage::{Stage, Writer, measured_by_child};
 use crate::{Options, Result, Scenario};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::process::Command;
-use winpool_e2e::{Program, Requests};
+use winpool_e2e::{Program, Requests, Usage};
 
 /// After the last node, winpool reports in the pool's status, once a second at most.
 const REPORTED: Duration = Duration::from_millis(2500);
@@ -22,6 +23,9 @@ const WARM: usize = 3;
 /// Nodes that join behind a backlog, and the time between two of them: all within a second or so.
 const LATECOMERS: usize = 20;
 const INTERVAL: Duration = Duration::from_millis(20);
+/// Events about failing pods, in a minute.
+const EVENTS_A_MINUTE: usize = 1000;
+const BETWEEN_EVENTS: Duration = Duration::from_millis(60);
 
 /// One part of a scenario.
 pub struct Part {
@@ -46,6 +50,7 @@ enum Kind {
     Quiet,
     Restart,
     Migration,
+    Failing,
 }
 
 const fn part(scenario: Scenario, kind: Kind, sizes: fn(&Options) -> Vec<usize>, rows: &'static [Row]) -> Part {
@@ -75,7 +80,7 @@ pub const PARTS: &[Part] = &[
         Row("{size} nodes: JSON of each", "B", "bytes", Winpool(0.5), None),
         Row("{size} nodes: memory of the cache", "MB", "cache", Winpool(0.5), None),
         Row("{size} nodes: for each", "KB", "each", Winpool(0.5), None),
-        Row("{size} nodes: memory of the index", "MB", "index", Winpool(0.5), None),
+        Row("{size} nodes: memory of the table", "MB", "table", Winpool(0.5), None),
         Row("{size} nodes: memory of the process", "MB", "resident", Winpool(0.5), AtSize(&[(100_000, 150.0)])),
         Row("{size} nodes: peak of the process", "MB", "peak", Winpool(0.5), AtSize(&[(100_000, 200.0)])),
     ]),
@@ -90,6 +95,9 @@ pub const PARTS: &[Part] = &[
     ]),
     part(Scenario::Converge, Kind::Converge, |options| options.nodes.clone(), &[
         Row("{size} nodes: pool created until the last node is right", "s", "seconds", Pairs, Ratio(1.1)),
+        Row("{size} nodes: the same, beside the smallest patches", "s", "seconds", Smallest, Ratio(1.1)),
+        Row("{size} nodes: the API server's CPU time for each", "ms", "server", Pairs, None),
+        Row("{size} nodes: the same, beside the smallest patches", "ms", "server", Smallest, Ratio(1.1)),
         Row("{size} nodes: writes of a node, worst turn", "", "writes", Winpool(1.0), Value(1.0)),
         Row("{size} nodes: all requests", "", "requests", Pairs, None),
         Row("{size} nodes: CPU time", "s", "cpu", Pairs, None),
@@ -115,6 +123,12 @@ pub const PARTS: &[Part] = &[
         Row("{size} nodes: taint retired until the last node is right", "s", "seconds", Pairs, Ratio(1.1)),
         Row("{size} nodes: writes of a node, worst turn", "", "writes", Winpool(1.0), Value(1.0)),
     ]),
+    part(Scenario::FailingPods, Kind::Failing, |options| vec![options.pending], &[
+        Row("{size} Pending pods and 1000 Events a minute: CPU, of one processor", "%", "share", Winpool(0.5), Value(1.0)),
+        Row("{size} Pending pods and 1000 Events a minute: CPU, beside no search", "%", "share", Pairs, None),
+        Row("{size} Pending pods and 1000 Events a minute: memory, beside no search", "MB", "memory", Pairs, None),
+        Row("{size} Pending pods and 1000 Events a minute: peak memory, beside no search", "MB", "peak", Pairs, None),
+    ]),
 ];
 
 impl Part {
@@ -138,6 +152,7 @@ impl Part {
         let retired = json!([{"key": "os", "value": "Win1809", "effect": "NoSchedule"}]);
         let (nodes, taints, spec) = match self.kind {
             Kind::Start | Kind::Cache | Kind::Check | Kind::DecodedPods => (0, json!([]), json!({})),
+            Kind::Failing => (WARM, json!([]), json!({"taintPolicy": "Always"})),
             Kind::Migration => (size, retired.clone(), json!({"retiredTaints": retired})),
             _ => (size, json!([]), json!({})),
         };
@@ -170,11 +185,17 @@ impl Part {
                 return Ok(series);
             }
             Kind::Quiet | Kind::Restart => stage.converge().await?,
+            Kind::Failing => {
+                stage.converge().await?;
+                create(&stage.client, PODS, &objects::pod(), 0..size).await?;
+            }
             _ => {}
         }
         // The first turn finds a cold API server and does not count.
         self.turn(options, &stage, Turn::Floor).await?;
-        for turn in turns(options.pairs) {
+        let all = [Turn::Winpool, Turn::Floor, Turn::Smallest];
+        let writers = if self.kind == Kind::Converge { &all[..] } else { &all[..2] };
+        for turn in turns(options.pairs, writers) {
             series.add(turn, &self.turn(options, &stage, turn).await?);
         }
         Ok(series)
@@ -187,29 +208,35 @@ impl Part {
             Kind::Check => by_child(stage, "pages", options.pods, &[]).await,
             Kind::Restart => restart(stage, turn).await,
             Kind::Quiet => quiet(stage, turn, options.events).await,
+            Kind::Failing => failing(stage, turn, options.pending).await,
             Kind::Join | Kind::Storm | Kind::Backlog => self.join(options, stage, turn).await,
             _ => self.converge(stage, turn).await,
         }
     }
 
-    /// Nodes exist and winpool is idle, then the pool is created or changed. Floor: the same patches, prepared
-    /// beforehand.
+    /// Nodes exist and winpool is idle, then the pool is created or changed. Floors: the same patches, or the smallest
+    /// ones, prepared beforehand.
+    #[expect(clippy::cast_precision_loss, reason = "numbers of nodes are small")]
     async fn converge(&self, stage: &Stage, turn: Turn) -> Result<Values> {
-        let mut writer = stage.writer(turn, "patch").await?;
+        let mut writer = stage.writer(turn, if turn == Turn::Smallest { "smallest-patch" } else { "patch" }).await?;
         if self.kind == Kind::Migration && turn == Turn::Winpool {
             // The nodes have a taint already: winpool only writes the RuntimeClass, which will tolerate both.
             stage.apply_pool(&json!({})).await?;
             stage.until_ready().await?;
         }
         let meter = Meter::start(stage, Some(&writer)).await?;
+        let server = || Usage::of(stage.server.process().pid()).map(|usage| usage.cpu_seconds);
+        let before = server()?;
         stage.begin(&mut writer).await?;
         stage.until(stage.size, stage.size).await?;
+        let server = (server()? - before) * 1e3 / stage.size as f64;
         let last = stage.observer.last().ok_or("no node is converged")?;
         match turn {
             Turn::Winpool => tokio::time::sleep(REPORTED).await,
-            Turn::Floor => writer.done().await?,
+            Turn::Floor | Turn::Smallest => writer.done().await?,
         }
         let mut values = meter.stop(stage, &writer).await?;
+        values.push(("server", server));
         values.push(("seconds", (last - meter.start).as_secs_f64()));
         writer.stop().await?;
         stage.reset().await?;
@@ -269,7 +296,7 @@ async fn start(stage: &Stage, turn: Turn) -> Result<Values> {
             operator.stop().await?;
             took
         }
-        Turn::Floor => {
+        Turn::Floor | Turn::Smallest => {
             Command::new(&stage.program).arg("version").stdout(Stdio::null()).status().await?;
             started.elapsed()
         }
@@ -305,6 +332,22 @@ async fn quiet(stage: &Stage, turn: Turn, events: usize) -> Result<Values> {
     values.push(("cpu each", values[0].1 * 1e3 / events as f64));
     writer.stop().await?;
     Ok(values)
+}
+
+/// Events about pods for a minute, while many are Pending. Floor: winpool without the search.
+async fn failing(stage: &Stage, turn: Turn, pods: usize) -> Result<Values> {
+    let (operator, _) = stage.operator(turn == Turn::Winpool).await?;
+    tokio::time::sleep(SETTLED).await;
+    let (before, started) = (operator.usage()?, Instant::now());
+    for number in 0..EVENTS_A_MINUTE {
+        let event = objects::pod_event(&Timestamp::now().to_string());
+        create(&stage.client, EVENTS, &event, [number * 7 % pods]).await?;
+        tokio::time::sleep_until((started + BETWEEN_EVENTS * u32::try_from(number + 1)?).into()).await;
+    }
+    let (usage, took) = (operator.usage()?, started.elapsed().as_secs_f64());
+    operator.stop().await?;
+    let share = (usage.cpu_seconds - before.cpu_seconds) / took * 1e2;
+    Ok(vec![("share", share), ("memory", usage.resident_mb), ("peak", usage.peak_mb)])
 }
 
 /// A value that a child of the bench measures.

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use winpool_core::api::WindowsPool;
@@ -135,18 +135,25 @@ impl Stage {
         let started = Instant::now();
         let (process, ready) = match turn {
             Turn::Winpool => {
-                let operator = Program::start(&self.program, &self.server)?;
-                let ready = operator.answers("/readyz").await?;
-                operator.leads().await?;
+                let (operator, ready) = self.operator(false).await?;
                 (Writing::Winpool(operator), ready)
             }
-            Turn::Floor => {
+            Turn::Floor | Turn::Smallest => {
                 let mut floor = Floor::start(&[floor.to_owned(), self.spec.to_string()], &self.server)?;
                 floor.says("ready").await?;
                 (Writing::Floor(floor), started.elapsed())
             }
         };
         Ok(Writer { process, ready: ready.as_secs_f64() })
+    }
+
+    /// Starts winpool, with or without the search for failing pods, and waits until it is ready and leads.
+    pub async fn operator(&self, searches: bool) -> Result<(Program, Duration)> {
+        let search = [("WINPOOL_FAILING_PODS", if searches { "true" } else { "false" })];
+        let operator = Program::start_with(&self.program, &self.server, self.server.kubeconfig(), &search)?;
+        let ready = operator.answers("/readyz").await?;
+        operator.leads().await?;
+        Ok((operator, ready))
     }
 
     /// Lets the writer begin: winpool by its pool, the floor by a signal.

@@ -10,7 +10,12 @@ mod traffic;
 pub use schedule::{Fault, Refusal, Schedule};
 pub use traffic::{Passed, Passing};
 
-use crate::{ApiServer, Result, error::FileContext, kubeconfig::token_kubeconfig, proxy::serve, wait_for};
+use std::future::pending;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
 use answer::Answer;
 use futures::FutureExt;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
@@ -22,9 +27,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use kube::{Client, Config};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -32,7 +34,9 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use traffic::Traffic;
-use winpool::api_server::asked::Asked;
+use winpool_client::asked::Asked;
+
+use crate::{ApiServer, Result, error::FileContext, kubeconfig::token_kubeconfig, proxy::serve, wait_for};
 
 /// Passes requests on to an API server, except for injected faults.
 pub struct FaultProxy {
@@ -49,6 +53,8 @@ struct Shared {
     traffic: Traffic,
     /// Cancelled while the network is cut. All connections depend on it.
     network: Mutex<CancellationToken>,
+    /// Cancelled when the open connections fall silent. New connections get another one.
+    talking: Mutex<CancellationToken>,
 }
 
 /// The proxy closed the connection.
@@ -76,12 +82,14 @@ impl FaultProxy {
             neighbour,
             traffic: Traffic::default(),
             network: Mutex::default(),
+            talking: Mutex::default(),
         });
         let connections = Arc::clone(&shared);
         let (port, stop) = serve(move |stream| {
-            let network = connections.network().clone();
+            let network = lock(&connections.network).clone();
+            let talking = lock(&connections.talking).clone();
             let serving = Arc::clone(&connections).serve(stream, tls.clone());
-            network.run_until_cancelled_owned(serving).map(|_| ())
+            network.run_until_cancelled_owned(until_silent(talking, serving)).map(|_| ())
         })
         .await?;
         let (authority, directory) = (server.authority_file(), server.directory().to_owned());
@@ -114,12 +122,17 @@ impl FaultProxy {
 
     /// Cuts the network: closes all connections, and new ones too.
     pub fn cut(&self) {
-        self.shared.network().cancel();
+        lock(&self.shared.network).cancel();
     }
 
     /// Restores the network.
     pub fn mend(&self) {
-        *self.shared.network() = CancellationToken::new();
+        *lock(&self.shared.network) = CancellationToken::new();
+    }
+
+    /// Silences all open connections without closing them, like a router that forgets them. New ones work.
+    pub fn silence(&self) {
+        std::mem::take(&mut *lock(&self.shared.talking)).cancel();
     }
 
     /// Returns all requests so far, in the order in which they were decided, with their outcomes.
@@ -135,10 +148,6 @@ impl FaultProxy {
 }
 
 impl Shared {
-    fn network(&self) -> MutexGuard<'_, CancellationToken> {
-        self.network.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn serve(self: Arc<Self>, stream: TcpStream, tls: TlsAcceptor) {
         let Ok(stream) = tls.accept(stream).await else { return };
         let service = service_fn(|request| Arc::clone(&self).pass(request));
@@ -226,6 +235,18 @@ impl Shared {
         }
         let body = body.collect().await.map_err(|_| Severed)?.to_bytes();
         Ok(Request::from_parts(parts, Body::from(body)))
+    }
+}
+
+fn lock(token: &Mutex<CancellationToken>) -> MutexGuard<'_, CancellationToken> {
+    token.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Serves a connection until it falls silent. Then nothing is read or written, and it stays open.
+async fn until_silent(talking: CancellationToken, serving: impl Future<Output = ()>) {
+    let mut serving = pin!(serving);
+    if talking.run_until_cancelled(serving.as_mut()).await.is_none() {
+        pending::<()>().await;
     }
 }
 

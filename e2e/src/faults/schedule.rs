@@ -1,9 +1,10 @@
 //! Selects the fault for each request. Pure: a seed repeats a run.
 
-use fastrand::Rng;
 use std::fmt;
 use std::time::Duration;
-use winpool::api_server::asked::Asked;
+
+use fastrand::Rng;
+use winpool_client::asked::Asked;
 
 /// The fate of a request or its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,14 @@
 //! The requests that passed, and their faults.
 
-use super::Fault;
-use http::Uri;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+use http::Uri;
 use tokio::sync::watch;
-use winpool::api_server::asked::Asked;
+use winpool_client::asked::Asked;
+
+use super::Fault;
 
 /// A request, before its fate is decided.
 #[derive(Clone, Debug)]

@@ -44,6 +44,11 @@ pub struct Host {
 impl Host {
     /// Registers a node that kwok ignores. Containers of winpool's image run this binary.
     pub async fn join(cluster: &Cluster, name: &str, program: &Path) -> Self {
+        Self::join_with(cluster, name, vec![(String::new(), program.to_owned())]).await
+    }
+
+    /// Does so with several binaries: an image runs the first whose tag it begins with.
+    pub async fn join_with(cluster: &Cluster, name: &str, programs: Vec<(String, PathBuf)>) -> Self {
         let node = SimulatedNode::linux().name(name).without_kwok().ready();
         let kubelet = node.join(&cluster.client()).await.unwrap();
         let agent = Agent {
@@ -51,7 +56,7 @@ impl Host {
             client: cluster.client(),
             server: cluster.api_server().url().to_owned(),
             authority: cluster.api_server().authority_file(),
-            program: program.to_owned(),
+            programs,
             directory: cluster.api_server().directory().to_owned(),
             containers: BTreeMap::new(),
         };
@@ -75,7 +80,8 @@ struct Agent {
     server: String,
     /// The certificate by which it is known.
     authority: PathBuf,
-    program: PathBuf,
+    /// The binaries, by the beginning of the image's tag.
+    programs: Vec<(String, PathBuf)>,
     directory: PathBuf,
     /// By the pod's uid.
     containers: BTreeMap<String, Running>,
@@ -159,13 +165,15 @@ impl Agent {
     async fn start(&self, pod: &Pod) -> Running {
         let container = container(pod);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
-        if !container.image.as_deref().unwrap_or_default().starts_with(IMAGE) {
+        let Some(tag) = container.image.as_deref().and_then(|image| image.strip_prefix(IMAGE)) else {
             let mut command = Command::new("sh");
             command.args(["-c", WAIT]).process_group(Guard::get().unwrap().process_group());
             return Running { process: command.spawn().expect("sh starts"), address, told_to_end: false };
-        }
+        };
         assert_eq!(container.command, None, "the image has the program");
-        let mut command = Command::new(&self.program);
+        let is_of_tag = |(start, _): &&(String, PathBuf)| tag.trim_start_matches(':').starts_with(start);
+        let (_, program) = self.programs.iter().find(is_of_tag).expect("a program of this image");
+        let mut command = Command::new(program);
         command.args(container.args.iter().flatten()).env_clear();
         command.process_group(Guard::get().unwrap().process_group());
         for variable in container.env.iter().flatten() {

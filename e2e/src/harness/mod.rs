@@ -42,8 +42,8 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool::Options;
 use winpool_core::api::{NodeCounts, WindowsPool, crd};
+use winpool_operator::Options;
 
 use crate::{
     ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend_cluster,

@@ -10,8 +10,8 @@ use kube::Config;
 use tokio::runtime;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{filter::Targets, fmt::layer, prelude::*};
-use winpool::{Options, telemetry::DIRECTIVES};
 use winpool_core::plan::reconcile::Pauses;
+use winpool_operator::{Options, telemetry::DIRECTIVES};
 
 use crate::ApiServer;
 
@@ -21,7 +21,11 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The options of operators in tests: one API server serves everything, so some pauses may be short.
 pub fn options() -> Options {
     let short = Duration::from_millis(500);
-    Options { pauses: Pauses { listings: short, classes: short }, ..Options::default() }
+    let unserved = Duration::from_secs(5);
+    Options {
+        pauses: Pauses { listings: short, classes: short, labels: short, unserved, ..Pauses::default() },
+        ..Options::default()
+    }
 }
 
 /// The same without leader election.
@@ -35,7 +39,7 @@ pub fn alone() -> Options {
 pub struct Operator {
     stop: CancellationToken,
     /// Gets the result when it ends.
-    result: mpsc::Receiver<Result<(), winpool::Error>>,
+    result: mpsc::Receiver<Result<(), winpool_operator::Error>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -63,7 +67,7 @@ impl Operator {
     pub fn start_with(config: Config, options: Options) -> Self {
         logs();
         let stop = CancellationToken::new();
-        let run = winpool::run(config, options, stop.clone());
+        let run = winpool_operator::run(config, options, stop.clone());
         let (sender, result) = mpsc::channel();
         let thread = thread::spawn(move || {
             let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -85,17 +89,23 @@ impl Operator {
 
     /// The same with another limit.
     pub async fn ended_within(mut self, limit: Duration) {
-        tokio::task::spawn_blocking(move || self.join(limit)).await.unwrap();
+        tokio::task::spawn_blocking(move || self.join(limit).unwrap()).await.unwrap();
     }
 
-    fn join(&mut self, limit: Duration) {
-        let Some(thread) = self.thread.take() else { return };
-        match self.result.recv_timeout(limit) {
-            Ok(result) => result.unwrap(),
+    /// Waits until it ends by itself, with an error.
+    pub async fn failed_within(mut self, limit: Duration) -> winpool_operator::Error {
+        tokio::task::spawn_blocking(move || self.join(limit).unwrap_err()).await.unwrap()
+    }
+
+    fn join(&mut self, limit: Duration) -> Result<(), winpool_operator::Error> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let result = match self.result.recv_timeout(limit) {
+            Ok(result) => result,
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("the operator does not end in time"),
-            Err(mpsc::RecvTimeoutError::Disconnected) => {}
-        }
+            Err(mpsc::RecvTimeoutError::Disconnected) => Ok(()),
+        };
         thread.join().expect("the operator does not panic");
+        result
     }
 }
 
@@ -103,7 +113,7 @@ impl Drop for Operator {
     fn drop(&mut self) {
         self.stop.cancel();
         if !thread::panicking() {
-            self.join(LIMIT);
+            self.join(LIMIT).unwrap();
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod judge;
 mod programs;
+mod session;
 mod wine;
 
 use crate::assets::off_the_runtime;
@@ -15,6 +16,7 @@ use crate::{ApiServer, Error, Result};
 pub use judge::selected_by_containerd;
 use serde::Deserialize;
 use serde_json::{Value, json};
+pub use session::{Printed, Session};
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -201,7 +201,7 @@ pub(super) fn run_program(prefix: &str, program: &str, input: fs::File) -> Resul
     run(command, program, input.into())
 }
 
-fn in_wine(prefix: &str, program: &str, arguments: &[&str]) -> Result<Command> {
+pub(super) fn in_wine(prefix: &str, program: &str, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(environment(prefix)).env("HOME", prefix);
     command.process_group(Guard::get()?.process_group());
@@ -220,6 +220,6 @@ fn run(mut command: Command, program: &str, input: Stdio) -> Result<String> {
     })
 }
 
-fn not_started(program: &str, source: std::io::Error) -> Error {
+pub(super) fn not_started(program: &str, source: std::io::Error) -> Error {
     Error::NotStarted { program: program.to_owned(), source }
 }

@@ -8,9 +8,9 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use tokio_util::sync::CancellationToken;
-use winpool::election::Elector;
 use winpool_core::election::LEASE_DURATION;
 use winpool_e2e::prelude::*;
+use winpool_operator::election::Elector;
 
 use crate::stage::{Stage, WINDOWS_2022};
 

@@ -11,4 +11,5 @@ mod rare_states;
 mod stage;
 mod stale;
 mod truth;
+mod unreadable;
 mod watches;

@@ -108,6 +108,31 @@ async fn winpool_continues_after_the_api_server_was_stopped() {
     survives(lend_with(&[]).await.unwrap(), async |stage| pause(stage.harness.server.process()).await).await;
 }
 
+/// The revisions of etcd are smaller afterwards. A watch that continues shows nothing until they have caught up.
+#[tokio::test]
+async fn winpool_starts_anew_after_etcd_was_restored_from_a_backup() {
+    let stage = Box::pin(Stage::on(with_own_etcd().await)).await;
+    let candidates = [stage.candidate(), stage.candidate()];
+    stage.with_a_pool().await;
+    let (server, etcd) = (&stage.harness.server, stage.harness.server.etcd());
+    etcd.back_up().unwrap();
+    for count in 0..500 {
+        let note = json!({"metadata": {"annotations": {"example.com/count": count.to_string()}}});
+        stage.harness.edit_node("before", note).await;
+    }
+    etcd.restore().await.unwrap();
+    server.restart().await.unwrap();
+    let restored = Instant::now();
+    for candidate in candidates {
+        let error = candidate.failed_within(PATIENTLY).await;
+        assert!(matches!(error, winpool_operator::Error::HistoryWentBack), "{error}");
+        println!("noticed after {:.1?}", restored.elapsed());
+    }
+    let operator = stage.candidate();
+    stage.works_again().await;
+    operator.stop().await;
+}
+
 #[tokio::test]
 async fn changes_during_a_partition_are_reconciled_afterwards() {
     let stage = Stage::new().await;

@@ -3,14 +3,20 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::json;
-use winpool::Options;
 use winpool_e2e::{
     Fault, LIMIT, free_port,
     harness::{Operator, alone},
     scrape, wait_for,
 };
+use winpool_operator::Options;
 
 use crate::stage::{Stage, hits};
+
+/// The lines of `/metrics` about the pool.
+async fn series_of_pool(address: SocketAddr) -> Result<Vec<String>, winpool_e2e::Error> {
+    let text = scrape(address).await?;
+    Ok(text.lines().filter(|line| line.contains("pool=\"default\"")).map(str::to_owned).collect())
+}
 
 #[tokio::test]
 async fn the_duration_of_a_reconcile_does_not_include_the_time_before_its_pool_was_created() {
@@ -23,8 +29,10 @@ async fn the_duration_of_a_reconcile_does_not_include_the_time_before_its_pool_w
     stage.proxy.inject(hits("patch", "windowspools", 0..1, Fault::Mute));
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
-    let has_no_series = async || Ok((!scrape(address).await?.contains("pool=\"default\"")).then_some(()));
-    wait_for("the operator has seen the deletion", LIMIT, has_no_series).await.unwrap();
+    let has_none = async || Ok(series_of_pool(address).await?.is_empty().then_some(()));
+    if let Err(error) = wait_for("the operator has seen the deletion", LIMIT, has_none).await {
+        panic!("{error}: {:#?}", series_of_pool(address).await);
+    }
     harness.apply_until_ready(json!({})).await;
     let text = scrape(address).await.unwrap();
     let lines: Vec<&str> = text.lines().collect();

@@ -6,6 +6,7 @@ use std::{
 };
 
 use kube::Config;
+use winpool_core::api::names;
 use winpool_e2e::{Fault, FaultProxy, Passed, Passing, Process, prelude::*, start_winpool};
 
 pub const WINDOWS_2019: &str = "10.0.17763.6659";
@@ -158,7 +159,14 @@ fn of_node(node: &Node) -> Value {
     let mut taints: Vec<_> =
         node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).map(|taint| json!(taint).to_string()).collect();
     taints.sort();
-    json!({"labels": node.labels(), "annotations": node.annotations(), "taints": taints})
+    let mut annotations = json!(node.annotations());
+    if let Some(record) = annotations.get_mut(names::APPLIED) {
+        // A node that was slow to get a taint has nothing to replace.
+        let mut applied: Value = serde_json::from_str(record.as_str().unwrap()).unwrap();
+        applied.as_object_mut().map(|applied| applied.remove("replaced"));
+        *record = applied.to_string().into();
+    }
+    json!({"labels": node.labels(), "annotations": annotations, "taints": taints})
 }
 
 fn of_class(class: &RuntimeClass) -> Value {
@@ -177,6 +185,9 @@ fn of_pool(pool: &WindowsPool) -> Value {
     }
     for approved in status["approvedTaints"].as_array_mut().into_iter().flatten() {
         approved["since"] = Value::Null;
+    }
+    for trial in status["taintTrials"].as_array_mut().into_iter().flatten() {
+        (trial["since"], trial["until"]) = (Value::Null, Value::Null);
     }
     for class in status["runtimeClasses"].as_array_mut().into_iter().flatten() {
         class["uid"] = class["uid"].is_string().into();

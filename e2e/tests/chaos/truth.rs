@@ -98,6 +98,26 @@ async fn nodes_get_their_labels_while_pods_cannot_be_listed() {
 }
 
 #[tokio::test]
+async fn a_class_that_changes_while_its_watch_hangs_excuses_no_workload() {
+    let stage = Stage::new().await;
+    let harness = &stage.harness;
+    stage.join("win", WINDOWS_2022).await;
+    let class = json!({"scheduling": {"tolerations": [{"operator": "Exists"}]}});
+    let mut object = windows_class("helm", &json!({}));
+    object["scheduling"] = class["scheduling"].clone();
+    let _: RuntimeClass = harness.create(object).await;
+    let pod = json!({"os": {"name": "windows"}, "runtimeClassName": "helm"});
+    harness.apply(workload("Deployment", "web", pod)).await;
+    stage.proxy.inject(hits("watch", "runtimeclasses", ALL, Fault::Mute));
+    let _operator = stage.operator();
+    harness.apply_until_ready(json!({"taintPolicy": "Never"})).await;
+    let plain = json!({"scheduling": {"tolerations": null}});
+    let _: RuntimeClass = merge(&harness.classes(), "helm", plain).await;
+    harness.apply_pool(json!({})).await;
+    harness.held(OS_WINDOWS, &["win"], &["Deployment default/web"]).await;
+}
+
+#[tokio::test]
 async fn pools_whose_class_writes_hang_do_not_delay_another_pool() {
     const SLOW: usize = 6;
     let stage = Stage::new().await;

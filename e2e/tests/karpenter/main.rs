@@ -6,15 +6,10 @@ mod scene;
 use std::collections::BTreeSet;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use winpool_core::{
-    api::names,
-    plan::Pool,
-    render::{Provisioner, render},
-    windows::product::by_version,
-};
-use winpool_e2e::{Karpenter, TYPES_WITH_BUILDS, prelude::*, scene::define};
-
 use scene::Scene;
+use winpool_answers::render::{Provisioner, render};
+use winpool_core::{api::names, plan::Pool, windows::product::by_version};
+use winpool_e2e::{Karpenter, TYPES_WITH_BUILDS, prelude::*, scene::define};
 
 const HYPERV: &str = "runtimeclass.winpool.dev/vms";
 

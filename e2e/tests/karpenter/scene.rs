@@ -9,7 +9,7 @@ use kube::{
 };
 use tokio::process::Command;
 use winpool_core::api::names;
-use winpool_e2e::{Karpenter, prelude::*, scene, winpool_program};
+use winpool_e2e::{Karpenter, prelude::*, program, scene};
 
 /// The longest time that a pod may be Pending if its class can scale from zero.
 const PROMISE: Duration = Duration::from_mins(1);
@@ -154,7 +154,7 @@ impl Scene {
 
 /// Returns the output of `winpool why class`: the answer for the class, and the templates by NodePool.
 pub async fn answer(kubeconfig: &Path, class: &str) -> (Option<bool>, BTreeMap<String, Value>) {
-    let output = Command::new(winpool_program().await.unwrap())
+    let output = Command::new(program("winpool").await.unwrap())
         .args(["why", "class", class, "--output", "json"])
         .env("KUBECONFIG", kubeconfig)
         .output()

@@ -6,7 +6,10 @@
 
 mod admission;
 mod born_tainted;
+mod command_line;
 mod deletion;
+mod failing_pods;
+mod labels;
 mod leftovers;
 mod outage;
 mod pods;

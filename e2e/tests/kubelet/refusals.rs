@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use tokio::process::Command;
-use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, prelude::*, winpool_program};
+use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, prelude::*, program};
 
 use super::stage::{event, machine, ready, run, stage};
 
@@ -52,7 +52,7 @@ async fn explained(harness: &Harness, pod: &str, error: &str) {
 }
 
 async fn why(kubeconfig: &Path, pod: &str) -> Value {
-    let mut command = Command::new(winpool_program().await.unwrap());
+    let mut command = Command::new(program("winpool").await.unwrap());
     let output = command.args(["why", "pod", pod, "-o", "json"]).env("KUBECONFIG", kubeconfig).output().await.unwrap();
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
         panic!("{error}: {} {}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))

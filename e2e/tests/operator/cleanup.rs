@@ -1,4 +1,4 @@
-//! `winpool cleanup` removes everything of winpool and nothing else.
+//! `winpool-operator cleanup` removes everything of winpool and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,9 @@ use k8s_openapi::api::{
     apps::v1::Deployment,
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
-use winpool::cli::{
-    Outcome,
-    cleanup::{Arguments, Error, clean_up},
-    connect::Connection,
-};
+use winpool_client::{kubeconfig::Connection, terminal::Outcome};
 use winpool_e2e::{ApiServer, prelude::*};
+use winpool_operator::cleanup::{Arguments, Error, clean_up};
 
 const IGNORED: &str = "winpool.dev/ignore";
 

@@ -1,6 +1,8 @@
 //! A taint is put on a node only after a check of the workloads that need that node, made at that time.
 
+use futures::{StreamExt, stream};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use winpool_e2e::prelude::*;
 
 use crate::{
@@ -14,7 +16,12 @@ const DEDICATED: &str = "dedicated=windows:NoSchedule";
 
 /// The taints in `status.approvedTaints` of the pool `default`.
 pub(super) async fn approved(harness: &Harness) -> Vec<String> {
-    let pool = schema::untyped(&harness.client).get("default").await.unwrap();
+    approved_of(harness, "default").await
+}
+
+/// The same of another pool.
+pub(super) async fn approved_of(harness: &Harness, pool: &str) -> Vec<String> {
+    let pool = schema::untyped(&harness.client).get(pool).await.unwrap();
     let approvals = pool.data["status"]["approvedTaints"].as_array().cloned().unwrap_or_default();
     approvals.iter().map(|approval| approval["taint"].as_str().unwrap().to_owned()).collect()
 }
@@ -49,6 +56,28 @@ async fn a_check_made_in_a_dry_run_does_not_count_when_the_pool_enforces() {
     harness.run_web("busy").await;
     harness.apply_pool(json!({})).await;
     is_held_for_web(&harness).await;
+}
+
+/// winpool reads the policies once a minute for its report, and again at the start of each check.
+#[tokio::test]
+async fn a_policy_that_was_deleted_a_moment_ago_excuses_nobody() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let harness = Harness::unguarded().await;
+    join(&harness, "busy").await;
+    harness.apply(workload("Deployment", "web", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}))).await;
+    install(&harness.client, "tolerate-windows").await;
+    let _operator = harness.operator().await;
+    harness.apply_pool(json!({"taintPolicy": "Never"})).await;
+    let is_known = |pool: &WindowsPool| {
+        let installed = json!({"name": "tolerate-windows", "state": "Installed"});
+        json!(pool.status)["admissionPolicies"].as_array().is_some_and(|all| all.contains(&installed))
+    };
+    harness.pool_until("default", "reports the policy", is_known).await;
+    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyBinding");
+    let bindings: Api<DynamicObject> = Api::all_with(harness.client.clone(), &ApiResource::from_gvk(&kind));
+    bindings.delete("winpool-tolerate-windows-pods", &DeleteParams::default()).await.unwrap();
+    harness.apply_pool(json!({})).await;
+    harness.held(OS_WINDOWS, &["busy"], &[WEB]).await;
 }
 
 #[tokio::test]
@@ -170,4 +199,56 @@ async fn the_owner_of_a_node_removes_a_held_taint_that_another_pool_added() {
     harness.join_node(new).await;
     let belongs_to_its_owner = |node: &Node| label(node, POOL) == Some("a-older") && !has_taint(node, OS_WINDOWS);
     harness.node_until("new", "belongs to the older pool and has no taint", belongs_to_its_owner).await;
+}
+
+#[tokio::test]
+async fn many_node_selectors_are_decided_by_one_list() {
+    const LABELS: usize = 9;
+    let (harness, log) = Harness::audited().await;
+    let label = |number: usize| format!("example.com/label-{number}");
+    let labelled = |node: SimulatedNode, count| (0..count).fold(node, |node, number| node.label(&label(number), "x"));
+    harness.join_node(labelled(SimulatedNode::server_2022("win"), LABELS)).await;
+    // The Linux node lacks the last label.
+    harness.join_node(labelled(SimulatedNode::linux().name("linux"), LABELS - 1)).await;
+    // One Deployment for each set of the other labels, and one for the last label.
+    let create = async |set: usize| {
+        let chosen = (0..LABELS).filter(|number| set & (1 << number) != 0).map(|number| (label(number), json!("x")));
+        let spec = json!({"nodeSelector": chosen.collect::<serde_json::Map<_, _>>()});
+        let deployment = workload("Deployment", &format!("set-{set}"), spec);
+        harness.apply(deployment).await;
+    };
+    stream::iter(1..=1 << (LABELS - 1)).map(create).buffer_unordered(16).collect::<Vec<_>>().await;
+
+    let _operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.held(OS_WINDOWS, &["win"], &["Deployment default/set-256"]).await;
+    let lists = log.events().into_iter().filter(|event| event["verb"] == "list");
+    let uris: Vec<_> = lists.filter_map(|event| Some(event["requestURI"].as_str()?.to_owned())).collect();
+    let asked = uris.iter().filter(|uri| uri.contains("example.com")).count();
+    assert_eq!(asked, 0, "{} lists", uris.len());
+}
+
+#[tokio::test]
+async fn a_class_that_changes_all_the_time_and_concerns_no_pool_delays_no_taint() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let linux = json!({"nodeSelector": {"kubernetes.io/os": "linux"}});
+    let _: RuntimeClass =
+        harness.create(json!({"metadata": {"name": "busy"}, "handler": "runc", "scheduling": linux})).await;
+    let classes = harness.classes();
+    let busy = async {
+        for round in 0.. {
+            let tolerations = json!([{"key": format!("example.com/{round}"), "operator": "Exists"}]);
+            let _: RuntimeClass = merge(&classes, "busy", json!({"scheduling": {"tolerations": tolerations}})).await;
+        }
+    };
+    let _operator = harness.operator().await;
+    let tainted = async {
+        harness.apply_pool(json!({})).await;
+        harness.is_tainted("win").await;
+    };
+    tokio::select! {
+        () = busy => {}
+        () = tainted => {}
+    }
 }

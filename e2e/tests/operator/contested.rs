@@ -3,20 +3,21 @@
 use std::{path::Path, process::Command};
 
 use k8s_openapi::api::events::v1::Event;
-use winpool_e2e::{prelude::*, winpool_program};
+use winpool_e2e::{prelude::*, program};
 
 /// The output of `winpool status -o json`.
 async fn status(harness: &Harness, program: &Path) -> Value {
     let mut command = Command::new(program);
     command.args(["status", "-o", "json"]).env("KUBECONFIG", harness.server.kubeconfig());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // This operator runs in the test, and not as a Deployment, which counts as a problem of the installation.
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[tokio::test]
 async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
-    let program = winpool_program().await.unwrap();
+    let program = program("winpool").await.unwrap();
     let (harness, audit) = Harness::audited().await;
     harness.join_node(SimulatedNode::server_2022("aks").label("kubernetes.azure.com/agentpool", "win")).await;
     let _operator = harness.operator().await;
@@ -38,7 +39,7 @@ async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
     assert!(problem.message.contains("node-pool-api") && problem.message.contains("AKS node pool"), "{problem:?}");
     let patches = audit.of("patch", "nodes").len();
     assert_eq!(patches, 3, "three writes are enough");
-    let shown = status(&harness, program).await;
+    let shown = status(&harness, &program).await;
     assert_eq!((&shown["nodes"], &shown["builds"][0]["nodes"]), (&json!({"contested": 1}), &json!({"contested": 1})));
 }
 
@@ -65,7 +66,7 @@ async fn a_node_that_is_moved_from_pool_to_pool_is_not_contested() {
 
 #[tokio::test]
 async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() {
-    let program = winpool_program().await.unwrap();
+    let program = program("winpool").await.unwrap();
     let (harness, audit) = Harness::audited().await;
     harness.join("win").await;
     let _operator = harness.operator().await;
@@ -89,7 +90,7 @@ async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() 
     assert!(problem.message.contains("gitops"), "{problem:?}");
     let writes = (audit.of("create", "runtimeclasses").len(), audit.of("patch", "runtimeclasses").len());
     assert_eq!(writes, (1, 2), "three writes are enough");
-    assert_eq!(self::status(&harness, program).await["runtimeClasses"][0]["state"], "Contested");
+    assert_eq!(self::status(&harness, &program).await["runtimeClasses"][0]["state"], "Contested");
 }
 
 #[tokio::test]

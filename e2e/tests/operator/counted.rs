@@ -5,7 +5,7 @@ use k8s_openapi::api::{
     batch::v1::Job,
 };
 use tokio::process::Command;
-use winpool_e2e::{prelude::*, winpool_program};
+use winpool_e2e::{prelude::*, program};
 
 use crate::consent::{WEB, approved, join};
 
@@ -123,7 +123,7 @@ async fn workloads_without_pods_count_for_plan_and_for_the_operator() {
     let harness = with_busy_node().await;
     let workloads = create_idle_workloads(&harness).await;
     harness.apply_pool(json!({})).await;
-    let mut plan = Command::new(winpool_program().await.unwrap());
+    let mut plan = Command::new(program("winpool").await.unwrap());
     let output = plan.arg("plan").env("KUBECONFIG", harness.server.kubeconfig()).output().await.unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     for workload in workloads {
@@ -171,7 +171,7 @@ async fn create_workloads_that_do_not_count(harness: &Harness) {
     template_annotated["spec"]["template"]["metadata"]["annotations"] = annotation;
     let mut of_deployment = workload("ReplicaSet", "rolled-1", on_busy());
     of_deployment["metadata"]["labels"] = json!({"pod-template-hash": "1"});
-    let mut of_cron_job = workload("Job", "nightly-1", on_busy());
+    let mut of_cron_job = workload("Job", "nightly-1", tolerating.clone());
     let owner = json!({"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "u", "controller": true});
     of_cron_job["metadata"]["ownerReferences"] = json!([owner]);
     let mut deleted = workload("Deployment", "deleted", on_busy());
@@ -195,6 +195,8 @@ async fn create_workloads_that_do_not_count(harness: &Harness) {
     }
     let deployments: Api<Deployment> = Api::namespaced(harness.client.clone(), "default");
     deployments.delete("deleted", &DeleteParams::default()).await.unwrap();
+    let finished = json!({"status": {"observedGeneration": 1}});
+    let _: Deployment = merge_status(&deployments, "rolled", finished).await;
     let time = "2026-01-01T00:00:00Z";
     let condition = |name: &str| json!({"type": name, "status": "True", "lastTransitionTime": time});
     let done = json!({"status": {
@@ -221,9 +223,10 @@ async fn create_workloads_that_do_not_count(harness: &Harness) {
 async fn workloads_that_need_no_node_of_the_pool_hold_no_taint() {
     let harness = Harness::new().await;
     harness.join_node(SimulatedNode::linux().name("linux")).await;
-    for name in ["busy", "outside"] {
-        join(&harness, name).await;
-    }
+    join(&harness, "busy").await;
+    harness.join_node(SimulatedNode::server_2022("outside").label("team", "outside").ready()).await;
+    // The API server adds a taint to every node that registers. Here is no controller that removes it.
+    harness.edit_node("outside", json!({"spec": {"taints": null}})).await;
     create_workloads_that_do_not_count(&harness).await;
     let _operator = harness.operator().await;
     harness.apply_until_ready(json!({"nodeSelector": {"team": "busy"}})).await;

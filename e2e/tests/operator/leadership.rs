@@ -9,14 +9,14 @@ use json_patch::Patch as JsonPatch;
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use winpool::{
-    api_server::error::RequestError,
+use winpool_client::error::RequestError;
+use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
+use winpool_e2e::{Proxy, prelude::*};
+use winpool_operator::{
     election::{Elector, Leadership, Seized},
     metrics::Metrics,
     write::Applier,
 };
-use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
-use winpool_e2e::{Proxy, prelude::*};
 
 const NAMESPACE: &str = "default";
 
@@ -32,7 +32,7 @@ async fn holder(client: &Client) -> Option<String> {
 struct Contender {
     leadership: Leadership,
     resign: CancellationToken,
-    task: JoinHandle<()>,
+    task: JoinHandle<bool>,
 }
 
 impl Contender {
@@ -48,7 +48,7 @@ impl Contender {
 
     async fn resigns(self) {
         self.resign.cancel();
-        self.task.await.unwrap();
+        assert!(!self.task.await.unwrap(), "the history did not go back");
     }
 }
 

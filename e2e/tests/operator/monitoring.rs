@@ -6,10 +6,10 @@ use std::{
     path::Path,
 };
 
-use winpool::metrics::reference::{Description, METRICS, Values};
 use winpool_e2e::{
     Component, Prometheus, free_port, prelude::*, prometheus_operator_definition, promtool, scene::define, scrape,
 };
+use winpool_operator::metrics::reference::{Description, METRICS, Values};
 
 const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components/monitoring");
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/winpool");
@@ -241,7 +241,7 @@ async fn promtool_accepts_the_rules_their_tests_and_the_metrics() {
     }
 
     let index = std::sync::Arc::default();
-    let metrics = winpool::metrics::Metrics::new(index).encode().unwrap();
+    let metrics = winpool_operator::metrics::Metrics::new(index).encode().unwrap();
     // It reads the older text format, in which a counter is called _total in its comments too.
     let counters = METRICS.iter().filter(|metric| metric.name.ends_with("_total"));
     let metrics = counters.fold(metrics, |text, Description { name, .. }| {

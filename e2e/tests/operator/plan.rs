@@ -6,11 +6,9 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use winpool::{
-    cache::node::ListedNode,
-    cli::{cluster::Cluster, plan::snapshot},
-};
-use winpool_core::explain::forecast::{ForecastOutcome, ForecastSummary, forecast};
+use winpool::{plan::snapshot, view};
+use winpool_answers::explain::forecast::{ForecastOutcome, ForecastSummary, forecast};
+use winpool_client::node::ListedNode;
 use winpool_e2e::{WINDOWS_BUILD, prelude::*};
 
 const NODES: usize = 14;
@@ -186,8 +184,10 @@ fn face_of_class(class: &RuntimeClass) -> Value {
 async fn differences(harness: &Harness, predicted: &ForecastOutcome) -> Vec<String> {
     let nodes: Api<ListedNode> = Api::all(harness.client.clone());
     let nodes = nodes.list(&ListParams::default()).await.unwrap();
-    let actual =
-        nodes.items.iter().map(|ListedNode { node, .. }| (format!("Node/{}", node.name()), face_of_node(&node.seen)));
+    let actual = nodes
+        .items
+        .iter()
+        .map(|ListedNode { object, .. }| (format!("Node/{}", object.name), face_of_node(&object.node)));
     let classes = harness.classes().list(&ListParams::default()).await.unwrap();
     let actual =
         actual.chain(classes.iter().map(|class| (format!("RuntimeClass/{}", class.name_any()), face_of_class(class))));
@@ -221,7 +221,7 @@ async fn until_as_predicted(harness: &Harness, predicted: &ForecastOutcome, when
 }
 
 async fn look(harness: &Harness) -> ForecastOutcome {
-    forecast(snapshot(Cluster::live(&harness.client).await.unwrap()))
+    forecast(snapshot(view::decisions(&harness.client).await.unwrap().view))
 }
 
 /// Compares the cluster of this seed with the plan for it, and returns the plan's summary.

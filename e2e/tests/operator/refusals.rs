@@ -3,13 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use winpool::{
-    api_server::error::RequestError, cache::node::CachedNode, election::Leadership, metrics::Metrics, write::Applier,
-};
+use winpool_client::error::RequestError;
 use winpool_core::plan::{
-    Consent, FieldChange, NodePlan, Policy, Pool, PoolEntry, TaintChange, assess, node_patch, runtime_class_patch,
+    Consent, FieldChange, NodePlan, Policy, Pool, PoolEntry, TaintChange, assess, node_patch, nodes::NodeObject,
+    runtime_class_patch,
 };
 use winpool_e2e::prelude::*;
+use winpool_operator::{election::Leadership, metrics::Metrics, write::Applier};
 
 #[tokio::test]
 async fn a_patch_of_a_node_that_changed_since_it_was_read_changes_nothing() {
@@ -38,9 +38,16 @@ async fn a_patch_of_a_node_that_changed_since_it_was_read_changes_nothing() {
 
     let kubelet = join(&harness, "upgraded").await;
     let read = applier.read_node("upgraded").await.unwrap();
-    kubelet.upgrade_in_place_without_label("10.0.26100.4061").await.unwrap();
+    kubelet.upgrade_in_place("10.0.26100.4061").await.unwrap();
     let result = send(&applier, &read, &policy).await;
     assert!(matches!(result, Err(RequestError::Stale)), "{result:?}");
+
+    let kubelet = join(&harness, "unlabelled").await;
+    harness.edit_node("unlabelled", json!({"metadata": {"labels": {BUILD: null}}})).await;
+    let read = applier.read_node("unlabelled").await.unwrap();
+    kubelet.upgrade_in_place_without_label("10.0.26100.4061").await.unwrap();
+    let result = send(&applier, &read, &policy).await;
+    assert!(matches!(result, Err(RequestError::Stale)), "the label would be wrong: {result:?}");
 }
 
 #[tokio::test]
@@ -53,8 +60,8 @@ async fn a_heartbeat_since_the_node_was_read_does_not_make_a_patch_stale() {
     kubelet.heartbeat().await.unwrap();
     harness.edit_node("win", json!({"metadata": {"labels": {"example.com/other": "x"}}})).await;
     let written = send(&applier, &read, &policy).await.unwrap();
-    assert_eq!(written.seen.labels.get("example.com/other"), Some("x"));
-    assert!(assess(&written.seen, &policy, Consent::Given).plan.is_empty());
+    assert_eq!(written.node.labels.get("example.com/other"), Some("x"));
+    assert!(assess(&written.node, &policy, Consent::Given).plan.is_empty());
 }
 
 #[tokio::test]
@@ -87,7 +94,7 @@ async fn an_invalid_value_is_denied_in_the_servers_words() {
         removed: Vec::new(),
     };
     let plan = NodePlan { taints: Some(taints), ..NodePlan::default() };
-    let patch = node_patch(read.uid(), &read.seen, &plan, &policy(json!({})));
+    let patch = node_patch(&read.uid, &read.node, &plan, &policy(json!({})));
     let result = applier.patch_node("win", patch).await;
     let Err(RequestError::Denied(message)) = result else { panic!("{result:?}") };
     assert!(message.contains("taints[0].effect"), "{message}");
@@ -124,9 +131,9 @@ async fn a_node_without_any_annotation_is_written() {
     let bare = SimulatedNode::server_2022("win").without_kwok();
     harness.join_node(bare).await;
     let read = applier.read_node("win").await.unwrap();
-    assert!(!read.seen.has_annotations);
+    assert!(!read.node.has_annotations);
     let written = send(&applier, &read, &policy).await.unwrap();
-    assert!(assess(&written.seen, &policy, Consent::Given).plan.is_empty());
+    assert!(assess(&written.node, &policy, Consent::Given).plan.is_empty());
     harness.edit_node("win", json!({"spec": {"taints": null}, "metadata": {"annotations": null}})).await;
     let read = applier.read_node("win").await.unwrap();
     harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/other": "x"}}})).await;
@@ -209,11 +216,11 @@ fn policy(spec: Value) -> Policy {
 }
 
 /// Sends the operator's patch for the node as it was read, and reads the node again.
-async fn send(applier: &Applier, node: &CachedNode, policy: &Policy) -> Result<CachedNode, RequestError> {
-    let plan = assess(&node.seen, policy, Consent::Given).plan;
+async fn send(applier: &Applier, node: &NodeObject, policy: &Policy) -> Result<NodeObject, RequestError> {
+    let plan = assess(&node.node, policy, Consent::Given).plan;
     assert!(!plan.is_empty());
-    applier.patch_node(node.name(), node_patch(node.uid(), &node.seen, &plan, policy)).await?;
-    applier.read_node(node.name()).await
+    applier.patch_node(&node.name, node_patch(&node.uid, &node.node, &plan, policy)).await?;
+    applier.read_node(&node.name).await
 }
 
 /// Registers a node without the build label.

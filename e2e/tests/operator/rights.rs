@@ -49,6 +49,11 @@ async fn every_permission_is_used_and_none_is_missing() {
         Ok(unused.is_empty().then_some(()))
     });
     assert!(all_used.await.is_ok(), "rights that nothing needs: {unused:#?}");
+    // Others decide how many objects there are, and how large they are.
+    let events = log.events();
+    let lists = events.iter().filter(|event| event["verb"] == "list").filter_map(|event| event["requestURI"].as_str());
+    let whole: BTreeSet<&str> = lists.filter(|uri| !uri.contains("limit=")).collect();
+    assert!(whole.is_empty(), "lists without a limit: {whole:#?}");
 }
 
 #[tokio::test]

@@ -31,6 +31,49 @@ async fn a_pool_that_selects_no_node_counts_the_windows_nodes_of_the_cluster() {
     harness.pool_until("default", "counts 2 Windows nodes", says("2 Windows nodes")).await;
 }
 
+#[tokio::test]
+async fn a_node_that_reports_another_system_than_its_label_is_blocked_and_makes_no_class() {
+    let harness = with_a_node().await;
+    let nodes = harness.nodes();
+    let reports = async |system: &str| {
+        let report = json!({"status": {"nodeInfo": {"operatingSystem": system}}});
+        let _: Node = merge_status(&nodes, "claims", report).await;
+    };
+    harness.join_node(SimulatedNode::server_2019("claims")).await;
+    reports("linux").await;
+    let _operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.nodes_until("default", "counts both nodes", |n| [n.converged, n.blocked] == [1, 1]).await;
+    let problem = &pool.status.as_ref().unwrap().problems[0];
+    assert_eq!((problem.reason.as_str(), problem.object.name.as_str()), ("OperatingSystemDiffers", "claims"));
+    let (_, _, message) = condition_text(&pool, "Ready").unwrap();
+    assert!(message.starts_with("1 of 2 nodes converged"), "{message}");
+    assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_none());
+    assert_eq!(label(&harness.node("claims").await, POOL), None);
+
+    reports("windows").await;
+    let pool = harness.nodes_until("default", "has both nodes", |nodes| nodes.converged == 2).await;
+    assert!(pool.status.unwrap().problems.is_empty());
+    harness.class_until("windows-2019", "is there", |_| true).await;
+}
+
+#[tokio::test]
+async fn ignored_nodes_and_a_policy_without_taints_are_said_as_they_are() {
+    let harness = Harness::new().await;
+    harness.join_node(SimulatedNode::server_2022("ignored").annotation("winpool.dev/ignore", "true")).await;
+    let _operator = harness.operator().await;
+    let message = |pool: &WindowsPool, name: &str| condition_text(pool, name).unwrap_or_default().2;
+    let pool = harness.apply_until_ready(json!({})).await;
+    for name in ["NodesLabeled", "TaintsApplied"] {
+        assert_eq!(message(&pool, name), "winpool ignores 1 node; the pool selects no other node");
+    }
+    harness.join("win").await;
+    harness.apply_pool(json!({"taintPolicy": "Never"})).await;
+    let pool = harness.nodes_until("default", "has its node", |nodes| nodes.converged == 1).await;
+    assert_eq!(message(&pool, "Ready"), "1 of 2 nodes converged; winpool ignores 1 node");
+    assert_eq!(message(&pool, "TaintsApplied"), "taintPolicy is Never: winpool adds no taint");
+}
+
 /// Changes the node `win` again and again, and waits until winpool reports the conflict instead of another repair.
 async fn is_reported_as_a_conflict(change: impl Fn(usize) -> Value) {
     const ROUNDS: usize = 10;

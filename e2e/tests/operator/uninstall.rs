@@ -4,17 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use winpool::{
-    cli::{
-        Outcome,
-        cleanup::{Arguments, clean_up},
-    },
+use winpool_client::terminal::Outcome;
+use winpool_e2e::prelude::*;
+use winpool_operator::{
+    cleanup::{Arguments, clean_up},
     election::Leadership,
     metrics::Metrics,
     removal::installation::Installation,
     write::Applier,
 };
-use winpool_e2e::prelude::*;
 
 use crate::cleanup::arguments;
 
@@ -132,7 +130,7 @@ async fn the_objects_of_an_installation_are_deleted_together() {
         let again = if round == 0 { None } else { Some(Account::install(&harness.server, &harness.client).await) };
         let account = again.as_ref().unwrap_or(&harness.account);
         account.uninstall().await;
-        let client = winpool::api_server::client::connect(account.config.clone(), None).unwrap();
+        let client = winpool_operator::connect(account.config.clone(), None).unwrap();
         let metrics = Arc::new(Metrics::new(Arc::default()));
         let applier = Applier::new(client.clone(), Leadership::alone(), metrics);
         let left = Installation::new(client, NAME, NAMESPACE).release(&applier, |_| true).await;

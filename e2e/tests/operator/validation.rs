@@ -79,6 +79,7 @@ async fn a_pool_with_every_field_and_one_at_all_bounds_are_accepted() {
         "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
         "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
         "runtimeClassDiscovery": "Enabled",
+        "runtimeClassHostMatch": "Compatible",
         "runtimeClassNameFormat": "windows-{version}-{pool}",
         "runtimeClasses": [
             {
@@ -126,7 +127,8 @@ async fn a_pool_with_every_field_and_one_at_all_bounds_are_accepted() {
 async fn all_defaults_except_taints_are_stored() {
     let harness = Harness::new().await;
     let defaults = json!({
-        "mode": "Enforce", "runtimeClassDiscovery": "Enabled", "runtimeClassNameFormat": "windows-{version}",
+        "mode": "Enforce", "runtimeClassDiscovery": "Enabled", "runtimeClassHostMatch": "Exact",
+        "runtimeClassNameFormat": "windows-{version}",
         "taintPolicy": "WhenTolerated", "runtimeClassAdoptionPolicy": "IfCompatible", "deletionPolicy": "Delete",
     });
     let pools = untyped(&harness.client);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use tokio::process::Command;
-use winpool_e2e::{ImageRegistry, Protection, prelude::*, winpool_program};
+use winpool_e2e::{ImageRegistry, Protection, prelude::*, program};
 
 use super::client::{OCI_INDEX, OCI_MANIFEST, index};
 
@@ -18,7 +18,7 @@ fn deployment(name: &str, class: &str, image: &str) -> Value {
 
 /// Runs winpool on the cluster, and returns its exit code and output.
 async fn run(cluster: &Cluster, folder: &TempDir, arguments: &[&str]) -> (i32, String) {
-    let program: &Path = winpool_program().await.unwrap();
+    let program: &Path = &program("winpool").await.unwrap();
     let mut command = Command::new(program);
     command.args(arguments).env("KUBECONFIG", cluster.kubeconfig()).env("HOME", folder.path()).env("COLUMNS", "200");
     let output = command.env_remove("XDG_CACHE_HOME").env_remove("DOCKER_CONFIG").output().await.unwrap();

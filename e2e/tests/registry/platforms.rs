@@ -6,13 +6,11 @@
 //! `core/images/handlers.go`.
 
 use serde_json::json;
-use winpool_core::{
-    image::{
-        Platform,
-        matching::{Host, chosen},
-    },
-    windows::KernelVersion,
+use winpool_answers::image::{
+    Platform,
+    matching::{Host, chosen},
 };
+use winpool_core::windows::KernelVersion;
 use winpool_e2e::{Dice, Machine, selected_by_containerd};
 
 /// A version of `containerd/platforms`, or of containerd before it had that module, with the first and last release of

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use winpool::cli::{cluster::Cluster, plan::snapshot};
-use winpool_core::explain::forecast::{Snapshot, forecast};
+use winpool::{plan::snapshot, view};
+use winpool_answers::explain::forecast::{Snapshot, forecast};
 use winpool_e2e::Requests;
 
 /// The cluster as decisions see it.
 pub async fn look(client: &Client) -> Snapshot {
-    snapshot(Cluster::live(client).await.unwrap())
+    snapshot(view::decisions(client).await.unwrap().view)
 }
 
 /// The pending changes of the operator. Empty if every node and every class is as planned.

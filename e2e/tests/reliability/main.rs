@@ -15,6 +15,6 @@ mod soak;
 async fn program() -> PathBuf {
     match std::env::var_os("WINPOOL_PROGRAM") {
         Some(other) => other.into(),
-        None => winpool_e2e::winpool_program().await.unwrap().to_owned(),
+        None => winpool_e2e::operator_program().await.unwrap(),
     }
 }

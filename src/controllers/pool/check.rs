@@ -7,15 +7,16 @@ use k8s_openapi::api::core::{self, v1::Node};
 use kube::{Api, Client, api::ListParams, core::PartialObjectMeta};
 use parking_lot::Mutex;
 use thiserror::Error;
-use winpool_core::{
-    api::names,
-    plan::{CheckAnswer, PODS, WorkloadCheck},
-    pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
-};
-
-use crate::api_server::{
+use winpool_client::{
+    control_plane::ControlPlane,
     error::{RequestError, in_time},
     pages, pods,
+};
+use winpool_core::{
+    api::names,
+    labels::Labels,
+    plan::{CheckAnswer, PODS, WorkloadCheck},
+    pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
 };
 
 /// A list that a check needs failed.
@@ -31,7 +32,13 @@ pub struct Error {
 ///
 /// # Errors
 /// Fails if something cannot be listed, unless that is forbidden.
-pub async fn everything(client: &Client, check: WorkloadCheck) -> Result<BTreeMap<String, CheckAnswer>, Error> {
+pub async fn everything(
+    client: &Client,
+    control_plane: &ControlPlane,
+    mut check: WorkloadCheck,
+) -> Result<BTreeMap<String, CheckAnswer>, Error> {
+    let start = control_plane.at_start().await.map_err(|source| Error { what: "runtimeclasses", source })?;
+    check.begin(start.0, start.1, start.2);
     let shared = Mutex::new(check);
     let check = &shared;
     // Concurrently, because nodes wait for the check.
@@ -46,12 +53,40 @@ pub async fn everything(client: &Client, check: WorkloadCheck) -> Result<BTreeMa
     let pods: Api<core::v1::Pod> = Api::all(client.clone());
     let listed = pages::each_patiently(&pods, pods::unfinished(), |pod: Pod| check.pod(&pod)).await;
     allowed(PODS, listed, |words| check.unlisted(PODS, words))?;
-    let undecided: Vec<BTreeMap<String, String>> = check.undecided().cloned().collect();
-    for selector in undecided {
-        let on_another_system = selects_another_system(client, &selector).await;
-        check.decide(&selector, on_another_system.map_err(|source| Error { what: "nodes", source })?);
-    }
+    decide(client, &mut check).await.map_err(|source| Error { what: "nodes", source })?;
     Ok(check.finish())
+}
+
+/// The number of node selectors that are asked about one by one. A list of 5,000 nodes takes as long.
+const ASKED: usize = 200;
+
+/// Finds out which choices of nodes match a node of another system. Every user of a namespace can write many of them:
+/// then these nodes are listed once, page by page. So they are for choices by affinity, which no list can select.
+async fn decide(client: &Client, check: &mut WorkloadCheck) -> Result<(), RequestError> {
+    let mut undecided = check.undecided();
+    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
+    let others = format!("{}!={}", names::OS, names::WINDOWS);
+    if undecided.len() <= ASKED && undecided.iter().all(|choice| choice.terms.is_empty()) {
+        for choice in undecided {
+            let pairs: Vec<String> = choice.selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let one = ListParams::default().labels(&format!("{},{others}", pairs.join(","))).limit(1);
+            let found = in_time(nodes.list_metadata(&one)).await?;
+            check.decide(&choice, !found.items.is_empty());
+        }
+        return Ok(());
+    }
+    let found = |node: PartialObjectMeta<Node>| {
+        let name = node.metadata.name.unwrap_or_default();
+        let labels: Labels = node.metadata.labels.into_iter().flatten().collect();
+        for choice in undecided.extract_if(.., |choice| choice.matches(&labels, &name)) {
+            check.decide(&choice, true);
+        }
+    };
+    pages::each_patiently(&nodes, ListParams::default().labels(&others), found).await?;
+    for choice in undecided {
+        check.decide(&choice, false);
+    }
+    Ok(())
 }
 
 /// Calls `forbidden` instead of failing if the list is not permitted.
@@ -64,14 +99,6 @@ fn allowed(what: &'static str, listed: Result<(), RequestError>, forbidden: impl
         }
         Err(source) => Err(Error { what, source }),
     }
-}
-
-async fn selects_another_system(client: &Client, selector: &BTreeMap<String, String>) -> Result<bool, RequestError> {
-    let pairs: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let labels = format!("{},{}!={}", pairs.join(","), names::OS, names::WINDOWS);
-    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
-    let one = ListParams::default().labels(&labels).limit(1);
-    Ok(!in_time(nodes.list_metadata(&one)).await?.items.is_empty())
 }
 
 /// Returns true if none of these workloads is a reason to hold a taint any more, as far as they can be read.

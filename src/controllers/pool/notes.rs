@@ -1,15 +1,13 @@
 //! Log lines and Events about pools.
 
 use kube::{Resource, runtime::events::EventType};
+use winpool_client::causes::shortened;
 use winpool_core::{
     api::{Problem, names::reason},
     plan::{GuardedPool, reconcile::Note},
 };
 
-use crate::{
-    controllers::Context,
-    telemetry::{list, words},
-};
+use crate::{controllers::Context, telemetry::list};
 
 /// An Event on a pool.
 pub(super) struct News {
@@ -29,7 +27,7 @@ pub(super) fn log(pool: &str, note: &Note) {
             tracing::info!(pool, class, reason, fields = list(fields.clone()), "RuntimeClass written");
         }
         Note::ClassPostponed(class, Problem { reason, message, .. }, wait) => {
-            let (detail, wait_ms) = (words(message), wait.as_millis());
+            let (detail, wait_ms) = (shortened(message), wait.as_millis());
             tracing::warn!(pool, class, reason, detail, wait_ms, "RuntimeClass not written");
         }
         Note::ClassDeleted(class) => tracing::info!(pool, class, "RuntimeClass deleted"),
@@ -37,20 +35,34 @@ pub(super) fn log(pool: &str, note: &Note) {
             tracing::warn!(
                 pool,
                 class,
-                detail = words(why),
+                detail = shortened(why),
                 "RuntimeClass released: it stays and is no longer managed"
             );
         }
         Note::Left(Problem { reason, message, .. }) => {
-            tracing::warn!(pool, reason, detail = words(message), "left as it is");
+            tracing::warn!(pool, reason, detail = shortened(message), "left as it is");
         }
         Note::FinalizerWritten(present) => tracing::info!(pool, present, "finalizer written"),
         Note::CleanedUp => tracing::info!(pool, "pool cleaned up"),
         Note::StatusRefused(error) => {
-            tracing::warn!(pool, error = words(error), "the API server refuses the status of the pool");
+            tracing::warn!(pool, error = shortened(error), "the API server refuses the status of the pool");
+        }
+        Note::TaintObjected { taint, workload, pause } => {
+            let wait_ms = pause.as_millis();
+            tracing::warn!(
+                pool,
+                %taint,
+                workload = shortened(workload),
+                wait_ms,
+                "a pod waits only because of a taint on trial: removing the taint"
+            );
         }
         Note::Problem(Problem { reason, object, message }) => {
-            tracing::warn!(pool, %object, reason, detail = words(message), "problem");
+            tracing::warn!(pool, %object, reason, detail = shortened(message), "problem");
+        }
+        Note::TaintsTurned { are_applied: true, .. } => tracing::info!(pool, "every node has its taints"),
+        Note::TaintsTurned { reason, message, .. } => {
+            tracing::warn!(pool, reason, detail = shortened(message), "taints are held");
         }
     }
 }
@@ -73,8 +85,22 @@ pub(super) fn event(note: &Note) -> Option<News> {
             news(EventType::Warning, reason, &object.name, message.clone())
         }
         Note::StatusRefused(error) => news(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
+        Note::TaintObjected { taint, workload, pause } => {
+            let note = format!(
+                "{taint} removed: a pod of {workload} waited only because of it; winpool tries again in {pause:?} at the earliest"
+            );
+            news(EventType::Warning, reason::TAINT_OBJECTED, "RemoveTaint", note)
+        }
         Note::Problem(Problem { reason, object, message }) => {
             news(EventType::Warning, reason, &object.to_string(), format!("{object}: {message}"))
+        }
+        Note::TaintsTurned { are_applied, reason, message } => {
+            let (type_, reason) = if *are_applied {
+                (EventType::Normal, reason::TAINTS_ADDED)
+            } else {
+                (EventType::Warning, reason.as_str())
+            };
+            news(type_, reason, "Taint", message.clone())
         }
         Note::ClassPostponed(..) | Note::ClassDeleted(_) | Note::FinalizerWritten(_) | Note::CleanedUp => None,
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Resource, ResourceExt, api::ListParams, core::PartialObjectMeta};
+use kube::{Resource, ResourceExt, api::ListParams, core::PartialObjectMeta};
+use winpool_client::{causes::shortened, error::RequestError, pages, pods};
 use winpool_core::{
     api::names,
     plan::{
@@ -13,11 +14,7 @@ use winpool_core::{
     },
 };
 
-use crate::{
-    api_server::{error::RequestError, pages, pods},
-    controllers::Context,
-    telemetry::words,
-};
+use crate::controllers::Context;
 
 use super::Done;
 
@@ -30,7 +27,7 @@ pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step
     let is_expected = asks && matches!(result, Err(RequestError::Conflict));
     if let Some(source) = result.as_ref().err().filter(|_| !is_expected) {
         let (object, reason) = (object(&step), source.as_str());
-        tracing::warn!(pool, object, reason, error = words(source), "a request for the pool failed");
+        tracing::warn!(pool, object, reason, error = shortened(source), "a request for the pool failed");
     }
     Done::Step { pool, step, answer: result.unwrap_or_else(|error| Answer::Refused(refusal(error))), error }
 }
@@ -43,9 +40,7 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             applier.set_finalizer(guarded.meta(), *wanted).await?;
             Answer::Done
         }
-        Step::FindUsers { classes, taints } => {
-            Answer::Users(pods::users(&Api::all(context.client.clone()), classes, taints).await?)
-        }
+        Step::FindUsers(classes) => Answer::Users(pods::users(&context.client, classes).await?),
         Step::Class(class) => class_request(context, &class.name, &class.request).await?,
         Step::ListMarkedNodes => {
             let mut marked = BTreeSet::new();
@@ -66,7 +61,7 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             applier.write_status(guarded.meta(), seen.as_ref(), status).await?;
             Answer::Done
         }
-        Step::Judge | Step::Publish(_) | Step::Wait(_) => Answer::Done,
+        Step::Publish(_) | Step::Wait(_) => Answer::Done,
     })
 }
 
@@ -102,9 +97,9 @@ fn object(step: &Step) -> String {
     match step {
         Step::Class(class) => format!("RuntimeClass/{}", class.name),
         Step::SetFinalizer(_) => "finalizer".to_owned(),
-        Step::FindUsers { .. } => "pods".to_owned(),
+        Step::FindUsers(_) => "pods".to_owned(),
         Step::ListMarkedNodes => "nodes".to_owned(),
         Step::WriteStatus { .. } => "status".to_owned(),
-        Step::ReadPool { .. } | Step::Judge | Step::Publish(_) | Step::Wait(_) => "WindowsPool".to_owned(),
+        Step::ReadPool { .. } | Step::Publish(_) | Step::Wait(_) => "WindowsPool".to_owned(),
     }
 }

@@ -53,6 +53,7 @@ fn printer_columns() {
         "Reason string 1",
         "Classes string 1",
         "Builds string 1",
+        "Message string 1",
     ];
     assert_eq!(columns, expected);
 }

@@ -1,85 +1,54 @@
 //! Schedules workload checks, and applies their results to pools.
 
+pub(super) mod basis;
+pub(super) mod memory;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
 use crate::{
-    api::{Taint, TaintPolicy},
-    pod::{Class, WorkloadKind},
+    api::{Taint, names},
+    pod::Class,
     words::plain,
 };
 
 use super::{
     super::{
-        Approval, AssignClass, CHECK_GOOD_FOR, CheckAnswer, CheckScope, ClassesPlan, CleanCheck, Consent, GuardedPool,
-        HeldBecause, HeldTaints, KnownNode, PODS, Policy, Pool, Question, Tally, Watched, WorkloadCheck, assess,
-        assess_as, pools,
-        workload_check::{QUESTIONS, classes_by_build},
+        approval::Grounds,
+        assessment::{assess, assess_as},
+        classes::ClassesPlan,
+        consent::{Consent, waits_for_a_class},
+        guarded::GuardedPool,
+        nodes::NodeObject,
+        pools::{Policy, Pool, approved_taints},
+        status::{HeldBecause, HeldTaints},
+        tally::Tally,
+        trial::{WorkloadName, recorded_trials},
+        watched::Watched,
+        workload_check::{
+            CheckAnswer, CheckScope, ClassSource, KnownNode, PODS, PoolNodes, QUESTIONS, Question, WorkloadCheck,
+        },
     },
-    Cluster, Intent, LOOK_AGAIN, Memory, Now, PoolMemory,
+    LOOK_AGAIN,
+    memory::{Intent, Memory, PoolMemory},
+    step::{Cluster, Now},
 };
+
+use basis::{Basis, read};
+use memory::{CheckMemory, PoolCheck};
 
 /// The pause after a listing, as a multiple of its duration. After one that failed, which mostly waited for an answer,
 /// the pause is as long as the listing.
 const PAUSE_TIMES: u32 = 10;
 /// The pause between reads, by name, of workloads that hold a taint.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// The limit of workloads that are read by name.
-const ASKED: usize = 10;
 /// The longest error of a check in a message.
 const ERROR: usize = 200;
-
-/// The state of workload checks.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct CheckMemory {
-    /// The start of the check that is in progress.
-    running: Option<Instant>,
-    not_before: Option<Instant>,
-}
-
-/// The newest check and its results for one pool.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct PoolCheck {
-    /// The pool and classes that it was about.
-    basis: Basis,
-    result: Result<CheckAnswer, String>,
-    started: Instant,
-    ended: Instant,
-    /// The time at which workloads that hold a taint are read by name.
-    ask_at: Option<Instant>,
-    /// True if a named workload no longer holds the taint.
-    is_outdated: bool,
-}
-
-/// The objects that a check depends on: if they changed, its result is void.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Basis {
-    generation: Option<i64>,
-    /// `metadata.resourceVersion` of all classes.
-    classes: BTreeMap<String, String>,
-}
-
-impl Basis {
-    fn of(cluster: &Cluster<'_>, pool: &GuardedPool) -> Self {
-        let version = |class: &Arc<RuntimeClass>| (class.name_any(), class.resource_version().unwrap_or_default());
-        Self { generation: pool.metadata.generation, classes: cluster.classes.iter().map(version).collect() }
-    }
-
-    /// True if all classes are unchanged.
-    fn stands(&self, cluster: &Cluster<'_>) -> bool {
-        let unchanged = cluster.classes.iter().filter(|class| {
-            let known = self.classes.get(&class.name_any());
-            known.is_some_and(|version| class.resource_version().unwrap_or_default() == *version)
-        });
-        unchanged.count() == self.classes.len()
-    }
-}
 
 /// The objects that a check has to list.
 #[derive(Clone, Debug)]
@@ -95,37 +64,6 @@ pub enum CheckTask {
     },
 }
 
-/// Kind, namespace and name of a workload.
-pub type WorkloadName = (WorkloadKind, String, String);
-
-impl PoolCheck {
-    fn answer(&self) -> Option<&CheckAnswer> {
-        self.result.as_ref().ok()
-    }
-
-    pub(super) fn is_about(&self, pool: &GuardedPool) -> bool {
-        self.basis.generation == pool.metadata.generation
-    }
-
-    fn is_due(&self, basis: &Basis, now: Instant) -> bool {
-        let holds = self.answer().is_some_and(|answer| !answer.held.is_empty());
-        // A clean check does not cover nodes that still wait, and a failed check is repeated.
-        !holds || self.is_outdated || self.basis != *basis || now >= self.ended + LOOK_AGAIN
-    }
-
-    /// The workloads that hold a taint and are due to be read by name.
-    fn to_ask(&self, now: Instant) -> Vec<WorkloadName> {
-        let is_time = !self.is_outdated && self.ask_at.is_some_and(|at| now >= at);
-        let holding = self.answer().into_iter().filter(|_| is_time).flat_map(|answer| answer.unschedulable.keys());
-        let named = holding.filter_map(|workload| {
-            let (kind, rest) = workload.split_once(' ')?;
-            let (namespace, name) = rest.split_once('/')?;
-            Some((WorkloadKind::by_name(kind)?, namespace.to_owned(), name.to_owned()))
-        });
-        named.take(ASKED).collect()
-    }
-}
-
 impl Memory {
     /// Returns the check that is due, if any. The caller carries it out and reports its end to [`Self::checked`] or
     /// [`Self::asked`]. One listing serves all pools.
@@ -135,30 +73,32 @@ impl Memory {
         }
         self.forget(cluster);
         let policy = self.policy(cluster.pools);
-        let waiting = cluster.pools.iter().filter(|pool| self.waits(cluster, &policy, pool, now.instant));
-        let waiting: BTreeMap<String, Basis> =
-            waiting.map(|pool| (pool.name_any(), Basis::of(cluster, pool))).collect();
+        let waiting = cluster.pools.iter().filter(|pool| self.waits(cluster, &policy, pool, now));
+        let waiting: BTreeMap<String, &Arc<GuardedPool>> = waiting.map(|pool| (pool.name_any(), pool)).collect();
         let check = |name: &str| self.pools.get(name).and_then(|memory| memory.check.as_ref());
-        let is_due = |name: &str, basis: &Basis| check(name).is_none_or(|check| check.is_due(basis, now.instant));
+        let is_due =
+            |name: &str, pool: &GuardedPool| check(name).is_none_or(|check| check.is_due(cluster, pool, now.instant));
         let may_list = self.check.not_before.is_none_or(|not_before| now.instant >= not_before);
         let due: BTreeSet<&String> =
-            waiting.iter().filter(|(name, basis)| may_list && is_due(name, basis)).map(|(name, _)| name).collect();
+            waiting.iter().filter(|(name, pool)| may_list && is_due(name, pool)).map(|(name, _)| name).collect();
         if !due.is_empty() {
             // One listing answers a limited number of questions. Pools that waited longest come first.
             let mut served: Vec<&String> = waiting.keys().collect();
             served.sort_by_key(|name| (!due.contains(name), check(name).map(|check| check.started)));
             let mut questions = 0;
             served.retain(|name| {
-                questions += policy.pool(name).map_or(0, |pool| pool.checked_taints().len());
+                questions += policy.pool(name).map_or(0, |pool| pool.spec.checked_taints().len());
                 questions <= QUESTIONS
             });
             let scope = self.scope(cluster, &policy, &served.iter().copied().collect(), now);
             // A pool whose nodes all wait for a class has no question.
             let asks = scope.questions.iter().any(|question| due.contains(&question.pool));
             if let Some(check) = Some(scope).filter(|_| asks).and_then(WorkloadCheck::start) {
-                let served: BTreeSet<String> = served.into_iter().cloned().collect();
-                for (name, basis) in waiting.into_iter().filter(|(name, _)| served.contains(name)) {
-                    self.of(&name).check_basis = Some(basis);
+                let (served, classes): (BTreeSet<String>, _) = (served.into_iter().cloned().collect(), read(cluster));
+                for (name, guarded) in waiting.into_iter().filter(|(name, _)| served.contains(name)) {
+                    let generation = guarded.metadata.generation;
+                    let basis = policy.pool(&name).map(|pool| Basis::new(generation, pool, Arc::clone(&classes)));
+                    self.of(&name).check_basis = basis;
                 }
                 self.check.running = Some(now.instant);
                 return Some(CheckTask::Everything(Box::new(check)));
@@ -213,94 +153,118 @@ impl Memory {
         }
     }
 
-    /// True if nodes of the pool wait for a check, or for a class.
-    fn waits(&self, cluster: &Cluster<'_>, policy: &Policy, guarded: &GuardedPool, now: Instant) -> bool {
-        let Some(pool) = policy.pool(&guarded.name_any()).filter(|pool| !pool.deleting) else { return false };
-        // A check now would not cover the nodes of a class that has just changed, and the next one may find more.
+    /// True if nodes of the pool wait for a check, or for a class, or if all have a taint that is not approved yet.
+    fn waits(&self, cluster: &Cluster<'_>, policy: &Policy, guarded: &GuardedPool, now: Now) -> bool {
+        let Some(pool) = policy.pool(&guarded.name_any()).filter(|pool| !pool.spec.deleting) else { return false };
+        // A check now would not cover the nodes of a class that has just changed, and the next one may find more. While
+        // a kind cannot be read, a check would read nodes or classes that may have changed.
         let is_ready = |memory: &PoolMemory| {
-            memory.intent.is_some() && !memory.classes.values().any(|class| class.was_widened_just_now(now))
+            memory.intent.is_some()
+                && !memory.is_blind()
+                && !memory.classes.values().any(|class| class.was_widened_just_now(now.instant))
         };
-        self.pools.get(&pool.name).is_some_and(is_ready)
-            && !pool.checked_taints().is_empty()
-            && (cluster.tally)(&pool.name).waits()
+        let tally = cluster.nodes.tally(&pool.spec.name);
+        let waits = |taint: &Taint| tally.is_held(taint) && !pauses(pool, taint, now);
+        self.pools.get(&pool.spec.name).is_some_and(is_ready)
+            && (pool.spec.checked_taints().iter().any(waits) || to_approve(pool, tally, now).next().is_some())
     }
 
     /// The scope of a check for these pools.
     fn scope(&self, cluster: &Cluster<'_>, policy: &Policy, pools: &BTreeSet<&String>, now: Now) -> CheckScope {
         let mut nodes = Vec::new();
         let mut questions: BTreeMap<(String, Taint), Question> = BTreeMap::new();
-        (cluster.nodes)(&mut |seen| {
-            let consent = Consent::Known { uid: seen.uid, watched: seen.watched, now: now.instant };
-            let assessment = assess(seen.node, policy, consent);
+        let mut members: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+        let question = |pool: &Pool, taint: Taint| {
+            let mut labels = pool.spec.node_selector.clone();
+            labels.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
+            let to_approve = PoolNodes { present: BTreeSet::new(), labels };
+            Question {
+                pool: pool.spec.name.clone(),
+                candidates: BTreeSet::new(),
+                to_approve: Some(to_approve).filter(|_| !pool.consent.approves(&taint)),
+                enforces: pool.spec.enforces(),
+                taint,
+            }
+        };
+        for pool in pools.iter().filter_map(|name| policy.pool(name)) {
+            for taint in to_approve(pool, cluster.nodes.tally(&pool.spec.name), now) {
+                questions.insert((pool.spec.name.clone(), taint.clone()), question(pool, taint));
+            }
+        }
+        for (NodeObject { name, uid, node, .. }, watched) in cluster.nodes.nodes() {
+            // No pod is known to run there, now or after a taint elsewhere.
+            if node.contradicts_itself() {
+                continue;
+            }
+            let consent = Consent::Known { uid, watched, now: now.instant };
+            let assessment = assess(node, policy, consent);
             let index = nodes.len();
             let mut ask = |pool: &Pool, held: Vec<Taint>| {
-                // A node that waits for a class does not get the taint, whatever the result of the check.
-                let asks = |taint: &Taint| !pool.needs_no_check(taint) && !pool.waits_for_a_class(taint, seen.node);
+                members.entry(pool.spec.name.clone()).or_default().insert(index);
+                // A node that waits for a class, or for the next trial, does not get the taint, whatever the result of
+                // the check.
+                let asks = |taint: &Taint| {
+                    !pool.spec.needs_no_check(taint)
+                        && !waits_for_a_class(pool, taint, node)
+                        && !pauses(pool, taint, now)
+                };
                 for taint in held.into_iter().filter(asks) {
-                    let key = (pool.name.clone(), taint.clone());
-                    let question = questions.entry(key).or_insert_with(|| Question {
-                        pool: pool.name.clone(),
-                        taint,
-                        candidates: BTreeSet::new(),
-                        enforces: pool.enforces(),
-                    });
+                    let key = (pool.spec.name.clone(), taint.clone());
+                    let question = questions.entry(key).or_insert_with(|| question(pool, taint));
                     question.candidates.insert(index);
                 }
             };
             let owner = assessment.pool.as_ref().and_then(|name| policy.pool(name));
-            if let Some(owner) = owner.filter(|owner| pools.contains(&owner.name)) {
+            if let Some(owner) = owner.filter(|owner| pools.contains(&owner.spec.name)) {
                 ask(owner, assessment.held.clone());
             }
-            for pool in policy.previews(&seen.node.labels).filter(|pool| pools.contains(&pool.name)) {
-                let consent = Consent::Known { uid: seen.uid, watched: &Watched::default(), now: now.instant };
-                ask(pool, assess_as(seen.node, Some(pool), policy, consent).held);
+            for pool in policy.previews(&node.labels).filter(|pool| pools.contains(&pool.spec.name)) {
+                let consent = Consent::Known { uid, watched: &Watched::default(), now: now.instant };
+                ask(pool, assess_as(node, Some(pool), policy, consent).held);
             }
             // A node that is about to get a taint, of another pool for example, may not accept pods that need this
             // one.
             let coming = assessment.plan.taints.iter().flat_map(|change| &change.added);
-            let lasting = seen.node.taints.taints().iter().filter(|taint| !taint.has_foreign_key()).chain(coming);
             nodes.push(KnownNode {
-                name: seen.name.into(),
-                uid: seen.uid.into(),
-                labels: seen.node.after(&assessment.plan).labels,
-                taints: lasting.cloned().collect(),
+                name: Arc::clone(name),
+                uid: uid.as_ref().into(),
+                labels: node.after(&assessment.plan).labels,
+                taints: node.taints.taints().iter().chain(coming).cloned().collect(),
+                serves: node.serves(),
             });
-        });
-        let admission = &cluster.control_plane.admission;
-        let assign_class = admission.policy("assign-class").and_then(|installed| {
-            let pool = policy.pool(installed.pool.as_deref()?)?;
+        }
+        for question in questions.values_mut() {
+            if let Some((pool, present)) = question.to_approve.as_mut().zip(members.get(&question.pool)) {
+                pool.present.clone_from(present);
+            }
+        }
+        let is_dry_run = questions.values().all(|question| !question.enforces);
+        let source = |guarded: &Arc<GuardedPool>| {
+            let pool = policy.pool(&guarded.name_any())?;
             // The policy acts only while the pool enforces. A dry run shows what would be.
-            let acts = pool.enforces() || !pool.deleting && questions.values().all(|question| !question.enforces);
-            let guarded = cluster.pools.iter().find(|guarded| guarded.name_any() == pool.name).filter(|_| acts)?;
-            let status = guarded.status.as_ref();
-            Some(AssignClass {
-                excluded: installed.excluded.clone()?,
-                by_namespace: admission.namespace_classes.clone()?,
-                by_build: status.map(|status| classes_by_build(status, pool.enforces())).unwrap_or_default(),
-                defaults: guarded.pool.as_ref().ok()?.spec.pod_defaults.clone().unwrap_or_default(),
-            })
-        });
-        // A binding can name one pool instead of all.
-        let tolerate_windows = admission.policy("tolerate-windows").filter(|installed| installed.pool.is_none());
-        let intolerant_namespaces = tolerate_windows.and_then(|installed| installed.excluded.clone());
+            let acts = pool.spec.enforces() || !pool.spec.deleting && is_dry_run;
+            let defaults = guarded.pool().ok().filter(|_| acts)?.spec.pod_defaults.clone().unwrap_or_default();
+            let status = guarded.status.clone().unwrap_or_default();
+            Some((pool.spec.name.clone(), ClassSource::new(defaults, &status, pool.spec.enforces())))
+        };
+        let answered = policy.pools().flat_map(|pool| self.classes(cluster, &pool.spec.name));
+        let classes = cluster.classes.iter().cloned().chain(answered);
         CheckScope {
             nodes,
             questions: questions.into_values().collect(),
-            classes: self.classes_as_planned(cluster, policy),
-            intolerant_namespaces,
-            assign_class,
+            classes: classes.map(|class| (class.name_any(), Class::from(class.as_ref()))).collect(),
+            planned_classes: self.planned_classes(cluster, policy),
+            admission: cluster.control_plane.admission.clone(),
+            class_sources: cluster.pools.iter().filter_map(source).collect(),
             now: now.time,
         }
     }
 
-    /// The classes in the API server; for a dry run, as they would be.
-    fn classes_as_planned(&self, cluster: &Cluster<'_>, policy: &Policy) -> BTreeMap<String, Class> {
-        let answered = policy.pools().flat_map(|pool| self.classes(cluster, &pool.name));
-        let classes = cluster.classes.iter().cloned().chain(answered);
-        let mut classes: BTreeMap<String, Class> =
-            classes.map(|class| (class.name_any(), Class::from(class.as_ref()))).collect();
-        for pool in policy.pools().filter(|pool| !pool.enforces() && !pool.deleting) {
-            let plan = self.plan_classes(cluster, pool, &(cluster.tally)(&pool.name));
+    /// The classes that pools in dry run would write.
+    fn planned_classes(&self, cluster: &Cluster<'_>, policy: &Policy) -> BTreeMap<String, Class> {
+        let mut classes = BTreeMap::new();
+        for pool in policy.pools().filter(|pool| !pool.spec.enforces() && !pool.spec.deleting) {
+            let plan = self.plan_classes(cluster, pool, cluster.nodes.tally(&pool.spec.name));
             for planned in plan.classes {
                 if planned.action.writes() {
                     classes.insert(planned.desired.name.clone(), Class::from(&planned.desired.to_object()));
@@ -310,7 +274,7 @@ impl Memory {
         classes
     }
 
-    /// Sets the changes that the pool may make to nodes from now on.
+    /// Returns the changes that the pool may make to nodes from now on.
     pub(super) fn intend(
         &self,
         cluster: &Cluster<'_>,
@@ -320,52 +284,44 @@ impl Memory {
         tally: &Tally,
         now: Now,
     ) -> Intent {
-        let existing = self.classes(cluster, &pool.name);
-        let lagging = if pool.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
-        let memory = self.pools.get(&pool.name);
-        let mut recorded = pools::approved_taints(self.recorded_status(guarded));
-        // A dropped approval stays dropped, even if the status that says so is not written yet.
-        if let Some(intent) = memory.and_then(|memory| memory.intent.as_ref()) {
-            recorded.retain(|known| intent.approved.iter().any(|approved| approved.taint == known.taint));
-        }
+        let existing = self.classes(cluster, &pool.spec.name);
+        let lagging = if pool.spec.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
+        let memory = self.pools.get(&pool.spec.name);
         let check = memory.and_then(|memory| memory.check.as_ref()).filter(|check| check.is_about(guarded));
-        let valid = check
-            .filter(|check| check.basis.stands(cluster))
-            .map(|check| (check.started, check.ended + CHECK_GOOD_FOR))
-            .filter(|(_, until)| now.instant < *until);
-        let clean = check.and_then(PoolCheck::answer).filter(|_| valid.is_some()).map(|answer| answer.clean.clone());
-        let clean = clean.unwrap_or_default();
-        let holds = |taint: &Taint| {
-            tally.is_held(taint)
-                && check.is_some_and(|check| check.answer().is_none_or(|answer| answer.held.contains(taint)))
-        };
-        let lags = |taint: &Taint| lagging.iter().any(|class| !class.is_missing && class.taints.contains(taint));
-        let is_safe = |taint: &Taint| {
-            let known = recorded.iter().any(|approved| approved.taint == *taint);
-            pool.needs_no_check(taint)
-                || !lags(taint) && !holds(taint) && (known || clean.contains_key(taint) || tally.all_carry(taint))
-        };
-        let wanted = pool.wanted_taints().into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
-        let approved = wanted.filter(|_| pool.enforces() && pool.taint_policy != TaintPolicy::Never).filter(is_safe);
-        let since =
-            |taint: &Taint| recorded.iter().find(|known| known.taint == *taint).map_or(now.time, |known| known.since);
-        let approved = approved.map(|taint| Approval { since: whole_seconds(since(&taint)), taint }).collect();
-        let lingering = tally.seen().tolerate.into_iter().filter(|taint| pool.ever_applied.contains(taint));
-        let valid = valid.filter(|_| !clean.is_empty());
-        Intent {
-            approved,
-            clean_check: Arc::new(CleanCheck { nodes: clean, valid }),
+        let seen = tally.seen();
+        let grounds = Grounds {
+            pool,
+            tally,
+            before: memory.and_then(|memory| memory.intent.as_ref()).map(|intent| &*intent.consent),
+            recorded: approved_taints(self.recorded_status(guarded)),
+            recorded_trials: recorded_trials(self.recorded_status(guarded)),
+            is_new_spec: memory.is_some_and(|memory| memory.is_new_spec),
+            trial_lasts: self.pauses.trial,
+            check: check.map(|check| &check.result),
+            valid: check.and_then(|check| check.validity(cluster, now.instant)),
             lagging,
-            builds: tally.seen().builds.into_keys().chain(plan.builds()).collect(),
-            carried: tally.owned().cloned().chain(lingering).collect(),
-        }
+            labelled: plan.labelled(&existing),
+            planned_builds: seen.builds.into_keys().chain(plan.builds()).collect(),
+            is_blind: !cluster.unreadable(now.instant).is_empty(),
+            now: whole_seconds(now.time),
+        };
+        let lingering = seen.tolerate.into_iter().filter(|taint| pool.managed_taints.contains(taint));
+        let consent = grounds.consent();
+        // A taint that one on trial replaces may come back.
+        let replaced = if consent.trials.is_empty() { Vec::new() } else { pool.spec.retired_taints.clone() };
+        let carried = tally.owned().cloned().chain(lingering).chain(replaced).collect();
+        Intent { consent: consent.into(), carried }
     }
 
     /// The reason why taints wait, if it is known.
-    pub fn held(&self, pool: &Pool, tally: &Tally) -> Option<HeldTaints> {
-        let memory = self.pools.get(&pool.name).filter(|_| tally.waits())?;
-        let lagging = memory.intent.as_ref().map(|intent| intent.lagging.as_slice()).unwrap_or_default();
-        let all = || pool.checked_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
+    pub fn held(&self, pool: &Pool, tally: &Tally, now: Now) -> Option<HeldTaints> {
+        let memory = self.pools.get(&pool.spec.name).filter(|_| tally.waits())?;
+        let lagging = memory.intent.as_ref().map(|intent| intent.consent.lagging.as_slice()).unwrap_or_default();
+        let by_trial = self.held_by_a_trial(pool, now);
+        if by_trial.as_ref().is_some_and(|held| matches!(held.because, HeldBecause::Objected(_, Some(_)))) {
+            return by_trial;
+        }
+        let all = || pool.spec.checked_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
         // A check of an earlier spec says nothing about this one.
         let check = memory.check.as_ref().filter(|check| check.basis.generation == memory.generation);
         let (taints, because) = match check.map(|check| &check.result) {
@@ -380,7 +336,7 @@ impl Memory {
                 HeldBecause::Classes(lagging.iter().map(|class| class.name.clone()).collect()),
             ),
             Some(Err(error)) => (all(), HeldBecause::CheckFailed(error.clone())),
-            _ => return None,
+            _ => return by_trial,
         };
         Some(HeldTaints { taints, because })
     }
@@ -392,6 +348,21 @@ impl Memory {
         unlisted.remove(PODS);
         unlisted
     }
+}
+
+/// The taints that every node of the pool carries, for instance from its kubelet, and that can be approved now.
+fn to_approve(pool: &Pool, tally: &Tally, now: Now) -> impl Iterator<Item = Taint> {
+    let taints = if pool.spec.enforces() { pool.spec.checked_taints() } else { Vec::new() };
+    let waits = |taint: &Taint| {
+        let lags = pool.consent.lagging.iter().any(|class| class.lags(taint));
+        tally.all_carry(taint) && !pool.consent.approves(taint) && !lags && !pauses(pool, taint, now)
+    };
+    taints.into_iter().filter(waits).collect::<Vec<_>>().into_iter()
+}
+
+/// True if the taint pauses after a trial that failed.
+fn pauses(pool: &Pool, taint: &Taint, now: Now) -> bool {
+    pool.consent.trial(taint).is_some_and(|trial| trial.pause(now.time).is_some())
 }
 
 /// The API stores whole seconds.

@@ -1,6 +1,7 @@
 //! The RuntimeClasses of a pool, each independently: a class whose write fails or has to wait delays no other.
 
-mod memory;
+mod hosts;
+pub(super) mod memory;
 mod report;
 
 use std::{
@@ -16,14 +17,25 @@ use crate::api::{ObjectReference, Problem, names::reason};
 
 use super::{
     super::{
-        ClassAction, ClassRetirement, ClassUsers, ClassesPlan, PlannedClass, Pool, Tally, is_made_by_winpool,
-        plan_classes, release_class, retire_class, runtime_class::KEPT_TAINT,
+        classes::{ClassesPlan, plan_classes},
+        pools::Pool,
+        runtime_class::{
+            ClassAction, ClassRetirement, KEPT_TAINT, PlannedClass, is_made_by_winpool, release_class, retire_class,
+            selector_of,
+        },
+        tally::Tally,
+        workloads::{ClassGifts, ClassUsers},
     },
-    Answer, ClassRequest, ClassStep, Cluster, LOOK_AGAIN, Memory, Note, Refusal, Request, Step, problem, write_failed,
+    LOOK_AGAIN,
+    memory::{Memory, Request},
+    problem,
+    step::{Answer, ClassRequest, ClassStep, Cluster, Note, Refusal, Step},
+    write_failed,
 };
 
-pub(super) use memory::ClassMemory;
-use report::{being_deleted, contested, in_use, is_being_deleted, not_recorded};
+use hosts::leaves_its_pods;
+use memory::ClassMemory;
+use report::{being_deleted, contested, in_use, is_being_deleted, needs_other_builds, not_recorded};
 
 /// The number of attempts for a class that changes between reading and writing, before the write has to wait.
 const ATTEMPTS: u32 = 4;
@@ -60,19 +72,18 @@ impl Memory {
 
     pub(super) fn plan_classes(&self, cluster: &Cluster<'_>, pool: &Pool, tally: &Tally) -> ClassesPlan {
         let policy = self.policy(cluster.pools);
+        let existing = self.classes(cluster, &pool.spec.name);
         let mut own = tally.seen();
-        own.tolerate.extend(self.pools.get(&pool.name).into_iter().flat_map(|memory| memory.former.keys().cloned()));
-        let seen = |name: &str| if name == pool.name { own.clone() } else { (cluster.tally)(name).seen() };
+        own.unlabelled = self.unlabelled(pool, &existing, tally);
+        own.tolerate
+            .extend(self.pools.get(&pool.spec.name).into_iter().flat_map(|memory| memory.former.keys().cloned()));
+        let seen = |name: &str| if name == pool.spec.name { own.clone() } else { cluster.nodes.tally(name).seen() };
         let selects_nodes = |selector: &BTreeMap<String, String>| {
-            let (mut any, mut found) = (false, false);
-            (cluster.nodes)(&mut |seen| {
-                let is_the_pools = pool.selects(&seen.node.labels);
-                any |= is_the_pools;
-                found |= is_the_pools && seen.node.labels.matches(selector);
-            });
-            found || !any
+            let nodes = cluster.nodes.nodes().map(|(object, _)| &object.node.labels);
+            let mut own = nodes.filter(|labels| pool.spec.selects(labels)).peekable();
+            own.peek().is_none() || own.any(|labels| labels.matches(selector))
         };
-        plan_classes(pool, &policy, &seen, &self.classes(cluster, &pool.name), &selects_nodes)
+        plan_classes(pool, &policy, &seen, &existing, &selects_nodes)
     }
 
     /// The next request about a class of the pool, if one is due.
@@ -83,10 +94,10 @@ impl Memory {
         plan: &ClassesPlan,
         now: Instant,
     ) -> Option<Step> {
-        if !pool.enforces() {
+        if !pool.spec.enforces() {
             return None;
         }
-        let existing = self.classes(cluster, &pool.name);
+        let existing = self.classes(cluster, &pool.spec.name);
         let find = |name: &str| existing.iter().find(|class| class.name_any() == name);
         for planned in &plan.classes {
             if let Some(step) = self.write_step(cluster, pool, planned, find(&planned.desired.name), now) {
@@ -98,17 +109,33 @@ impl Memory {
                 return Some(step);
             }
         }
-        // Finds pods that were created before their class tolerated the pool's taints.
-        let known = &self.of(&pool.name).classes;
-        let due = known.iter().filter(|(_, class)| class.early_again.is_some_and(|again| again <= now));
-        let due: BTreeSet<String> = due.map(|(name, _)| name.clone()).collect();
-        if due.is_empty() { None } else { self.find_users(pool, due, now) }
+        self.notice_unserved(cluster, pool, plan, &existing, now);
+        // Finds pods that were created before their class was changed, and pods that no node serves.
+        let known = &self.of(&pool.spec.name).classes;
+        let is_due =
+            |class: &ClassMemory| class.early_again.into_iter().chain(class.unserved_again).any(|at| at <= now);
+        let due: Vec<String> = known.iter().filter(|(_, class)| is_due(class)).map(|(name, _)| name.clone()).collect();
+        if due.is_empty() { None } else { self.find_users(cluster, pool, due, now) }
     }
 
     /// Counts the pods of these classes, unless that has just failed.
-    fn find_users(&mut self, pool: &Pool, classes: BTreeSet<String>, now: Instant) -> Option<Step> {
-        let may_list = self.of(&pool.name).retry(Request::Users, now).is_none();
-        may_list.then(|| Step::FindUsers { classes, taints: pool.wanted_taints() })
+    fn find_users(
+        &mut self,
+        cluster: &Cluster<'_>,
+        pool: &Pool,
+        classes: impl IntoIterator<Item = String>,
+        now: Instant,
+    ) -> Option<Step> {
+        let existing = self.classes(cluster, &pool.spec.name);
+        let may_list = self.of(&pool.spec.name).retry(Request::Users, now).is_none();
+        let known = &self.of(&pool.spec.name).classes;
+        let gifts = |class: &String| {
+            let are_unserved = known.get(class).is_some_and(|class| class.unserved_again.is_some());
+            let class = existing.iter().find(|found| found.metadata.name.as_ref() == Some(class));
+            let selector = class.map(|class| selector_of(class)).unwrap_or_default();
+            ClassGifts { selector, tolerate: pool.spec.wanted_taints(), are_unserved }
+        };
+        may_list.then(|| Step::FindUsers(classes.into_iter().map(|class| (class.clone(), gifts(&class))).collect()))
     }
 
     /// The next request to create or change a class that the pool wants.
@@ -121,11 +148,18 @@ impl Memory {
         now: Instant,
     ) -> Option<Step> {
         let (name, action) = (&planned.desired.name, &planned.action);
-        let memory = self.of(&pool.name).class(name);
+        let memory = self.of(&pool.spec.name).class(name);
         if !action.writes() {
             (memory.postponed, memory.attempts, memory.failures) = (None, 0, 0);
             return None;
         }
+        let leaves_pods = current.is_some_and(|class| leaves_its_pods(cluster, pool, planned, class));
+        // A node with the build of the class has come.
+        memory.postponed.take_if(|postponed| {
+            !leaves_pods
+                && matches!(action, ClassAction::Change { .. })
+                && postponed.problem.reason == reason::CLASS_IN_USE
+        });
         if memory.stands(Some(planned), now).is_some() {
             return None;
         }
@@ -138,12 +172,20 @@ impl Memory {
         }
         match (action, current) {
             (ClassAction::Create(class), _) => step(ClassRequest::Create(class.clone())),
+            (ClassAction::Change { changes, .. }, Some(class)) if leaves_pods => match memory.users(now) {
+                None => self.find_users(cluster, pool, [name.clone()], now),
+                Some(Ok(ClassUsers { count: 0, .. })) => step(ClassRequest::patch(class, changes.clone())),
+                Some(users) => {
+                    let problem = needs_other_builds(name, users);
+                    self.postpone(pool, Some(planned), problem, LOOK_AGAIN, now)
+                }
+            },
             (ClassAction::Change { changes, .. }, Some(class)) => step(ClassRequest::patch(class, changes.clone())),
             (ClassAction::Replace(_), Some(current)) if is_being_deleted(current) => {
                 self.postpone(pool, Some(planned), being_deleted(current), LOOK_AGAIN, now)
             }
             (ClassAction::Replace(class), Some(current)) => match memory.users(now) {
-                None => self.find_users(pool, [name.clone()].into(), now),
+                None => self.find_users(cluster, pool, [name.clone()], now),
                 Some(Ok(ClassUsers { count: 0, .. })) if memory.may_create(class, now) => {
                     step(ClassRequest::Delete(Box::new(RuntimeClass::clone(current))))
                 }
@@ -167,8 +209,8 @@ impl Memory {
         now: Instant,
     ) -> Option<Step> {
         let class = problem.object.name.clone();
-        self.of(&pool.name).class(&class).postpone(planned, problem.clone(), now + wait);
-        self.note(&pool.name, Note::ClassPostponed(class, problem, wait));
+        self.of(&pool.spec.name).class(&class).postpone(planned, problem.clone(), now + wait);
+        self.note(&pool.spec.name, Note::ClassPostponed(class, problem, wait));
         None
     }
 
@@ -182,7 +224,7 @@ impl Memory {
         now: Instant,
     ) -> Option<Step> {
         let name = class.name_any();
-        let memory = self.of(&pool.name);
+        let memory = self.of(&pool.spec.name);
         let is_recorded = class.uid().is_some_and(|uid| memory.created.contains(&uid));
         let known = memory.class(&name);
         if known.stands(None, now).is_some() {
@@ -205,7 +247,7 @@ impl Memory {
             release_class(class, KEPT_TAINT.to_owned())
         } else {
             match known.users(now) {
-                None => return self.find_users(pool, [name].into(), now),
+                None => return self.find_users(cluster, pool, [name], now),
                 Some(users) => retire_class(class, users.as_ref().map_err(String::as_str)),
             }
         };
@@ -219,7 +261,7 @@ impl Memory {
     /// True if an unwanted class still has to be deleted or released. A class that is not winpool's own stays, and one
     /// that is being deleted waits for others.
     pub(super) fn waits_for_class(&self, pool: &Pool, name: &str) -> bool {
-        let Some(memory) = self.pools.get(&pool.name) else { return false };
+        let Some(memory) = self.pools.get(&pool.spec.name) else { return false };
         let known = memory.classes.get(name).and_then(|class| class.postponed.as_ref());
         let is_others = |reason: &str| [reason::CLASS_NOT_RECORDED, reason::IN_PROGRESS].contains(&reason);
         known.is_none_or(|postponed| !is_others(&postponed.problem.reason))
@@ -264,7 +306,7 @@ impl Memory {
                         let left = Note::Left(problem(reason::ADMISSION_DENIED, object.clone(), message));
                         (problem(reason::ADMISSION_DENIED, object, words), planned.is_none().then_some(left))
                     }
-                    _ => (write_failed(object, refusal.words()), None),
+                    _ => (write_failed(object, refusal.message()), None),
                 };
                 memory.postpone(planned, problem.clone(), now + wait);
                 self.note(pool, note.unwrap_or_else(|| Note::ClassPostponed(name.clone(), problem, wait)));
@@ -278,6 +320,8 @@ impl Memory {
         let memory = self.of(pool);
         let uid = class.as_ref().and_then(|class| class.uid());
         let known = memory.class(name);
+        let selector = |class: &Option<Arc<RuntimeClass>>| class.as_ref().map(|class| selector_of(class));
+        let changes_selector = selector(&class) != selector(&step.current);
         known.answer = Some((step.cached.clone(), class));
         (known.attempts, known.failures, known.postponed, known.users) = (0, 0, None, None);
         known.conflict.written(step.planned.as_ref().map(|planned| planned.desired.clone()), now);
@@ -290,6 +334,9 @@ impl Memory {
             if *tolerations {
                 known.was_widened(step.current.clone(), now, unseen);
             }
+            if changes_selector {
+                known.early_again.get_or_insert(now + unseen);
+            }
             ("RuntimeClassChanged", changes.iter().map(|change| change.path.join(".")).collect())
         } else {
             memory.created.extend(uid);
@@ -297,11 +344,6 @@ impl Memory {
         };
         self.note(pool, Note::ClassWritten(name.clone(), reason, fields));
     }
-}
-
-/// The version of the class in the cache.
-pub(super) fn cached_version(cluster: &Cluster<'_>, name: &str) -> Option<String> {
-    cluster.classes.iter().find(|class| class.metadata.name.as_deref() == Some(name))?.resource_version()
 }
 
 fn class_step(
@@ -312,7 +354,7 @@ fn class_step(
     released: Option<String>,
     current: Option<&Arc<RuntimeClass>>,
 ) -> Step {
-    let cached = cached_version(cluster, name);
+    let cached = cluster.cached_version(name);
     Step::Class(Box::new(ClassStep {
         name: name.to_owned(),
         request,

@@ -1,7 +1,8 @@
 //! The deletion of a pool: winpool cleans its nodes, deletes or releases its classes, and then removes its finalizer.
 
+pub(super) mod memory;
+
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -19,10 +20,21 @@ use crate::{
 
 use super::{
     super::{
-        Consent, GuardedPool, PendingCleanup, Policy, Pool, assess, assessment::is_being_handed_over,
-        classes_of_others, marks::Marks, owner, runtime_class::tolerates_any,
+        assessment::{assess, is_being_handed_over},
+        classes::classes_of_others,
+        consent::Consent,
+        deletion::PendingCleanup,
+        guarded::GuardedPool,
+        marks::Marks,
+        node::Node,
+        nodes::NodeObject,
+        pools::{Policy, Pool},
+        runtime_class::{KeptTaints, is_needed_by, owner},
+        watched::Watched,
     },
-    Cluster, Memory, Note, Now, Refusal, Request, Step, problem,
+    memory::{Memory, Request},
+    problem,
+    step::{Cluster, Note, Now, Step},
 };
 
 /// The pause before the next attempt to clean up.
@@ -32,55 +44,6 @@ const PROBE: Duration = Duration::from_secs(10);
 /// The time after which status says what a deletion waits for.
 const SAID_AFTER: Duration = Duration::from_secs(3);
 
-/// The state of a deletion.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct DeletionMemory {
-    started: Option<Instant>,
-    /// The time without progress while the API server answered.
-    idle: Duration,
-    answered: Option<Instant>,
-    /// The amount that was left at the last progress.
-    left: Option<usize>,
-    /// Nodes with the pool's label, and the time at which they were listed.
-    marked: Option<(BTreeSet<String>, Instant)>,
-}
-
-impl DeletionMemory {
-    pub fn answered(&mut self, now: Instant) {
-        if self.started.is_none() {
-            return;
-        }
-        self.idle += self.answered.map_or(Duration::ZERO, |last| now.duration_since(last));
-        self.answered = Some(now);
-    }
-
-    /// Records that the probe was not accepted. A refusal is an answer too.
-    pub fn refused(&mut self, refusal: &Refusal, now: Instant) {
-        match refusal {
-            Refusal::Denied(_) => self.answered(now),
-            _ => self.answered = None,
-        }
-    }
-
-    pub fn listed(&mut self, nodes: BTreeSet<String>, now: Instant) {
-        self.answered(now);
-        self.marked = Some((nodes, now));
-    }
-
-    /// True if it has taken too long: from then on it waits for nothing.
-    fn is_overdue(&self, patience: Duration) -> bool {
-        self.idle >= patience
-    }
-
-    /// Counts as progress if less is `left` than before. Winpool's own release of an overdue deletion is no progress.
-    fn progress(&mut self, left: usize, patience: Duration) {
-        if !self.is_overdue(patience) && self.left.is_none_or(|before| left < before) {
-            self.left = Some(left);
-            self.idle = Duration::ZERO;
-        }
-    }
-}
-
 impl Memory {
     /// The next step of cleaning up. The node controller cleans the nodes, because the policy shows the deletion.
     pub(super) fn clean_up(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Step {
@@ -88,13 +51,13 @@ impl Memory {
         if let Some(step) = self.before_the_end(cluster, guarded, Some(intended), now) {
             return step;
         }
-        if pool.needs_cleanup()
+        if pool.spec.needs_cleanup()
             && let Some(step) = self.clean_up_first(cluster, guarded, pool, now)
         {
             return step;
         }
-        if self.of(&pool.name).old_version != guarded.resource_version() {
-            self.note(&pool.name, Note::CleanedUp);
+        if self.of(&pool.spec.name).old_version != guarded.resource_version() {
+            self.note(&pool.spec.name, Note::CleanedUp);
         }
         self.set_finalizer(guarded, false, now.instant)
     }
@@ -139,7 +102,7 @@ impl Memory {
 
     /// The next step before the finalizer may go; `None` once everything is done, or has taken too long.
     fn clean_up_first(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Option<Step> {
-        let nodes = (cluster.tally)(&pool.name).counts();
+        let nodes = cluster.nodes.tally(&pool.spec.name).counts();
         if let Some(step) = self.ask_api_server(cluster, guarded, nodes.pending == 0, now.instant) {
             return Some(step);
         }
@@ -150,7 +113,7 @@ impl Memory {
             }
             Ok(step) => step,
             Err(why) => {
-                let started = self.of(&pool.name).deletion.started.unwrap_or(now.instant);
+                let started = self.of(&pool.spec.name).deletion.started.unwrap_or(now.instant);
                 let says_so = now.instant >= started + SAID_AFTER.min(self.patience / 2);
                 let message = format!("the pool is being deleted and waits: {why}");
                 let wait =
@@ -177,7 +140,7 @@ impl Memory {
         deletion.started.get_or_insert(now);
         let is_old = |at: Option<Instant>, age: Duration| at.is_none_or(|at| now >= at + age);
         let listed = deletion.marked.as_ref().map(|(_, at)| *at);
-        let may_list = nodes_are_written && cluster.settled && !may_not_list;
+        let may_list = nodes_are_written && cluster.nodes.is_settled() && !may_not_list;
         if may_list && is_old(listed, NEXT_STEP) {
             return Some(Step::ListMarkedNodes);
         }
@@ -198,23 +161,23 @@ impl Memory {
         let patience = self.patience;
         let policy = self.policy(cluster.pools);
         let cleanup = self.pending_cleanup(cluster, pool, &policy, now);
-        let existing = self.classes(cluster, &pool.name);
-        let owned: Vec<_> = existing.iter().filter(|class| owner(class) == Some(&pool.name)).cloned().collect();
+        let existing = self.classes(cluster, &pool.spec.name);
+        let owned: Vec<_> = existing.iter().filter(|class| owner(class) == Some(&pool.spec.name)).cloned().collect();
         let left = usize::try_from(nodes.selected).unwrap_or(usize::MAX);
-        let memory = self.of(&pool.name);
+        let memory = self.of(&pool.spec.name);
         let deletion = &mut memory.deletion;
         deletion.progress(left.saturating_add(cleanup.unseen).saturating_add(owned.len()), patience);
         let overdue = deletion.is_overdue(patience);
         if let Some(retry) = memory.retry(Request::Nodes, now).filter(|_| !overdue) {
-            return Err(format!("the nodes cannot be listed: {}", retry.refusal.words()));
+            return Err(format!("the nodes cannot be listed: {}", retry.refusal.message()));
         }
         if cleanup.keep(overdue) {
             return Err(cleanup.describe());
         }
-        let seen = |name: &str| (cluster.tally)(name).seen();
+        let seen = |name: &str| cluster.nodes.tally(name).seen();
         let wanted = classes_of_others(pool, &policy, &seen, &existing);
         let kept = kept_taints(cluster, pool);
-        let stays_needed = |class: &RuntimeClass| cleanup.unseen > 0 || tolerates_any(class, &kept);
+        let stays_needed = |class: &RuntimeClass| cleanup.unseen > 0 || is_needed_by(class, &kept);
         for class in &owned {
             let handed_over = wanted.contains(&class.name_any());
             if handed_over && !overdue {
@@ -236,7 +199,10 @@ impl Memory {
         if !still.is_empty() {
             return Err(format!("RuntimeClass {} cannot be deleted or released yet", still.join(", ")));
         }
-        Ok(None)
+        match nodes_with_open_labels(cluster, pool, &policy, now) {
+            0 => Ok(None),
+            nodes => Err(format!("winpool finds out which pods need capability labels of {}", count(nodes, "node"))),
+        }
     }
 
     fn note_nodes_left(&mut self, pool: &Pool, nodes: &NodeCounts) {
@@ -253,56 +219,63 @@ impl Memory {
             "these keep their labels and taints: {}; see label {}={}",
             parts.join(", "),
             names::POOL,
-            pool.name
+            pool.spec.name
         );
-        let left = problem(reason::DELETING, ObjectReference::windows_pool(&pool.name), message);
-        self.note(&pool.name, Note::Left(left));
+        let left = problem(reason::DELETING, ObjectReference::windows_pool(&pool.spec.name), message);
+        self.note(&pool.spec.name, Note::Left(left));
     }
 
     /// The cleanup that is left: requests in flight, nodes that the API server knows, and nodes in the cache.
     fn pending_cleanup(&self, cluster: &Cluster<'_>, pool: &Pool, policy: &Policy, now: Instant) -> PendingCleanup {
-        let marked = self.pools.get(&pool.name).and_then(|memory| memory.deletion.marked.as_ref());
+        let marked = self.pools.get(&pool.spec.name).and_then(|memory| memory.deletion.marked.as_ref());
         let mut unseen = marked.map(|(nodes, _)| nodes.clone()).unwrap_or_default();
-        let mut nodes = (cluster.tally)(&pool.name).counts();
+        let mut nodes = cluster.nodes.tally(&pool.spec.name).counts();
         let (mut handing_over, mut example) = (false, None);
         let others = || {
             let published = self.pools.values().filter_map(|memory| memory.published.as_ref());
-            published.filter(|other| other.name != pool.name)
+            published.filter(|other| other.spec.name != pool.spec.name)
         };
         let recorded = |taint: &Taint| {
-            others().any(|other| other.ever_applied.contains(taint) || other.wanted_taints().contains(taint))
+            others().any(|other| other.managed_taints.contains(taint) || other.spec.wanted_taints().contains(taint))
         };
-        (cluster.nodes)(&mut |seen| {
-            handing_over |= is_being_handed_over(seen.node, pool, policy, recorded);
-            if seen.node.labels.get(names::POOL) == Some(&pool.name) {
-                unseen.remove(seen.name);
+        for (NodeObject { name, uid, node, .. }, watched) in cluster.nodes.nodes() {
+            handing_over |= is_being_handed_over(node, pool, policy, recorded);
+            if node.labels.get(names::POOL) == Some(&pool.spec.name) {
+                unseen.remove(&**name);
             }
-            if Marks::of(seen.node).pool() == Some(&pool.name) {
-                let consent = Consent::Known { uid: seen.uid, watched: seen.watched, now };
-                let assessment = assess(seen.node, policy, consent);
-                let releasing = assessment.releasing.as_ref() == Some(&pool.name) && !assessment.plan.is_empty();
+            if Marks::of(node).pool() == Some(&pool.spec.name) {
+                let assessment = assess(node, policy, Consent::Known { uid, watched, now });
+                let releasing = assessment.releasing.as_ref() == Some(&pool.spec.name) && !assessment.plan.is_empty();
                 // The counts follow the cache a moment later.
                 if releasing {
-                    example.get_or_insert_with(|| seen.name.to_owned());
+                    example.get_or_insert_with(|| name.to_string());
                 }
-                if nodes.pending == 0 && releasing && !(cluster.is_blocked)(seen.name, &assessment) {
+                if nodes.pending == 0 && releasing && !cluster.nodes.is_blocked(name, &assessment, now) {
                     nodes.pending = 1;
                 }
             }
-        });
+        }
         let example = example.or_else(|| unseen.first().cloned());
-        PendingCleanup { nodes, handing_over, writing: !cluster.settled, unseen: unseen.len(), example }
+        PendingCleanup { nodes, handing_over, writing: !cluster.nodes.is_settled(), unseen: unseen.len(), example }
     }
 }
 
-/// The pool's taints on its nodes: those that refuse to be changed, and ignored ones.
-fn kept_taints(cluster: &Cluster<'_>, pool: &Pool) -> BTreeSet<Taint> {
-    let is_the_pools = |taint: &Taint| pool.ever_applied.contains(taint) || pool.wanted_taints().contains(taint);
-    let mut kept = BTreeSet::new();
-    (cluster.nodes)(&mut |seen| {
-        if Marks::of(seen.node).pool() == Some(&pool.name) {
-            kept.extend(seen.node.taints.taints().iter().filter(|taint| is_the_pools(taint)).cloned());
+/// The number of nodes that keep a capability label of the pool until it is known if pods need it.
+fn nodes_with_open_labels(cluster: &Cluster<'_>, pool: &Pool, policy: &Policy, now: Instant) -> usize {
+    let is_open = |(NodeObject { uid, node, .. }, watched): &(&NodeObject, &Watched)| {
+        Marks::of(node).pool() == Some(&pool.spec.name) && {
+            let assessment = assess(node, policy, Consent::Known { uid, watched, now });
+            assessment.releasing.as_ref() == Some(&pool.spec.name) && !assessment.leaving.is_empty()
         }
-    });
-    kept
+    };
+    cluster.nodes.nodes().filter(is_open).count()
+}
+
+/// The pool's taints on nodes.
+fn kept_taints(cluster: &Cluster<'_>, pool: &Pool) -> Vec<KeptTaints> {
+    let is_the_pools =
+        |taint: &&Taint| pool.managed_taints.contains(taint) || pool.spec.wanted_taints().contains(taint);
+    let of_node =
+        |node: &Node| (node.labels.clone(), node.taints.taints().iter().filter(is_the_pools).cloned().collect());
+    cluster.nodes.nodes().map(|(object, _)| of_node(&object.node)).collect()
 }

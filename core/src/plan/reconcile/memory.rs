@@ -8,17 +8,26 @@ use std::{
 
 use kube::ResourceExt;
 
-use crate::{
-    api::{Taint, WindowsPoolStatus},
-    windows::Build,
-};
+use crate::api::{Taint, WindowsPoolStatus, names};
 
 use super::{
-    super::{Approval, CleanCheck, GuardedPool, LaggingClass, Policy, Pool, PoolEntry, ever_applied, pools, read_all},
-    Cluster, Note, Refusal, Step,
-    check::{Basis, CheckMemory, PoolCheck},
-    classes::{ClassMemory, cached_version},
-    deletion::DeletionMemory,
+    super::{
+        failing_pods::FailingPauses,
+        guarded::{GuardedPool, read_all},
+        label_users::ADMITS_LATE,
+        pool_consent::PoolConsent,
+        pools::{Policy, Pool, PoolEntry, managed_taints},
+        runtime_class::{owner, selector_of},
+        status::ever_applied,
+    },
+    check::{
+        basis::Basis,
+        memory::{CheckMemory, PoolCheck},
+    },
+    classes::memory::ClassMemory,
+    deletion::memory::DeletionMemory,
+    step::{Cluster, Note, Refusal, Step},
+    trial::LookMemory,
 };
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -34,11 +43,34 @@ pub struct Pauses {
     /// The time that nodes wait after the tolerations of an existing class were changed. Admission reads
     /// RuntimeClasses from a cache and writes their tolerations into each new pod.
     pub classes: Duration,
+    /// The shortest one between two looks at the pods that are not scheduled, while a taint is on trial.
+    pub looks: Duration,
+    /// The time for which a taint is on trial.
+    pub trial: Duration,
+    /// The pause after the first trial that failed.
+    pub retry: Duration,
+    /// The time between the moment at which no RuntimeClass selects a capability label any more and the search for pods
+    /// that need it.
+    pub labels: Duration,
+    /// The one between two searches for pods and workloads that use a class which selects no node. The first search
+    /// comes after a fifth of it.
+    pub unserved: Duration,
+    /// Those of the search for pods that fail.
+    pub failing: FailingPauses,
 }
 
 impl Default for Pauses {
     fn default() -> Self {
-        Self { listings: Duration::from_secs(10), classes: Duration::from_secs(5) }
+        Self {
+            listings: Duration::from_secs(10),
+            classes: Duration::from_secs(5),
+            looks: Duration::from_secs(5),
+            trial: Duration::from_hours(7 * 24),
+            retry: Duration::from_hours(1),
+            labels: ADMITS_LATE,
+            unserved: Duration::from_mins(5),
+            failing: FailingPauses::default(),
+        }
     }
 }
 
@@ -52,6 +84,7 @@ pub struct Memory {
     /// The last published policy.
     policy: Option<Arc<Policy>>,
     pub(super) check: CheckMemory,
+    pub(super) look: LookMemory,
     pub(super) notes: Vec<(String, Note)>,
 }
 
@@ -61,6 +94,8 @@ pub(super) struct PoolMemory {
     /// The uid of the pool, to tell it from a later pool with the same name.
     pub(super) uid: Option<String>,
     pub(super) generation: Option<i64>,
+    /// True if the spec has changed since its taints were last decided.
+    pub(super) is_new_spec: bool,
     /// True if the cache was seen to be up to date with the pool, in this term.
     pub(super) fresh: bool,
     /// The cached version when winpool last wrote the pool, or saw that the cache is behind.
@@ -90,11 +125,7 @@ pub(super) struct PoolMemory {
 /// The changes that a pool may make to nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Intent {
-    pub(super) approved: Vec<Approval>,
-    pub(super) clean_check: Arc<CleanCheck>,
-    pub(super) lagging: Vec<LaggingClass>,
-    /// Builds with a planned class.
-    pub(super) builds: BTreeSet<Build>,
+    pub(super) consent: Arc<PoolConsent>,
     /// winpool's taints on nodes, which have to be recorded.
     pub(super) carried: Vec<Taint>,
 }
@@ -114,10 +145,10 @@ impl Request {
         match step {
             Step::ReadPool { .. } => Some(Self::Read),
             Step::SetFinalizer(_) => Some(Self::Finalizer),
-            Step::FindUsers { .. } => Some(Self::Users),
+            Step::FindUsers(_) => Some(Self::Users),
             Step::ListMarkedNodes => Some(Self::Nodes),
             Step::WriteStatus { .. } => Some(Self::Status),
-            Step::Judge | Step::Class(_) | Step::Publish(_) | Step::Wait(_) => None,
+            Step::Class(_) | Step::Publish(_) | Step::Wait(_) => None,
         }
     }
 
@@ -138,7 +169,7 @@ pub(super) struct Retry {
 
 impl Refusal {
     /// The reason, as a message.
-    pub(super) fn words(&self) -> &str {
+    pub(super) fn message(&self) -> &str {
         match self {
             Self::Denied(words) | Self::Failed(words) => words,
             Self::Conflict | Self::Gone => "the object keeps changing",
@@ -168,9 +199,10 @@ impl Memory {
         self.pools.get(pool)?.reported.as_ref()
     }
 
-    /// Publishes the policy without deleted pools, if the present one has any.
-    pub fn drop_gone(&mut self, cluster: &Cluster<'_>) -> Option<Step> {
+    /// Counts nodes without deleted pools, and publishes the policy without them, if the present one has any.
+    pub fn drop_gone(&mut self, cluster: &mut Cluster<'_>, now: Instant) -> Option<Step> {
         self.forget(cluster);
+        cluster.nodes.count_by(self.policy(cluster.pools), now);
         self.publish(cluster, None)
     }
 
@@ -196,26 +228,26 @@ impl Memory {
     /// The pool as it will be published once its status records it. Until its classes were planned, nothing is
     /// approved: the status may be old.
     pub(super) fn intended(&self, pool: &Pool) -> Arc<Pool> {
-        let intent = self.pools.get(&pool.name).and_then(|memory| memory.intent.clone());
-        let Intent { approved, clean_check, lagging, builds, mut carried } = intent.unwrap_or_default();
-        carried.extend(clean_check.nodes.keys().cloned());
-        let mut intended = Pool { approved, clean_check, lagging, planned_builds: builds, ..self.with_written(pool) };
-        if pool.enforces() {
-            intended.ever_applied = ever_applied(&intended, &carried);
+        let intent = self.pools.get(&pool.spec.name).and_then(|memory| memory.intent.clone());
+        let Intent { consent, mut carried } = intent.unwrap_or_default();
+        carried.extend(consent.clean_check.nodes.keys().cloned());
+        let mut intended = Pool { consent, ..self.with_written(pool) };
+        if pool.spec.enforces() {
+            intended.managed_taints = ever_applied(&intended, &carried);
         } else {
             // A dry run records no taints.
-            intended.ever_applied.extend(pool.wanted_taints());
+            intended.managed_taints.extend(pool.spec.wanted_taints());
         }
         Arc::new(intended)
     }
 
     /// The pool with the taints in a written status that the cache may not show yet.
     pub(super) fn with_written(&self, pool: &Pool) -> Pool {
-        let written = self.pools.get(&pool.name).and_then(|memory| memory.written.as_ref());
+        let written = self.pools.get(&pool.spec.name).and_then(|memory| memory.written.as_ref());
         let mut pool = pool.clone();
-        for taint in pools::managed_taints(written) {
-            if !pool.ever_applied.contains(&taint) {
-                pool.ever_applied.push(taint);
+        for taint in managed_taints(written) {
+            if !pool.managed_taints.contains(&taint) {
+                pool.managed_taints.push(taint);
             }
         }
         pool
@@ -228,7 +260,7 @@ impl Memory {
             cluster.pools.iter().any(|pool| pool.name_any() == *name && pool.uid() == memory.uid)
         });
         for (name, class) in self.pools.values_mut().flat_map(|memory| &mut memory.classes) {
-            class.answer.take_if(|(asked_at, _)| *asked_at != cached_version(cluster, name));
+            class.answer.take_if(|(asked_at, _)| *asked_at != cluster.cached_version(name));
         }
     }
 
@@ -238,7 +270,7 @@ impl Memory {
         let until = now + self.pauses.classes;
         let memory = self.of(pool);
         memory.former.extend(memory.published_taints().into_iter().map(|taint| (taint, until)));
-        memory.former.retain(|_, until| !cluster.settled || now < *until);
+        memory.former.retain(|_, until| !cluster.nodes.is_settled() || now < *until);
     }
 
     /// The time at which the tolerations of a taint that is no longer published may be removed.
@@ -248,18 +280,37 @@ impl Memory {
         memory.former.iter().filter(|(taint, _)| !published.contains(taint)).map(|(_, until)| *until).min()
     }
 
+    /// Publishes that the pool may add no taint, if a kind cannot be read and the published policy does not say so yet.
+    pub(super) fn go_blind(&mut self, cluster: &Cluster<'_>, pool: &str) -> Option<Step> {
+        let memory = self.pools.get(pool).filter(|memory| memory.is_blind())?;
+        let published = memory.published.as_ref().filter(|published| !published.consent.is_blind)?;
+        let consent = PoolConsent { is_blind: true, ..PoolConsent::clone(&published.consent) };
+        let blind = Pool { consent: consent.into(), ..Pool::clone(published) };
+        self.publish(cluster, Some(Arc::new(blind)))
+    }
+
+    /// The capability labels that RuntimeClasses of pools select.
+    fn selected_labels(&self, cluster: &Cluster<'_>) -> BTreeSet<String> {
+        let pools = cluster.pools.iter().map(|pool| pool.name_any());
+        let selected = pools.flat_map(|pool| {
+            let own = self.classes(cluster, &pool).into_iter().filter(move |class| owner(class) == Some(&pool));
+            own.flat_map(|class| selector_of(&class).into_keys())
+        });
+        selected.filter(|key| key.starts_with(names::CAPABILITY_LABEL_PREFIX)).collect()
+    }
+
     /// The policy after `ready`, if given, is published. Valid pools that were never ready keep the nodes that they
     /// select; those that are not valid keep what they have.
     pub(super) fn publish(&mut self, cluster: &Cluster<'_>, ready: Option<Arc<Pool>>) -> Option<Step> {
         if let Some(pool) = ready {
-            self.of(&pool.name).published = Some(Arc::clone(&pool));
+            self.of(&pool.spec.name).published = Some(Arc::clone(&pool));
         }
         let (valid, invalid) = read_all(cluster.pools);
-        let entries = valid.iter().map(|pool| match self.published(&pool.name) {
+        let entries = valid.iter().map(|pool| match self.published(&pool.spec.name) {
             Some(published) => PoolEntry { pool: Arc::clone(published), ready: true },
             None => PoolEntry { pool: Arc::clone(pool), ready: false },
         });
-        let policy = Policy::new(entries, invalid);
+        let policy = Policy::new(entries, invalid).with_selected_labels(&self.selected_labels(cluster));
         if self.policy.as_deref() == Some(&policy) {
             return None;
         }
@@ -272,8 +323,13 @@ impl Memory {
 impl PoolMemory {
     /// The taints that nodes may get by the published policy.
     fn published_taints(&self) -> Vec<Taint> {
-        let published = self.published.as_ref().filter(|published| published.enforces());
+        let published = self.published.as_ref().filter(|published| published.spec.enforces());
         published.map(|published| published.applicable_taints()).unwrap_or_default()
+    }
+
+    /// True while a kind cannot be read.
+    pub(super) fn is_blind(&self) -> bool {
+        self.intent.as_ref().is_some_and(|intent| intent.consent.is_blind)
     }
 
     pub(super) fn class(&mut self, name: &str) -> &mut ClassMemory {

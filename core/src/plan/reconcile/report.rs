@@ -6,14 +6,25 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
 use crate::{
-    api::{ObjectReference, Problem, WindowsPoolStatus},
+    api::{
+        ObjectReference, Problem, WindowsPoolStatus,
+        names::{condition, reason},
+    },
     pod::Class,
 };
 
 use super::{
-    super::{ClassesPlan, GuardedPool, Observation, Pool, Tally, guarded::recorded, status, suspended_status},
-    Cluster, Memory, Now, Request, Step,
+    super::{
+        classes::ClassesPlan,
+        failing_pods::{FailingWorkload, PodHealth},
+        guarded::{GuardedPool, recorded},
+        pools::Pool,
+        status::{Observation, status, suspended_status},
+        tally::Tally,
+    },
     check::whole_seconds,
+    memory::{Memory, Request},
+    step::{Cluster, Note, Now, Step},
     write_failed,
 };
 
@@ -28,30 +39,32 @@ impl Memory {
         tally: &Tally,
         now: Now,
     ) -> Step {
-        let existing = self.classes(cluster, &pool.name);
+        let existing = self.classes(cluster, &pool.spec.name);
         self.record_own(pool, &plan, &existing);
         let builds = tally.seen().builds;
+        let by_label = plan.classes.iter().filter(|planned| planned.desired.hosts.is_by_label());
+        let labelled = by_label.map(|planned| planned.desired.name.clone()).collect();
         let (classes, mut problems) = self.class_report(pool, plan, &existing, &builds, now.instant);
-        let memory = self.of(&pool.name);
-        let is_needless = guarded.has_finalizer() && !pool.needs_cleanup();
+        let memory = self.of(&pool.spec.name);
+        let is_needless = guarded.has_finalizer() && !pool.spec.needs_cleanup();
         let failed = memory.retry(Request::Users, now.instant).into_iter();
         let failed = failed.chain(memory.retries.get(&Request::Finalizer).filter(|_| is_needless));
-        let object = || ObjectReference::windows_pool(&pool.name);
-        problems.extend(failed.map(|retry| write_failed(object(), retry.refusal.words())));
+        let object = || ObjectReference::windows_pool(&pool.spec.name);
+        problems.extend(failed.map(|retry| write_failed(object(), retry.refusal.message())));
         problems.extend(tally.problems());
         let admission = cluster.control_plane.admission.clone();
-        problems.extend(admission.unlisted_taints(pool).filter(|_| pool.enforces()));
+        problems.extend(admission.unlisted_taints(pool).filter(|_| pool.spec.enforces()));
         problems.extend(
-            guarded
-                .pool
-                .as_ref()
-                .ok()
-                .and_then(|pool| admission.unused_pod_defaults(pool, cluster.control_plane.kubernetes)),
+            guarded.pool().ok().and_then(|pool| admission.unused_pod_defaults(pool, cluster.control_plane.kubernetes)),
         );
         problems.extend(no_start_from_zero(cluster, pool));
+        if let PodHealth::Seen { pools, .. } = &cluster.health {
+            let failing = pools.get(&pool.spec.name).into_iter().flat_map(|failures| &failures.workloads);
+            problems.extend(failing.map(FailingWorkload::problem));
+        }
         let mut windows_nodes = 0;
         if tally.counts().selected == 0 {
-            (cluster.nodes)(&mut |_| windows_nodes += 1);
+            windows_nodes = cluster.nodes.nodes().count();
         }
         let observation = Observation {
             generation: guarded.metadata.generation,
@@ -59,17 +72,21 @@ impl Memory {
             windows_nodes,
             unlabeled: tally.unlabeled,
             untainted: tally.untainted,
-            held: self.held(pool, tally),
-            unlisted: self.unlisted(&pool.name),
+            unreadable: cluster.unreadable(now.instant),
+            held: self.held(pool, tally, now),
+            unlisted: self.unlisted(&pool.spec.name),
             kubernetes: cluster.control_plane.kubernetes,
             overlap: tally.overlap(),
             builds: tally.revisions.clone(),
+            vendors: tally.vendors.keys().copied().collect(),
             classes,
+            labelled,
             admission,
             problems,
+            health: cluster.health.clone(),
         };
         // A dry run records no taints.
-        let intended = if pool.enforces() { self.intended(pool) } else { pool.clone().into() };
+        let intended = if pool.spec.enforces() { self.intended(pool) } else { pool.clone().into() };
         let status = status(&intended, &observation, self.recorded_status(guarded), whole_seconds(now.time));
         self.write_status(guarded, status, now)
     }
@@ -97,17 +114,19 @@ impl Memory {
         let records = previous.is_none_or(|old| {
             let is_old = |taint: &String| old.approved_taints.iter().any(|approved| approved.taint == *taint);
             status.managed_taints.iter().any(|taint| !old.managed_taints.contains(taint))
+                || status.taint_trials != old.taint_trials
                 || status.approved_taints.iter().any(|approved| !is_old(&approved.taint))
         });
         let next = memory.next_status.filter(|next| now.instant < *next && !records);
         if next.is_some() {
             return Step::Wait(next);
         }
-        let mut news = status.problems.clone();
-        news.retain(|problem| {
+        let is_news = |problem: &&Problem| {
             let mut known = previous.iter().flat_map(|old| &old.problems);
             !known.any(|known| (&known.reason, &known.object) == (&problem.reason, &problem.object))
-        });
+        };
+        let problems = status.problems.iter().filter(is_news).cloned().map(Note::Problem);
+        let news = problems.chain(turn_of_taints(previous, &status)).collect();
         let seen = memory.written.as_ref().map(recorded).or_else(|| guarded.recorded.clone());
         Step::WriteStatus { seen, status: Box::new(status), news }
     }
@@ -119,14 +138,28 @@ impl Memory {
     }
 }
 
+/// Returns a note if the taints of the pool were approved or held since the previous status.
+fn turn_of_taints(previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus) -> Option<Note> {
+    // Others say that winpool is on its way, or have a note of their own.
+    const TOLD: [&str; 3] = [reason::DONE, reason::WORKLOADS_NOT_TOLERATING, reason::PODS_CREATED_TOO_EARLY];
+    let find = |status: &WindowsPoolStatus| {
+        let mut conditions = status.conditions.iter();
+        let found = conditions.find(|condition| condition.type_ == condition::TAINTS_APPLIED)?;
+        Some((found.status.clone(), found.reason.clone(), found.message.clone()))
+    };
+    let (is_applied, reason, message) = find(status)?;
+    let (was_applied, before, _) = previous.and_then(find).unwrap_or_default();
+    let is_new = (&was_applied, &before) != (&is_applied, &reason) && TOLD.contains(&reason.as_str());
+    is_new.then_some(Note::TaintsTurned { are_applied: is_applied == "True", reason, message })
+}
+
 /// The problems of declared classes that have no nodes and that no autoscaler makes nodes for.
 fn no_start_from_zero(cluster: &Cluster<'_>, pool: &Pool) -> Vec<Problem> {
     let autoscalers = &cluster.control_plane.autoscalers;
     let of_class = |class: &Arc<RuntimeClass>| {
         let (name, class) = (class.name_any(), Class::from(class.as_ref()));
         let problem = autoscalers.problem(pool, &name, &class)?;
-        let mut has_nodes = false;
-        (cluster.nodes)(&mut |seen| has_nodes |= seen.node.labels.matches(&class.selector));
+        let has_nodes = cluster.nodes.nodes().any(|(object, _)| object.node.labels.matches(&class.selector));
         (!has_nodes).then_some(problem)
     };
     cluster.classes.iter().filter_map(of_class).collect()

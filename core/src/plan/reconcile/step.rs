@@ -6,8 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
-use serde_json::Value;
+use k8s_openapi::{
+    api::node::v1::RuntimeClass,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    jiff::Timestamp,
+};
+use kube::ResourceExt;
+use serde_json::{Value, json};
 
 use crate::{
     api::{Problem, Taint, WindowsPoolStatus},
@@ -15,36 +20,41 @@ use crate::{
 };
 
 use super::super::{
-    Admission, Assessment, Autoscalers, ClassUsers, FieldChange, GuardedPool, Node, PlannedClass, Policy, Tally,
-    Watched,
+    admission::Admission,
+    failing_pods::PodHealth,
+    guarded::GuardedPool,
+    nodes::NodeTable,
+    patch::{FieldChange, runtime_class_patch},
+    pools::Policy,
+    runtime_class::PlannedClass,
+    scale::Autoscalers,
+    workloads::{ClassGifts, ClassUsers},
 };
+use super::outage::Outage;
 
 /// The cluster, as the caches show it.
 pub struct Cluster<'a> {
     pub pools: &'a [Arc<GuardedPool>],
     pub classes: &'a [Arc<RuntimeClass>],
-    /// The sums over the nodes of a pool, assessed by [`Memory::policy`](super::Memory::policy).
-    pub tally: &'a dyn Fn(&str) -> Tally,
-    /// Calls back with every Windows node.
-    pub nodes: &'a ShowNodes<'a>,
-    /// True if the API server refuses the change of a node, or another writer keeps reverting it.
-    pub is_blocked: &'a dyn Fn(&str, &Assessment) -> bool,
-    /// True if no node patch by an older policy is in flight.
-    pub settled: bool,
+    pub nodes: &'a mut NodeTable,
     pub control_plane: ControlPlaneInfo,
+    /// The kinds whose lists or watches fail, in the plural.
+    pub outages: BTreeMap<&'static str, Outage>,
+    /// The pods that fail because of Windows.
+    pub health: PodHealth,
 }
 
-/// Shows nodes, one after the other.
-pub type ShowNodes<'a> = dyn Fn(&mut dyn FnMut(SeenNode<'_>)) + 'a;
+impl Cluster<'_> {
+    /// The version of the class in the cache.
+    pub(super) fn cached_version(&self, class: &str) -> Option<String> {
+        self.classes.iter().find(|found| found.metadata.name.as_deref() == Some(class))?.resource_version()
+    }
 
-/// A Windows node in the cache.
-#[derive(Clone, Copy)]
-pub struct SeenNode<'a> {
-    pub name: &'a str,
-    pub uid: &'a str,
-    pub node: &'a Node,
-    /// The part of its past that this process knows.
-    pub watched: &'a Watched,
+    /// The kinds that cannot be read, with the reasons. What the caches show of them is old.
+    pub(super) fn unreadable(&self, now: Instant) -> BTreeMap<&'static str, String> {
+        let outages = self.outages.iter().filter(|(_, outage)| outage.counts(now));
+        outages.map(|(kind, outage)| (*kind, outage.message().to_owned())).collect()
+    }
 }
 
 /// Facts about the control plane.
@@ -59,7 +69,7 @@ pub struct ControlPlaneInfo {
 }
 
 /// The present moment, for pauses and for timestamps.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// On the monotonic clock.
     pub instant: Instant,
@@ -70,18 +80,12 @@ pub struct Now {
 /// The next step for a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Count the nodes by [`Memory::policy`](super::Memory::policy), then ask again.
-    Judge,
     /// Read the metadata of the pool from the API server, to see if the cache has this version.
     ReadPool { uid: Option<String>, version: Option<String> },
     /// Add winpool's finalizer to the pool, or remove it.
     SetFinalizer(bool),
     /// Count the pods of these classes.
-    FindUsers {
-        classes: BTreeSet<String>,
-        /// The taints that pods of the classes have to tolerate.
-        taints: Vec<Taint>,
-    },
+    FindUsers(BTreeMap<String, ClassGifts>),
     /// Read or write a RuntimeClass.
     Class(Box<ClassStep>),
     /// List the nodes with the pool's label, with any operating system, except ignored ones.
@@ -91,8 +95,8 @@ pub enum Step {
         status: Box<WindowsPoolStatus>,
         /// The part of the present status that the patch tests; `None` if there is no status.
         seen: Option<Value>,
-        /// The problems that are new in it.
-        news: Vec<Problem>,
+        /// What is new in it: problems, and taints that are held or no longer held.
+        news: Vec<Note>,
     },
     /// Let nodes be assessed by this policy.
     Publish(Arc<Policy>),
@@ -140,6 +144,48 @@ pub enum ClassRequest {
     },
     /// Delete it, if it is still the object that was read.
     Delete(Box<RuntimeClass>),
+}
+
+impl ClassRequest {
+    /// Returns true if the request writes nothing.
+    pub fn is_a_question(&self) -> bool {
+        matches!(self, Self::Read | Self::TryCreate(_))
+    }
+
+    /// Returns the class after this request, as an API server would; `None` if it is absent. A new class gets `uid`.
+    /// The caller sets the new `resourceVersion`.
+    ///
+    /// # Errors
+    /// Fails if the class differs from the one that the request was computed from.
+    pub fn apply(&self, current: Option<&RuntimeClass>, uid: String) -> Result<Option<RuntimeClass>, Refusal> {
+        let is_seen = |seen: (Option<String>, Option<String>), class: &RuntimeClass| {
+            if seen == (class.uid(), class.resource_version()) { Ok(()) } else { Err(Refusal::Conflict) }
+        };
+        match (self, current) {
+            (Self::Read, current) => Ok(current.cloned()),
+            (Self::Create(_) | Self::TryCreate(_), Some(_)) => Err(Refusal::Conflict),
+            (Self::Create(class) | Self::TryCreate(class), None) => {
+                let mut class = RuntimeClass::clone(class);
+                class.metadata.uid = Some(uid);
+                Ok(Some(class))
+            }
+            (Self::Patch { uid, version, changes }, Some(class)) => {
+                is_seen((Some(uid.clone()), Some(version.clone())), class)?;
+                let mut object = json!(class);
+                let patched = json_patch::patch(&mut object, &runtime_class_patch(uid, version, changes));
+                let failed = |words: String| Refusal::Failed(words);
+                patched.map_err(|error| failed(error.to_string()))?;
+                serde_json::from_value(object).map(Some).map_err(|error| failed(error.to_string()))
+            }
+            (Self::Delete(seen), Some(class)) => {
+                is_seen((seen.uid(), seen.resource_version()), class)?;
+                let mut kept = class.clone();
+                kept.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+                Ok(Some(kept).filter(|class| !class.finalizers().is_empty()))
+            }
+            (Self::Patch { .. } | Self::Delete(_), None) => Err(Refusal::Gone),
+        }
+    }
 }
 
 /// The answer to a step.
@@ -192,5 +238,18 @@ pub enum Note {
     CleanedUp,
     /// The API server refuses the status of the pool: the error in the pool, or else the API server's message.
     StatusRefused(String),
+    /// The trial of a taint failed: a pod of this workload waited only because of it. winpool does not try again before
+    /// the pause is over.
+    TaintObjected {
+        taint: Taint,
+        workload: String,
+        pause: Duration,
+    },
     Problem(Problem),
+    /// The condition `TaintsApplied` of the pool has changed.
+    TaintsTurned {
+        are_applied: bool,
+        reason: String,
+        message: String,
+    },
 }

@@ -2,17 +2,23 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use k8s_openapi::jiff::{Timestamp, tz::TimeZone};
+use k8s_openapi::jiff::{Timestamp, civil::Date, tz::TimeZone};
 use serde_json::json;
 
 use crate::{
-    api::{ClassState, Mode, names::reason},
+    api::{
+        ClassState, Mode, NodeCounts, ObjectReference, TaintPolicy,
+        names::{self, reason},
+    },
     pod::tolerations::toleration,
     windows::{Build, KubernetesSupport, product},
     words::{count as count_of, yaml},
 };
 
-use super::{super::Pool, HeldBecause, HeldTaints, Observation, Overlap, number, support_of};
+use super::{
+    super::failing_pods::PoolFailures, super::pools::Pool, HeldBecause, HeldTaints, Observation, Overlap, number,
+    support_of,
+};
 
 /// The limit of workloads named in a condition.
 const WORKLOADS: usize = 10;
@@ -43,10 +49,21 @@ impl Verdict {
     }
 }
 
+/// The verdict about nodes while kinds cannot be read, which are given with the reasons.
+pub fn unreadable_verdict(unreadable: &BTreeMap<&'static str, String>) -> Verdict {
+    let kinds = unreadable.keys().copied().collect::<Vec<_>>().join(", ");
+    let why = unreadable.first_key_value().map(|(_, why)| why.as_str()).unwrap_or_default();
+    let message = format!("winpool cannot read {kinds}, so this status may be old, and no taint is added: {why}");
+    Verdict { status: "Unknown", reason: reason::READ_FAILED, message }
+}
+
 pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     let nodes = observation.nodes;
+    if !observation.unreadable.is_empty() {
+        return unreadable_verdict(&observation.unreadable);
+    }
     let pending_classes = count(observation, ClassState::Pending);
-    if pool.mode == Mode::DryRun {
+    if pool.spec.mode == Mode::DryRun {
         let message = format!("dry run: winpool would change {}", changes(nodes.pending, pending_classes));
         return Verdict::yes(reason::DRY_RUN, message);
     }
@@ -70,23 +87,33 @@ pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
         return Verdict::no(reason::CONTESTED, format!("{}: {}", contested.object, contested.message));
     }
     if nodes.selected == 0 {
-        return no_nodes(observation);
+        return no_nodes(pool, observation);
     }
-    let blocked = match nodes.blocked {
-        0 => String::new(),
-        blocked => format!("; winpool cannot change {}, see problems", count_of(blocked, "node")),
-    };
-    let converged = format!("{} of {} converged{blocked}", nodes.converged, count_of(nodes.selected, "node"));
-    Verdict::yes(reason::DONE, converged)
+    let mut message = format!("{} of {} converged", nodes.converged, count_of(nodes.selected, "node"));
+    // Writing to a String never fails.
+    if nodes.blocked > 0 {
+        let _ = write!(message, "; winpool cannot change {}, see problems", count_of(nodes.blocked, "node"));
+    }
+    if nodes.ignored > 0 {
+        let _ = write!(message, "; winpool ignores {}", count_of(nodes.ignored, "node"));
+    }
+    Verdict::yes(reason::DONE, message)
 }
 
 fn changes(nodes: i64, classes: usize) -> String {
     format!("{} and {}", count_of(nodes, "node"), count_of(classes, "RuntimeClass"))
 }
 
-fn no_nodes(observation: &Observation) -> Verdict {
+fn no_nodes(pool: &Pool, observation: &Observation) -> Verdict {
     let windows = count_of(number(observation.windows_nodes), "Windows node");
-    Verdict::yes(reason::NO_NODES_SELECTED, format!("the pool selects no node; the cluster has {windows}"))
+    let selector = &pool.spec.node_selector;
+    if selector.is_empty() || observation.windows_nodes == 0 {
+        return Verdict::yes(reason::NO_NODES_SELECTED, format!("the pool selects no node; the cluster has {windows}"));
+    }
+    let selector = yaml(&json!(selector));
+    let message =
+        format!("nodeSelector {selector} matches none of {windows}: check it, unless the node group is at zero");
+    Verdict::yes(reason::NO_NODES_SELECTED, message)
 }
 
 /// The workload check is not done yet.
@@ -94,15 +121,44 @@ pub fn waiting(held: i64) -> Verdict {
     Verdict::no(reason::WAITING, format!("the taints of {} wait for a workload check", count_of(held, "node")))
 }
 
-pub fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &str) -> Verdict {
+/// The verdict about labels.
+pub fn labels_verdict(pool: &Pool, observation: &Observation) -> Verdict {
+    if !observation.unreadable.is_empty() {
+        return unreadable_verdict(&observation.unreadable);
+    }
+    nodes_verdict(pool, observation, observation.unlabeled, "labelled")
+}
+
+/// The verdict about taints, if none waits.
+pub fn taints_verdict(pool: &Pool, observation: &Observation) -> Verdict {
+    if pool.spec.taint_policy != TaintPolicy::Never {
+        return nodes_verdict(pool, observation, observation.untainted, "tainted");
+    }
+    if observation.nodes.selected > 0 && observation.untainted == 0 {
+        return Verdict::yes(reason::DONE, "taintPolicy is Never: winpool adds no taint");
+    }
+    nodes_verdict(pool, observation, observation.untainted, "freed of old taints")
+}
+
+/// The message if every node that winpool may change is done.
+fn every_node(nodes: NodeCounts, done: &str) -> String {
+    let ignored = count_of(nodes.ignored, "node");
+    match nodes.ignored {
+        0 => format!("every node is {done}"),
+        all if all == nodes.selected => format!("winpool ignores {ignored}; the pool selects no other node"),
+        _ => format!("winpool ignores {ignored}; every other node is {done}"),
+    }
+}
+
+fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &str) -> Verdict {
     let nodes = observation.nodes;
     if nodes.selected == 0 {
-        return no_nodes(observation);
+        return no_nodes(pool, observation);
     }
     if missing == 0 {
-        return Verdict::yes(reason::DONE, format!("every node is {done}"));
+        return Verdict::yes(reason::DONE, every_node(nodes, done));
     }
-    if pool.mode == Mode::DryRun {
+    if pool.spec.mode == Mode::DryRun {
         return Verdict::no(reason::DRY_RUN, format!("dry run: {} would be {done}", count_of(missing, "node")));
     }
     if nodes.pending > 0 {
@@ -112,12 +168,14 @@ pub fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, don
     let reason = match node_problem.map(|problem| problem.reason.as_str()) {
         Some(reason::ADMISSION_DENIED) => reason::ADMISSION_DENIED,
         Some(reason::CONTESTED) => reason::CONTESTED,
+        Some(reason::OPERATING_SYSTEM_DIFFERS) => reason::OPERATING_SYSTEM_DIFFERS,
         _ => reason::BUILD_UNKNOWN,
     };
     Verdict::no(reason, format!("{} cannot be {done}, see problems", count_of(missing, "node")))
 }
 
-/// False only if Microsoft no longer supports a build in use. Kubernetes' lists are reported and change nothing.
+/// False only if Microsoft or the cluster's vendor no longer supports a build in use. Kubernetes' lists are reported
+/// and change nothing.
 pub fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
     let today = now.to_zoned(TimeZone::UTC).date();
     let name = |build: &Build| product::name_of(*build);
@@ -131,11 +189,54 @@ pub fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
         }
         _ => String::new(),
     };
-    if ended.is_empty() {
-        return Verdict::yes(reason::SUPPORTED, format!("Microsoft supports every known build in use{listing}"));
+    let (by_vendor, removed) = vendor_support(observation, today);
+    let notes: String = removed.into_iter().map(|note| format!("; {note}")).chain([listing]).collect();
+    if ended.is_empty() && by_vendor.is_empty() {
+        return Verdict::yes(reason::SUPPORTED, format!("Microsoft supports every known build in use{notes}"));
     }
-    let message = format!("past Microsoft's end of support: {}{listing}", ended.join(", "));
-    Verdict::no(reason::END_OF_SUPPORT, message)
+    let by_microsoft = (!ended.is_empty()).then(|| format!("past Microsoft's end of support: {}", ended.join(", ")));
+    let ended: Vec<String> = by_microsoft.into_iter().chain(by_vendor).collect();
+    Verdict::no(reason::END_OF_SUPPORT, format!("{}{notes}", ended.join("; ")))
+}
+
+/// What has ended by the vendors' own calendars, and what ends with a newer Kubernetes.
+fn vendor_support(observation: &Observation, today: Date) -> (Vec<String>, Vec<String>) {
+    let rows = observation.vendors.iter().filter_map(|(build, vendor)| vendor.support_of(*build));
+    let (mut ended, mut removed) = (Vec::new(), Vec::new());
+    for row in rows {
+        let (vendor, name) = (row.vendor.name(), product::name_of(row.build));
+        if let Some(end) = row.end.filter(|_| row.has_ended(today)) {
+            ended.push(format!("{vendor} supported {name} until {end}"));
+        }
+        if let Some(version) = observation.kubernetes.and_then(|now| row.removed_after(now)) {
+            removed.push(format!("{vendor} has no nodes of {name} with Kubernetes {version} or later"));
+        }
+    }
+    (ended, removed)
+}
+
+/// The verdict about pods. winpool does not see all of them for the reason `unseen`, if given.
+pub fn health_verdict(failures: &PoolFailures, unseen: Option<&str>) -> Verdict {
+    let unseen = unseen.map(|words| format!("winpool does not see all pods that fail: {words}"));
+    if failures.counts.is_empty() {
+        return match unseen {
+            Some(message) => Verdict { status: "Unknown", reason: reason::PODS_NOT_SEEN, message },
+            None => Verdict::yes(reason::HEALTHY, "no pod is known to fail because of Windows"),
+        };
+    }
+    let named = failures.workloads.iter().map(|workload| {
+        let ObjectReference { kind, namespace, name } = &workload.object;
+        let namespace = namespace.as_deref().unwrap_or_default();
+        format!("{kind} {namespace}/{name} ({}, {})", count_of(number(workload.pods), "pod"), workload.cause.as_str())
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = if failures.more > 0 { format!(" and {} more", failures.more) } else { String::new() };
+    let pods = count_of(number(failures.counts.values().sum()), "pod");
+    let unseen = unseen.map(|words| format!("; {words}")).unwrap_or_default();
+    Verdict::no(
+        reason::PODS_FAILING,
+        format!("{pods} of {named}{more} cannot run because of Windows, see problems{unseen}"),
+    )
 }
 
 pub fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
@@ -149,23 +250,37 @@ pub fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
 
 /// The reason why the taints wait, with the remedy.
 pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) -> Verdict {
-    let names = taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let named = taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match because {
         HeldBecause::CheckFailed(error) => Verdict {
             status: "Unknown",
             reason: reason::WORKLOAD_CHECK_FAILED,
-            message: format!("{names} held: the workload check failed and is repeated: {error}"),
+            message: format!("{named} held: the workload check failed and is repeated: {error}"),
         },
         HeldBecause::PodsUnreadable(words) => Verdict::no(
             reason::WORKLOADS_NOT_TOLERATING,
             format!(
-                "{names} held: winpool cannot find out which pods tolerate it: {words}. Allow winpool to list pods, or \
+                "{named} held: winpool cannot find out which pods tolerate it: {words}. Allow winpool to list pods, or \
                  set taintPolicy: Always"
             ),
         ),
+        HeldBecause::Objected(workloads, retry_at) => {
+            let workloads = workloads.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let again = retry_at.map_or_else(
+                || "when a workload check finds nothing".to_owned(),
+                |time| format!("at {time}, if a workload check finds nothing"),
+            );
+            let tolerations: Vec<String> = taints.iter().map(|taint| yaml(&json!(toleration(taint)))).collect();
+            let message = format!(
+                "{named} removed: a pod of {workloads} waited only because of it. winpool tries again {again}. Add to the \
+                 pod template: tolerations: [{}]; or set taintPolicy: Always",
+                tolerations.join(", ")
+            );
+            Verdict::no(reason::TAINT_OBJECTED, message)
+        }
         HeldBecause::Classes(classes) => {
             let classes = classes.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let message = format!("{names} held until these RuntimeClasses tolerate it: {classes}; see problems");
+            let message = format!("{named} held until these RuntimeClasses tolerate it: {classes}; see problems");
             Verdict::no(reason::WAITING, message)
         }
         HeldBecause::Unschedulable(workloads) => {
@@ -177,11 +292,12 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
             let more = workloads.len().saturating_sub(WORKLOADS);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let tolerations: Vec<String> = taints.iter().map(|taint| yaml(&json!(toleration(taint)))).collect();
-            let held = if pool.mode == Mode::DryRun { "would be held" } else { "held" };
+            let held = if pool.spec.mode == Mode::DryRun { "would be held" } else { "held" };
             let message = format!(
-                "{names} {held}: {described}{more} would find no node. Add to the pod templates: tolerations: [{}]; or set \
-                 taintPolicy: Always",
-                tolerations.join(", ")
+                "{named} {held}: {described}{more} would find no node. Add to the pod templates: tolerations: [{}]; for a \
+                 Linux workload instead: nodeSelector: {{{}: linux}}; or set taintPolicy: Always",
+                tolerations.join(", "),
+                names::OS
             );
             Verdict::no(reason::WORKLOADS_NOT_TOLERATING, message)
         }
@@ -190,7 +306,7 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
 
 pub fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {
     let pending = count(observation, ClassState::Pending);
-    if pool.mode == Mode::DryRun && pending > 0 {
+    if pool.spec.mode == Mode::DryRun && pending > 0 {
         return Verdict::no(
             reason::DRY_RUN,
             format!("dry run: winpool would write {}", count_of(pending, "RuntimeClass")),
@@ -208,7 +324,16 @@ pub fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {
     if let Some(missing) = impossible_classes(observation) {
         return missing;
     }
-    Verdict::yes(reason::DONE, format!("{} up to date", count_of(observation.classes.len(), "RuntimeClass")))
+    let mut message = format!("{} up to date", count_of(observation.classes.len(), "RuntimeClass"));
+    if !observation.labelled.is_empty() {
+        let _ = write!(
+            message,
+            "; by capability label: {}. A new node serves them after winpool has labelled it, and an autoscaler needs the \
+             labels in the template of an empty node group",
+            observation.labelled.join(", ")
+        );
+    }
+    Verdict::yes(reason::DONE, message)
 }
 
 /// The verdict if the pool lacks classes that winpool cannot create.

@@ -3,45 +3,72 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    api::{ClassState, Isolation, PodDefaults, WindowsPoolStatus, names},
+    api::{ClassState, Isolation, PodDefaults, RuntimeClassStatus, WindowsPoolStatus, names},
     pod::Workload,
     windows::{Build, image},
 };
 
-/// The input of the policy.
+use super::WorkloadCheck;
+
+/// What the policy reads of a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AssignClass {
-    /// The namespaces that the policy excludes.
-    pub excluded: BTreeSet<String>,
-    /// The class in the label `winpool.dev/runtime-class` of each namespace that has it.
-    pub by_namespace: BTreeMap<String, String>,
+pub struct ClassSource {
+    /// `spec.podDefaults`.
+    pub defaults: PodDefaults,
+    /// The classes that the policy may give to pods.
+    pub ready: BTreeSet<String>,
     /// The class for images of each build.
     pub by_build: BTreeMap<Build, String>,
-    /// `podDefaults` of the pool that the policy reads.
-    pub defaults: PodDefaults,
 }
 
-impl AssignClass {
+impl ClassSource {
+    pub(crate) fn new(defaults: PodDefaults, status: &WindowsPoolStatus, enforces: bool) -> Self {
+        let is_ready = |class: &&RuntimeClassStatus| match class.state {
+            ClassState::Applied | ClassState::Adopted => true,
+            // In a dry run, the pool would write it.
+            ClassState::Pending => !enforces,
+            ClassState::Satisfied | ClassState::Conflict => false,
+        };
+        let ready: Vec<_> = status.runtime_classes.iter().filter(is_ready).collect();
+        let by_build = classes_by_build(status, &ready);
+        Self { defaults, ready: ready.into_iter().map(|class| class.name.clone()).collect(), by_build }
+    }
+}
+
+impl WorkloadCheck {
+    /// True if the policy `tolerate-windows` adds the tolerations of all pools to the pods of a template.
+    pub(super) fn is_told_to_tolerate(&self, workload: &Workload) -> bool {
+        let excluded = self.scope.admission.policy("tolerate-windows").and_then(|policy| policy.excluded.as_ref());
+        excluded.is_some_and(|excluded| !excluded.contains(&workload.namespace))
+            && workload.template.says_windows_to_policies()
+    }
+
     /// Returns the class of the template's pods, if the policy gives them one. The policy also gives classes to some pods
     /// that select nodes in another way; these are left out.
-    pub(super) fn class(&self, workload: &Workload) -> Option<&String> {
+    pub(super) fn assigned_class(&self, workload: &Workload) -> Option<&String> {
+        let admission = &self.scope.admission;
+        let policy = admission.policy("assign-class")?;
+        let (excluded, by_namespace) = (policy.excluded.as_ref()?, admission.namespace_classes.as_ref()?);
+        let source = self.scope.class_sources.get(policy.pool.as_ref()?)?;
         let (namespace, spec) = (&workload.namespace, &workload.template);
-        let is_judged = !self.excluded.contains(namespace)
+        let is_judged = !excluded.contains(namespace)
             && spec.os.as_deref() == Some(names::WINDOWS)
             && !spec.has_host_network
             && spec.selects_no_more_than_a_system();
-        if !is_judged {
-            return None;
-        }
-        if let Some(class) = self.by_namespace.get(namespace) {
-            return Some(class);
-        }
-        let default = self.defaults.runtime_class_name.as_ref();
+        let class = if is_judged { by_namespace.get(namespace).or_else(|| source.class(workload)) } else { None };
+        class.filter(|name| self.class(name).is_some())
+    }
+}
+
+impl ClassSource {
+    /// Returns the class for the images of the template, or else the default one.
+    fn class(&self, workload: &Workload) -> Option<&String> {
+        let default = self.defaults.runtime_class_name.as_ref().filter(|name| self.ready.contains(*name));
         let mut annotated = workload.images_run_on.iter().filter_map(|build| self.by_build.get(build));
         if !workload.images_run_on.is_empty() {
             return default.filter(|class| annotated.clone().any(|other| other == *class)).or_else(|| annotated.next());
         }
-        let tags: BTreeSet<Option<Build>> = spec.images().map(|(_, name)| image::build_of(name)).collect();
+        let tags: BTreeSet<Option<Build>> = workload.template.images().map(|(_, name)| image::build_of(name)).collect();
         if self.defaults.from_image_tags && tags.iter().any(Option::is_some) {
             let build = tags.first().filter(|_| tags.len() == 1)?;
             return self.by_build.get(&(*build)?);
@@ -50,16 +77,10 @@ impl AssignClass {
     }
 }
 
-/// Returns the class for images of each build, by the status of the pool: the discovered one, or else the only one. In a
-/// dry run, classes that the pool would write count too.
-pub(crate) fn classes_by_build(status: &WindowsPoolStatus, enforces: bool) -> BTreeMap<Build, String> {
-    let is_ready = |state| match state {
-        ClassState::Applied | ClassState::Adopted => true,
-        ClassState::Pending => !enforces,
-        ClassState::Satisfied | ClassState::Conflict => false,
-    };
+/// Returns the class for images of each build: the discovered one, or else the only one.
+fn classes_by_build(status: &WindowsPoolStatus, ready: &[&RuntimeClassStatus]) -> BTreeMap<Build, String> {
     let mut by_build: BTreeMap<Build, Vec<&String>> = BTreeMap::new();
-    for class in status.runtime_classes.iter().filter(|class| is_ready(class.state)) {
+    for class in ready {
         if let Some(build) = class.build.parse().ok().filter(|_| class.isolation == Isolation::Process) {
             by_build.entry(build).or_default().push(&class.name);
         }

@@ -2,26 +2,84 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{api::core::v1::Toleration, jiff::SignedDuration};
-
-use crate::pod::{
-    Class, Pod, PodProgress, PodSpec, Target, Workload, WorkloadKind,
-    affinity::matches_affinity,
-    tolerations::{Tolerance, tolerance, tolerate},
+use k8s_openapi::{
+    api::core::v1::{NodeSelectorTerm, Toleration},
+    jiff::SignedDuration,
 };
 
-use super::{Found, KnownNode, Mask, SeenWorkload, WorkloadCheck};
+use crate::{
+    labels::Labels,
+    pod::{
+        Class, Pod, PodProgress, PodSpec, Target, Workload, WorkloadKind,
+        affinity::{holds, matches_affinity},
+        tolerations::{Tolerance, tolerance, tolerate},
+    },
+};
+
+use super::{Found, Mask, SeenTemplate, WorkloadCheck};
 
 /// The time after which a waiting pod that does not say Windows is taken for a Linux pod, and the time for which a
 /// terminating pod still counts after its grace period.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
 
 /// The answer to "is this pod for Windows?".
-pub(super) enum Says {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Says {
     Windows,
-    /// Only if its node selector selects no node of another system.
-    WindowsIf(BTreeMap<String, String>),
+    /// Only if its [`NodeChoice`] matches no node of another system.
+    WindowsIf,
     NotWindows,
+}
+
+impl Says {
+    /// Reads an admitted pod, or a template with its class.
+    pub(crate) fn of(spec: &PodSpec) -> Self {
+        match spec.target(None) {
+            Target::Windows => Self::Windows,
+            Target::WindowsImage | Target::Unknown if !spec.node_selector.is_empty() || !spec.terms.is_empty() => {
+                Self::WindowsIf
+            }
+            Target::Linux | Target::WindowsImage | Target::Unknown => Self::NotWindows,
+        }
+    }
+}
+
+/// True if node selector and required affinity of an admitted pod allow a node with these labels and this name.
+pub(crate) fn fits(spec: &PodSpec, labels: &Labels, name: &str) -> bool {
+    labels.matches(&spec.node_selector) && matches_affinity(&spec.terms, labels, name)
+}
+
+/// What a pod requires of its node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeChoice {
+    pub selector: BTreeMap<String, String>,
+    /// The terms of the required node affinity, one of which has to match.
+    pub terms: Vec<NodeSelectorTerm>,
+}
+
+impl NodeChoice {
+    fn of(spec: &PodSpec) -> Self {
+        Self { selector: spec.node_selector.clone(), terms: spec.terms.clone() }
+    }
+
+    /// True if a node with these labels and this name meets it.
+    pub fn matches(&self, labels: &Labels, name: &str) -> bool {
+        labels.matches(&self.selector) && matches_affinity(&self.terms, labels, name)
+    }
+
+    pub(super) fn key(&self) -> String {
+        serde_json::to_string(&(&self.selector, &self.terms)).unwrap_or_default()
+    }
+}
+
+/// True if no node with these labels, and any others, can meet node selector and required affinity of the pod.
+fn contradicts(spec: &PodSpec, labels: &BTreeMap<String, String>) -> bool {
+    let differs = |(key, value): (&String, &String)| labels.get(key).is_some_and(|known| known != value);
+    let fails = |term: &NodeSelectorTerm| {
+        let mut known = term.match_expressions.iter().flatten().filter_map(|e| Some((e, labels.get(&e.key)?)));
+        known.any(|(expression, value)| !holds(expression, Some(value)))
+    };
+    spec.node_selector.iter().any(differs) || !spec.terms.is_empty() && spec.selecting_terms().all(fails)
 }
 
 impl WorkloadCheck {
@@ -32,121 +90,125 @@ impl WorkloadCheck {
             .fold(0, |all, (bit, _)| all | 1 << bit)
     }
 
-    /// The questions that a template counts against and, for a DaemonSet, those that it would count against if it were
-    /// for Windows.
-    pub(super) fn of_template(&mut self, kind: WorkloadKind, workload: &Workload) -> (Found, Mask) {
+    pub(super) fn class(&self, name: &str) -> Option<&Class> {
+        self.scope.planned_classes.get(name).or_else(|| self.scope.classes.get(name))
+    }
+
+    /// The index of what this pod requires of nodes.
+    pub(super) fn choice(&mut self, spec: &PodSpec) -> usize {
+        let choice = NodeChoice::of(spec);
+        let next = self.choices.len();
+        let index = *self.by_choice.entry(choice.key()).or_insert(next);
+        if index == next {
+            self.choices.push((choice, None));
+        }
+        index
+    }
+
+    /// The class of a template's pods, if they have one and it exists.
+    fn class_of(&self, kind: WorkloadKind, workload: &Workload) -> Option<&Class> {
+        // The DaemonSet controller ignores classes.
+        if kind == WorkloadKind::DaemonSet {
+            return None;
+        }
+        let name = workload.template.runtime_class.as_ref().or_else(|| self.assigned_class(workload))?;
+        self.class(name)
+    }
+
+    /// The taints that the pods of a template do not tolerate.
+    pub(super) fn of_template(&self, kind: WorkloadKind, workload: &Workload) -> Mask {
         let spec = &workload.template;
-        let nothing = (Found::default(), 0);
+        // The scheduler does not place pods of a template with `nodeName`.
+        if spec.node.is_some() || kind != WorkloadKind::DaemonSet && self.is_told_to_tolerate(workload) {
+            return 0;
+        }
+        let class = self.class_of(kind, workload);
+        self.untolerated(&spec.tolerations) & class.map_or(Mask::MAX, |class| self.untolerated(&class.tolerations))
+    }
+
+    pub(super) fn template(&mut self, kind: WorkloadKind, workload: &Workload) -> SeenTemplate {
         let is_daemon_set = kind == WorkloadKind::DaemonSet;
-        let class = if is_daemon_set { Ok(None) } else { self.class_of(workload) };
-        let Ok(class) = class else { return nothing };
-        let says = Self::says(spec, class);
-        let admitted = class.map(|class| {
-            let mut spec = spec.clone();
+        let is_rolling_out = kind.rolls_out() && workload.is_rolling_out;
+        let mut seen = SeenTemplate {
+            untolerated: self.of_template(kind, workload),
+            is_rolling_out,
+            // Old pods of the other kinds stay as they are when the template changes.
+            is_shown_by_pods: !is_rolling_out && (kind.rolls_out() || kind == WorkloadKind::Job),
+            is_daemon_set,
+            found: Found::default(),
+        };
+        // The API server refuses pods of a class that does not exist.
+        let class = workload.template.runtime_class.as_ref();
+        let is_refused = !is_daemon_set && class.is_some_and(|name| self.class(name).is_none());
+        if seen.untolerated == 0 || is_refused {
+            return seen;
+        }
+        let mut spec = workload.template.clone();
+        if let Some(class) = self.class_of(kind, workload) {
             class.admit(&mut spec);
-            spec
-        });
-        let admitted = admitted.as_ref().unwrap_or(spec);
-        let untolerated = self.untolerated(&admitted.tolerations);
-        if untolerated == 0 {
-            return nothing;
         }
+        let says = Says::of(&spec);
         let mask = match says {
-            _ if is_daemon_set => untolerated & self.fitting_candidates(admitted),
             Says::NotWindows => 0,
-            _ if self.is_told_to_tolerate(workload) => 0,
-            _ => self.without_node(untolerated, untolerated, admitted),
+            // It needs every node that it fits.
+            _ if is_daemon_set => seen.untolerated & self.reach(&spec, says, seen.untolerated).0,
+            _ => self.without_refuge(seen.untolerated, &spec, says),
         };
-        let mut found = Found::default();
-        match says {
-            Says::Windows => found.add(mask, None),
-            Says::WindowsIf(selector) if mask != 0 => {
-                self.undecided.entry(selector.clone()).or_default();
-                found.add(mask, Some(selector));
-            }
-            _ => {}
+        if mask != 0 {
+            let only_if = (says == Says::WindowsIf).then(|| self.choice(&spec));
+            seen.found.add(mask, only_if);
         }
-        (found, mask)
+        seen
     }
 
-    /// True if the policy `tolerate-windows` adds the pools' tolerations to the pods of a template.
-    fn is_told_to_tolerate(&self, workload: &Workload) -> bool {
-        let excluded = self.scope.intolerant_namespaces.as_ref();
-        excluded.is_some_and(|excluded| !excluded.contains(&workload.namespace))
-            && workload.template.says_windows_to_policies()
-    }
-
-    /// The class of a template's pods, if they have one.
-    pub(super) fn class_of(&self, workload: &Workload) -> Result<Option<&Class>, NoSuchClass> {
-        let assigned = || {
-            let class = self.scope.assign_class.as_ref()?.class(workload);
-            class.filter(|name| self.scope.classes.contains_key(*name))
-        };
-        let Some(name) = workload.template.runtime_class.as_ref().or_else(assigned) else { return Ok(None) };
-        self.scope.classes.get(name).map(Some).ok_or(NoSuchClass)
-    }
-
-    pub(super) fn says(spec: &PodSpec, class: Option<&Class>) -> Says {
-        match spec.target(class) {
-            Target::Windows => Says::Windows,
-            Target::WindowsImage | Target::Unsaid if !spec.node_selector.is_empty() => {
-                Says::WindowsIf(spec.node_selector.clone())
-            }
-            Target::Linux | Target::WindowsImage | Target::Unsaid => Says::NotWindows,
+    /// The questions of `untolerated` about nodes that an admitted pod could be on, if no other node would remain for it.
+    pub(super) fn without_refuge(&self, untolerated: Mask, spec: &PodSpec, says: Says) -> Mask {
+        if says == Says::NotWindows || untolerated == 0 {
+            return 0;
         }
+        let (reached, refuge) = self.reach(spec, says, untolerated);
+        untolerated & reached & !refuge
     }
 
-    fn fitting_candidates(&self, spec: &PodSpec) -> Mask {
-        let fitting = self.scope.nodes.iter().zip(&self.candidates).filter(|(node, _)| fit(spec, node) > Tolerance::No);
-        fitting.fold(0, |all, (_, candidate)| all | candidate)
-    }
-
-    /// The questions of `mask` for which a candidate fits now, and no Windows node would fit afterwards.
-    pub(super) fn without_node(&self, mask: Mask, untolerated: Mask, spec: &PodSpec) -> Mask {
-        let (mut fitting, mut refuge) = (0, 0);
+    /// The questions about nodes that an admitted pod could be on, and those for which it has a refuge: a node that
+    /// serves, is no candidate, and whose taints it tolerates. Taints and conditions of the former nodes are passing.
+    fn reach(&self, spec: &PodSpec, says: Says, untolerated: Mask) -> (Mask, Mask) {
+        let (mut reached, mut refuge, mut fits_any) = (0, 0, false);
         for (index, node) in self.scope.nodes.iter().enumerate() {
-            if mask & !refuge == 0 {
-                return 0;
+            if !fits(spec, &node.labels, &node.name) {
+                continue;
             }
-            let fit = fit(spec, node);
-            if fit > Tolerance::No {
-                fitting |= self.candidates[index];
-            }
-            if fit == Tolerance::Yes && self.coming[index] & untolerated == 0 {
+            fits_any = true;
+            reached |= self.concerned[index];
+            let stays_free = self.coming[index] & untolerated == 0;
+            if node.serves && stays_free && tolerance(&spec.tolerations, &node.taints) == Tolerance::Yes {
                 refuge |= !self.candidates[index];
             }
         }
-        mask & fitting & !refuge
+        if !fits_any && says == Says::Windows {
+            for (bit, question) in self.scope.questions.iter().enumerate() {
+                let may_come = question.to_approve.as_ref().is_some_and(|pool| !contradicts(spec, &pool.labels));
+                reached |= Mask::from(may_come) << bit;
+            }
+        }
+        (reached, refuge)
     }
 
-    /// A terminating pod is about to be replaced, and its template tells by which pod. If the template is unknown, the
-    /// pod counts for a while.
-    pub(super) fn counts_while_terminating(&self, pod: &Pod, known: Option<&SeenWorkload>) -> bool {
+    /// A terminating pod is about to be replaced. Where no template tells by which pod, it counts for a while.
+    pub(super) fn counts_while_terminating(&self, pod: &Pod) -> bool {
         let is_recent = pod.deleted.is_some_and(|deleted| deleted.duration_since(self.scope.now) > -PATIENCE);
-        let kind = pod.workload_kind();
-        let is_listed = |kind: WorkloadKind| !self.unlisted.contains_key(kind.resource().1);
-        let template_tells = kind.is_some_and(is_listed) && !known.is_some_and(|seen| seen.has_two_revisions);
-        is_recent && pod.controller.is_some() && !template_tells
+        let is_gone = || {
+            let kind = pod.workload_kind().filter(|kind| !self.unlisted.contains_key(kind.resource().1));
+            kind.is_some() && !self.workloads.contains_key(&pod.workload())
+        };
+        is_recent && pod.has_owner && !is_gone()
     }
 
     /// True for a Linux pod on a Windows node. It never started there and loses nothing.
-    pub(super) fn is_stray(&self, pod: &Pod, says: &Says) -> bool {
+    pub(super) fn is_stray(&self, pod: &Pod, says: Says) -> bool {
         let has_waited = || pod.created.is_some_and(|created| self.scope.now.duration_since(created) >= PATIENCE);
         let cannot_start =
             || pod.progress == PodProgress::ImageOfAnotherSystem || pod.spec.has_linux_fields || has_waited();
-        pod.spec.target(None) == Target::Linux
-            || !matches!(says, Says::Windows) && pod.spec.says_no_system() && cannot_start()
+        pod.spec.target(None) == Target::Linux || says != Says::Windows && pod.spec.says_no_system() && cannot_start()
     }
 }
-
-/// Tells if an admitted pod may run on the node.
-fn fit(spec: &PodSpec, node: &KnownNode) -> Tolerance {
-    if node.labels.matches(&spec.node_selector) && matches_affinity(&spec.terms, &node.labels, &node.name) {
-        tolerance(&spec.tolerations, &node.taints)
-    } else {
-        Tolerance::No
-    }
-}
-
-/// The class does not exist, so the API server refuses the pods.
-pub(super) struct NoSuchClass;

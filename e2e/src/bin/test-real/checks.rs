@@ -1,18 +1,22 @@
 //! The checks, and their cleanup.
 
-use crate::report::Report;
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
-use std::time::Duration;
-use winpool::Options;
-use winpool_core::api::{WindowsPool, crd, names};
-use winpool_core::windows::KernelVersion;
+use winpool_core::{
+    api::{WindowsPool, crd, names},
+    windows::KernelVersion,
+};
 use winpool_e2e::scene::{self, Operator};
 use winpool_e2e::{Error, LIMIT, Result, wait_for};
+use winpool_operator::Options;
+
+use crate::report::Report;
 
 /// The name of the namespace and the pool, and the label of all other objects.
 const NAME: &str = "winpool-test-real";

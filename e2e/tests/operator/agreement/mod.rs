@@ -6,16 +6,18 @@ mod generator;
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, stream};
+use generator::{NODES, any_node, any_spec, applied, node_name, starts};
 use k8s_openapi::api::apps::v1::DaemonSet;
+use winpool_answers::{
+    explain::pod::{PodExplanation, answer, answer_template},
+    image::Images,
+    view,
+};
 use winpool_core::{
     api::names,
-    explain::pod::{Machine, PodStory, answer, answer_template},
-    image::Images,
     pod::{self, Class, Workload, WorkloadKind},
 };
 use winpool_e2e::prelude::*;
-
-use generator::{NODES, any_node, any_spec, applied, node_name, starts};
 
 const PODS: usize = 50;
 const DAEMON_SETS: usize = 30;
@@ -27,7 +29,7 @@ struct Stage {
     _cluster: Cluster,
     client: Client,
     nodes: BTreeMap<String, Node>,
-    machines: Vec<Machine>,
+    machines: Vec<view::Node>,
     classes: BTreeMap<String, Class>,
     pods: usize,
 }
@@ -69,7 +71,7 @@ impl Stage {
         Self {
             _cluster: cluster,
             client,
-            machines: nodes.iter().map(Machine::from).collect(),
+            machines: nodes.iter().map(view::Node::from).collect(),
             nodes: nodes.into_iter().map(|node| (node.name_any(), node)).collect(),
             classes: known.iter().map(|class| (class.name_any(), Class::from(class))).collect(),
             pods: 0,
@@ -80,7 +82,7 @@ impl Stage {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    fn explain(&self, pod: &Pod) -> PodStory {
+    fn explain(&self, pod: &Pod) -> PodExplanation {
         let pod: pod::Pod = serde_json::from_value(serde_json::to_value(pod).unwrap()).unwrap();
         answer(&pod, &self.machines, &self.classes, &Images::default())
     }
@@ -123,7 +125,11 @@ impl Stage {
 
     /// Creates the group, compares where it lands with what `why pod` says, and returns the answers for the pod as written
     /// and as admitted, with the nodes. `None` if the API server refuses it.
-    async fn compare(&mut self, group: &str, spec: &Value) -> Option<(PodStory, PodStory, BTreeSet<String>)> {
+    async fn compare(
+        &mut self,
+        group: &str,
+        spec: &Value,
+    ) -> Option<(PodExplanation, PodExplanation, BTreeSet<String>)> {
         let written = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
         let before = self.explain(&written);
         let pods = match self.create_group(group, spec).await {
@@ -152,7 +158,7 @@ impl Stage {
     }
 
     /// Fails if the pod does not start on one of these nodes.
-    fn must_start(&self, spec: &Value, system: &str, bound: &BTreeSet<String>, told: &PodStory) {
+    fn must_start(&self, spec: &Value, system: &str, bound: &BTreeSet<String>, told: &PodExplanation) {
         for name in bound {
             let starts = starts(spec, system == names::WINDOWS, &self.nodes[name]);
             assert_ne!(starts, Some(false), "on {name}: {spec:#} {told:#?}");
@@ -160,11 +166,11 @@ impl Stage {
     }
 }
 
-fn possible(answer: &PodStory) -> BTreeSet<String> {
+fn possible(answer: &PodExplanation) -> BTreeSet<String> {
     answer.nodes.iter().filter(|node| node.possible).map(|node| node.name.clone()).collect()
 }
 
-fn will_start(answer: &PodStory) -> BTreeSet<String> {
+fn will_start(answer: &PodExplanation) -> BTreeSet<String> {
     let nodes = answer.nodes.iter().filter(|node| node.possible && node.starts != Some(false));
     nodes.map(|node| node.name.clone()).collect()
 }
@@ -228,7 +234,7 @@ async fn made(stage: &Stage, sets: &Api<DaemonSet>, name: &str) -> Vec<Pod> {
 }
 
 /// Compares the DaemonSet of this template with what `why daemonset` and `why pod` say.
-async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Option<(PodStory, BTreeSet<String>)> {
+async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Option<(PodExplanation, BTreeSet<String>)> {
     let mut spec = spec.clone();
     spec["automountServiceAccountToken"] = json!(false);
     let sets: Api<DaemonSet> = Api::namespaced(stage.client.clone(), "default");

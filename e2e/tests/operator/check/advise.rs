@@ -7,7 +7,7 @@ use k8s_openapi::api::{
 };
 use proptest::test_runner::TestRunner;
 use tokio::sync::OnceCell;
-use winpool_core::lint::{Facts, advise, rule};
+use winpool_answers::lint::{Facts, advise, rule};
 use winpool_e2e::{Lent, prelude::*, start_controller_manager};
 
 use super::{Answer, create, create_all, examples, facts, findings, generated, set, workload};
@@ -123,7 +123,8 @@ async fn a_warning_names_the_rule_and_the_remedy_and_nothing_is_refused() {
     let answer = create(&client, "default", &probe("Deployment")).await;
     assert_eq!(answer.code, 201);
     assert_eq!(answer.warnings.len(), 1);
-    let text = "dns-policy-with-host-net: Windows does not support ClusterFirstWithHostNet; use ClusterFirst";
+    let text =
+        "dns-policy-with-host-net: on Windows ClusterFirstWithHostNet means the same as ClusterFirst; use ClusterFirst";
     assert!(answer.warnings[0].contains(text), "{:?}", answer.warnings);
 }
 

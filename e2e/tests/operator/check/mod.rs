@@ -2,7 +2,7 @@
 
 mod advise;
 /// The examples of the rules' own tests.
-#[path = "../../../../core/tests/lint/examples.rs"]
+#[path = "../../../../answers/tests/lint/examples.rs"]
 mod example;
 mod generated;
 mod refused;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
 use kube::client::Body;
-use winpool_core::lint::{Facts, Finding, Rule, Workload, check, rule};
+use winpool_answers::lint::{Facts, Finding, Rule, Workload, check, rule};
 use winpool_e2e::{harness, prelude::*, running_kubernetes};
 
 /// Requests in parallel.

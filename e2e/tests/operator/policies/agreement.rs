@@ -12,7 +12,7 @@ use proptest::{
     strategy::ValueTree,
     test_runner::TestRunner,
 };
-use winpool::cache::node::CachedNode;
+use winpool_client::node::ListedNode;
 use winpool_core::{
     api::Taint,
     plan::{Applied, Consent, Policy, Pool, PoolEntry, Sighting, WantedTaints, Watched, assess},
@@ -103,8 +103,8 @@ const BUILD: &str = "10.0.20348";
 /// The pool as the operator knows it, before it has checked any workload.
 fn read(object: &WindowsPool) -> Pool {
     let mut pool = Pool::read(object).unwrap();
-    pool.ever_applied = pool.wanted_taints();
-    pool.planned_builds.insert(BUILD.parse().unwrap());
+    pool.managed_taints = pool.spec.wanted_taints();
+    Arc::make_mut(&mut pool.consent).planned_builds.insert(BUILD.parse().unwrap());
     pool
 }
 
@@ -142,11 +142,11 @@ fn taints(node: &Node) -> BTreeSet<Taint> {
 /// The taints that the operator would add to this node, without those that replace another taint: registration removes
 /// none.
 fn planned(node: &Node, policy: &Policy) -> BTreeSet<Taint> {
-    let cached: CachedNode = serde_json::from_value(json!(node)).unwrap();
-    let owner = policy.owner(&cached.seen.labels).map(|entry| entry.pool.as_ref());
+    let ListedNode { object: cached, .. } = serde_json::from_value(json!(node)).unwrap();
+    let owner = policy.owner(&cached.node.labels).map(|entry| entry.pool.spec.as_ref());
     let now = Instant::now();
-    let watched = Watched::next(None, &cached.seen, owner, Sighting::Registered, now);
-    let assessment = assess(&cached.seen, policy, Consent::Known { uid: "new", watched: &watched, now });
+    let watched = Watched::next(None, &cached.node, owner, Sighting::Registered, now);
+    let assessment = assess(&cached.node, policy, Consent::Known { uid: "new", watched: &watched, now });
     let born = taints(node);
     let added = assessment.plan.taints.map(|change| change.added).unwrap_or_default();
     added.into_iter().filter(|taint| !born.iter().any(|other| other.same_identity(taint))).collect()
@@ -187,7 +187,11 @@ async fn nodes_are_registered_with_the_taints_that_the_operator_would_add() {
         assert_eq!(added, expected, "{:#?}\n{:#}", taints(&sent), json!(object));
         if !expected.is_empty() {
             with_taints += 1;
-            let marks = Applied { pool: group.clone(), taints: expected.iter().map(ToString::to_string).collect() };
+            let marks = Applied {
+                pool: group.clone(),
+                taints: expected.iter().map(ToString::to_string).collect(),
+                ..Applied::default()
+            };
             assert_eq!(born.annotations()[APPLIED], marks.to_annotation(), "in the order in which winpool writes them");
             assert_eq!(born.labels()["winpool.dev/pool"], *group);
         }
@@ -238,11 +242,11 @@ fn generated_pod(runner: &mut TestRunner) -> Value {
 
 /// The taints that a Windows pod has to tolerate on account of this pool.
 fn to_tolerate(pool: &Pool) -> BTreeSet<Taint> {
-    let wanted = match &pool.taints {
+    let wanted = match &pool.spec.taints {
         WantedTaints::Exactly(list) => list.clone(),
         WantedTaints::Guard => SPELLINGS.iter().map(|s| Taint::new(s.key, s.value, "NoSchedule")).collect(),
     };
-    wanted.into_iter().chain(pool.retired_taints.clone()).collect()
+    wanted.into_iter().chain(pool.spec.retired_taints.clone()).collect()
 }
 
 fn tolerations(pod: &Value) -> Vec<Toleration> {
@@ -256,7 +260,7 @@ fn missing(pod: &Value, pools: &[Pool]) -> BTreeSet<Taint> {
         && selector["kubernetes.io/os"] != "linux";
     let concerned = |pool: &&Pool| {
         let fits = |(key, value): (&String, &String)| selector.get(key).is_none_or(|own| own == value);
-        says_windows && pool.enforces() && pool.node_selector.iter().all(fits)
+        says_windows && pool.spec.enforces() && pool.spec.node_selector.iter().all(fits)
     };
     let spec = PodSpec { tolerations: tolerations(pod), ..PodSpec::default() };
     let mut missing: BTreeSet<Taint> = pools.iter().filter(concerned).flat_map(to_tolerate).collect();

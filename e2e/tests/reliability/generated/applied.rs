@@ -6,9 +6,9 @@ use std::{
 };
 
 use kube::api::DynamicObject;
+use winpool_answers::explain::forecast::{ForecastOutcome, Snapshot, forecast};
 use winpool_core::{
     api::TaintPolicy,
-    explain::forecast::{ForecastOutcome, Snapshot, forecast},
     plan::{self, GuardedPool, Pool, WantedTaints},
 };
 use winpool_e2e::{
@@ -234,25 +234,24 @@ async fn settled(client: &Client, when: &str) {
 
 /// The cluster as these pools would plan it for new nodes and without classes.
 fn from_fresh(pools: Vec<GuardedPool>, fresh: &Snapshot) -> ForecastOutcome {
-    let without_status = |guarded: GuardedPool| {
-        let pool = guarded.pool.map(|pool| WindowsPool { status: None, ..pool });
-        GuardedPool { pool, status: None, recorded: None, ..guarded }
-    };
-    let valid = pools.into_iter().filter(|pool| pool.read().is_ok());
-    forecast(Snapshot { pools: valid.map(without_status).collect(), ..fresh.clone() })
+    let valid = pools.into_iter().filter(|pool| pool.read().is_ok()).filter_map(|pool| pool.pool().ok().cloned());
+    let without_status = valid.map(|pool| GuardedPool::from(WindowsPool { status: None, ..pool }));
+    forecast(Snapshot { pools: without_status.collect(), ..fresh.clone() })
 }
 
 /// True if the history does not matter. In `DryRun` a pool leaves earlier changes, earlier taints are not
 /// held, and without a list of taints any Windows taint is accepted, including the pool's earlier one.
 fn forgets(pool: &Pool) -> bool {
-    pool.enforces() && pool.taint_policy != TaintPolicy::WhenTolerated && pool.taints != WantedTaints::Guard
+    pool.spec.enforces()
+        && pool.spec.taint_policy != TaintPolicy::WhenTolerated
+        && pool.spec.taints != WantedTaints::Guard
 }
 
 /// Compares nodes and classes with those of a new cluster. An invalid pool changes nothing.
 async fn compare(client: &Client, fresh: &Snapshot, when: &str, tally: &mut Tally) {
     let now = look(client).await;
     let valid = now.pools.iter().filter_map(|pool| pool.read().ok());
-    let comparable: BTreeSet<String> = valid.filter(forgets).map(|pool| pool.name).collect();
+    let comparable: BTreeSet<String> = valid.filter(forgets).map(|pool| pool.spec.name.clone()).collect();
     let expected = from_fresh(now.pools, fresh);
     let mut faults = Vec::new();
     for (name, node) in &now.nodes {

@@ -7,11 +7,12 @@ use std::{
 
 use futures::{StreamExt, stream};
 use serde::Deserialize;
-use winpool::{
-    cli::{cluster::Cluster, plan::snapshot},
-    controllers::GuardedPool,
+use winpool::plan::snapshot;
+use winpool_answers::{
+    explain::forecast::forecast,
+    view::{Known, View},
 };
-use winpool_core::explain::forecast::forecast;
+use winpool_core::plan::GuardedPool;
 use winpool_e2e::{prelude::*, scene::install_crd};
 
 use super::{first, generator::Generator};
@@ -95,7 +96,7 @@ async fn ask(client: &Client, number: u64, spec: &Value) -> Result<bool, String>
 
 /// The API server must accept the RuntimeClasses of the pool too.
 async fn classes_are_accepted(client: &Client, pool: GuardedPool) -> Result<(), String> {
-    let nowhere = snapshot(Cluster { pools: vec![pool], ..Cluster::default() });
+    let nowhere = snapshot(View { pools: Known::Complete(vec![(None, pool)]), ..View::default() });
     let classes: Api<RuntimeClass> = Api::all(client.clone());
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     for class in forecast(nowhere).classes.values() {

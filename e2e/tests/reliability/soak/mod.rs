@@ -40,7 +40,7 @@ async fn soak(time: Duration) {
     let fleet = Arc::new(Fleet::join(&client, NODES).await);
     let proxy = Arc::new(FaultProxy::start(&server).await.unwrap());
     let kubeconfig = proxy.kubeconfig(&account.token(), NAMESPACE).unwrap();
-    let operator = Program::start_with(&program().await, &server, &kubeconfig).unwrap();
+    let operator = Program::start_with(&program().await, &server, &kubeconfig, &[]).unwrap();
     let gauge = Gauge::of(operator.pid());
     operator.leads().await.unwrap();
     last_pools(&client).await;

@@ -15,8 +15,14 @@ use crate::{
 };
 
 use super::super::{
-    super::{ClassAction, ClassUsers, DesiredClass, FieldChange, PlannedClass, WriteConflict},
-    ClassRequest, LOOK_AGAIN, problem,
+    super::{
+        conflict::WriteConflict,
+        patch::FieldChange,
+        runtime_class::{ClassAction, DesiredClass, PlannedClass},
+        workloads::ClassUsers,
+    },
+    LOOK_AGAIN, problem,
+    step::ClassRequest,
 };
 
 /// The time for which a class without pods is assumed to be unused.
@@ -38,8 +44,10 @@ pub struct ClassMemory {
     /// The time until which some API servers may not know its new tolerations, and the class before that change.
     pub(super) widened: Option<(Instant, Option<Arc<RuntimeClass>>)>,
     pub(super) users: Option<(Result<ClassUsers, String>, Instant)>,
-    /// The time of the next search for pods that were created before the class tolerated the pool's taints.
+    /// The time of the next search for pods that were created before the class got its selector and tolerations.
     pub(super) early_again: Option<Instant>,
+    /// The time of the next search for pods of the class, which selects no node.
+    pub(super) unserved_again: Option<Instant>,
     /// The class that may be created, as a test creation showed at this time.
     pub(super) creatable: Option<(Box<RuntimeClass>, Instant)>,
 }
@@ -70,10 +78,13 @@ impl ClassMemory {
     /// The times at which the class is due again.
     pub fn dues(&self) -> impl Iterator<Item = Instant> {
         let widened = self.widened.as_ref().map(|(until, _)| *until);
-        self.postponed.as_ref().map(|postponed| postponed.until).into_iter().chain(widened).chain(self.early_again)
+        let postponed = self.postponed.as_ref().map(|postponed| postponed.until);
+        postponed.into_iter().chain(widened).chain(self.early_again).chain(self.unserved_again)
     }
 
-    pub fn found_users(&mut self, users: Result<ClassUsers, String>, now: Instant) {
+    /// Records the users. `unserved` is the pause before the next search if the class selects no node.
+    pub fn found_users(&mut self, users: Result<ClassUsers, String>, unserved: Duration, now: Instant) {
+        self.unserved_again = self.unserved_again.map(|_| now + unserved);
         let waiting = users.as_ref().is_ok_and(|users| !users.created_too_early.is_empty());
         self.early_again = self.early_again.filter(|_| waiting).map(|_| now + LOOK_AGAIN);
         // "No users" is a fact for a moment only.
@@ -114,13 +125,19 @@ impl ClassMemory {
         self.early_again = Some(now);
     }
 
-    /// A problem that names the pods which were created before the class tolerated the pool's taints.
+    /// The users, if the class selects no node and pods or workloads use it.
+    pub(super) fn unserved_users(&self) -> Option<&ClassUsers> {
+        let (users, _) = self.users.as_ref().filter(|_| self.unserved_again.is_some())?;
+        users.as_ref().ok().filter(|users| !users.are_none())
+    }
+
+    /// A problem that names the pods which were created before the class got its selector and tolerations.
     pub(super) fn created_too_early(&self, class: &str) -> Option<Problem> {
         let (users, _) = self.users.as_ref().filter(|_| self.early_again.is_some())?;
         let found = &users.as_ref().ok()?.created_too_early;
         let named: Vec<String> = found.iter().take(5).map(|(name, count)| format!("{name} ({count})")).collect();
         let message = format!(
-            "{} without a node, created before the class tolerated the pool's taints: pods keep the tolerations that \
+            "{} without a node, created before winpool changed the class: pods keep the selector and the tolerations that \
              they were created with. Delete these pods; their controllers recreate them: {}",
             count(found.values().sum::<usize>(), "pod"),
             named.join(", ")

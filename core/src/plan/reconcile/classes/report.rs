@@ -14,19 +14,28 @@ use crate::{
         ClassState, Isolation, ObjectReference, Problem, RuntimeClassStatus, Taint,
         names::{self, reason},
     },
-    windows::Build,
+    windows::{Build, compatibility::can_run_by_process_isolation},
 };
 
 use super::{
     super::{
         super::{
-            ClassAction, ClassUsers, ClassesPlan, DesiredClass, Hosts, LaggingClass, PlannedClass, Pool, describe,
-            is_made_by_winpool, lacks_tolerations, number, owner,
-            runtime_class::{selected_build, selector_of},
+            capability_labels,
+            classes::{ClassesPlan, is_declared},
+            pool_consent::LaggingClass,
+            pool_spec::Hosts,
+            pools::Pool,
+            runtime_class::{
+                ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
+                selected_build, selector_of,
+            },
+            status::number,
+            workloads::ClassUsers,
         },
-        Memory, problem,
+        memory::Memory,
+        problem,
     },
-    ClassMemory,
+    memory::ClassMemory,
 };
 
 impl Memory {
@@ -38,7 +47,7 @@ impl Memory {
         existing: &[Arc<RuntimeClass>],
         now: Instant,
     ) -> Vec<LaggingClass> {
-        let known = self.pools.get(&pool.name).map(|memory| &memory.classes);
+        let known = self.pools.get(&pool.spec.name).map(|memory| &memory.classes);
         let lagging = ours(plan).filter_map(|planned| {
             let name = &planned.desired.name;
             let known = known.and_then(|known| known.get(name));
@@ -53,7 +62,7 @@ impl Memory {
             let old = widened.filter(|(until, _)| now < *until).map(|(_, before)| before.as_ref());
             let not_seen = |taint: &Taint| old.is_some_and(|old| old.is_none_or(|old| lacks_tolerations(old, [taint])));
             let lacks = |taint: &Taint| not_seen(taint) || lacks_tolerations(class, [taint]);
-            let taints: Vec<Taint> = pool.wanted_taints().into_iter().filter(lacks).collect();
+            let taints: Vec<Taint> = pool.spec.wanted_taints().into_iter().filter(lacks).collect();
             let selector = selector_of(class);
             (!taints.is_empty()).then(|| LaggingClass { name: name.clone(), selector, taints, is_missing: false })
         });
@@ -65,10 +74,10 @@ impl Memory {
     pub(in super::super) fn record_own(&mut self, pool: &Pool, plan: &ClassesPlan, existing: &[Arc<RuntimeClass>]) {
         let wanted: BTreeSet<&String> = ours(plan).map(|planned| &planned.desired.name).collect();
         let is_own = |class: &&Arc<RuntimeClass>| {
-            wanted.contains(&class.name_any()) && is_made_by_winpool(class) && owner(class) == Some(&pool.name)
+            wanted.contains(&class.name_any()) && is_made_by_winpool(class) && owner(class) == Some(&pool.spec.name)
         };
-        let own = existing.iter().filter(|_| pool.enforces()).filter(is_own);
-        self.of(&pool.name).created.extend(own.filter_map(|class| class.uid()));
+        let own = existing.iter().filter(|_| pool.spec.enforces()).filter(is_own);
+        self.of(&pool.spec.name).created.extend(own.filter_map(|class| class.uid()));
     }
 
     /// The classes in status, with their problems.
@@ -81,34 +90,39 @@ impl Memory {
         now: Instant,
     ) -> (Vec<RuntimeClassStatus>, Vec<Problem>) {
         let (mut classes, mut problems) = (Vec::new(), plan.problems);
-        let memory = self.pools.get(&pool.name);
+        let memory = self.pools.get(&pool.spec.name);
         let known = |name: &str| memory.and_then(|memory| memory.classes.get(name));
         let find = |name: &str| existing.iter().find(|class| class.name_any() == name);
         let recorded_uid =
             |name: &str| find(name)?.uid().filter(|uid| memory.is_some_and(|memory| memory.created.contains(uid)));
         let nodes = |build: Option<Build>| number(build.and_then(|build| builds.get(&build)).copied().unwrap_or(0));
         let text = |build: Option<Build>| build.map_or_else(|| "Any".to_owned(), |build| build.to_string());
+        let is_due = |name: &str| pool.spec.enforces() && plan.to_label.get(name) == Some(&0);
         for planned in plan.classes {
             let known = known(&planned.desired.name);
             let waits = known.and_then(|known| known.stands(Some(&planned), now)).cloned();
             let PlannedClass { desired, action, state } = planned;
             let (name, build) = (desired.name, desired.hosts.build());
+            let is_due = is_due(&name);
             match &action {
                 ClassAction::Conflict(problem) => problems.push(problem.clone()),
-                _ if pool.enforces() => problems.extend(waits),
+                _ if pool.spec.enforces() => problems.extend(waits),
                 action => problems.extend(
                     describe(action)
                         .map(|message| problem(reason::WOULD_CHANGE, ObjectReference::runtime_class(&name), message)),
                 ),
             }
             problems.extend(known.and_then(|known| known.created_too_early(&name)));
+            let unserved = known.and_then(ClassMemory::unserved_users);
+            problems.extend(unserved.map(|users| not_served(pool, &name, desired.hosts, builds, users)));
             classes.push(RuntimeClassStatus {
                 uid: recorded_uid(&name),
                 name,
                 build: text(build),
                 isolation: desired.isolation,
                 handler: desired.handler,
-                state,
+                // Its nodes get their labels by the policy that is published next.
+                state: if is_due { ClassState::Pending } else { state },
                 nodes: nodes(build),
             });
         }
@@ -142,13 +156,11 @@ fn ours(plan: &ClassesPlan) -> impl Iterator<Item = &PlannedClass> {
 fn missing(pool: &Pool, desired: &DesiredClass, known: Option<&ClassMemory>) -> Option<LaggingClass> {
     let postponed = known.and_then(|known| known.postponed.as_ref());
     let is_denied = postponed.is_some_and(|postponed| postponed.problem.reason != reason::WRITE_FAILED);
-    let is_of_a_build = matches!(desired.hosts, Hosts::Of(_));
-    (is_of_a_build && !is_denied).then(|| LaggingClass {
-        name: desired.name.clone(),
-        selector: desired.node_selector.clone(),
-        taints: pool.wanted_taints(),
-        is_missing: true,
-    })
+    let build = desired.hosts.build().filter(|_| desired.isolation == Isolation::Process && !is_denied)?;
+    let mut selector = desired.node_selector.clone();
+    selector.remove(&capability_labels::key(&desired.name));
+    selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string());
+    Some(LaggingClass { name: desired.name.clone(), selector, taints: pool.spec.wanted_taints(), is_missing: true })
 }
 
 pub(super) fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Problem {
@@ -167,6 +179,36 @@ pub(super) fn in_use(name: &str, users: &Result<ClassUsers, String>) -> Problem 
         Err(words) => format!("pods cannot be listed: {words}"),
     };
     let message = format!("gets another handler, for which winpool recreates it once no pod uses it; {why}");
+    problem(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
+}
+
+/// The problem of a class that pods use and that selects no node. `builds` are those of the pool's nodes.
+fn not_served(pool: &Pool, class: &str, hosts: Hosts, builds: &BTreeMap<Build, usize>, users: &ClassUsers) -> Problem {
+    let runs_images = |host: &&Build| hosts.build().is_some_and(|image| can_run_by_process_isolation(**host, image));
+    let remedy = match builds.keys().find(runs_images) {
+        Some(host) if hosts.is_by_label() => {
+            format!("nodes with {host} run its images if they have containerd 1.7.19 or later and its handler")
+        }
+        Some(host) if is_declared(pool, class) => {
+            format!("nodes with {host} can run its images: set hostMatch: Compatible for it in spec.runtimeClasses")
+        }
+        Some(host) => format!(
+            "nodes with {host} can run its images: kubectl patch winpool {} --type=merge \
+             -p '{{\"spec\":{{\"runtimeClassHostMatch\":\"Compatible\"}}}}', and then delete the pods that wait",
+            pool.spec.name
+        ),
+        None => "add a node that it selects, or let the workloads use another class".to_owned(),
+    };
+    let message = format!("selects no node and is {}; {remedy}", users.describe());
+    problem(reason::CLASS_WITHOUT_NODES, ObjectReference::runtime_class(class), message)
+}
+
+pub(super) fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>) -> Problem {
+    let why = match users {
+        Ok(users) => users.describe(),
+        Err(words) => format!("pods cannot be listed: {words}"),
+    };
+    let message = format!("keeps selecting its capability label, because no node has its build; {why}");
     problem(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
 }
 

@@ -1,0 +1,332 @@
+//! The workloads and pools that are pinned to a Windows version, and the changes that they need.
+
+mod departure;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::jiff::civil::Date;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use winpool_core::{
+    api::{Isolation, WindowsPool, names},
+    plan::{Hosts, Pool},
+    pod::{CLOUD_LABELS, Class, OS_KEYS, Target},
+    windows::{
+        Build, KubernetesSupport,
+        compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation},
+        image,
+        product::{Product, by_version},
+    },
+};
+
+use crate::{
+    explain::images::{Move, moved},
+    image::known,
+    lint::{
+        Workload,
+        facts::{Facts, Lookup},
+    },
+};
+
+pub use departure::{Departure, Evidence, departure};
+
+/// The kind of field that pins a workload or a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum By {
+    /// `nodeSelector`.
+    Selector,
+    /// Required node affinity.
+    Affinity,
+    /// `runtimeClassName`.
+    Class,
+    /// The tag of an image.
+    Image,
+    /// A RuntimeClass that a pool declares.
+    Declared,
+    /// The RuntimeClass that a pool gives to pods without one.
+    PodDefault,
+    /// A pool's name for a build.
+    NamedBuild,
+}
+
+/// A field that pins an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pin {
+    /// The kind of field.
+    pub by: By,
+    /// The path of the field in the object.
+    pub field: String,
+    /// The value of the field.
+    pub value: String,
+    /// The value to write instead.
+    pub change: String,
+    /// The location of the image for the target, if a registry was queried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moves_to: Option<MovesTo>,
+}
+
+impl Pin {
+    fn new(by: By, field: String, value: &str, change: String) -> Self {
+        Self { by, field, value: value.to_owned(), change, moves_to: None }
+    }
+}
+
+/// The location of the image for the target of a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum MovesTo {
+    /// The same tag has a variant for the target; no change is necessary.
+    SameTag,
+    /// Another tag has a variant for the target.
+    OtherTag,
+    /// None of the tags that winpool checked has a variant for the target.
+    Nowhere,
+    /// The registry does not provide the answer.
+    Unknown,
+}
+
+/// A pinned object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Blocker {
+    /// The kind, namespace and name: `Deployment shop/web`, `WindowsPool default`.
+    pub object: String,
+    /// The fields that pin it.
+    pub pins: Vec<Pin>,
+}
+
+/// A Windows version that you retire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RetiredWindows {
+    /// The build, as in the label.
+    pub build: String,
+    /// The name of the product.
+    pub product: String,
+    /// The last day of Microsoft's mainstream support.
+    #[schemars(with = "String")]
+    pub mainstream_end: Date,
+    /// The last day of any support by Microsoft.
+    #[schemars(with = "String")]
+    pub end_of_support: Date,
+    /// The version of Kubernetes, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
+    /// The support of the build in the documentation of that version.
+    pub kubernetes_support: KubernetesSupport,
+    /// The number of remaining nodes with the build; absent if the nodes are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<usize>,
+}
+
+impl RetiredWindows {
+    /// Returns the facts about this version.
+    pub fn of(product: &Product, facts: &Facts) -> Self {
+        let version = facts.kubernetes();
+        Self {
+            build: product.build.to_string(),
+            product: product.name.to_owned(),
+            mainstream_end: product.mainstream_end,
+            end_of_support: product.end_of_support(),
+            kubernetes: version.map(|version| version.to_string()),
+            kubernetes_support: version.map_or(KubernetesSupport::Unknown, |version| version.support_of(product.build)),
+            nodes: facts.knows_nodes().then(|| facts.builds().get(&product.build).copied().unwrap_or_default()),
+        }
+    }
+}
+
+/// Returns the fields that pin this workload to `retired`, if any; with `target`, also the changes that move it there.
+pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Blocker> {
+    let pod = &workload.pod;
+    let mut pins = Vec::new();
+    let mut pin = |by, field: &str, value: &str, change: String| {
+        pins.push(Pin::new(by, format!("{}.{field}", workload.path), value, change));
+    };
+    let label = retired.to_string();
+    if pod.selected(names::WINDOWS_BUILD) == Some(label.as_str()) {
+        let key = names::WINDOWS_BUILD;
+        let change = target.map_or_else(|| format!("remove {key}, or name another build"), |to| format!("{key}: {to}"));
+        pin(By::Selector, "nodeSelector", &format!("{key}: {label}"), change);
+    }
+    if let Some(allowed) = pod.affinity_values(names::WINDOWS_BUILD)
+        && allowed.iter().all(|value| *value == label)
+        && !allowed.is_empty()
+    {
+        let change = target.map_or_else(|| "allow another build".to_owned(), |to| format!("allow {to}"));
+        pin(By::Affinity, "affinity.nodeAffinity", &format!("{} in {label}", names::WINDOWS_BUILD), change);
+    }
+    if let Some(name) = &pod.runtime_class
+        && let Lookup::Found(class) = facts.class(name)
+        && class.build() == Some(retired)
+    {
+        let other = target.and_then(|to| facts.classes_of(to).next());
+        let change = match (other, target) {
+            (Some(other), _) => format!("runtimeClassName: {other}"),
+            (None, Some(to)) => format!("name a RuntimeClass of {to}; there is none yet"),
+            (None, None) => "name a RuntimeClass of another build".to_owned(),
+        };
+        pin(By::Class, "runtimeClassName", name, change);
+    }
+    if pins.is_empty() {
+        pins.extend(label_pin(workload, facts, retired, target));
+    }
+    pins.extend(image_pins(workload, facts, retired, target, !pins.is_empty()));
+    (!pins.is_empty()).then(|| Blocker { object: workload.object(), pins })
+}
+
+/// Returns the field by which a Windows workload selects nodes of `retired` only, though there are nodes of other builds.
+fn label_pin(workload: &Workload<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Pin> {
+    let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
+    let is_for_windows = matches!(pod.target(class), Target::Windows | Target::WindowsImage);
+    let selects = |selector: &BTreeMap<String, String>| cloud_builds(selector).any(|build| build == retired);
+    let by_table = selects(&pod.node_selector) || class.is_some_and(|class| selects(&class.selector));
+    let is_only = || facts.builds_of(pod, class) == BTreeSet::from([retired]);
+    if !is_for_windows || !by_table && !is_only() {
+        return None;
+    }
+    let chosen = |selector: &BTreeMap<String, String>| -> Vec<String> {
+        let others = selector.iter().filter(|(key, _)| !OS_KEYS.contains(&key.as_str()) && *key != names::ARCH);
+        others.map(|(key, value)| format!("{key}: {value}")).collect()
+    };
+    let labels = chosen(&pod.node_selector);
+    let (by, field, value) = match &pod.runtime_class {
+        _ if !labels.is_empty() => (By::Selector, "nodeSelector", labels.join(", ")),
+        _ if !pod.terms.is_empty() => {
+            (By::Affinity, "affinity.nodeAffinity", format!("allows nodes of {retired} only"))
+        }
+        Some(name) if class.is_some_and(|class| !chosen(&class.selector).is_empty()) => {
+            (By::Class, "runtimeClassName", name.clone())
+        }
+        _ => return None,
+    };
+    let nodes = target.map_or_else(|| "nodes of another build".to_owned(), |to| format!("nodes of {to}"));
+    let change = format!("select {nodes}; now only nodes of {retired} match");
+    Some(Pin::new(by, format!("{}.{field}", workload.path), &value, change))
+}
+
+/// Returns the builds that labels of clouds name, such as `kubernetes.azure.com/os-sku: Windows2019`.
+fn cloud_builds(selector: &BTreeMap<String, String>) -> impl Iterator<Item = Build> {
+    let of_cloud = selector.iter().filter(|(key, _)| CLOUD_LABELS.contains(&key.as_str()));
+    of_cloud.filter_map(|(_, value)| {
+        let version = value.to_ascii_lowercase();
+        by_version(version.strip_prefix("windows")?).map(|product| product.build)
+    })
+}
+
+/// Returns the images that keep a workload on `retired`, by their tags or by the answers of registries. If another
+/// field pins the workload, returns every image that was resolved, to show which of them must be built.
+fn image_pins(
+    workload: &Workload<'_>,
+    facts: &Facts,
+    retired: Build,
+    target: Option<Build>,
+    is_pinned: bool,
+) -> Vec<Pin> {
+    // Host-process containers run on every build.
+    let images = workload.pod.images().filter(|(container, _)| !container.is_host_process);
+    let class = facts.known_class(&workload.pod);
+    let isolation = class.map_or(Isolation::Process, Class::isolation);
+    let runs = match isolation {
+        Isolation::Process => can_run_by_process_isolation,
+        Isolation::HyperV => runs_by_hyperv_isolation,
+    };
+    let wanted = workload.pod.wanted_builds(class);
+    let has_moved = wanted.is_some_and(|hosts| hosts.iter().any(|host| *host != retired && runs(*host, retired)));
+    let hosts = |build: Build| facts.hosts().filter(|host| host.kernel.build == build).collect::<Vec<_>>();
+    let pins = images.filter_map(|(container, name)| {
+        let by_tag = image::build_of(name) == Some(retired);
+        let moved = target.and_then(|target| moved(name, target, &hosts(target), isolation, facts.images()));
+        let known = facts.images().platforms(name);
+        let by_registry = || known.is_some_and(|image| known::builds(image).eq([retired]));
+        let (change, moves_to) = match &moved {
+            None => (image_change(name, retired, target), None),
+            Some(Move::SameTag(version)) => {
+                (format!("none: this image has a variant that runs there, {version}"), Some(MovesTo::SameTag))
+            }
+            Some(Move::OtherTag(other)) => (other.clone(), Some(MovesTo::OtherTag)),
+            Some(Move::Nowhere) => (image_change(name, retired, target), Some(MovesTo::Nowhere)),
+            Some(Move::Unknown(reason)) => (format!("unknown: {reason}"), Some(MovesTo::Unknown)),
+        };
+        let counts = match moves_to {
+            Some(MovesTo::SameTag) => is_pinned,
+            _ => !has_moved && (by_tag || by_registry()) || is_pinned && moves_to.is_some(),
+        };
+        let field = format!("{}.{}.image", workload.path, container.path());
+        counts.then(|| Pin { moves_to, ..Pin::new(By::Image, field, name, change) })
+    });
+    pins.collect()
+}
+
+/// Returns the class of this workload if the class is unknown and no other field limits the builds of its nodes. Then
+/// it is also unknown what pins the workload.
+pub fn unknown_class<'a>(workload: &'a Workload<'_>, facts: &Facts) -> Option<&'a str> {
+    let pod = &workload.pod;
+    let name = pod.runtime_class.as_deref()?;
+    let is_open = facts.class(name) == Lookup::Unknown && pod.builds().is_none() && pod.target(None) != Target::Linux;
+    is_open.then_some(name)
+}
+
+/// Returns the fields of this pool that are for `retired`, if any; with `target`, also the changes that move it there.
+///
+/// An invalid pool creates no classes and has no blockers.
+pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Blocker> {
+    let (read, spec) = (Pool::read(pool).ok()?, &pool.spec);
+    let declared =
+        |name: &str| read.spec.declared.iter().find(|(_, class)| class.name == name).map(|(hosts, _)| hosts.build());
+    let mut pins = Vec::new();
+    for (index, class) in spec.runtime_classes.iter().enumerate() {
+        if declared(&class.name).flatten() != Some(retired) {
+            continue;
+        }
+        let (key, value) = match (&class.build, &class.version) {
+            (Some(build), _) => ("build", build.as_str()),
+            (None, version) => ("version", version.as_deref().unwrap_or_default()),
+        };
+        let then = format!("remove the class {} once no pod uses it", class.name);
+        let change = target.map_or_else(|| then.clone(), |to| format!("declare a class of {to}, and {then}"));
+        let field = format!("spec.runtimeClasses[{index}].{key}");
+        pins.push(Pin::new(By::Declared, field, value, change));
+    }
+    let default = spec.pod_defaults.as_ref().and_then(|defaults| defaults.runtime_class_name.as_deref());
+    let build_of = |name: &str| match (declared(name), facts.class(name)) {
+        (Some(build), _) => build,
+        (None, Lookup::Found(class)) => class.build(),
+        (None, _) => (read.spec.discover && read.spec.class_name(retired) == name).then_some(retired),
+    };
+    if let Some(name) = default.filter(|name| build_of(name) == Some(retired)) {
+        let change = match target {
+            Some(to) => match class_of(&read, to) {
+                Some(other) => format!("runtimeClassName: {other}"),
+                None => format!("declare a class of {to}, and name it here"),
+            },
+            None => "name a RuntimeClass of another build".to_owned(),
+        };
+        let field = "spec.podDefaults.runtimeClassName".to_owned();
+        pins.push(Pin::new(By::PodDefault, field, name, change));
+    }
+    let label = retired.to_string();
+    for (index, named) in spec.build_names.iter().enumerate().filter(|(_, named)| named.build == label) {
+        let field = format!("spec.buildNames[{index}]");
+        let change = "remove it with the last node of this build".to_owned();
+        pins.push(Pin::new(By::NamedBuild, field, &format!("{label}: {}", named.version), change));
+    }
+    let object = format!("WindowsPool {}", read.spec.name);
+    (!pins.is_empty()).then_some(Blocker { object, pins })
+}
+
+/// Returns the pool's class for this build: a declared class, or the one that it creates when a node has the build.
+fn class_of(pool: &Pool, build: Build) -> Option<String> {
+    let declared = pool.spec.declared.iter().find(|(hosts, _)| *hosts == Hosts::Of(build));
+    let discovered = || pool.spec.discover.then(|| pool.spec.class_name(build));
+    declared.map(|(_, class)| class.name.clone()).or_else(discovered)
+}
+
+fn image_change(name: &str, retired: Build, target: Option<Build>) -> String {
+    let Some(target) = target else { return "build the image for another version".to_owned() };
+    let moved = image::for_build(name, target)
+        .map_or_else(|| format!("build the image for {target}"), |image| format!("{image}, once it exists"));
+    if can_run_by_process_isolation(target, retired) {
+        format!("{moved}; may stay where containerd is 1.7.19 or later")
+    } else {
+        moved
+    }
+}

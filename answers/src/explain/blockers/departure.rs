@@ -1,0 +1,138 @@
+//! Workloads that are not pinned to a Windows version, and run on its nodes: whether they run elsewhere, and how that is
+//! known.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use winpool_core::{
+    api::Isolation,
+    pod::{Class, Container, System},
+    windows::{
+        Build,
+        compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation},
+        image,
+        product::name_of,
+    },
+};
+
+use crate::{
+    explain::images::{Move, moved},
+    lint::{Workload, facts::Facts},
+};
+
+/// How it is known that a workload runs on the nodes that stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Evidence {
+    /// All of its containers are host-process containers, which run on every version.
+    HostProcess,
+    /// One of its containers has started on a node of the target's version.
+    RunsThere,
+    /// The registry has a variant of each image for the target.
+    Registry,
+    /// The tag of each image names a version that the target runs.
+    Tag,
+    /// It starts on the version that you retire, and the target runs the images of that version.
+    StartsHere,
+}
+
+impl Evidence {
+    /// The evidence in words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::HostProcess => "host-process containers run on every version",
+            Self::RunsThere => "it also runs on the target's version",
+            Self::Registry => "the registry has variants of its images for the target",
+            Self::Tag => "the target runs images with these tags",
+            Self::StartsHere => "it starts here, and the target runs images of this version",
+        }
+    }
+}
+
+/// What happens to a workload without a pin when the nodes of a version go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Departure {
+    CanMove(Evidence),
+    /// Nobody knows; with the reason, and what would tell.
+    Unknown(String),
+}
+
+/// Returns what is known about a workload without a pin. `None` if it is not concerned: it is for Linux or for another
+/// version, or nothing shows that it needs the nodes of `retired`. `started_on` are the builds of the nodes on which
+/// its containers have started.
+pub fn departure(
+    workload: &Workload<'_>,
+    facts: &Facts,
+    retired: Build,
+    target: Option<Build>,
+    started_on: &BTreeSet<Build>,
+) -> Option<Departure> {
+    let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
+    let guess = pod.guess(class);
+    let is_linux = guess.is_some_and(|guess| guess.system == System::Linux && guess.is_certain());
+    let is_elsewhere = pod.wanted_builds(class).is_some_and(|builds| !builds.contains(&retired));
+    let starts_here = started_on.contains(&retired);
+    if is_linux && !starts_here || is_elsewhere {
+        return None;
+    }
+    let is_windows = guess.is_some_and(|guess| guess.system == System::Windows);
+    let fits_only_here = || is_windows && facts.builds_of(pod, class) == BTreeSet::from([retired]);
+    let images: Vec<(&Container, &str)> = pod.images().filter(|(container, _)| !container.is_host_process).collect();
+    let is_for_another =
+        images.iter().any(|(_, name)| image::build_of(name).is_some_and(|build| !runs(class, retired, build)));
+    if !starts_here && is_for_another {
+        return None;
+    }
+    if pod.is_host_process() {
+        return (is_windows || starts_here).then_some(Departure::CanMove(Evidence::HostProcess));
+    }
+    let moves = target.and_then(|target| evidence(&images, class, facts, retired, target, started_on));
+    match moves {
+        Some(evidence) => Some(Departure::CanMove(evidence)),
+        None => (starts_here || fits_only_here()).then(|| Departure::Unknown(unknown(&images, facts, retired, target))),
+    }
+}
+
+fn evidence(
+    images: &[(&Container, &str)],
+    class: Option<&Class>,
+    facts: &Facts,
+    retired: Build,
+    target: Build,
+    started_on: &BTreeSet<Build>,
+) -> Option<Evidence> {
+    let hosts: Vec<_> = facts.hosts().filter(|host| host.kernel.build == target).collect();
+    let isolation = class.map_or(Isolation::Process, Class::isolation);
+    let by_registry =
+        |name: &str| matches!(moved(name, target, &hosts, isolation, facts.images()), Some(Move::SameTag(_)));
+    let by_tag = |name: &str| image::build_of(name).is_some_and(|build| runs(class, target, build));
+    if started_on.contains(&target) {
+        Some(Evidence::RunsThere)
+    } else if !images.is_empty() && images.iter().all(|(_, name)| by_registry(name)) {
+        Some(Evidence::Registry)
+    } else if !images.is_empty() && images.iter().all(|(_, name)| by_tag(name)) {
+        Some(Evidence::Tag)
+    } else {
+        (started_on.contains(&retired) && runs(class, target, retired)).then_some(Evidence::StartsHere)
+    }
+}
+
+/// True if hosts of this build run images of the other, if their containerd is new enough.
+fn runs(class: Option<&Class>, host: Build, image: Build) -> bool {
+    match class.map_or(Isolation::Process, Class::isolation) {
+        Isolation::Process => can_run_by_process_isolation(host, image),
+        Isolation::HyperV => runs_by_hyperv_isolation(host, image),
+    }
+}
+
+fn unknown(images: &[(&Container, &str)], facts: &Facts, retired: Build, target: Option<Build>) -> String {
+    let unclear = images.iter().map(|(_, name)| *name).filter(|name| image::build_of(name).is_none());
+    let named: BTreeSet<&str> = unclear.collect();
+    let images = named.into_iter().collect::<Vec<_>>().join(", ");
+    let which = match target {
+        Some(target) => format!("nothing shows that nodes of {} run its images", name_of(target)),
+        None => format!("nothing shows that nodes of another version than {} run its images", name_of(retired)),
+    };
+    let ask = if facts.images().is_empty() { "; --resolve-images asks the registries" } else { "" };
+    if images.is_empty() { which } else { format!("{which} ({images}){ask}") }
+}

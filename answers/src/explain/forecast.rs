@@ -1,0 +1,178 @@
+//! The changes that the operator would make to a cluster. winpool runs the operator's own decisions on a copy until
+//! nothing is left to do.
+
+mod changes;
+mod pools;
+mod simulation;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use winpool_core::{
+    api::Problem,
+    labels::Labels,
+    plan::{
+        GuardedPool, Node, ScaleExplanation,
+        reconcile::{ControlPlaneInfo, Now},
+        silent,
+    },
+    pod::{Pod, Workload, WorkloadKind},
+};
+
+pub use simulation::Simulation;
+
+/// A cluster at one point in time.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub pools: Vec<GuardedPool>,
+    /// The nodes by name: Windows nodes, and nodes with labels, annotations or taints of winpool.
+    pub nodes: BTreeMap<String, Node>,
+    pub classes: Vec<Arc<RuntimeClass>>,
+    pub other_nodes: Vec<Labels>,
+    /// The objects that create pods from a template.
+    pub workloads: Vec<(WorkloadKind, Workload)>,
+    /// The kinds that cannot be listed, with the API server's message.
+    pub unlisted: BTreeMap<String, String>,
+    /// The unfinished pods, or the reason why they cannot be read.
+    pub pods: Result<Vec<Pod>, String>,
+    /// The information that the control plane reports about itself.
+    pub control_plane: ControlPlaneInfo,
+    /// The current time.
+    pub now: Now,
+}
+
+/// The changes that the operator would make.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Forecast {
+    /// The summary of these changes.
+    pub summary: ForecastSummary,
+    /// The nodes that it would change.
+    pub nodes: Vec<NodeForecast>,
+    /// The RuntimeClasses that it would change.
+    pub runtime_classes: Vec<ClassForecast>,
+}
+
+impl Forecast {
+    /// Returns true if the operator would change nothing.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.runtime_classes.is_empty()
+    }
+}
+
+/// The summary of a forecast.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForecastSummary {
+    /// The number of nodes that winpool checked.
+    pub nodes: usize,
+    /// The number of nodes that the operator would change.
+    pub nodes_to_change: usize,
+    /// The number of RuntimeClasses that the operator would change.
+    pub runtime_classes_to_change: usize,
+    /// The forecast for each pool.
+    pub pools: Vec<PoolForecast>,
+    /// The workloads that run on Windows nodes without specifying Windows, each with the number of its pods.
+    pub silent_workloads: BTreeMap<String, usize>,
+    /// The pools' RuntimeClasses that can or cannot start from zero nodes; empty if no autoscaler is known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scaling: Vec<ScaleExplanation>,
+    /// Facts that winpool cannot determine, with the reasons.
+    pub notes: Vec<String>,
+}
+
+/// The forecast for a pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolForecast {
+    /// The name of the pool.
+    pub name: String,
+    /// `Enforce` or `DryRun`; `Invalid` for a pool that winpool ignores until you correct it; `Deleting` for a pool
+    /// that is being deleted.
+    pub mode: String,
+    /// The number of nodes that it owns at the end.
+    pub nodes: usize,
+    /// The number of nodes that the operator would change or, in dry run, would change if you enforced the pool.
+    pub would_change: usize,
+    /// The taints that winpool holds because workloads do not tolerate them.
+    pub held_taints: Vec<String>,
+    /// The workloads that would become unschedulable, each with the number of its pods that count.
+    pub unschedulable: BTreeMap<String, usize>,
+    /// The problems that need attention.
+    pub problems: Vec<Problem>,
+}
+
+/// The changes of a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct NodeForecast {
+    /// The name of the node.
+    pub name: String,
+    /// The pool that requires the changes.
+    pub pool: String,
+    /// The fields that change.
+    pub changes: Vec<Change>,
+}
+
+/// The changes of a RuntimeClass.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct ClassForecast {
+    /// The name of the RuntimeClass.
+    pub name: String,
+    /// The pool that requires the changes.
+    pub pool: String,
+    /// The action: `Create`, `Change`, `Adopt`, `Replace`, `Release` or `Delete`.
+    pub action: &'static str,
+    /// The fields that change.
+    pub changes: Vec<Change>,
+}
+
+/// A field before and after the change; `null` means absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Change {
+    /// The path of the field.
+    pub field: String,
+    /// The current value.
+    pub from: Value,
+    /// The new value.
+    pub to: Value,
+    /// The reason for the change.
+    pub reason: String,
+}
+
+/// The cluster after the operator has finished, and the changes that it made.
+#[derive(Clone, Debug)]
+pub struct ForecastOutcome {
+    pub nodes: BTreeMap<String, Node>,
+    pub classes: BTreeMap<String, Arc<RuntimeClass>>,
+    pub forecast: Forecast,
+}
+
+/// Returns the changes that the operator would make to this cluster.
+pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
+    let names: Vec<String> = snapshot.pools.iter().map(ResourceExt::name_any).collect();
+    let with_always = pools::unschedulable_with_always(&snapshot);
+    let mut simulation = Simulation::new(snapshot);
+    let (nodes_before, classes_before) = (simulation.nodes.clone(), simulation.classes.clone());
+    simulation.run();
+    let nodes = changes::nodes(&nodes_before, &simulation);
+    let runtime_classes = changes::classes(&classes_before, &mut simulation);
+    let on_windows = |name: &str| simulation.nodes.get(name).is_some_and(Node::is_windows);
+    let summary = ForecastSummary {
+        nodes: simulation.nodes.len(),
+        nodes_to_change: nodes.len(),
+        runtime_classes_to_change: runtime_classes.len(),
+        silent_workloads: silent(simulation.pods.iter().flatten(), on_windows),
+        scaling: Vec::new(),
+        notes: Vec::new(),
+        pools: simulation.pool_forecasts(&names, &with_always, &nodes),
+    };
+    ForecastOutcome {
+        forecast: Forecast { summary, nodes, runtime_classes },
+        nodes: simulation.nodes,
+        classes: simulation.classes,
+    }
+}

@@ -1,0 +1,106 @@
+//! The state of the pools when the operator has finished.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use winpool_core::{
+    api::{Mode, ObjectReference, Problem, TaintPolicy, WindowsPoolSpec, WindowsPoolStatus, names},
+    plan::{HeldBecause, HeldTaints},
+};
+
+use crate::explain::forecast::{NodeForecast, PoolForecast, Simulation, Snapshot};
+
+impl Simulation {
+    /// Returns the forecasts for the pools that existed before.
+    pub(super) fn pool_forecasts(
+        &self,
+        names: &[String],
+        with_always: &BTreeMap<String, BTreeMap<String, usize>>,
+        written: &[NodeForecast],
+    ) -> Vec<PoolForecast> {
+        let live = self.pools.iter().map(|guarded| {
+            let (name, status) = (guarded.name_any(), guarded.status.clone().unwrap_or_default());
+            let pool = guarded.read().ok();
+            let held = pool.as_ref().and_then(|pool| self.held(pool));
+            let unschedulable = match held.as_ref().map(|held| &held.because) {
+                Some(HeldBecause::Unschedulable(found)) => found.clone(),
+                // One pod was enough.
+                Some(HeldBecause::Objected(workloads, _)) => workloads.iter().map(|name| (name.clone(), 1)).collect(),
+                _ => with_always.get(&name).cloned().unwrap_or_default(),
+            };
+            let is_dry_run = pool.as_ref().is_some_and(|pool| pool.spec.mode == Mode::DryRun);
+            let writes = written.iter().filter(|node| node.pool == name).count();
+            PoolForecast {
+                mode: match pool {
+                    None => "Invalid",
+                    Some(pool) if pool.spec.deleting => "Deleting",
+                    Some(_) if is_dry_run => "DryRun",
+                    Some(_) => "Enforce",
+                }
+                .to_owned(),
+                nodes: usize::try_from(status.nodes.selected).unwrap_or_default(),
+                would_change: if is_dry_run {
+                    usize::try_from(status.nodes.pending).unwrap_or_default()
+                } else {
+                    writes
+                },
+                held_taints: held.iter().flat_map(|held| &held.taints).map(ToString::to_string).collect(),
+                unschedulable,
+                problems: self.unexplained(&name, held.as_ref(), &status).chain(status.problems).collect(),
+                name,
+            }
+        });
+        let is_gone = |name: &&String| !self.pools.iter().any(|pool| pool.name_any() == **name);
+        let gone = names.iter().filter(is_gone).map(|name| PoolForecast {
+            name: name.clone(),
+            mode: "Deleting".to_owned(),
+            would_change: written.iter().filter(|node| node.pool == *name).count(),
+            ..PoolForecast::default()
+        });
+        live.chain(gone).collect()
+    }
+
+    /// Returns what conditions report and problems do not: taints held for reasons other than workloads, and workloads
+    /// that the check could not list.
+    fn unexplained(
+        &self,
+        pool: &str,
+        held: Option<&HeldTaints>,
+        status: &WindowsPoolStatus,
+    ) -> impl Iterator<Item = Problem> + use<> {
+        let by_workloads = |held: &HeldTaints| matches!(held.because, HeldBecause::Unschedulable(_));
+        let says_why = !self.memory.unlisted(pool).is_empty() || held.is_some_and(|held| !by_workloads(held));
+        let condition = status.conditions.iter().find(|condition| condition.type_ == names::condition::TAINTS_APPLIED);
+        let problem = condition.filter(|_| says_why).map(|condition| Problem {
+            reason: condition.reason.clone(),
+            object: ObjectReference::windows_pool(pool),
+            message: condition.message.clone(),
+        });
+        problem.into_iter()
+    }
+}
+
+/// Returns, by pool, the workloads that become unschedulable because the taint policy `Always` does not wait for them.
+/// These are the workloads that would hold the taints with `WhenTolerated`.
+pub(super) fn unschedulable_with_always(snapshot: &Snapshot) -> BTreeMap<String, BTreeMap<String, usize>> {
+    let mut asking = snapshot.clone();
+    let is_always = |spec: &WindowsPoolSpec| spec.taint_policy == TaintPolicy::Always && spec.mode == Mode::Enforce;
+    let mut any = false;
+    for guarded in &mut asking.pools {
+        if guarded.pool().is_ok_and(|pool| is_always(&pool.spec)) {
+            guarded.change_spec(|spec| spec.taint_policy = TaintPolicy::WhenTolerated);
+            any = true;
+        }
+    }
+    if !any {
+        return BTreeMap::new();
+    }
+    let mut simulation = Simulation::new(asking);
+    simulation.run();
+    let pools = simulation.pools.iter().filter_map(|guarded| guarded.read().ok());
+    let found = pools.filter_map(|pool| match simulation.held(&pool)?.because {
+        HeldBecause::Unschedulable(found) => Some((pool.spec.name.clone(), found)),
+        _ => None,
+    });
+    found.collect()
+}

@@ -1,0 +1,369 @@
+//! A cluster in memory with an API server and the operator. Its clock advances only when the caller sets it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+use winpool_core::{
+    api::names,
+    labels::Labels,
+    plan::{
+        CheckAnswer, ClassUsers, GuardedPool, HeldTaints, LabelUsers, Node, PODS, Policy, Pool, WorkloadCheck,
+        failing_pods::PodHealth,
+        finalizers,
+        nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable},
+        reconcile::{
+            Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Outage, Pauses, Refusal, Step,
+            next,
+        },
+    },
+    pod::{Pod, Workload, WorkloadKind},
+};
+
+use super::Snapshot;
+
+/// The time before the operator retries a refused request, and the time that a deletion waits without progress.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// A cluster in memory, with the operator.
+pub struct Simulation {
+    pub pools: Vec<Arc<GuardedPool>>,
+    /// The nodes by name. The name is also the uid.
+    pub nodes: BTreeMap<String, Node>,
+    /// The RuntimeClasses by name.
+    pub classes: BTreeMap<String, Arc<RuntimeClass>>,
+    /// The unfinished pods, or the reason why they cannot be listed.
+    pub pods: Result<Vec<Pod>, String>,
+    /// The objects that create pods from a template.
+    pub workloads: Vec<(WorkloadKind, Workload)>,
+    /// The nodes whose changes the API server refuses.
+    pub blocked: BTreeSet<String>,
+    /// The state that the operator keeps in memory.
+    pub memory: Memory,
+    /// The policy by which the operator changes nodes.
+    pub published: Option<Arc<Policy>>,
+    /// What the operator knows about Windows nodes, and about nodes that came back with another system.
+    windows: NodeTable,
+    reimaged: NodeTable,
+    /// The kinds that the operator cannot read.
+    pub outages: BTreeMap<&'static str, Outage>,
+    /// The current time.
+    pub now: Now,
+    unlisted: BTreeMap<String, String>,
+    other_nodes: Vec<Labels>,
+    control_plane: ControlPlaneInfo,
+    version: u64,
+}
+
+/// A table that shows at once which labels stay.
+fn table() -> NodeTable {
+    NodeTable::new(PATIENCE).searching_after(Duration::ZERO)
+}
+
+impl Simulation {
+    /// Returns the cluster of this snapshot, with an operator that has no state yet.
+    pub fn new(snapshot: Snapshot) -> Self {
+        let mut simulation = Self {
+            pools: Vec::new(),
+            nodes: snapshot.nodes,
+            classes: BTreeMap::new(),
+            pods: snapshot.pods,
+            workloads: snapshot.workloads,
+            blocked: BTreeSet::new(),
+            memory: Memory::default(),
+            published: None,
+            windows: table(),
+            reimaged: table(),
+            outages: BTreeMap::new(),
+            now: snapshot.now,
+            unlisted: snapshot.unlisted,
+            other_nodes: snapshot.other_nodes,
+            control_plane: snapshot.control_plane,
+            version: 0,
+        };
+        for mut pool in snapshot.pools {
+            let name = pool.name_any();
+            pool.metadata.uid.get_or_insert(name);
+            pool.metadata.resource_version = Some(simulation.next_version());
+            simulation.pools.push(Arc::new(pool));
+        }
+        for mut class in snapshot.classes {
+            let name = class.name_any();
+            let metadata = &mut Arc::make_mut(&mut class).metadata;
+            metadata.uid.get_or_insert_with(|| name.clone());
+            metadata.resource_version = Some(simulation.next_version());
+            simulation.classes.insert(name, class);
+        }
+        simulation.restart();
+        simulation
+    }
+
+    /// Restarts the operator, which loses its state.
+    pub fn restart(&mut self) {
+        (self.memory, self.published) = (Memory::new(PATIENCE, Pauses::default()), None);
+        (self.windows, self.reimaged) = (table(), table());
+        self.count_nodes();
+        let names: Vec<String> = self.nodes.keys().cloned().collect();
+        let objects: Vec<_> = names.iter().filter_map(|name| self.object(name, false)).collect();
+        let (windows, others) = objects.into_iter().partition(|object| object.node.is_windows());
+        for (table, nodes) in [(&mut self.windows, windows), (&mut self.reimaged, others)] {
+            table.observe(NodeEvent::Listed(nodes), self.now.instant);
+        }
+    }
+
+    fn next_version(&mut self) -> String {
+        self.version += 1;
+        self.version.to_string()
+    }
+
+    pub fn update_pool(&mut self, name: &str, change: impl FnOnce(&mut GuardedPool)) {
+        let version = self.next_version();
+        if let Some(pool) = self.pools.iter_mut().find(|pool| pool.name_any() == name) {
+            let pool = Arc::make_mut(pool);
+            change(pool);
+            pool.metadata.resource_version = Some(version);
+        }
+    }
+
+    /// Adds or replaces this class.
+    pub fn put_class(&mut self, mut class: RuntimeClass) -> Arc<RuntimeClass> {
+        class.metadata.resource_version = Some(self.next_version());
+        let (name, class) = (class.name_any(), Arc::new(class));
+        self.classes.insert(name, Arc::clone(&class));
+        class
+    }
+
+    /// Shows all nodes to the operator, as its watch does.
+    pub fn watch(&mut self) {
+        for table in [&mut self.windows, &mut self.reimaged] {
+            let gone = table.nodes().map(|(object, _)| &object.name).filter(|name| !self.nodes.contains_key(&***name));
+            for name in gone.cloned().collect::<Vec<_>>() {
+                table.observe(NodeEvent::Deleted(name), self.now.instant);
+            }
+        }
+        for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
+            self.watch_node(&name, false);
+        }
+    }
+
+    /// Shows this node to the operator; `is_new` if it has just registered.
+    pub fn watch_node(&mut self, name: &str, is_new: bool) {
+        self.count_nodes();
+        let (now, Some(object)) = (self.now.instant, self.object(name, is_new)) else { return };
+        let (mut shows, mut hides) = (&mut self.windows, &mut self.reimaged);
+        if !object.node.is_windows() {
+            std::mem::swap(&mut shows, &mut hides);
+        }
+        hides.observe(NodeEvent::Deleted(Arc::clone(&object.name)), now);
+        shows.observe(NodeEvent::Seen(object), now);
+    }
+
+    fn object(&mut self, name: &str, is_as_registered: bool) -> Option<Arc<NodeObject>> {
+        let resource_version = self.next_version().into();
+        let node = self.nodes.get(name)?.clone();
+        Some(Arc::new(NodeObject { name: name.into(), uid: name.into(), resource_version, node, is_as_registered }))
+    }
+
+    fn count_nodes(&mut self) {
+        let (policy, now) = (self.memory.policy(&self.pools), self.now.instant);
+        self.windows.count_by(policy.clone(), now);
+        self.reimaged.count_by(policy, now);
+    }
+
+    /// Shows the cluster and the present moment to the operator.
+    pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut Cluster<'_>, &mut Memory, Now) -> T) -> T {
+        let classes: Vec<_> = self.classes.values().cloned().collect();
+        let mut cluster = Cluster {
+            pools: &self.pools,
+            classes: &classes,
+            nodes: &mut self.windows,
+            control_plane: self.control_plane.clone(),
+            outages: self.outages.clone(),
+            health: PodHealth::Off,
+        };
+        work(&mut cluster, &mut self.memory, self.now)
+    }
+
+    /// Returns the reason why taints of the pool are held, if it is known.
+    pub(super) fn held(&self, pool: &Pool) -> Option<HeldTaints> {
+        self.memory.held(pool, self.windows.tally(&pool.spec.name), self.now)
+    }
+
+    /// Executes one step of the reconciliation of this pool, unless `refuse` returns a refusal by the API server.
+    pub fn step(&mut self, pool: &str, refuse: impl FnOnce(&Step) -> Option<Refusal>) -> Step {
+        let step = self.with_cluster(|cluster, memory, now| next(cluster, memory, pool, now));
+        let answer = refuse(&step).map_or_else(|| self.execute(pool, &step), Answer::Refused);
+        self.memory.answer(pool, &step, answer, self.now.instant);
+        step
+    }
+
+    fn execute(&mut self, pool: &str, step: &Step) -> Answer {
+        match step {
+            Step::Wait(_) => Answer::Done,
+            Step::Publish(policy) => {
+                self.published = Some(Arc::clone(policy));
+                for table in [&mut self.windows, &mut self.reimaged] {
+                    table.write_by(Some(Arc::clone(policy)), self.now.instant);
+                }
+                Answer::Done
+            }
+            Step::ReadPool { .. } => {
+                let found = self.pools.iter().find(|found| found.name_any() == pool);
+                Answer::Pool(found.map(|found| Box::new(found.metadata.clone())))
+            }
+            Step::SetFinalizer(wanted) => {
+                self.update_pool(pool, |pool| pool.metadata.finalizers = Some(finalizers(&pool.metadata, *wanted)));
+                self.pools.retain(|pool| !pool.is_being_deleted() || !pool.finalizers().is_empty());
+                Answer::Done
+            }
+            Step::FindUsers(classes) => {
+                let pods = self.pods.as_ref().map_err(Clone::clone);
+                let workloads = self.workloads.iter().map(|(kind, workload)| (*kind, workload));
+                Answer::Users(pods.map(|pods| ClassUsers::count(pods, workloads, classes)))
+            }
+            Step::Class(class) => self.request(&class.name, &class.request),
+            Step::ListMarkedNodes => {
+                let is_marked = |node: &Node| node.labels.get(names::POOL) == Some(pool) && !node.is_ignored();
+                let marked = self.nodes.iter().filter(|(_, node)| is_marked(node));
+                Answer::Nodes(marked.map(|(name, _)| name.clone()).collect())
+            }
+            Step::WriteStatus { status, .. } => {
+                self.update_pool(pool, |pool| *pool = pool.with_status(status));
+                Answer::Done
+            }
+        }
+    }
+
+    fn request(&mut self, name: &str, request: &ClassRequest) -> Answer {
+        let uid = format!("{name}-{}", self.version);
+        match request.apply(self.classes.get(name).map(AsRef::as_ref), uid) {
+            Err(refusal) => Answer::Refused(refusal),
+            Ok(class) if request.is_a_question() => Answer::Class(class.map(Arc::new)),
+            Ok(Some(class)) => Answer::Class(Some(self.put_class(class))),
+            Ok(None) => {
+                self.classes.remove(name);
+                Answer::Done
+            }
+        }
+    }
+
+    /// Executes the steps of every node until it waits. Returns true if a node changed, and the time at which one is due
+    /// again.
+    pub fn write_nodes(&mut self) -> (bool, Option<Instant>) {
+        let (mut wrote, mut due) = (false, None);
+        for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
+            let now = self.now.instant;
+            let mut step = self.table_of(&name).next(&name, now);
+            let until = loop {
+                let answer = match step {
+                    NodeStep::Wait(until) => break until,
+                    NodeStep::Patch { .. } if self.blocked.contains(&name) => {
+                        NodeAnswer::Denied("the API server refuses the change".to_owned())
+                    }
+                    NodeStep::Patch { plan, .. } => {
+                        wrote = true;
+                        self.nodes.entry(name.clone()).and_modify(|node| *node = node.after(&plan));
+                        NodeAnswer::Written
+                    }
+                    NodeStep::Read => match self.object(&name, false) {
+                        Some(object) => NodeAnswer::Node(Box::new(NodeObject::clone(&object))),
+                        None => NodeAnswer::Gone,
+                    },
+                    NodeStep::FindPods => NodeAnswer::Users(match &self.pods {
+                        Ok(pods) => pods.iter().collect(),
+                        Err(words) => LabelUsers::unreadable(words),
+                    }),
+                    NodeStep::FindOtherWriter => NodeAnswer::OtherWriter("another writer".to_owned()),
+                };
+                step = self.table_of(&name).answer(&name, answer, now);
+            };
+            due = due.into_iter().chain(until).min();
+        }
+        if wrote {
+            self.watch();
+        }
+        (wrote, due)
+    }
+
+    fn table_of(&mut self, name: &str) -> &mut NodeTable {
+        let is_windows = self.nodes.get(name).is_some_and(Node::is_windows);
+        if is_windows { &mut self.windows } else { &mut self.reimaged }
+    }
+
+    /// Starts the workload check that is due, if any.
+    pub fn start_check(&mut self) -> Option<CheckTask> {
+        self.with_cluster(|cluster, memory, now| memory.start_check(cluster, now))
+    }
+
+    /// Completes a check of all workloads.
+    pub fn finish_check(&mut self, found: Result<BTreeMap<String, CheckAnswer>, String>) {
+        self.with_cluster(|cluster, memory, now| memory.checked(cluster, found, now.instant));
+    }
+
+    /// Runs the check that is due, if any. Returns true if it listed all workloads.
+    pub fn check(&mut self) -> bool {
+        match self.start_check() {
+            Some(CheckTask::Everything(check)) => {
+                let found = self.listing(*check);
+                self.finish_check(Ok(found));
+                return true;
+            }
+            Some(CheckTask::Named { pool, .. }) => self.memory.asked(&pool, false),
+            None => {}
+        }
+        false
+    }
+
+    /// Returns the results of a check of all workloads.
+    pub fn listing(&self, mut check: WorkloadCheck) -> BTreeMap<String, CheckAnswer> {
+        for (kind, words) in &self.unlisted {
+            check.unlisted(kind, words.clone());
+        }
+        for (kind, workload) in &self.workloads {
+            check.workload(*kind, workload);
+        }
+        match &self.pods {
+            Ok(pods) => pods.iter().for_each(|pod| check.pod(pod)),
+            Err(words) => check.unlisted(PODS, words.clone()),
+        }
+        for choice in check.undecided() {
+            let name = |labels: &Labels| labels.get("kubernetes.io/hostname").unwrap_or_default().to_owned();
+            check.decide(&choice, self.other_nodes.iter().any(|labels| choice.matches(labels, &name(labels))));
+        }
+        check.finish()
+    }
+
+    /// Runs until the operator has nothing to do except wait for other writers.
+    pub(super) fn run(&mut self) {
+        /// The operator has finished if it writes nothing for this long.
+        const QUIET: Duration = Duration::from_secs(45);
+        /// The limit for a loop that never finishes.
+        const ROUNDS: usize = 20_000;
+        let mut last_write = self.now.instant;
+        for _ in 0..ROUNDS {
+            let (mut wrote, mut dues) = (false, Vec::new());
+            for pool in self.pools.iter().map(|pool| pool.name_any()).collect::<Vec<_>>() {
+                match self.step(&pool, |_| None) {
+                    Step::Wait(until) => dues.extend(until),
+                    _ => wrote = true,
+                }
+            }
+            let (wrote_nodes, due) = self.write_nodes();
+            (wrote, dues) = (wrote | wrote_nodes, dues.into_iter().chain(due).collect());
+            if wrote {
+                last_write = self.now.instant;
+                continue;
+            }
+            self.check();
+            dues.extend(self.memory.check_due(self.now.instant));
+            let is_soon = |due: &Instant| due.duration_since(last_write) <= QUIET;
+            let next = dues.into_iter().filter(|due| *due > self.now.instant).min().filter(is_soon);
+            let Some(due) = next else { return };
+            self.now.instant = due;
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Images, their platforms as registries report them, and the nodes that run them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use winpool_core::{
+    api::Isolation,
+    pod::PodSpec,
+    windows::{Build, image},
+};
+
+use crate::image::{Failure, Host, ImagePlatforms, Images, Platform, Source, Verdict, known, runs_on};
+
+/// The result for one image.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageReport {
+    /// The image as the workloads name it.
+    pub image: String,
+    /// The digest of the index, or of the single manifest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// The document that contains the platforms. containerd compares the platforms of an index only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// The platforms, in the order of the index.
+    pub platforms: Vec<Platform>,
+    /// The reason why the platforms are unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+    /// The Windows nodes, grouped by the same result. Empty if the platforms are unknown.
+    pub windows_nodes: Vec<NodesVerdict>,
+    /// The workloads that use the image, each once.
+    pub used_by: Vec<String>,
+}
+
+/// The result for an image on a group of nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodesVerdict {
+    /// The Windows build of the nodes.
+    pub build: String,
+    /// The number of nodes.
+    pub nodes: usize,
+    /// False if the nodes do not run the image.
+    pub runs: bool,
+    /// The version of the variant that the nodes choose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub takes: Option<String>,
+    /// The reason why they do not run it, or may not run it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Explains an image on these nodes, in containers with process isolation.
+pub fn image_report<'h>(
+    name: &str,
+    images: &Images,
+    hosts: impl Iterator<Item = &'h Host>,
+    used_by: Vec<String>,
+) -> ImageReport {
+    let empty = ImageReport { image: name.to_owned(), used_by, ..ImageReport::default() };
+    match images.get(name) {
+        Some(Ok(image)) => ImageReport {
+            digest: Some(image.digest.clone()),
+            source: Some(image.source),
+            platforms: image.platforms.clone(),
+            windows_nodes: verdicts(image, hosts),
+            ..empty
+        },
+        Some(Err(unresolved)) => ImageReport { unknown: Some(unresolved.reason.clone()), ..empty },
+        None => ImageReport { unknown: Some("it was not looked up".to_owned()), ..empty },
+    }
+}
+
+fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -> Vec<NodesVerdict> {
+    let mut alike: BTreeMap<(Build, bool, Option<String>, Option<String>), usize> = BTreeMap::new();
+    for host in hosts {
+        let verdict = runs_on(image, host, Isolation::Process);
+        let takes = match verdict {
+            Verdict::Runs(platform) | Verdict::NewerRevision(platform) => platform.os_version.clone(),
+            _ => None,
+        };
+        *alike.entry((host.kernel.build, verdict.runs(), takes, reason(&verdict, host))).or_default() += 1;
+    }
+    let verdicts = alike.into_iter().map(|((build, runs, takes, reason), nodes)| NodesVerdict {
+        build: build.to_string(),
+        nodes,
+        runs,
+        takes,
+        reason,
+    });
+    verdicts.collect()
+}
+
+/// Describes why a node does not run an image, or may not run it.
+pub fn reason(verdict: &Verdict<'_>, host: &Host) -> Option<String> {
+    Some(match verdict {
+        Verdict::Runs(_) => return None,
+        Verdict::NoVersion(_) => {
+            "the variant does not say for which Windows it is, so it runs if it is for host-process containers"
+                .to_owned()
+        }
+        Verdict::NewerRevision(platform) => {
+            let revision = host.kernel.revision.map_or_else(String::new, |revision| format!(".{revision}"));
+            format!(
+                "the image has {}, and the node {}{revision}: it can fail to start with 0xc0370106 until the node is updated",
+                known::version(platform),
+                host.kernel.build
+            )
+        }
+        Verdict::Fails(Failure::NotWindows) => "no variant is for Windows".to_owned(),
+        Verdict::Fails(Failure::NoVariant) => {
+            format!("no variant is for {}: \"no match for platform in manifest\" when it is pulled", host.kernel.build)
+        }
+        Verdict::Fails(Failure::OtherBuild(platform)) => format!(
+            "its only variant is for {}: it is pulled and fails with 0xc0370101 when it starts",
+            known::version(platform)
+        ),
+    })
+}
+
+/// Returns the builds for which all images of the pod have a variant, the newest first, in the format that
+/// `assign-class` reads. `None` if an image is unknown, or if the images do not specify builds.
+pub fn builds_of_all(pod: &PodSpec, images: &Images) -> Option<Vec<Build>> {
+    let mut common: Option<Vec<Build>> = None;
+    for (_, name) in pod.images() {
+        let image = images.platforms(name)?;
+        let mut builds: Vec<Build> = known::builds(image).collect();
+        let is_open = image.platforms.iter().any(|platform| platform.is_windows() && platform.os_version.is_none());
+        if builds.is_empty() && is_open {
+            continue;
+        }
+        builds.sort_unstable_by(|one, other| other.cmp(one));
+        builds.dedup();
+        common = Some(match common {
+            Some(common) => common.into_iter().filter(|build| builds.contains(build)).collect(),
+            None => builds,
+        });
+    }
+    common.filter(|builds| !builds.is_empty())
+}
+
+/// The largest annotation value that winpool writes. All annotations of an object together may have 256 KiB.
+const LONGEST_ANNOTATION: usize = 4096;
+/// The largest number of builds that the policy reads.
+const MOST_BUILDS: usize = 8;
+
+/// Returns the value of the annotation [`names::IMAGES_RUN_ON`](winpool_core::api::names::IMAGES_RUN_ON) for these images: the
+/// builds, the best first, and the images in the order of the policy. If the pod has another image, tag or digest, the
+/// policy ignores the annotation.
+///
+/// # Errors
+/// Fails if the platforms of an image are unknown, if no build has a variant of every image, or if the value is too
+/// long.
+pub fn annotation(pod: &PodSpec, images: &Images) -> Result<String, String> {
+    for (_, name) in pod.images() {
+        if let Some(Err(unresolved)) = images.get(name) {
+            return Err(format!("{name}: {}", unresolved.reason));
+        }
+    }
+    let Some(builds) = builds_of_all(pod, images) else {
+        return Err("its images have no variant for one build of Windows".to_owned());
+    };
+    let builds: Vec<String> = builds.iter().take(MOST_BUILDS).map(ToString::to_string).collect();
+    let names: Vec<&str> = pod.images().map(|(_, name)| name).collect();
+    let value = format!("{} for {}", builds.join(" "), names.join(" "));
+    if value.len() > LONGEST_ANNOTATION {
+        return Err(format!("the annotation would be longer than {LONGEST_ANNOTATION} bytes"));
+    }
+    Ok(value)
+}
+
+/// The location of the image for the target of a migration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move<'a> {
+    /// The same tag has a variant for the target, with this version.
+    SameTag(&'a str),
+    /// Another tag has a variant for the target.
+    OtherTag(String),
+    /// None of the tags that winpool checked has one.
+    Nowhere,
+    /// The registry does not provide the answer, for this reason.
+    Unknown(&'a str),
+}
+
+/// The largest number of other tags that winpool checks for an image.
+const MOST_OTHERS: usize = 4;
+
+/// Returns the same image with other tags that may have a variant for this build: those that the registry lists, or else the usual one.
+pub fn other_tags(name: &str, target: Build, listed: &[String]) -> Vec<String> {
+    let mut found = image::tagged_for_build(name, target, listed);
+    found.truncate(MOST_OTHERS);
+    if !found.is_empty() {
+        return found;
+    }
+    if let Some(moved) = image::for_build(name, target) {
+        return vec![moved];
+    }
+    let word = winpool_core::windows::product::by_build(target).and_then(|product| product.image_tags.first());
+    let tagged = |name: &str| name.rsplit_once('/').map_or(name, |(_, last)| last).contains(':');
+    match word {
+        Some(word) if tagged(name) && !name.contains('@') && image::build_of(name).is_none() => {
+            vec![format!("{name}-{word}")]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the location of an image for these nodes. `None` if no registry was queried.
+pub fn moved<'a>(
+    name: &str,
+    target: Build,
+    hosts: &[&Host],
+    isolation: Isolation,
+    images: &'a Images,
+) -> Option<Move<'a>> {
+    let supposed = Host::supposed(target);
+    let runs = |image: &'a ImagePlatforms| {
+        let mut verdicts = if hosts.is_empty() {
+            vec![runs_on(image, &supposed, isolation)]
+        } else {
+            hosts.iter().map(|host| runs_on(image, host, isolation)).collect()
+        };
+        verdicts.retain(|verdict| !matches!(verdict, Verdict::NoVersion(_)));
+        let all = !verdicts.is_empty() && verdicts.iter().all(Verdict::runs);
+        match verdicts.first() {
+            Some(Verdict::Runs(platform) | Verdict::NewerRevision(platform)) if all => Some(known::version(platform)),
+            _ => None,
+        }
+    };
+    let own = images.get(name)?;
+    if let Some(version) = own.ok().and_then(runs) {
+        return Some(Move::SameTag(version));
+    }
+    let others = other_tags(name, target, &images.tags_beside(name));
+    if let Some(other) = others.iter().find(|other| images.platforms(other).and_then(runs).is_some()) {
+        return Some(Move::OtherTag(other.clone()));
+    }
+    let failed = |name: &str| match images.get(name) {
+        Some(Err(unresolved)) if !unresolved.is_missing => Some(unresolved.reason.as_str()),
+        _ => None,
+    };
+    let reason = match own {
+        Err(unresolved) => Some(unresolved.reason.as_str()),
+        Ok(_) => others.iter().find_map(|other| failed(other)),
+    };
+    Some(reason.map_or(Move::Nowhere, Move::Unknown))
+}

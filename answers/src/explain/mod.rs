@@ -1,0 +1,10 @@
+//! Explanations for users: the changes that winpool would make, the state of nodes, pods and pools, and the workloads
+//! that are pinned to a Windows version. Code that writes to a cluster does not depend on this module.
+
+pub mod blockers;
+pub mod forecast;
+pub mod images;
+pub mod installation;
+pub mod node;
+pub mod pod;
+pub mod status;

@@ -1,0 +1,224 @@
+//! Explains the state of a node.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use schemars::JsonSchema;
+use serde::Serialize;
+use winpool_core::{
+    api::{Mode, Taint, names},
+    plan::{Applied, Assessment, Consent, GuardedPool, Node, Policy, Pool, PoolEntry, assess, read_all},
+    windows::{product, taint::SPELLINGS},
+};
+
+use crate::explain::forecast::{Change, ForecastOutcome, PoolForecast};
+
+/// The state of a node that no pool owns.
+pub const UNOWNED: &str = "unowned";
+
+/// The explanation of a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeExplanation {
+    /// The name of the node.
+    pub node: String,
+    /// The Windows build, if it is known.
+    pub build: Option<String>,
+    /// The product with that build.
+    pub product: Option<String>,
+    /// The last day on which Microsoft publishes fixes for it.
+    pub end_of_support: Option<String>,
+    /// The pool that owns the node.
+    pub pool: Option<String>,
+    /// `converged`, `pending`, `held`, `blocked` or `ignored`; `unowned` if no pool owns the node and it needs no
+    /// change.
+    pub state: String,
+    /// The reasons why this pool or no pool owns the node, and the reasons why its changes are held.
+    pub reasons: Vec<String>,
+    /// The taints, each with its origin if that is known.
+    pub taints: Vec<TaintExplanation>,
+    /// The RuntimeClasses whose pods can be scheduled to the node.
+    pub runtime_classes: Vec<String>,
+    /// The changes that the operator would make.
+    pub changes: Vec<Change>,
+}
+
+/// A taint and its origin.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct TaintExplanation {
+    /// The taint as `key=value:effect`.
+    pub taint: String,
+    /// The writer or the purpose of the taint.
+    pub origin: String,
+}
+
+/// Explains the node, with the policy of all pools and the changes that the operator would make to the cluster.
+pub fn node_story(
+    name: &str,
+    node: &Node,
+    policy: &Policy,
+    classes: &[Arc<RuntimeClass>],
+    outcome: &ForecastOutcome,
+) -> NodeExplanation {
+    let forecast = |name: &str| outcome.forecast.summary.pools.iter().find(|pool| pool.name == name);
+    let assessment = assess_under(node, policy, outcome);
+    let build = assessment.version.or_else(|| node.windows_version()).map(|version| version.build);
+    let product = build.and_then(product::by_build);
+    let changes = outcome.forecast.nodes.iter().find(|forecast| forecast.name == name);
+    let mut reasons = belonging(node, policy);
+    reasons.extend(build_reasons(node));
+    if let Some(pool) = assessment.pool.as_deref().and_then(forecast) {
+        reasons.extend(held_reasons(pool, !assessment.held.is_empty()));
+    }
+    NodeExplanation {
+        node: name.to_owned(),
+        build: build.map(|build| build.to_string()),
+        product: product.map(|product| product.name.to_owned()),
+        end_of_support: product.map(|product| product.end_of_support().to_string()),
+        pool: assessment.pool.clone(),
+        state: state_of(&assessment).to_owned(),
+        reasons,
+        taints: node.taints.taints().iter().map(|taint| taint_story(taint, node, policy)).collect(),
+        runtime_classes: classes
+            .iter()
+            .filter(|class| selects(class, node))
+            .filter_map(|c| c.metadata.name.clone())
+            .collect(),
+        changes: changes.map(|forecast| forecast.changes.clone()).unwrap_or_default(),
+    }
+}
+
+/// Returns the policy of these pools. It assumes that all of their RuntimeClasses are ready.
+pub fn policy_of(pools: &[GuardedPool]) -> Policy {
+    let (valid, invalid) = read_all(pools);
+    Policy::new(valid.into_iter().map(|pool| PoolEntry { pool, ready: true }), invalid)
+}
+
+/// Assesses the node. The taints of its pool are held if they are held in this outcome.
+fn assess_under(node: &Node, policy: &Policy, outcome: &ForecastOutcome) -> Assessment {
+    let is_held = policy.owner(&node.labels).is_some_and(|owner| {
+        let mut pools = outcome.forecast.summary.pools.iter();
+        pools.any(|pool| pool.name == owner.pool.spec.name && !pool.held_taints.is_empty())
+    });
+    assess(node, policy, if is_held { Consent::Withheld } else { Consent::Given })
+}
+
+fn state_of(assessment: &Assessment) -> &'static str {
+    match assessment {
+        Assessment { pool: None, ignored: false, plan, .. } if plan.is_empty() => UNOWNED,
+        assessment => assessment.state().as_str(),
+    }
+}
+
+/// Returns the state of the node, [`UNOWNED`] included.
+pub(super) fn state_under(node: &Node, policy: &Policy, outcome: &ForecastOutcome) -> &'static str {
+    state_of(&assess_under(node, policy, outcome))
+}
+
+/// Returns which pools select the node and which one owns it, as sentences.
+fn belonging(node: &Node, policy: &Policy) -> Vec<String> {
+    if !node.is_windows() {
+        let os = node.labels.get(names::OS).unwrap_or("missing");
+        return vec![format!("its label kubernetes.io/os is {os}: no pool selects it")];
+    }
+    let mut reasons = Vec::new();
+    if let Some(os) = node.operating_system.as_deref().filter(|_| node.contradicts_itself()) {
+        reasons.push(format!("its kubelet reports {os}, which its labels contradict: nothing is written"));
+    }
+    if node.is_ignored() {
+        reasons.push(format!("its annotation {} is true: winpool leaves it alone", names::IGNORE));
+    }
+    let mut owner: Option<&str> = None;
+    for entry in policy.entries() {
+        let pool = &entry.pool;
+        reasons.push(match (pool.spec.selects(&node.labels), owner) {
+            (false, _) => format!("WindowsPool {} does not select it: {}", pool.spec.name, mismatch(node, pool)),
+            (true, _) if pool.spec.deleting => {
+                format!("WindowsPool {} selects it and is being deleted", pool.spec.name)
+            }
+            (true, _) if pool.spec.mode == Mode::DryRun => {
+                format!("WindowsPool {} selects it, in dry run: nothing is written", pool.spec.name)
+            }
+            (true, Some(owner)) => format!("WindowsPool {} selects it, but {owner} is older", pool.spec.name),
+            (true, None) => {
+                owner = Some(&pool.spec.name);
+                let and = match node {
+                    _ if node.contradicts_itself() => "by its labels",
+                    _ if node.is_ignored() => "and counts it as ignored",
+                    _ => "and owns it",
+                };
+                format!("WindowsPool {} selects it {and}", pool.spec.name)
+            }
+        });
+    }
+    if policy.entries().is_empty() {
+        reasons.push("there is no valid WindowsPool".to_owned());
+    }
+    reasons
+}
+
+fn mismatch(node: &Node, pool: &Pool) -> String {
+    let differing = pool.spec.node_selector.iter().filter(|(key, value)| node.labels.get(key) != Some(value));
+    let texts: Vec<String> = differing
+        .map(|(key, value)| match node.labels.get(key) {
+            Some(found) => format!("it wants {key}={value}, the node has {found}"),
+            None => format!("it wants {key}={value}, the node has no such label"),
+        })
+        .collect();
+    texts.join(", ")
+}
+
+fn build_reasons(node: &Node) -> Vec<String> {
+    let label = node.labels.get(names::WINDOWS_BUILD);
+    let reported = node.kernel_version.as_deref().filter(|version| !version.is_empty());
+    if !node.is_windows() {
+        return Vec::new();
+    }
+    match (node.windows_version(), reported, label) {
+        (None, reported, _) => vec![format!(
+            "its build is not known: status.nodeInfo.kernelVersion is {:?} and the label {} is no build",
+            reported.unwrap_or_default(),
+            names::WINDOWS_BUILD
+        )],
+        (Some(version), Some(reported), Some(label)) if version.build.to_string() != label => {
+            vec![format!("its label {} is {label}, but it reports {reported}", names::WINDOWS_BUILD)]
+        }
+        (Some(_), Some(reported), None) => {
+            vec![format!("it reports {reported} and lacks the label {}", names::WINDOWS_BUILD)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn held_reasons(pool: &PoolForecast, held: bool) -> Vec<String> {
+    if !held || pool.held_taints.is_empty() {
+        return Vec::new();
+    }
+    let workloads: Vec<&str> = pool.unschedulable.keys().take(10).map(String::as_str).collect();
+    let who = if workloads.is_empty() { "it cannot be read who tolerates it".to_owned() } else { workloads.join(", ") };
+    vec![format!("{} is held, because these do not tolerate it: {who}", pool.held_taints.join(", "))]
+}
+
+fn taint_story(taint: &Taint, node: &Node, policy: &Policy) -> TaintExplanation {
+    let applied = node.applied.as_deref().and_then(Applied::parse);
+    let text = taint.to_string();
+    let claimed = applied.filter(|applied| applied.taints.contains(&text) && policy.may_remove(taint));
+    let spelling = SPELLINGS.iter().find(|s| s.key == taint.key && s.value == taint.value);
+    let origin = match (claimed, spelling) {
+        (Some(applied), _) => format!("winpool, for WindowsPool {}", applied.pool),
+        (None, Some(spelling)) => format!("another writer; a Windows taint as used by {}", spelling.used_by),
+        (None, None) if taint.has_foreign_key() => "Kubernetes or an autoscaler; never winpool's".to_owned(),
+        (None, None) => "another writer".to_owned(),
+    };
+    TaintExplanation { taint: text, origin }
+}
+
+/// Returns true if pods of the class can be scheduled to the node.
+pub(super) fn selects(class: &RuntimeClass, node: &Node) -> bool {
+    let Some(scheduling) = &class.scheduling else { return false };
+    let selector = scheduling.node_selector.iter().flatten();
+    // Kubernetes adds and removes its own taints with the node's condition.
+    let keeps_off = |taint: &&Taint| taint.effect != "PreferNoSchedule" && !taint.has_foreign_key();
+    let keeps_off = node.taints.taints().iter().filter(keeps_off);
+    node.labels.matches(selector) && !winpool_core::plan::lacks_tolerations(class, keeps_off)
+}

@@ -1,0 +1,68 @@
+//! The platforms of container images, as registries report them, and the nodes that run the images.
+//!
+//! - [`mod@reference`]: full names of images.
+//! - [`document`]: reads the answers of registries: indexes, manifests and configs.
+//! - [`matching`]: the nodes that run an image.
+//! - [`known`]: the answers for the images of workloads.
+//!
+//! [`winpool_core::windows::image`] reads tags, for use without registries.
+
+pub mod document;
+pub mod known;
+pub mod matching;
+pub mod reference;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use document::{Document, DocumentError, Entry, read, read_config};
+pub use known::{Images, Unresolved};
+pub use matching::{Failure, Host, Verdict, runs_on};
+pub use reference::{ImageReference, ParseReferenceError};
+
+/// The platform of an image variant.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Platform {
+    /// The operating system: `windows` or `linux`.
+    pub os: String,
+    /// The architecture, as Go names it: `amd64`.
+    pub architecture: String,
+    /// The variant of the architecture: `v8`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// The version of the operating system; for Windows `10.0.<build>.<revision>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub os_version: Option<String>,
+    /// The required features of the operating system, such as `win32k` for Windows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub os_features: Vec<String>,
+}
+
+impl Platform {
+    /// Returns true for a variant for Windows.
+    pub fn is_windows(&self) -> bool {
+        self.os.eq_ignore_ascii_case("windows")
+    }
+}
+
+/// The platforms of an image, as the registry reports them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImagePlatforms {
+    /// The digest of the index, or of the manifest if there is no index.
+    pub digest: String,
+    /// The document that contains the platforms.
+    pub source: Source,
+    /// The platforms in the order of the index. Those that only a config contains come last, as containerd sorts them.
+    pub platforms: Vec<Platform>,
+}
+
+/// The document that contains the platforms.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub enum Source {
+    /// An index or a manifest list. containerd chooses a matching entry, or refuses the image.
+    Index,
+    /// The config of a single manifest. containerd accepts it without a check.
+    Manifest,
+}

@@ -1,0 +1,9 @@
+//! winpool's answers to people: what is wrong, why, and what to do. All of it is pure.
+
+pub mod explain;
+pub mod image;
+pub mod lint;
+pub mod placement;
+pub mod reference;
+pub mod render;
+pub mod view;

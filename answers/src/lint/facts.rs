@@ -1,0 +1,355 @@
+//! The cluster that workloads are checked against: its nodes, pools and RuntimeClasses.
+//!
+//! Each of these may be unknown. Rules report nothing if they would have to guess.
+
+mod kind;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
+use winpool_core::{
+    api::{Taint, names},
+    labels::Labels,
+    plan::{Policy, Pool, PoolEntry, SeenNodes, plan_classes},
+    pod::{Class, PodSpec, Target, Tolerance, is_label_of_every_node, tolerance},
+    windows::{
+        Build, KubernetesVersion,
+        product::{PRODUCTS, by_version},
+        taint::is_known_spelling,
+    },
+};
+
+use crate::{
+    image::{Host, Images},
+    placement::selects,
+    view::Node,
+};
+
+use kind::{NodeKind, keeping_off};
+
+/// The result of looking up a class by its name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Lookup<'a> {
+    /// The class exists, or a pool creates it.
+    Found(&'a Class),
+    /// No class has this name: the classes of the cluster are known, or no pool in the manifests creates it.
+    Absent,
+    /// The classes of the cluster are not known.
+    Unknown,
+}
+
+/// The known facts about a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    kubernetes: Option<KubernetesVersion>,
+    classes_are_complete: bool,
+    classes_are_hidden: bool,
+    nodes_are_complete: bool,
+    classes: BTreeMap<String, Class>,
+    objects: Vec<Arc<RuntimeClass>>,
+    pools: Vec<Arc<Pool>>,
+    /// The Windows nodes: their labels, and their version and container runtime if the version is known.
+    nodes: BTreeMap<NodeKind, Vec<(Labels, Option<Host>)>>,
+    images: Images,
+    credential_specs: Option<BTreeSet<String>>,
+}
+
+impl Facts {
+    /// Returns facts about no cluster: everything is unknown.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Returns facts about a cluster with this version of Kubernetes.
+    pub fn of_version(kubernetes: Option<KubernetesVersion>) -> Self {
+        Self { kubernetes, ..Self::default() }
+    }
+
+    /// Declares that all RuntimeClasses of the cluster have been added, and that pools create no more.
+    pub fn classes_are_complete(&mut self) {
+        self.classes_are_complete = true;
+    }
+
+    /// Declares that the cluster may have RuntimeClasses that the user has no permission to list.
+    pub fn classes_are_hidden(&mut self) {
+        self.classes_are_hidden = true;
+    }
+
+    /// Declares that all Windows nodes of the cluster have been added.
+    pub fn nodes_are_complete(&mut self) {
+        self.nodes_are_complete = true;
+    }
+
+    /// Adds a node if it is a Windows node.
+    pub fn add_node(&mut self, mut node: Node) {
+        if node.labels.get(names::OS) != Some(names::WINDOWS) {
+            return;
+        }
+        let kind = NodeKind::of(&node);
+        if let Some(build) = kind.build {
+            // The operator writes the label of the build.
+            node.labels = node.labels.with([(names::WINDOWS_BUILD, Some(build.to_string().as_str()))]);
+        }
+        let host = node.host();
+        self.nodes.entry(kind).or_default().push((node.labels, host));
+    }
+
+    /// Returns true if a Windows node that the pod selects reports a container runtime other than containerd.
+    pub fn has_node_without_containerd(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
+        self.kinds_of(pod, class).any(|kind| kind.lacks_containerd)
+    }
+
+    pub fn add_class(&mut self, class: impl Into<Arc<RuntimeClass>>) {
+        let class = class.into();
+        self.classes.insert(class.metadata.name.clone().unwrap_or_default(), Class::from(&*class));
+        self.objects.push(class);
+    }
+
+    pub fn add_pool(&mut self, pool: Pool) {
+        self.pools.push(Arc::new(pool));
+    }
+
+    /// Completes the facts after everything has been added: applies the pools to the nodes, and adds the RuntimeClasses
+    /// that the pools will create.
+    ///
+    /// Every pool gets classes for the builds of all nodes. Without nodes, it gets classes for all known Windows
+    /// versions and for the builds that it names.
+    pub fn complete(mut self) -> Self {
+        let entries = self.pools.iter().map(|pool| PoolEntry { pool: Arc::clone(pool), ready: true });
+        let policy = Policy::new(entries, BTreeSet::new());
+        for (kind, nodes) in std::mem::take(&mut self.nodes) {
+            for node in nodes {
+                self.nodes.entry(kind.clone().under(&policy, &node.0)).or_default().push(node);
+            }
+        }
+        if self.classes_are_complete {
+            return self;
+        }
+        for pool in &self.pools {
+            let builds: BTreeMap<Build, usize> = match self.builds() {
+                builds if builds.is_empty() => {
+                    let named = pool.spec.named_builds.keys().copied();
+                    PRODUCTS.iter().map(|product| product.build).chain(named).map(|build| (build, 0)).collect()
+                }
+                builds => builds,
+            };
+            let tolerate = self.nodes.keys().flat_map(|kind| kind.taints.iter().cloned()).collect();
+            let seen = SeenNodes { builds, tolerate, ..SeenNodes::default() };
+            let plan = plan_classes(pool, &policy, &|_| seen.clone(), &self.objects, &|_| true);
+            for class in plan.classes.into_iter().map(|class| class.desired) {
+                let planned =
+                    Class { handler: class.handler, selector: class.node_selector, tolerations: class.tolerations };
+                self.classes.entry(class.name).or_insert(planned);
+            }
+        }
+        self
+    }
+
+    /// Adds the platforms of images, as registries report them.
+    pub fn add_images(&mut self, images: Images) {
+        self.images = images;
+    }
+
+    /// Returns the platforms of images, as registries report them; empty if no registry was queried.
+    pub fn images(&self) -> &Images {
+        &self.images
+    }
+
+    /// Returns the Windows nodes whose version is known.
+    pub fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.nodes.values().flatten().filter_map(|(_, host)| host.as_ref())
+    }
+
+    /// Returns the Windows nodes on which a pod of this class can be scheduled, by labels and taints. If the pod
+    /// tolerates the taints of none of them, returns the nodes that match by labels, because another rule reports the
+    /// taints.
+    pub fn hosts_of(&self, pod: &PodSpec, class: Option<&Class>, tolerations: &[Toleration]) -> Vec<&Host> {
+        let is_open = |kind: &NodeKind| untolerated(tolerations, &kind.taints).is_empty();
+        let hosts = self.nodes.iter().flat_map(|(kind, nodes)| {
+            let selected = nodes.iter().filter(|(labels, _)| selects(pod, class, labels));
+            selected.filter_map(move |(_, host)| Some((is_open(kind), host.as_ref()?)))
+        });
+        let (open, closed): (Vec<_>, Vec<_>) = hosts.partition(|(is_open, _)| *is_open);
+        let found = if open.is_empty() { closed } else { open };
+        found.into_iter().map(|(_, host)| host).collect()
+    }
+
+    /// Returns the kinds of the nodes whose labels this pod selects, by itself and by its class.
+    fn kinds_of(&self, pod: &PodSpec, class: Option<&Class>) -> impl Iterator<Item = &NodeKind> {
+        let builds = pod.wanted_builds(class);
+        // Most pods select a build. Comparing it first saves reading the labels of thousands of nodes.
+        let may_match = move |build: Option<Build>| {
+            build.zip(builds.as_ref()).is_none_or(|(build, builds)| builds.contains(&build))
+        };
+        let is_selected = move |nodes: &[(Labels, _)]| nodes.iter().any(|(labels, _)| selects(pod, class, labels));
+        let kinds = self.nodes.iter().filter(move |(kind, _)| may_match(kind.build));
+        kinds.filter(move |(_, nodes)| is_selected(nodes)).map(|(kind, _)| kind)
+    }
+
+    /// Adds the names of `GMSACredentialSpec` objects, which are known from now on.
+    pub fn add_credential_specs(&mut self, names: impl IntoIterator<Item = String>) {
+        self.credential_specs.get_or_insert_default().extend(names);
+    }
+
+    /// Returns the names of the `GMSACredentialSpec` objects, if they are known.
+    pub fn credential_specs(&self) -> Option<&BTreeSet<String>> {
+        self.credential_specs.as_ref()
+    }
+
+    pub fn kubernetes(&self) -> Option<KubernetesVersion> {
+        self.kubernetes
+    }
+
+    /// Looks up the class with this name.
+    pub fn class(&self, name: &str) -> Lookup<'_> {
+        match self.classes.get(name) {
+            Some(class) => Lookup::Found(class),
+            None if self.classes_are_hidden => Lookup::Unknown,
+            None if self.classes_are_complete || !self.pools.is_empty() => Lookup::Absent,
+            None => Lookup::Unknown,
+        }
+    }
+
+    /// Returns true if there is certainly no class of the pod's `runtimeClassName`. Manifests of a WindowsPool do not show which
+    /// classes exist for other systems.
+    pub fn lacks_class_of(&self, pod: &PodSpec) -> bool {
+        let name = pod.runtime_class.as_deref().unwrap_or_default();
+        let is_told =
+            || pod.target(None) == Target::Windows || is_for_windows(name) || self.similar_class(name).is_some();
+        (self.classes_are_complete || is_told()) && self.class(name) == Lookup::Absent
+    }
+
+    /// Returns the known classes, by name.
+    pub fn classes(&self) -> &BTreeMap<String, Class> {
+        &self.classes
+    }
+
+    pub fn known_class(&self, pod: &PodSpec) -> Option<&Class> {
+        self.classes.get(pod.runtime_class.as_ref()?)
+    }
+
+    /// Returns true if the taint marks Windows nodes: a pool adds or removes it, or it is a known spelling.
+    pub fn is_windows_taint(&self, taint: &Taint) -> bool {
+        is_known_spelling(&taint.key, &taint.value)
+            || self
+                .pools
+                .iter()
+                .any(|pool| pool.spec.wanted_taints().contains(taint) || pool.spec.retired_taints.contains(taint))
+    }
+
+    /// Returns the known class whose name is most similar to this one, if it is similar enough to be a misspelling. A
+    /// name that contains another Windows version is not a misspelling.
+    pub fn similar_class(&self, name: &str) -> Option<&str> {
+        if name.split('-').any(|word| by_version(word).is_some()) {
+            return None;
+        }
+        let distance = |other: &str| strsim::damerau_levenshtein(name, other);
+        let closest = self.classes.keys().map(|other| (distance(other), other)).min()?;
+        (closest.0 * 4 <= name.chars().count()).then_some(closest.1)
+    }
+
+    /// Returns the names of the classes that select this build.
+    pub fn classes_of(&self, build: Build) -> impl Iterator<Item = &str> {
+        self.classes.iter().filter(move |(_, class)| class.build() == Some(build)).map(|(name, _)| name.as_str())
+    }
+
+    /// Returns the number of Windows nodes of each build.
+    pub fn builds(&self) -> BTreeMap<Build, usize> {
+        let mut builds = BTreeMap::new();
+        for (kind, nodes) in &self.nodes {
+            if let Some(build) = kind.build {
+                *builds.entry(build).or_default() += nodes.len();
+            }
+        }
+        builds
+    }
+
+    /// Returns the builds of the Windows nodes whose labels this pod selects.
+    pub fn builds_of(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<Build> {
+        self.kinds_of(pod, class).filter_map(|kind| kind.build).collect()
+    }
+
+    /// Returns the labels that the pod and its class select and no known Windows node has. Other rules are about builds.
+    pub fn labels_of_no_node<'a>(&self, pod: &'a PodSpec, class: Option<&'a Class>) -> Vec<(&'a str, &'a str)> {
+        let of_class = class.into_iter().flat_map(|class| &class.selector);
+        let selected = pod.node_selector.iter().chain(of_class).map(|(key, value)| (key.as_str(), value.as_str()));
+        let is_there = |(key, value): (&str, &str)| {
+            self.nodes.values().flatten().any(|(labels, _)| labels.get(key) == Some(value))
+        };
+        selected.filter(|label| self.has_nodes() && !is_label_of_every_node(label.0) && !is_there(*label)).collect()
+    }
+
+    /// Returns true if a Windows node is known.
+    pub fn has_nodes(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
+    /// Returns true if the Windows nodes are known, even if there is none.
+    pub fn knows_nodes(&self) -> bool {
+        self.has_nodes() || self.nodes_are_complete
+    }
+
+    /// Returns true if winpool knows the taints that Windows nodes have or get.
+    pub fn knows_taints(&self) -> bool {
+        self.has_nodes() || !self.pools.is_empty()
+    }
+
+    /// Returns the sets of taints that currently keep pods off the Windows nodes that this pod selects. For manifests,
+    /// these include the taints that their pools add. If no node is known, returns what the pools add, or the default
+    /// taint of a pool.
+    pub fn barriers(&self, pod: &PodSpec) -> BTreeSet<BTreeSet<Taint>> {
+        let barrier = |kind: &NodeKind| {
+            let is_live = self.classes_are_complete || self.classes_are_hidden;
+            let wanted = kind.wanted.iter().filter(|_| !is_live);
+            kind.taints.iter().chain(wanted).cloned().collect()
+        };
+        if self.has_nodes() {
+            return self.kinds_of(pod, None).map(barrier).collect();
+        }
+        self.guards(pod, None).unwrap_or_else(|| BTreeSet::from([BTreeSet::from([Taint::os_windows()])]))
+    }
+
+    /// Returns true if a pool, in dry run or not, wants this taint on its nodes.
+    pub fn is_wanted(&self, taint: &Taint) -> bool {
+        self.pools.iter().any(|pool| pool.spec.wanted_taints().contains(taint))
+    }
+
+    /// Returns the sets of taints that a pod must tolerate on the Windows nodes that it selects: the existing taints that
+    /// stay, and those that the pools want, including pools in dry run. If it selects none, the nodes of its builds
+    /// count, unless no node has its other labels. If no node is known, returns the taints that the pools want, or
+    /// `None` if there are no pools.
+    pub fn guards(&self, pod: &PodSpec, class: Option<&Class>) -> Option<BTreeSet<BTreeSet<Taint>>> {
+        if !self.has_nodes() {
+            return (!self.pools.is_empty()).then(|| self.pools.iter().map(|pool| keeping_off(pool)).collect());
+        }
+        let guard = |kind: &NodeKind| -> BTreeSet<Taint> {
+            let stay = kind.taints.difference(&kind.retired);
+            stay.chain(&kind.wanted).chain(&kind.previewed).cloned().collect()
+        };
+        let selected: BTreeSet<_> = self.kinds_of(pod, class).map(guard).collect();
+        if !selected.is_empty() {
+            return Some(selected);
+        }
+        if !self.labels_of_no_node(pod, class).is_empty() {
+            return Some(BTreeSet::new());
+        }
+        let builds = pod.wanted_builds(class);
+        let is_wanted = |kind: &&NodeKind| {
+            builds.as_ref().is_none_or(|builds| kind.build.is_some_and(|build| builds.contains(&build)))
+        };
+        Some(self.nodes.keys().filter(is_wanted).map(guard).collect())
+    }
+}
+
+/// Returns true if the name of a class says that it is for Windows.
+fn is_for_windows(name: &str) -> bool {
+    name.split('-').any(|word| word == names::WINDOWS || by_version(word).is_some())
+}
+
+/// Returns the taints that certainly none of these tolerations tolerates.
+pub(super) fn untolerated(tolerations: &[Toleration], taints: &BTreeSet<Taint>) -> Vec<Taint> {
+    taints.iter().filter(|taint| tolerance(tolerations, [*taint]) == Tolerance::No).cloned().collect()
+}

@@ -1,0 +1,69 @@
+//! Windows nodes that are equivalent for workloads.
+
+use std::collections::BTreeSet;
+
+use winpool_core::{
+    api::{Taint, TaintPolicy},
+    labels::Labels,
+    plan::{Policy, Pool, WantedTaints},
+    windows::{Build, container_runtime::RuntimeName, taint::is_known_spelling},
+};
+
+use crate::view::Node;
+
+/// Windows nodes that are equivalent for workloads, except for their labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NodeKind {
+    /// The build, if it is known.
+    pub build: Option<Build>,
+    /// True if the node reports a container runtime other than containerd.
+    pub lacks_containerd: bool,
+    /// The taints that keep pods off, except the temporary ones of Kubernetes and of autoscalers.
+    pub taints: BTreeSet<Taint>,
+    /// Those of these taints that the pool removes.
+    pub retired: BTreeSet<Taint>,
+    /// The taints that the pool adds.
+    pub wanted: BTreeSet<Taint>,
+    /// The taints that a pool in dry run would add.
+    pub previewed: BTreeSet<Taint>,
+}
+
+impl NodeKind {
+    /// Returns the kind of this node, without pools.
+    pub fn of(node: &Node) -> Self {
+        let taints = node.taints.iter();
+        Self {
+            build: node.version.map(|version| version.build),
+            lacks_containerd: node.runtime.is_some_and(|runtime| runtime.name != RuntimeName::Containerd),
+            taints: taints
+                .filter(|taint| taint.effect != "PreferNoSchedule" && !taint.has_foreign_key())
+                .cloned()
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds the taints that the pools want on nodes with these labels.
+    pub fn under(mut self, policy: &Policy, labels: &Labels) -> Self {
+        if let Some(owner) = policy.owner(labels) {
+            self.retired =
+                self.taints.iter().filter(|taint| owner.pool.spec.retired_taints.contains(taint)).cloned().collect();
+            self.wanted = self.wanted_by(&owner.pool);
+        }
+        self.previewed = policy.previews(labels).next().map(|pool| self.wanted_by(pool)).unwrap_or_default();
+        self
+    }
+
+    fn wanted_by(&self, pool: &Pool) -> BTreeSet<Taint> {
+        let mut stay = self.taints.iter().filter(|taint| !pool.spec.retired_taints.contains(taint));
+        let is_guarded =
+            pool.spec.taints == WantedTaints::Guard && stay.any(|taint| is_known_spelling(&taint.key, &taint.value));
+        if is_guarded { BTreeSet::new() } else { keeping_off(pool) }
+    }
+}
+
+/// Returns the taints with which a pool keeps pods off its nodes.
+pub(super) fn keeping_off(pool: &Pool) -> BTreeSet<Taint> {
+    let taints = pool.spec.wanted_taints().into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
+    if pool.spec.taint_policy == TaintPolicy::Never { BTreeSet::new() } else { taints.collect() }
+}

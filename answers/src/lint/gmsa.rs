@@ -1,0 +1,106 @@
+//! Rules about group managed service accounts (GMSA), and `GMSACredentialSpec` objects.
+//!
+//! Sources: "Configure GMSA for Windows Pods and containers" in kubernetes/website; kubernetes/kubernetes
+//! `pkg/apis/core/validation/validation.go` (`validateWindowsSecurityContextOptions`). A control-plane test compares
+//! `gmsa-name-invalid` with the API server.
+
+use serde_json::Value;
+use winpool_core::api::validation::is_dns_subdomain;
+
+use crate::lint::{
+    Facts, Finding,
+    field::{containers, get},
+    objects::check_object,
+    rule::{
+        Consequence::{Fails, Rejected},
+        Hit, Judgement, Rule, Scope,
+        Severity::{Error, Warning},
+        Subject, Test, own, rule,
+    },
+};
+
+/// The API group of `GMSACredentialSpec`.
+pub const GROUP: &str = "windows.k8s.io";
+/// The field that names a `GMSACredentialSpec`.
+pub const NAME: &str = "gmsaCredentialSpecName";
+
+pub(super) const RULES: &[Rule] = &[
+    rule(
+        "gmsa-name-invalid",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "securityContext.windowsOptions.gmsaCredentialSpecName",
+        "gmsaCredentialSpecName is not a valid object name: it may have lower-case letters, digits, '-' and '.'",
+        "write the name of the GMSACredentialSpec",
+        own(invalid_name),
+    ),
+    rule(
+        "gmsa-credential-spec-missing",
+        Judgement(Warning, Fails),
+        Scope::Any,
+        "securityContext.windowsOptions.gmsaCredentialSpecName",
+        "no known GMSACredentialSpec has this name",
+        "create the GMSACredentialSpec, or write the name of an existing one",
+        own(missing_object),
+    ),
+    rule(
+        "gmsa-credential-spec",
+        Judgement(Error, Fails),
+        Scope::Any,
+        "securityContext.windowsOptions.gmsaCredentialSpec",
+        "gmsaCredentialSpec is not a credential specification: that is a JSON object with DomainJoinConfig and \
+         ActiveDirectoryConfig",
+        "remove it and name the object in gmsaCredentialSpecName: the GMSA webhook fills it in",
+        own(inline),
+    ),
+    rule(
+        "gmsa-object-malformed",
+        Judgement(Error, Fails),
+        Scope::CredentialSpec,
+        "credspec",
+        "the object is not a credential specification: credspec needs DomainJoinConfig and ActiveDirectoryConfig",
+        "create the object from the JSON file that New-CredentialSpec of the PowerShell module CredentialSpec writes",
+        Test::Object(|object, _, hits| {
+            if !is_credential_spec(&object["credspec"]) {
+                hits.push(Hit::at("credspec"));
+            }
+        }),
+    ),
+];
+
+/// Returns the findings about a `GMSACredentialSpec`.
+pub fn check_credential_spec(object: &Value, facts: &Facts) -> Vec<Finding> {
+    check_object("GMSACredentialSpec", RULES, object, facts)
+}
+
+/// Returns this text of `windowsOptions` of the pod and of its containers, each with its field.
+fn options<'a>(subject: &Subject<'a>, option: &str) -> impl Iterator<Item = (String, &'a str)> {
+    let path = ["securityContext", "windowsOptions", option].map(str::to_owned);
+    let pod = subject.workload.raw;
+    let places = std::iter::once((String::new(), pod));
+    let places = places.chain(containers(pod).map(|(place, container)| (format!("{place}."), container)));
+    places.filter_map(move |(prefix, place)| {
+        let text = get(place, &path.each_ref().map(String::as_str))?.as_str()?;
+        Some((format!("{prefix}{}", path.join(".")), text))
+    })
+}
+
+fn is_credential_spec(spec: &Value) -> bool {
+    ["DomainJoinConfig", "ActiveDirectoryConfig"].iter().all(|part| spec[*part].is_object())
+}
+
+fn invalid_name(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    hits.extend(options(subject, NAME).filter(|(_, name)| !is_dns_subdomain(name)).map(|(field, _)| Hit::at(field)));
+}
+
+fn missing_object(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let Some(known) = subject.facts.credential_specs() else { return };
+    let missing = options(subject, NAME).filter(|(_, name)| is_dns_subdomain(name) && !known.contains(*name));
+    hits.extend(missing.map(|(field, name)| Hit::at(field).saying(format!("there is no GMSACredentialSpec {name}"))));
+}
+
+fn inline(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let is_one = |text: &str| serde_json::from_str(text).is_ok_and(|spec: Value| is_credential_spec(&spec));
+    let inline = options(subject, "gmsaCredentialSpec").filter(|(_, text)| !is_one(text));
+    hits.extend(inline.map(|(field, _)| Hit::at(field)));
+}

@@ -1,0 +1,216 @@
+//! Rules about Services of Windows pods, and about Windows nodes.
+//!
+//! Sources: "Networking on Windows" (load balancing and its limitations), "Windows containers in Kubernetes" and "Resource
+//! management for Windows nodes" in kubernetes/website, the version skew policy of Kubernetes, containerd/containerd#13156.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use winpool_core::{
+    api::quantity::amount,
+    windows::{Build, KernelVersion, KubernetesVersion},
+};
+
+use crate::lint::{
+    Finding, Rule,
+    facts::Facts,
+    field::get,
+    rule::{
+        Consequence::{Fails, Ignored, Note},
+        Hit, Judgement, Scope,
+        Severity::{Info, Warning},
+        Test, rule,
+    },
+    workload::{namespace_of, served},
+};
+
+pub(super) const SERVICES: &[Rule] = &[
+    rule(
+        "service-session-affinity",
+        Judgement(Warning, Ignored),
+        Scope::Service,
+        "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+        "Windows does not support this time limit: sessions may end after the default of 10800 seconds",
+        "remove it, and let clients reconnect",
+        Test::Object(|service, _, hits| {
+            let field = ["spec", "sessionAffinityConfig", "clientIP", "timeoutSeconds"];
+            if get(service, &field).and_then(Value::as_i64).is_some_and(|seconds| seconds > 10_800) {
+                hits.push(Hit::at(field.join(".")));
+            }
+        }),
+    ),
+    rule(
+        "service-ip-family",
+        Judgement(Warning, Fails),
+        Scope::Service,
+        "spec.ipFamilies",
+        "Windows pods have no IPv6 without IPv4, so a Service with IPv6 only does not reach them",
+        "add IPv4 to ipFamilies, with ipFamilyPolicy: PreferDualStack",
+        Test::Object(|service, _, hits| {
+            let families = get(service, &["spec", "ipFamilies"]).and_then(Value::as_array);
+            if families.is_some_and(|families| !families.is_empty() && families.iter().all(|family| family == "IPv6")) {
+                hits.push(Hit::at("spec.ipFamilies"));
+            }
+        }),
+    ),
+    rule(
+        "service-local-traffic",
+        Judgement(Info, Note),
+        Scope::Service,
+        "spec.externalTrafficPolicy",
+        "Local requires direct server return (DSR) of kube-proxy on Windows, which overlay networks and older versions do not \
+         have",
+        "use Cluster, unless the network plugin supports it on Windows",
+        Test::Object(|service, _, hits| {
+            if get(service, &["spec", "externalTrafficPolicy"]).is_some_and(|policy| policy == "Local") {
+                hits.push(Hit::at("spec.externalTrafficPolicy"));
+            }
+        }),
+    ),
+];
+
+pub(super) const NODES: &[Rule] = &[
+    rule(
+        "node-version-skew",
+        Judgement(Warning, Note),
+        Scope::Node,
+        "status.nodeInfo.kubeletVersion",
+        "Kubernetes supports a kubelet that is not newer than the API server and at most three minor versions older",
+        "install a kubelet of the API server's version",
+        Test::Object(version_skew),
+    ),
+    rule(
+        "node-reserved-memory",
+        Judgement(Info, Note),
+        Scope::Node,
+        "status.allocatable.memory",
+        "less than 2 GiB of memory is reserved for Windows, the runtime and the kubelet, and Windows nodes evict no pods to free memory",
+        "reserve 2Gi of memory in total with the kubelet's --system-reserved and --kube-reserved",
+        Test::Object(reserved_memory),
+    ),
+    rule(
+        "node-pause-image",
+        Judgement(Warning, Fails),
+        Scope::Node,
+        "status.images",
+        "only registry.k8s.io/pause:3.10.2 and later have a variant for Windows Server 2025, and the node has only older ones",
+        "configure a newer pause image in containerd on the node",
+        Test::Object(pause_image),
+    ),
+];
+
+/// Returns the findings about a Service that selects Windows pods.
+pub fn check_service(service: &Value, facts: &Facts) -> Vec<Finding> {
+    check_object("Service", SERVICES, service, facts)
+}
+
+/// Returns the findings about a Windows node.
+pub fn check_node(node: &Value, facts: &Facts) -> Vec<Finding> {
+    check_object("Node", NODES, node, facts)
+}
+
+/// Returns the findings about an object of this kind.
+pub(super) fn check_object(kind: &str, rules: &[Rule], object: &Value, facts: &Facts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for rule in rules {
+        let Test::Object(find) = rule.test else { continue };
+        let mut hits = Vec::new();
+        find(object, facts, &mut hits);
+        findings.extend(hits.into_iter().map(|hit| finding(rule, kind, object, hit)));
+    }
+    findings
+}
+
+/// Returns the finding about an object of this kind. The field of `hit` is a path in the object.
+pub(super) fn finding(rule: &Rule, kind: &str, object: &Value, hit: Hit) -> Finding {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let is_namespaced = kind == "Service" || served(kind).is_some();
+    Finding {
+        rule: rule.id.to_owned(),
+        severity: rule.verdict.0,
+        consequence: rule.verdict.1,
+        object: if is_namespaced {
+            format!("{kind} {}/{name}", namespace_of(object))
+        } else {
+            format!("{kind} {name}")
+        },
+        field: hit.field,
+        message: hit.message.unwrap_or_else(|| rule.reason.to_owned()),
+        remedy: hit.remedy.unwrap_or_else(|| rule.remedy.to_owned()),
+    }
+}
+
+/// Returns a copy of the node that has only the fields that the rules read.
+pub fn reduced_node(node: &Value) -> Value {
+    let status = &node["status"];
+    let images = get(status, &["images"]).and_then(Value::as_array).into_iter().flatten();
+    let is_pause = |image: &&Value| image["names"].as_array().is_some_and(|names| names.iter().any(is_pause_image));
+    let images: Vec<&Value> = images.filter(is_pause).collect();
+    json!({
+        "metadata": {"name": node["metadata"]["name"]},
+        "status": {
+            "nodeInfo": {
+                "kubeletVersion": status["nodeInfo"]["kubeletVersion"], "kernelVersion": status["nodeInfo"]["kernelVersion"],
+            },
+            "capacity": {"memory": status["capacity"]["memory"]},
+            "allocatable": {"memory": status["allocatable"]["memory"]},
+            "images": images,
+        },
+    })
+}
+
+const PAUSE: &str = "registry.k8s.io/pause:";
+
+fn is_pause_image(name: &Value) -> bool {
+    name.as_str().is_some_and(|name| name.starts_with(PAUSE))
+}
+
+/// Returns true if the Service selects pods with these labels.
+pub fn selects(service: &Value, labels: &BTreeMap<String, String>) -> bool {
+    let selector = get(service, &["spec", "selector"]).and_then(Value::as_object);
+    let matches = |key: &String, value: &Value| labels.get(key).map(String::as_str) == value.as_str();
+    selector.is_some_and(|selector| !selector.is_empty() && selector.iter().all(|(key, value)| matches(key, value)))
+}
+
+fn version_skew(node: &Value, facts: &Facts, hits: &mut Vec<Hit>) {
+    let field = ["status", "nodeInfo", "kubeletVersion"];
+    let Some(text) = get(node, &field).and_then(Value::as_str) else { return };
+    let (Ok(kubelet), Some(server)) = (KubernetesVersion::of_release(text), facts.kubernetes()) else { return };
+    // The allowed skew is 3 minor versions since 1.28, and 2 before.
+    let allowed = if server.minor >= 28 { 3 } else { 2 };
+    let fits = kubelet.minor <= server.minor && kubelet.minor + allowed >= server.minor;
+    if kubelet.major == server.major && !fits {
+        let message = format!(
+            "the kubelet is of Kubernetes {kubelet}, the API server of {server}: Kubernetes supports a kubelet that is not newer \
+             than the API server and at most {allowed} minor versions older"
+        );
+        hits.push(Hit::at(field.join(".")).saying(message));
+    }
+}
+
+fn reserved_memory(node: &Value, _: &Facts, hits: &mut Vec<Hit>) {
+    const LEAST: i128 = 2 << 30;
+    let memory = |kind: &str| {
+        let quantity = serde_json::from_value(node["status"][kind]["memory"].clone()).ok()?;
+        Some(amount(&quantity)? / 1_000_000_000)
+    };
+    let (Some(capacity), Some(allocatable)) = (memory("capacity"), memory("allocatable")) else { return };
+    if capacity - allocatable < LEAST {
+        hits.push(Hit::at("status.allocatable.memory"));
+    }
+}
+
+fn pause_image(node: &Value, _: &Facts, hits: &mut Vec<Hit>) {
+    let kernel = get(node, &["status", "nodeInfo", "kernelVersion"]).and_then(Value::as_str).unwrap_or_default();
+    if kernel.parse::<KernelVersion>().ok().is_none_or(|version| version.build < Build::new(26100)) {
+        return;
+    }
+    let images = get(node, &["status", "images"]).and_then(Value::as_array).into_iter().flatten();
+    let names = images.flat_map(|image| image["names"].as_array().into_iter().flatten()).filter_map(Value::as_str);
+    let tags = names.filter_map(|name| name.strip_prefix(PAUSE));
+    let versions: Vec<Vec<u32>> =
+        tags.map(|tag| tag.split('.').filter_map(|part| part.parse().ok()).collect()).collect();
+    if !versions.is_empty() && versions.iter().all(|version| version.as_slice() < [3, 10, 2].as_slice()) {
+        hits.push(Hit::at("status.images"));
+    }
+}

@@ -1,0 +1,331 @@
+//! Rules about placement: the pods can be scheduled, and their images start on the nodes.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Toleration;
+use winpool_core::{
+    api::Taint,
+    pod::{BETA_OS, Evidence, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
+    windows::{Build, taint::SPELLINGS},
+};
+
+use crate::lint::{
+    facts::untolerated,
+    field::cel_list,
+    rejected,
+    rule::{
+        Consequence::{Fails, Note, Pending},
+        Hit, Judgement, Rule, Scope,
+        Severity::{Error, Info, Warning},
+        Subject, Test, own, rule,
+    },
+};
+
+pub(super) mod builds;
+pub(super) mod classes;
+pub(super) mod images;
+
+const SELECT_WINDOWS: &str = "add nodeSelector kubernetes.io/os: windows, or a runtimeClassName";
+const TOLERATE: &str =
+    "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}, or a runtimeClassName";
+
+const PROBABLY: &str = "probably for Windows, and nothing keeps the pod off Linux nodes, where it then never starts";
+
+pub(super) const RULES: &[Rule] = &[
+    rule(
+        "os-name-missing",
+        Judgement(Info, Note),
+        Scope::Windows,
+        "os.name",
+        "the pod is for Windows and has no os.name, so the API server does not reject the fields that Windows does not support",
+        "add os.name: windows",
+        own(|subject, hits| {
+            if subject.pod.os.is_none() {
+                let hit = Hit::at("os.name");
+                let refused = rejected::fields(subject);
+                hits.push(match refused.as_slice() {
+                    [] => hit,
+                    fields => hit.remedied_by(format!(
+                        "add os.name: windows, after removing {}: with os.name the API server rejects them",
+                        fields.join(", ")
+                    )),
+                });
+            }
+        }),
+    )
+    .since(24),
+    rule(
+        "os-contradicts-selector",
+        Judgement(Error, Fails),
+        Scope::Any,
+        "nodeSelector",
+        "os.name and nodeSelector name different operating systems, so the kubelet refuses the pod (PodOSNotSupported)",
+        "make both the same",
+        Test::Own {
+            find: os_contradiction,
+            cel: Some(|| {
+                format!(
+                    "variables.os != '' && {}.exists(k, k in variables.selector && variables.selector[k] != variables.os)",
+                    cel_list(OS_KEYS)
+                )
+            }),
+        },
+    ),
+    rule(
+        "os-selector-missing",
+        Judgement(Error, Fails),
+        Scope::Windows,
+        "nodeSelector",
+        "nothing that the scheduler reads keeps the pod off Linux nodes, where it never starts: it reads neither os.name nor \
+         windowsOptions",
+        SELECT_WINDOWS,
+        Test::Own {
+            find: os_selector,
+            cel: Some(|| {
+                "!variables.placed && !variables.placedElsewhere && !has(variables.pod.nodeName) \
+                 && (variables.isDaemonSet || !has(variables.pod.runtimeClassName))"
+                    .to_owned()
+            }),
+        },
+    ),
+    rule(
+        "os-selector-beta",
+        Judgement(Info, Note),
+        Scope::Windows,
+        "nodeSelector",
+        "beta.kubernetes.io/os is deprecated since Kubernetes 1.14",
+        "use kubernetes.io/os",
+        own(|subject, hits| {
+            if subject.pod.selected(BETA_OS).is_some() {
+                hits.push(Hit::at("nodeSelector"));
+            }
+        }),
+    ),
+    rule(
+        "windows-image-without-os",
+        Judgement(Warning, Fails),
+        Scope::WindowsImage,
+        "nodeSelector",
+        "an image is for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
+        "add os.name: windows and nodeSelector kubernetes.io/os: windows, or a runtimeClassName",
+        own(|subject, hits| {
+            let hit = match subject.pod.guess(subject.class).map(|guess| guess.evidence) {
+                Some(Evidence::ImageName) => Hit::at("nodeSelector").saying(format!("by its name an image is {PROBABLY}")),
+                Some(Evidence::Program) => {
+                    Hit::at("nodeSelector").saying(format!("the program of a container is {PROBABLY}"))
+                }
+                _ => Hit::at("nodeSelector"),
+            };
+            hits.push(match class_of_images(subject) {
+                Some(name) => hit.remedied_by(format!("add os.name: windows and runtimeClassName: {name}")),
+                None => hit,
+            });
+        }),
+    ),
+    rule(
+        "linux-may-land-on-windows",
+        Judgement(Warning, Fails),
+        Scope::UnknownSystem,
+        "nodeSelector",
+        "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes",
+        "add nodeSelector kubernetes.io/os: linux",
+        own(lands_on_windows),
+    ),
+    rule(
+        "selector-without-node",
+        Judgement(Warning, Pending),
+        Scope::AnyWindows,
+        "nodeSelector",
+        "no known Windows node has the labels that the pod selects",
+        "select labels that nodes have, or add such nodes",
+        own(selector_without_node),
+    ),
+    rule(
+        "toleration-missing",
+        Judgement(Error, Pending),
+        Scope::AnyWindows,
+        "tolerations",
+        "the pod does not tolerate the taints of the Windows nodes",
+        TOLERATE,
+        own(toleration),
+    ),
+    rule(
+        "daemon-set-toleration-missing",
+        Judgement(Error, Pending),
+        Scope::AnyWindows,
+        "tolerations",
+        "the DaemonSet controller creates no pods for nodes whose taints the template does not tolerate, and reports no \
+         error; it ignores the tolerations of a RuntimeClass (kubernetes/kubernetes#111590)",
+        "add the tolerations to the template",
+        own(daemon_set_toleration),
+    ),
+    rule(
+        "toleration-unknown",
+        Judgement(Info, Note),
+        Scope::Windows,
+        "tolerations",
+        "the pod tolerates no Windows taint, and the taints of the nodes are not known; a WindowsPool adds \
+         os=windows:NoSchedule by default",
+        TOLERATE,
+        own(unknown_toleration),
+    ),
+    rule(
+        "toleration-operator-unknown",
+        Judgement(Warning, Note),
+        Scope::Windows,
+        "tolerations",
+        "winpool cannot tell which taints it tolerates: the operators Gt and Lt need the feature gate \
+         TaintTolerationComparisonOperators, which is alpha and off by default, and the API server refuses others",
+        "use the operator Equal or Exists",
+        own(|subject, hits| {
+            let is_known = |operator: &str| ["", "Equal", "Exists"].contains(&operator);
+            let tolerations = &subject.pod.tolerations;
+            if !tolerations.iter().all(|toleration| toleration.operator.as_deref().is_none_or(is_known)) {
+                hits.push(Hit::at("tolerations"));
+            }
+        }),
+    ),
+];
+
+/// Returns the class for the build that all images of the pod name. `None` for a DaemonSet, because its controller
+/// ignores classes.
+fn class_of_images<'a>(subject: &Subject<'a>) -> Option<&'a str> {
+    let builds: BTreeSet<Build> = subject.pod.image_builds().map(|(_, build)| build).collect();
+    let build = builds.first().filter(|_| builds.len() == 1 && !subject.workload.is_daemon_set())?;
+    subject.facts.classes_of(*build).next()
+}
+
+fn os_contradiction(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let Some(os) = &subject.pod.os else { return };
+    if OS_KEYS.iter().any(|key| subject.pod.selected(key).is_some_and(|selected| selected != os)) {
+        hits.push(Hit::at("nodeSelector"));
+    }
+}
+
+/// Adds the class for the pod's images to the remedy, if there is one.
+fn by_class(subject: &Subject<'_>, hit: Hit) -> Hit {
+    match class_of_images(subject) {
+        Some(name) => hit.remedied_by(format!("add runtimeClassName: {name}, which selects the build of its images")),
+        None => hit,
+    }
+}
+
+fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let pod = subject.pod;
+    // If the class of a DaemonSet selects Windows, another rule reports what the template lacks.
+    let is_by_class = match subject.class {
+        Some(class) => selects_windows(&class.selector),
+        None => pod.runtime_class.is_some() && !subject.workload.is_daemon_set(),
+    };
+    if pod.placed_system().is_none() && pod.node.is_none() && !is_by_class {
+        hits.push(by_class(subject, Hit::at("nodeSelector")));
+    }
+}
+
+fn selector_without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let missing = subject.facts.labels_of_no_node(subject.pod, subject.class);
+    if !missing.is_empty() {
+        let named = missing.iter().take(NAMED).map(|(key, value)| format!("{key}={value}"));
+        let labels = named.collect::<Vec<_>>().join(" or ");
+        hits.push(Hit::at("nodeSelector").saying(format!("no known Windows node has {labels}, which the pod selects")));
+    }
+}
+
+fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let (pod, facts) = (subject.pod, subject.facts);
+    let tolerations = tolerations(subject);
+    let is_open = facts.barriers(pod).iter().any(|taints| taints.iter().all(|taint| tolerate(&tolerations, taint)));
+    // Affinity by other labels may exclude nodes that are not known. Report only pods that can certainly be scheduled there.
+    let is_unclear = !pod.terms.is_empty() && !facts.has_nodes();
+    let chooses = is_unclear || pod.node.is_some() || pod.runtime_class.is_some();
+    if is_open && !chooses {
+        hits.push(Hit::at("nodeSelector"));
+    }
+}
+
+/// Returns the tolerations of the pod and of its class, which the API server adds when the pod is created.
+fn tolerations(subject: &Subject<'_>) -> Vec<Toleration> {
+    let of_class = subject.class.into_iter().flat_map(|class| &class.tolerations);
+    subject.pod.tolerations.iter().chain(of_class).cloned().collect()
+}
+
+fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let unknown_class = subject.pod.runtime_class.is_some() && subject.class.is_none();
+    if subject.workload.is_daemon_set() || subject.pod.node.is_some() || unknown_class {
+        return;
+    }
+    let Some(guards) = subject.facts.guards(subject.pod, subject.class) else { return };
+    let tolerations = tolerations(subject);
+    let missing = guards.iter().map(|taints| untolerated(&tolerations, taints));
+    // The taints that a pool wants stay on the node. A taint with another spelling may be an earlier one.
+    let unwanted = |missing: &Vec<Taint>| missing.iter().filter(|taint| !subject.facts.is_wanted(taint)).count();
+    let Some(least) = missing.min_by_key(|missing| (!missing.is_empty(), unwanted(missing), missing.len())) else {
+        return;
+    };
+    if !least.is_empty() {
+        let message =
+            format!("no Windows node that it may land on has taints that it tolerates; it lacks {}", list(&least));
+        let message = message + &other_spelling(&tolerations, &least);
+        hits.push(Hit::at("tolerations").saying(message).remedied_by(remedy(&least)));
+    }
+}
+
+fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    if !subject.workload.is_daemon_set() {
+        return;
+    }
+    let Some(guards) = subject.facts.guards(subject.pod, subject.class) else { return };
+    let missing: BTreeSet<Taint> =
+        guards.iter().flat_map(|taints| untolerated(&subject.pod.tolerations, taints)).collect();
+    // Nodes with other taints may be reserved for other pods.
+    let missing: Vec<Taint> = missing.into_iter().filter(|taint| subject.facts.is_windows_taint(taint)).collect();
+    if !missing.is_empty() {
+        let message = format!(
+            "the DaemonSet controller creates no pods for nodes with {}, which the template does not tolerate, and reports \
+             no error; it ignores the tolerations of a RuntimeClass (kubernetes/kubernetes#111590)",
+            list(&missing)
+        );
+        let message = message + &other_spelling(&subject.pod.tolerations, &missing);
+        hits.push(Hit::at("tolerations").saying(message).remedied_by(remedy(&missing)));
+    }
+}
+
+/// Names a toleration of the same taint by another spelling, which is the most frequent reason why one is missing.
+fn other_spelling(tolerations: &[Toleration], missing: &[Taint]) -> String {
+    let mut known = SPELLINGS.iter().map(|spelling| Taint::new(spelling.key, spelling.value, "NoSchedule"));
+    let other = known.find(|taint| !missing.contains(taint) && tolerate(tolerations, taint));
+    other
+        .map(|taint| format!("; the pod tolerates {}={}, another spelling", taint.key, taint.value))
+        .unwrap_or_default()
+}
+
+/// The largest number of taints in a message.
+const NAMED: usize = 4;
+
+fn list(taints: &[Taint]) -> String {
+    let named: Vec<String> = taints.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = taints.len().saturating_sub(NAMED);
+    if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
+}
+
+fn remedy(taints: &[Taint]) -> String {
+    let tolerations: Vec<String> = taints
+        .iter()
+        .take(NAMED)
+        .map(|Taint { key, value, effect }| {
+            format!("{{key: {key}, operator: Equal, value: {value:?}, effect: {effect}}}")
+        })
+        .collect();
+    format!("tolerate {}", tolerations.join(" and "))
+}
+
+fn unknown_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let by_class = subject.pod.runtime_class.is_some() && !subject.workload.is_daemon_set();
+    if subject.facts.knows_taints() || by_class || subject.pod.node.is_some() {
+        return;
+    }
+    let mut known = SPELLINGS.iter().map(|spelling| Taint::new(spelling.key, spelling.value, "NoSchedule"));
+    if known.all(|taint| tolerance(&subject.pod.tolerations, [&taint]) == Tolerance::No) {
+        hits.push(Hit::at("tolerations"));
+    }
+}

@@ -1,0 +1,132 @@
+//! Rules about RuntimeClasses: they exist and agree with the pod spec.
+
+use std::collections::BTreeSet;
+
+use winpool_core::pod::selects_windows;
+
+use crate::lint::rule::{
+    Consequence::{Fails, Pending, Rejected},
+    Hit, Judgement, Rule, Scope,
+    Severity::Error,
+    Subject, own, rule,
+};
+
+pub(in crate::lint) const RULES: &[Rule] = &[
+    rule(
+        "daemon-set-relies-on-class",
+        Judgement(Error, Pending),
+        Scope::Any,
+        "runtimeClassName",
+        "the DaemonSet controller reads the template's own selector and ignores that of the class: it creates pods for nodes \
+         that the class does not allow, and these pods stay Pending (kubernetes/kubernetes#111590)",
+        "add the class's selector to the template's nodeSelector",
+        own(daemon_set),
+    ),
+    rule(
+        "class-not-found",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "runtimeClassName",
+        "there is no RuntimeClass of this name",
+        "name one that exists, or declare it in a WindowsPool's runtimeClasses",
+        own(not_found),
+    ),
+    rule(
+        "class-contradicts-selector",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "nodeSelector",
+        "nodeSelector and the RuntimeClass's scheduling.nodeSelector require different values of the same label",
+        "remove the label from nodeSelector, or choose another class",
+        own(selector),
+    ),
+    rule(
+        "class-contradicts-affinity",
+        Judgement(Error, Pending),
+        Scope::Any,
+        "affinity.nodeAffinity",
+        "no node satisfies both the required node affinity and the RuntimeClass's selector",
+        "remove the label from the affinity, or choose another class",
+        own(affinity),
+    ),
+    rule(
+        "class-of-another-os",
+        Judgement(Error, Fails),
+        Scope::Any,
+        "runtimeClassName",
+        "os.name and the RuntimeClass are for different operating systems, so the kubelet refuses the pod (PodOSNotSupported)",
+        "choose another class, or another os.name",
+        own(other_os),
+    ),
+];
+
+fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let (pod, Some(class)) = (subject.pod, subject.class) else { return };
+    if !subject.workload.is_daemon_set() || !selects_windows(&class.selector) {
+        return;
+    }
+    let is_required = |key: &str, value: &str| {
+        pod.selected(key) == Some(value)
+            || pod.affinity_values(key).is_some_and(|values| values == BTreeSet::from([value]))
+    };
+    let missing: Vec<String> = class
+        .selector
+        .iter()
+        .filter(|(key, value)| !is_required(key, value))
+        .map(|(key, value)| format!("{key}: {value}"))
+        .collect();
+    if !missing.is_empty() {
+        let remedy = format!("add to the template's nodeSelector: {}", missing.join(", "));
+        hits.push(Hit::at("runtimeClassName").remedied_by(remedy));
+    }
+}
+
+fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    if let Some(name) = &subject.pod.runtime_class
+        && subject.facts.lacks_class_of(subject.pod)
+    {
+        let facts = subject.facts;
+        let of_nodes = || facts.builds().into_keys().find_map(|build| facts.classes_of(build).next());
+        let hit = Hit::at("runtimeClassName").saying(format!("there is no RuntimeClass {name}"));
+        hits.push(match (facts.similar_class(name), super::class_of_images(subject).or_else(of_nodes)) {
+            (Some(similar), _) => hit.remedied_by(format!("write {similar}, if that is what is meant")),
+            (None, Some(other)) => hit.remedied_by(format!("name one that exists, such as {other}")),
+            (None, None) => hit,
+        });
+    }
+}
+
+fn selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let Some(class) = subject.class else { return };
+    for (key, value) in &class.selector {
+        if let Some(own) = subject.pod.selected(key).filter(|own| own != value) {
+            let name = subject.pod.runtime_class.as_deref().unwrap_or_default();
+            let message = format!("nodeSelector wants {key}={own} and the RuntimeClass {name} wants {key}={value}");
+            hits.push(Hit::at("nodeSelector").saying(message));
+        }
+    }
+}
+
+fn affinity(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let Some(class) = subject.class else { return };
+    for (key, value) in &class.selector {
+        if let Some(allowed) = subject.pod.affinity_values(key).filter(|allowed| !allowed.contains(value.as_str())) {
+            let allowed: Vec<&str> = allowed.into_iter().take(4).collect();
+            let name = subject.pod.runtime_class.as_deref().unwrap_or_default();
+            let message = format!(
+                "the required node affinity wants {key} in {} and the RuntimeClass {name} wants {value}",
+                allowed.join(", ")
+            );
+            hits.push(Hit::at("affinity.nodeAffinity").saying(message));
+        }
+    }
+}
+
+fn other_os(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let (Some(os), Some(of_class)) = (subject.pod.os.as_deref(), subject.class.and_then(|class| class.os())) else {
+        return;
+    };
+    if os != of_class {
+        hits.push(Hit::at("runtimeClassName"));
+    }
+}

@@ -1,0 +1,225 @@
+//! Rules about images: registries have variants of them for the nodes on which the pod can be scheduled. These rules
+//! report nothing if no registry was queried.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use winpool_core::{
+    api::Isolation,
+    pod::{Class, Container, Target},
+    windows::Build,
+    words::count,
+};
+
+use crate::{
+    image::{Failure, Host, ImagePlatforms, Source, Verdict, known, runs_on},
+    lint::{
+        placement::builds::image_of,
+        rule::{
+            Consequence::{Fails, Note},
+            Hit, Judgement, Rule, Scope,
+            Severity::{Error, Info, Warning},
+            Subject, own, rule,
+        },
+    },
+};
+
+/// The rule whose findings do not affect the exit code, because the workload is not at fault if a registry does not
+/// answer.
+pub const UNKNOWN_ID: &str = "image-platforms-unknown";
+
+pub(in crate::lint) const RULES: &[Rule] = &[
+    rule(
+        "image-for-another-os",
+        Judgement(Error, Fails),
+        Scope::Any,
+        "containers[*].image",
+        "the registry has no variant of the image for the operating system of the pod",
+        "use an image for this operating system, or select nodes of the other one",
+        own(other_os),
+    ),
+    rule(
+        "image-without-variant",
+        Judgement(Error, Fails),
+        Scope::Windows,
+        "containers[*].image",
+        "the registry has no variant of the image for any Windows node on which the pod may land, so it is not pulled or does not \
+         start",
+        "build the image for this Windows, or select nodes that run it",
+        own(|subject, hits| variants(subject, true, hits)),
+    ),
+    rule(
+        "image-variant-for-some-nodes",
+        Judgement(Warning, Fails),
+        Scope::Windows,
+        "containers[*].image",
+        "the registry has a variant of the image for some of the Windows nodes on which the pod may land, and not for others",
+        "select the nodes that run it, with a runtimeClassName or node.kubernetes.io/windows-build",
+        own(|subject, hits| variants(subject, false, hits)),
+    ),
+    rule(
+        "image-newer-than-node",
+        Judgement(Warning, Fails),
+        Scope::Windows,
+        "containers[*].image",
+        "the image has a newer revision of Windows than a node on which the pod may land, which can refuse to start it with \
+         0xc0370106",
+        "install the Windows updates on the nodes, or use an older version of the image",
+        own(newer_revision),
+    ),
+    rule(
+        UNKNOWN_ID,
+        Judgement(Info, Note),
+        Scope::Any,
+        "containers[*].image",
+        "the registry does not say for which systems the image was built; this never changes the exit code",
+        "fix what the message names; until then winpool judges the image by its tag",
+        own(unknown),
+    ),
+];
+
+/// Returns the images whose platforms are known.
+fn known_images<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Container, &'a ImagePlatforms)> {
+    let images = subject.facts.images();
+    subject.pod.images().filter_map(move |(container, name)| Some((container, images.platforms(name)?)))
+}
+
+/// Returns the Windows nodes on which the pod can be scheduled or, if no nodes are known, one node of each build that
+/// the pod selects. Empty if no image is known.
+fn hosts(subject: &Subject<'_>) -> Vec<Host> {
+    let is_open = subject.pod.runtime_class.is_some() && subject.class.is_none() || subject.pod.node.is_some();
+    let is_known = known_images(subject).next().is_some();
+    if is_open || !is_known {
+        return Vec::new();
+    }
+    if subject.facts.has_nodes() {
+        let tolerations = super::tolerations(subject);
+        return subject.facts.hosts_of(subject.pod, subject.class, &tolerations).into_iter().cloned().collect();
+    }
+    subject.pod.wanted_builds(subject.class).into_iter().flatten().map(Host::supposed).collect()
+}
+
+fn isolation(subject: &Subject<'_>) -> Isolation {
+    subject.class.map_or(Isolation::Process, Class::isolation)
+}
+
+/// Returns the result for a container's image on a node. A host-process container uses the Windows files of the host.
+pub(crate) fn verdict<'a>(
+    container: &Container,
+    image: &'a ImagePlatforms,
+    host: &Host,
+    isolation: Isolation,
+) -> Verdict<'a> {
+    match (runs_on(image, host, isolation), image.source) {
+        (Verdict::Fails(Failure::OtherBuild(platform)), Source::Manifest) if container.is_host_process => {
+            Verdict::Runs(platform)
+        }
+        (Verdict::NewerRevision(platform), _) if container.is_host_process => Verdict::Runs(platform),
+        (verdict, _) => verdict,
+    }
+}
+
+fn other_os(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (container, image) in known_images(subject) {
+        let has_windows = image.platforms.iter().any(|platform| platform.is_windows() || platform.os.is_empty());
+        let has_others = image.platforms.iter().any(|platform| !platform.is_windows());
+        let problem = match subject.target {
+            Target::Windows | Target::WindowsImage if !has_windows => "and the pod is for Windows",
+            Target::Linux if !has_others => "and the pod is for Linux",
+            Target::Unknown if !has_others => "and nothing keeps the pod off Linux nodes",
+            _ => continue,
+        };
+        let message = format!("the image is for {}, {problem}", known::summary(image));
+        hits.push(Hit::at(image_of(container)).saying(message));
+    }
+}
+
+/// Returns the number of nodes that do not run the image, by build.
+fn failing(
+    container: &Container,
+    image: &ImagePlatforms,
+    hosts: &[Host],
+    isolation: Isolation,
+) -> BTreeMap<Build, usize> {
+    let mut failing = BTreeMap::new();
+    for host in hosts {
+        let verdict = verdict(container, image, host, isolation);
+        if matches!(verdict, Verdict::Fails(Failure::NoVariant | Failure::OtherBuild(_))) {
+            *failing.entry(host.kernel.build).or_default() += 1;
+        }
+    }
+    failing
+}
+
+/// Reports the images that run on none of the possible nodes, or those that do not run on some of them.
+fn variants(subject: &Subject<'_>, of_all: bool, hits: &mut Vec<Hit>) {
+    let hosts = hosts(subject);
+    for (container, image) in known_images(subject) {
+        let failing = failing(container, image, &hosts, isolation(subject));
+        let number: usize = failing.values().sum();
+        if number == 0 || (number == hosts.len()) != of_all {
+            continue;
+        }
+        let builds: Vec<String> = failing.iter().map(|(build, nodes)| of_build(subject, *build, *nodes)).collect();
+        let message = format!("the image is for {}, and not for {}", known::summary(image), builds.join(" or "));
+        let hit = Hit::at(image_of(container)).saying(message);
+        hits.push(match class_that_runs(subject) {
+            Some(name) => hit.remedied_by(format!("set runtimeClassName: {name}, whose nodes run the images")),
+            None => hit,
+        });
+    }
+}
+
+/// Formats a build with its number of nodes: `Windows 2019 (3 nodes)`.
+fn of_build(subject: &Subject<'_>, build: Build, nodes: usize) -> String {
+    let nodes = if subject.facts.has_nodes() { format!(" ({})", count(nodes, "node")) } else { String::new() };
+    format!("Windows {}{nodes}", known::short(build))
+}
+
+/// Returns a class whose nodes run all images of the pod.
+fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
+    if subject.workload.is_daemon_set() {
+        return None;
+    }
+    let builds: BTreeSet<Build> = subject.facts.hosts().map(|host| host.kernel.build).collect();
+    let runs = |build: &Build| {
+        let mut hosts = subject.facts.hosts().filter(|host| host.kernel.build == *build);
+        let images =
+            || subject.pod.images().map(|(container, name)| (container, subject.facts.images().platforms(name)));
+        hosts.all(|host| {
+            images().all(|(container, image)| {
+                image.is_some_and(|image| verdict(container, image, host, Isolation::Process).runs())
+            })
+        })
+    };
+    builds.into_iter().rev().filter(runs).find_map(|build| subject.facts.classes_of(build).next())
+}
+
+fn newer_revision(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let hosts = hosts(subject);
+    for (container, image) in known_images(subject) {
+        let older = hosts.iter().filter_map(|host| match verdict(container, image, host, isolation(subject)) {
+            Verdict::NewerRevision(platform) => Some((host.kernel.revision?, host.kernel.build, platform)),
+            _ => None,
+        });
+        let older: Vec<_> = older.collect();
+        if let Some((revision, build, platform)) = older.iter().min_by_key(|(revision, ..)| *revision) {
+            let message = format!(
+                "the image is for {}, and {} on which the pod may land {} older, the oldest {build}.{revision}: such a node can \
+                 refuse to start it with 0xc0370106",
+                known::version(platform),
+                count(older.len(), "node"),
+                if older.len() == 1 { "is" } else { "are" },
+            );
+            hits.push(Hit::at(image_of(container)).saying(message));
+        }
+    }
+}
+
+fn unknown(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (container, name) in subject.pod.images() {
+        if let Some(Err(unresolved)) = subject.facts.images().get(name) {
+            let message = format!("for which systems the image was built is unknown: {}", unresolved.reason);
+            hits.push(Hit::at(image_of(container)).saying(message));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Rules for recommendations of the documentation, and for field values that are valid but have no effect.
+//!
+//! Source, unless a rule names another: "Windows containers in Kubernetes" and "Guide for Running Windows Containers in
+//! Kubernetes" in kubernetes/website. `docs/reference/windows-documentation.md` maps their statements to rules.
+
+use serde_json::Value;
+use winpool_core::windows::image::successor;
+
+use crate::lint::{
+    field::{containers, get, mounts, volumes},
+    rule::{
+        Consequence::{Fails, Ignored, Note},
+        Hit, Judgement, Rule, Scope,
+        Severity::{Error, Info, Warning},
+        Subject, own, rule,
+    },
+};
+
+/// The annotation of the feature gate `HyperVContainer`, which Kubernetes 1.21 removed.
+pub const ISOLATION_ANNOTATION: &str = "experimental.windows.kubernetes.io/isolation-type";
+
+pub(super) const RULES: &[Rule] = &[
+    rule(
+        "resources-missing",
+        Judgement(Info, Note),
+        Scope::Windows,
+        "containers[*].resources",
+        "without a cpu and a memory request the scheduler assumes that the container uses nothing, and Windows, which has no \
+         out-of-memory killer, pages to disk when the node is full",
+        "set requests of cpu and memory, and a memory limit",
+        own(resources),
+    ),
+    rule(
+        "termination-grace-period",
+        Judgement(Warning, Ignored),
+        Scope::Windows,
+        "terminationGracePeriodSeconds",
+        "the runtime of a Windows node is not containerd: it sends CTRL_SHUTDOWN_EVENT, and ends the container after 5 seconds",
+        "use nodes with containerd, or set WaitToKillServiceTimeout in the image's registry",
+        own(grace_period),
+    ),
+    rule(
+        "isolation-annotation",
+        Judgement(Warning, Ignored),
+        Scope::Any,
+        "metadata.annotations[experimental.windows.kubernetes.io/isolation-type]",
+        "nothing reads this annotation since Kubernetes 1.21 removed the feature gate HyperVContainer",
+        "remove it, and use a RuntimeClass whose handler isolates with Hyper-V",
+        own(|subject, hits| {
+            if subject.workload.metadata["annotations"].get(ISOLATION_ANNOTATION).is_some() {
+                hits.push(Hit::at(format!("metadata.annotations[{ISOLATION_ANNOTATION}]")));
+            }
+        }),
+    ),
+    rule(
+        "docker-hub-image",
+        Judgement(Warning, Note),
+        Scope::Any,
+        "containers[*].image",
+        "Microsoft's Windows images on Docker Hub no longer get updates; their Windows builds are out of support",
+        "use Microsoft's registry",
+        own(docker_hub_images),
+    ),
+    rule(
+        "dns-searches",
+        Judgement(Info, Note),
+        Scope::Windows,
+        "dnsConfig.searches",
+        "Windows resolves short names with one DNS suffix, by default that of the pod's namespace",
+        "use full names, or one suffix with dnsPolicy: None",
+        own(dns_searches),
+    ),
+    rule(
+        "path-control-character",
+        Judgement(Error, Fails),
+        Scope::Any,
+        "containers[*].volumeMounts[*].mountPath",
+        "the path has a control character: in double quotes YAML and JSON read \\t and \\n as one",
+        "write C:/data, or double each backslash",
+        own(control_characters),
+    ),
+    rule(
+        "mount-path-root",
+        Judgement(Error, Fails),
+        Scope::Windows,
+        "containers[*].volumeMounts[*].mountPath",
+        "a Windows container cannot mount a volume over its whole drive",
+        "mount it in a directory, such as C:/data",
+        own(mount_roots),
+    ),
+    rule(
+        "host-path-without-drive",
+        Judgement(Info, Note),
+        Scope::Windows,
+        "volumes[*].hostPath.path",
+        "a path without a drive is on the drive that the kubelet runs from",
+        "name the drive, such as C:/data; a named pipe is written \\\\.\\pipe\\name",
+        own(host_paths),
+    ),
+];
+
+fn resources(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (path, container) in containers(subject.workload.raw).filter(|(path, _)| !path.starts_with("ephemeral")) {
+        // A limit is the default for the request.
+        let lacks = |name: &&str| {
+            ["requests", "limits"].iter().all(|kind| get(container, &["resources", kind, name]).is_none())
+        };
+        let lacking: Vec<&str> = ["cpu", "memory"].into_iter().filter(lacks).collect();
+        if !lacking.is_empty() {
+            let message = format!(
+                "the container has no request of {}: the scheduler assumes that it uses nothing, and Windows, which has no \
+                 out-of-memory killer, pages to disk when the node is full",
+                lacking.join(" and ")
+            );
+            hits.push(Hit::at(format!("{path}.resources")).saying(message));
+        }
+    }
+}
+
+fn grace_period(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let period = get(subject.workload.raw, &["terminationGracePeriodSeconds"]).and_then(Value::as_i64);
+    // 30 is the API server's default.
+    if period.is_some_and(|period| period != 30)
+        && subject.facts.has_node_without_containerd(subject.pod, subject.class)
+    {
+        hits.push(Hit::at("terminationGracePeriodSeconds"));
+    }
+}
+
+fn docker_hub_images(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (container, image) in subject.pod.images() {
+        if let Some(successor) = successor(image) {
+            let hit = Hit::at(format!("{}.image", container.path()));
+            hits.push(hit.remedied_by(format!("use {successor}, with a tag for the Windows version of the nodes")));
+        }
+    }
+}
+
+fn dns_searches(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let pod = subject.workload.raw;
+    let searches = get(pod, &["dnsConfig", "searches"]).and_then(Value::as_array).map_or(0, Vec::len);
+    let own = usize::from(get(pod, &["dnsPolicy"]).and_then(Value::as_str) != Some("None"));
+    if searches > 0 && searches + own > 1 {
+        hits.push(Hit::at("dnsConfig.searches"));
+    }
+}
+
+/// Returns every `mountPath` with its field.
+fn mount_paths(pod: &Value) -> impl Iterator<Item = (String, &str)> {
+    mounts(pod).filter_map(|(path, mount)| Some((format!("{path}.mountPath"), mount["mountPath"].as_str()?)))
+}
+
+fn paths_on_host(pod: &Value) -> impl Iterator<Item = (String, &str)> {
+    volumes(pod).filter_map(|(path, volume)| {
+        Some((format!("{path}.hostPath.path"), get(volume, &["hostPath", "path"])?.as_str()?))
+    })
+}
+
+fn control_characters(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let all = mount_paths(subject.workload.raw).chain(paths_on_host(subject.workload.raw));
+    hits.extend(all.filter(|(_, path)| path.contains(char::is_control)).map(|(field, _)| Hit::at(field)));
+}
+
+fn mount_roots(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    // moby/moby volume/mounts/windows_parser.go: the destination cannot be `c:` or `c:\`.
+    let is_root = |path: &str| {
+        let without_drive = path.strip_prefix(['C', 'c']).and_then(|rest| rest.strip_prefix(':')).unwrap_or(path);
+        without_drive.chars().all(|letter| matches!(letter, '/' | '\\'))
+    };
+    let roots = mount_paths(subject.workload.raw).filter(|(_, path)| !path.is_empty() && is_root(path));
+    hits.extend(roots.map(|(field, _)| Hit::at(field)));
+}
+
+fn host_paths(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let has_drive = |path: &str| {
+        let mut letters = path.chars();
+        let (first, second) = (letters.next(), letters.next());
+        first.is_some_and(|letter| letter.is_ascii_alphabetic()) && second == Some(':') || path.starts_with(r"\\")
+    };
+    let without = paths_on_host(subject.workload.raw).filter(|(_, path)| !path.is_empty() && !has_drive(path));
+    hits.extend(without.map(|(field, _)| Hit::at(field)));
+}

@@ -1,0 +1,232 @@
+//! The types of rules and findings.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use winpool_core::{
+    pod::{Class, PodSpec, Target},
+    windows::KubernetesVersion,
+};
+
+use crate::lint::{facts::Facts, field::Trigger, workload::Workload};
+
+/// The severity of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Information; no change is necessary.
+    Info,
+    /// The workload probably does not do what its author wants.
+    Warning,
+    /// The workload does not work.
+    Error,
+}
+
+impl Severity {
+    /// Returns the lower-case name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The consequence for the workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Consequence {
+    /// The API server refuses the workload.
+    Rejected,
+    /// The containers do not start or do not work.
+    Fails,
+    /// The pods cannot be scheduled, or a DaemonSet creates no pods.
+    Pending,
+    /// The field has no effect.
+    Ignored,
+    /// No consequence; for information only.
+    Note,
+}
+
+impl fmt::Display for Consequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// The severity and consequence of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judgement(pub Severity, pub Consequence);
+
+/// The objects to which a rule applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Workloads for Windows.
+    Windows,
+    /// Workloads that are for Windows only by their image.
+    WindowsImage,
+    /// Both.
+    AnyWindows,
+    /// Workloads with `os.name: linux`.
+    LinuxByName,
+    /// Workloads that do not specify an operating system.
+    UnknownSystem,
+    /// All workloads.
+    Any,
+    /// Services that select pods for Windows.
+    Service,
+    /// Windows nodes.
+    Node,
+    /// `GMSACredentialSpec` objects.
+    CredentialSpec,
+    /// Objects of a kind that creates pods, but without a pod template.
+    WithoutTemplate,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// The name in kebab case. It does not change between releases.
+    pub id: &'static str,
+    /// The severity and consequence.
+    pub verdict: Judgement,
+    /// The severity, consequence and reason for a pod for Windows without `os.name`, if they differ. The API server
+    /// does not refuse the fields of such a pod.
+    pub without_os: Option<(Judgement, &'static str)>,
+    /// The first version of Kubernetes for which it holds, as a minor version of Kubernetes 1; 0 for all.
+    pub since: u32,
+    /// The objects to which it applies.
+    pub scope: Scope,
+    /// The field of the pod spec.
+    pub field: &'static str,
+    /// The reason: a sentence, or the rest of a sentence that begins with the name of the field.
+    pub reason: &'static str,
+    pub remedy: &'static str,
+    pub test: Test,
+}
+
+impl Rule {
+    /// Returns the same rule for this minor version of Kubernetes 1 and all later ones.
+    pub(super) const fn since(self, minor: u32) -> Self {
+        Self { since: minor, ..self }
+    }
+
+    /// Returns true if it holds for this version. An unknown version is treated as the newest.
+    pub fn holds_for(&self, version: Option<KubernetesVersion>) -> bool {
+        version.filter(|version| version.major == 1).is_none_or(|version| self.since <= version.minor)
+    }
+
+    /// Returns the severity and consequence for a pod for Windows without `os.name`.
+    pub fn verdict_without_os(&self) -> Judgement {
+        self.without_os.map_or(self.verdict, |(verdict, _)| verdict)
+    }
+
+    /// Returns the reason as a sentence; `says_os` is true if the pod has `os.name: windows`.
+    pub fn sentence(&self, says_os: bool) -> String {
+        let name = self.field.rsplit('.').next().unwrap_or_default();
+        match self.without_os {
+            Some((_, reason)) if !says_os => format!("{name} {reason}"),
+            Some(_) => format!("{name} {}", self.reason),
+            None => self.reason.to_owned(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Test {
+    /// A test of the value of the rule's field.
+    Field(Trigger),
+    /// A function that reads the whole workload.
+    Own {
+        /// Reports the places where the rule is broken.
+        find: fn(&Subject<'_>, &mut Vec<Hit>),
+        /// The same test as a CEL expression over the variables of the policy `advise`, for rules in that policy.
+        cel: Option<fn() -> String>,
+    },
+    /// A function that reads an object other than a workload.
+    Object(fn(&Value, &Facts, &mut Vec<Hit>)),
+}
+
+/// Returns a rule for all versions of Kubernetes that does not depend on `os.name`.
+pub(super) const fn rule(
+    id: &'static str,
+    verdict: Judgement,
+    scope: Scope,
+    field: &'static str,
+    reason: &'static str,
+    remedy: &'static str,
+    test: Test,
+) -> Rule {
+    Rule { id, verdict, without_os: None, since: 0, scope, field, reason, remedy, test }
+}
+
+/// Returns a test that reads the whole workload and has no CEL expression.
+pub(super) const fn own(find: fn(&Subject<'_>, &mut Vec<Hit>)) -> Test {
+    Test::Own { find, cel: None }
+}
+
+/// The input of a rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub workload: &'a Workload<'a>,
+    /// The pod spec of the workload.
+    pub pod: &'a PodSpec,
+    /// The RuntimeClass of the workload, if it is known.
+    pub class: Option<&'a Class>,
+    /// The operating system that the workload is for.
+    pub target: Target,
+    /// The facts about the cluster.
+    pub facts: &'a Facts,
+}
+
+/// A place where a rule is broken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hit {
+    /// The field, as a path in the pod spec.
+    pub field: String,
+    /// The description, if the rule's reason is not specific enough.
+    pub message: Option<String>,
+    /// The remedy, if the rule's remedy is not specific enough.
+    pub remedy: Option<String>,
+}
+
+impl Hit {
+    /// Returns a hit at a field, with the texts of the rule.
+    pub fn at(field: impl Into<String>) -> Self {
+        Self { field: field.into(), ..Self::default() }
+    }
+
+    pub fn saying(self, message: String) -> Self {
+        Self { message: Some(message), ..self }
+    }
+
+    pub fn remedied_by(self, remedy: String) -> Self {
+        Self { remedy: Some(remedy), ..self }
+    }
+}
+
+/// A violation of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// The name of the rule.
+    pub rule: String,
+    /// The severity.
+    pub severity: Severity,
+    /// The consequence for the workload.
+    pub consequence: Consequence,
+    /// The kind, namespace and name of the object: `Deployment shop/web`.
+    pub object: String,
+    /// The path of the field in the object: `spec.template.spec.containers[0].securityContext.privileged`.
+    pub field: String,
+    /// The problem and its reason.
+    pub message: String,
+    /// The remedy.
+    pub remedy: String,
+}

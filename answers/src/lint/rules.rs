@@ -1,0 +1,110 @@
+//! The table of all rules, and the check of a workload against them.
+
+use winpool_core::{api::names, pod::Target};
+
+use crate::lint::{
+    Finding, Rule, Workload,
+    facts::Facts,
+    gmsa, objects, placement, recommended, rejected,
+    rule::{Consequence, Hit, Scope, Subject, Test},
+    unsupported, wellformed,
+};
+
+/// Returns the groups of rules: placement, images in registries, whole objects, fields that the API server refuses, fields that
+/// Windows does not support, recommendations, GMSA, Services and nodes.
+pub(crate) fn groups() -> [&'static [&'static [Rule]]; 9] {
+    [
+        &[placement::RULES, placement::classes::RULES, placement::builds::RULES],
+        &[placement::images::RULES],
+        &[wellformed::RULES, wellformed::TEMPLATES],
+        &[rejected::RULES],
+        &[unsupported::RULES],
+        &[recommended::RULES],
+        &[gmsa::RULES],
+        &[objects::SERVICES],
+        &[objects::NODES],
+    ]
+}
+
+/// Returns every rule, in the order of findings.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    groups().into_iter().flatten().copied().flatten()
+}
+
+pub fn rule(id: &str) -> Option<&'static Rule> {
+    rules().find(|rule| rule.id == id)
+}
+
+/// Returns the findings about a workload.
+pub fn check(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
+    check_by(rules(), workload, facts)
+}
+
+/// Returns the findings about a workload's images that follow from the answers of registries.
+pub fn check_images(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
+    check_by(placement::images::RULES.iter(), workload, facts)
+}
+
+/// Returns the reasons for which the API server refuses a workload, apart from its RuntimeClass.
+pub fn check_refused(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
+    let is_about_class = |rule: &Rule| placement::classes::RULES.iter().any(|other| other.id == rule.id);
+    let mut found = check_by(rules().filter(|rule| !is_about_class(rule)), workload, facts);
+    found.retain(|finding| finding.consequence == Consequence::Rejected);
+    found
+}
+
+fn check_by(rules: impl Iterator<Item = &'static Rule>, workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
+    let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
+    let subject = Subject { workload, pod, class, target: pod.target(class), facts };
+    let mut findings = Vec::new();
+    for rule in rules.filter(|rule| rule.holds_for(facts.kubernetes()) && applies(rule.scope, &subject)) {
+        let hits = match rule.test {
+            Test::Field(trigger) => trigger.hits(rule.field, workload.raw).map(Hit::at).collect(),
+            Test::Own { find, .. } => {
+                let mut hits = Vec::new();
+                find(&subject, &mut hits);
+                hits
+            }
+            Test::Object(_) => Vec::new(),
+        };
+        findings.extend(hits.into_iter().map(|hit| finding(rule, &subject, hit)));
+    }
+    findings
+}
+
+fn applies(scope: Scope, subject: &Subject<'_>) -> bool {
+    match scope {
+        Scope::Any => true,
+        Scope::Windows => subject.target == Target::Windows,
+        Scope::WindowsImage => subject.target == Target::WindowsImage,
+        Scope::AnyWindows => matches!(subject.target, Target::Windows | Target::WindowsImage),
+        Scope::LinuxByName => subject.pod.os.as_deref() == Some("linux"),
+        Scope::UnknownSystem => subject.target == Target::Unknown,
+        Scope::Service | Scope::Node | Scope::CredentialSpec | Scope::WithoutTemplate => false,
+    }
+}
+
+/// Returns the path of a field in the object. `metadata` is next to the pod spec, `apiVersion` is a field of the object.
+fn path_of(workload: &Workload<'_>, field: &str) -> String {
+    if field == "apiVersion" {
+        return field.to_owned();
+    }
+    match field.strip_prefix("metadata.") {
+        Some(_) => format!("{}{field}", workload.path.trim_end_matches("spec")),
+        None => format!("{}.{field}", workload.path),
+    }
+}
+
+fn finding(rule: &Rule, subject: &Subject<'_>, hit: Hit) -> Finding {
+    let says_os = subject.pod.os.as_deref() == Some(names::WINDOWS);
+    let verdict = if says_os { rule.verdict } else { rule.verdict_without_os() };
+    Finding {
+        rule: rule.id.to_owned(),
+        severity: verdict.0,
+        consequence: verdict.1,
+        object: subject.workload.object(),
+        field: path_of(subject.workload, &hit.field),
+        message: hit.message.unwrap_or_else(|| rule.sentence(says_os)),
+        remedy: hit.remedy.unwrap_or_else(|| rejected::remedy(rule, subject).to_owned()),
+    }
+}

@@ -1,0 +1,244 @@
+//! Rules about fields that the API server accepts and that Windows does not support, or supports differently.
+//!
+//! Source, unless a rule names another: "Windows containers in Kubernetes" in kubernetes/website, in its versions for
+//! 1.16 to 1.36. If versions or sources differ, or no source describes the effect, the severity is info.
+
+use serde_json::Value;
+
+use crate::lint::{
+    field::{Trigger, containers, get, volumes},
+    rule::{
+        Consequence::{Fails, Ignored, Note},
+        Hit, Judgement, Rule, Scope,
+        Severity::{Error, Info, Warning},
+        Subject, Test, own, rule,
+    },
+};
+
+const fn lint(
+    id: &'static str,
+    verdict: Judgement,
+    test: Test,
+    field: &'static str,
+    reason: &'static str,
+    remedy: &'static str,
+) -> Rule {
+    rule(id, verdict, Scope::Windows, field, reason, remedy, test)
+}
+
+const NON_ROOT: &str =
+    "on Windows it keeps the container from running as ContainerAdministrator, which is what many images run as";
+const NON_ROOT_REMEDY: &str =
+    "set windowsOptions.runAsUserName: ContainerUser if the image runs as ContainerAdministrator";
+/// The sources differ: impossible with Docker, possible with containerd.
+const SUB_PATH: &str = "the documentation calls subPath unsupported on Windows; with containerd it reportedly works";
+const SUB_PATH_REMEDY: &str = "try it, or mount the whole volume";
+const MODE: &str = "Windows has no file modes: every container of the pod can read the files";
+const MODE_REMEDY: &str = "remove it, and put containers that must not share files into separate pods";
+/// 0644, the API server's default.
+const DEFAULT_MODE: Trigger = Trigger::OtherNumberThan(0o644);
+
+pub(super) const RULES: &[Rule] = &[
+    lint(
+        "dns-policy-with-host-net",
+        // The documentation says "not supported"; the kubelet takes it for ClusterFirst (pkg/kubelet/network/dns/dns.go).
+        Judgement(Warning, Ignored),
+        Test::Field(Trigger::OneOf(&["ClusterFirstWithHostNet"])),
+        "dnsPolicy",
+        "on Windows ClusterFirstWithHostNet means the same as ClusterFirst",
+        "use ClusterFirst",
+    ),
+    lint(
+        "host-network",
+        Judgement(Info, Note),
+        Test::Own {
+            find: |subject, hits| {
+                if subject.pod.has_host_network && !subject.pod.containers.iter().any(|c| c.is_host_process) {
+                    hits.push(Hit::at("hostNetwork"));
+                }
+            },
+            cel: None,
+        },
+        "hostNetwork",
+        // An alpha feature of 1.26 to 1.32 (KEP 3503), which was withdrawn. No source says if the pod fails or the
+        // field is ignored.
+        "only host-process containers can use the host's network on Windows; what happens to others is not documented",
+        "remove it, or use host-process containers",
+    ),
+    lint(
+        "run-as-non-root",
+        Judgement(Info, Note),
+        Test::Field(Trigger::True),
+        "securityContext.runAsNonRoot",
+        NON_ROOT,
+        NON_ROOT_REMEDY,
+    ),
+    lint(
+        "container-run-as-non-root",
+        Judgement(Info, Note),
+        Test::Field(Trigger::True),
+        "containers[*].securityContext.runAsNonRoot",
+        NON_ROOT,
+        NON_ROOT_REMEDY,
+    ),
+    lint(
+        "huge-pages",
+        Judgement(Error, Fails),
+        Test::Own {
+            find: huge_pages,
+            cel: Some(|| {
+                "variables.containers.exists(c, \
+                 c.?resources.?limits.orValue({}).exists(k, k.startsWith('hugepages-')) \
+                 || c.?resources.?requests.orValue({}).exists(k, k.startsWith('hugepages-')))"
+                    .to_owned()
+            }),
+        },
+        "containers[*].resources",
+        "Windows containers have no huge pages",
+        "remove the hugepages resources",
+    ),
+    lint(
+        "memory-limit-missing",
+        Judgement(Info, Note),
+        own(memory_limit),
+        "containers[*].resources.limits.memory",
+        "Windows has no out-of-memory killer: a container that uses more memory than the node has makes the node page to disk",
+        "set resources.limits.memory, equal to the request",
+    ),
+    lint(
+        "empty-dir-memory",
+        Judgement(Warning, Ignored),
+        // kubernetes/mount-utils mount_windows.go creates a directory for a mount of type "tmpfs".
+        Test::Field(Trigger::OneOf(&["Memory"])),
+        "volumes[*].emptyDir.medium",
+        "Windows has no volumes in memory: the data is on the node's disk",
+        "remove medium, and keep secrets off the volume",
+    ),
+    lint(
+        "secret-volume",
+        Judgement(Info, Note),
+        Test::Field(Trigger::Present),
+        "volumes[*].secret",
+        "on Windows a Secret in a volume is in clear text on the node's disk",
+        "encrypt the node's disk, and restrict access to the kubelet's directory",
+    ),
+    lint(
+        "secret-volume-mode",
+        Judgement(Warning, Ignored),
+        Test::Field(DEFAULT_MODE),
+        "volumes[*].secret.defaultMode",
+        MODE,
+        MODE_REMEDY,
+    ),
+    lint(
+        "config-map-volume-mode",
+        Judgement(Warning, Ignored),
+        Test::Field(DEFAULT_MODE),
+        "volumes[*].configMap.defaultMode",
+        MODE,
+        MODE_REMEDY,
+    ),
+    lint(
+        "projected-volume-mode",
+        Judgement(Warning, Ignored),
+        Test::Field(DEFAULT_MODE),
+        "volumes[*].projected.defaultMode",
+        MODE,
+        MODE_REMEDY,
+    ),
+    lint(
+        "volume-item-mode",
+        Judgement(Warning, Ignored),
+        Test::Own {
+            find: item_modes,
+            cel: Some(|| {
+                "variables.pod.?volumes.orValue([]).exists(v, \
+                 v.?secret.?items.orValue([]).exists(i, i.?mode.hasValue()) \
+                 || v.?configMap.?items.orValue([]).exists(i, i.?mode.hasValue()))"
+                    .to_owned()
+            }),
+        },
+        "volumes[*].*.items[*].mode",
+        MODE,
+        MODE_REMEDY,
+    ),
+    lint(
+        "sub-path",
+        Judgement(Info, Note),
+        Test::Field(Trigger::OtherThan("")),
+        "containers[*].volumeMounts[*].subPath",
+        SUB_PATH,
+        SUB_PATH_REMEDY,
+    ),
+    lint(
+        "sub-path-expr",
+        Judgement(Info, Note),
+        Test::Field(Trigger::OtherThan("")),
+        "containers[*].volumeMounts[*].subPathExpr",
+        SUB_PATH,
+        SUB_PATH_REMEDY,
+    ),
+    lint(
+        "mount-propagation",
+        Judgement(Error, Fails),
+        Test::Field(Trigger::OneOf(&["HostToContainer", "Bidirectional"])),
+        "containers[*].volumeMounts[*].mountPropagation",
+        "Windows does not support mount propagation",
+        "remove it",
+    ),
+    lint(
+        "volume-devices",
+        Judgement(Error, Fails),
+        Test::Field(Trigger::NotEmpty),
+        "containers[*].volumeDevices",
+        "Windows does not support raw block volumes",
+        "mount a volume with a file system",
+    ),
+    lint(
+        "nfs-volume",
+        Judgement(Error, Fails),
+        Test::Field(Trigger::Present),
+        "volumes[*].nfs",
+        "Windows does not support NFS volumes",
+        "use SMB with a CSI driver",
+    ),
+    lint(
+        "termination-message-path",
+        Judgement(Info, Note),
+        Test::Field(Trigger::OtherThan("/dev/termination-log")),
+        "containers[*].terminationMessagePath",
+        "Windows mounts single files only with limits; the default path works because it does not exist there",
+        "remove it, and read the logs instead: terminationMessagePolicy: FallbackToLogsOnError",
+    ),
+];
+
+fn huge_pages(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (path, container) in containers(subject.workload.raw) {
+        for kind in ["limits", "requests"] {
+            let resources = get(container, &["resources", kind]).and_then(Value::as_object);
+            if resources.is_some_and(|resources| resources.keys().any(|name| name.starts_with("hugepages-"))) {
+                hits.push(Hit::at(format!("{path}.resources.{kind}")));
+            }
+        }
+    }
+}
+
+fn memory_limit(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (path, container) in containers(subject.workload.raw) {
+        let memory = |kind| get(container, &["resources", kind, "memory"]).is_some();
+        if memory("requests") && !memory("limits") {
+            hits.push(Hit::at(format!("{path}.resources.limits.memory")));
+        }
+    }
+}
+
+fn item_modes(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    for (path, volume) in volumes(subject.workload.raw) {
+        for source in ["secret", "configMap"] {
+            let items = get(volume, &[source, "items"]).and_then(Value::as_array).into_iter().flatten();
+            for (item, _) in items.enumerate().filter(|(_, item)| get(item, &["mode"]).is_some()) {
+                hits.push(Hit::at(format!("{path}.{source}.items[{item}].mode")));
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Rules about objects that the API server refuses whatever their operating system.
+//!
+//! Sources: the deprecated API migration guide in kubernetes/website, and the types of k8s.io/api. winpool reads such objects
+//! nevertheless, so that one finding does not hide others.
+
+use k8s_openapi::api::core::v1::PodSpec;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::lint::{
+    Finding, Rule,
+    facts::Facts,
+    field::get,
+    objects::{check_object, finding},
+    rule::{Consequence::Rejected, Hit, Judgement, Scope, Severity::Error, Subject, Test, own, rule},
+    workload::{KINDS, served},
+};
+
+/// The longest description of a wrong value, in characters.
+const DESCRIPTION: usize = 120;
+
+/// The rule for values of the wrong type.
+pub const FIELD_TYPE: &str = "field-type";
+
+const TYPES: Rule = rule(
+    FIELD_TYPE,
+    Judgement(Error, Rejected),
+    Scope::Any,
+    "containers[*]",
+    "a field has a value of the wrong type",
+    "write a value of the type that the API has: kubectl explain shows it",
+    own(types),
+);
+
+pub(super) const RULES: &[Rule] = &[
+    rule(
+        "api-version-removed",
+        Judgement(Error, Rejected),
+        Scope::Any,
+        "apiVersion",
+        "no supported version of Kubernetes serves this version of the API",
+        "write apps/v1, which requires spec.selector, or batch/v1",
+        own(api_version),
+    ),
+    TYPES,
+];
+
+pub(super) const TEMPLATES: &[Rule] = &[rule(
+    "pod-template-missing",
+    Judgement(Error, Rejected),
+    Scope::WithoutTemplate,
+    "spec.template",
+    "the object has no pod template, so the API server refuses it",
+    "add the template; for a patch, check the output of kubectl kustomize instead",
+    Test::Object(|object, _, hits| {
+        hits.push(Hit::at(path_of(object)));
+    }),
+)];
+
+/// Returns the findings about an object of a known kind that has no pod spec.
+pub fn check_without_template(object: &Value) -> Vec<Finding> {
+    check_object(object["kind"].as_str().unwrap_or_default(), TEMPLATES, object, &Facts::none())
+}
+
+/// Returns the findings about an object of a known kind whose pod spec cannot be read, because a field has the wrong type.
+pub fn check_malformed(object: &Value) -> Vec<Finding> {
+    let path = path_of(object);
+    let spec = get(object, &path.split('.').collect::<Vec<_>>()).unwrap_or(&Value::Null);
+    let mut hits = Vec::new();
+    if spec.is_object() {
+        find_wrong("", spec, &|value| value, &mut hits);
+        for hit in &mut hits {
+            hit.field = format!("{path}.{}", hit.field);
+        }
+    }
+    if hits.is_empty() {
+        hits.push(Hit::at(path).saying(format!("{path} is not a pod spec")));
+    }
+    let kind = object["kind"].as_str().unwrap_or_default();
+    hits.into_iter().map(|hit| finding(&TYPES, kind, object, hit)).collect()
+}
+
+/// Returns the path of the pod spec in an object of a known kind.
+fn path_of(object: &Value) -> &'static str {
+    KINDS.iter().find(|(known, ..)| object["kind"] == *known).map_or("spec", |(.., path)| *path)
+}
+
+fn api_version(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let (kind, own) = (subject.workload.kind, subject.workload.api_version);
+    let Some(served) = served(kind).filter(|served| *served != own) else { return };
+    let message = format!("no supported version of Kubernetes serves {kind} in {own}");
+    let also = if served == "apps/v1" { ", which requires spec.selector" } else { "" };
+    hits.push(Hit::at("apiVersion").saying(message).remedied_by(format!("write {served}{also}")));
+}
+
+fn types(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    if served(subject.workload.kind).is_some() {
+        find_wrong("", subject.workload.raw, &|value| value, hits);
+    }
+}
+
+/// Reports the innermost values with the wrong type. `wrap` returns a pod spec that has a value at this path and nothing else: the
+/// types do not require any field.
+fn find_wrong(path: &str, value: &Value, wrap: &dyn Fn(Value) -> Value, hits: &mut Vec<Hit>) {
+    let Err(error) = PodSpec::deserialize(wrap(value.clone())) else { return };
+    match value {
+        Value::Object(fields) if accepts(wrap, json!({})) => {
+            for (key, field) in fields {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                find_wrong(&path, field, &|value| wrap(json!({key: value})), hits);
+            }
+        }
+        Value::Array(elements) if accepts(wrap, json!([])) => {
+            for (index, element) in elements.iter().enumerate() {
+                find_wrong(&format!("{path}[{index}]"), element, &|value| wrap(json!([value])), hits);
+            }
+        }
+        // The API server also takes a number for a quantity.
+        Value::Number(_) if is_quantity(path) => {}
+        _ => {
+            let name = path.rsplit('.').next().unwrap_or_default();
+            let description: String = error.to_string().chars().take(DESCRIPTION).collect();
+            hits.push(Hit::at(path).saying(format!("{name} has a value of the wrong type: {description}")));
+        }
+    }
+}
+
+fn accepts(wrap: &dyn Fn(Value) -> Value, value: Value) -> bool {
+    PodSpec::deserialize(wrap(value)).is_ok()
+}
+
+fn is_quantity(path: &str) -> bool {
+    let parents = [".limits.", ".requests.", ".overhead.", "overhead.", ".sizeLimit", ".divisor"];
+    parents.iter().any(|parent| path.contains(parent))
+}

@@ -1,0 +1,160 @@
+//! Workloads in manifests: Pods, and objects that create pods from a template.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+use winpool_core::pod::PodSpec;
+
+use super::field::get;
+
+/// A Pod, or an object that creates pods.
+#[derive(Clone, Debug)]
+pub struct Workload<'a> {
+    pub api_version: &'a str,
+    pub kind: &'a str,
+    /// `metadata.namespace`; `default` if the manifest has none.
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// The path of the pod spec in the object.
+    pub path: &'static str,
+    pub pod: PodSpec,
+    /// The pod spec as written, for rules that test a field by its path. The API server also refuses `privileged:
+    /// false` and `seLinuxOptions: {}`, so these rules distinguish absent fields from empty ones.
+    pub raw: &'a Value,
+    /// `metadata` of the Pod or of the template; `null` if there is none.
+    pub metadata: &'a Value,
+    /// The kind and name of the object that controls this one.
+    pub controller: Option<(&'a str, &'a str)>,
+}
+
+/// A workload that cannot be read, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Malformed(String);
+
+const TEMPLATE: &str = "spec.template.spec";
+
+/// The known kinds, with their API group and the path of their pod spec.
+pub const KINDS: [(&str, &str, &str); 9] = [
+    ("Pod", "", "spec"),
+    ("Deployment", "apps", TEMPLATE),
+    ("StatefulSet", "apps", TEMPLATE),
+    ("DaemonSet", "apps", TEMPLATE),
+    ("ReplicaSet", "apps", TEMPLATE),
+    ("ReplicationController", "", TEMPLATE),
+    ("Job", "batch", TEMPLATE),
+    ("CronJob", "batch", "spec.jobTemplate.spec.template.spec"),
+    ("PodTemplate", "", "template.spec"),
+];
+
+/// The namespace of an object that names none.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Returns the API version in which supported Kubernetes versions serve this kind, if it is a known one.
+pub fn served(kind: &str) -> Option<&'static str> {
+    let (_, group, _) = KINDS.iter().find(|(known, ..)| *known == kind)?;
+    Some(match *group {
+        "apps" => "apps/v1",
+        "batch" => "batch/v1",
+        _ => "v1",
+    })
+}
+
+/// Returns true if this group has, or had, a known kind of this name. Until Kubernetes 1.16 the group `extensions` had those of
+/// `apps`.
+pub fn is_known(group: &str, kind: &str) -> bool {
+    let is_it = |(known, of, _): &(&str, &str, &str)| {
+        *known == kind && (*of == group || *of == "apps" && group == "extensions")
+    };
+    KINDS.iter().any(is_it)
+}
+
+impl<'a> Workload<'a> {
+    /// Reads an object. Returns `None` if it has no pod spec: it creates no pods, or it is a patch of kustomize for a workload.
+    /// An object of an unknown kind creates pods if it has `spec.template.spec.containers`.
+    ///
+    /// # Errors
+    /// Fails if the API server would refuse the workload because its pod spec is malformed.
+    pub fn read(object: &'a Value) -> Result<Option<Self>, Malformed> {
+        let text = |path: &[&str]| get(object, path).and_then(Value::as_str);
+        let (Some(kind), Some(api_version)) = (text(&["kind"]), text(&["apiVersion"])) else { return Ok(None) };
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let known = KINDS.iter().find(|(known, ..)| *known == kind && is_known(group, kind));
+        let by_shape = || get(object, &["spec", "template", "spec", "containers"]).is_some_and(Value::is_array);
+        let path = match known {
+            Some((.., path)) => *path,
+            None if by_shape() => TEMPLATE,
+            None => return Ok(None),
+        };
+        let keys: Vec<&str> = path.split('.').collect();
+        let Some(raw) = get(object, &keys) else { return Ok(None) };
+        if !raw.is_object() {
+            return Err(Malformed(format!("{path} is not an object")));
+        }
+        let pod = match PodSpec::deserialize(raw) {
+            Ok(pod) => pod,
+            // The template of another kind need not be that of pods.
+            Err(_) if known.is_none() => return Ok(None),
+            Err(error) => return Err(Malformed(format!("{path}: {error}"))),
+        };
+        let parent = &keys[..keys.len().saturating_sub(1)];
+        let metadata = get(object, &[parent, &["metadata"]].concat()).unwrap_or(&Value::Null);
+        let owners = object["metadata"]["ownerReferences"].as_array();
+        let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == Value::Bool(true));
+        Ok(Some(Self {
+            api_version,
+            kind,
+            namespace: namespace_of(object),
+            name: text(&["metadata", "name"]).or_else(|| text(&["metadata", "generateName"])).unwrap_or_default(),
+            path,
+            pod,
+            raw,
+            metadata,
+            controller: controller.and_then(|owner| Some((owner["kind"].as_str()?, owner["name"].as_str()?))),
+        }))
+    }
+
+    /// Wraps a template that was read for another purpose. It has no raw fields, so rules about single fields do not
+    /// apply.
+    pub fn of_template(kind: &'a str, workload: &'a winpool_core::pod::Workload) -> Self {
+        let path = KINDS.iter().find(|(known, ..)| *known == kind).map_or(TEMPLATE, |(.., path)| path);
+        Self {
+            api_version: served(kind).unwrap_or_default(),
+            kind,
+            namespace: or_default(&workload.namespace),
+            name: &workload.name,
+            path,
+            pod: workload.template.clone(),
+            raw: &Value::Null,
+            metadata: &Value::Null,
+            controller: None,
+        }
+    }
+
+    /// Returns the kind, namespace and name: `Deployment shop/web`.
+    pub fn object(&self) -> String {
+        let Self { kind, namespace, name, .. } = self;
+        format!("{kind} {namespace}/{name}")
+    }
+
+    /// Returns the labels of its pods.
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        BTreeMap::deserialize(&self.metadata["labels"]).unwrap_or_default()
+    }
+
+    /// Returns true if the DaemonSet controller places its pods. It reads the template and ignores the RuntimeClass.
+    pub fn is_daemon_set(&self) -> bool {
+        self.kind == "DaemonSet"
+    }
+}
+
+/// Returns `metadata.namespace` of a namespaced object; `default` if it names none.
+pub fn namespace_of(object: &Value) -> &str {
+    or_default(get(object, &["metadata", "namespace"]).and_then(Value::as_str).unwrap_or_default())
+}
+
+fn or_default(namespace: &str) -> &str {
+    if namespace.is_empty() { DEFAULT_NAMESPACE } else { namespace }
+}

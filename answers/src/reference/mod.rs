@@ -1,0 +1,5 @@
+//! The reference pages that are written from the code.
+
+pub mod api;
+pub mod errors;
+pub mod rules;

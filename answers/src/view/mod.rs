@@ -1,0 +1,151 @@
+//! What winpool knows about a cluster when it answers: pure values, read from the API server or from manifests.
+
+pub mod assume;
+mod known;
+mod node;
+mod reduced;
+mod source;
+mod started;
+mod written;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+use serde_json::Value;
+use winpool_core::{
+    api::names,
+    plan::{
+        GuardedPool,
+        reconcile::{ControlPlaneInfo, Now},
+    },
+    pod::{Pod, Workload, WorkloadKind},
+    windows::KubernetesVersion,
+};
+
+use crate::{
+    explain::forecast::Snapshot,
+    lint::{Facts, Finding},
+};
+
+pub use known::Known;
+pub use node::{Node, SeenNode};
+pub use reduced::Reduced;
+pub use source::{Placed, Source};
+pub use started::Started;
+pub use written::Written;
+
+/// The namespace of objects in manifests that name none, unless the user names it.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
+/// The objects of a cluster that winpool read to answer a question.
+#[derive(Debug, Default)]
+pub struct View {
+    /// The version of Kubernetes, if it is known.
+    pub kubernetes: Option<KubernetesVersion>,
+    pub nodes: Known<Vec<SeenNode>>,
+    /// The pools, including those that do not decode.
+    pub pools: Known<Vec<Placed<GuardedPool>>>,
+    pub classes: Known<Vec<Arc<RuntimeClass>>>,
+    pub pods: Known<Vec<Pod>>,
+    /// The workloads that create pods from a template.
+    pub workloads: Vec<(WorkloadKind, Workload)>,
+    /// The resources with pods or workloads that the user may not list, with the API server's message.
+    pub unlisted: BTreeMap<String, String>,
+    /// Pods and workloads as they were written, for rules.
+    pub written: Written,
+    pub services: Known<Vec<Placed<Value>>>,
+    /// The `GMSACredentialSpec` objects.
+    pub credential_specs: Known<Vec<Placed<Value>>>,
+    /// Findings about workloads without a pod spec, or with one that cannot be read.
+    pub refused: Vec<(Source, Finding)>,
+    /// The number of manifests that no rule checks, by kind.
+    pub skipped: BTreeMap<String, usize>,
+    /// The facts about the control plane.
+    pub control_plane: ControlPlaneInfo,
+}
+
+impl View {
+    /// Returns all nodes as pods see them.
+    pub fn hosts(&self) -> Vec<Node> {
+        self.nodes.all().iter().map(SeenNode::host).collect()
+    }
+
+    /// Returns the pools, without their positions.
+    pub fn guarded(&self) -> impl Iterator<Item = &GuardedPool> {
+        self.pools.all().iter().map(|(_, pool)| pool)
+    }
+
+    /// Returns the pools, to change them.
+    pub fn guarded_mut(&mut self) -> impl Iterator<Item = &mut GuardedPool> {
+        self.pools.known_mut().into_iter().flatten().map(|(_, pool)| pool)
+    }
+
+    /// Sorts nodes, pools and classes by name.
+    pub fn sort(&mut self) {
+        self.nodes.known_mut().into_iter().for_each(|all| all.sort_by(|a, b| a.object.name.cmp(&b.object.name)));
+        self.pools.known_mut().into_iter().for_each(|all| all.sort_by_key(|(_, pool)| pool.name_any()));
+        self.classes.known_mut().into_iter().for_each(|all| all.sort_by_key(|class| class.name_any()));
+    }
+
+    /// Returns the facts that rules read. Pools that are not valid are left out.
+    pub fn facts(&self) -> Facts {
+        let mut facts = self.incomplete_facts();
+        match &self.classes {
+            Known::Complete(_) => facts.classes_are_complete(),
+            Known::Forbidden(_) => facts.classes_are_hidden(),
+            Known::Partial(_) | Known::NotLookedAt => {}
+        }
+        facts.complete()
+    }
+
+    /// Returns the facts with the RuntimeClasses that winpool will create for the pools.
+    pub fn facts_with_planned_classes(&self) -> Facts {
+        self.incomplete_facts().complete()
+    }
+
+    fn incomplete_facts(&self) -> Facts {
+        let mut facts = Facts::of_version(self.kubernetes);
+        self.nodes.all().iter().for_each(|node| facts.add_node(Node::of(&node.object.name, &node.object.node)));
+        self.classes.all().iter().for_each(|class| facts.add_class(Arc::clone(class)));
+        self.guarded().filter_map(|pool| pool.read().ok()).for_each(|pool| facts.add_pool(pool));
+        if let Some(specs) = self.credential_specs.known() {
+            facts.add_credential_specs(specs.iter().filter_map(|(_, object)| name_of(object)));
+        }
+        if self.nodes.is_complete() {
+            facts.nodes_are_complete();
+        }
+        facts
+    }
+
+    /// Converts the view to the input of the operator's decisions.
+    pub fn snapshot(self, now: Now) -> Snapshot {
+        let nodes = self.nodes.all().iter().map(|node| &node.object);
+        let is_watched = |labels: &winpool_core::labels::Labels| {
+            labels.get(names::OS) == Some(names::WINDOWS) || labels.get(names::POOL).is_some()
+        };
+        let others = nodes.clone().filter(|object| !object.node.is_windows());
+        Snapshot {
+            other_nodes: others.map(|object| object.node.labels.clone()).collect(),
+            nodes: nodes
+                .filter(|object| is_watched(&object.node.labels))
+                .map(|object| (object.name.to_string(), object.node.clone()))
+                .collect(),
+            pools: self.guarded().cloned().collect(),
+            classes: self.classes.all().to_vec(),
+            pods: match self.pods {
+                Known::Forbidden(words) => Err(words),
+                Known::Complete(pods) | Known::Partial(pods) => Ok(pods),
+                Known::NotLookedAt => Ok(Vec::new()),
+            },
+            workloads: self.workloads,
+            unlisted: self.unlisted,
+            control_plane: self.control_plane,
+            now,
+        }
+    }
+}
+
+fn name_of(object: &Value) -> Option<String> {
+    object["metadata"]["name"].as_str().map(str::to_owned)
+}

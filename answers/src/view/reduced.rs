@@ -1,0 +1,74 @@
+//! Workloads without the fields that no rule reads.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use winpool_core::pod::Pod;
+
+use crate::lint::{Workload, recommended::ISOLATION_ANNOTATION};
+
+use super::{DEFAULT_NAMESPACE, started::StartedPod};
+
+/// Kind, namespace and name.
+pub(super) type Identity = (String, String, String);
+
+/// A workload as compact JSON, without the fields that no rule reads: its status, and most of its metadata.
+#[derive(Debug)]
+pub struct Reduced {
+    pub(super) text: Box<str>,
+    /// Its identity, if it may control others.
+    pub(super) owner: Option<Identity>,
+    /// True for a Pod or Job that has finished, and so is not scheduled again.
+    pub(super) is_finished: bool,
+    /// The Pod, if it is one with a container that has started.
+    pub(super) started: Option<Box<StartedPod>>,
+    /// Its own name, and that of its controller.
+    pub(super) controller: Option<(String, String)>,
+}
+
+pub(super) fn identity(kind: &str, workload: &Workload<'_>, name: &str) -> Identity {
+    (kind.to_owned(), workload.namespace.to_owned(), name.to_owned())
+}
+
+/// Returns the Pod, if it is one with a container that has started.
+fn started(object: &Value) -> Option<Box<StartedPod>> {
+    let is_one = object["kind"] == "Pod" && object["status"]["phase"].is_string();
+    let mut pod = is_one.then(|| Pod::deserialize(object).ok()).flatten()?;
+    if pod.namespace.is_empty() {
+        DEFAULT_NAMESPACE.clone_into(&mut pod.namespace);
+    }
+    StartedPod::of(&pod).map(Box::new)
+}
+
+impl From<Value> for Reduced {
+    fn from(mut object: Value) -> Self {
+        let is_finished = is_finished(&object["kind"], &object["status"]);
+        let started = started(&object).filter(|_| !is_finished);
+        if let Value::Object(object) = &mut object {
+            object.remove("status");
+            if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                // Rules read the labels and one annotation of pods, not those of their controllers.
+                metadata.retain(|key, value| key != "annotations" || value.get(ISOLATION_ANNOTATION).is_some());
+                let kept = ["name", "generateName", "namespace", "ownerReferences", "labels", "annotations"];
+                *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
+            }
+        }
+        let workload = Workload::read(&object).ok().flatten().filter(|workload| workload.kind != "Pod");
+        let controller = workload.as_ref().and_then(|workload| {
+            let (kind, name) = workload.controller?;
+            Some((workload.object(), format!("{kind} {}/{name}", workload.namespace)))
+        });
+        let owner = workload.map(|workload| identity(workload.kind, &workload, workload.name));
+        Self { text: object.to_string().into(), owner, is_finished, started, controller }
+    }
+}
+
+fn is_finished(kind: &Value, status: &Value) -> bool {
+    let ends = |condition: &Value| {
+        ["Complete", "Failed"].iter().any(|end| condition["type"] == *end) && condition["status"] == "True"
+    };
+    match kind.as_str() {
+        Some("Pod") => ["Succeeded", "Failed"].iter().any(|phase| status["phase"] == *phase),
+        Some("Job") => status["conditions"].as_array().is_some_and(|conditions| conditions.iter().any(ends)),
+        _ => false,
+    }
+}

@@ -1,0 +1,65 @@
+//! Where containers of workloads have started.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use winpool_core::{pod::Pod, windows::Build};
+
+/// The builds of nodes, and the nodes on which containers of each workload have started.
+#[derive(Debug, Default)]
+pub struct Started {
+    builds: BTreeMap<String, Build>,
+    /// The nodes by the name of a workload or pod: `Deployment shop/web`.
+    nodes: BTreeMap<String, BTreeSet<String>>,
+    /// The controllers of workloads, such as the `CronJob` of a `Job`.
+    controllers: BTreeMap<String, String>,
+}
+
+impl Started {
+    pub fn add_node(&mut self, name: &str, build: Option<Build>) {
+        self.builds.extend(build.map(|build| (name.to_owned(), build)));
+    }
+
+    pub(super) fn add(&mut self, StartedPod { own, workload, node }: StartedPod) {
+        self.add_controller(own.clone(), workload.clone());
+        for name in [own, workload] {
+            self.nodes.entry(name).or_default().insert(node.clone());
+        }
+    }
+
+    pub(super) fn add_controller(&mut self, workload: String, controller: String) {
+        if workload != controller {
+            self.controllers.insert(workload, controller);
+        }
+    }
+
+    /// Returns the controller of this workload: of a pod of a Deployment, the Deployment.
+    pub fn controller(&self, workload: &str) -> Option<&str> {
+        self.controllers.get(workload).map(String::as_str)
+    }
+
+    /// Returns the builds of the nodes on which containers of this workload, or of those that it controls, have started.
+    pub fn builds(&self, workload: &str) -> BTreeSet<Build> {
+        let controlled =
+            self.controllers.iter().filter(|(_, controller)| *controller == workload).map(|(name, _)| name.as_str());
+        let nodes = controlled.chain([workload]).filter_map(|name| self.nodes.get(name)).flatten();
+        nodes.filter_map(|node| self.builds.get(node)).copied().collect()
+    }
+}
+
+/// A pod with a container that has started.
+#[derive(Debug)]
+pub(super) struct StartedPod {
+    /// Its own name: `Pod shop/web-1`.
+    own: String,
+    /// The name of its workload.
+    workload: String,
+    node: String,
+}
+
+impl StartedPod {
+    /// Returns `None` if none of its containers has started.
+    pub(super) fn of(pod: &Pod) -> Option<Self> {
+        let own = format!("Pod {}/{}", pod.namespace, pod.name);
+        Some(Self { own, workload: pod.workload(), node: pod.ran_on.clone()? })
+    }
+}

@@ -1,0 +1,270 @@
+//! Forecasts of the operator's changes to a whole cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use serde_json::{Value, json};
+use winpool_answers::explain::{
+    forecast::{Forecast, ForecastOutcome, Snapshot, forecast},
+    status::status,
+};
+use winpool_core::pod::{Pod, PodProgress, PodSpec, WorkloadKind};
+
+use crate::common::{self, class, node, pool_object, tainted, yaml};
+
+fn snapshot(pools: &[&str], nodes: &[(&str, Value)]) -> Snapshot {
+    common::snapshot(pools.iter().map(|changes| pool_object(changes)), nodes.iter().cloned())
+}
+
+/// Looks again at what came out: nothing may be left to do.
+fn at_rest(before: Snapshot) -> ForecastOutcome {
+    let outcome = forecast(before.clone());
+    let again = forecast(Snapshot {
+        nodes: outcome.nodes.clone(),
+        classes: outcome.classes.values().cloned().collect(),
+        pools: before.pools.into_iter().filter(|pool| !pool.is_being_deleted()).collect(),
+        ..before
+    });
+    assert!(again.forecast.is_empty(), "{:#?}", again.forecast);
+    outcome
+}
+
+/// `name: field from -> to` of every node, and `name action` of every class.
+fn lines(forecast: &Forecast) -> Vec<String> {
+    let classes = forecast.runtime_classes.iter().map(|class| format!("{} {}", class.name, class.action));
+    let nodes = forecast.nodes.iter().flat_map(|node| {
+        node.changes
+            .iter()
+            .filter(|change| change.field == "spec.taints" || change.field.contains("windows-build"))
+            .map(|change| {
+                let field = change.field.rsplit(['.', '/']).next().unwrap_or_default().trim_end_matches(']');
+                format!("{} {field}: {} -> {}", node.name, change.from, change.to)
+            })
+    });
+    classes.chain(nodes).collect()
+}
+
+fn running_on(node: &str) -> Pod {
+    Pod {
+        namespace: "shop".to_owned(),
+        name: "web-1".to_owned(),
+        spec: PodSpec { node: Some(node.to_owned()), ..PodSpec::default() },
+        progress: PodProgress::Started,
+        ..Pod::default()
+    }
+}
+
+fn of_class(class: &str, pod: Pod) -> Pod {
+    let spec = PodSpec { runtime_class: Some(class.to_owned()), ..pod.spec };
+    Pod { spec, ..pod }
+}
+
+/// A class that winpool created, as status records it.
+fn recorded_class(class: &RuntimeClass) -> Value {
+    let metadata = &class.metadata;
+    json!({
+        "name": metadata.name, "uid": metadata.uid, "build": "Any", "isolation": "Process", "handler": class.handler,
+        "state": "Applied", "nodes": 1,
+    })
+}
+
+const WIN_2019: &str = "{metadata: {labels: {node.kubernetes.io/windows-build: null}}, status: {nodeInfo: {kernelVersion: 10.0.17763.6659}}}";
+
+#[test]
+fn an_empty_pool_labels_taints_and_makes_a_class_for_each_build() {
+    let outcome = at_rest(snapshot(&["{}"], &[("win-2019", node(WIN_2019)), ("win-2022", node("{}"))]));
+    insta::assert_yaml_snapshot!(outcome.forecast);
+}
+
+#[test]
+fn a_converged_cluster_has_no_changes() {
+    let first = forecast(snapshot(&["{}"], &[("win", node("{}"))]));
+    let right =
+        Snapshot { nodes: first.nodes, classes: first.classes.into_values().collect(), ..snapshot(&["{}"], &[]) };
+    assert!(forecast(right).forecast.is_empty());
+}
+
+#[test]
+fn an_ignored_or_foreign_node_is_not_changed() {
+    let ignored = node("{metadata: {annotations: {winpool.dev/ignore: 'true'}}}");
+    let other = node("{metadata: {labels: {kubernetes.io/os: linux}}}");
+    let outcome = at_rest(snapshot(&["spec: {runtimeClassDiscovery: Disabled}"], &[("a", ignored), ("b", other)]));
+    assert!(outcome.forecast.is_empty(), "{:#?}", outcome.forecast);
+    assert_eq!(outcome.forecast.summary.pools[0].nodes, 1);
+}
+
+#[test]
+fn a_taint_that_makes_workloads_unschedulable_is_held() {
+    let held =
+        Snapshot { pods: Ok(vec![running_on("win-2019")]), ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))]) };
+    let outcome = at_rest(held);
+    assert_eq!(lines(&outcome.forecast), ["windows-2019 Create", "win-2019 windows-build: null -> \"10.0.17763\""]);
+    let pool = &outcome.forecast.summary.pools[0];
+    assert_eq!(pool.held_taints, ["os=windows:NoSchedule"]);
+    assert_eq!(pool.unschedulable, BTreeMap::from([("Pod shop/web-1".to_owned(), 1)]));
+    assert_eq!(outcome.forecast.summary.silent_workloads.len(), 1);
+}
+
+#[test]
+fn status_counts_the_contested_nodes_that_the_pool_or_an_event_names() {
+    for (contested, expected) in
+        [(0, json!({"pending": 3})), (1, json!({"contested": 2, "pending": 1})), (3, json!({"contested": 3}))]
+    {
+        let pool = json!({"status": {
+            "nodes": {"selected": 3, "contested": contested},
+            "problems": [{"reason": "Contested", "object": {"kind": "Node", "name": "a"}, "message": "3 nodes"}],
+        }});
+        let pools = [pool.to_string()];
+        let cluster = snapshot(&pools.each_ref().map(String::as_str), &["a", "b", "c"].map(|name| (name, node("{}"))));
+        let shown = status(cluster, &BTreeSet::from(["b".to_owned()]));
+        assert_eq!(json!(shown.nodes), expected, "{contested}");
+        assert_eq!(json!(shown.builds[0].nodes), expected, "{contested}");
+    }
+}
+
+#[test]
+fn with_always_workloads_become_unschedulable_and_are_named() {
+    let always = Snapshot {
+        pods: Ok(vec![running_on("win"), running_on("elsewhere")]),
+        ..snapshot(&["spec: {taintPolicy: Always}"], &[("win", node("{}"))])
+    };
+    let outcome = at_rest(always);
+    assert_eq!(lines(&outcome.forecast), ["windows-2022 Create", "win taints: null -> \"os=windows:NoSchedule\""]);
+    let pool = &outcome.forecast.summary.pools[0];
+    assert!(pool.held_taints.is_empty());
+    assert_eq!(pool.unschedulable, BTreeMap::from([("Pod shop/web-1".to_owned(), 1)]));
+}
+
+#[test]
+fn pods_that_cannot_be_read_hold_the_taint() {
+    let blind = Snapshot { pods: Err("pods is forbidden".to_owned()), ..snapshot(&["{}"], &[("win", node("{}"))]) };
+    let outcome = at_rest(blind);
+    let pool = &outcome.forecast.summary.pools[0];
+    assert_eq!(pool.held_taints, ["os=windows:NoSchedule"]);
+    assert!(pool.problems[0].message.contains("pods is forbidden"), "{pool:#?}");
+}
+
+#[test]
+fn a_kind_that_cannot_be_listed_holds_nothing_and_is_named() {
+    let partial = Snapshot {
+        unlisted: [("cronjobs".to_owned(), "cronjobs.batch is forbidden".to_owned())].into(),
+        ..snapshot(&["{}"], &[("win", node("{}"))])
+    };
+    let outcome = at_rest(partial);
+    let pool = &outcome.forecast.summary.pools[0];
+    assert!(pool.held_taints.is_empty());
+    assert!(pool.problems[0].message.contains("cronjobs (cronjobs.batch is forbidden)"), "{pool:#?}");
+}
+
+#[test]
+fn a_retired_taint_is_replaced_in_one_change() {
+    let pool = "spec: {retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]}";
+    let outcome = at_rest(snapshot(&[pool], &[("win", tainted(&["os=Win1809:NoSchedule", "gpu:NoSchedule"]))]));
+    assert_eq!(
+        lines(&outcome.forecast),
+        ["windows-2022 Create", "win taints: \"os=Win1809:NoSchedule\" -> \"os=windows:NoSchedule\""]
+    );
+}
+
+#[test]
+fn dry_run_writes_nothing_and_says_what_it_would() {
+    let outcome = at_rest(snapshot(&["spec: {mode: DryRun}"], &[("win-2019", node(WIN_2019))]));
+    assert!(outcome.forecast.is_empty());
+    let pool = &outcome.forecast.summary.pools[0];
+    assert_eq!((pool.mode.as_str(), pool.would_change), ("DryRun", 1));
+    assert_eq!(pool.problems[0].message, "would be created");
+}
+
+#[test]
+fn deleting_a_pool_removes_its_marks_and_unused_classes() {
+    let made = forecast(snapshot(&["{}"], &[("win-2019", node(WIN_2019)), ("win-2022", node("{}"))]));
+    let recorded: Vec<_> = made.classes.values().map(|class| recorded_class(class)).collect();
+    let deleted = json!({
+        "metadata": {"deletionTimestamp": "2026-02-01T00:00:00Z", "finalizers": ["winpool.dev/cleanup"]},
+        "status": {"managedTaints": ["os=windows:NoSchedule"], "runtimeClasses": recorded},
+    });
+    let uses = of_class("windows-2022", running_on("win-2022"));
+    let outcome = forecast(Snapshot {
+        nodes: made.nodes,
+        classes: made.classes.into_values().collect(),
+        pods: Ok(vec![uses]),
+        ..snapshot(&[&deleted.to_string()], &[])
+    });
+    insta::assert_yaml_snapshot!(outcome.forecast);
+}
+
+#[test]
+fn an_older_pool_takes_over_nodes_and_a_class_of_the_same_name() {
+    let older = "{metadata: {name: older, creationTimestamp: '2025-01-01T00:00:00Z'}}";
+    let younger = "{spec: {taints: [{key: team, value: a, effect: NoSchedule}]}}";
+    let first = forecast(snapshot(&[younger], &[("win", node("{}"))]));
+    let outcome = at_rest(Snapshot {
+        nodes: first.nodes,
+        classes: first.classes.into_values().collect(),
+        ..snapshot(&[younger, older], &[])
+    });
+    assert_eq!(
+        lines(&outcome.forecast),
+        [
+            "windows-2022 Change",
+            "win taints: null -> \"os=windows:NoSchedule\"",
+            "win taints: \"team=a:NoSchedule\" -> null",
+        ]
+    );
+    let tolerations = outcome.classes["windows-2022"].scheduling.as_ref().unwrap().tolerations.as_ref().unwrap();
+    assert_eq!(tolerations.len(), 1, "what is no longer on any node is not tolerated in the end: {tolerations:?}");
+}
+
+#[test]
+fn a_class_in_use_waits_for_its_new_handler() {
+    let wanted =
+        "{spec: {runtimeClasses: [{name: own, version: '2022', handler: other}], runtimeClassDiscovery: Disabled}}";
+    let own = class(
+        "{metadata: {name: own, labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}, handler: old, \
+         scheduling: {}}",
+    );
+    let used = of_class("own", running_on("elsewhere"));
+    for (pods, action) in [(vec![], vec!["own Replace"]), (vec![used], vec![])] {
+        let outcome = at_rest(Snapshot { classes: vec![own.clone()], pods: Ok(pods), ..snapshot(&[wanted], &[]) });
+        assert_eq!(lines(&outcome.forecast), action);
+    }
+}
+
+#[test]
+fn an_invalid_pool_is_reported_and_left_alone() {
+    let wrong: winpool_core::api::WindowsPool = {
+        let mut object = pool_object("{}");
+        object.spec.runtime_class_name_format = yaml("'no/name'");
+        object
+    };
+    let invalid = common::snapshot([wrong], [("win", node("{}"))]);
+    let outcome = forecast(invalid);
+    assert!(outcome.forecast.is_empty());
+    assert_eq!(outcome.forecast.summary.pools[0].mode, "Invalid");
+}
+
+#[test]
+fn workloads_without_pods_are_named_in_every_mode() {
+    let web = "{metadata: {namespace: shop, name: web}, spec: {replicas: 0, template: {spec: {os: {name: windows}}}}}";
+    let report = "{metadata: {namespace: shop, name: report}, spec: {jobTemplate: {spec: {template: {spec: {os: {name: windows}}}}}}}";
+    for (spec, held, tainted) in [("{}", 1, 0), ("spec: {mode: DryRun}", 1, 0), ("spec: {taintPolicy: Always}", 0, 1)] {
+        let workloads = vec![(WorkloadKind::Deployment, yaml(web)), (WorkloadKind::CronJob, yaml(report))];
+        let outcome = at_rest(Snapshot { workloads, ..snapshot(&[spec], &[("win", node("{}"))]) });
+        let pool = &outcome.forecast.summary.pools[0];
+        let named: Vec<_> = pool.unschedulable.keys().map(String::as_str).collect();
+        assert_eq!(named, ["CronJob shop/report", "Deployment shop/web"], "{spec}");
+        assert_eq!((pool.held_taints.len(), outcome.nodes["win"].taints.taints().len()), (held, tainted), "{spec}");
+    }
+}
+
+#[test]
+fn a_selector_holds_a_taint_only_if_it_fits_no_node_of_another_system() {
+    let web = "{metadata: {namespace: shop, name: web}, spec: {template: {spec: {nodeSelector: {team: a}}}}}";
+    let in_team = node("metadata: {labels: {team: a}}");
+    let linux: std::collections::BTreeMap<String, String> = yaml("{kubernetes.io/os: linux, team: a}");
+    for (other_nodes, held) in [(vec![], 1), (vec![linux.into_iter().collect()], 0)] {
+        let workloads = vec![(WorkloadKind::Deployment, yaml(web))];
+        let cluster = Snapshot { workloads, other_nodes, ..snapshot(&["{}"], &[("win", in_team.clone())]) };
+        assert_eq!(at_rest(cluster).forecast.summary.pools[0].held_taints.len(), held);
+    }
+}

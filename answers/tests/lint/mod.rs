@@ -1,0 +1,79 @@
+//! The rules for workloads, one by one, and all of them on anything.
+
+mod blockers;
+mod documentation;
+mod examples;
+mod images;
+mod objects;
+mod placement;
+mod robustness;
+mod rules;
+mod target;
+mod wellformed;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use serde_json::{Value, json};
+use winpool_answers::{
+    lint::{Facts, Finding, Workload, check},
+    view,
+};
+use winpool_core::{
+    api::{Taint, WindowsPool},
+    plan::{Node, Pool, TaintList},
+    windows::KubernetesVersion,
+};
+
+/// A workload of this kind with this merged into its pod spec. Containers that say nothing of resources get some.
+fn workload(kind: &str, spec: &Value) -> Value {
+    let mut pod = json!({"containers": [{"name": "c", "image": "example.com/app:1.0"}]});
+    pod.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    for list in ["containers", "initContainers"] {
+        for container in pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let container = container.as_object_mut().unwrap();
+            container.entry("resources").or_insert_with(|| json!({"limits": {"cpu": "1", "memory": "1Gi"}}));
+        }
+    }
+    let metadata = json!({"name": "web", "namespace": "shop"});
+    match kind {
+        "Pod" => json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": pod}),
+        "Job" => {
+            json!({"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": {"template": {"spec": pod}}})
+        }
+        _ => json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"template": {"spec": pod}}}),
+    }
+}
+
+fn findings(object: &Value, facts: &Facts) -> Vec<Finding> {
+    check(&Workload::read(object).unwrap().unwrap(), facts)
+}
+
+/// The names of the rules that a workload breaks.
+fn broken(kind: &str, spec: &Value, facts: &Facts) -> Vec<String> {
+    findings(&workload(kind, spec), facts).into_iter().map(|finding| finding.rule).collect()
+}
+
+/// A Windows node with these taints and further labels.
+fn node(build: &str, taints: &[&str], labels: &[(&str, &str)]) -> Node {
+    let taints = taints.iter().map(|taint| json!(taint.parse::<Taint>().unwrap())).collect();
+    let own = [("kubernetes.io/os", "windows"), ("node.kubernetes.io/windows-build", build)];
+    let labels = own.iter().chain(labels).copied().collect();
+    Node { labels, taints: Arc::new(TaintList::new(Some(taints))), ..Node::default() }
+}
+
+/// A cluster of these nodes (build, taints), pools and classes.
+fn cluster(nodes: &[(&str, &[&str])], pools: &[Value], classes: &[Value]) -> Facts {
+    let mut facts = Facts::of_version(Some(KubernetesVersion { major: 1, minor: 36 }));
+    for (build, taints) in nodes {
+        facts.add_node(view::Node::of("", &node(build, taints, &[])));
+    }
+    for class in classes {
+        facts.add_class(serde_json::from_value::<RuntimeClass>(class.clone()).unwrap());
+    }
+    for spec in pools {
+        let pool: WindowsPool = serde_json::from_value(json!({"metadata": {"name": "default"}, "spec": spec})).unwrap();
+        facts.add_pool(Pool::read(&pool).unwrap());
+    }
+    facts.complete()
+}

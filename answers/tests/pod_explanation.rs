@@ -1,0 +1,349 @@
+//! Why a pod does or does not land and start.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use winpool_answers::{
+    explain::pod::{PodExplanation, answer, answer_template},
+    image::{ImagePlatforms, Images, Platform, Source},
+    view,
+};
+use winpool_core::pod::{Class, Pod, Workload, WorkloadKind};
+
+use crate::common::{class, node, yaml};
+
+fn machine(name: &str, build: &str, rest: &str) -> view::Node {
+    let mut object = node(&format!(
+        "{{metadata: {{name: {name}, labels: {{node.kubernetes.io/windows-build: {build}}}}}, \
+          status: {{nodeInfo: {{kernelVersion: {build}.1, containerRuntimeVersion: 'containerd://2.0.4', bootID: a, \
+          kubeProxyVersion: v1, kubeletVersion: v1, machineID: a, systemUUID: a}}}}}}"
+    ));
+    json_patch::merge(&mut object, &yaml(rest));
+    view::Node::from(&serde_json::from_value::<Node>(object).unwrap())
+}
+
+fn windows_class(name: &str, build: &str, handler: &str) -> (String, Class) {
+    let class = class(&format!(
+        "{{metadata: {{name: {name}}}, handler: {handler}, scheduling: {{nodeSelector: {{kubernetes.io/os: windows, \
+          node.kubernetes.io/windows-build: {build}}}, tolerations: [{{key: os, operator: Equal, value: windows, effect: NoSchedule}}]}}}}"
+    ));
+    (name.to_owned(), Class::from(&*class))
+}
+
+/// On a tainted node of 2019 and one of 2022, each with its class.
+fn of(pod: &str) -> PodExplanation {
+    let tainted = "spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}";
+    let machines = [machine("win-2019", "10.0.17763", tainted), machine("win-2022", "10.0.20348", tainted)];
+    let classes = [
+        windows_class("windows-2019", "10.0.17763", "runhcs-wcow-process"),
+        windows_class("windows-2022", "10.0.20348", "runhcs-wcow-process"),
+        windows_class("hyperv-2019", "10.0.20348", "runhcs-wcow-hypervisor"),
+    ];
+    answer(&yaml::<Pod>(pod), &machines, &BTreeMap::from(classes), &Images::default())
+}
+
+fn told(pod: &str) -> String {
+    serde_yaml::to_string(&of(pod)).unwrap()
+}
+
+#[test]
+fn the_remedy_of_a_pod_without_a_toleration_is_its_class() {
+    insta::assert_snapshot!(told(
+        "{metadata: {name: web, namespace: shop}, spec: {os: {name: windows}, containers: [{name: c, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}}"
+    ));
+}
+
+#[test]
+fn a_pod_of_the_wrong_class_lands_and_does_not_start() {
+    insta::assert_snapshot!(told(
+        "{metadata: {name: web}, spec: {runtimeClassName: windows-2022, containers: [{name: c, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}}"
+    ));
+}
+
+#[test]
+fn a_class_with_hyperv_isolation_runs_older_images() {
+    let answer = of(
+        "{metadata: {name: web}, spec: {runtimeClassName: hyperv-2019, containers: [{name: c, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}}",
+    );
+    assert_eq!((answer.nodes[1].possible, answer.nodes[1].starts, answer.remedy), (true, Some(true), None));
+}
+
+/// Three nodes of 2019, of 2022 and of 2025, all open, and three Linux nodes, with a class for each build.
+fn open_cluster() -> (Vec<view::Node>, BTreeMap<String, Class>) {
+    let builds = [("2019", "10.0.17763"), ("2022", "10.0.20348"), ("2025", "10.0.26100")];
+    let mut machines = Vec::new();
+    for index in 0..3 {
+        for (version, build) in builds {
+            let name = format!("win-{version}-{index}");
+            machines.push(machine(&name, build, &format!("metadata: {{labels: {{kubernetes.io/hostname: {name}}}}}")));
+        }
+        let name = format!("linux-{index}");
+        let linux = yaml(&format!(
+            "{{metadata: {{name: {name}, labels: {{kubernetes.io/os: linux, kubernetes.io/hostname: {name}}}}}}}"
+        ));
+        machines.push(view::Node::from(&serde_json::from_value::<Node>(linux).unwrap()));
+    }
+    let classes = builds.map(|(v, build)| windows_class(&format!("windows-{v}"), build, "runhcs-wcow-process"));
+    (machines, BTreeMap::from(classes))
+}
+
+/// The system that the pod is taken to be for, and the remedy, which is checked: with it, the pod lands, and only where it
+/// starts.
+#[track_caller]
+fn remedy_of(pod: &str) -> (&'static str, Option<String>) {
+    let (machines, classes) = open_cluster();
+    remedy_with(pod, &machines, &classes)
+}
+
+#[track_caller]
+fn remedy_with(
+    pod: &str,
+    machines: &[view::Node],
+    classes: &BTreeMap<String, Class>,
+) -> (&'static str, Option<String>) {
+    let pod = yaml::<Pod>(pod);
+    let told = answer(&pod, machines, classes, &Images::default());
+    if let Some(spec) = &told.remedied {
+        let remedied = Pod { spec: spec.clone(), is_bound: false, ..Pod::default() };
+        let after = answer(&remedied, machines, classes, &Images::default());
+        let lands: Vec<_> = after.nodes.iter().filter(|node| node.possible).collect();
+        assert!(!lands.is_empty() && lands.iter().all(|node| node.starts != Some(false)), "{told:#?} {after:#?}");
+    }
+    (if told.system == "windows" { "windows" } else { "linux" }, told.remedy)
+}
+
+#[test]
+fn a_linux_pod_is_recognised() {
+    let scheduled = "status: {phase: Running, conditions: [{type: PodScheduled, status: 'True'}]}";
+    let nginx = "containers: [{name: c, image: nginx}]";
+    let linux = "nodeSelector: {kubernetes.io/os: linux}";
+    // A healthy one that only selects Linux, and one that a DaemonSet made for a Linux node.
+    let healthy = format!("{{metadata: {{name: web}}, spec: {{nodeName: linux-1, {linux}, {nginx}}}, {scheduled}}}");
+    assert_eq!(remedy_of(&healthy), ("linux", None));
+    let agent = |node: &str| {
+        format!(
+            "{{metadata: {{name: agent, ownerReferences: [{{apiVersion: apps/v1, kind: DaemonSet, name: agent, uid: u, controller: true}}]}}, \
+              spec: {{nodeName: {node}, {nginx}, affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: \
+              {{nodeSelectorTerms: [{{matchFields: [{{key: metadata.name, operator: In, values: [{node}]}}]}}]}}}}}}}}}}"
+        )
+    };
+    assert_eq!(remedy_of(&agent("linux-1")), ("linux", None));
+    let (system, remedy) = remedy_of(&agent("win-2022-0"));
+    assert_eq!(system, "linux");
+    insta::assert_snapshot!(remedy.unwrap());
+    // One that may land on Windows too.
+    let (system, remedy) =
+        remedy_of(&format!("{{metadata: {{name: web}}, spec: {{nodeName: linux-1, {nginx}}}, {scheduled}}}"));
+    assert_eq!(system, "linux");
+    insta::assert_snapshot!(remedy.unwrap());
+    let (_, remedy) = remedy_of(&format!(
+        "{{metadata: {{name: web}}, spec: {{os: {{name: linux}}, nodeSelector: {{kubernetes.io/os: windows}}, {nginx}}}}}"
+    ));
+    insta::assert_snapshot!(remedy.unwrap());
+    // One that says nothing, and runs on Windows, is for Windows.
+    let runs = format!("{{metadata: {{name: web}}, spec: {{nodeName: win-2022-0, {nginx}}}, {scheduled}}}");
+    assert_eq!(remedy_of(&runs).0, "windows");
+}
+
+#[test]
+fn a_pod_that_has_run_on_windows_is_for_windows() {
+    for (status, system) in [
+        ("{phase: Succeeded}", "windows"),
+        (
+            "{phase: Failed, containerStatuses: [{name: c, image: i, imageID: '', ready: false, restartCount: 0, state: {terminated: {exitCode: 1}}}]}",
+            "windows",
+        ),
+        // The kubelet refused it, so it has not run.
+        ("{phase: Failed, reason: PodOSNotSupported}", "linux"),
+        ("{phase: Pending}", "linux"),
+    ] {
+        let pod = format!(
+            "{{metadata: {{name: web}}, spec: {{nodeName: win-2022-0, containers: [{{name: c, image: i}}]}}, status: {status}}}"
+        );
+        assert_eq!(remedy_of(&pod).0, system, "{status}");
+    }
+}
+
+#[test]
+fn a_mirror_pod_stays_on_its_node() {
+    // The kubelet of linux-1 runs it from a file. The scheduler never sees it.
+    let mirror = "{metadata: {name: proxy-linux-1, annotations: {kubernetes.io/config.mirror: x}}, spec: {nodeName: linux-1, \
+                  tolerations: [{operator: Exists, effect: NoExecute}], containers: [{name: c, image: proxy}]}, status: {phase: Running}}";
+    assert_eq!(remedy_of(mirror), ("linux", None));
+}
+
+#[test]
+fn a_class_that_has_changed_does_not_contradict_the_pods_that_it_placed() {
+    let of = |status: &str| {
+        remedy_of(&format!(
+            "{{metadata: {{name: web}}, spec: {{runtimeClassName: windows-2022, nodeSelector: {{kubernetes.io/os: windows, \
+              node.kubernetes.io/windows-build: 10.0.17763}}, containers: [{{name: c, image: i}}]}}, status: {status}}}"
+        ))
+    };
+    assert_eq!(of("{phase: Running}"), ("windows", None));
+    assert!(of("{}").1.unwrap().contains("the API server refuses"));
+}
+
+#[test]
+fn a_label_that_the_pod_itself_selects_is_not_put_down_to_its_class() {
+    let told = of(
+        "{metadata: {name: web}, spec: {runtimeClassName: windows-2022, nodeSelector: {node.kubernetes.io/windows-build: 10.0.17763}, containers: [{name: c}]}}",
+    );
+    let reason = told.nodes[1].reasons.first().unwrap();
+    insta::assert_snapshot!(reason, @"nodeSelector wants node.kubernetes.io/windows-build=10.0.17763, the node has 10.0.20348");
+}
+
+#[test]
+fn a_pod_with_scheduling_gates_waits_for_them() {
+    let gated = |more: &str| {
+        let (_, remedy) = remedy_of(&format!(
+            "{{metadata: {{name: web}}, spec: {{schedulingGates: [{{name: example.com/queue}}], {more} containers: [{{name: c, image: i}}]}}}}"
+        ));
+        remedy.unwrap()
+    };
+    insta::assert_snapshot!(gated("nodeSelector: {kubernetes.io/os: linux},"), @"wait until its schedulingGates (example.com/queue) are removed: the scheduler ignores it until then");
+    insta::assert_snapshot!(gated(""), @"wait until its schedulingGates (example.com/queue) are removed: the scheduler ignores it until then. Then to land on linux-0: set nodeSelector kubernetes.io/os: linux");
+}
+
+#[test]
+fn a_workload_is_explained_with_its_pods_and_the_labels_of_its_template() {
+    let (machines, classes) = open_cluster();
+    let of = |labels: &str, spec: &str, nodes: &[&str]| {
+        let workload: Workload =
+            yaml(&format!("{{metadata: {{name: web}}, spec: {{template: {{metadata: {labels}, spec: {spec}}}}}}}"));
+        let pod = |node: &&str| {
+            yaml::<Pod>(&format!(
+                "{{metadata: {{name: web-1}}, spec: {{nodeName: {node}}}, status: {{phase: Running}}}}"
+            ))
+        };
+        let pods: Vec<Pod> = nodes.iter().map(pod).collect();
+        answer_template(WorkloadKind::Deployment, &workload, &pods, &machines, &classes, &Images::default())
+    };
+    let silent = "{containers: [{name: c, image: i}]}";
+    for (nodes, system) in [
+        (&[][..], "linux"),
+        (&["linux-0"], "linux"),
+        (&["win-2022-0", "win-2022-1"], "windows"),
+        (&["win-2022-0", "linux-0"], "linux"),
+    ] {
+        assert_eq!(of("null", silent, nodes).system, system, "{nodes:?}");
+    }
+    let windows = "{os: {name: windows}, nodeSelector: {kubernetes.io/os: windows}, containers: [{name: c, image: i}]}";
+    assert_eq!(of("null", windows, &[]).remedy, None);
+    let labelled = of("{labels: {kubernetes.io/os: linux}}", windows, &[]);
+    assert!(labelled.nodes.iter().all(|node| node.starts == Some(false)), "{labelled:?}");
+    assert!(labelled.remedy.unwrap().contains("remove the pod's label kubernetes.io/os: linux"));
+}
+
+#[test]
+fn a_remedy_leaves_no_node_on_which_the_pod_does_not_start() {
+    let image = |tag: &str| format!("containers: [{{name: c, image: 'mcr.microsoft.com/windows/servercore:{tag}'}}]");
+    let host_process = "hostNetwork: true, nodeSelector: {kubernetes.io/os: windows}, securityContext: {windowsOptions: {hostProcess: \
+                        true}}, containers: [{name: c, image: 'a:ltsc2019'}]";
+    let remedies: BTreeMap<String, Option<String>> = [
+        format!("os: {{name: windows}}, {}", image("ltsc2022")),
+        format!("nodeSelector: {{kubernetes.io/os: windows}}, {}", image("ltsc2019")),
+        format!("runtimeClassName: windows-2022, {}", image("ltsc2022")),
+        format!("nodeName: linux-0, {}", image("ltsc2022")),
+        format!("nodeName: win-2019-0, {}", image("ltsc2022")),
+        format!("nodeName: win-2022-0, {}", image("ltsc2022")),
+        format!("nodeSelector: {{disk: fast}}, {}", image("ltsc2022")),
+        image("ltsc2016"),
+        "runtimeClassName: gone, containers: [{name: c, image: i}]".to_owned(),
+        host_process.to_owned(),
+    ]
+    .into_iter()
+    .map(|spec| {
+        let (_, remedy) = remedy_of(&format!("{{metadata: {{name: web}}, spec: {{{spec}}}}}"));
+        (spec, remedy)
+    })
+    .collect();
+    insta::assert_yaml_snapshot!(remedies);
+    let nowhere = answer(
+        &yaml::<Pod>("{metadata: {name: web}, spec: {os: {name: windows}, containers: [{name: c}]}}"),
+        &[],
+        &BTreeMap::new(),
+        &Images::default(),
+    );
+    assert_eq!(nowhere.remedy.unwrap(), "there is no Windows node");
+}
+
+#[test]
+fn a_pod_without_a_class_gets_an_affinity_to_all_builds_that_run_it() {
+    let (machines, _) = open_cluster();
+    let of_class = |selector: &str| {
+        let class = class(&format!(
+            "{{metadata: {{name: any}}, handler: runhcs-wcow-process, scheduling: {{nodeSelector: {{{selector}}}}}}}"
+        ));
+        let classes = BTreeMap::from([("any".to_owned(), Class::from(&*class))]);
+        let pod =
+            "{metadata: {name: web}, spec: {runtimeClassName: any, containers: [{name: c, image: 'a:ltsc2022'}]}}";
+        remedy_with(pod, &machines, &classes).1.unwrap()
+    };
+    // hostMatch: Compatible, and no node has the label yet. The second class is one with version: Any.
+    insta::assert_snapshot!(of_class("runtimeclass.winpool.dev/any: 'true'"), @"to land on win-2022-0: remove runtimeClassName; set nodeSelector kubernetes.io/os: windows; add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
+    insta::assert_snapshot!(of_class("kubernetes.io/os: windows"), @"to land on win-2022-0: add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
+}
+
+#[test]
+fn a_linux_pod_starts_where_its_images_have_a_variant_for_the_architecture() {
+    let node = |architecture: &str| {
+        view::Node::from(&yaml::<Node>(&format!(
+            "{{metadata: {{name: linux-{architecture}, labels: {{kubernetes.io/os: linux, kubernetes.io/arch: {architecture}}}}}}}"
+        )))
+    };
+    let machines = [node("amd64"), node("arm64")];
+    let pod = yaml::<Pod>("{metadata: {name: web}, spec: {containers: [{name: c, image: 'a:1'}]}}");
+    let of = |source: Source, architectures: &[&str]| {
+        let platform = |architecture: &&str| Platform {
+            os: "linux".to_owned(),
+            architecture: (*architecture).to_owned(),
+            ..Platform::default()
+        };
+        let platforms = architectures.iter().map(platform).collect();
+        let mut images = Images::default();
+        images.add("a:1", Ok(ImagePlatforms { digest: String::new(), source, platforms }));
+        let told = answer(&pod, &machines, &BTreeMap::new(), &images);
+        (told.nodes.iter().map(|node| node.starts).collect::<Vec<_>>(), told.remedy)
+    };
+    assert_eq!(of(Source::Index, &["x86_64", "aarch64"]), (vec![Some(true); 2], None));
+    assert_eq!(of(Source::Index, &["386", "arm"]).0, [Some(true); 2]);
+    let (starts, remedy) = of(Source::Index, &["amd64"]);
+    assert_eq!(starts, [Some(true), Some(false)]);
+    insta::assert_snapshot!(remedy.unwrap(), @"to land on linux-amd64: set nodeSelector kubernetes.io/os: linux; set nodeSelector kubernetes.io/arch: amd64");
+    let windows = "{metadata: {name: web}, spec: {os: {name: linux}, containers: [{name: c, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}";
+    let told = answer(&yaml::<Pod>(windows), &machines, &BTreeMap::new(), &Images::default());
+    assert!(told.nodes.iter().all(|node| node.starts == Some(false)), "{told:#?}");
+    // containerd pulls a single manifest for every platform.
+    assert_eq!(of(Source::Manifest, &["arm64"]), (vec![None, Some(true)], None));
+}
+
+#[test]
+fn a_pod_keeps_what_it_was_admitted_with_if_its_class_changes() {
+    let waiting = |selector: &str, tolerations: &str| {
+        of(&format!(
+            "{{metadata: {{name: web}}, spec: {{runtimeClassName: windows-2022, nodeSelector: {{{selector}}}, tolerations: [{tolerations}], \
+              containers: [{{name: c, image: 'a:ltsc2022'}}]}}, status: {{phase: Pending}}}}"
+        ))
+    };
+    let build = "kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348";
+    // The class had no toleration when the pod was created.
+    let told = waiting(build, "");
+    assert!(told.nodes.iter().all(|node| !node.possible), "{told:#?}");
+    insta::assert_snapshot!(told.remedy.unwrap(), @"delete and recreate the pod: RuntimeClass windows-2022 has changed since the pod was created");
+    let own = waiting(build, "{key: os, operator: Exists}");
+    assert_eq!((own.nodes[1].possible, own.remedy), (true, None));
+}
+
+#[test]
+fn errors_in_the_status_are_explained_once() {
+    let waiting = "{name: c, image: i, imageID: '', ready: false, restartCount: 0, state: {waiting: {reason: ErrImagePull, \
+                   message: 'failed to pull image: no match for platform in manifest: not found'}}}";
+    let answer = of(&format!(
+        "{{metadata: {{name: web}}, spec: {{nodeName: win-2019, containers: [{{name: c}}]}}, status: {{reason: PodOSNotSupported, \
+          containerStatuses: [{waiting}, {waiting}]}}}}"
+    ));
+    let errors: Vec<&str> = answer.errors.iter().map(|error| error.error).collect();
+    assert_eq!(errors, ["no match for platform", "PodOSNotSupported"]);
+    assert_eq!(answer.node.as_deref(), Some("win-2019"));
+}

@@ -1,0 +1,213 @@
+//! Pods and their templates are read in one place: every consumer gets the same answer.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, PodSpec as KubernetesSpec},
+        node::v1::RuntimeClass,
+    },
+    jiff::Timestamp,
+};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+use serde_json::{Value, json};
+use winpool_answers::{
+    explain::pod::answer,
+    image::Images,
+    lint::{self, Facts, check},
+    view,
+};
+use winpool_core::{
+    api::Taint,
+    plan::{CheckScope, KnownNode, Question, WorkloadCheck},
+    pod::{Class, Pod, PodSpec, Target, Workload, WorkloadKind},
+};
+
+const BUILD: &str = "10.0.20348";
+const CLASS: &str = "own";
+
+fn requirement() -> impl Strategy<Value = Value> {
+    let key = select(vec!["kubernetes.io/os", "beta.kubernetes.io/os", "node.kubernetes.io/windows-build", "team"]);
+    let values = vec(select(vec!["windows", "linux", BUILD]), 1..3);
+    let key = prop_oneof![key, Just("runtimeclass.winpool.dev/own")];
+    (key, select(vec!["In", "NotIn", "Exists", "DoesNotExist"]), values).prop_map(|(key, operator, values)| {
+        let values = if operator.ends_with("In") { json!(values) } else { json!(null) };
+        json!({"key": key, "operator": operator, "values": values})
+    })
+}
+
+fn security() -> impl Strategy<Value = Value> {
+    select(vec![
+        json!(null),
+        json!({}),
+        json!({"runAsUser": 1}),
+        json!({"windowsOptions": {}}),
+        json!({"windowsOptions": {"hostProcess": true}}),
+        json!({"windowsOptions": {"hostProcess": false}}),
+    ])
+}
+
+fn containers(range: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Value>> {
+    let image = select(vec!["example.com/app", "a:ltsc2019", "a:ltsc2022", "mcr.microsoft.com/windows/nanoserver"]);
+    let one = (image, security()).prop_map(|(image, security)| {
+        json!({"name": "c", "image": image, "securityContext": security, "resources": {"limits": {"example.com/gpu": "1", "cpu": 1}}})
+    });
+    vec(one, range)
+}
+
+fn selector() -> impl Strategy<Value = Value> {
+    select(vec![
+        json!({}),
+        json!({}),
+        json!({"kubernetes.io/os": "windows"}),
+        json!({"kubernetes.io/os": "linux"}),
+        json!({"beta.kubernetes.io/os": "windows"}),
+        json!({"node.kubernetes.io/windows-build": BUILD}),
+        json!({"runtimeclass.winpool.dev/own": "true"}),
+        json!({"team": "a"}),
+    ])
+}
+
+prop_compose! {
+    fn any_spec()(
+        os in option::of(select(vec!["windows", "linux"])),
+        selector in selector(),
+        terms in vec(vec(requirement(), 0..3), 0..3),
+        tolerations in vec(select(vec![json!({"operator": "Exists"}), json!({"key": "os", "value": "windows", "operator": ""}), json!({"key": "os", "operator": "Gt", "value": "1"})]), 0..2),
+        security in security(), host_network in any::<bool>(),
+        containers in containers(1..3), init in containers(0..2), debug in containers(0..2),
+        class in any::<bool>(),
+    ) -> Value {
+        let mut spec = json!({
+            "nodeSelector": selector, "tolerations": tolerations, "securityContext": security, "hostNetwork": host_network,
+            "containers": containers, "initContainers": init, "ephemeralContainers": debug,
+        });
+        if let Some(os) = os {
+            spec["os"] = json!({"name": os});
+        }
+        if !terms.is_empty() {
+            let terms: Vec<Value> = terms.iter().map(|term| json!({"matchExpressions": term})).collect();
+            spec["affinity"] =
+                json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
+        }
+        if class {
+            spec["runtimeClassName"] = json!(CLASS);
+        }
+        spec
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn objects(spec: &Value) -> [Value; 3] {
+    let metadata = json!({"name": "web", "namespace": "shop"});
+    let template = json!({"spec": spec});
+    let cron_job = json!({"jobTemplate": {"spec": {"template": template}}});
+    [
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}),
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": template}}),
+        json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": cron_job}),
+    ]
+}
+
+/// True if a workload check counts a template without tolerations, when the only node has every label that a Windows
+/// node can have.
+fn is_counted(spec: &Value, class: Option<&Class>) -> bool {
+    let mut spec = spec.clone();
+    spec["tolerations"] = json!([]);
+    let labels = [
+        ("kubernetes.io/os", "windows"),
+        ("beta.kubernetes.io/os", "windows"),
+        ("node.kubernetes.io/windows-build", BUILD),
+        ("runtimeclass.winpool.dev/own", "true"),
+        ("team", "a"),
+    ];
+    let node = KnownNode { name: "win".into(), labels: labels.into_iter().collect(), ..KnownNode::default() };
+    let question = Question {
+        pool: "default".to_owned(),
+        taint: Taint::os_windows(),
+        candidates: [0].into(),
+        to_approve: None,
+        enforces: true,
+    };
+    let mut check = WorkloadCheck::start(CheckScope {
+        nodes: vec![node],
+        questions: vec![question],
+        classes: class.iter().map(|class| (CLASS.to_owned(), (*class).clone())).collect(),
+        now: Timestamp::UNIX_EPOCH,
+        ..CheckScope::default()
+    })
+    .unwrap();
+    check.workload(WorkloadKind::Deployment, &read::<Workload>(objects(&spec)[1].clone()));
+    // A selector that says nothing of a system is decided by whether a Linux node matches it: here one does.
+    for choice in check.undecided() {
+        check.decide(&choice, true);
+    }
+    !check.finish()["default"].unschedulable.is_empty()
+}
+
+fn machine() -> view::Node {
+    view::Node::from(&read::<Node>(json!({
+        "metadata": {"name": "win", "labels": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": BUILD}},
+    })))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pods_and_templates_are_read_alike_by_every_consumer(
+        spec in any_spec(), class_selector in selector(), hyperv in select(vec!["runhcs-wcow-process", "runhcs-wcow-hyperv", "runhcs-wcow-hypervisor"]),
+    ) {
+        let pod: PodSpec = read(spec.clone());
+        let stored = serde_json::to_value(read::<KubernetesSpec>(spec.clone())).unwrap();
+        prop_assert_eq!(&pod, &read::<PodSpec>(stored), "as the API server stores it");
+        let [as_pod, deployment, cron_job] = objects(&spec);
+        prop_assert_eq!(&pod, &read::<Pod>(as_pod.clone()).spec);
+        prop_assert_eq!(&pod, &read::<Workload>(deployment.clone()).template);
+        prop_assert_eq!(&pod, &read::<Workload>(cron_job.clone()).template);
+        for object in [&as_pod, &deployment, &cron_job] {
+            prop_assert_eq!(&pod, &lint::Workload::read(object).unwrap().unwrap().pod);
+        }
+
+        let class: RuntimeClass = read(json!({
+            "metadata": {"name": CLASS}, "handler": hyperv, "scheduling": {"nodeSelector": class_selector},
+        }));
+        let mut facts = Facts::none();
+        facts.add_class(class.clone());
+        let class = Class::from(&class);
+        let known = pod.runtime_class.as_ref().map(|_| &class);
+        let target = pod.target(known);
+        let is_missing = |id: &str| check(&lint::Workload::read(&deployment).unwrap().unwrap(), &facts).iter().any(|found| found.rule == id);
+        prop_assert_eq!(is_missing("os-name-missing"), target == Target::Windows && pod.os.is_none(), "the rules");
+        if is_counted(&spec, known) {
+            prop_assert_eq!(target, Target::Windows, "the workload check");
+        }
+    }
+
+    /// The rules and `why` agree on which images start where.
+    #[test]
+    fn rules_and_explanations_agree_on_which_images_start(
+        spec in any_spec(), handler in select(vec!["runhcs-wcow-process", "runhcs-wcow-hyperv", "containerd-hyperv-17763"]),
+    ) {
+        let mut spec = spec;
+        spec["os"] = json!({"name": "windows"});
+        spec["runtimeClassName"] = json!(CLASS);
+        spec["nodeSelector"] = json!({});
+        spec["affinity"] = json!(null);
+        let class: RuntimeClass = read(json!({
+            "metadata": {"name": CLASS}, "handler": handler,
+            "scheduling": {"nodeSelector": {"node.kubernetes.io/windows-build": BUILD}},
+        }));
+        let mut facts = Facts::none();
+        facts.add_class(class.clone());
+        let [as_pod, ..] = objects(&spec);
+        let found = check(&lint::Workload::read(&as_pod).unwrap().unwrap(), &facts);
+        let fails = found.iter().any(|found| ["image-build-mismatch", "image-older-than-host"].contains(&found.rule.as_str()));
+        let classes = BTreeMap::from([(CLASS.to_owned(), Class::from(&class))]);
+        let answer = answer(&read::<Pod>(as_pod), &[machine()], &classes, &Images::default());
+        prop_assert_eq!(fails, answer.nodes[0].starts == Some(false), "{:?} {:?}", found, answer);
+    }
+}

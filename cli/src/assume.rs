@@ -1,0 +1,34 @@
+//! `--assume`: questions about a cluster whose nodes run another Windows version.
+
+use winpool_answers::view::{
+    View,
+    assume::{AssumeError, Assumption, assume},
+};
+
+use super::live;
+
+/// The flag of commands that can assume another Windows version.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Assume {
+    /// Answer as if the Windows nodes with these labels ran this version, such as kubernetes.azure.com/agentpool=win:2025.
+    /// Repeat the flag for other nodes. The version is a release or a build. Nothing is changed.
+    #[arg(long, value_name = "SELECTOR:VERSION", value_parser = assumption)]
+    pub assume: Vec<Assumption>,
+}
+
+fn assumption(text: &str) -> Result<Assumption, AssumeError> {
+    text.parse()
+}
+
+impl Assume {
+    /// Rewrites the nodes of the view, and says what the answer assumes.
+    pub fn apply(&self, view: &mut View) -> Result<(), AssumeError> {
+        if self.assume.is_empty() {
+            return Ok(());
+        }
+        let assumed = assume(view, &self.assume)?;
+        let unknown = assumed.unknown.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        live::note(&format!("This is the answer if {}. Unknown: {unknown}.", assumed.sentence()));
+        Ok(())
+    }
+}

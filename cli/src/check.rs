@@ -1,0 +1,293 @@
+//! `winpool check`: problems of workloads for Windows, and of workloads that could be scheduled to Windows nodes.
+
+mod sarif;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anstyle::Style;
+use clap::{
+    ValueEnum,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+use schemars::JsonSchema;
+use serde::Serialize;
+use winpool_answers::lint::{
+    Facts, Finding, Severity, UNKNOWN_ID, check,
+    gmsa::check_credential_spec,
+    objects::{check_node, check_service, selects},
+    rule, rules,
+    workload::namespace_of,
+};
+use winpool_answers::view::View;
+use winpool_client::{client::connect, kubeconfig::Unusable, terminal::Outcome};
+use winpool_core::{pod::Target, windows::KubernetesVersion, words};
+
+use super::{
+    Error, Origin,
+    assume::Assume,
+    input::{Fields, Source},
+    live::{self, ReadError},
+    located::Located,
+    output::{self, BAD, BOLD, DIM, Text, WARN},
+    resolve::Resolve,
+    suggested::Suggested,
+    view::{self, Scope, Seen},
+};
+
+/// Check workloads: problems of Windows workloads, and Linux workloads that could be scheduled to Windows nodes.
+///
+/// Checks the Services of Windows workloads too, and with -A or -f the Windows nodes. Reads the cluster, or manifests
+/// with -f. Nodes, WindowsPools and RuntimeClasses, from the cluster or from the same manifests, make the result more
+/// precise. Finished Jobs and Pods are left out. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on),
+/// or you may not list what the answer needs; 1: winpool cannot read the workloads, or a part of the manifests.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  winpool check -A
+  winpool check -f deploy/ -f windowspool.yaml
+  helm template web | winpool check -f - --fail-on error")]
+pub struct Arguments {
+    #[command(flatten)]
+    pub origin: Origin,
+    /// Namespace; the one of the current context if not set.
+    #[arg(long, short, conflicts_with = "files")]
+    pub namespace: Option<String>,
+    /// Check all namespaces.
+    #[arg(long, short = 'A', conflicts_with_all = ["files", "namespace"])]
+    pub all_namespaces: bool,
+    /// Lowest severity to show.
+    #[arg(long, alias = "severity", value_parser = severities(), value_name = "SEVERITY", default_value_t = Severity::Info)]
+    pub min_severity: Severity,
+    /// Lowest severity that results in exit code 2, even if it is not shown.
+    #[arg(long, value_parser = severities(), value_name = "SEVERITY", default_value_t = Severity::Warning)]
+    pub fail_on: Severity,
+    /// Rule to skip. Repeat the flag for several rules.
+    #[arg(long, value_name = "RULE", value_parser = known_rules(), hide_possible_values = true)]
+    pub ignore: Vec<String>,
+    /// Kubernetes version, such as 1.36; the version of the cluster, or the newest one, if not set.
+    #[arg(long, value_name = "VERSION", value_parser = version)]
+    pub kubernetes_version: Option<KubernetesVersion>,
+    /// Output format; text if not set.
+    #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
+    pub format: Format,
+    #[command(flatten)]
+    pub resolve: Resolve,
+    #[command(flatten)]
+    pub assume: Assume,
+}
+
+/// The output format of findings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables and sentences, for people.
+    #[default]
+    Text,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
+}
+
+fn severities() -> impl TypedValueParser<Value = Severity> {
+    let helps = [
+        (Severity::Info, "All severities"),
+        (Severity::Warning, "Warnings and errors"),
+        (Severity::Error, "Only errors"),
+    ];
+    let values = helps.map(|(severity, help)| PossibleValue::new(severity.as_str()).help(help));
+    PossibleValuesParser::new(values).try_map(move |name| {
+        helps.iter().map(|(severity, _)| *severity).find(|s| s.as_str() == name).ok_or("no severity")
+    })
+}
+
+fn known_rules() -> Suggested<String> {
+    Suggested::new(known_rule, || rules().map(|rule| PossibleValue::new(rule.id)).collect())
+}
+
+fn known_rule(name: &str) -> Result<String, String> {
+    rule(name).map(|rule| rule.id.to_owned()).ok_or_else(|| "there is no rule of this name".to_owned())
+}
+
+pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
+    KubernetesVersion::of_release(text).map_err(|_| "write it as 1.36".to_owned())
+}
+
+/// The result of a check.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "CheckReport")]
+pub struct Report {
+    /// The problems that were found.
+    findings: Vec<Located<Finding>>,
+    /// The number of objects that were not checked because winpool finds no pod template in them, by kind.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    skipped: BTreeMap<String, usize>,
+    /// Resources of the cluster with workloads that you may not list, so that winpool did not check them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    unlisted: BTreeSet<String>,
+    /// The number of findings that result in exit code 2 and are not shown.
+    #[serde(skip)]
+    hidden: usize,
+    #[serde(skip)]
+    workloads: usize,
+    /// The highest severity found, shown or not.
+    #[serde(skip)]
+    worst: Option<Severity>,
+}
+
+pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
+    let Seen { mut view, gaps } = read(&arguments).await?;
+    arguments.assume.apply(&mut view)?;
+    let mut facts = view.facts();
+    facts.add_images(arguments.resolve.images(|| view.written.images()).await?);
+    let report = live::during("checking workloads", || report(&view, &facts, &arguments));
+    let print = |format| output::print(format, &report, || text(&report));
+    match arguments.format {
+        Format::Text => print(output::Format::Text)?,
+        Format::Json => print(output::Format::Json)?,
+        Format::Yaml => print(output::Format::Yaml)?,
+        Format::Sarif => output::print(output::Format::Json, &sarif::log(&report), Text::new)?,
+    }
+    let fails = report.worst >= Some(arguments.fail_on);
+    Ok(gaps.outcome(if fails { Outcome::Pending } else { Outcome::Done }))
+}
+
+/// Reads manifests, a namespace or the cluster, and prints notes about what cannot be read.
+async fn read(arguments: &Arguments) -> Result<Seen, Error> {
+    let mut seen = if arguments.origin.files.is_empty() {
+        let config = arguments.origin.connection.config().await?;
+        let namespace = arguments.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = connect(config).map_err(Unusable::from)?;
+        let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
+        let scope = Scope { namespace, version: arguments.kubernetes_version, has_objects: true };
+        let seen = view::rules(&client, scope).await?;
+        if let Some(namespace) = namespace.filter(|_| seen.view.written.is_empty()) {
+            exists(&client, namespace).await?;
+        }
+        seen
+    } else {
+        Seen::rules_in(&arguments.origin.files, arguments.kubernetes_version)?
+    };
+    seen.note_invalid_pools();
+    Ok(seen)
+}
+
+/// Fails if there is no such namespace. A user who may not read namespaces gets the answer for an empty one.
+async fn exists(client: &Client, namespace: &str) -> Result<(), Error> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    match live::get::<_, Namespace>("namespaces", &namespaces, namespace).await {
+        Ok(None) => Err(Error::NotFound { kind: "namespace", name: namespace.to_owned() }),
+        Ok(Some(_)) | Err(ReadError::Forbidden { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn report(view: &View, facts: &Facts, arguments: &Arguments) -> Report {
+    let (skipped, unlisted) = (view.skipped.clone(), view.unlisted.keys().cloned().collect());
+    let mut report = Report { findings: Vec::new(), skipped, unlisted, hidden: 0, workloads: 0, worst: None };
+    let mut add = |source: Option<&Source>, found: Vec<Finding>| {
+        let found = found.into_iter().filter(|found| !arguments.ignore.contains(&found.rule));
+        for finding in found {
+            // An unreachable registry is not a problem of the workload.
+            if finding.rule != UNKNOWN_ID {
+                report.worst = report.worst.max(Some(finding.severity));
+            }
+            if finding.severity >= arguments.min_severity {
+                report.findings.push(Located::new(finding, source));
+            } else if finding.severity >= arguments.fail_on && finding.rule != UNKNOWN_ID {
+                report.hidden += 1;
+            }
+        }
+    };
+    let (mut number, mut for_windows) = (0, BTreeSet::new());
+    view.written.each(|source, workload| {
+        number += 1;
+        add(source, check(workload, facts));
+        if matches!(workload.pod.target(facts.known_class(&workload.pod)), Target::Windows | Target::WindowsImage) {
+            for_windows.insert((workload.namespace.to_owned(), workload.labels()));
+        }
+    });
+    for (source, found) in &view.refused {
+        add(Some(source), vec![found.clone()]);
+    }
+    for (source, service) in view.services.all() {
+        let namespace = namespace_of(service);
+        if for_windows.iter().any(|(of, labels)| of == namespace && selects(service, labels)) {
+            add(source.as_ref(), check_service(service, facts));
+        }
+    }
+    let has_nodes = arguments.all_namespaces || !arguments.origin.files.is_empty();
+    for node in view.nodes.all().iter().filter(|node| has_nodes && node.object.node.is_windows()) {
+        add(node.source.as_ref(), check_node(&node.written, facts));
+    }
+    for (source, object) in view.credential_specs.all() {
+        add(source.as_ref(), check_credential_spec(object, facts));
+    }
+    report.workloads = number;
+    name_fields(&mut report.findings);
+    report
+}
+
+/// Sets the line of each finding to the line of its field, if that can be found.
+fn name_fields(findings: &mut [Located<Finding>]) {
+    let mut last: Option<(String, Option<Fields>)> = None;
+    for Located { found, file, line } in findings {
+        let (Some(file), Some(line)) = (file, line) else { continue };
+        if last.as_ref().is_none_or(|(name, _)| name != file) {
+            last = Some((file.clone(), Fields::of(file)));
+        }
+        let fields = last.as_ref().and_then(|(_, fields)| fields.as_ref());
+        *line = fields.and_then(|fields| fields.line(*line, &found.field)).unwrap_or(*line);
+    }
+}
+
+fn style(severity: Severity) -> Style {
+    match severity {
+        Severity::Error => BAD,
+        Severity::Warning => WARN,
+        Severity::Info => DIM,
+    }
+}
+
+fn text(report: &Report) -> Text {
+    let mut text = Text::new();
+    for Located { found, file, line } in &report.findings {
+        let Finding { rule, severity, consequence, object, field, message, remedy } = found;
+        let (place, within) = match file {
+            Some(file) => (format!("{file}:{}", line.unwrap_or_default()), format!("{object}, ")),
+            None => (object.clone(), String::new()),
+        };
+        let head = format!("{place}: {severity}[{rule}]");
+        text.gap().hanging("", "    ", style(*severity), &head, &format!(": {message}"));
+        text.hanging("    ", "        ", DIM, &consequence.to_string(), &format!(": {within}{field}"));
+        text.hanging("    ", "        ", BOLD, "help", &format!(": {remedy}"));
+    }
+    text.gap();
+    let mut counts: BTreeMap<Severity, usize> = BTreeMap::new();
+    for found in &report.findings {
+        *counts.entry(found.found.severity).or_default() += 1;
+    }
+    let style = counts.keys().next_back().map_or(DIM, |severity| style(*severity));
+    let mut counts: Vec<String> =
+        counts.iter().rev().map(|(severity, count)| words::count(*count, severity.as_str())).collect();
+    if report.hidden > 0 {
+        counts.push(format!("{} below --min-severity", report.hidden));
+    }
+    let counts = if counts.is_empty() { "nothing found".to_owned() } else { counts.join(", ") };
+    text.styled("", style, &format!("{} checked: {counts}", words::count(report.workloads, "workload")));
+    if !report.unlisted.is_empty() {
+        let unlisted: Vec<&str> = report.unlisted.iter().map(String::as_str).collect();
+        let line = format!("Not checked, because you may not list them: {}", unlisted.join(", "));
+        text.hanging("", "", WARN, &line, "");
+    }
+    if !report.skipped.is_empty() {
+        let skipped: Vec<String> = report.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        text.paragraph(
+            "",
+            &format!("Not checked, because winpool finds no pod template in them: {}", skipped.join(", ")),
+        );
+    }
+    text
+}

@@ -1,0 +1,116 @@
+//! The commands of `winpool`.
+
+use std::{path::Path, process::ExitCode};
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use winpool_client::{
+    causes::with_causes,
+    terminal::{self, Outcome},
+};
+
+use crate::{Error, blockers, builds, check, images, plan, reference, render, status, why};
+
+/// Answers questions about Windows nodes and workloads. Nothing in the cluster is changed.
+#[derive(Parser)]
+#[command(version, about)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Status(status::Arguments),
+    Plan(plan::Arguments),
+    Why(why::Arguments),
+    Check(check::Arguments),
+    Blockers(blockers::Arguments),
+    Images(images::Arguments),
+    Render(render::Arguments),
+    Builds(builds::Arguments),
+    /// Print the CustomResourceDefinition.
+    #[command(after_help = "Examples:\n  winpool crd | kubectl apply -f -")]
+    Crd,
+    Completions(reference::Completions),
+    /// Print the version.
+    #[command(after_help = "Examples:\n  winpool version")]
+    Version,
+}
+
+/// Runs the command that the process was started with.
+pub async fn main() -> ExitCode {
+    let matches = Cli::command().bin_name(program()).try_get_matches();
+    let command = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(Cli { command }) => command,
+        Err(error) => return terminal::usage(&error),
+    };
+    match execute(command).await {
+        Ok(outcome) => outcome.into(),
+        Err(error) => {
+            eprintln!("{}", terminal::error(&with_causes(&*error)));
+            match error.downcast_ref() {
+                Some(Error::Assume(_)) => Outcome::Pending.into(),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+/// The name that shells complete: the file's own.
+fn file_name() -> &'static str {
+    if program() == "winpool" { "winpool" } else { "kubectl-winpool" }
+}
+
+/// The name that the user typed: `winpool`, or `kubectl winpool` if it is installed as a plugin.
+fn program() -> &'static str {
+    let path = std::env::args_os().next().unwrap_or_default();
+    let plugin = Path::new(&path).file_stem().is_some_and(|name| name == "kubectl-winpool");
+    if plugin { "kubectl winpool" } else { "winpool" }
+}
+
+async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>> {
+    match command {
+        Command::Status(arguments) => return Ok(status::run(arguments).await?),
+        Command::Plan(arguments) => return Ok(plan::run(arguments).await?),
+        Command::Why(arguments) => return Ok(why::run(arguments).await?),
+        Command::Check(arguments) => return Ok(check::run(arguments).await?),
+        Command::Blockers(arguments) => return Ok(blockers::run(arguments).await?),
+        Command::Images(arguments) => return Ok(images::run(arguments).await?),
+        Command::Render(arguments) => return Ok(render::run(arguments).await?),
+        Command::Builds(arguments) => return Ok(builds::run(arguments)?),
+        Command::Completions(arguments) => {
+            terminal::emit(&reference::completions(Cli::command().bin_name(file_name()), arguments.shell))?;
+        }
+        Command::Crd => terminal::emit(&reference::crd()?)?,
+        Command::Version => terminal::emit(concat!("winpool ", env!("CARGO_PKG_VERSION"), "\n"))?,
+    }
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples_that_it_understands() {
+        let command = Cli::command();
+        let visible = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+        for subcommand in visible {
+            let examples = subcommand.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = examples.lines().skip(1).collect();
+            assert!(!lines.is_empty(), "{} has no examples", subcommand.get_name());
+            for line in lines {
+                let words = line.split(" | ").flat_map(|part| part.split("<(")).find(|part| part.contains("winpool "));
+                let words = words.unwrap_or_else(|| panic!("{line}")).trim_matches([' ', ')']);
+                let words = words.split(" > ").next().unwrap_or_default().split(' ').filter(|word| !word.is_empty());
+                let parsed = Cli::command().try_get_matches_from(words);
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `winpool`: answers about Windows nodes and workloads. It changes nothing in a cluster.
+
+mod annotate;
+mod assume;
+pub mod blockers;
+pub mod builds;
+pub mod check;
+pub mod commands;
+mod error;
+pub mod gaps;
+pub mod images;
+pub mod input;
+mod installation;
+pub mod live;
+mod located;
+pub mod output;
+pub mod plan;
+pub mod reference;
+pub mod registry;
+pub mod render;
+pub mod resolve;
+pub mod schema;
+pub mod status;
+mod suggested;
+pub mod view;
+pub mod why;
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValue;
+use output::Output;
+use suggested::Suggested;
+use view::{Scope, Seen};
+use winpool_client::kubeconfig::Connection;
+use winpool_core::windows::{
+    Build, KubernetesVersion,
+    product::{self, Channel, PRODUCTS, Product},
+};
+
+pub use error::Error;
+
+/// The options that select the input.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Origin {
+    /// File or directory with manifests, or - for standard input; may be repeated. Without -f winpool reads the cluster.
+    #[arg(long = "filename", short = 'f', value_name = "FILE|DIR|-", conflicts_with_all = ["context", "kubeconfig"])]
+    pub files: Vec<PathBuf>,
+    /// The cluster.
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+impl Origin {
+    /// Reads what the operator decides by, from the manifests or the cluster.
+    async fn decisions(&self) -> Result<Seen, Error> {
+        if self.files.is_empty() {
+            return Ok(view::decisions(&self.connection.client().await?).await?);
+        }
+        Ok(Seen::decisions_in(&self.files)?)
+    }
+
+    /// Reads the workloads of the manifests or of the whole cluster, and prints notes about what cannot be read.
+    async fn workloads(&self, version: Option<KubernetesVersion>) -> Result<Seen, Error> {
+        let mut seen = if self.files.is_empty() {
+            let scope = Scope { version, ..Scope::default() };
+            view::rules(&self.connection.client().await?, scope).await?
+        } else {
+            Seen::rules_in(&self.files, version)?
+        };
+        seen.note_invalid_pools();
+        seen.note_unread();
+        Ok(seen)
+    }
+}
+
+/// The options that select input and output format.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Common {
+    #[command(flatten)]
+    pub origin: Origin,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Parses a Windows release in an argument, and suggests those with long support.
+fn releases() -> Suggested<&'static Product> {
+    let values = || {
+        let ltsc = PRODUCTS.iter().filter(|product| product.channel == Channel::Ltsc);
+        ltsc.map(|product| PossibleValue::new(product.version)).collect()
+    };
+    Suggested::new(release, values)
+}
+
+/// A Windows release in an argument.
+fn release(text: &str) -> Result<&'static Product, String> {
+    let by_build = || text.parse::<Build>().ok().and_then(product::by_build);
+    product::by_version(&text.to_ascii_lowercase()).or_else(by_build).ok_or_else(|| {
+        let known: Vec<&str> = PRODUCTS.iter().map(|product| product.version).collect();
+        format!("write one of {}, or its build", known.join(", "))
+    })
+}

@@ -1,0 +1,308 @@
+//! `winpool plan`: what the operator would do now, to a live cluster or to manifests.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
+
+use anstyle::Style;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+use winpool_answers::{
+    explain::{
+        forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
+        status::unread,
+    },
+    lint::{self, check_images},
+    view::{Known, Placed, View},
+};
+use winpool_client::terminal::{self, Outcome};
+use winpool_core::{
+    api::Mode,
+    plan::{GuardedPool, owner, reconcile::Now},
+    pod::Class,
+    words::{count, yaml},
+};
+
+use super::{
+    Common, Error, Origin,
+    assume::Assume,
+    live,
+    output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
+    resolve::Resolve,
+    view::{self, Seen},
+};
+
+/// Notes about images, at most.
+const IMAGE_NOTES: usize = 20;
+/// Names shown of nodes to which the same happens.
+const SHOWN: usize = 5;
+
+/// Show what the operator would change now, without changing anything.
+///
+/// Reads the cluster, or only manifests with -f: WindowsPools, Nodes, RuntimeClasses and Pods, such as the output of
+/// `kubectl get nodes,runtimeclasses,windowspools -o yaml`. For a pool with `mode: DryRun` it shows what `mode: Enforce` would
+/// change. Exit code 0: nothing to do; 2: changes are pending, a taint is held, a pool has a problem, or you may not list what the
+/// answer needs; 1: an error, or a part of the manifests cannot be read.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = "Examples:
+  winpool plan
+  winpool plan -f windowspool.yaml --live
+  kubectl get nodes,runtimeclasses,windowspools -o yaml | winpool plan -f -")]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    /// Plan the WindowsPools of -f against the cluster, together with the pools that it has.
+    #[arg(long, requires = "files")]
+    pub live: bool,
+    #[command(flatten)]
+    pub resolve: Resolve,
+    #[command(flatten)]
+    pub assume: Assume,
+}
+
+pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Result<Outcome, Error> {
+    let is_offline = !common.origin.files.is_empty() && !live;
+    let seen = read(&common.origin, live).await?;
+    let without_nodes = seen.note_without_nodes().filter(|_| is_offline);
+    let Seen { mut view, gaps } = seen;
+    assume.apply(&mut view)?;
+    let image_notes = image_notes(&view, &resolve).await?;
+    let mut forecast = live::during("computing what the operator would do", || of(view));
+    forecast.summary.notes.extend(without_nodes.into_iter().chain(image_notes));
+    output::print(common.output.format, &forecast, || text(&forecast))?;
+    Ok(gaps.outcome(if is_done(&forecast) { Outcome::Done } else { Outcome::Pending }))
+}
+
+/// Reads the cluster, the manifests, or with `live` the cluster together with the pools of the manifests.
+async fn read(origin: &Origin, live: bool) -> Result<Seen, Error> {
+    if origin.files.is_empty() {
+        return origin.decisions().await;
+    }
+    let manifests = Seen::decisions_in(&origin.files)?;
+    if manifests.view.pools.all().is_empty() {
+        return Err(Error::NoPool);
+    }
+    for pool in manifests.view.guarded() {
+        pool.read()?;
+    }
+    if !live {
+        return Ok(manifests);
+    }
+    let mut seen = view::decisions(&origin.connection.client().await?).await?;
+    seen.gaps.add(manifests.gaps);
+    for pool in manifests.view.guarded() {
+        propose(&mut seen.view.pools, pool.clone());
+    }
+    Ok(seen)
+}
+
+/// Describes the workloads whose images do not run where their pods can be scheduled; empty unless registries are queried.
+async fn image_notes(view: &View, resolve: &Resolve) -> Result<Vec<String>, Error> {
+    if !resolve.is_wanted() {
+        return Ok(Vec::new());
+    }
+    let templates = || view.workloads.iter().filter(|(_, workload)| workload.controller.is_none() && !workload.is_over);
+    let images = templates().flat_map(|(_, workload)| workload.template.images());
+    let images = resolve.images(|| images.map(|(_, name)| name.to_owned()).collect()).await?;
+    let mut facts = view.facts_with_planned_classes();
+    facts.add_images(images);
+    let mut notes = Vec::new();
+    for (kind, workload) in templates() {
+        let template = lint::Workload::of_template(kind.as_str(), workload);
+        let found = check_images(&template, &facts);
+        notes.extend(found.into_iter().map(|found| format!("{}, {}: {}", found.object, found.field, found.message)));
+    }
+    let more = notes.len().saturating_sub(IMAGE_NOTES);
+    notes.truncate(IMAGE_NOTES);
+    if more > 0 {
+        notes.push(format!("{more} more about images; winpool check --resolve-images shows all."));
+    }
+    Ok(notes)
+}
+
+/// Returns true if nothing would be written and no pool needs attention.
+fn is_done(forecast: &Forecast) -> bool {
+    forecast.is_empty() && forecast.summary.pools.iter().all(is_quiet)
+}
+
+fn is_quiet(pool: &PoolForecast) -> bool {
+    pool.problems.is_empty() && pool.held_taints.is_empty()
+}
+
+/// Adds a proposed pool to those of the cluster, or replaces the pool with its name.
+fn propose(pools: &mut Known<Vec<Placed<GuardedPool>>>, proposed: GuardedPool) {
+    let mut named = pools.known_mut().into_iter().flatten().map(|(_, pool)| pool);
+    match named.find(|pool| pool.metadata.name == proposed.metadata.name) {
+        Some(existing) => existing.take_spec(proposed),
+        None => pools.add((None, proposed)),
+    }
+}
+
+/// Returns what the operator would do to this cluster.
+pub fn of(mut view: View) -> Forecast {
+    let in_dry_run = enforce(view.guarded_mut());
+    let note = match &view.pods {
+        Known::NotLookedAt if view.workloads.is_empty() => Some(
+            "The manifests have neither pods nor workloads, so winpool does not know which workloads a taint \
+             would make unschedulable. This plan assumes none. The operator checks them before it adds a taint."
+                .to_owned(),
+        ),
+        _ => None,
+    };
+    let no_pool = view.pools.all().is_empty().then(|| "There is no WindowsPool, so winpool does nothing.".to_owned());
+    let autoscalers = view.control_plane.autoscalers.clone();
+    let snapshot = snapshot(view);
+    let unread = unread(&snapshot);
+    let outcome = forecast(snapshot);
+    let mut forecast = outcome.forecast;
+    if !autoscalers.templates.is_empty() {
+        let of_pools = outcome.classes.iter().filter(|(_, class)| owner(class).is_some());
+        let stories = of_pools.map(|(name, class)| autoscalers.explain(name, &Class::from(class.as_ref())));
+        forecast.summary.scaling = stories.collect();
+    }
+    let dry = in_dry_run.iter().map(|pool| {
+        format!("WindowsPool {pool} is in dry run: the operator writes what is shown here once it has mode: Enforce.")
+    });
+    forecast.summary.notes = no_pool.into_iter().chain(note).chain(unread).chain(dry).collect();
+    for pool in &mut forecast.summary.pools {
+        if in_dry_run.contains(&pool.name) {
+            "DryRun".clone_into(&mut pool.mode);
+        }
+    }
+    forecast
+}
+
+/// Sets all pools to Enforce, and returns the names of those in dry run.
+pub(super) fn enforce<'a>(pools: impl Iterator<Item = &'a mut GuardedPool>) -> BTreeSet<String> {
+    let dry = pools.filter_map(|guarded| {
+        let name = guarded.metadata.name.clone()?;
+        guarded.pool().ok().filter(|pool| pool.spec.mode == Mode::DryRun)?;
+        guarded.change_spec(|spec| spec.mode = Mode::Enforce);
+        Some(name)
+    });
+    dry.collect()
+}
+
+/// Converts the view to the input of the operator's decisions, at the present moment.
+pub fn snapshot(view: View) -> Snapshot {
+    view.snapshot(Now { instant: Instant::now(), time: Timestamp::now() })
+}
+
+fn text(forecast: &Forecast) -> Text {
+    let (mut text, summary) = (Text::new(), &forecast.summary);
+    if forecast.is_empty() {
+        let (style, why) = why_nothing(&summary.pools);
+        text.styled("", style, &why);
+    } else {
+        let (classes, nodes) = (summary.runtime_classes_to_change, summary.nodes_to_change);
+        let of_nodes = count(summary.nodes, "node");
+        let line = format!("{} and {nodes} of {of_nodes} would be written.", count(classes, "RuntimeClass"));
+        text.styled("", BOLD, &line);
+    }
+    summary.notes.iter().for_each(|note| {
+        text.wrapped("", WARN, &format!("Note: {note}"));
+    });
+    summary.pools.iter().for_each(|pool| pool_text(&mut text, pool));
+    let has_two_steps = !forecast.runtime_classes.is_empty() && !forecast.nodes.is_empty();
+    if !forecast.runtime_classes.is_empty() {
+        let head = if has_two_steps { "Step 1: RuntimeClasses" } else { "RuntimeClasses" };
+        text.gap().styled("", BOLD, head);
+        forecast.runtime_classes.iter().for_each(|class| class_text(&mut text, class));
+    }
+    if !forecast.nodes.is_empty() {
+        let head = if has_two_steps { "Step 2: nodes" } else { "Nodes" };
+        text.gap().styled("", BOLD, head);
+        nodes_text(&mut text, &forecast.nodes);
+    }
+    if !summary.silent_workloads.is_empty() {
+        text.gap().paragraph(
+            "",
+            "These run on Windows nodes and say nowhere that they are for Windows (no os, RuntimeClass, selector or \
+             affinity); a policy that takes such pods for Linux would strand them:",
+        );
+        workloads_text(&mut text, &summary.silent_workloads);
+    }
+    super::why::scaling(&mut text, &summary.scaling);
+    text
+}
+
+/// Returns the reason why nothing would be written.
+fn why_nothing(pools: &[PoolForecast]) -> (Style, String) {
+    if !pools.iter().all(is_quiet) {
+        return (WARN, "Nothing would be written; what needs attention is named below.".to_owned());
+    }
+    match pools {
+        [] => (WARN, "Nothing would be written.".to_owned()),
+        _ => (GOOD, "Nothing to do: everything is as it should be.".to_owned()),
+    }
+}
+
+fn pool_text(text: &mut Text, pool: &PoolForecast) {
+    let would = match pool.mode.as_str() {
+        "DryRun" => "would be written if its mode were Enforce",
+        _ => "to be written",
+    };
+    text.gap();
+    text.styled("", BOLD, &format!("WindowsPool {}", pool.name));
+    text.line(&format!("  {}; {}, {} {would}", pool.mode, count(pool.nodes, "node"), pool.would_change));
+    let taints = pool.held_taints.join(", ");
+    if !pool.held_taints.is_empty() {
+        text.styled("  ", WARN, &format!("held: {taints}, as long as these do not tolerate it:"));
+    } else if !pool.unschedulable.is_empty() {
+        text.styled("  ", BAD, "taintPolicy is Always, so these would become unschedulable:");
+    }
+    workloads_text(text, &pool.unschedulable);
+    for problem in &pool.problems {
+        text.styled("  ", WARN, &format!("{} {}:", problem.reason, problem.object));
+        text.paragraph("    ", &problem.message);
+    }
+}
+
+fn workloads_text(text: &mut Text, workloads: &BTreeMap<String, usize>) {
+    for (workload, pods) in workloads {
+        text.line(&format!("    {workload} ({})", count(*pods, "pod")));
+    }
+}
+
+fn class_text(text: &mut Text, class: &ClassForecast) {
+    let (sign, style) = match class.action {
+        "Create" => ("+", GOOD),
+        "Delete" => ("-", BAD),
+        _ => ("~", WARN),
+    };
+    text.styled("  ", style, &format!("{sign} {} ({})", class.name, class.action));
+    if let Some(change) = class.changes.first() {
+        text.wrapped("      ", DIM, &change.reason);
+    }
+    class.changes.iter().for_each(|change| change_text(text, change));
+}
+
+/// Prints nodes with the same changes as one group.
+fn nodes_text(text: &mut Text, nodes: &[NodeForecast]) {
+    let named = nodes.iter().map(|node| (format!("{:?}", node.changes), node.name.as_str(), node));
+    for (node, names) in output::alike(named) {
+        text.styled("  ", WARN, &format!("~ {}", terminal::some(&names, SHOWN)));
+        changes_text(text, &node.changes);
+    }
+}
+
+/// Prints the changes of a node, each with its reason.
+pub(super) fn changes_text(text: &mut Text, changes: &[Change]) {
+    for change in changes {
+        change_text(text, change);
+        text.wrapped("          ", DIM, &change.reason);
+    }
+}
+
+fn change_text(text: &mut Text, Change { field, from, to, .. }: &Change) {
+    match (from, to) {
+        (Value::Null, to) => text.wrapped("      ", GOOD, &format!("+ {field}: {}", shown(to))),
+        (from, Value::Null) => text.wrapped("      ", BAD, &format!("- {field}: {}", shown(from))),
+        (from, to) => text.wrapped("      ", WARN, &format!("~ {field}: {} -> {}", shown(from), shown(to))),
+    };
+}
+
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| yaml(value), str::to_owned)
+}

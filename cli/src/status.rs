@@ -1,0 +1,224 @@
+//! `winpool status`: the state of a cluster's Windows nodes, RuntimeClasses and WindowsPools.
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use k8s_openapi::{api::core::v1::Event, jiff::civil::Date};
+use kube::{Api, Client, api::ListParams};
+use winpool_answers::{
+    explain::{
+        installation::InstallationState,
+        status::{BuildSummary, ClusterStatus, PoolSummary, SupportEnd, status},
+    },
+    view::Known,
+};
+use winpool_client::terminal::Outcome;
+use winpool_core::{api::names::reason, plan::State, words::count};
+
+use super::{
+    Common, Error,
+    assume::Assume,
+    gaps::Gaps,
+    installation,
+    live::{self, ReadError},
+    output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
+    plan::snapshot,
+    view::{self, Seen},
+};
+
+/// Held workloads that the text names for each pool.
+const NAMED: usize = 10;
+
+/// Show if winpool is installed and works, the Windows nodes by build and state, the RuntimeClasses with their pods, the
+/// taints that winpool holds and for which workloads, the writers that keep reverting winpool's changes, and the end of support that comes next.
+///
+/// Reads the cluster, or manifests with -f. Exit code 0: winpool is installed and works, whatever the state of the nodes; 2: it is
+/// not installed or does not work, or you may not list what the answer needs; 1: an error, or a part of the manifests cannot be read.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = "Examples:
+  winpool status
+  winpool status -o json | jq '.nodes'")]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub assume: Assume,
+}
+
+pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Error> {
+    let mut installed = None;
+    let (seen, reverted) = match common.origin.files.as_slice() {
+        [] => {
+            let client = common.origin.connection.client().await?;
+            let mut gaps = Gaps::default();
+            installed = installation::read(&client, &mut gaps).await?;
+            let mut seen = match view::decisions(&client).await {
+                // There is no pool to read. The installation says so, with what to do.
+                Err(ReadError::NoDefinition) if installed.is_some() => {
+                    let status = ClusterStatus { installation: installed, ..ClusterStatus::default() };
+                    output::print(common.output.format, &status, || installation_text(&status))?;
+                    return Ok(Outcome::Pending);
+                }
+                seen => seen?,
+            };
+            seen.gaps.add(gaps);
+            let reverted = reverted_nodes(&client, &mut seen.gaps).await?;
+            (seen, reverted)
+        }
+        files => (Seen::decisions_in(files)?, BTreeSet::new()),
+    };
+    let without_nodes = seen.note_without_nodes().filter(|_| !common.origin.files.is_empty());
+    let Seen { mut view, gaps } = seen;
+    assume.apply(&mut view)?;
+    let knows_pods = view.pods != Known::NotLookedAt;
+    let mut status = live::during("computing what the operator would do", || status(snapshot(view), &reverted));
+    status.notes.extend(without_nodes);
+    if !knows_pods {
+        status.pods_without_class = None;
+        status.runtime_classes.iter_mut().for_each(|class| class.pods = None);
+    }
+    let is_broken = installed.as_ref().is_some_and(|installation| installation.state != InstallationState::Healthy);
+    status.installation = installed;
+    output::print(common.output.format, &status, || text(&status))?;
+    Ok(gaps.outcome(if is_broken { Outcome::Pending } else { Outcome::Done }))
+}
+
+/// Returns the nodes of which the operator's Events say that another writer keeps reverting its changes; none, with a note, if
+/// Events cannot be listed.
+async fn reverted_nodes(client: &Client, gaps: &mut Gaps) -> Result<BTreeSet<String>, ReadError> {
+    let mut nodes = BTreeSet::new();
+    let parameters = ListParams::default().fields(&format!("reason={},involvedObject.kind=Node", reason::CONTESTED));
+    // Events about Nodes are in the namespace default.
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    let keep = |event: Event| nodes.extend(event.involved_object.name);
+    let listed = live::list("events", &events, parameters, keep).await;
+    gaps.note_if_forbidden(listed, "nodes whose changes another writer reverts are not shown as contested")?;
+    Ok(nodes)
+}
+
+/// The state of the installation, if it is known.
+fn installation_text(status: &ClusterStatus) -> Text {
+    let mut text = Text::new();
+    if let Some(installation) = &status.installation {
+        installation::show(&mut text, installation);
+    }
+    text
+}
+
+fn text(status: &ClusterStatus) -> Text {
+    let mut text = installation_text(status);
+    if status.installation.is_some() {
+        text.gap();
+    }
+    if status.pools.is_empty() {
+        text.styled("", WARN, "There is no WindowsPool, so winpool does nothing.");
+    }
+    for pool in &status.pools {
+        pool_text(&mut text, pool);
+    }
+    text.gap();
+    match status.nodes.values().sum::<usize>() {
+        0 => text.styled("", BOLD, "There is no Windows node."),
+        nodes => {
+            let by_state = format!(": {}", states(&status.nodes));
+            text.hanging("", "  ", BOLD, &count(nodes, "Windows node"), &by_state).table(&builds(&status.builds))
+        }
+    };
+    if !status.runtime_classes.is_empty() {
+        let mut table = Table::new(&["RUNTIMECLASS", "POOL", "STATE", "NODES", "PODS"]);
+        for class in &status.runtime_classes {
+            let pods = class.pods.map_or_else(|| "?".to_owned(), |pods| pods.to_string());
+            let (pool, state) = (class.pool.as_deref().unwrap_or("-"), class.state.as_deref().unwrap_or("-"));
+            table.row([&class.name, pool, state, &class.nodes.to_string(), &pods]);
+        }
+        text.gap().table(&table);
+    }
+    if let Some(pods) = status.pods_without_class.filter(|pods| *pods > 0) {
+        let verb = if pods == 1 { "has" } else { "have" };
+        text.paragraph("", &format!("{} on Windows nodes {verb} no RuntimeClass.", count(pods, "pod")));
+    }
+    if let Some(end) = &status.support_ends_next {
+        text.gap();
+        support_text(&mut text, end);
+    }
+    for note in &status.notes {
+        text.gap().paragraph("", &format!("Note: {note}"));
+    }
+    text
+}
+
+fn pool_text(text: &mut Text, pool: &PoolSummary) {
+    let (style, is) = match pool.ready.as_str() {
+        "True" => (GOOD, " is ready"),
+        "False" => (BAD, " is not ready"),
+        _ => (WARN, ": Ready is Unknown"),
+    };
+    let mode = if pool.mode == "Enforce" { String::new() } else { format!(" ({})", pool.mode) };
+    let head = format!("WindowsPool {}{mode}{is}", pool.name);
+    text.hanging("", "  ", style, &head, &format!(" ({}): {}", pool.reason, pool.message));
+    if !pool.held_taints.is_empty() {
+        text.paragraph("  ", &format!("winpool holds {}, which these do not tolerate:", pool.held_taints.join(", ")));
+    }
+    for (workload, pods) in pool.held_for.iter().take(NAMED) {
+        text.line(&format!("    {workload} ({})", count(*pods, "pod")));
+    }
+    let unnamed = pool.held_for.len().saturating_sub(NAMED);
+    if unnamed > 0 {
+        text.line(&format!("    and {unnamed} more"));
+    }
+    for trial in &pool.taint_trials {
+        if let Some(until) = &trial.until {
+            text.line(&format!("  {} is on trial until {}", trial.taint, until.0));
+        }
+    }
+    if let Some(failing) = &pool.failing_pods {
+        text.hanging("  ", "    ", WARN, "WorkloadsHealthy", &format!(": {failing}"));
+    }
+    for problem in &pool.problems {
+        let head = format!("{} {}", problem.reason, problem.object);
+        text.hanging("  ", "    ", WARN, &head, &format!(": {}", problem.message));
+    }
+}
+
+/// `3 converged, 1 held`, in the order of the states.
+fn states(counts: &BTreeMap<String, usize>) -> String {
+    let known = State::ALL.into_iter().map(State::as_str);
+    let place = |state: &str| known.clone().position(|known| known == state).unwrap_or(usize::MAX);
+    let mut counts: Vec<_> = counts.iter().collect();
+    counts.sort_by_key(|(state, _)| place(state));
+    counts.iter().map(|(state, number)| format!("{number} {state}")).collect::<Vec<_>>().join(", ")
+}
+
+fn builds(builds: &[BuildSummary]) -> Table {
+    let mut table = Table::new(&["BUILD", "VERSION", "SUPPORTED UNTIL", "NODES"]);
+    for build in builds {
+        let or_unknown = |day: Option<Date>| day.map_or_else(|| "unknown".to_owned(), |day| day.to_string());
+        let by_vendor = build.vendors.iter().map(|(vendor, day)| format!(", {vendor} {}", or_unknown(*day)));
+        let end: String = [or_unknown(build.end_of_support)].into_iter().chain(by_vendor).collect();
+        table.row([
+            build.build.as_deref().unwrap_or("unknown"),
+            build.version.as_deref().unwrap_or("unknown"),
+            &end,
+            &states(&build.nodes),
+        ]);
+    }
+    table
+}
+
+fn support_text(text: &mut Text, end: &SupportEnd) {
+    const YEAR: i32 = 365;
+    let SupportEnd { product, nodes, by, day, days_left } = end;
+    let when = match days_left.cmp(&0) {
+        Ordering::Less => format!("ended {day}, {} ago", count(-days_left, "day")),
+        Ordering::Equal => format!("ends today, {day}"),
+        Ordering::Greater => format!("ends {day}, in {}", count(*days_left, "day")),
+    };
+    let style = match days_left {
+        ..0 => BAD,
+        0..YEAR => WARN,
+        _ => DIM,
+    };
+    text.styled("", style, &format!("{product} ({}): {by}'s support {when}.", count(*nodes, "node")));
+}

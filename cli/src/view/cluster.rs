@@ -1,0 +1,236 @@
+//! Reads a live cluster into a view, in pages.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::{core, node::v1::RuntimeClass};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, ListParams},
+    core::GroupVersionKind,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use winpool_answers::{
+    lint::{gmsa, objects, workload::KINDS},
+    view::{Known, Placed, Reduced, SeenNode, View},
+};
+use winpool_client::{
+    control_plane::{ControlPlane, kubernetes_version},
+    error::RequestError,
+    node::{self, ListedNode},
+    pods,
+};
+use winpool_core::{
+    plan::GuardedPool,
+    pod::{LISTED_KINDS, Pod},
+    windows::KubernetesVersion,
+};
+
+use crate::{
+    gaps::Gaps,
+    live::{self, ReadError},
+};
+
+use super::Seen;
+
+/// Reads what the operator decides by.
+pub async fn decisions(client: &Client) -> Result<Seen, ReadError> {
+    let mut reader = Reader::new(client);
+    reader.view.pools = Known::Complete(reader.pools().await?);
+    reader.view.nodes = Known::Complete(reader.nodes(ListParams::default()).await?);
+    reader.view.classes = Known::Complete(reader.classes().await?);
+    reader.workloads().await?;
+    let asked = Box::pin(async { ControlPlane::new(client, true).ask(None).await });
+    reader.view.control_plane = live::waiting("reading policies", asked).await;
+    let pods =
+        live::collect("pods", &Api::<core::v1::Pod>::all(client.clone()), pods::unfinished(), |pod: Pod| pod).await;
+    reader.view.pods = live::known(pods)?;
+    reader.gaps.in_cluster |= reader.view.pods.is_forbidden();
+    reader.view.sort();
+    Ok(Seen { view: reader.view, gaps: reader.gaps })
+}
+
+/// Reads what decides where pods can be scheduled.
+pub async fn placement(client: &Client) -> Result<Seen, ReadError> {
+    let reader = Reader::new(client);
+    let nodes = Known::Complete(reader.nodes(ListParams::default()).await?);
+    let classes = Known::Complete(reader.classes().await?);
+    Ok(Seen { view: View { nodes, classes, ..View::default() }, gaps: reader.gaps })
+}
+
+/// Reads only the pools.
+pub async fn pools(client: &Client) -> Result<Seen, ReadError> {
+    let reader = Reader::new(client);
+    let pools = Known::Complete(reader.pools().await?);
+    Ok(Seen { view: View { pools, ..View::default() }, gaps: reader.gaps })
+}
+
+/// The part of a cluster that rules look at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scope<'a> {
+    /// The namespace of the workloads; all if not set.
+    pub namespace: Option<&'a str>,
+    /// The version of Kubernetes; that of the cluster if not set.
+    pub version: Option<KubernetesVersion>,
+    /// True if rules look at objects besides workloads too.
+    pub has_objects: bool,
+}
+
+/// Reads the workloads as they were written, and what rules need besides. A user without permission to list that can
+/// still run the rules that do not need it. Fails if the user may list no workloads.
+pub async fn rules(client: &Client, scope: Scope<'_>) -> Result<Seen, ReadError> {
+    const LACKS: &str = "what depends on it is not checked";
+    let mut reader = Reader::new(client);
+    reader.view.kubernetes = match scope.version {
+        Some(version) => Some(version),
+        None => kubernetes_version(client).await,
+    };
+    let nodes = reader.nodes(ListParams::default().labels(&node::windows())).await;
+    reader.view.nodes = reader.unless_forbidden(nodes, LACKS)?;
+    for SeenNode { object, .. } in reader.view.nodes.all() {
+        let build = object.node.windows_version().map(|version| version.build);
+        reader.view.written.started.add_node(&object.name, build);
+    }
+    let classes = reader.classes().await;
+    reader.view.classes = reader.unless_forbidden(classes, LACKS)?;
+    let pools = match reader.pools().await {
+        // Without winpool there are no pools.
+        Err(ReadError::NoDefinition) => Ok(Vec::new()),
+        pools => pools,
+    };
+    reader.view.pools = reader.unless_forbidden(pools, LACKS)?;
+    reader.written(scope.namespace).await?;
+    if scope.has_objects {
+        let (_, services) = resource(client, scope.namespace, "", "Service");
+        let services = live::collect("services", &services, ListParams::default(), placed).await;
+        reader.view.services = reader.unless_forbidden(services, "Services are not checked")?;
+        reader.credential_specs().await?;
+    }
+    reader.notes.iter().for_each(|note| live::note(note));
+    Ok(Seen { view: reader.view, gaps: reader.gaps })
+}
+
+struct Reader<'c> {
+    client: &'c Client,
+    view: View,
+    gaps: Gaps,
+    /// Messages about objects that the user may not list.
+    notes: Vec<String>,
+}
+
+impl<'c> Reader<'c> {
+    fn new(client: &'c Client) -> Self {
+        Self { client, view: View::default(), gaps: Gaps::default(), notes: Vec::new() }
+    }
+
+    async fn nodes(&self, parameters: ListParams) -> Result<Vec<SeenNode>, ReadError> {
+        let nodes = Api::<core::v1::Node>::all(self.client.clone());
+        live::collect("nodes", &nodes, parameters, |SeenOnWire(node)| node).await
+    }
+
+    async fn classes(&self) -> Result<Vec<Arc<RuntimeClass>>, ReadError> {
+        let classes = Api::<RuntimeClass>::all(self.client.clone());
+        live::collect("runtimeclasses", &classes, ListParams::default(), |class: RuntimeClass| class.into()).await
+    }
+
+    async fn pools(&self) -> Result<Vec<Placed<GuardedPool>>, ReadError> {
+        let pools = Api::<GuardedPool>::all(self.client.clone());
+        live::collect("windowspools", &pools, ListParams::default(), placed).await
+    }
+
+    /// Reads the workloads as the operator reads them.
+    async fn workloads(&mut self) -> Result<(), ReadError> {
+        for (kind, _, plural) in LISTED_KINDS {
+            let api = pods::workloads(self.client, kind, None);
+            let keep = |workload| self.view.workloads.push((kind, workload));
+            match live::list(plural, &api, pods::of_kind(kind), keep).await {
+                Err(ReadError::Forbidden { words, .. }) => {
+                    self.gaps.in_cluster = true;
+                    self.view.unlisted.insert(plural.to_owned(), words);
+                }
+                listed => listed?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads pods and workloads as they were written. Fails if the user may list none of them.
+    async fn written(&mut self, namespace: Option<&str>) -> Result<(), ReadError> {
+        let (mut is_listed, mut refused) = (false, None);
+        for (kind, group, ..) in KINDS {
+            let (resource, api) = resource(self.client, namespace, group, kind);
+            let keep = |mut value: Value| {
+                value["apiVersion"] = json!(resource.api_version);
+                value["kind"] = json!(kind);
+                self.view.written.add(None, Reduced::from(value));
+            };
+            let listed = live::list(&resource.plural, &api, ListParams::default(), keep).await;
+            // A PodTemplate creates no pods, and Kubernetes' own roles `view`, `edit` and `admin` cannot list them.
+            let creates_pods = kind != "PodTemplate";
+            let Some(error) = live::unless_forbidden(listed)? else {
+                is_listed |= creates_pods;
+                continue;
+            };
+            self.notes.push(format!("{error}; {kind}s are not checked"));
+            if creates_pods {
+                self.gaps.in_cluster = true;
+                self.view.unlisted.insert(resource.plural, error.to_string());
+                refused.get_or_insert(error);
+            }
+        }
+        refused.filter(|_| !is_listed).map_or(Ok(()), Err)
+    }
+
+    /// Reads the `GMSACredentialSpec` objects if a workload names one.
+    async fn credential_specs(&mut self) -> Result<(), ReadError> {
+        if !self.view.written.mention(gmsa::NAME) {
+            return Ok(());
+        }
+        let (resource, api) = resource(self.client, None, gmsa::GROUP, "GMSACredentialSpec");
+        let specs = match live::collect(&resource.plural, &api, ListParams::default(), placed).await {
+            // Without the custom resource definition there are no such objects.
+            Err(ReadError::Failed { error: RequestError::Gone, .. }) => Ok(Vec::new()),
+            specs => specs,
+        };
+        self.view.credential_specs = self.unless_forbidden(specs, "names of GMSACredentialSpecs are not checked")?;
+        Ok(())
+    }
+
+    /// Notes what the answer lacks if the user may not list these objects. Fails with any other error.
+    fn unless_forbidden<T>(&mut self, listed: Result<T, ReadError>, lacks: &str) -> Result<Known<T>, ReadError> {
+        if let Err(error @ ReadError::Forbidden { .. }) = &listed {
+            self.gaps.in_cluster = true;
+            self.notes.push(format!("{error}; {lacks}"));
+        }
+        live::known(listed)
+    }
+}
+
+fn placed<T>(object: T) -> Placed<T> {
+    (None, object)
+}
+
+/// Returns version 1 of a resource, in one namespace or in all.
+fn resource(client: &Client, namespace: Option<&str>, group: &str, kind: &str) -> (ApiResource, Api<DynamicObject>) {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+    let api = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    (resource, api)
+}
+
+/// A node as the API server or a manifest shows it.
+#[derive(Clone, Deserialize)]
+#[serde(try_from = "Value")]
+pub(super) struct SeenOnWire(pub SeenNode);
+
+impl TryFrom<Value> for SeenOnWire {
+    type Error = serde_json::Error;
+
+    fn try_from(node: Value) -> Result<Self, Self::Error> {
+        let allocatable = Deserialize::deserialize(&node["status"]["allocatable"]).unwrap_or_default();
+        let written = objects::reduced_node(&node);
+        Ok(Self(SeenNode { source: None, object: ListedNode::deserialize(node)?.object, allocatable, written }))
+    }
+}

@@ -1,0 +1,189 @@
+//! Reads manifests into a view.
+
+use std::{marker::PhantomData, path::PathBuf};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use winpool_answers::{
+    lint::{
+        Finding, Workload as AsWritten, gmsa,
+        wellformed::{check_malformed, check_without_template},
+        workload::is_known,
+    },
+    view::{Known, Reduced, SeenNode, Source, View},
+};
+use winpool_core::{
+    api::names,
+    plan::{Autoscalers, GuardedPool},
+    pod::{LISTED_KINDS, Pod, PodProgress, Workload, WorkloadKind},
+};
+
+use crate::{
+    gaps::Gaps,
+    input::{self, Copies, InputError, Keep, Manifest},
+};
+
+use super::{Needs, Seen, cluster::SeenOnWire};
+
+pub(super) fn read<N: Needs>(paths: &[PathBuf], namespace: &str) -> Result<Seen, InputError> {
+    let manifests = input::read::<Kept<N>>(paths)?;
+    let gaps = Gaps::of_manifests(manifests.are_complete);
+    let (mut view, mut templates) = (View::default(), Vec::new());
+    for (source, Kept { part, .. }) in manifests.found {
+        match part {
+            Part::Template(object) => templates.push(object),
+            part => part.add_to(&mut view, source, namespace),
+        }
+    }
+    if !N::FINISHED
+        && let Known::Partial(pods) = &mut view.pods
+    {
+        pods.retain(|pod| pod.progress != PodProgress::Finished);
+    }
+    view.control_plane.autoscalers = Autoscalers::read(&templates, Vec::new());
+    if N::DECODED {
+        view.sort();
+    }
+    Ok(Seen { view, gaps })
+}
+
+/// An object in the manifests.
+enum Part {
+    Node(Box<SeenNode>),
+    Service(Value),
+    CredentialSpec(Value),
+    Pool(Box<GuardedPool>),
+    Class(Box<RuntimeClass>),
+    /// An object that describes the nodes that an autoscaler can create.
+    Template(Value),
+    Pod(Box<Pod>, Option<Reduced>),
+    Workload(WorkloadKind, Box<Workload>, Option<Reduced>),
+    /// A pod or workload as it was written.
+    Written(Reduced),
+    /// A workload without a pod spec, or with one that cannot be read.
+    Refused(Vec<Finding>),
+    Skipped(String),
+}
+
+/// An object with what a command needs of it.
+struct Kept<N> {
+    part: Part,
+    needs: PhantomData<N>,
+}
+
+impl<N: Needs> Keep for Kept<N> {
+    const COPIES: Copies = N::COPIES;
+
+    fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
+        let (api_version, kind) = (manifest.api_version.clone(), manifest.kind.clone());
+        let manifest = Manifest { api_version, kind, value: manifest.typed() };
+        let part = if N::DECODED { decoded(manifest, N::WRITTEN)? } else { Some(written(manifest)?) };
+        Ok(part.map(|part| Self { part, needs: PhantomData }))
+    }
+}
+
+/// Reads an object for commands that need it as it was written.
+fn written(manifest: Manifest) -> Result<Part, serde_json::Error> {
+    match AsWritten::read(&manifest.value) {
+        Ok(Some(_)) => return Ok(Part::Written(manifest.value.into())),
+        Ok(None) => {}
+        Err(_) => return Ok(Part::Refused(check_malformed(&manifest.value))),
+    }
+    if is_known(manifest.group(), &manifest.kind) {
+        return Ok(Part::Refused(check_without_template(&manifest.value)));
+    }
+    Ok(if manifest.is("", "Service") {
+        Part::Service(manifest.value)
+    } else if manifest.is(gmsa::GROUP, "GMSACredentialSpec") {
+        Part::CredentialSpec(manifest.value)
+    } else {
+        let kind = manifest.kind.clone();
+        of_cluster(manifest)?.unwrap_or(Part::Skipped(kind))
+    })
+}
+
+/// Reads an object for commands that need it as the operator reads it, and pods and workloads also as they were
+/// written if they are `written`. Returns `None` for an object of another kind.
+fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<Part>, serde_json::Error> {
+    if let Value::Object(fields) = &mut manifest.value {
+        // kubectl reads an object without a name too.
+        fields.entry("metadata").or_insert_with(|| json!({}));
+    }
+    let is_it = |kind: WorkloadKind| manifest.kind == kind.as_str() && is_known(manifest.group(), &manifest.kind);
+    let text = |value| is_written.then(|| Reduced::from(value));
+    Ok(Some(if let Some((kind, ..)) = LISTED_KINDS.iter().find(|(kind, ..)| is_it(*kind)) {
+        Part::Workload(*kind, decode(&manifest.value)?, text(manifest.value))
+    } else if manifest.is("", "Pod") {
+        Part::Pod(decode(&manifest.value)?, text(manifest.value))
+    } else if Autoscalers::are_read_from(manifest.group(), &manifest.kind) {
+        Part::Template(manifest.value)
+    } else {
+        return of_cluster(manifest);
+    }))
+}
+
+/// Reads a node, a pool or a RuntimeClass. Returns `None` for an object of another kind.
+fn of_cluster(manifest: Manifest) -> Result<Option<Part>, serde_json::Error> {
+    Ok(Some(if manifest.is("", "Node") {
+        Part::Node(Box::new(SeenOnWire::try_from(manifest.value)?.0))
+    } else if manifest.is(names::GROUP, "WindowsPool") {
+        Part::Pool(manifest.into_pool()?)
+    } else if manifest.is("node.k8s.io", "RuntimeClass") {
+        Part::Class(Box::new(RuntimeClass::deserialize(manifest.value)?))
+    } else {
+        return Ok(None);
+    }))
+}
+
+/// Reads a pod or workload. The error names the field that has the wrong type.
+fn decode<T: DeserializeOwned>(object: &Value) -> Result<Box<T>, serde_json::Error> {
+    let error = match T::deserialize(object) {
+        Ok(workload) => return Ok(Box::new(workload)),
+        Err(error) => error,
+    };
+    let found = check_malformed(object).into_iter().next();
+    let named = found.map(|found| format!("{}: {}", found.field, found.message));
+    Err(named.map_or(error, <serde_json::Error as serde::de::Error>::custom))
+}
+
+impl Part {
+    fn add_to(self, view: &mut View, source: Source, namespace: &str) {
+        match self {
+            Self::Node(node) => {
+                let object = &node.object;
+                view.written.started.add_node(&object.name, object.node.windows_version().map(|version| version.build));
+                view.nodes.add(SeenNode { source: Some(source), ..*node });
+            }
+            Self::Service(service) => view.services.add((Some(source), service)),
+            Self::CredentialSpec(object) => view.credential_specs.add((Some(source), object)),
+            Self::Pool(pool) => view.pools.add((Some(source), *pool)),
+            Self::Class(class) => view.classes.add((*class).into()),
+            Self::Pod(mut pod, text) => {
+                set_namespace(&mut pod.namespace, namespace);
+                if let Some(text) = text {
+                    view.written.add(Some(source.clone()), text);
+                }
+                view.pods.add(*pod);
+            }
+            Self::Workload(kind, mut workload, text) => {
+                set_namespace(&mut workload.namespace, namespace);
+                if let Some(text) = text {
+                    view.written.add(Some(source.clone()), text);
+                }
+                view.workloads.push((kind, *workload));
+            }
+            Self::Written(text) => view.written.add(Some(source), text),
+            Self::Refused(found) => view.refused.extend(found.into_iter().map(|found| (source.clone(), found))),
+            Self::Skipped(kind) => *view.skipped.entry(kind).or_default() += 1,
+            Self::Template(_) => {}
+        }
+    }
+}
+
+/// Sets the namespace of an object that names none.
+fn set_namespace(own: &mut String, namespace: &str) {
+    if own.is_empty() {
+        namespace.clone_into(own);
+    }
+}

@@ -1,0 +1,68 @@
+//! Reads a live cluster or manifests into one view.
+
+mod cluster;
+mod manifests;
+mod needs;
+
+use std::path::PathBuf;
+
+use winpool_answers::{
+    lint::wellformed::FIELD_TYPE,
+    view::{DEFAULT_NAMESPACE, View},
+};
+use winpool_core::windows::KubernetesVersion;
+
+use super::{gaps::Gaps, input::InputError, live};
+
+pub use cluster::{Scope, decisions, placement, pools, rules};
+pub use needs::{Decisions, Needs, Placement, Rules};
+
+/// A view, and what it lacks.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub view: View,
+    pub gaps: Gaps,
+}
+
+impl Seen {
+    /// Reads manifests. `namespace` is that of objects that name none.
+    pub fn in_manifests<N: Needs>(paths: &[PathBuf], namespace: &str) -> Result<Self, InputError> {
+        manifests::read::<N>(paths, namespace)
+    }
+
+    /// Reads manifests for the operator's decisions.
+    pub fn decisions_in(paths: &[PathBuf]) -> Result<Self, InputError> {
+        Self::in_manifests::<Decisions>(paths, DEFAULT_NAMESPACE)
+    }
+
+    /// Reads manifests as rules look at them.
+    pub fn rules_in(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
+        let mut seen = Self::in_manifests::<Rules>(paths, DEFAULT_NAMESPACE)?;
+        seen.view.kubernetes = version;
+        Ok(seen)
+    }
+
+    /// Tells the user which pools are not valid, for commands that leave them out.
+    pub fn note_invalid_pools(&mut self) {
+        for error in self.view.guarded().filter_map(|pool| pool.read().err()) {
+            live::note(&error.to_string());
+            self.gaps.in_cluster = true;
+        }
+    }
+
+    /// Tells the user which workloads cannot be read, for commands without findings.
+    pub fn note_unread(&mut self) {
+        // Patches of kustomize have no pod spec.
+        for (source, found) in self.view.refused.iter().filter(|(_, found)| found.rule == FIELD_TYPE) {
+            live::note(&format!("{source}: {}, {}: {}", found.object, found.field, found.message));
+            self.gaps.in_manifests = true;
+        }
+    }
+
+    /// Returns a note if manifests have no nodes.
+    pub fn note_without_nodes(&self) -> Option<String> {
+        let has_nodes = !self.view.nodes.all().is_empty();
+        (!has_nodes)
+            .then(|| "The manifests have no nodes, so winpool does not know which nodes the cluster has.".to_owned())
+    }
+}

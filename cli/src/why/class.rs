@@ -1,0 +1,109 @@
+//! `winpool why class`: can a RuntimeClass start from zero nodes?
+
+use winpool_answers::explain::forecast::forecast;
+use winpool_core::{
+    plan::{ScaleExplanation, TemplateExplanation},
+    pod::Class,
+};
+
+use crate::{
+    Common, Error,
+    assume::Assume,
+    gaps::Gaps,
+    output::{BAD, BOLD, DIM, GOOD, Text, WARN},
+    plan::{enforce, snapshot},
+    view::Seen,
+};
+
+/// Reads cluster or manifests and explains the class.
+pub async fn story(name: &str, common: &Common, assume: &Assume) -> Result<(ScaleExplanation, Gaps), Error> {
+    let Seen { mut view, gaps } = common.origin.decisions().await?;
+    assume.apply(&mut view)?;
+    let autoscalers = view.control_plane.autoscalers.clone();
+    let gaps = Gaps { in_cluster: gaps.in_cluster || !autoscalers.unreadable.is_empty(), ..gaps };
+    enforce(view.guarded_mut());
+    let classes = forecast(snapshot(view)).classes;
+    let not_found = || Error::NotFound { kind: "RuntimeClass", name: name.to_owned() };
+    let class = classes.get(name).ok_or_else(not_found)?;
+    Ok((autoscalers.explain(name, &Class::from(class.as_ref())), gaps))
+}
+
+/// The answer as text.
+pub fn text(story: &ScaleExplanation) -> Text {
+    let mut text = Text::new();
+    let name = &story.runtime_class;
+    match story.can_scale_from_zero {
+        Some(true) => text.styled("", GOOD, &format!("RuntimeClass {name} can start from zero nodes.")),
+        Some(false) => text.styled(
+            "",
+            BAD,
+            &format!("RuntimeClass {name} cannot start from zero nodes: nothing makes one for it."),
+        ),
+        None => {
+            text.styled("", WARN, &format!("winpool cannot tell if RuntimeClass {name} can start from zero nodes."))
+        }
+    };
+    if story.templates.is_empty() {
+        text.paragraph(
+            "  ",
+            "There is neither a NodePool of Karpenter nor, in manifests, a node group with tags for cluster-autoscaler. \
+             winpool render prints them.",
+        );
+    }
+    for note in &story.notes {
+        text.styled("  ", WARN, "Note:").paragraph("    ", note);
+    }
+    for TemplateExplanation { template, serves, missing, warnings } in &story.templates {
+        let (style, does) = match serves {
+            Some(true) => (GOOD, "makes nodes for it"),
+            Some(false) => (BOLD, "does not make nodes for it:"),
+            None => (WARN, "may make nodes for it, which depends on its instance types:"),
+        };
+        text.gap().styled("", style, &format!("{template} {does}"));
+        for line in missing {
+            text.paragraph("  ", line);
+        }
+        for line in warnings {
+            text.styled("  ", WARN, "Warning:").paragraph("    ", line);
+        }
+    }
+    text.gap();
+    let not = "Not considered: instance types with their zones and sizes, quotas, and what is left of limits.";
+    text.hanging("", "", DIM, not, "");
+    text
+}
+
+/// The section of `winpool plan`: the classes that can start from zero and those that cannot.
+pub fn section(text: &mut Text, stories: &[ScaleExplanation]) {
+    if stories.is_empty() {
+        return;
+    }
+    text.gap().styled("", BOLD, "Scaling from zero");
+    let mut warned = Vec::new();
+    for ScaleExplanation { runtime_class, templates, .. } in stories {
+        let serving: Vec<&TemplateExplanation> =
+            templates.iter().filter(|template| template.serves != Some(false)).collect();
+        if serving.is_empty() {
+            let hint = "nothing makes a node for it; winpool why class/NAME shows what is missing";
+            text.styled("  ", WARN, &format!("{runtime_class}: {hint}"));
+            continue;
+        }
+        let name = |template: &&TemplateExplanation| match template.serves {
+            Some(_) => template.template.clone(),
+            None => format!("{} (perhaps)", template.template),
+        };
+        let names: Vec<String> = serving.iter().map(name).collect();
+        text.line(&format!("  {runtime_class}: {}", names.join(", ")));
+        for template in serving {
+            for warning in &template.warnings {
+                let warning = format!("{}: {warning}", template.template);
+                if !warned.contains(&warning) {
+                    warned.push(warning);
+                }
+            }
+        }
+    }
+    for warning in &warned {
+        text.styled("  ", WARN, "Warning:").paragraph("    ", warning);
+    }
+}

@@ -1,0 +1,64 @@
+//! Explains a node.
+
+use winpool_answers::explain::{
+    forecast::forecast,
+    node::{NodeExplanation, UNOWNED, node_story, policy_of},
+    status::unread,
+};
+
+use crate::{
+    Common, Error,
+    assume::Assume,
+    gaps::Gaps,
+    live,
+    output::{BOLD, GOOD, Table, Text, WARN},
+    plan::{changes_text, snapshot},
+    view::Seen,
+};
+
+pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<(NodeExplanation, Gaps), Error> {
+    let Seen { mut view, gaps } = common.origin.decisions().await?;
+    assume.apply(&mut view)?;
+    let found = view.nodes.all().iter().find(|node| *node.object.name == *name);
+    let found = found.ok_or_else(|| Error::NotFound { kind: "Node", name: name.to_owned() })?;
+    let (node, classes) = (found.object.node.clone(), view.classes.all().to_vec());
+    let mut snapshot = snapshot(view);
+    snapshot.nodes.insert(name.to_owned(), node.clone());
+    for text in unread(&snapshot) {
+        live::note(&text);
+    }
+    let policy = policy_of(&snapshot.pools);
+    let outcome = live::during("computing what the operator would do", || forecast(snapshot));
+    Ok((node_story(name, &node, &policy, &classes, &outcome), gaps))
+}
+
+pub(super) fn text(story: &NodeExplanation) -> Text {
+    let mut text = Text::new();
+    let is = if story.state == UNOWNED { "belongs to no WindowsPool" } else { &format!("is {}", story.state) };
+    text.styled("", BOLD, &format!("Node {} {is}", story.node));
+    if let Some(build) = &story.build {
+        let product = story.product.as_deref().unwrap_or("a build that this release has no name for");
+        let support = story.end_of_support.as_ref().map_or_else(String::new, |day| format!("; supported until {day}"));
+        text.paragraph("  ", &format!("{build}, {product}{support}"));
+    }
+    for reason in &story.reasons {
+        text.paragraph("  ", reason);
+    }
+    if !story.taints.is_empty() {
+        let mut table = Table::new(&["TAINT", "FROM"]);
+        for taint in &story.taints {
+            table.row([&taint.taint, &taint.origin]);
+        }
+        text.gap().table(&table);
+    }
+    let classes = if story.runtime_classes.is_empty() { "none".to_owned() } else { story.runtime_classes.join(", ") };
+    text.gap().paragraph("", &format!("RuntimeClasses that select it: {classes}"));
+    text.gap();
+    if story.changes.is_empty() {
+        text.styled("", GOOD, "The operator would change nothing.");
+    } else {
+        text.styled("", WARN, "The operator would change:");
+    }
+    changes_text(&mut text, &story.changes);
+    text
+}

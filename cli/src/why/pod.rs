@@ -1,0 +1,301 @@
+//! Explains where a pod, or the pods of a workload, can be scheduled and started.
+
+use k8s_openapi::api::core::{self, v1::Event};
+use kube::{Api, Client, api::ListParams};
+use serde::Deserialize;
+use serde_json::Value;
+use winpool_answers::{
+    explain::pod::{NodeResult, PodExplanation, answer, answer_template},
+    image::Images,
+    lint::{self, Facts, Finding, check_refused},
+    view::{DEFAULT_NAMESPACE, Node, Reduced, View},
+};
+use winpool_client::{pods, terminal};
+use winpool_core::{
+    api::names,
+    pod::{Pod, PodSpec, Workload, WorkloadKind, known_error},
+    words::count,
+};
+
+use crate::{
+    Common, Error,
+    assume::Assume,
+    gaps::Gaps,
+    live,
+    output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
+    resolve::Resolve,
+    view::{self, Placement, Seen},
+};
+
+/// The cluster in which winpool explains pods.
+struct Surroundings {
+    view: View,
+    gaps: Gaps,
+    /// All nodes as pods see them.
+    hosts: Vec<Node>,
+    /// What rules read of it, with the RuntimeClasses that the pools of manifests will create.
+    facts: Facts,
+    /// The namespace that the user means.
+    namespace: String,
+    /// The client of a live cluster.
+    client: Option<Client>,
+}
+
+pub(super) async fn why_pod(
+    name: &str,
+    namespace: Option<&str>,
+    common: &Common,
+    assume: &Assume,
+    resolve: &Resolve,
+) -> Result<(PodExplanation, Gaps), Error> {
+    let mut around = Surroundings::read(common, namespace, assume).await?;
+    let found = match &around.client {
+        Some(client) => live_pod(client, &around.namespace, name, &mut around.gaps).await?,
+        None => around.pods().iter().find(|pod| pod.name == name && pod.namespace == around.namespace).cloned(),
+    };
+    let pod = found.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
+    around.knows_class_of(&pod.spec)?;
+    let images = images(&pod.spec, resolve).await?;
+    let mut answer = answer(&pod, &around.hosts, around.facts.classes(), &images);
+    if !pod.is_bound {
+        answer.refused = around.refused("Pod", name);
+    }
+    Ok((answer, around.gaps))
+}
+
+pub(super) async fn why_workload(
+    kind: WorkloadKind,
+    name: &str,
+    namespace: Option<&str>,
+    common: &Common,
+    assume: &Assume,
+    resolve: &Resolve,
+) -> Result<(PodExplanation, Gaps), Error> {
+    let mut around = Surroundings::read(common, namespace, assume).await?;
+    let namespace = around.namespace.clone();
+    let found = if let Some(client) = &around.client {
+        let api = pods::workloads(client, kind, Some(&namespace));
+        let found: Option<Value> = live::get(kind.resource().1, &api, name).await?;
+        if let Some(found) = &found {
+            around.view.written.add(None, Reduced::from(found.clone()));
+        }
+        found.map(Workload::deserialize).transpose()?
+    } else {
+        let is_it = |of: WorkloadKind, workload: &Workload| {
+            of == kind && workload.name == name && workload.namespace == namespace
+        };
+        around.view.workloads.iter().find(|(of, workload)| is_it(*of, workload)).map(|(_, workload)| workload.clone())
+    };
+    let workload = found.ok_or_else(|| not_found(kind.as_str(), &namespace, name))?;
+    let mut pods = match &around.client {
+        Some(client) => live_pods_of(client, kind, &workload, &mut around.gaps).await?,
+        None => around.pods().to_vec(),
+    };
+    pods.retain(|pod| is_of(pod, kind, &workload));
+    around.knows_class_of(&workload.template)?;
+    let images = images(&workload.template, resolve).await?;
+    let mut answer = answer_template(kind, &workload, &pods, &around.hosts, around.facts.classes(), &images);
+    answer.refused = around.refused(kind.as_str(), name);
+    Ok((answer, around.gaps))
+}
+
+/// Returns true if the workload created the pod, by itself or, for a Deployment, by a `ReplicaSet`.
+fn is_of(pod: &Pod, kind: WorkloadKind, workload: &Workload) -> bool {
+    let controls = |(of, name): &(String, String)| of == kind.as_str() && *name == workload.name;
+    pod.namespace == workload.namespace
+        && (pod.controller.as_ref().is_some_and(controls)
+            || pod.workload() == format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name))
+}
+
+async fn images(spec: &PodSpec, resolve: &Resolve) -> Result<Images, Error> {
+    Ok(resolve.images(|| spec.images().map(|(_, name)| name.to_owned()).collect()).await?)
+}
+
+fn not_found(kind: &'static str, namespace: &str, name: &str) -> Error {
+    Error::Subject(format!("there is no {kind} {name} in namespace {namespace}"))
+}
+
+async fn live_pod(client: &Client, namespace: &str, name: &str, gaps: &mut Gaps) -> Result<Option<Pod>, Error> {
+    let pods: Api<core::v1::Pod> = Api::namespaced(client.clone(), namespace);
+    let mut found = live::get("pods", &pods, name).await?;
+    add_errors_of_events(client, found.as_mut_slice(), gaps).await?;
+    Ok(found)
+}
+
+/// Pods of the workload; none, with a note, for a user who has no permission to list pods. The jobs of a `CronJob` are other
+/// workloads.
+async fn live_pods_of(
+    client: &Client,
+    kind: WorkloadKind,
+    workload: &Workload,
+    gaps: &mut Gaps,
+) -> Result<Vec<Pod>, Error> {
+    let api: Api<core::v1::Pod> = Api::namespaced(client.clone(), &workload.namespace);
+    let mut pods = Vec::new();
+    let keep = |pod| pods.extend(Some(pod).filter(|pod| is_of(pod, kind, workload)));
+    let listed = live::list("pods", &api, ListParams::default(), keep).await;
+    gaps.note_if_forbidden(listed, "the errors of its pods, and the nodes that they ran on, are not considered")?;
+    add_errors_of_events(client, &mut pods, gaps).await?;
+    Ok(pods)
+}
+
+/// Adds the known errors in the Events of these pods, which are of one namespace: a sandbox that cannot be created shows nowhere
+/// else. There are none, with a note, for a user who has no permission to list Events.
+async fn add_errors_of_events(client: &Client, pods: &mut [Pod], gaps: &mut Gaps) -> Result<(), Error> {
+    let Some(first) = pods.first() else { return Ok(()) };
+    let events: Api<Event> = Api::namespaced(client.clone(), &first.namespace);
+    let about = match &*pods {
+        [pod] => format!("involvedObject.kind=Pod,involvedObject.name={}", pod.name),
+        _ => "involvedObject.kind=Pod,type=Warning".to_owned(),
+    };
+    let add = |event: Event| {
+        let Some(error) = event.message.as_deref().and_then(known_error).copied() else { return };
+        let of_event = |pod: &&mut Pod| event.involved_object.name.as_deref() == Some(pod.name.as_str());
+        let Some(pod) = pods.iter_mut().find(of_event) else { return };
+        // Others are about an earlier pod of this name.
+        let is_new = event.metadata.creation_timestamp.is_none_or(|time| pod.created.is_none_or(|pod| pod <= time.0));
+        if is_new && !pod.errors.contains(&error) {
+            pod.errors.push(error);
+        }
+    };
+    let listed = live::list("events", &events, ListParams::default().fields(&about), add).await;
+    Ok(gaps.note_if_forbidden(listed, "errors in Events are not considered")?)
+}
+
+impl Surroundings {
+    /// Reads manifests or the cluster.
+    async fn read(common: &Common, namespace: Option<&str>, assume: &Assume) -> Result<Self, Error> {
+        if common.origin.files.is_empty() {
+            let client = common.origin.connection.client().await?;
+            let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
+            let mut seen = view::placement(&client).await?;
+            assume.apply(&mut seen.view)?;
+            return Ok(Self::of(seen, namespace, Some(client)));
+        }
+        let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned();
+        let mut seen = Seen::in_manifests::<Placement>(&common.origin.files, &namespace)?;
+        assume.apply(&mut seen.view)?;
+        for pool in seen.view.guarded() {
+            pool.read()?;
+        }
+        if seen.view.nodes.all().is_empty() {
+            return Err(Error::Subject(
+                "the manifests have no nodes, and so do not show where pods can be scheduled: add them with -f (kubectl get \
+                 nodes -o yaml)"
+                    .to_owned(),
+            ));
+        }
+        Ok(Self::of(seen, namespace, None))
+    }
+
+    fn of(Seen { view, gaps }: Seen, namespace: String, client: Option<Client>) -> Self {
+        Self { hosts: view.hosts(), facts: view.facts(), view, gaps, namespace, client }
+    }
+
+    /// Returns the pods of the manifests.
+    fn pods(&self) -> &[Pod] {
+        self.view.pods.all()
+    }
+
+    /// Returns the reasons for which the API server refuses the object.
+    fn refused(&self, kind: &str, name: &str) -> Vec<Finding> {
+        let written = self.view.written.find(kind, &self.namespace, name).unwrap_or_default();
+        let workload = lint::Workload::read(&written).ok().flatten();
+        workload.map(|workload| check_refused(&workload, &self.facts)).unwrap_or_default()
+    }
+
+    /// Fails if the manifests do not show if the RuntimeClass of these pods exists.
+    fn knows_class_of(&self, spec: &PodSpec) -> Result<(), Error> {
+        match &spec.runtime_class {
+            Some(name) if self.facts.known_class(spec).is_none() && !self.facts.lacks_class_of(spec) => {
+                Err(Error::Subject(format!(
+                    "the manifests have no RuntimeClass {name}, which decides where the pods can be scheduled: add it with -f, \
+                     or the WindowsPool that creates it"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(super) fn text(answer: &PodExplanation) -> Text {
+    let mut text = Text::new();
+    let is_pod = answer.object.starts_with("Pod ");
+    let on = match &answer.node {
+        Some(node) => format!(" is on node {node}"),
+        None if is_pod => " is on no node".to_owned(),
+        None => String::new(),
+    };
+    let system = if answer.system == names::WINDOWS { "Windows" } else { "Linux" };
+    text.styled("", BOLD, &format!("{}{on}", answer.object));
+    if system == "Linux" {
+        text.line(if is_pod {
+            "  winpool takes it for a Linux pod."
+        } else {
+            "  winpool takes its pods for Linux pods."
+        });
+    }
+    if let Some(scheduler) = &answer.scheduler {
+        let note = format!(
+            "spec.schedulerName is {scheduler}: the answer is that of the default scheduler, and {scheduler} may decide otherwise."
+        );
+        text.paragraph("  ", &note);
+    }
+    if !answer.refused.is_empty() {
+        text.styled("  ", BAD, "The API server refuses it:");
+    }
+    for Finding { field, message, remedy, .. } in &answer.refused {
+        text.hanging("  - ", "    ", BAD, field, &format!(": {message}"));
+        text.hanging("    ", "          ", BOLD, "help", &format!(": {remedy}"));
+    }
+    for error in &answer.errors {
+        text.hanging("  ", "    ", BAD, error.error, &format!(": {}", error.meaning));
+        text.hanging("    ", "          ", BOLD, "help", &format!(": {}", error.remedy));
+    }
+    text.gap();
+    if answer.nodes.is_empty() {
+        text.styled("", WARN, &format!("There is no {system} node."));
+    }
+    landings(&mut text, &answer.nodes);
+    text.gap();
+    match &answer.remedy {
+        None if !answer.refused.is_empty() => text.paragraph(
+            "",
+            "No other change is needed: winpool knows no node on which the pod can be scheduled and does not start.",
+        ),
+        None => text.paragraph(
+            "",
+            "No change is needed: winpool knows no node on which the pod can be scheduled and does not start.",
+        ),
+        Some(remedy) => text.styled("", WARN, "Suggested change:").paragraph("  ", remedy),
+    };
+    text.hanging("", "", DIM, "Not considered: cpu, memory, volumes, ports, affinity between pods, topology spread, and the resources of other pods.", "");
+    text
+}
+
+/// Shows nodes with the same answer together.
+fn landings(text: &mut Text, nodes: &[NodeResult]) {
+    const NAMED: usize = 3;
+    let named = nodes.iter().map(|node| {
+        let NodeResult { name, possible, starts, reasons } = node;
+        (format!("{possible} {starts:?} {reasons:?}"), name.as_str(), node)
+    });
+    let mut groups = output::alike(named);
+    groups.sort_by_key(|(landing, _)| (!landing.possible, landing.starts == Some(false)));
+    for (NodeResult { possible, starts, reasons, .. }, names) in groups {
+        let shown = terminal::some(&names, NAMED);
+        let (style, verdict) = match (possible, starts) {
+            (true, Some(true)) => (GOOD, "can be scheduled, and starts"),
+            (true, None) => (GOOD, "can be scheduled; winpool cannot tell if it starts"),
+            (true, Some(false)) => (BAD, "can be scheduled, and does not start"),
+            (false, Some(true)) => (WARN, "cannot be scheduled, but would start"),
+            (false, None) => (WARN, "cannot be scheduled; winpool cannot tell if it would start"),
+            (false, Some(false)) => (BAD, "cannot be scheduled, and would not start"),
+        };
+        let nodes = count(names.len(), "node");
+        text.hanging("", "  ", style, &nodes, &format!(": {shown}")).paragraph("  ", verdict);
+        for reason in reasons {
+            text.hanging("  - ", "    ", DIM, "", reason);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `--assume`: answers about nodes that run another Windows version.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::input::with_input;
+
+const SKU: &str = "kubernetes.azure.com/os-sku";
+
+/// A node of AKS with this system and SKU.
+fn node(name: &str, system: &str, sku: &str, build: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {
+            "kubernetes.io/os": system, "kubernetes.io/arch": "amd64", SKU: sku,
+            "node.kubernetes.io/windows-build": build, "kubernetes.azure.com/node-image-version": "AKSWindows-1",
+        }},
+        "status": {"nodeInfo": {"operatingSystem": system, "kernelVersion": format!("{build}.1")}},
+    })
+}
+
+fn answer(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let pinned = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"template": {"spec": {
+            "nodeSelector": {"kubernetes.io/os": "windows", SKU: "Windows2022"},
+            "containers": [{"name": "c", "image": "web:ltsc2022"}],
+        }}},
+    });
+    let win = node("win", "windows", "Windows2022", "10.0.20348");
+    let input = [win, node("linux", "linux", "Ubuntu", "5.15.0"), pinned].map(|object| object.to_string());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.args(arguments).args(["-f", "-"]).env("KUBECONFIG", "/nonexistent");
+    let output = with_input(&mut command, &input.join("\n---\n"));
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_selector_by_the_version_of_today_matches_no_node_after_the_upgrade() {
+    let why = |more: &[&str]| answer(&[&["why", "deployment/web", "-n", "shop", "-o", "json"], more].concat());
+    let schedulable = |out: &str| {
+        let answer: Value = serde_json::from_str(out).unwrap();
+        answer["nodes"].as_array().unwrap().iter().filter(|node| node["possible"] == true).count()
+    };
+    let (_, out, _) = why(&[]);
+    assert_eq!(schedulable(&out), 1, "{out}");
+    let (_, out, told) = why(&["--assume", "kubernetes.azure.com/os-sku=Windows2022:2025"]);
+    assert_eq!(schedulable(&out), 0, "{out}");
+    for part in ["win runs Windows Server 2025", "kubernetes.azure.com/node-image-version", "the new revision"] {
+        assert!(told.contains(part), "{told}");
+    }
+}
+
+#[test]
+fn an_assumption_that_cannot_be_made_is_an_error() {
+    for (assumptions, part) in [
+        (&["pool=none:2025"][..], "no node that winpool knows has these labels"),
+        (&["kubernetes.io/arch=amd64:2025"], "does not run Windows"),
+        (&["kubernetes.io/os=windows:2025", "kubernetes.io/os=windows:2019"], "two versions"),
+        (&["kubernetes.io/os=windows"], "is not SELECTOR:VERSION"),
+        (&["kubernetes.io/os=windows:2031"], "is not a Windows version"),
+    ] {
+        let arguments: Vec<&str> =
+            ["status"].into_iter().chain(assumptions.iter().flat_map(|one| ["--assume", *one])).collect();
+        let (code, out, told) = answer(&arguments);
+        assert!(code != Some(0) && out.is_empty(), "{assumptions:?}: {code:?} {out}");
+        assert!(told.contains(part), "{assumptions:?}: {told}");
+    }
+}

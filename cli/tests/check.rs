@@ -1,0 +1,307 @@
+//! `winpool check` and `winpool blockers` as processes, on manifests and on a real API server.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use kube::{Client, api::PostParams};
+use serde_json::{Value, json};
+use winpool_e2e::{ApiServer, SimulatedNode, lend, running_kubernetes};
+
+use crate::input::with_input;
+
+/// It does not say os.name, and tolerates nothing.
+const INFO_ONLY: &str =
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {nodeSelector: {kubernetes.io/os: windows}}\n";
+const DEPLOYMENT_OF_CLASS: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w}\n\
+    spec: {template: {spec: {runtimeClassName: windows-2019, containers: []}}}\n";
+const DEPLOYMENT: &str = "\
+# A comment, so that it does not begin on the first line.
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    spec:
+      nodeSelector: {kubernetes.io/os: windows}
+      tolerations: [{key: os, value: windows}]
+      containers:
+      - name: web
+        image: mcr.microsoft.com/windows/servercore:ltsc2019
+        securityContext: {runAsUser: 0}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: shop}
+spec:
+  template:
+    spec:
+      os: {name: windows}
+      runtimeClassName: windows-2019
+      hostPID: true
+      containers: [{name: agent, image: example.com/agent:1.0}]
+";
+
+const FINISHED: &str = "\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: import}
+spec: {template: {spec: {os: {name: windows}, containers: [{name: c, image: 'app:ltsc2019'}]}}}
+status: {conditions: [{type: Complete, status: 'True'}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: once}
+spec: {os: {name: windows}, containers: [{name: c, image: 'app:ltsc2019'}]}
+status: {phase: Failed}
+";
+
+const POOL: &str = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec: {}\n";
+
+fn winpool(arguments: &[&str], directory: &Path, input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    with_input(command.args(arguments).current_dir(directory).env("KUBECONFIG", "/nonexistent"), input)
+}
+
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("web.yaml"), DEPLOYMENT).unwrap();
+    std::fs::write(directory.path().join("pool.yaml"), POOL).unwrap();
+    directory
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+#[test]
+fn findings_are_printed_with_file_and_line() {
+    let directory = directory();
+    let output = winpool(&["check", "-f", "web.yaml", "-f", "pool.yaml"], directory.path(), "");
+    assert_eq!(code(&output), 2, "{}", String::from_utf8_lossy(&output.stderr));
+    insta::assert_snapshot!(out(&output));
+    let all = winpool(&["check", "-f", "."], directory.path(), "");
+    assert_eq!(out(&all).lines().count(), out(&output).lines().count());
+}
+
+#[test]
+fn disabled_values_are_left_out() {
+    let directory = directory();
+    let rules = |arguments: &[&str]| -> Vec<String> {
+        let all: Vec<&str> = ["check", "-f", "web.yaml", "-o", "json"].iter().chain(arguments).copied().collect();
+        let report: Value = serde_json::from_str(&out(&winpool(&all, directory.path(), ""))).unwrap();
+        let findings = report["findings"].as_array().unwrap().iter();
+        findings.map(|finding| finding["rule"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(
+        rules(&[]),
+        [
+            "os-name-missing",
+            "container-run-as-user",
+            "resources-missing",
+            "os-selector-missing",
+            "toleration-unknown",
+            "host-pid",
+            "resources-missing"
+        ]
+    );
+    assert_eq!(rules(&["--min-severity", "warning"]), ["container-run-as-user", "os-selector-missing", "host-pid"]);
+    assert_eq!(rules(&["--min-severity", "error", "--ignore", "host-pid"]), ["os-selector-missing"]);
+    assert_eq!(rules(&["--min-severity", "error", "--kubernetes-version", "1.22"]), ["os-selector-missing"]);
+}
+
+#[test]
+fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
+    let directory = directory();
+    let linux = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n";
+    for (arguments, input, expected, text) in [
+        (&["check", "-f", "-"][..], linux, 0, "1 workload checked: nothing found"),
+        (&["check", "-f", "-", "-o", "json"], linux, 0, "\"findings\": []"),
+        (&["check", "-f", "-"], DEPLOYMENT, 2, "stdin:2"),
+        (
+            &["check", "-f", "-", "--min-severity", "error", "--ignore", "os-selector-missing", "--ignore", "host-pid"],
+            DEPLOYMENT,
+            2,
+            "2 workloads checked: 1 below --min-severity",
+        ),
+        (&["check", "-f", "-", "--fail-on", "error"], FINISHED, 0, "0 workloads checked: nothing found"),
+        (&["blockers", "--retire", "2019", "-f", "-"], FINISHED, 0, "Nothing is pinned to it."),
+        (
+            &["check", "-f", "-"],
+            "apiVersion: example.com/v1\nkind: AllowList\nmetadata: {name: a}\nspec: {}\n",
+            0,
+            "finds no pod template in them: 1 AllowList",
+        ),
+        (
+            &["check", "-f", "-", "--fail-on", "error", "--ignore", "os-selector-missing", "--ignore", "host-pid"],
+            DEPLOYMENT,
+            0,
+            "warning",
+        ),
+        (&["check", "-f", "-"], INFO_ONLY, 0, "2 infos"),
+        (&["check", "-f", "-", "--fail-on", "info"], INFO_ONLY, 2, "2 infos"),
+        (&["check", "-f", "-"], "a: [", 1, "stdin:1"),
+        (&["check", "-f", "absent.yaml"], "", 1, "cannot read absent.yaml"),
+        (&["check"], "", 1, "kubeconfig"),
+        (&["check", "-f", "web.yaml", "--ignore", "no-rule"], "", 1, "there is no rule of this name"),
+        (&["blockers", "--retire", "2019", "-f", "-"], linux, 0, "Nothing is pinned to it."),
+        (
+            &["check", "-f", "-"],
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
+            0,
+            "Not checked, because winpool finds no pod template in them: 1 ConfigMap",
+        ),
+        (
+            &["check", "-f", "-"],
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w}\nspec: {replicas: 3}\n",
+            2,
+            "error[pod-template-missing]",
+        ),
+        (
+            &["check", "-f", "-"],
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: w}\nspec: {template: {spec: []}}\n",
+            2,
+            "spec.template.spec is not a pod spec",
+        ),
+        (
+            &["blockers", "--retire", "2019", "-f", "-"],
+            DEPLOYMENT_OF_CLASS,
+            2,
+            "stdin:1: Deployment default/w: RuntimeClass windows-2019 is not known",
+        ),
+        (&["blockers", "--retire", "2018", "-f", "-"], "", 1, "write one of 2016, 1709"),
+    ] {
+        let output = winpool(arguments, directory.path(), input);
+        let text_of = format!("{}{}", out(&output), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(code(&output), expected, "{arguments:?}: {text_of}");
+        assert!(text_of.contains(text), "{arguments:?}: {text_of}");
+    }
+}
+
+#[test]
+fn json_yaml_and_sarif_have_the_same_findings() {
+    let directory = directory();
+    let of = |format: &str| out(&winpool(&["check", "-f", "web.yaml", "-o", format], directory.path(), ""));
+    let json: Value = serde_json::from_str(&of("json")).unwrap();
+    assert_eq!(serde_yaml::from_str::<Value>(&of("yaml")).unwrap(), json);
+    insta::assert_yaml_snapshot!(json["findings"][1]);
+    let sarif: Value = serde_json::from_str(&of("sarif")).unwrap();
+    let results = sarif["runs"][0]["results"].as_array().unwrap();
+    assert_eq!(results.len(), json["findings"].as_array().unwrap().len());
+    for result in results {
+        let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+        let rule = &sarif["runs"][0]["tool"]["driver"]["rules"][index];
+        assert_eq!(rule["id"], result["ruleId"]);
+    }
+    insta::assert_yaml_snapshot!(results[1]);
+}
+
+#[test]
+fn blockers_say_what_to_write_instead() {
+    let directory = directory();
+    let output = winpool(&["blockers", "--retire", "2019", "--move-to", "2025", "-f", "."], directory.path(), "");
+    assert_eq!(code(&output), 2);
+    insta::assert_snapshot!(out(&output));
+    let output = winpool(&["blockers", "--retire", "10.0.17763", "-f", ".", "-o", "json"], directory.path(), "");
+    let report: Value = serde_json::from_str(&out(&output)).unwrap();
+    assert_eq!(
+        (&report["endOfSupport"], &report["nodes"]),
+        (&json!("2029-01-09"), &json!(null)),
+        "the manifests have no nodes"
+    );
+    assert_eq!(report["blockers"].as_array().unwrap().len(), 2);
+    assert_eq!(report["blockers"][1]["pins"][0]["by"], "Class");
+}
+
+#[test]
+fn pools_that_keep_a_version_in_service_are_blockers_too() {
+    let directory = directory();
+    let pool = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: iis}\nspec:\n  \
+                runtimeClasses: [{name: iis-2019, version: \"2019\"}]\n  podDefaults: {runtimeClassName: iis-2019}\n";
+    let output = winpool(&["blockers", "--retire", "2019", "--move-to", "2022", "-f", "-"], directory.path(), pool);
+    assert_eq!(code(&output), 2);
+    insta::assert_snapshot!(out(&output));
+}
+
+#[test]
+fn a_workload_that_another_one_controls_is_reported_once() {
+    let owned = |owner: &str| {
+        format!(
+            "---\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {{name: {owner}-1, namespace: shop, ownerReferences: \
+             [{{kind: Deployment, name: {owner}, controller: true}}]}}\nspec: {{template: {{spec: {{os: {{name: windows}}}}}}}}\n"
+        )
+    };
+    let directory = directory();
+    let objects = |input: &str| {
+        let output = winpool(&["check", "-f", "-"], directory.path(), input);
+        out(&output).lines().last().unwrap().to_owned()
+    };
+    assert!(objects(&format!("{DEPLOYMENT}{}", owned("web"))).starts_with("2 workloads checked"));
+    assert!(objects(&format!("{DEPLOYMENT}{}", owned("elsewhere"))).starts_with("3 workloads checked"));
+}
+
+async fn create(client: &Client, path: &str, object: Value) {
+    let request =
+        kube::core::Request::new(path).create(&PostParams::default(), object.to_string().into_bytes()).unwrap();
+    client.request::<Value>(request).await.unwrap();
+}
+
+fn live(server: &ApiServer, arguments: &[&str]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    let output = command.args(arguments).args(["-o", "json"]).env("KUBECONFIG", server.kubeconfig()).output().unwrap();
+    let text = format!("{}{}", out(&output), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{text}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[tokio::test]
+async fn a_live_cluster_is_checked_with_its_nodes_and_classes() {
+    let server = lend().await.unwrap();
+    let client = server.client();
+    for (name, kernel) in [("win-a", "10.0.17763.6659"), ("win-b", "10.0.20348.2655")] {
+        SimulatedNode::windows(kernel).name(name).taint("os", "windows", "NoSchedule").join(&client).await.unwrap();
+    }
+    create(&client, "/apis/node.k8s.io/v1/runtimeclasses", json!({
+        "metadata": {"name": "windows-2019"}, "handler": "runhcs-wcow-process",
+        "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.17763"}},
+    })).await;
+    create(&client, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+    let deployment = |name: &str, class: &str| {
+        let labels = json!({"app": name});
+        let pod = json!({"os": {"name": "windows"}, "runtimeClassName": class, "containers": [
+            {"name": "c", "image": "app:1.0", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}},
+        ]});
+        json!({"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}})
+    };
+    create(&client, "/apis/apps/v1/namespaces/shop/deployments", deployment("web", "windows-2022")).await;
+    create(&client, "/apis/apps/v1/namespaces/default/deployments", deployment("old", "windows-2019")).await;
+
+    let found = |report: &Value| -> Vec<String> {
+        let findings = report["findings"].as_array().unwrap().iter();
+        findings.map(|f| format!("{} {}", f["object"].as_str().unwrap(), f["rule"].as_str().unwrap())).collect()
+    };
+    let (old, web) = ("Deployment default/old toleration-missing", "Deployment shop/web class-not-found");
+    assert_eq!(found(&live(&server, &["check"])), [old], "the class lacks the toleration");
+    assert_eq!(found(&live(&server, &["check", "-n", "shop"])), [web]);
+    let reserved: Vec<String> =
+        found(&live(&server, &["check", "-A", "--ignore", "class-not-found", "--ignore", "toleration-missing"]));
+    assert!(reserved.iter().all(|found| found.starts_with("Node ")) && !reserved.is_empty(), "{reserved:?}");
+    assert_eq!(found(&live(&server, &["check", "-A", "--ignore", "node-reserved-memory"])), [old, web]);
+    let mut absent = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    let absent = absent.args(["check", "-n", "nope"]).env("KUBECONFIG", server.kubeconfig()).output().unwrap();
+    let error = String::from_utf8_lossy(&absent.stderr);
+    assert_eq!((code(&absent), &*error), (1, "winpool: there is no namespace nope\n"));
+    let report = live(&server, &["blockers", "--retire", "2019", "--move-to", "2022"]);
+    let kubernetes = running_kubernetes().await.unwrap();
+    assert_eq!((&report["nodes"], &report["kubernetes"]), (&json!(1), &json!(kubernetes.to_string())));
+    let support = if kubernetes.minor < 35 { "Listed" } else { "Unlisted" };
+    assert_eq!(
+        (&report["kubernetesSupport"], &report["blockers"][0]["object"]),
+        (&json!(support), &json!("Deployment default/old"))
+    );
+}

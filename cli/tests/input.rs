@@ -1,0 +1,14 @@
+//! Programs that read from a pipe.
+
+use std::{
+    io::Write,
+    process::{Command, Output, Stdio},
+};
+
+/// Runs a command with this standard input.
+pub fn with_input(command: &mut Command, input: &str) -> Output {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().expect("the program starts");
+    process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    process.wait_with_output().unwrap()
+}

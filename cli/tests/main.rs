@@ -1,0 +1,18 @@
+//! The tests of the command line, in one binary: they link once, and share API servers.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests prepare a cluster")]
+
+mod access;
+mod assume;
+mod blockers;
+mod check;
+mod cli;
+mod fuzz;
+mod images;
+mod input;
+mod installation;
+mod manifests;
+mod output;
+mod proxy;
+mod reads_only;
+mod why;

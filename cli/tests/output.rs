@@ -1,0 +1,139 @@
+//! The output of commands: its JSON Schema, and its width.
+
+use std::{path::Path, process::Command};
+
+use boon::{Compiler, Schemas};
+use serde_json::{Value, json};
+use winpool_e2e::{
+    SimulatedNode,
+    harness::{Harness, OS_WINDOWS},
+};
+
+const POOL: &str = "examples/windowspool.yaml";
+const CLUSTER: &str = "examples/offline";
+const WORKLOADS: &str = "examples/check";
+
+/// Runs the command on a terminal of this width, and returns its output.
+fn printed(arguments: &[&str], kubeconfig: &Path, columns: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.args(arguments).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let output = command.env("KUBECONFIG", kubeconfig).env("COLUMNS", columns).output().unwrap();
+    assert_ne!(output.status.code(), Some(1), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The committed schema, in which no object may have properties that it does not name.
+fn strict_schema() -> Value {
+    fn close(schema: &mut Value) {
+        match schema {
+            Value::Object(members) => {
+                members.values_mut().for_each(close);
+                if members.get("properties").is_some_and(Value::is_object)
+                    && members.get("type") == Some(&json!("object"))
+                {
+                    members.entry("additionalProperties").or_insert(json!(false));
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(close),
+            _ => {}
+        }
+    }
+    let mut schema: Value = serde_json::from_str(include_str!("../../docs/reference/output.schema.json")).unwrap();
+    close(&mut schema);
+    schema
+}
+
+/// Fails if this is not what the schema says of the command.
+fn conforms(command: &str, output: &str) {
+    let (mut schemas, mut compiler) = (Schemas::new(), Compiler::new());
+    compiler.add_resource("output.json", strict_schema()).unwrap();
+    let path = format!("output.json#/properties/{}", command.replace(' ', "%20"));
+    let schema = compiler.compile(&path, &mut schemas).unwrap();
+    let output: Value = serde_json::from_str(output).unwrap();
+    schemas.validate(&output, schema).unwrap_or_else(|error| panic!("{command}: {error}\n{output:#}"));
+}
+
+#[test]
+fn json_conforms_to_the_committed_schema() {
+    let offline = ["-f", POOL, "-f", CLUSTER, "-f", WORKLOADS];
+    for (command, arguments) in [
+        ("blockers", &["blockers", "--retire", "ltsc2019", "--move-to", "2022"][..]),
+        ("check", &["check"]),
+        ("plan", &["plan"]),
+        ("status", &["status"]),
+        ("why node", &["why", "node/win-2019"]),
+        ("why pod", &["why", "pod/web-6d5f9", "-n", "shop"]),
+        ("why workload", &["why", "deployment/web", "-n", "shop"]),
+        ("why workload", &["why", "ds/agent", "-n", "shop"]),
+    ] {
+        let arguments = [arguments, &offline, &["-o", "json"]].concat();
+        conforms(command, &printed(&arguments, Path::new("/nonexistent"), "80"));
+    }
+    conforms("builds", &printed(&["builds", "-o", "json"], Path::new("/nonexistent"), "80"));
+}
+
+#[test]
+fn every_command_with_json_output_has_a_schema() {
+    let schema = strict_schema();
+    let has_json = |command: &str| printed(&[command, "--help"], Path::new("/nonexistent"), "80").contains("--output");
+    for command in ["blockers", "builds", "check", "plan", "render", "status", "why"] {
+        let properties = schema["properties"].as_object().unwrap();
+        let is_described = properties.keys().any(|key| key.split(' ').next() == Some(command));
+        assert_eq!(has_json(command), is_described, "{command}");
+    }
+}
+
+/// The text without the number of days until support ends, which is another one each day.
+fn without_days(text: &str) -> String {
+    let line = |line: &str| match line.split_once(", in ").filter(|(_, rest)| rest.ends_with(" days.")) {
+        Some((start, _)) => format!("{start}, in … days."),
+        None => line.to_owned(),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn text_fits_80_and_120_columns() {
+    let offline = ["-f", POOL, "-f", CLUSTER, "-f", WORKLOADS];
+    for columns in [80, 120] {
+        for arguments in [
+            &["check"][..],
+            &["status"],
+            &["blockers", "--retire", "2019", "--move-to", "2022"],
+            &["why", "pod/web-6d5f9", "-n", "shop"],
+            &["why", "ds/agent", "-n", "shop"],
+            &["why", "node/win-2019"],
+        ] {
+            let text = printed(&[arguments, &offline].concat(), Path::new("/nonexistent"), &columns.to_string());
+            let name = format!("{}_{columns}", arguments[..2.min(arguments.len())].join("_").replace(['/', '-'], "_"));
+            // A word that is longer than a line stays whole, to be copied.
+            let is_long = |line: &&str| line.chars().count() > columns && line.trim().contains(' ');
+            let long: Vec<&str> = text.lines().filter(is_long).collect();
+            assert_eq!(long, [""; 0], "{arguments:?}");
+            insta::assert_snapshot!(name, without_days(&text));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_status_of_a_live_cluster() {
+    let harness = Harness::new().await;
+    for (name, kernel) in [("old", "10.0.17763.6659"), ("free", "10.0.20348.2655"), ("busy", "10.0.20348.2655")] {
+        harness.join_node(SimulatedNode::windows(kernel).name(name)).await;
+    }
+    let operator = harness.operator().await;
+    harness.run_web("busy").await;
+    harness.apply_pool(json!({})).await;
+    harness.held(OS_WINDOWS, &["busy"], &["Deployment default/web"]).await;
+    harness.run_pod("of-class", json!({"runtimeClassName": "windows-2022"})).await;
+    let kubeconfig = harness.server.kubeconfig().to_owned();
+    let print = async |arguments: &'static [&'static str]| {
+        let kubeconfig = kubeconfig.clone();
+        tokio::task::spawn_blocking(move || printed(arguments, &kubeconfig, "80")).await.unwrap()
+    };
+    let text = print(&["status"]).await;
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    insta::assert_snapshot!(without_days(&text));
+    conforms("status", &print(&["status", "-o", "json"]).await);
+    operator.stop().await;
+}

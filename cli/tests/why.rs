@@ -1,0 +1,274 @@
+//! The output of `winpool why node` for nodes in every state, and of `winpool why class`.
+
+use std::process::Command;
+
+use crate::input::with_input;
+use serde_json::{Value, json};
+
+/// The taint of the pool `enforced` was allowed; that of `held` would make a pod unschedulable.
+const CLUSTER: &str = r#"
+apiVersion: winpool.dev/v1alpha1
+kind: WindowsPool
+metadata: {name: enforced, creationTimestamp: 2026-01-01T00:00:00Z}
+spec: {nodeSelector: {team: a}}
+status: {managedTaints: ["os=windows:NoSchedule"], approvedTaints: [{taint: "os=windows:NoSchedule", since: "2026-01-01T00:00:00Z"}]}
+---
+apiVersion: winpool.dev/v1alpha1
+kind: WindowsPool
+metadata: {name: held, creationTimestamp: 2026-01-02T00:00:00Z}
+spec: {nodeSelector: {team: b}, runtimeClassNameFormat: "b-{version}"}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: converged
+  labels:
+    kubernetes.io/os: windows
+    kubernetes.io/arch: amd64
+    node.kubernetes.io/windows-build: 10.0.20348
+    team: a
+    winpool.dev/pool: enforced
+  annotations: {winpool.dev/applied: '{"pool":"enforced","taints":["os=windows:NoSchedule"]}'}
+spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2655}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: held
+  labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.17763, team: b}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6659}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: blocked
+  labels: {kubernetes.io/os: windows, team: a, winpool.dev/pool: enforced}
+  annotations: {winpool.dev/applied: '{"pool":"enforced","taints":["os=windows:NoSchedule"]}'}
+spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: unknown}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: ignored
+  labels: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.14393, team: a}
+  annotations: {winpool.dev/ignore: "true"}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2655}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: guarded-by-others
+  labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.20348, team: a}
+spec:
+  taints:
+  - {key: os, value: Windows, effect: NoSchedule}
+  - {key: team, value: a, effect: NoSchedule}
+  - {key: node.kubernetes.io/unschedulable, effect: NoSchedule}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2655}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: nobodys
+  labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.29000, team: c}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.29000.1}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: reimaged
+  labels: {kubernetes.io/os: linux, node.kubernetes.io/windows-build: 10.0.20348, team: a, winpool.dev/pool: enforced}
+status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0}}
+---
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata:
+  name: windows-2022
+  labels: {app.kubernetes.io/managed-by: winpool, winpool.dev/pool: enforced}
+handler: runhcs-wcow-process
+scheduling:
+  nodeSelector: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.20348}
+  tolerations:
+  - {key: os, operator: Equal, value: Windows, effect: NoSchedule}
+  - {key: os, operator: Equal, value: windows, effect: NoSchedule}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: old-x
+  namespace: shop
+  ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: old, uid: "1", controller: true}]
+spec: {nodeName: held, os: {name: windows}, containers: [{name: old, image: "example.com/old:ltsc2019"}]}
+status: {phase: Running}
+"#;
+
+/// A pool with three classes, and what could make nodes for them.
+const NO_NODES_YET: &str = r#"
+apiVersion: winpool.dev/v1alpha1
+kind: WindowsPool
+metadata: {name: default}
+spec:
+  mode: DryRun
+  runtimeClasses: [{name: windows-2019, version: 2019}, {name: windows-2022, version: 2022}, {name: windows-2025, version: 2025}]
+---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: windows-2022}
+spec: {amiSelectorTerms: [{alias: windows2022@latest}]}
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: windows-2022}
+spec: {template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: windows-2022}}}}
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: general}
+spec:
+  weight: 10
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.example.com, kind: NodeClass, name: general}
+      requirements: [{key: node.kubernetes.io/windows-build, operator: NotIn, values: ["10.0.17763"]}]
+---
+apiVersion: eksctl.io/v1alpha5
+kind: ClusterConfig
+managedNodeGroups: [{name: old, labels: {kubernetes.io/os: linux}, taints: [{key: gpu, effect: NoSchedule}]}]
+"#;
+
+fn winpool(arguments: &[&str], input: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    let output = with_input(command.args(arguments), input);
+    assert_ne!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn why(node: &str) -> String {
+    winpool(&["why", "node", node, "-f", "-"], CLUSTER)
+}
+
+#[test]
+fn why_class_names_the_node_pools_that_serve_it_and_what_others_lack() {
+    for class in ["windows-2019", "windows-2022", "windows-2025"] {
+        insta::assert_snapshot!(class, winpool(&["why", "class", class, "-f", "-"], NO_NODES_YET));
+    }
+}
+
+#[test]
+fn node_pools_in_a_typed_list_are_read_too() {
+    let typed = "---\napiVersion: karpenter.sh/v1\nitems: [{metadata: {name: of-list}, spec: {template: {spec: {nodeClassRef: {group: g, kind: k, name: n}}}}}]\nkind: NodePoolList\n";
+    let text = winpool(&["why", "class", "windows-2022", "-f", "-"], &format!("{NO_NODES_YET}{typed}"));
+    assert!(text.contains("NodePool of-list"), "{text}");
+}
+
+#[test]
+fn plan_has_a_line_for_each_class_that_starts_from_zero() {
+    let plan = winpool(&["plan", "-f", "-"], NO_NODES_YET);
+    insta::assert_snapshot!(plan.split_once("Scaling from zero").unwrap().1);
+}
+
+#[test]
+fn a_linux_node_in_manifests_is_explained_too() {
+    let linux = "---\napiVersion: v1\nkind: Node\nmetadata: {name: linux-1, labels: {kubernetes.io/os: linux}}\nstatus: {nodeInfo: \
+                 {operatingSystem: linux, kernelVersion: 6.8.0-x}}\n";
+    let text = winpool(&["why", "node/linux-1", "-f", "-"], &format!("{CLUSTER}{linux}"));
+    assert!(text.contains("its label kubernetes.io/os is linux: no pool selects it"), "{text}");
+    assert!(!text.contains("its build is not known"), "{text}");
+}
+
+#[test]
+fn a_workload_in_manifests_needs_its_class_or_the_pool_that_creates_it() {
+    let nodes = "---\napiVersion: v1\nkind: Node\nmetadata: {name: win, labels: {kubernetes.io/os: windows}}\nspec: {taints: \
+                 [{key: os, value: windows, effect: NoSchedule}]}\nstatus: {nodeInfo: {operatingSystem: windows, architecture: amd64, \
+                 kernelVersion: 10.0.20348.2655, bootID: a, containerRuntimeVersion: 'containerd://2.1.0', kubeProxyVersion: v1, \
+                 kubeletVersion: v1, machineID: a, osImage: a, systemUUID: a}}\n";
+    let deployment = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {metadata: , spec: \
+                      {runtimeClassName: windows-2022, containers: [{name: c, image: 'app:ltsc2022'}]}}}\n";
+    let pool = "---\napiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec: {}\n";
+    let labelled = nodes.replace(
+        "kubernetes.io/os: windows}",
+        "kubernetes.io/os: windows, node.kubernetes.io/windows-build: \
+                                                               10.0.20348, kubernetes.io/arch: amd64}",
+    );
+    let why = |input: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+        // Objects that name no namespace are in the one that the user names.
+        let output = with_input(command.args(["why", "deployment/web", "-n", "shop", "-f", "-"]), input);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, _, error) = why(&format!("{deployment}{labelled}"));
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.starts_with("winpool: the manifests have no RuntimeClass windows-2022, "), "{error}");
+    let (code, out, error) = why(&format!("{deployment}{labelled}{pool}"));
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    assert!(out.contains("Deployment shop/web") && out.contains("No change is needed"), "{out}");
+}
+
+#[test]
+fn why_says_that_another_scheduler_may_decide_otherwise() {
+    let with = |scheduler: &str| {
+        let pod = format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{schedulerName: {scheduler}, containers: []}}\n"
+        );
+        let deployment = format!(
+            "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web}}\nspec: {{template: {{spec: {{schedulerName: {scheduler}, containers: []}}}}}}\n"
+        );
+        ["pod/web", "deployment/web"]
+            .map(|object| winpool(&["why", object, "-f", "-"], &format!("{CLUSTER}{pod}{deployment}")))
+    };
+    for text in with("volcano") {
+        assert_eq!(text.matches("spec.schedulerName is volcano").count(), 1, "{text}");
+        assert!(text.contains("the answer is that of the default scheduler"), "{text}");
+    }
+    for text in with("default-scheduler").into_iter().chain(with("\"\"")) {
+        assert!(!text.contains("scheduler"), "{text}");
+    }
+}
+
+#[test]
+fn pods_are_not_counted_if_the_manifests_have_none() {
+    let pods = |input: &str| -> Value {
+        let status: Value = serde_json::from_str(&winpool(&["status", "-f", "-", "-o", "json"], input)).unwrap();
+        json!([status["runtimeClasses"][0]["pods"], status["podsWithoutClass"]])
+    };
+    assert_eq!(pods(CLUSTER), json!([0, 1]));
+    assert_eq!(pods(CLUSTER.rsplit_once("---").unwrap().0), json!([null, null]));
+}
+
+#[test]
+fn the_marks_of_a_correct_node_are_explained() {
+    insta::assert_snapshot!(why("converged"));
+}
+
+#[test]
+fn a_held_taint_is_shown_with_the_workloads_that_do_not_tolerate_it() {
+    insta::assert_snapshot!(why("held"));
+}
+
+#[test]
+fn a_node_with_an_unknown_build_is_blocked() {
+    insta::assert_snapshot!(why("blocked"));
+}
+
+#[test]
+fn an_ignored_node_is_explained() {
+    insta::assert_snapshot!(why("ignored"));
+}
+
+#[test]
+fn why_node_distinguishes_taints_of_other_writers() {
+    insta::assert_snapshot!(why("guarded-by-others"));
+}
+
+#[test]
+fn why_node_explains_why_no_pool_selects_it() {
+    insta::assert_snapshot!(why("nobodys"));
+}
+
+#[test]
+fn a_node_that_came_back_as_linux_loses_its_marks() {
+    insta::assert_snapshot!(why("reimaged"));
+}

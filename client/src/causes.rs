@@ -1,0 +1,148 @@
+//! Short messages for errors: the API server's own words, or the reason why it could not be reached.
+
+use std::{error::Error, fmt};
+
+use kube::{core::Status, runtime::watcher};
+
+/// The error and its causes, each said once. Only the innermost cause says why a server cannot be reached.
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = words(error);
+    let mut cause = behind(error);
+    while let Some(error) = cause {
+        let words = words(error);
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = behind(error);
+    }
+    text
+}
+
+/// The causes that the error's own message does not repeat.
+fn behind<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
+    use kube::Error::{Api, HyperError, Service};
+    let says_all = matches!(of_kube(error), Some(Api(_) | Service(_) | HyperError(_)));
+    error.source().filter(|_| !says_all && !error.is::<watcher::Error>())
+}
+
+/// kube wraps its errors in boxes; as a source, such an error is the box.
+fn of_kube<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e kube::Error> {
+    let boxed = || error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref);
+    error.downcast_ref().or_else(boxed)
+}
+
+/// kube shows an answer for developers: the whole `Status`, twice.
+fn words(error: &(dyn Error + 'static)) -> String {
+    if let Some(error) = of_kube(error) {
+        return match error {
+            kube::Error::Api(status) => said(status),
+            kube::Error::Service(cause) => with_causes(&**cause),
+            kube::Error::HyperError(cause) => with_causes(cause),
+            other => other.to_string(),
+        };
+    }
+    match error.downcast_ref::<watcher::Error>() {
+        Some(watcher::Error::InitialListFailed(cause)) => format!("cannot list: {}", with_causes(cause)),
+        Some(watcher::Error::WatchStartFailed(cause)) => format!("cannot watch: {}", with_causes(cause)),
+        Some(watcher::Error::WatchFailed(cause)) => format!("the watch broke: {}", with_causes(cause)),
+        Some(watcher::Error::WatchError(status)) => format!("the watch ended: {}", said(status)),
+        Some(watcher::Error::NoResourceVersion) | None => error.to_string(),
+    }
+}
+
+/// Formats a status as `429 Too many requests, please try again later`.
+fn said(status: &Status) -> String {
+    let words = if status.message.is_empty() { &status.reason } else { &status.message };
+    let words = words.trim().trim_end_matches('.');
+    match (status.code, words) {
+        (0, words) => words.to_owned(),
+        (code, "") => code.to_string(),
+        (code, words) => format!("{code} {words}"),
+    }
+}
+
+/// The longest text from others in one field of a log line, in characters.
+const SHORT: usize = 1024;
+
+/// Text from others for a log line, cut if it is too long.
+pub fn shortened(text: &impl fmt::Display) -> String {
+    let text = text.to_string();
+    match text.char_indices().nth(SHORT) {
+        None => text,
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
+}
+
+/// An error with its causes, for a log line.
+pub fn failure(error: &(dyn Error + 'static)) -> String {
+    shortened(&with_causes(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fmt, io};
+
+    use super::*;
+    use crate::error::RequestError;
+
+    /// An error of one layer that wraps that of another.
+    #[derive(Debug)]
+    struct Layer(&'static str, io::Error);
+
+    impl fmt::Display for Layer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Layer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.1)
+        }
+    }
+
+    fn busy() -> kube::Error {
+        let words = "Too many requests, please try again later.";
+        kube::Error::Api(Status::failure(words, "Failed to parse error data").with_code(429).boxed())
+    }
+
+    fn refused() -> kube::Error {
+        kube::Error::Service(Layer("client error (Connect)", io::ErrorKind::ConnectionRefused.into()).into())
+    }
+
+    #[test]
+    fn an_answer_is_its_code_and_message() {
+        assert_eq!(with_causes(&busy()), "429 Too many requests, please try again later");
+        let nothing = kube::Error::Api(Status::failure("", "").with_code(502).boxed());
+        assert_eq!(with_causes(&nothing), "502");
+        let message = r#"nodes is forbidden: User "a" cannot list resource "nodes""#;
+        let forbidden = kube::Error::Api(Status::failure(message, "Forbidden").with_code(403).boxed());
+        assert_eq!(with_causes(&forbidden), format!("403 {message}"));
+    }
+
+    #[test]
+    fn an_unreachable_host_is_named_with_the_cause() {
+        assert_eq!(with_causes(&refused()), "client error (Connect): connection refused");
+    }
+
+    #[test]
+    fn whatever_failed_says_it_once() {
+        for (error, words) in [(busy(), "429 Too many requests, please try again later"), (refused(), "refused")] {
+            let failed = RequestError::from(error);
+            let text = with_causes(&failed);
+            assert!(text.starts_with("the API server did not answer as it should: "), "{text}");
+            assert_eq!(text, failed.to_string(), "the causes are in the message");
+            assert!(text.ends_with(words) && text.matches(words).count() == 1, "{text}");
+        }
+        let watch = watcher::Error::InitialListFailed(busy());
+        assert_eq!(with_causes(&watch), "cannot list: 429 Too many requests, please try again later");
+    }
+
+    #[test]
+    fn text_is_cut_between_characters() {
+        assert_eq!(shortened(&"short"), "short");
+        let long = shortened(&"ü".repeat(5000));
+        assert_eq!(long.chars().count(), SHORT + 1);
+        assert!(long.ends_with("ü…"));
+    }
+}

@@ -1,0 +1,120 @@
+//! The client of the Kubernetes API: kube's own, but with `TCP_NODELAY`.
+//!
+//! kube leaves Nagle's algorithm on (<https://github.com/kube-rs/kube/issues/2056>). The first request on a connection
+//! then waits until the end of the TLS handshake is acknowledged, which Linux delays by 40 ms.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderValue, Request, header::USER_AGENT};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube::{
+    Client, Config,
+    client::{Body, ClientBuilder, ConfigExt},
+};
+use thiserror::Error;
+use tower::{
+    BoxError, ServiceBuilder,
+    util::{MapErrLayer, option_layer},
+};
+
+use crate::{
+    requests::{self, Counter},
+    watches,
+};
+
+/// The API server cannot be reached.
+#[derive(Debug, Error)]
+#[error("cannot reach {url}{through}")]
+struct Unreachable {
+    url: String,
+    through: String,
+    #[source]
+    error: Box<legacy::Error>,
+}
+
+/// Returns what names the URL in errors of a connection.
+fn naming(config: &Config) -> impl Fn(BoxError) -> BoxError + Clone + Send + Sync + 'static {
+    let url = config.cluster_url.to_string();
+    // A proxy's URL may have a password in it.
+    let proxy = config.proxy_url.as_ref().and_then(|proxy| Some((proxy.host()?, proxy.port_u16()?)));
+    let through = proxy.map(|(host, port)| format!(" through the proxy {host}:{port}")).unwrap_or_default();
+    move |error| match error.downcast::<legacy::Error>() {
+        Ok(error) if error.is_connect() => Unreachable { url: url.clone(), through: through.clone(), error }.into(),
+        Ok(error) => error,
+        Err(error) => error,
+    }
+}
+
+/// The longest time between two requests on one connection. The time limit for silence counts from the last answer, so
+/// that connections that died together are all found at the same time. It has to leave time for a request.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// There is no client for the kubeconfig.
+#[derive(Debug, Error)]
+#[error("cannot make a client from the kubeconfig: {0}")]
+pub struct ConnectError(#[source] pub Box<kube::Error>);
+
+/// Creates a client for reading.
+pub fn connect(config: Config) -> Result<Client, ConnectError> {
+    connect_with(config, None, std::convert::identity)
+}
+
+/// Creates a client, which counts its requests if a counter is given, and sends each request as `prepared` returns it. With a proxy from the kubeconfig or
+/// `HTTPS_PROXY`, kube's own connector is used, which leaves Nagle's algorithm on.
+///
+/// The client retries nothing: its callers limit and count their attempts for each object, and kube's 15 attempts
+/// would block for minutes.
+pub fn connect_with<B>(
+    config: Config,
+    counter: Option<Arc<dyn Counter>>,
+    prepared: impl Fn(Request<Body>) -> Request<B> + Clone + Send + Sync + 'static,
+) -> Result<Client, ConnectError>
+where
+    B: http_body::Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
+{
+    build(config, counter, prepared).map_err(|error| ConnectError(Box::new(error)))
+}
+
+fn build<B>(
+    mut config: Config,
+    counter: Option<Arc<dyn Counter>>,
+    prepared: impl Fn(Request<Body>) -> Request<B> + Clone + Send + Sync + 'static,
+) -> kube::Result<Client>
+where
+    B: http_body::Body<Data: Send, Error: Into<BoxError>> + Unpin + Send + 'static,
+{
+    config.default_retry = false;
+    // kube would wait for ever.
+    config.read_timeout = Some(watches::SILENCE);
+    config.headers.push((USER_AGENT, HeaderValue::from_static(concat!("winpool/", env!("CARGO_PKG_VERSION")))));
+    let naming = naming(&config);
+    if config.proxy_url.is_some() {
+        let layer = option_layer(counter.map(requests::counted));
+        let named = MapErrLayer::new(naming);
+        return Ok(ClientBuilder::try_from(config)?.with_layer(&named).with_layer(&layer).build());
+    }
+    let mut tcp = HttpConnector::new();
+    // TLS is added on top of this connector.
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let mut pool = legacy::Client::builder(TokioExecutor::new());
+    pool.pool_idle_timeout(IDLE).pool_timer(TokioTimer::new());
+    let service = ServiceBuilder::new()
+        .option_layer(counter.map(requests::counted))
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(move |error: legacy::Error| naming(error.into()))
+        .map_request(prepared)
+        .service(pool.build(connector));
+    Ok(Client::new(service, config.default_namespace))
+}

@@ -1,0 +1,17 @@
+//! How winpool's programs read a cluster: the client, its pages and its errors. Nothing here writes.
+
+pub mod asked;
+mod autoscalers;
+pub mod causes;
+pub mod client;
+pub mod control_plane;
+pub mod error;
+pub mod kubeconfig;
+pub mod node;
+pub mod pages;
+pub mod pod_events;
+pub mod pods;
+pub mod requests;
+mod shared;
+pub mod terminal;
+pub mod watches;

@@ -1,0 +1,314 @@
+//! The lean cached node.
+//!
+//! A cluster has thousands of nodes of about 10 KB of JSON, of which winpool reads a few fields. Label pairs, taint
+//! lists and version strings are shared between nodes.
+//!
+//! The kubelet decides the size of its node, so only a limited part of a node is cached. A patch tests the values it
+//! was computed from: if some were left out, the patch fails and the node is reported as blocked.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    marker::PhantomData,
+    sync::{Arc, LazyLock},
+};
+
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, SeqAccess, Visitor},
+};
+use serde_json::Value;
+use winpool_core::{
+    api::names,
+    labels::Labels,
+    plan::{self, TaintList, nodes::NodeObject},
+};
+
+use crate::shared::Shared;
+
+/// The number of labels that are cached of a node, the first by key. Nodes have a few dozen.
+pub const LABELS: usize = 512;
+/// The number of taints that are cached of a node. Nodes have a few.
+pub const TAINTS: usize = 128;
+/// The longest text that is cached, in bytes. Longer ones are treated as absent.
+pub const TEXT: usize = 4096;
+/// The number of runtime handlers that are cached of a node. Nodes have a few.
+const HANDLERS: usize = 64;
+/// The number of conditions of a node that are read. Nodes have a few.
+const CONDITIONS: usize = 64;
+/// The longest handler name of a RuntimeClass.
+const HANDLER: usize = 63;
+
+/// A Node as a watch or a list decodes it, with the metadata that kube needs. Only the object is cached: the metadata
+/// takes more memory than the rest.
+#[derive(Clone, Debug, Deserialize, kube::Resource)]
+#[resource(inherit = Node)]
+#[serde(from = "Wire")]
+pub struct ListedNode {
+    /// Only name, uid and resourceVersion.
+    metadata: ObjectMeta,
+    pub object: NodeObject,
+}
+
+impl From<NodeObject> for ListedNode {
+    fn from(object: NodeObject) -> Self {
+        let [name, uid, resource_version] =
+            [&*object.name, &object.uid, &object.resource_version].map(|text| Some(text.to_owned()));
+        Self { metadata: ObjectMeta { name, uid, resource_version, ..ObjectMeta::default() }, object }
+    }
+}
+
+/// The label selector of Windows nodes.
+pub fn windows() -> String {
+    format!("{}={}", names::OS, names::WINDOWS)
+}
+
+/// The label selector of nodes that came back with another operating system and still carry winpool's pool label.
+pub fn reimaged() -> String {
+    format!("{},{}!={}", names::POOL, names::OS, names::WINDOWS)
+}
+
+/// The fields to decode. serde skips all others, such as managedFields and images.
+#[derive(Deserialize)]
+struct Wire {
+    metadata: WireMetadata,
+    #[serde(default)]
+    spec: WireSpec,
+    #[serde(default)]
+    status: WireStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireMetadata {
+    #[serde(default)]
+    name: Box<str>,
+    #[serde(default)]
+    uid: Box<str>,
+    #[serde(default)]
+    resource_version: Box<str>,
+    labels: Option<BTreeMap<Box<str>, Box<str>>>,
+    annotations: Option<BTreeMap<Box<str>, Box<str>>>,
+    managed_fields: Option<Vec<WireManagedFields>>,
+}
+
+#[derive(Deserialize)]
+struct WireManagedFields {
+    subresource: Option<Box<str>>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireSpec {
+    unschedulable: Option<bool>,
+    taints: Option<First<Value, TAINTS>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireStatus {
+    #[serde(default)]
+    node_info: WireNodeInfo,
+    runtime_handlers: Option<First<WireHandler, HANDLERS>>,
+    conditions: Option<First<WireCondition, CONDITIONS>>,
+}
+
+/// Without its times, which change with every heartbeat.
+#[derive(Deserialize)]
+struct WireCondition {
+    #[serde(rename = "type")]
+    kind: Box<str>,
+    status: Box<str>,
+}
+
+#[derive(Deserialize)]
+struct WireHandler {
+    #[serde(default)]
+    name: Box<str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireNodeInfo {
+    kernel_version: Option<Box<str>>,
+    operating_system: Option<Box<str>>,
+    container_runtime_version: Option<Box<str>>,
+}
+
+static PAIRS: LazyLock<Shared<(Box<str>, Box<str>)>> = LazyLock::new(Shared::default);
+static TAINT_LISTS: LazyLock<Shared<TaintList>> = LazyLock::new(Shared::default);
+static TEXTS: LazyLock<Shared<str>> = LazyLock::new(Shared::default);
+static HANDLER_LISTS: LazyLock<Shared<[Box<str>]>> = LazyLock::new(Shared::default);
+
+impl From<Wire> for ListedNode {
+    fn from(wire: Wire) -> Self {
+        let Wire { metadata, spec, status } = wire;
+        let labels = metadata.labels.into_iter().flatten().take(LABELS);
+        let labels: Labels = labels.map(|pair| PAIRS.share(pair)).collect();
+        let has_annotations = metadata.annotations.is_some();
+        let reported = |fields: &WireManagedFields| fields.subresource.as_deref() == Some("status");
+        let is_as_registered = metadata.managed_fields.is_some_and(|fields| !fields.iter().any(reported));
+        let mut annotations = metadata.annotations.unwrap_or_default();
+        let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
+        let text = |text: Option<Box<str>>| text.filter(|text| text.len() <= TEXT).map(|text| TEXTS.share(text));
+        let is_ready = |condition: WireCondition| &*condition.kind == "Ready" && &*condition.status == "True";
+        let object = NodeObject {
+            name: metadata.name.into(),
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            node: plan::Node {
+                labels,
+                has_annotations,
+                applied: annotation(names::APPLIED),
+                ignore: annotation(names::IGNORE),
+                is_cordoned: spec.unschedulable == Some(true),
+                is_ready: status.conditions.is_some_and(|First(all)| all.into_iter().any(is_ready)),
+                taints: TAINT_LISTS.share(TaintList::new(spec.taints.map(|First(taints)| taints))),
+                kernel_version: text(status.node_info.kernel_version),
+                operating_system: text(status.node_info.operating_system),
+                container_runtime: text(status.node_info.container_runtime_version),
+                runtime_handlers: status.runtime_handlers.map(handler_names),
+            },
+            is_as_registered,
+        };
+        Self::from(object)
+    }
+}
+
+fn handler_names(First(handlers): First<WireHandler, HANDLERS>) -> Arc<[Box<str>]> {
+    let names = handlers.into_iter().map(|handler| handler.name).filter(|name| name.len() <= HANDLER);
+    HANDLER_LISTS.share(names.collect::<Box<[_]>>())
+}
+
+/// The first `MOST` items of a list. The others are read and dropped.
+struct First<T, const MOST: usize>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for First<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Items(PhantomData))
+    }
+}
+
+struct Items<T, const MOST: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Items<T, MOST> {
+    type Value = First<T, MOST>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while items.len() < MOST {
+            match list.next_element()? {
+                Some(item) => items.push(item),
+                None => return Ok(First(items)),
+            }
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(First(items))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::Resource;
+    use serde_json::json;
+
+    use super::*;
+
+    fn decode(object: Value) -> NodeObject {
+        serde_json::from_value::<ListedNode>(object).unwrap().object
+    }
+
+    fn node(name: &str) -> NodeObject {
+        decode(json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name, "uid": "u", "resourceVersion": "7",
+                "labels": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348"},
+                "annotations": {"winpool.dev/applied": "{}", "other": "x"},
+                "managedFields": [{"manager": "kubelet"}],
+            },
+            "spec": {"podCIDR": "10.0.0.0/24", "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}]},
+            "status": {"nodeInfo": {"kernelVersion": "10.0.20348.2655", "operatingSystem": "windows"}, "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": name}], "runtimeHandlers": [{"name": "runhcs-wcow-process"}], "images": [{"names": ["a"]}]},
+        }))
+    }
+
+    #[test]
+    fn reads_what_plans_need_and_drops_the_rest() {
+        let node = node("a");
+        assert_eq!((&*node.name, &*node.uid), ("a", "u"));
+        assert_eq!(ListedNode::from(node.clone()).meta().resource_version.as_deref(), Some("7"));
+        assert_eq!(node.node.labels.get("kubernetes.io/os"), Some("windows"));
+        assert_eq!(node.node.applied.as_deref(), Some("{}"));
+        assert_eq!(node.node.taints.to_json()[0]["timeAdded"], "2026-01-01T00:00:00Z");
+        assert_eq!(node.node.kernel_version.as_deref(), Some("10.0.20348.2655"));
+        assert!(node.node.serves());
+    }
+
+    #[test]
+    fn a_node_serves_if_it_is_ready_and_not_cordoned_and_a_heartbeat_changes_nothing() {
+        let with = |unschedulable: bool, ready: &str, beat: &str| {
+            decode(json!({
+                "metadata": {"name": "a"}, "spec": {"unschedulable": unschedulable},
+                "status": {"conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": beat}]},
+            }))
+            .node
+        };
+        assert!(with(false, "True", "1").serves());
+        assert_eq!(with(false, "True", "1"), with(false, "True", "2"));
+        assert!(
+            ![with(true, "True", "1"), with(false, "False", "1"), with(false, "Unknown", "1")]
+                .iter()
+                .any(plan::Node::serves)
+        );
+    }
+
+    #[test]
+    fn a_node_with_nothing_but_a_name_is_read() {
+        let node = decode(json!({"metadata": {"name": "bare"}}));
+        assert_eq!(node.node.taints.to_json(), Value::Null);
+        assert!(!node.node.has_annotations);
+    }
+
+    #[test]
+    fn little_is_kept_of_a_node_that_is_far_too_large() {
+        let long = "x".repeat(1_000_000);
+        let taints: Vec<Value> =
+            (0..10_000).map(|n| json!({"key": format!("key-{n}"), "effect": "NoSchedule"})).collect();
+        let labels: BTreeMap<String, &str> = (0..10_000).map(|n| (format!("key-{n:05}"), "")).collect();
+        let handlers: Vec<Value> = (0..10_000).map(|n| json!({"name": format!("handler-{n}")})).collect();
+        let node = |handlers: Value| {
+            decode(json!({
+                "metadata": {
+                    "name": "large", "labels": labels,
+                    "annotations": {"winpool.dev/applied": long, "winpool.dev/ignore": long},
+                },
+                "spec": {"taints": taints},
+                "status": {
+                    "nodeInfo": {"kernelVersion": long, "operatingSystem": long, "containerRuntimeVersion": long},
+                    "runtimeHandlers": handlers,
+                },
+            }))
+        };
+        let seen = node(json!(handlers)).node;
+        assert_eq!((seen.taints.taints().len(), seen.taints.to_json()[127]["key"].as_str()), (128, Some("key-127")));
+        assert_eq!((seen.labels.get("key-00511"), seen.labels.get("key-00512")), (Some(""), None));
+        assert_eq!((seen.has_annotations, seen.applied, seen.ignore), (true, None, None));
+        assert_eq!((seen.kernel_version, seen.operating_system, seen.container_runtime), (None, None, None));
+        assert_eq!(seen.runtime_handlers.unwrap().len(), 64);
+        let handlers = node(json!([{"name": long}, {"name": "runhcs-wcow-process"}])).node.runtime_handlers;
+        assert_eq!(handlers.unwrap().as_ref(), [Box::<str>::from("runhcs-wcow-process")]);
+    }
+
+    #[test]
+    fn like_nodes_share_their_taints_versions_and_handlers() {
+        let (a, b) = (node("a"), node("b"));
+        assert!(Arc::ptr_eq(&a.node.taints, &b.node.taints));
+        assert!(Arc::ptr_eq(a.node.kernel_version.as_ref().unwrap(), b.node.kernel_version.as_ref().unwrap()));
+        assert!(Arc::ptr_eq(a.node.runtime_handlers.as_ref().unwrap(), b.node.runtime_handlers.as_ref().unwrap()));
+    }
+}

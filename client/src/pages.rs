@@ -1,0 +1,217 @@
+//! Lists in pages of a limited size, so that one answer stays small however many objects there are, and however large
+//! other writers make them.
+
+use std::time::Duration;
+
+use http::{Method, Request, Response, Uri};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use kube::{
+    Api, Client, Resource,
+    api::{GetParams, ListParams, ObjectList},
+    client::Body,
+    core::Request as ApiRequest,
+};
+use serde::de::DeserializeOwned;
+use tower::service_fn;
+
+use crate::error::{RequestError, in_time};
+
+/// The number of objects in one request, unless the caller sets another limit. More are no faster, and a node with all its images is 10 KB.
+pub const PAGE: u32 = 100;
+
+/// Decodes every object that `parameters` select as a `T`, and hands it over, page by page.
+pub async fn each<K: Resource + Clone, T: Clone + DeserializeOwned>(
+    api: &Api<K>,
+    parameters: ListParams,
+    found: impl FnMut(T),
+) -> Result<(), RequestError> {
+    asking(1, api, parameters, found).await
+}
+
+/// The number of attempts of [`each_patiently`] for one page.
+const ATTEMPTS: u32 = 4;
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Like [`each`], and retries a page: a long listing must not end with one failed request.
+pub async fn each_patiently<K: Resource + Clone, T: Clone + DeserializeOwned>(
+    api: &Api<K>,
+    parameters: ListParams,
+    found: impl FnMut(T),
+) -> Result<(), RequestError> {
+    asking(ATTEMPTS, api, parameters, found).await
+}
+
+/// Decodes every object of the first page only.
+pub async fn first<K: Resource + Clone, T: Clone + DeserializeOwned>(
+    api: &Api<K>,
+    parameters: ListParams,
+    found: impl FnMut(T),
+) -> Result<(), RequestError> {
+    page(api, &at_most_a_page(parameters)).await?.items.into_iter().for_each(found);
+    Ok(())
+}
+
+/// Requests one page.
+async fn page<K: Resource + Clone, T: Clone + DeserializeOwned>(
+    api: &Api<K>,
+    parameters: &ListParams,
+) -> Result<ObjectList<T>, RequestError> {
+    let objects = ApiRequest::new(api.resource_url());
+    let request = if K::metadata_api() { objects.list_metadata(parameters) } else { objects.list(parameters) };
+    let client = api.clone().into_client();
+    in_time(Box::pin(async { client.request(request.map_err(kube::Error::BuildRequest)?).await })).await
+}
+
+fn at_most_a_page(parameters: ListParams) -> ListParams {
+    let limit = parameters.limit.unwrap_or(PAGE);
+    parameters.limit(limit)
+}
+
+async fn asking<K: Resource + Clone, T: Clone + DeserializeOwned>(
+    attempts: u32,
+    api: &Api<K>,
+    parameters: ListParams,
+    mut found: impl FnMut(T),
+) -> Result<(), RequestError> {
+    let mut parameters = at_most_a_page(parameters);
+    let mut failed = 0;
+    loop {
+        let page = match page(api, &parameters).await {
+            Err(RequestError::Failed(_)) if failed + 1 < attempts => {
+                tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(failed)).await;
+                failed += 1;
+                continue;
+            }
+            page => page?,
+        };
+        failed = 0;
+        page.items.into_iter().for_each(&mut found);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Reads one object and decodes it as a `T`; `None` if it does not exist.
+pub async fn get<K: Resource + Clone, T: DeserializeOwned>(
+    api: &Api<K>,
+    name: &str,
+) -> Result<Option<T>, RequestError> {
+    let request = ApiRequest::new(api.resource_url()).get(name, &GetParams::default());
+    let answer = async { api.clone().into_client().request(request.map_err(kube::Error::BuildRequest)?).await };
+    match in_time(answer).await {
+        Err(RequestError::Gone) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// The size above which a page is requested again with fewer objects. The writer of an object decides its size: up to
+/// 1.5 MiB in etcd, which can be six times as much in JSON. A hundred nodes of 40 KB each still fit.
+const LARGEST: usize = 4 << 20;
+/// The factor by which such a page is made smaller.
+const FEWER: u32 = 10;
+
+/// Returns a client that abandons pages above 4 MiB and requests smaller ones.
+pub fn small(client: Client) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    Client::new(service_fn(move |request| send(client.clone(), request)), namespace)
+}
+
+async fn send(client: Client, request: Request<Body>) -> kube::Result<Response<Body>> {
+    let Some(mut limit) = limit(&request) else { return client.send(request).await };
+    let (asked, _) = request.into_parts();
+    loop {
+        let mut parts = asked.clone();
+        parts.uri = with_limit(&parts.uri, limit);
+        let answer = client.send(Request::from_parts(parts, Body::empty())).await?;
+        if limit <= 1 {
+            return Ok(answer);
+        }
+        let (head, body) = answer.into_parts();
+        match Limited::new(body, LARGEST).collect().await {
+            Ok(page) => return Ok(Response::from_parts(head, Body::from(page.to_bytes()))),
+            Err(error) if error.is::<LengthLimitError>() => limit = (limit / FEWER).max(1),
+            Err(error) => {
+                return Err(error.downcast::<kube::Error>().map_or_else(kube::Error::Service, |error| *error));
+            }
+        }
+    }
+}
+
+/// The `limit` of a list request; `None` for other requests.
+fn limit(request: &Request<Body>) -> Option<u32> {
+    let query = request.uri().query().filter(|_| request.method() == Method::GET)?;
+    query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse().ok())
+}
+
+fn with_limit(uri: &Uri, limit: u32) -> Uri {
+    let pair = |pair: &str| if pair.starts_with("limit=") { format!("limit={limit}") } else { pair.to_owned() };
+    let query: Vec<String> = uri.query().unwrap_or_default().split('&').map(pair).collect();
+    // A URI with another query is still a URI.
+    format!("{}?{}", uri.path(), query.join("&")).parse().unwrap_or_else(|_| uri.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use k8s_openapi::api::core::v1::Node;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Starts a server with this many nodes of this size, and records its requests.
+    fn server(nodes: usize, size: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::clone(&asked);
+        let answer = move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let value = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)?.parse::<usize>().ok());
+            let (limit, first) = (value("limit=").unwrap(), value("continue=").unwrap_or(0));
+            seen.lock().unwrap().push(format!("{limit} from {first}"));
+            let last = (first + limit).min(nodes);
+            let items: Vec<_> = (first..last)
+                .map(|n| json!({"metadata": {"name": format!("n-{n}"), "annotations": {"a": "x".repeat(size)}}}))
+                .collect();
+            let token = if last < nodes { last.to_string() } else { String::new() };
+            let page = json!({
+                "apiVersion": "v1", "kind": "NodeList", "metadata": {"continue": token}, "items": items,
+            });
+            async move { Ok::<_, kube::Error>(Response::new(Body::from(page.to_string().into_bytes()))) }
+        };
+        (small(Client::new(service_fn(answer), "default")), asked)
+    }
+
+    async fn listed(nodes: usize, size: usize) -> (usize, Vec<String>) {
+        let (client, asked) = server(nodes, size);
+        let mut count = 0;
+        each(&Api::<Node>::all(client), ListParams::default(), |_: Node| count += 1).await.unwrap();
+        let asked = asked.lock().unwrap().clone();
+        (count, asked)
+    }
+
+    #[tokio::test]
+    async fn pages_are_as_large_as_they_were_asked_for_while_their_objects_are_small() {
+        assert_eq!(listed(150, 20_000).await, (150, vec!["100 from 0".to_owned(), "100 from 100".to_owned()]));
+    }
+
+    #[tokio::test]
+    async fn pages_of_large_objects_are_smaller_and_none_is_left_out() {
+        let asked = ["100 from 0", "10 from 0", "100 from 10", "10 from 10", "100 from 20"].map(str::to_owned);
+        assert_eq!(listed(21, 400_000).await, (21, asked.to_vec()));
+        // A page with one object is accepted, however large it is.
+        let asked = ["100 from 0", "10 from 0", "1 from 0", "100 from 1"].map(str::to_owned);
+        assert_eq!(listed(2, 4_000_000).await, (2, asked.to_vec()));
+    }
+
+    #[test]
+    fn only_lists_have_a_limit_and_nothing_else_of_them_changes() {
+        let get = |uri: &str| Request::get(uri).body(Body::empty()).unwrap();
+        assert_eq!(limit(&get("/api/v1/nodes?&labelSelector=a%3Db&limit=100&continue=x")), Some(100));
+        assert_eq!(limit(&get("/api/v1/nodes?watch=true")), None);
+        assert_eq!(limit(&Request::delete("/api/v1/nodes?limit=1").body(Body::empty()).unwrap()), None);
+        let uri = Uri::from_static("/api/v1/nodes?&labelSelector=a%3Db&limit=100&continue=x");
+        assert_eq!(with_limit(&uri, 10).to_string(), "/api/v1/nodes?&labelSelector=a%3Db&limit=10&continue=x");
+    }
+}

@@ -1,0 +1,108 @@
+//! What a terminal shows: text from other users made harmless, and the outcome of a command.
+
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use winpool_core::words::is_command;
+
+/// The outcome of a command that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// Nothing is left to do, and nothing was found.
+    Done,
+    /// Something is left to do, or there are findings.
+    Pending,
+    /// The command answered, but could not read a part of the input. Standard error has the reasons.
+    Unread,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Done => Self::SUCCESS,
+            Outcome::Pending => Self::from(2),
+            Outcome::Unread => Self::FAILURE,
+        }
+    }
+}
+
+/// Prints text, without styles in a pipe or if `NO_COLOR` is set. A closed pipe (`| head`) is not an error.
+pub fn emit(text: &str) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if is_closed_pipe(&error) => Ok(()),
+        result => result,
+    }
+}
+
+/// Returns true if nobody reads from the pipe any more.
+fn is_closed_pipe(error: &io::Error) -> bool {
+    // The standard library does not know every code with which Windows says so.
+    const PIPE_IS_CLOSING: i32 = 232;
+    const PIPE_NOT_CONNECTED: i32 = 233;
+    let is_windows_code = matches!(error.raw_os_error(), Some(PIPE_IS_CLOSING | PIPE_NOT_CONNECTED));
+    error.kind() == io::ErrorKind::BrokenPipe || cfg!(windows) && is_windows_code
+}
+
+/// Shows what clap says about arguments, and returns the exit code.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    // Help and version go to standard output. A usage error ends with 1 like any other error, because 2 means findings.
+    let asked = !error.use_stderr();
+    let shown = if asked { emit(&error.render().ansi().to_string()).is_ok() } else { error.print().is_ok() };
+    if asked && shown { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The message of an error.
+pub fn error(message: &str) -> String {
+    format!("winpool: {}", escape_lines(message))
+}
+
+/// Returns the first of these names, and the number of the others.
+pub fn some<N: AsRef<str>>(names: &[N], shown: usize) -> String {
+    let first = names.iter().take(shown).map(N::as_ref).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(shown) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+/// Escapes the characters that a terminal would interpret (`\u{1b}`), and line ends.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    replaced(text, is_command, |c| c.escape_unicode().to_string())
+}
+
+/// Does the same for messages, and keeps line ends.
+pub fn escape_lines(text: &str) -> Cow<'_, str> {
+    replaced(text, |c| is_command(c) && c != '\n', |c| c.escape_unicode().to_string())
+}
+
+/// Replaces each harmful character.
+pub fn replaced(text: &str, harmful: impl Fn(char) -> bool, by: impl Fn(char) -> String) -> Cow<'_, str> {
+    if !text.contains(&harmful) {
+        return Cow::Borrowed(text);
+    }
+    let safe: String = text.chars().map(|c| if harmful(c) { by(c) } else { c.to_string() }).collect();
+    safe.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(escape("plain ü 日本"), "plain ü 日本");
+        assert_eq!(escape("a\u{1b}[2Jb\r\n\u{9b}\u{202e}"), r"a\u{1b}[2Jb\u{d}\u{a}\u{9b}\u{202e}");
+        assert_eq!(escape_lines("a\n\tb"), "a\n\\u{9}b");
+    }
+
+    #[test]
+    fn long_lists_of_names_are_cut() {
+        let names = ["a", "b", "c"];
+        assert_eq!(some(&names, 3), "a, b, c");
+        assert_eq!(some(&names, 1), "a and 2 more");
+    }
+}

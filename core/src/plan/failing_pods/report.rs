@@ -1,0 +1,147 @@
+//! The pods that fail because of Windows, by pool, cause and workload.
+
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+
+use crate::{
+    api::{ObjectReference, Problem, names::reason},
+    pod::Cause,
+    words::count,
+};
+
+use super::{
+    super::problem,
+    judge::{Finding, Words},
+};
+
+/// The limit of workloads that are kept as examples while pods are listed. Others only count.
+const GROUPS: usize = 1000;
+/// The limit of workloads that a pool reports.
+const WORKLOADS: usize = 10;
+
+/// What is known of pods that fail because of Windows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum PodHealth {
+    /// winpool does not look: that is switched off, or there are no Windows nodes.
+    #[default]
+    Off,
+    /// winpool has not looked yet, in this term.
+    NotYet,
+    Seen {
+        pools: Arc<BTreeMap<String, PoolFailures>>,
+        /// The reason why winpool does not see all of them.
+        unseen: Option<String>,
+    },
+}
+
+impl PodHealth {
+    /// The number of pods of this pool by cause; `None` if winpool does not look, or may not and knows of none.
+    pub fn counts(&self, pool: &str) -> Option<BTreeMap<Cause, usize>> {
+        let Self::Seen { pools, unseen } = self else { return None };
+        let counts = pools.get(pool).map(|failures| failures.counts.clone());
+        counts.or_else(|| unseen.is_none().then(BTreeMap::new))
+    }
+}
+
+/// The pods of one pool that fail because of Windows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolFailures {
+    /// The number of pods by cause.
+    pub counts: BTreeMap<Cause, usize>,
+    /// At most ten workloads, those with most pods first.
+    pub workloads: Vec<FailingWorkload>,
+    /// The number of other workloads.
+    pub more: usize,
+}
+
+/// A workload whose pods fail.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailingWorkload {
+    pub object: ObjectReference,
+    pub cause: Cause,
+    pub pods: usize,
+    /// An example, the explanation, and the remedy.
+    pub message: String,
+}
+
+impl FailingWorkload {
+    pub fn problem(&self) -> Problem {
+        problem(reason::PODS_FAILING, self.object.clone(), self.message.clone())
+    }
+}
+
+/// The findings of one round.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Findings {
+    groups: BTreeMap<(String, Cause, String), Group>,
+    counts: BTreeMap<(String, Cause), usize>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Group {
+    pods: usize,
+    /// The pod whose name is the first one, so that status stays the same.
+    example: Finding,
+}
+
+impl Findings {
+    pub fn add(&mut self, finding: Finding) {
+        *self.counts.entry((finding.pool.clone(), finding.cause)).or_default() += 1;
+        let key = (finding.pool.clone(), finding.cause, finding.workload.clone());
+        let is_full = self.groups.len() >= GROUPS;
+        match self.groups.get_mut(&key) {
+            Some(group) => {
+                group.pods += 1;
+                if finding.pod < group.example.pod {
+                    group.example = finding;
+                }
+            }
+            None if !is_full => {
+                self.groups.insert(key, Group { pods: 1, example: finding });
+            }
+            None => {}
+        }
+    }
+
+    pub fn report(self) -> BTreeMap<String, PoolFailures> {
+        let mut pools: BTreeMap<String, PoolFailures> = BTreeMap::new();
+        for ((pool, cause), number) in self.counts {
+            pools.entry(pool).or_default().counts.insert(cause, number);
+        }
+        let mut groups: Vec<_> = self.groups.into_iter().collect();
+        groups.sort_by_key(|(_, group)| Reverse(group.pods));
+        for ((pool, cause, workload), group) in groups {
+            let pool = pools.entry(pool).or_default();
+            if pool.workloads.len() < WORKLOADS {
+                let message = group.message();
+                let object = object(&workload);
+                pool.workloads.push(FailingWorkload { object, cause, pods: group.pods, message });
+            } else {
+                pool.more += 1;
+            }
+        }
+        pools
+    }
+}
+
+impl Group {
+    fn message(&self) -> String {
+        let Finding { pod, node, words, .. } = &self.example;
+        let node = node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
+        let (pods, fail) = (count(self.pods, "pod"), if self.pods == 1 { "fails" } else { "fail" });
+        let example = format!("{pods} {fail}, such as {pod}{node}");
+        match words {
+            Words::Known(error) => format!("{example}: {}; {}", error.meaning, error.remedy),
+            Words::NoNode(labels) => format!(
+                "{example}: no Windows node has the labels that it selects: {labels}; add such a node, or let the workload \
+                 select labels that nodes have"
+            ),
+        }
+    }
+}
+
+/// The object with a name such as `Deployment shop/web`.
+fn object(workload: &str) -> ObjectReference {
+    let (kind, name) = workload.split_once(' ').unwrap_or(("Pod", workload));
+    let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+    ObjectReference { kind: kind.to_owned(), namespace: Some(namespace.to_owned()), name: name.to_owned() }
+}

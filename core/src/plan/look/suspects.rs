@@ -1,0 +1,84 @@
+//! The pods that a look keeps for the next one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
+
+use crate::pod::{PodSpec, Target};
+
+use super::ASKED;
+
+/// The time after which excused pods are judged again, because workloads and nodes change. It is longer if there are many.
+const EXCUSES_LAST: Duration = Duration::from_mins(1);
+/// The longest text of a placement that is compared with nodes of other systems. Every user can write longer ones.
+const PLACEMENT: usize = 4096;
+
+/// A pod that waits only because of taints on trial, as far as is known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Suspect {
+    /// The start of the first look that found it.
+    pub(super) seen: Instant,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// Kind and name of its controller, or of the pod itself.
+    pub(super) owner: (String, String),
+    /// Identifies its workload, its placement and the trials.
+    pub(super) key: u64,
+    /// The trials without whose taints it would fit a node.
+    pub(super) trials: BTreeSet<usize>,
+    /// Those nodes.
+    pub(super) nodes: BTreeSet<Arc<str>>,
+    pub(super) evidence: Evidence,
+}
+
+/// The evidence that a pod is for Windows.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Evidence {
+    Windows,
+    /// Its node selector and affinity, if they match no node of another system.
+    Placement(BTreeMap<String, String>, Vec<NodeSelectorTerm>),
+}
+
+/// The pods that a look found, for the next one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Suspects {
+    /// Pods that may object, by uid.
+    pub(super) pods: BTreeMap<String, Suspect>,
+    /// The workloads and placements of pods that wait and may not object.
+    pub(super) excused: BTreeSet<u64>,
+    /// The time at which the first of them was judged.
+    pub(super) excused_since: Option<Instant>,
+}
+
+impl Suspects {
+    pub(super) fn forget_old_excuses(&mut self, now: Instant) {
+        let batches = u32::try_from(1 + self.excused.len() / ASKED).unwrap_or(u32::MAX);
+        if self.excused_since.is_some_and(|since| now >= since + EXCUSES_LAST * batches) {
+            (self.excused, self.excused_since) = (BTreeSet::new(), None);
+        }
+    }
+}
+
+/// The evidence that a pod is for Windows; `None` if there is none. The API server has added the selector of its class.
+/// The text of its placement has this length.
+pub(super) fn evidence(spec: &PodSpec, length: usize) -> Option<Evidence> {
+    let is_placed = length <= PLACEMENT && (!spec.node_selector.is_empty() || spec.selecting_terms().next().is_some());
+    match spec.target(None) {
+        Target::Windows => Some(Evidence::Windows),
+        Target::WindowsImage | Target::Unknown if is_placed => {
+            Some(Evidence::Placement(spec.node_selector.clone(), spec.terms.clone()))
+        }
+        Target::Linux | Target::WindowsImage | Target::Unknown => None,
+    }
+}
+
+pub(super) fn digest(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

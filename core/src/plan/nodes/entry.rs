@@ -1,0 +1,225 @@
+//! What this process knows about one node.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    super::{
+        assessment::{Assessment, assess},
+        capability_labels::has_capability_labels,
+        conflict::WriteConflict,
+        consent::Consent,
+        label_users::{Departures, Search},
+        node::{ChangeFingerprint, NodePlan},
+        pools::Policy,
+        tally::Contribution,
+        watched::Watched,
+    },
+    object::NodeObject,
+};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+
+/// The record of one node. Fields that few nodes have are stored elsewhere, because there are thousands of nodes.
+#[derive(Clone, Default)]
+pub(super) struct Entry {
+    /// The node as the watch last showed it.
+    pub(super) object: Arc<NodeObject>,
+    pub(super) watched: Watched,
+    /// A slice, because a `Vec` that is collected from larger items keeps their memory.
+    pub(super) contributions: Box<[Arc<Contribution>]>,
+    /// Pools that select the node and do not own it, each with the pool that does.
+    pub(super) overlaps: Vec<(String, String)>,
+    /// The time at which the node first needed a write.
+    pub(super) pending_since: Option<Instant>,
+    /// Recent writes, to notice another writer that reverts them.
+    pub(super) conflict: Option<Box<WriteConflict<Arc<ChangeFingerprint>>>>,
+    pub(super) trouble: Option<Box<Trouble>>,
+}
+
+/// The reasons for which a node waits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Trouble {
+    pub(super) refusal: Option<Refusal>,
+    pub(super) other_writer: Option<OtherWriter>,
+    pub(super) failure: Option<Failure>,
+}
+
+/// A plan that the API server refused, or a part of it. It is kept while the node seems to need another plan: the watch
+/// may be behind, and show the node as it was before the other part was accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Refusal {
+    pub(super) plan: NodePlan,
+    /// The message of the API server or of the policy that refused, without the name of the node.
+    pub(super) message: Arc<str>,
+    /// The time of the next attempt.
+    pub(super) until: Instant,
+}
+
+/// The writer that reverts a change of the node, and the end of the back-off.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct OtherWriter {
+    pub(super) name: Arc<str>,
+    pub(super) plan: NodePlan,
+    pub(super) until: Instant,
+}
+
+/// Attempts that failed in a row, and the time of the next one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Failure {
+    count: u32,
+    pub(super) until: Instant,
+}
+
+/// What a node needs next.
+pub(super) enum Need {
+    /// Nothing before this moment, unless the node changes.
+    Nothing(Option<Instant>),
+    Patch(Box<Assessment>),
+    /// Find the pods that need these capability labels.
+    FindPods(BTreeSet<String>),
+    /// Another writer keeps reverting this plan; winpool backs off until this moment.
+    FindOtherWriter(Box<NodePlan>, Instant),
+}
+
+impl Entry {
+    /// The facts from which it is decided if the node may get a taint.
+    pub(super) fn consent(&self, now: Instant) -> Consent<'_> {
+        Consent::Known { uid: &self.object.uid, watched: &self.watched, now }
+    }
+
+    /// What the node needs by this policy. `object` is the node as the watch shows it, or as it was read for an attempt.
+    pub(super) fn need(&self, object: &NodeObject, policy: &Policy, now: Instant) -> Need {
+        let assessment = assess(&object.node, policy, self.consent(now));
+        if let Some((_, until)) = self.waiting(&assessment, now) {
+            return Need::Nothing(Some(until));
+        }
+        if assessment.plan.is_empty() {
+            return Need::Nothing(assessment.label_settles);
+        }
+        if let Some(refusal) = self.refusal(&assessment.plan, now) {
+            return Need::Nothing(Some(refusal.until));
+        }
+        match (self.pause(&assessment, now), self.other_writer()) {
+            (None, _) => Need::Patch(Box::new(assessment)),
+            (Some(_), Some(writer)) if now < writer.until => Need::Nothing(Some(writer.until)),
+            (Some(pause), _) => Need::FindOtherWriter(assessment.plan.into(), now + pause),
+        }
+    }
+
+    /// What the node needs, as far as the watch shows it.
+    pub(super) fn next(&self, policy: &Policy, departures: &Departures, patience: Duration, now: Instant) -> Need {
+        let failure = self.trouble.as_ref().and_then(|trouble| trouble.failure);
+        if let Some(failure) = failure.filter(|failure| now < failure.until) {
+            return Need::Nothing(Some(failure.until));
+        }
+        match self.need(&self.object, policy, now) {
+            Need::Nothing(until) if has_capability_labels(&self.object.node) && !self.is_refused(now) => {
+                let leaving = assess(&self.object.node, policy, self.consent(now)).leaving;
+                match departures.search(&leaving, self.watched.found(), patience, now) {
+                    Search::For(labels) => Need::FindPods(labels),
+                    Search::Wait(due) => Need::Nothing(until.into_iter().chain(due).min()),
+                }
+            }
+            need => need,
+        }
+    }
+
+    /// True while the node waits because of a refusal or another writer.
+    fn is_refused(&self, now: Instant) -> bool {
+        let Some(Trouble { refusal, other_writer, .. }) = self.trouble.as_deref() else { return false };
+        let refused = refusal.iter().map(|refusal| refusal.until);
+        refused.chain(other_writer.iter().map(|writer| writer.until)).any(|until| now < until)
+    }
+
+    /// The refusal of this plan that was the last answer to it.
+    pub(super) fn last_refusal(&self, plan: &NodePlan) -> Option<&Refusal> {
+        self.trouble.as_ref()?.refusal.as_ref().filter(|refusal| refusal.plan == *plan)
+    }
+
+    /// The refusal because of which this plan is not sent now.
+    pub(super) fn refusal(&self, plan: &NodePlan, now: Instant) -> Option<&Refusal> {
+        self.last_refusal(plan).filter(|refusal| now < refusal.until)
+    }
+
+    pub(super) fn other_writer(&self) -> Option<&OtherWriter> {
+        self.trouble.as_ref()?.other_writer.as_ref()
+    }
+
+    /// The time for which the change that `assessment` plans has to wait because another writer keeps reverting it.
+    pub(super) fn pause(&self, assessment: &Assessment, now: Instant) -> Option<Duration> {
+        self.conflict.as_ref()?.pause(&assessment.fingerprint, now)
+    }
+
+    /// True if the API server refuses the change that `assessment` plans, or another writer keeps reverting it.
+    pub(super) fn is_blocked(&self, assessment: &Assessment, now: Instant) -> bool {
+        self.refusal(&assessment.plan, now).is_some() || self.pause(assessment, now).is_some()
+    }
+
+    /// The plan that was refused or is reverted, and the end of the pause, if `assessment` differs only because the
+    /// workload check of its taints has expired since.
+    pub(super) fn waiting(&self, assessment: &Assessment, now: Instant) -> Option<(&NodePlan, Instant)> {
+        let trouble = self.trouble.as_ref()?;
+        let refused = trouble.refusal.iter().map(|refusal| (&refusal.plan, refusal.until));
+        let reverted = trouble.other_writer.iter().map(|writer| (&writer.plan, writer.until));
+        refused.chain(reverted).find(|(plan, until)| now < *until && assessment.is_still(plan))
+    }
+
+    /// Records a failed attempt. Returns the pause before the next one: exponential, and up to twice as long, by the
+    /// name of the node, so that nodes which failed together are not tried together.
+    pub(super) fn fail(&mut self, now: Instant) -> Duration {
+        let failure = &mut self.trouble.get_or_insert_default().failure;
+        let count = failure.map_or(1, |failure| failure.count.saturating_add(1));
+        let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow((count - 1).min(10)));
+        let pause = pause + pause.mul_f64(share(&self.object.name, count));
+        *failure = Some(Failure { count, until: now + pause });
+        pause
+    }
+
+    /// Forgets earlier failures, because the API server answers.
+    pub(super) fn forget_failures(&mut self) {
+        if let Some(trouble) = &mut self.trouble {
+            trouble.failure = None;
+        }
+    }
+
+    /// Forgets earlier refusals, because a whole plan was accepted.
+    pub(super) fn forget_refusal(&mut self) {
+        if let Some(trouble) = &mut self.trouble {
+            trouble.refusal = None;
+        }
+    }
+
+    /// Forgets everything that another process may have changed since.
+    pub(super) fn begin_term(&mut self) {
+        (self.conflict, self.trouble) = (None, None);
+    }
+}
+
+/// A number from 0 to 1 that differs from node to node and from attempt to attempt.
+fn share(name: &str, count: u32) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    (name, count).hash(&mut hasher);
+    f64::from(u16::try_from(hasher.finish() & 0xFFFF).unwrap_or_default()) / f64::from(u16::MAX)
+}
+
+/// Shows only what decides. `resourceVersion` stands for the fields of the node.
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut contributions = DefaultHasher::new();
+        (&self.contributions, &self.overlaps).hash(&mut contributions);
+        f.debug_struct("Entry")
+            .field("object", &(&self.object.uid, &self.object.resource_version))
+            .field("watched", &self.watched)
+            .field("contributions", &contributions.finish())
+            .field("conflict", &self.conflict)
+            .field("trouble", &self.trouble)
+            .finish_non_exhaustive()
+    }
+}

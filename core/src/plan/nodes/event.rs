@@ -1,0 +1,39 @@
+//! What the table takes in, and what it says has happened.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use super::{super::node::NodePlan, object::NodeObject};
+
+/// News about nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeEvent {
+    /// A list of all nodes. Earlier changes are unknown.
+    Listed(Vec<Arc<NodeObject>>),
+    /// A watch event that shows a node.
+    Seen(Arc<NodeObject>),
+    /// The node with this name was deleted.
+    Deleted(Arc<str>),
+    /// A term of leadership began. Another process may have led since.
+    TermBegan,
+}
+
+/// A note for logs, Events and metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeNote {
+    /// A patch was accepted.
+    Written {
+        pool: Option<String>,
+        plan: Box<NodePlan>,
+        /// The time since the node first needed its plan, if it has the whole of it now.
+        waited: Option<Duration>,
+    },
+    /// The API server refuses to change the node.
+    Refused { message: String, pause: Duration },
+    /// The node keeps these capability labels, which its pool does not want. Each has a pod that selects it, or the
+    /// reason why pods cannot be listed.
+    LabelsNeeded(BTreeMap<String, String>),
+    /// Another writer, described here, keeps reverting changes to the node.
+    Contested { writer: String, pause: Duration },
+    /// An attempt failed for this reason, in one word.
+    Failed { reason: &'static str, pause: Duration },
+}

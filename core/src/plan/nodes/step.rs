@@ -1,0 +1,225 @@
+//! One attempt to change a node: a guarded patch, a read if the node has changed since it was planned, and the parts
+//! of the plan one by one if the whole is refused.
+
+use std::{fmt, sync::Arc, time::Instant};
+
+use json_patch::Patch;
+
+use super::{
+    super::{label_users::LabelUsers, node::NodePlan, patch::node_patch, pools::Policy},
+    object::NodeObject,
+};
+
+/// The number of times that an attempt reads a node which changes between reading and writing.
+const READS: usize = 3;
+
+/// The next request for a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeStep {
+    /// Send this patch.
+    Patch {
+        patch: Patch,
+        /// The changes that the patch makes.
+        plan: Box<NodePlan>,
+    },
+    /// Read the node from the API server.
+    Read,
+    /// List the unfinished pods on this node, and those without a node.
+    FindPods,
+    /// Find out which other writer reverts winpool's changes.
+    FindOtherWriter,
+    /// Do nothing until the node changes, or until this moment.
+    Wait(Option<Instant>),
+}
+
+/// The answer to a request for a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeAnswer {
+    /// The patch was accepted.
+    Written,
+    /// The node that was read. It may be another one with the same name.
+    Node(Box<NodeObject>),
+    /// The pods that select capability labels.
+    Users(LabelUsers),
+    /// A description of the other writer, and what to do about it.
+    OtherWriter(String),
+    /// A test of the patch failed: the node has changed.
+    Stale,
+    /// Another write came first.
+    Conflict,
+    /// The node does not exist.
+    Gone,
+    /// The API server, or a policy in it, refuses the patch and will refuse it again.
+    Denied(String),
+    /// The API server failed or did not answer, in one word.
+    Failed(&'static str),
+}
+
+/// An attempt to execute a plan. It decides nothing about the plan itself: whoever began it plans again if the node has
+/// changed.
+#[derive(Clone, PartialEq)]
+pub struct Attempt {
+    /// The node that the patch in flight was computed from.
+    object: Arc<NodeObject>,
+    /// The plan in flight.
+    plan: NodePlan,
+    extent: Extent,
+    /// The parts that were refused, and the last message.
+    denied: Option<(NodePlan, String)>,
+    reads: usize,
+    reading: Option<Reading>,
+}
+
+/// The extent of the plan in flight.
+#[derive(Clone, Debug, PartialEq)]
+enum Extent {
+    Whole,
+    /// The labels of a plan that was refused as a whole. The rest, which is here, follows.
+    Labels(Box<NodePlan>),
+    /// The rest of such a plan.
+    Rest,
+}
+
+/// The reason for a read in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// A test of the patch failed.
+    Stale,
+    /// Another write came first.
+    Conflict,
+}
+
+/// The course of an attempt after an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Turn {
+    Next(NodeStep),
+    /// The node has changed. Plan again from this one, and continue with [`Attempt::patch`].
+    PlanAgain(Arc<NodeObject>),
+    /// The plan was executed.
+    Written,
+    /// The node does not exist any more, or another one has its name.
+    Gone,
+    /// The whole plan was refused. [`Attempt::split`] sends its parts.
+    Denied(String),
+    /// This part of the plan was refused, or its tests fail although the node has not changed.
+    Refused(Box<NodePlan>, String),
+    /// The attempt failed, for this reason.
+    Failed(&'static str),
+}
+
+/// `resourceVersion` and the plans stand for the fields of the node.
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { object, plan, extent, denied, reads, reading } = self;
+        let version = (&object.uid, &object.resource_version);
+        write!(f, "{version:?} {plan:?} {extent:?} {denied:?} {reads} {reading:?}")
+    }
+}
+
+impl Attempt {
+    /// Begins with a patch of this node.
+    pub fn begin(object: Arc<NodeObject>, plan: NodePlan, policy: &Policy) -> (Self, NodeStep) {
+        let attempt = Self { object, plan, extent: Extent::Whole, denied: None, reads: 0, reading: None };
+        let step = attempt.send(policy);
+        (attempt, step)
+    }
+
+    /// Continues with a patch of the node that was read.
+    pub fn patch(&mut self, object: Arc<NodeObject>, plan: NodePlan, policy: &Policy) -> NodeStep {
+        (self.object, self.plan) = (object, plan);
+        self.send(policy)
+    }
+
+    /// Sends the labels and the rest of a refused plan apart, so that a refused taint does not delay the label. `None`
+    /// if the plan has one part.
+    pub fn split(&mut self, policy: &Policy) -> Option<NodeStep> {
+        let [labels, rest] = self.plan.parts();
+        if labels.is_empty() || rest.is_empty() {
+            return None;
+        }
+        (self.plan, self.extent) = (labels, Extent::Labels(rest.into()));
+        Some(self.send(policy))
+    }
+
+    /// The node that the patch in flight was computed from.
+    pub fn object(&self) -> &Arc<NodeObject> {
+        &self.object
+    }
+
+    /// The plan in flight.
+    pub fn plan(&self) -> &NodePlan {
+        &self.plan
+    }
+
+    /// True if it sends the parts of a plan.
+    pub fn is_split(&self) -> bool {
+        self.extent != Extent::Whole
+    }
+
+    /// Takes in the answer to its last step.
+    pub fn answer(&mut self, answer: NodeAnswer, policy: &Policy) -> Turn {
+        match (self.reading.take(), answer) {
+            (_, NodeAnswer::Gone) => Turn::Gone,
+            (_, NodeAnswer::Failed(reason)) => Turn::Failed(reason),
+            (Some(reading), NodeAnswer::Node(found)) => self.found(reading, *found),
+            (Some(_), _) | (None, NodeAnswer::Node(_) | NodeAnswer::Users(_) | NodeAnswer::OtherWriter(_)) => {
+                Turn::Failed("failed")
+            }
+            (None, NodeAnswer::Written) => self.next_part(policy, None),
+            (None, NodeAnswer::Denied(message)) if self.is_split() => self.next_part(policy, Some(message)),
+            (None, NodeAnswer::Denied(message)) => Turn::Denied(message),
+            (None, NodeAnswer::Stale) => self.read(Reading::Stale),
+            (None, NodeAnswer::Conflict) => self.read(Reading::Conflict),
+        }
+    }
+
+    fn send(&self, policy: &Policy) -> NodeStep {
+        let patch = node_patch(&self.object.uid, &self.object.node, &self.plan, policy);
+        NodeStep::Patch { patch, plan: self.plan.clone().into() }
+    }
+
+    /// Reads the node, unless it has changed too often. Parts are not planned again.
+    fn read(&mut self, reading: Reading) -> Turn {
+        if self.is_split() || self.reads == READS {
+            return Turn::Failed(if reading == Reading::Stale { "stale" } else { "conflict" });
+        }
+        (self.reads, self.reading) = (self.reads + 1, Some(reading));
+        Turn::Next(NodeStep::Read)
+    }
+
+    fn found(&self, reading: Reading, found: NodeObject) -> Turn {
+        let found = Arc::new(found);
+        if found.uid != self.object.uid {
+            return Turn::Gone;
+        }
+        // A patch that tests what was not read, because that is too large, fails for ever.
+        if reading == Reading::Stale && found.resource_version == self.object.resource_version {
+            let message = "the patch's tests fail although the node is as it was read";
+            return Turn::Refused(self.plan.clone().into(), message.to_owned());
+        }
+        Turn::PlanAgain(found)
+    }
+
+    /// Continues after a part, or the whole plan, was accepted, or the part was refused with this message.
+    fn next_part(&mut self, policy: &Policy, denied: Option<String>) -> Turn {
+        if let Some(message) = denied {
+            let plan = match self.denied.take() {
+                Some((labels, _)) => labels.with_rest(&self.plan),
+                None => self.plan.clone(),
+            };
+            self.denied = Some((plan, message));
+        } else {
+            // Computed, because a fresh read could contain changes that the next part was not computed from.
+            let node = self.object.node.after(&self.plan);
+            self.object = Arc::new(NodeObject { node, ..NodeObject::clone(&self.object) });
+        }
+        if let Extent::Labels(rest) = &mut self.extent {
+            (self.plan, self.extent) = (std::mem::take(&mut **rest), Extent::Rest);
+            return Turn::Next(self.send(policy));
+        }
+        match self.denied.take() {
+            Some((plan, message)) => Turn::Refused(plan.into(), message),
+            None => Turn::Written,
+        }
+    }
+}

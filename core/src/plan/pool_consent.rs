@@ -1,0 +1,118 @@
+//! What a pool may do to nodes at this moment.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::{
+    api::{Taint, names},
+    windows::{Build, KernelVersion},
+};
+
+use super::{capability_labels::LabelledClass, node::Node, trial::Trial, watched::Watched};
+
+/// The validity of a workload check, counted from its end.
+pub const CHECK_GOOD_FOR: Duration = Duration::from_mins(1);
+
+/// The taints that a pool may add to nodes, and those that wait.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolConsent {
+    /// The approved taints: nodes that register, or lose one of these, get it at once.
+    pub approved: Vec<Approval>,
+    /// The taints on trial, and those that are kept off nodes because a trial failed.
+    pub trials: Vec<Trial>,
+    /// The last workload check that found no workload which would become unschedulable.
+    pub clean_check: CleanCheck,
+    /// The pool's RuntimeClasses that do not tolerate its taints yet. The nodes that they select wait for them.
+    pub lagging: Vec<LaggingClass>,
+    /// The builds that have a planned class. A node of another build waits until its class is planned too.
+    pub planned_builds: BTreeSet<Build>,
+    /// RuntimeClasses that are not declared with a capability label and select one, now or as soon as the nodes have it.
+    pub labelled: BTreeMap<String, LabelledClass>,
+    /// True while winpool cannot read nodes, pools or RuntimeClasses, so that no node gets a taint.
+    pub is_blind: bool,
+}
+
+impl PoolConsent {
+    /// True if the taint is approved, so that new nodes get it at once.
+    pub fn approves(&self, taint: &Taint) -> bool {
+        self.approved.iter().any(|approved| approved.taint == *taint)
+    }
+
+    /// The trial of this taint, or the hold after one that failed.
+    pub fn trial(&self, taint: &Taint) -> Option<&Trial> {
+        self.trials.iter().find(|trial| trial.taint == *taint)
+    }
+
+    /// True if the taint has to leave every node on which winpool put it, because a trial failed.
+    pub fn keeps_off(&self, taint: &Taint) -> bool {
+        self.trial(taint).is_some_and(Trial::is_held)
+    }
+
+    /// True if the taint is on trial.
+    pub fn tries(&self, taint: &Taint) -> bool {
+        self.trial(taint).is_some_and(|trial| !trial.is_held())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approval {
+    pub taint: Taint,
+    /// The time of the approval, for users.
+    pub since: Timestamp,
+}
+
+/// The clean results of a workload check for one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CleanCheck {
+    /// `metadata.uid` of the nodes that it covers, by taint.
+    pub nodes: BTreeMap<Taint, Arc<BTreeSet<Arc<str>>>>,
+    /// Its start, and the end of its validity; `None` if there was no check.
+    pub valid: Option<(Instant, Instant)>,
+}
+
+impl CleanCheck {
+    /// True if it covers a node that has lacked the taint, as a node of the pool, since before the check started.
+    pub(super) fn covers(&self, uid: &str, taint: &Taint, watched: &Watched, now: Instant) -> bool {
+        let is_in_time = |(started, until): (Instant, Instant)| {
+            now < until && watched.lacks_since(taint).is_none_or(|since| since <= started)
+        };
+        self.valid.is_some_and(is_in_time) && self.nodes.get(taint).is_some_and(|nodes| nodes.contains(uid))
+    }
+}
+
+/// A RuntimeClass of a pool that does not tolerate some taints yet. The nodes that it selects wait for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaggingClass {
+    pub name: String,
+    pub selector: BTreeMap<String, String>,
+    /// The taints that its pods do not tolerate, or that some API servers may not know yet.
+    pub taints: Vec<Taint>,
+    /// True if the class does not exist yet, so that no pod can use it.
+    pub is_missing: bool,
+}
+
+impl LaggingClass {
+    /// True if it exists and does not tolerate the taint, which is then not approved.
+    pub(super) fn lags(&self, taint: &Taint) -> bool {
+        !self.is_missing && self.taints.contains(taint)
+    }
+
+    /// True if the node may not get the taint before the class tolerates it.
+    pub(super) fn holds(&self, taint: &Taint, node: &Node, version: Option<KernelVersion>) -> bool {
+        self.taints.contains(taint) && self.selects(node, version)
+    }
+
+    /// True if the class selects the node, now or once that has its build label and capability labels.
+    fn selects(&self, node: &Node, version: Option<KernelVersion>) -> bool {
+        let is_planned = |key: &str, value: &str| match key {
+            names::WINDOWS_BUILD => version.is_none_or(|version| version.build.to_string() == value),
+            key => key.starts_with(names::CAPABILITY_LABEL_PREFIX),
+        };
+        self.selector.iter().all(|(key, value)| node.labels.get(key) == Some(value) || is_planned(key, value))
+    }
+}

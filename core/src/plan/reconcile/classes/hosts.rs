@@ -1,0 +1,84 @@
+//! The nodes that a class selects, now and next.
+
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+
+use crate::windows::Build;
+
+use super::{
+    super::{
+        super::{
+            capability_labels,
+            classes::ClassesPlan,
+            pool_spec::Hosts,
+            pools::Pool,
+            runtime_class::{DesiredClass, PlannedClass, selected_build, selector_of},
+            tally::Tally,
+        },
+        memory::Memory,
+    },
+    Cluster,
+};
+
+impl Memory {
+    /// The classes that select a build whose nodes do not have the class's capability label yet. A label that nodes do not
+    /// get by the published policy is on none of them. A dry run shows the class as it will be.
+    pub(super) fn unlabelled(
+        &self,
+        pool: &Pool,
+        existing: &[Arc<RuntimeClass>],
+        tally: &Tally,
+    ) -> BTreeMap<String, (Build, usize)> {
+        let published = self.published(&pool.spec.name);
+        let unlabelled = existing.iter().filter(|_| pool.spec.enforces()).filter_map(|class| {
+            let (name, build) = (class.name_any(), selected_build(class)?);
+            let is_served = published.is_some_and(|published| capability_labels::serves(published, &name));
+            let nodes = tally.unlabelled(build, &capability_labels::key(&name));
+            (!is_served || nodes > 0).then_some((name, (build, nodes)))
+        });
+        unlabelled.collect()
+    }
+
+    /// Notices which classes of the pool select no node.
+    pub(super) fn notice_unserved(
+        &mut self,
+        cluster: &Cluster<'_>,
+        pool: &Pool,
+        plan: &ClassesPlan,
+        existing: &[Arc<RuntimeClass>],
+        now: Instant,
+    ) {
+        let first = now + self.pauses.unserved / 5;
+        let memory = self.of(&pool.spec.name);
+        for planned in &plan.classes {
+            let name = &planned.desired.name;
+            let class = existing.iter().find(|class| class.name_any() == *name);
+            let known = memory.class(name);
+            known.unserved_again = match class.filter(|class| is_unserved(cluster, class)) {
+                Some(_) => known.unserved_again.or(Some(first)),
+                None => None,
+            };
+        }
+    }
+}
+
+/// True if the class is about to select a build that no node of the pool has, instead of a capability label.
+pub(super) fn leaves_its_pods(
+    cluster: &Cluster<'_>,
+    pool: &Pool,
+    planned: &PlannedClass,
+    class: &RuntimeClass,
+) -> bool {
+    let DesiredClass { name, hosts, .. } = &planned.desired;
+    let builds = cluster.nodes.tally(&pool.spec.name).seen().builds;
+    matches!(hosts, Hosts::Of(build) if !builds.contains_key(build))
+        && selector_of(class).contains_key(&capability_labels::key(name))
+}
+
+/// True if no node has all labels that the class selects.
+fn is_unserved(cluster: &Cluster<'_>, class: &RuntimeClass) -> bool {
+    let selector = selector_of(class);
+    !cluster.nodes.nodes().any(|(object, _)| object.node.labels.matches(&selector))
+}

@@ -1,0 +1,193 @@
+//! The support of Windows versions by those who run or ship a cluster, beside Microsoft's own.
+//!
+//! A row stands here only if the vendor says so in public; what no row says is unknown. Each row has its source and the
+//! day on which somebody last read it there.
+
+use k8s_openapi::jiff::civil::{Date, date};
+
+use super::{Build, KubernetesVersion, product};
+use crate::labels::Labels;
+
+/// Who runs or ships a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Vendor {
+    Aks,
+    Eks,
+    Gke,
+    OpenShift,
+    Rke2,
+}
+
+/// Prefixes of labels that only one vendor's nodes have.
+const LABELS: [(&str, Vendor); 6] = [
+    ("kubernetes.azure.com/", Vendor::Aks),
+    ("eks.amazonaws.com/", Vendor::Eks),
+    ("alpha.eksctl.io/", Vendor::Eks),
+    ("cloud.google.com/gke-", Vendor::Gke),
+    // The Windows Machine Config Operator sets `node.openshift.io/os_id`.
+    ("node.openshift.io/", Vendor::OpenShift),
+    ("egress.rke2.io/", Vendor::Rke2),
+];
+
+impl Vendor {
+    pub const ALL: [Self; 5] = [Self::Aks, Self::Eks, Self::Gke, Self::OpenShift, Self::Rke2];
+
+    /// Returns the vendor that a node's labels show.
+    pub fn of(labels: &Labels) -> Option<Self> {
+        let has = |(prefix, _): &&(&str, Self)| labels.with_prefix(prefix).next().is_some();
+        LABELS.iter().find(has).map(|(_, vendor)| *vendor)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Aks => "AKS",
+            Self::Eks => "EKS",
+            Self::Gke => "GKE",
+            Self::OpenShift => "OpenShift",
+            Self::Rke2 => "RKE2",
+        }
+    }
+
+    /// Returns what the vendor says about a build, if it says something.
+    pub fn support_of(self, build: Build) -> Option<&'static VendorSupport> {
+        VENDORS.iter().find(|row| row.vendor == self && row.build == build)
+    }
+}
+
+/// What a vendor says about a Windows version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VendorSupport {
+    pub vendor: Vendor,
+    pub build: Build,
+    /// The first minor version of Kubernetes 1 with which it can be used.
+    pub first: Option<u32>,
+    /// The first minor version of Kubernetes 1 with which it cannot be used any more.
+    pub removed: Option<u32>,
+    /// The last day on which the vendor supports it.
+    pub end: Option<Date>,
+    /// The last day on which its node images exist; afterwards such nodes cannot be created or replaced.
+    pub images_end: Option<Date>,
+    /// What else has to be known.
+    pub note: Option<&'static str>,
+    pub source: &'static str,
+    /// The day on which the source was last read.
+    pub checked: Date,
+}
+
+impl VendorSupport {
+    const fn new(vendor: Vendor, build: u32, source: &'static str) -> Self {
+        let (build, checked) = (Build::new(build), date(2026, 11, 23));
+        Self { vendor, build, first: None, removed: None, end: None, images_end: None, note: None, source, checked }
+    }
+
+    /// Returns true if the vendor no longer supports it on this day.
+    pub fn has_ended(&self, today: Date) -> bool {
+        self.end.is_some_and(|end| end < today)
+    }
+
+    /// Returns the first version of Kubernetes with which it cannot be used any more, if that is newer than `now`.
+    pub fn removed_after(&self, now: KubernetesVersion) -> Option<KubernetesVersion> {
+        let removed = KubernetesVersion { major: 1, minor: self.removed? };
+        (now < removed).then_some(removed)
+    }
+}
+
+/// Who supports every Windows version for some time.
+pub const MICROSOFT: &str = "Microsoft";
+
+/// Returns the last days of support of a build, each with the one who ends it: Microsoft, and those of the vendors that
+/// name a day.
+pub fn ends_of_support<'a>(
+    build: Build,
+    vendors: impl IntoIterator<Item = &'a (Build, Vendor)>,
+) -> impl Iterator<Item = (&'static str, Date)> {
+    let by_microsoft = product::by_build(build).map(|product| (MICROSOFT, product.end_of_support()));
+    let of_build = vendors.into_iter().filter(move |(its, _)| *its == build);
+    let by_vendor = of_build.filter_map(move |(_, vendor)| Some((vendor.name(), vendor.support_of(build)?.end?)));
+    by_microsoft.into_iter().chain(by_vendor)
+}
+
+const ANNUAL_CHANNEL: &str = "https://github.com/Azure/AKS/issues/5608";
+const EKS_IMAGES: &str = "https://docs.aws.amazon.com/eks/latest/userguide/eks-ami-versions-windows.html";
+
+/// Every statement of a vendor, by vendor and build.
+pub const VENDORS: &[VendorSupport] = &[
+    VendorSupport {
+        removed: Some(33),
+        end: Some(date(2026, 3, 1)),
+        images_end: Some(date(2027, 3, 31)),
+        ..VendorSupport::new(Vendor::Aks, 17763, "https://github.com/Azure/AKS/issues/4268")
+    },
+    VendorSupport {
+        removed: Some(37),
+        end: Some(date(2028, 6, 30)),
+        images_end: Some(date(2029, 6, 29)),
+        ..VendorSupport::new(Vendor::Aks, 20348, "https://github.com/Azure/AKS/releases/tag/2026-06-19")
+    },
+    VendorSupport {
+        end: Some(date(2026, 5, 15)),
+        images_end: Some(date(2027, 5, 14)),
+        ..VendorSupport::new(Vendor::Aks, 25398, ANNUAL_CHANNEL)
+    },
+    VendorSupport {
+        first: Some(32),
+        note: Some("needs FIPS: --enable-fips-image"),
+        ..VendorSupport::new(Vendor::Aks, 26100, "https://github.com/Azure/AKS/issues/4447")
+    },
+    VendorSupport { first: Some(35), ..VendorSupport::new(Vendor::Eks, 26100, EKS_IMAGES) },
+    VendorSupport {
+        note: Some("WMCO 10.21 is the last that supports it"),
+        ..VendorSupport::new(Vendor::OpenShift, 17763, "https://github.com/openshift/openshift-docs/pull/105866")
+    },
+    VendorSupport {
+        note: Some("Calico does not support it yet"),
+        ..VendorSupport::new(Vendor::Rke2, 26100, "https://github.com/projectcalico/calico/issues/11691")
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn labels_of_a_node_show_its_vendor() {
+        for (key, expected) in [
+            ("kubernetes.azure.com/agentpool", Some(Vendor::Aks)),
+            ("eks.amazonaws.com/nodegroup", Some(Vendor::Eks)),
+            ("alpha.eksctl.io/cluster-name", Some(Vendor::Eks)),
+            ("cloud.google.com/gke-nodepool", Some(Vendor::Gke)),
+            ("node.openshift.io/os_id", Some(Vendor::OpenShift)),
+            ("egress.rke2.io/cluster", Some(Vendor::Rke2)),
+            ("topology.kubernetes.io/zone", None),
+        ] {
+            assert_eq!(Vendor::of(&labels(&[("kubernetes.io/os", "windows"), (key, "x")])), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn no_vendor_speaks_twice_about_a_build_and_images_outlive_support() {
+        for (place, row) in VENDORS.iter().enumerate() {
+            assert_eq!(
+                VENDORS.iter().position(|other| (other.vendor, other.build) == (row.vendor, row.build)),
+                Some(place)
+            );
+            assert!(row.images_end.is_none_or(|images| row.end.is_some_and(|end| end < images)), "{row:?}");
+            assert!(row.source.starts_with("https://") && row.checked > date(2026, 1, 1), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn support_ends_after_its_last_day_and_with_a_newer_kubernetes() {
+        let aks_2022 = Vendor::Aks.support_of(Build::new(20348)).unwrap();
+        assert!(!aks_2022.has_ended(date(2028, 6, 30)) && aks_2022.has_ended(date(2028, 7, 1)));
+        for (minor, removed) in [(36, Some(37)), (37, None)] {
+            let now = KubernetesVersion { major: 1, minor };
+            assert_eq!(aks_2022.removed_after(now).map(|version| version.minor), removed);
+        }
+        assert_eq!(Vendor::Gke.support_of(Build::new(17763)), None);
+    }
+}

@@ -1,0 +1,396 @@
+//! The table of nodes: the steps of an attempt, and what the table remembers.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use winpool_core::{
+    api::{Taint, names},
+    plan::{
+        CleanCheck, Policy, State,
+        nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep, NodeTable},
+    },
+    pod::{Pod, PodSpec},
+    windows::Build,
+};
+
+use crate::common::{self, node, policy, pool, read, with_consent};
+
+const MINE: &str = "os=windows:NoSchedule";
+const PATIENCE: Duration = Duration::from_mins(10);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A pool that adds its taint without a check.
+const ALWAYS: &str = "{spec: {taintPolicy: Always}, status: {managedTaints: ['os=windows:NoSchedule']}}";
+
+fn always() -> Arc<Policy> {
+    let planned = with_consent(pool(ALWAYS), |consent| {
+        consent.planned_builds.insert(Build::new(20348));
+    });
+    policy([planned]).into()
+}
+
+/// A pool whose workload check covers the node until then.
+fn checked(until: Instant) -> Policy {
+    let pool = pool("status: {managedTaints: ['os=windows:NoSchedule']}");
+    policy([with_consent(pool, |consent| {
+        let uids: BTreeSet<Arc<str>> = ["win".into()].into();
+        let valid = Some((until + PATIENCE, until));
+        consent.planned_builds.insert(Build::new(20348));
+        consent.clean_check = CleanCheck { nodes: [(Taint::os_windows(), uids.into())].into(), valid };
+    })])
+}
+
+/// A node without the build label and the taint.
+fn bare() -> Value {
+    node("metadata: {labels: {node.kubernetes.io/windows-build: null}}")
+}
+
+fn object(name: &str, version: u64, value: &Value) -> Arc<NodeObject> {
+    Arc::new(NodeObject {
+        name: name.into(),
+        uid: name.into(),
+        resource_version: version.to_string().into(),
+        node: read(value),
+        is_as_registered: false,
+    })
+}
+
+/// A table with the node `win`, which is written by this policy.
+struct Scene {
+    table: NodeTable,
+    now: Instant,
+}
+
+impl Scene {
+    fn new(policy: Arc<Policy>, value: &Value) -> Self {
+        let now = Instant::now();
+        let mut table = NodeTable::new(PATIENCE);
+        table.count_by(Policy::clone(&policy), now);
+        table.write_by(Some(policy), now);
+        table.observe(NodeEvent::Listed(vec![object("win", 1, value)]), now);
+        Self { table, now }
+    }
+
+    fn see(&mut self, version: u64, value: &Value) -> bool {
+        !self.table.observe(NodeEvent::Seen(object("win", version, value)), self.now).is_empty()
+    }
+
+    fn next(&mut self) -> NodeStep {
+        self.table.next("win", self.now)
+    }
+
+    fn answer(&mut self, answer: NodeAnswer) -> NodeStep {
+        self.table.answer("win", answer, self.now)
+    }
+
+    fn denied(&mut self) -> NodeStep {
+        self.answer(NodeAnswer::Denied("nodes \"win\" is forbidden: no".to_owned()))
+    }
+
+    fn read(&mut self, version: u64, value: &Value) -> NodeStep {
+        self.answer(NodeAnswer::Node(Box::new(NodeObject::clone(&object("win", version, value)))))
+    }
+
+    fn states(&self) -> Vec<State> {
+        self.table.states().into_iter().map(|count| count.state).collect()
+    }
+
+    /// The names of the notes since the last call.
+    fn notes(&mut self) -> Vec<&'static str> {
+        let name = |note| match note {
+            NodeNote::Written { .. } => "written",
+            NodeNote::Refused { .. } => "refused",
+            NodeNote::LabelsNeeded(_) => "needed",
+            NodeNote::Contested { .. } => "contested",
+            NodeNote::Failed { reason, .. } => reason,
+        };
+        self.table.take_notes().into_iter().map(|(_, note)| name(note)).collect()
+    }
+}
+
+/// `label` and `taint`, as far as the step writes them; or the name of the step.
+fn writes(step: &NodeStep) -> String {
+    match step {
+        NodeStep::Patch { plan, .. } => {
+            let parts = [
+                ("label", plan.windows_build.is_some()),
+                ("capability", !plan.capability_labels.is_empty()),
+                ("taint", plan.taints.is_some()),
+            ];
+            parts.iter().filter(|(_, is_there)| *is_there).map(|(part, _)| *part).collect::<Vec<_>>().join(" ")
+        }
+        NodeStep::Read => "read".to_owned(),
+        NodeStep::FindPods => "pods".to_owned(),
+        NodeStep::FindOtherWriter => "find".to_owned(),
+        NodeStep::Wait(_) => "wait".to_owned(),
+    }
+}
+
+fn until(step: &NodeStep) -> Instant {
+    let NodeStep::Wait(Some(until)) = step else { panic!("{step:?}") };
+    *until
+}
+
+#[test]
+fn a_refused_taint_delays_no_label_and_is_not_sent_again_before_its_pause_ends() {
+    let labelled = node("{}");
+    // What the watch shows after the label was accepted: the write, or nothing new yet.
+    for shown in [labelled.clone(), bare()] {
+        let mut scene = Scene::new(always(), &bare());
+        assert_eq!(writes(&scene.next()), "label taint");
+        assert_eq!(writes(&scene.denied()), "label");
+        assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "taint");
+        assert_eq!(until(&scene.denied()), scene.now + PATIENCE);
+        assert_eq!(scene.notes(), ["written", "refused"]);
+        assert!(scene.see(2, &shown));
+        let step = scene.next();
+        let step = if shown == labelled {
+            assert_eq!(scene.states(), [State::Blocked]);
+            step
+        } else {
+            assert_eq!(writes(&step), "label taint", "its tests fail, so admission does not see it");
+            assert_eq!(writes(&scene.answer(NodeAnswer::Stale)), "read");
+            scene.read(3, &labelled)
+        };
+        assert_eq!(until(&step), scene.now + PATIENCE);
+        scene.see(3, &labelled);
+        scene.now += PATIENCE;
+        assert_eq!(writes(&scene.next()), "taint");
+    }
+}
+
+#[test]
+fn a_patch_whose_tests_fail_on_an_unchanged_node_is_a_refusal() {
+    let mut scene = Scene::new(always(), &bare());
+    assert_eq!(writes(&scene.next()), "label taint");
+    assert_eq!(writes(&scene.answer(NodeAnswer::Stale)), "read");
+    assert_eq!(until(&scene.read(1, &bare())), scene.now + PATIENCE);
+    assert_eq!((scene.notes(), scene.states()), (vec!["refused"], vec![State::Blocked]));
+}
+
+#[test]
+fn a_node_that_changes_all_the_time_is_tried_four_times_and_then_later() {
+    let mut scene = Scene::new(always(), &bare());
+    let mut step = scene.next();
+    for version in 2..5 {
+        assert_eq!(writes(&step), "label taint", "{version}");
+        assert_eq!(writes(&scene.answer(NodeAnswer::Conflict)), "read");
+        step = scene.read(version, &bare());
+    }
+    let wait = until(&scene.answer(NodeAnswer::Conflict)) - scene.now;
+    assert!(wait >= SECOND / 2 && wait <= SECOND, "{wait:?}");
+    assert_eq!(scene.notes(), ["conflict"]);
+}
+
+#[test]
+fn failures_make_the_pause_longer_and_an_event_does_not_shorten_it() {
+    let mut scene = Scene::new(always(), &bare());
+    let mut last = Duration::ZERO;
+    for failures in 0..12 {
+        assert_eq!(writes(&scene.next()), "label taint", "after {failures} failures");
+        let wait = until(&scene.answer(NodeAnswer::Failed("timed_out"))) - scene.now;
+        assert!(failures > 6 || wait > last, "{wait:?} after {last:?}");
+        scene.see(failures + 2, &bare());
+        assert_eq!(until(&scene.next()), scene.now + wait);
+        scene.now += wait;
+        last = wait;
+    }
+    assert!(last >= Duration::from_mins(1) && last <= Duration::from_mins(2), "{last:?}");
+    scene.next();
+    scene.answer(NodeAnswer::Failed("failed"));
+    scene.table.observe(NodeEvent::TermBegan, scene.now);
+    scene.table.write_by(Some(always()), scene.now);
+    assert_eq!(writes(&scene.next()), "label taint", "a new term begins at once");
+}
+
+#[test]
+fn a_change_that_another_writer_reverts_three_times_waits_and_the_writer_is_looked_for_once() {
+    let mut scene = Scene::new(always(), &bare());
+    for write in 0..3 {
+        assert_eq!(writes(&scene.next()), "label taint", "{write}");
+        assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "wait");
+        scene.see(write + 2, &bare());
+    }
+    assert_eq!(writes(&scene.next()), "find");
+    let end = until(&scene.answer(NodeAnswer::OtherWriter("node-pool-api".to_owned())));
+    assert_eq!(end, scene.now + 10 * SECOND);
+    assert_eq!(scene.notes(), ["written", "written", "written", "contested"]);
+    assert_eq!(scene.states(), [State::Contested]);
+    scene.see(9, &bare());
+    assert_eq!(until(&scene.next()), end, "it is known already");
+    scene.now = end;
+    assert_eq!(writes(&scene.next()), "label taint");
+}
+
+#[test]
+fn a_node_whose_taint_is_refused_or_reverted_waits_for_that_also_when_its_check_expires() {
+    for (is_refused, waits) in [(true, true), (false, true), (true, false), (false, false)] {
+        let mut scene = Scene::new(checked(Instant::now() + PATIENCE).into(), &node("{}"));
+        if is_refused {
+            assert_eq!(writes(&scene.next()), "taint");
+            scene.denied();
+        } else {
+            for version in 2..5 {
+                assert_eq!(writes(&scene.next()), "taint");
+                scene.answer(NodeAnswer::Written);
+                scene.see(version, &node("{}"));
+            }
+            scene.next();
+            scene.answer(NodeAnswer::OtherWriter("node-pool-api".to_owned()));
+        }
+        scene.now += if waits { SECOND } else { PATIENCE };
+        let expired = checked(scene.now);
+        scene.table.count_by(expired.clone(), scene.now);
+        let due = scene.table.write_by(Some(expired.into()), scene.now);
+        let state = match (waits, is_refused) {
+            (false, _) => State::Held,
+            (true, true) => State::Blocked,
+            (true, false) => State::Contested,
+        };
+        assert_eq!((scene.states(), due.is_empty()), (vec![state], !waits));
+        assert_eq!(scene.table.tally("default").waits(), state == State::Held, "a check would change nothing");
+    }
+}
+
+#[test]
+fn a_request_by_an_older_policy_counts_until_its_answer_also_if_its_node_is_gone() {
+    for is_deleted in [false, true] {
+        let mut scene = Scene::new(always(), &bare());
+        assert_eq!(writes(&scene.next()), "label taint");
+        assert!(scene.table.is_settled(), "it is the present policy");
+        scene.table.write_by(Some(always()), scene.now);
+        if is_deleted {
+            scene.table.observe(NodeEvent::Deleted("win".into()), scene.now);
+            scene.see(2, &bare());
+        }
+        assert_eq!(writes(&scene.next()), "wait", "a request is in flight");
+        assert!(!scene.table.is_settled());
+        assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "wait");
+        assert!(scene.table.is_settled());
+    }
+}
+
+#[test]
+fn another_node_with_the_same_name_starts_afresh() {
+    let mut scene = Scene::new(always(), &node("{}"));
+    scene.next();
+    scene.denied();
+    let new = NodeObject { uid: "new".into(), ..NodeObject::clone(&object("win", 2, &node("{}"))) };
+    scene.table.observe(NodeEvent::Listed(vec![new.into()]), scene.now);
+    assert_eq!((writes(&scene.next()), scene.states()), ("taint".to_owned(), vec![State::Pending]));
+}
+
+#[test]
+fn nodes_that_are_gone_count_no_more_and_late_answers_do_not_bring_them_back() {
+    let mut scene = Scene::new(always(), &bare());
+    scene.table.observe(NodeEvent::Listed(vec![object("win", 1, &bare()), object("other", 1, &bare())]), scene.now);
+    assert_eq!(scene.table.tally("default").counts().selected, 2);
+    scene.next();
+    scene.table.observe(NodeEvent::Listed(vec![object("other", 1, &bare())]), scene.now);
+    assert_eq!(scene.table.tally("default").counts().selected, 1);
+    assert_eq!(writes(&scene.denied()), "wait");
+    let names: Vec<_> = scene.table.nodes().map(|(object, _)| &*object.name).collect();
+    assert_eq!(names, ["other"]);
+    assert!(scene.table.take_changed() && !scene.table.take_changed());
+}
+
+#[test]
+fn a_node_that_came_back_as_linux_and_refuses_to_be_cleaned_counts_for_no_pool() {
+    let pool = pool("metadata: {deletionTimestamp: '2026-03-01T12:00:00Z', finalizers: [winpool.dev/cleanup]}");
+    let linux = common::marked(node("metadata: {labels: {kubernetes.io/os: linux}}"), "default", &[MINE]);
+    let linux = {
+        let mut linux = linux;
+        linux["status"]["nodeInfo"]["operatingSystem"] = "linux".into();
+        linux
+    };
+    let mut scene = Scene::new(policy([pool]).into(), &linux);
+    assert!(matches!(scene.next(), NodeStep::Patch { plan, .. } if plan.pool.is_some()));
+    let mut step = scene.denied();
+    while !matches!(step, NodeStep::Wait(_)) {
+        step = scene.denied();
+    }
+    assert_eq!(until(&step), scene.now + PATIENCE);
+    assert_eq!(scene.states(), [], "no event of a Windows node would ever correct that");
+    assert_eq!(linux["metadata"]["labels"][names::POOL], "default");
+}
+
+const LABEL: &str = "runtimeclass.winpool.dev/any";
+
+/// The pool with the class `any`, whose hosts match like this.
+fn with_class(host_match: &str) -> Arc<Policy> {
+    let classes = format!("[{{name: any, version: '2022', hostMatch: {host_match}}}]");
+    let pool =
+        pool(&format!("spec: {{taintPolicy: Never, runtimeClassDiscovery: Disabled, runtimeClasses: {classes}}}"));
+    policy([pool]).into()
+}
+
+/// A node of the pool `default`, with this label or without.
+fn with_label(has_label: bool) -> Value {
+    let node = node(&format!("metadata: {{labels: {{{LABEL}: {}}}}}", if has_label { "'true'" } else { "null" }));
+    common::marked(node, "default", &[])
+}
+
+/// Pods of which one selects the label, on this node.
+fn users(node: Option<&str>) -> NodeAnswer {
+    let pod = |node: &str| {
+        let spec = PodSpec {
+            node: Some(node.to_owned()).filter(|node| !node.is_empty()),
+            node_selector: [(LABEL.to_owned(), "true".to_owned())].into(),
+            ..PodSpec::default()
+        };
+        Pod { namespace: "shop".to_owned(), name: "web".to_owned(), spec, ..Pod::default() }
+    };
+    NodeAnswer::Users(node.map(pod).iter().collect())
+}
+
+#[test]
+fn pods_are_searched_for_a_minute_after_the_label_is_not_wanted_any_more() {
+    let minute = Duration::from_mins(1);
+    let mut scene = Scene::new(with_class("Compatible"), &with_label(true));
+    assert_eq!(writes(&scene.next()), "wait");
+    scene.now += PATIENCE;
+    let exact = with_class("Exact");
+    scene.table.count_by(Policy::clone(&exact), scene.now);
+    assert_eq!(scene.table.write_by(Some(exact), scene.now).len(), 1);
+    assert_eq!(until(&scene.next()), scene.now + minute);
+    scene.now += minute;
+    assert_eq!(writes(&scene.next()), "pods");
+    // A failure says nothing.
+    let again = until(&scene.answer(NodeAnswer::Failed("timed_out")));
+    scene.now = again;
+    assert_eq!(writes(&scene.next()), "pods");
+    assert_eq!(until(&scene.answer(users(Some("win")))), scene.now + PATIENCE);
+    assert_eq!((scene.notes(), scene.states()), (vec!["timed_out", "needed"], vec![State::Converged]));
+    scene.now += PATIENCE;
+    assert_eq!(writes(&scene.next()), "pods");
+    assert_eq!(writes(&scene.answer(users(Some("other")))), "capability");
+    assert_eq!(scene.notes(), [""; 0]);
+    // The answer is old by the time the patch has failed.
+    scene.answer(NodeAnswer::Failed("timed_out"));
+    scene.now += Duration::from_secs(6);
+    assert_eq!(writes(&scene.next()), "pods");
+    assert_eq!(until(&scene.answer(users(Some("")))), scene.now + PATIENCE, "a pod without a node may come here");
+}
+
+#[test]
+fn a_new_leader_waits_too_because_the_class_may_have_changed_just_now() {
+    let mut scene = Scene::new(with_class("Exact"), &with_label(true));
+    let minute = Duration::from_mins(1);
+    assert_eq!(until(&scene.next()), scene.now + minute);
+    scene.now += minute / 2;
+    scene.table.observe(NodeEvent::TermBegan, scene.now);
+    scene.table.write_by(Some(with_class("Exact")), scene.now);
+    assert_eq!(until(&scene.next()), scene.now + minute);
+    // A label that comes back is wanted again.
+    scene.now += minute;
+    let compatible = with_class("Compatible");
+    scene.table.count_by(Policy::clone(&compatible), scene.now);
+    scene.table.write_by(Some(compatible), scene.now);
+    assert_eq!(writes(&scene.next()), "wait");
+    scene.see(2, &with_label(false));
+    assert_eq!(writes(&scene.next()), "capability");
+}

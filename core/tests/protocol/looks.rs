@@ -1,0 +1,105 @@
+//! Looks at pods that wait, and pods that no check sees.
+
+use winpool_core::{
+    plan::look::Look,
+    pod::{Pod, Workload, WorkloadKind},
+};
+
+use super::{
+    cluster::{Kind, PoolObject, Work},
+    model::Break,
+    operator::Operator,
+    state::{State, Turn, World},
+};
+
+impl Operator {
+    /// Starts the look that is due, in scenes with looks.
+    pub fn start_look(&mut self) {
+        if self.look.is_none() && self.looks && self.broken != Break::NoTrial {
+            self.look = self.with_cluster(|cluster, memory, now| memory.start_look(cluster, now));
+            self.wake = self.wake.into_iter().chain(self.memory.look_due()).min();
+        }
+    }
+
+    /// Carries out the look that has started.
+    fn look(&mut self, works: &[Work]) {
+        let Some(mut look) = self.look.take() else { return };
+        let pods = works.iter().filter_map(|work| self.waiting(work));
+        pods.for_each(|pod| look.pod(&pod));
+        read_workloads(&mut look, works, self.broken);
+        let result = look.finish();
+        self.with_cluster(|cluster, memory, now| memory.looked(cluster, Some(result), now));
+    }
+
+    /// The pod of this workload, if no node has it.
+    fn waiting(&self, work: &Work) -> Option<Pod> {
+        let mut pod = work.pod().filter(|pod| pod.spec.node.is_none())?;
+        if self.broken == Break::RunsEndHolds {
+            // A kind whose objects are gone when a run ends.
+            pod.controller = Some(("Job".to_owned(), work.name.to_owned()));
+        }
+        Some(pod)
+    }
+}
+
+fn read_workloads(look: &mut Look, works: &[Work], broken: Break) {
+    let run = |work: &Work| {
+        let waits = work.pod.as_ref().is_some_and(|pod| pod.node.is_none());
+        let name = work.name.to_owned();
+        (broken == Break::RunsEndHolds && waits).then(|| (WorkloadKind::Job, Workload { name, ..Workload::default() }))
+    };
+    while let Some(name) = look.unknown_workload() {
+        let mut templates = works.iter().filter_map(|work| work.template().or_else(|| run(work)));
+        let found = templates.find(|(kind, template)| (*kind, &template.name) == (name.0, &name.2));
+        look.workload(name, found.map(|(_, template)| template));
+    }
+}
+
+impl State {
+    pub fn look(&mut self) {
+        let works: Vec<Work> = self.world.works.iter().map(Work::without_past).collect();
+        self.turn(Turn::Look(works.clone()), |process| process.look(&works));
+    }
+
+    /// More than a week passes while the operator does nothing.
+    pub fn a_week_passes(&mut self) {
+        self.world.is_late = true;
+        self.turn(Turn::WeekPasses, |process| process.is_late = true);
+    }
+
+    /// True if no pod waits only because of a taint that was on trial when the pod came.
+    pub fn nobody_is_overlooked(&self) -> bool {
+        let (nodes, classes) = (self.world.nodes.truth(), self.world.classes.truth());
+        let waits = |work: &Work| work.is_promised && work.pod.as_ref().is_some_and(|pod| pod.node.is_none());
+        self.world.works.iter().all(|work| !waits(work) || work.has_node(nodes, classes))
+    }
+
+    /// True if winpool took a taint back once at most before the pause was over.
+    pub fn lifts_once(&self) -> bool {
+        self.world.is_late || self.world.lifts <= 1
+    }
+}
+
+impl World {
+    /// Counts the trials that fail with this write of a pool.
+    pub fn count_lifts(&mut self, before: &PoolObject, after: &PoolObject) {
+        let held = |pool: &PoolObject| {
+            let trials = pool.guarded.status.iter().flat_map(|status| status.taint_trials.clone());
+            trials.filter(|trial| trial.retry_at.is_some()).map(|trial| trial.taint).collect::<Vec<_>>()
+        };
+        let before = held(before);
+        self.lifts += usize::from(held(after).iter().any(|taint| !before.contains(taint)));
+    }
+
+    /// A pod comes that no check sees.
+    pub fn run(&mut self, name: &'static str) {
+        let on_trial = |pool: &PoolObject| {
+            let status = pool.guarded.status.as_ref();
+            status.is_some_and(|status| status.taint_trials.iter().any(|trial| trial.until.is_some()))
+        };
+        let is_promised = !self.is_late && self.pools.truth().values().any(on_trial);
+        let mut work = Work { is_promised, ..Work::new(name, Kind::Unseen, None) };
+        work.start(self);
+        self.works.push(work);
+    }
+}

@@ -1,0 +1,66 @@
+//! A kubelet that starts while a pod on its node needs a label that no pool wants.
+
+use winpool_e2e::{WINDOWS_2022, WINDOWS_2025, prelude::*};
+
+use super::stage::{
+    event, kernel_version, machine, node_until, phase, pod_until, ready, run, runs, stage, stage_with_pool,
+};
+
+const LABEL: &str = "runtimeclass.winpool.dev/any";
+
+fn spec(host_match: &str) -> Value {
+    let classes = json!([{"name": "any", "version": "2022", "hostMatch": host_match}]);
+    json!({"runtimeClassDiscovery": "Disabled", "runtimeClasses": classes})
+}
+
+/// Catches winpool removing a label that a running pod selects: the kubelet ends the pod at its next start.
+#[tokio::test]
+#[ignore = "needs Wine: make kubelet-test"]
+async fn a_pod_outlives_a_restart_of_its_kubelet_after_its_class_selects_the_build_again() {
+    let harness = Box::pin(stage()).await;
+    let _operator = harness.operator().await;
+    harness.apply_pool(spec("Compatible")).await;
+    let mut machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
+    ready(&harness, &machine).await;
+    harness.ready("default").await;
+    run(&harness, "app", "example.com/app:1", json!({"runtimeClassName": "any"})).await;
+    let before = runs(&harness, "app").await;
+
+    harness.apply_pool(spec("Exact")).await;
+    harness.pool_until("default", "keeps the label", |pool| problems(pool).contains("LabelInUse")).await;
+    machine.start_kubelet(&[]).unwrap();
+    // The kubelet has admitted the pods on its node before it runs another one.
+    run(&harness, "later", "example.com/app:1", json!({"runtimeClassName": "any"})).await;
+    runs(&harness, "later").await;
+    let after = runs(&harness, "app").await;
+    assert_eq!(after.uid(), before.uid());
+
+    // Without the label the same start ends the pod.
+    harness.edit_node("win", json!({"metadata": {"labels": {LABEL: null}}})).await;
+    machine.start_kubelet(&[]).unwrap();
+    let (reason, _) = event(&harness, "app", "didn't match Pod's node affinity/selector").await;
+    assert_eq!(reason, "NodeAffinity");
+    pod_until(&harness, "app", "is ended", |pod| phase(pod) != "Running").await;
+}
+
+/// Catches an upgrade in place that ends pods although the new Windows runs their images: their class has to select a
+/// label that stays on the node.
+#[tokio::test]
+#[ignore = "needs Wine: make kubelet-test"]
+async fn a_pod_of_a_compatible_class_outlives_an_upgrade_in_place() {
+    let (harness, _operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
+    harness.apply_pool(json!({"runtimeClassHostMatch": "Compatible"})).await;
+    let label_of_class = "runtimeclass.winpool.dev/windows-2022";
+    let by_label = |class: &RuntimeClass| scheduling(class)["nodeSelector"].get(label_of_class).is_some();
+    harness.class_until("windows-2022", "selects the label", by_label).await;
+    run(&harness, "app", "example.com/app:1", json!({"runtimeClassName": "windows-2022"})).await;
+    let before = runs(&harness, "app").await;
+
+    machine.upgrade(WINDOWS_2025, &[]).await.unwrap();
+    let upgraded = |node: &Node| kernel_version(node) == Some(&*WINDOWS_2025.kernel_version());
+    let node = node_until(&harness, &machine, "reports its new Windows", upgraded).await;
+    assert_eq!(label(&node, label_of_class), Some("true"));
+    run(&harness, "later", "example.com/app:1", json!({"runtimeClassName": "windows-2022"})).await;
+    runs(&harness, "later").await;
+    assert_eq!(runs(&harness, "app").await.uid(), before.uid());
+}

@@ -1,0 +1,256 @@
+//! Pods that fail because of Windows: the condition `WorkloadsHealthy`, problems and the metric, by the states and Events
+//! that kubelets and schedulers write.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::{
+    api::core::v1::{Event, Pod},
+    jiff::Timestamp,
+};
+use winpool_core::plan::{failing_pods::FailingPauses, reconcile::Pauses};
+use winpool_e2e::prelude::*;
+
+/// The time within which each cause has to be in status.
+const SEEN: Duration = Duration::from_secs(30);
+/// The time within which it has to be gone.
+const GONE: Duration = Duration::from_mins(1);
+/// The pause after which refusals no longer count, instead of 10 minutes.
+const REFUSALS: Duration = Duration::from_secs(40);
+
+const SINGLE: &str = "Error: failed to create containerd task: failed to create shim task: hcs::CreateComputeSystem web: \
+    The container operating system does not match the host operating system.: unknown";
+const OLDER: &str = "Error: failed to create containerd task: failed to create shim task: hcs::CreateComputeSystem web: \
+    The virtual machine or container exited unexpectedly. (0xc0370106): unknown";
+const PAUSE: &str = "Failed to create pod sandbox: rpc error: code = NotFound desc = failed to start sandbox \"5d\": failed to \
+    get sandbox image \"registry.k8s.io/pause:3.8\": failed to pull image \"registry.k8s.io/pause:3.8\": failed to pull and \
+    unpack image \"registry.k8s.io/pause:3.8\": no match for platform in manifest: not found";
+const NETWORK: &str = "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox \
+    \"5116e17b\": hcnCreateNetwork failed in Win32: The parameter is incorrect. (0x57)";
+
+fn operator(harness: &Harness) -> Operator {
+    let failing = FailingPauses { refusals: REFUSALS, network: Duration::ZERO, ..FailingPauses::default() };
+    let pauses = Pauses { failing, ..alone().pauses };
+    Operator::start_with(harness.account.config.clone(), Options { pauses, ..alone() })
+}
+
+/// A pod of the Deployment with this name, on the node `win`, with this image.
+async fn run(harness: &Harness, workload: &str, image: &str, status: Value) {
+    let name = format!("{workload}-5d8f7-a");
+    let mut pod = pod_of("Deployment", workload, &name, json!({"nodeName": "win"}));
+    pod["spec"]["containers"][0]["image"] = json!(image);
+    harness.create_pod(pod).await;
+    set_status(harness, workload, status).await;
+}
+
+async fn set_status(harness: &Harness, workload: &str, status: Value) {
+    let name = format!("{workload}-5d8f7-a");
+    let _: Pod = merge_status(&harness.pods(), &name, json!({"status": status})).await;
+}
+
+/// The status of a pod whose container is in this state.
+fn container(phase: &str, image: &str, state: &Value, last: &Value) -> Value {
+    let status = json!({
+        "name": "c", "image": image, "imageID": "", "ready": false, "restartCount": 1, "state": state, "lastState": last,
+    });
+    json!({"phase": phase, "containerStatuses": [status]})
+}
+
+fn waiting(reason: &str, message: &str) -> Value {
+    json!({"waiting": {"reason": reason, "message": message}})
+}
+
+fn crash_loop(image: &str, message: &str) -> Value {
+    let ended = json!({"terminated": {"reason": "StartError", "exitCode": 128, "message": message}});
+    container("Running", image, &waiting("CrashLoopBackOff", "back-off 20s restarting failed container"), &ended)
+}
+
+/// Writes an Event about the pod of this Deployment, as the kubelet of `win` does.
+async fn event(harness: &Harness, workload: &str, reason: &str, message: &str) {
+    let now = Timestamp::now().to_string();
+    let pod = format!("{workload}-5d8f7-a");
+    let event = json!({
+        "metadata": {"name": format!("{pod}.{reason}")}, "type": "Warning", "reason": reason, "message": message,
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": pod},
+        "source": {"component": "kubelet", "host": "win"}, "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+    });
+    let events: Api<Event> = Api::namespaced(harness.client.clone(), "default");
+    events.create(&PostParams::default(), &serde_json::from_value(event).unwrap()).await.unwrap();
+}
+
+/// Every cause, with the Deployment that shows it.
+const CAUSES: [(&str, &str); 9] = [
+    ("linux_image", "linux"),
+    ("other_build", "single"),
+    ("other_build", "tagged"),
+    ("no_variant", "index"),
+    ("node_older", "older"),
+    ("pause_image", "pause"),
+    ("network", "network"),
+    ("os_name", "refused"),
+    ("labels_changed", "ended"),
+];
+
+async fn fail_in_every_way(harness: &Harness) {
+    let no_variant = "rpc error: code = NotFound desc = failed to pull and unpack image: no match for platform in manifest: not found";
+    let layer = r"failed to extract layer: hcsshim::ProcessBaseLayer \\?\C:\snapshots\25: The system cannot find the path specified.: unknown";
+    let pull =
+        |image: &str, message: &str| container("Pending", image, &waiting("ImagePullBackOff", message), &json!({}));
+    let creating = || container("Pending", "app", &waiting("ContainerCreating", ""), &json!({}));
+    run(harness, "linux", "linux", pull("linux", layer)).await;
+    run(harness, "index", "app", pull("app", no_variant)).await;
+    run(harness, "tagged", "app:ltsc2019", pull("app:ltsc2019", no_variant)).await;
+    run(harness, "single", "app", crash_loop("app", SINGLE)).await;
+    event(harness, "single", "Failed", SINGLE).await;
+    let image = "example.com/app:10.0.20348.99999";
+    run(harness, "older", image, crash_loop(image, OLDER)).await;
+    event(harness, "older", "Failed", OLDER).await;
+    run(harness, "pause", "app", creating()).await;
+    event(harness, "pause", "FailedCreatePodSandBox", PAUSE).await;
+    run(harness, "network", "app", creating()).await;
+    event(harness, "network", "FailedCreatePodSandBox", NETWORK).await;
+    let message = "Pod was rejected: Failed to admit pod as the OS field doesn't match node OS";
+    run(harness, "refused", "app", json!({"phase": "Failed", "reason": "PodOSNotSupported", "message": message})).await;
+    event(harness, "refused", "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS").await;
+    let message = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+    run(harness, "ended", "app", json!({"phase": "Failed", "reason": "NodeAffinity", "message": message})).await;
+    event(harness, "ended", "NodeAffinity", message).await;
+}
+
+/// Pods that wait or fail for reasons that Windows has nothing to do with.
+async fn fail_otherwise(harness: &Harness) {
+    harness.join_node(SimulatedNode::linux().name("linux")).await;
+    for (name, node, reason, message) in [
+        ("arm64", "linux", "ImagePullBackOff", "no match for platform in manifest: not found"),
+        ("denied", "win", "ErrImagePull", "pull access denied, repository does not exist or may require authorization"),
+        ("limited", "win", "ErrImagePull", "toomanyrequests: You have reached your pull rate limit"),
+        ("secret", "win", "CreateContainerConfigError", "secret \"credentials\" not found"),
+        ("generic", "win", "RunContainerError", OLDER),
+    ] {
+        let mut pod = pod_of("Deployment", name, &format!("{name}-5d8f7-a"), json!({"nodeName": node}));
+        pod["spec"]["containers"][0]["image"] = json!(name);
+        harness.create_pod(pod).await;
+        set_status(harness, name, container("Pending", name, &waiting(reason, message), &json!({}))).await;
+    }
+}
+
+fn message(pool: &WindowsPool) -> String {
+    condition_text(pool, "WorkloadsHealthy").map(|(_, _, message)| message).unwrap_or_default()
+}
+
+async fn pool_within(
+    harness: &Harness,
+    limit: Duration,
+    what: &str,
+    holds: impl Fn(&WindowsPool) -> bool,
+) -> WindowsPool {
+    let (pools, started) = (harness.pools(), Instant::now());
+    let mut last = String::new();
+    let found = wait_for(what, limit, async || {
+        let pool = pools.get("default").await?;
+        last = format!("{:?}", condition_text(&pool, "WorkloadsHealthy"));
+        Ok(holds(&pool).then_some(pool))
+    });
+    let pool = found.await.unwrap_or_else(|error| panic!("{error}; the condition is {last}"));
+    println!("{what}: {:.1} s", started.elapsed().as_secs_f64());
+    pool
+}
+
+#[tokio::test]
+async fn every_cause_is_in_status_within_30_seconds_and_gone_within_a_minute() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let _operator = operator(&harness);
+    harness.apply_pool(json!({"taintPolicy": "Always"})).await;
+    let is_healthy = |pool: &WindowsPool| condition(pool, "WorkloadsHealthy") == Some("True");
+    pool_within(&harness, SEEN, "no pod fails", is_healthy).await;
+    fail_otherwise(&harness).await;
+    fail_in_every_way(&harness).await;
+    // Only its class tells the pool of a pod without a node.
+    let nowhere = json!({"nodeSelector": {"kubernetes.io/os": "windows", BUILD: "10.0.17763"}});
+    harness.create_pod(pod_of("Deployment", "nowhere", "nowhere-5d8f7-a", nowhere)).await;
+    let unscheduled = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+    set_status(&harness, "nowhere", json!({"phase": "Pending", "conditions": [unscheduled]})).await;
+
+    let shows = |message: &str, cause: &str, workload: &str| {
+        message.contains(&format!("Deployment default/{workload} (1 pod, {cause})"))
+    };
+    let all = || CAUSES.into_iter().chain([("no_node", "nowhere")]);
+    let failing = pool_within(&harness, SEEN, "all fail", |pool| {
+        let message = message(pool);
+        all().all(|(cause, workload)| shows(&message, cause, workload))
+    })
+    .await;
+    assert_eq!(condition(&failing, "Ready"), Some("True"), "the condition does not affect it");
+    let text = message(&failing);
+    assert!(text.starts_with("10 pods of "), "others do not count: {text}");
+    let problems = problems(&failing);
+    assert!(problems.contains("such as default/single-5d8f7-a on node win"), "{problems}");
+
+    // Healthy, replaced, deleted.
+    let running = |image: &str| container("Running", image, &json!({"running": {}}), &json!({}));
+    for workload in ["linux", "index", "tagged", "single", "pause"] {
+        set_status(&harness, workload, running("app")).await;
+    }
+    for workload in ["older", "network", "refused", "ended", "nowhere"] {
+        let parameters = DeleteParams::default().grace_period(0);
+        harness.pods().delete(&format!("{workload}-5d8f7-a"), &parameters).await.unwrap();
+    }
+    pool_within(&harness, GONE, "all are healthy or gone", is_healthy).await;
+}
+
+#[tokio::test]
+async fn a_pool_says_which_permission_winpool_lacks() {
+    let unseen = |pool: &WindowsPool, what: &str| {
+        let (status, reason, message) = condition_text(pool, "WorkloadsHealthy").unwrap_or_default();
+        (&*status, &*reason) == ("Unknown", "PodsNotSeen") && message.contains(what)
+    };
+    for (right, what) in [(("watch", "", "events"), "cannot watch Events"), (("list", "", "pods"), "may not list pods")]
+    {
+        let harness = Harness::new().await;
+        harness.join("win").await;
+        harness.account.take(right).await;
+        let _operator = operator(&harness);
+        harness.apply_pool(json!({"taintPolicy": "Always"})).await;
+        pool_within(&harness, GONE, what, |pool| unseen(pool, what)).await;
+        // The permission is optional.
+        let is_ready = |pool: &WindowsPool| unseen(pool, what) && condition(pool, "Ready") == Some("True");
+        harness.pool_until("default", "is Ready", is_ready).await;
+    }
+}
+
+/// The users that have listed Pending pods or Events.
+fn lookers(log: &AuditLog) -> BTreeSet<String> {
+    let events = log.events();
+    let looks = |event: &&Value| {
+        let uri = event["requestURI"].as_str().unwrap_or_default();
+        uri.contains("status.phase%3DPending") || uri.contains("involvedObject.kind%3DPod")
+    };
+    let user = |event: &Value| {
+        let of = |key: &str| event[key]["username"].as_str().map(str::to_owned);
+        of("impersonatedUser").or_else(|| of("user")).unwrap_or_default()
+    };
+    events.iter().filter(looks).map(user).collect()
+}
+
+#[tokio::test]
+async fn only_a_leader_looks_while_there_are_windows_nodes_and_unless_it_is_switched_off() {
+    let (harness, log) = Harness::audited().await;
+    let off = Options { failing_pods: false, ..alone() };
+    let operator = Operator::start_with(harness.account.config.clone(), off);
+    harness.join("win").await;
+    let pool = harness.apply_until_ready(json!({"taintPolicy": "Always"})).await;
+    assert_eq!(condition(&pool, "WorkloadsHealthy"), None);
+    operator.stop().await;
+    assert_eq!(lookers(&log), BTreeSet::new(), "switched off");
+
+    let _both = ["winpool-a", "winpool-b"].map(|user| Operator::elected(&harness.server, user));
+    let is_healthy = |pool: &WindowsPool| condition(pool, "WorkloadsHealthy") == Some("True");
+    pool_within(&harness, GONE, "one process looks", is_healthy).await;
+    assert_eq!(lookers(&log).len(), 1, "{:?}", lookers(&log));
+    harness.nodes().delete("win", &DeleteParams::default()).await.unwrap();
+    let is_absent = |pool: &WindowsPool| condition(pool, "WorkloadsHealthy").is_none();
+    pool_within(&harness, GONE, "no Windows node is left", is_absent).await;
+}

@@ -1,0 +1,54 @@
+//! `kubectl describe` tells what happened to the taints of a pool and of a node.
+
+use k8s_openapi::api::events::v1::Event;
+use winpool_e2e::prelude::*;
+
+use super::consent::WEB;
+
+/// Waits for an Event of this reason and type about this object, and returns its note.
+async fn told(harness: &Harness, (kind, name): (&str, &str), (type_, reason): (&str, &str)) -> String {
+    let is_about = |event: &Event| {
+        let regarding = event.regarding.clone().unwrap_or_default();
+        (regarding.kind.as_deref(), regarding.name.as_deref()) == (Some(kind), Some(name))
+            && (event.type_.as_deref(), event.reason.as_deref()) == (Some(type_), Some(reason))
+    };
+    harness.event_until(&format!("{reason} about {kind} {name}"), is_about).await.note.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn events_tell_when_a_taint_is_held_added_and_removed() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let _operator = harness.operator().await;
+    harness.run_web("win").await;
+    harness.apply_pool(json!({})).await;
+    let pool = ("WindowsPool", "default");
+    let held = told(&harness, pool, ("Warning", "WorkloadsNotTolerating")).await;
+    assert!(held.contains(OS_WINDOWS) && held.contains(WEB), "{held}");
+
+    harness.apply_pool(json!({"taintPolicy": "Always"})).await;
+    assert_eq!(told(&harness, pool, ("Normal", "TaintsAdded")).await, "every node is tainted");
+    let node = ("Node", "win");
+    assert_eq!(told(&harness, node, ("Normal", "TaintsAdded")).await, format!("winpool added {OS_WINDOWS}"));
+
+    harness.apply_pool(json!({"taintPolicy": "Never"})).await;
+    assert_eq!(told(&harness, node, ("Normal", "TaintsRemoved")).await, format!("winpool removed {OS_WINDOWS}"));
+}
+
+#[tokio::test]
+async fn a_selector_that_matches_no_node_is_named_in_the_status() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let _operator = harness.operator().await;
+    harness.apply_pool(json!({"nodeSelector": {"agentpool": "npw99"}})).await;
+    let named = async || {
+        let pool = harness.pools().get("default").await?;
+        let conditions = pool.status.unwrap_or_default().conditions;
+        let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+        Ok(ready.filter(|ready| ready.reason == "NoNodesSelected").map(|ready| ready.message))
+    };
+    let message = wait_for("the selector is named", LIMIT, named).await.unwrap();
+    let expected =
+        "nodeSelector {agentpool: npw99} matches none of 1 Windows node: check it, unless the node group is at zero";
+    assert_eq!(message, expected);
+}

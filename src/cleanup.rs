@@ -1,0 +1,288 @@
+//! `winpool-operator cleanup`: removes winpool's changes from a cluster, after showing them.
+
+mod operators;
+mod show;
+
+use std::{
+    io::{self, BufRead, IsTerminal, Write},
+    sync::Arc,
+    time::Duration,
+};
+
+use kube::{Client, Config};
+use operators::{commands_to_stop, namespace_of};
+use show::show;
+use thiserror::Error;
+use winpool_client::{
+    causes::with_causes,
+    error::RequestError,
+    kubeconfig::{Connection, Unusable},
+    terminal::{Outcome, escape},
+};
+use winpool_core::{
+    api::names,
+    election::{LEASE_DURATION, is_held},
+    plan::Extent,
+};
+
+use crate::{
+    election::{Leadership, Seized},
+    metrics::Metrics,
+    nodes::Nodes,
+    operator,
+    removal::{
+        cleanup::{Cleaner, Leftover, Unreadable, Why},
+        installation::Installation,
+    },
+    write::{Applier, Leases},
+};
+
+pub use operators::StillRuns;
+
+/// Names shown of each kind.
+const SHOWN: usize = 20;
+/// The time for which a running operator is paused. It suffices for the cleanup and for removing the operator.
+const SEIZED: Duration = Duration::from_mins(10);
+/// The same once all is done, if the operator is removed right after it. A new installation waits for it too.
+const UNINSTALLED: Duration = Duration::from_mins(1);
+const NAMESPACE: &str = "winpool-system";
+/// The file with the namespace of the pod that this runs in.
+const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// The time after the last write in which a running operator would restore something: it acts when its watches show the
+/// write.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// Remove winpool's labels, annotations, taints, finalizers and RuntimeClasses from a cluster, after showing them.
+///
+/// WindowsPools and the CRD stay; afterwards you can delete them. Exit code 0: nothing is left to remove; 2: something is left,
+/// and you declined or used --dry-run; 1: an error, or an operator is still running, which would restore everything.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  winpool-operator cleanup --dry-run
+  winpool-operator cleanup --yes")]
+pub struct Arguments {
+    /// Do not ask.
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Show what winpool would remove, and change nothing.
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+    /// Allow a running operator, because it is removed right after this, as `helm uninstall` does.
+    #[arg(long)]
+    pub uninstalling: bool,
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Namespace of the operator. If not set: the one of the pod that this runs in, then the one of the ServiceAccount in the
+    /// ClusterRoleBinding, then winpool-system.
+    #[arg(long, env = "WINPOOL_LEASE_NAMESPACE")]
+    pub lease_namespace: Option<String>,
+    /// Name of the operator's ClusterRoleBinding and of the objects installed with it.
+    #[arg(long, env = "WINPOOL_INSTALLATION", default_value = Installation::DEFAULT_NAME)]
+    pub installation: String,
+}
+
+/// A cleanup that is incomplete or did not start.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error(transparent)]
+    Connect(#[from] Unusable),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    #[error(
+        "cannot take the Lease {} in namespace {namespace}, which pauses a running operator; nothing was changed: {source}",
+        names::LEASE
+    )]
+    Lease {
+        namespace: String,
+        #[source]
+        source: RequestError,
+    },
+    #[error("there is no terminal to ask on; nothing was changed. Run it with --dry-run, and then with --yes")]
+    NoTerminal,
+    #[error("cannot write or read: {0}")]
+    Terminal(#[from] io::Error),
+    #[error("winpool could not remove everything:\n{}\n{}", list(.0), remedy(.0))]
+    Left(Vec<Leftover>),
+    #[error("{0}")]
+    StillRuns(StillRuns),
+    #[error(
+        "everything is removed except the taints above; remove those of winpool yourself, because the nodes no longer record \
+         them"
+    )]
+    Doubtful,
+}
+
+fn list(left: &[Leftover]) -> String {
+    let more = left.len().checked_sub(SHOWN).filter(|more| *more > 0).map(|more| format!("and {more} more"));
+    let lines = left.iter().take(SHOWN).map(ToString::to_string).chain(more);
+    lines.map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}
+
+fn remedy(left: &[Leftover]) -> &'static str {
+    if left.iter().any(Leftover::is_denied) {
+        "What is refused needs another user or another policy; a node can be left out with the annotation \
+         winpool.dev/ignore: \"true\". Then run this again."
+    } else {
+        "Run this again, once the API server answers and nothing else writes these objects."
+    }
+}
+
+/// Runs the command: shows what it would remove, asks, and removes it.
+pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
+    let config = arguments.connection.config().await?;
+    let ask = || {
+        if !io::stdin().is_terminal() {
+            return Err(Error::NoTerminal);
+        }
+        Ok(asks_for_yes(&mut io::stdin().lock())?)
+    };
+    Box::pin(clean_up(config, &arguments, &mut io::stdout(), ask)).await
+}
+
+fn asks_for_yes(answers: &mut impl BufRead) -> io::Result<bool> {
+    eprint!("Remove all of this? [y/N] ");
+    let mut answer = String::new();
+    answers.read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Runs the command on the cluster of this configuration; writes the text to `out` and asks with `ask`.
+pub async fn clean_up(
+    config: Config,
+    arguments: &Arguments,
+    out: &mut (impl Write + Send),
+    ask: impl FnOnce() -> Result<bool, Error>,
+) -> Result<Outcome, Error> {
+    let cluster = config.cluster_url.to_string();
+    let client = operator::connect(config, None).map_err(Unusable::from)?;
+    let metrics = Arc::new(Metrics::new(Arc::new(Nodes::default())));
+    let applier = |leadership| Applier::new(client.clone(), leadership, Arc::clone(&metrics));
+    let reader = Cleaner::new(client.clone(), applier(Leadership::alone()), Extent::Everything);
+    let namespace = namespace(&client, arguments).await;
+    let installation = Installation::new(client.clone(), &arguments.installation, &namespace);
+
+    let findings = Box::pin(reader.find()).await?;
+    let held = Box::pin(installation.held()).await.unwrap_or_else(|error| {
+        let error = with_causes(&error);
+        eprintln!("winpool: cannot see the objects that winpool was installed as: {}", escape(&error));
+        Vec::new()
+    });
+    show(&cluster, &findings, &held, out)?;
+    let nothing_found = findings.is_empty() && held.is_empty();
+    if !nothing_found && (arguments.dry_run || !(arguments.yes || ask()?)) {
+        return Ok(Outcome::Pending);
+    }
+    let mut still_runs = StillRuns { namespace: namespace.clone(), ..StillRuns::default() };
+    if nothing_found {
+        if !arguments.dry_run {
+            still_runs.commands = commands(&client, arguments).await;
+        }
+        return if still_runs.is_empty() { Ok(Outcome::Done) } else { Err(Error::StillRuns(still_runs)) };
+    }
+    let doubtful = !findings.doubtful.is_empty();
+    let alone = Box::pin(Alone::get(&client, &namespace)).await.map_err(|source| Error::Lease { namespace, source })?;
+    let applier = applier(alone.leadership());
+    let cleaner = Cleaner::new(client.clone(), applier.clone(), Extent::Everything);
+    let mut left = Box::pin(cleaner.run(findings, &|line| eprintln!("{}", escape(&line)))).await?;
+    if left.is_empty() {
+        tokio::time::sleep(SETTLE).await;
+        let found = Box::pin(reader.find()).await?;
+        left.extend(found.objects().map(|object| Leftover { object, why: Why::CameBack }));
+    }
+    (still_runs.came_back, left) = left.into_iter().partition(Leftover::came_back);
+    still_runs.stands_by = alone.had_leader() && !arguments.uninstalling;
+    still_runs.commands = commands(&client, arguments).await;
+    if !held.is_empty() && left.is_empty() && still_runs.came_back.is_empty() {
+        // An operator that keeps running needs its finalizers, so that it cleans up when it is removed.
+        left = Box::pin(installation.release(&applier, |held| still_runs.is_empty() || held.is_deleted())).await?;
+    }
+    let operator_stands_by = Box::pin(alone.end(arguments.uninstalling && left.is_empty())).await;
+    if !left.is_empty() {
+        return Err(Error::Left(left));
+    }
+    if !still_runs.is_empty() {
+        return Err(Error::StillRuns(still_runs));
+    }
+    writeln!(out, "Done.")?;
+    if operator_stands_by && !arguments.uninstalling {
+        let minutes = SEIZED.as_secs() / 60;
+        writeln!(out, "The operator is paused for {minutes} minutes and then restores everything: remove it now.")?;
+    }
+    if doubtful { Err(Error::Doubtful) } else { Ok(Outcome::Done) }
+}
+
+/// Returns the commands that stop installed operators; none if the user is uninstalling anyway.
+async fn commands(client: &Client, arguments: &Arguments) -> Vec<String> {
+    if arguments.uninstalling {
+        return Vec::new();
+    }
+    Box::pin(commands_to_stop(client)).await.unwrap_or_else(|error| {
+        let error = with_causes(&error);
+        eprintln!("winpool: cannot see whether an operator is installed: {}", escape(&error));
+        Vec::new()
+    })
+}
+
+/// The Lease, held so that no operator restores what cleanup removes.
+struct Alone {
+    /// `None` if no operator has ever created the Lease.
+    seized: Option<Seized>,
+}
+
+impl Alone {
+    async fn get(client: &Client, namespace: &str) -> Result<Self, RequestError> {
+        let Some(lease) = Leases::new(client.clone(), namespace).read().await? else {
+            return Ok(Self { seized: None });
+        };
+        if is_held(&lease) {
+            eprintln!("the Lease is held: operators stop writing within {} s", 2 * LEASE_DURATION.as_secs());
+        }
+        Ok(Self { seized: Some(Seized::take(client.clone(), namespace, SEIZED).await?) })
+    }
+
+    fn leadership(&self) -> Leadership {
+        self.seized.as_ref().map_or_else(Leadership::alone, Seized::leadership)
+    }
+
+    /// Returns true if an operator led before.
+    fn had_leader(&self) -> bool {
+        self.seized.as_ref().is_some_and(Seized::had_leader)
+    }
+
+    /// Ends the cleanup. Returns true if an operator led before. It is paused until the Lease expires.
+    async fn end(self, uninstalled: bool) -> bool {
+        let had_leader = self.had_leader();
+        if let Some(seized) = self.seized {
+            // If that fails, the Lease expires, or is deleted with its namespace.
+            let _ = match (had_leader, uninstalled) {
+                (false, _) => seized.release().await,
+                (true, true) => seized.shorten(UNINSTALLED).await,
+                (true, false) => Ok(()),
+            };
+        }
+        had_leader
+    }
+}
+
+async fn namespace(client: &Client, arguments: &Arguments) -> String {
+    let of_pod = || std::fs::read_to_string(POD_NAMESPACE).ok();
+    if let Some(namespace) = arguments.lease_namespace.clone().or_else(of_pod) {
+        return namespace;
+    }
+    Box::pin(namespace_of(client, &arguments.installation)).await.unwrap_or_else(|| NAMESPACE.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_y_and_yes_confirm() {
+        for (answer, yes) in
+            [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("no\n", false), ("yy\n", false)]
+        {
+            assert_eq!(asks_for_yes(&mut answer.as_bytes()).unwrap(), yes, "{answer:?}");
+        }
+    }
+}

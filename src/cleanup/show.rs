@@ -1,0 +1,108 @@
+//! The text that `winpool-operator cleanup` shows before it asks.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+use kube::ResourceExt;
+use winpool_client::terminal::{escape, some as first};
+use winpool_core::{api::names, plan::ClassRetirement, words::count};
+
+use crate::removal::{cleanup::Findings, installation::HeldObject};
+
+use super::SHOWN;
+
+/// Shows what was found.
+pub fn show(cluster: &str, findings: &Findings, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {
+    if findings.is_empty() && held.is_empty() {
+        writeln!(out, "There is nothing of winpool's to remove in {cluster}.")?;
+    } else {
+        writeln!(out, "Found in {cluster}:")?;
+    }
+    show_nodes(findings, out)?;
+    let (deleted, released): (Vec<_>, Vec<_>) =
+        findings.classes.iter().partition(|(_, end)| matches!(end, ClassRetirement::Delete));
+    if !deleted.is_empty() {
+        let names = deleted.iter().map(|(class, _)| class.name_any());
+        writeln!(out, "\n{} to delete, used by no pod:\n  {}", count(deleted.len(), "RuntimeClass"), some(names))?;
+    }
+    if !released.is_empty() {
+        writeln!(out, "\n{} to release: winpool only removes its own labels:", count(released.len(), "RuntimeClass"))?;
+    }
+    for (class, end) in released {
+        if let ClassRetirement::Release { why, .. } = end {
+            writeln!(out, "  {}: {}", class.name_any(), escape(why))?;
+        }
+    }
+    let (going, staying): (Vec<_>, Vec<_>) = findings.pools.iter().partition(|pool| pool.deletion_timestamp.is_some());
+    for (pools, what) in [(staying, "to keep"), (going, "being deleted, gone afterwards")] {
+        if !pools.is_empty() {
+            let names = pools.iter().map(|pool| pool.name.clone().unwrap_or_default());
+            let (pools, finalizer) = (count(pools.len(), "WindowsPool"), names::CLEANUP);
+            writeln!(out, "\n{pools} {what}; winpool removes the finalizer {finalizer}:\n  {}", some(names))?;
+        }
+    }
+    let (going, staying): (Vec<_>, Vec<_>) = held.iter().partition(|held| held.is_deleted());
+    for (held, what) in [(staying, "to keep"), (going, "being deleted, gone afterwards")] {
+        if !held.is_empty() {
+            writeln!(out, "\nObjects of the installation {what}; winpool removes the finalizer {}:", names::CLEANUP)?;
+        }
+        for held in held {
+            writeln!(out, "  {}", held.object())?;
+        }
+    }
+    show_what_stays(findings, out)
+}
+
+fn show_nodes(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
+    if findings.nodes.is_empty() {
+        return Ok(());
+    }
+    let names = findings.nodes.iter().map(|(node, _)| node.name.to_string());
+    writeln!(
+        out,
+        "\n{} with winpool's labels and annotation:\n  {}",
+        count(findings.nodes.len(), "Node"),
+        some(names)
+    )?;
+    let mut taints: BTreeMap<String, usize> = BTreeMap::new();
+    for taint in findings.nodes.iter().flat_map(|(_, plan)| plan.taints.iter().flat_map(|change| &change.removed)) {
+        *taints.entry(taint.to_string()).or_default() += 1;
+    }
+    for (taint, nodes) in taints {
+        writeln!(out, "  {nodes} with the taint {taint}, which winpool added")?;
+    }
+    Ok(())
+}
+
+fn show_what_stays(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
+    if !findings.ignored.is_empty() {
+        let (nodes, names) = (count(findings.ignored.len(), "Node"), some(findings.ignored.iter().cloned()));
+        writeln!(out, "\nNot changed: {nodes} with {}: \"true\":\n  {names}", names::IGNORE)?;
+    }
+    if !findings.doubtful.is_empty() {
+        writeln!(out, "\nNot changed: taints that only the annotation of their node claims for winpool:")?;
+    }
+    for (node, taint) in findings.doubtful.iter().take(SHOWN) {
+        let (key, effect) = (&taint.key, &taint.effect);
+        writeln!(out, "  {taint}; if it is winpool's: kubectl taint nodes {node} {key}:{effect}-")?;
+    }
+    if let Some(more) = findings.doubtful.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        writeln!(out, "  and {more} more")?;
+    }
+    if !findings.needed.is_empty() {
+        writeln!(out, "\nNot changed: labels that pods select; a kubelet that starts would end these pods:")?;
+    }
+    for (node, label, pod) in findings.needed.iter().take(SHOWN) {
+        writeln!(out, "  {node}: {label}, {}", escape(pod))?;
+    }
+    if let Some(more) = findings.needed.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        writeln!(out, "  and {more} more; run this again when they have ended")?;
+    }
+    Ok(())
+}
+
+fn some(names: impl Iterator<Item = String>) -> String {
+    first(&names.collect::<Vec<_>>(), SHOWN)
+}

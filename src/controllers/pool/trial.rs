@@ -1,0 +1,69 @@
+//! The requests of a look at pods that are not scheduled, while a taint is on trial. No page is kept.
+
+use k8s_openapi::{
+    api::core::{self, v1::Node},
+    jiff::Timestamp,
+};
+use kube::{Api, ResourceExt, api::ListParams, core::PartialObjectMeta};
+use winpool_client::{
+    control_plane::server_time,
+    error::{RequestError, in_time},
+    pages, pods,
+};
+use winpool_core::{
+    api::names,
+    labels::Labels,
+    plan::look::{Look, LookResult},
+    pod::{Pod, Workload},
+};
+
+use crate::controllers::{Context, failing_pods};
+
+/// The number of pods in one request. The API server has an index of the first page only.
+const PAGE: u32 = 500;
+
+/// Shows the pods that no node has to `look`, and what else it asks for. The search for failing pods sees these pods too.
+///
+/// # Errors
+/// Fails if something cannot be listed.
+pub(super) async fn look(context: &Context, mut look: Look) -> Result<LookResult, RequestError> {
+    let client = &context.client;
+    if look.lists_pods() {
+        let api: Api<core::v1::Pod> = Api::all(client.clone());
+        let unscheduled = ListParams::default().fields("spec.nodeName=").limit(PAGE);
+        let rules = failing_pods::rules(context);
+        let see = |pod: Pod| {
+            failing_pods::see_unscheduled(context, &rules, &pod);
+            look.pod(&pod);
+        };
+        let listed = pages::each(&api, unscheduled, see).await;
+        failing_pods::saw_unscheduled(context, listed.is_ok());
+        listed?;
+    }
+    if look.unknown_workload().is_some()
+        && let Some(time) = in_time(server_time(client)).await?
+    {
+        look.server_time(time, Timestamp::now());
+    }
+    while let Some(name) = look.unknown_workload() {
+        let api = pods::workloads(client, name.0, Some(&name.1));
+        let named = ListParams::default().fields(&format!("metadata.name={}", name.2));
+        let mut found = None;
+        match pages::each(&api, named, |workload: Workload| found = Some(workload)).await {
+            Ok(()) => look.workload(name, found),
+            Err(RequestError::Denied(_)) => look.unreadable_workload(name),
+            Err(error) => return Err(error),
+        }
+    }
+    if look.needs_other_nodes() {
+        let api: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
+        let others = ListParams::default().labels(&format!("{}!={}", names::OS, names::WINDOWS));
+        let other = |node: PartialObjectMeta<Node>| {
+            let (name, labels) = (node.name_any(), node.metadata.labels.into_iter().flatten());
+            look.other_node(&name, &labels.collect::<Labels>());
+        };
+        pages::each(&api, others, other).await?;
+        look.has_other_nodes();
+    }
+    Ok(look.finish())
+}

@@ -1,0 +1,160 @@
+//! Which kinds this process cannot read at present, as its lists and watches show.
+
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Instant};
+
+use axum::http::Request;
+use futures::{Stream, StreamExt};
+use kube::{
+    Client, Resource,
+    client::Body,
+    core::Status,
+    runtime::watcher::{self, Event},
+};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tower::service_fn;
+use winpool_client::{
+    asked::Asked,
+    causes::failure,
+    watches::{self, Selection},
+};
+use winpool_core::plan::reconcile::Outage;
+
+use crate::telemetry::{watch_fails, watch_works};
+
+/// The outages of all watches.
+pub struct Reading {
+    outages: Mutex<BTreeMap<&'static str, Outage>>,
+    /// Notifies the pool controller.
+    changed: watch::Sender<()>,
+}
+
+impl Reading {
+    pub fn new(changed: watch::Sender<()>) -> Self {
+        Self { outages: Mutex::default(), changed }
+    }
+
+    /// The outages by kind.
+    pub fn outages(&self) -> BTreeMap<&'static str, Outage> {
+        self.outages.lock().clone()
+    }
+
+    /// The kinds that this process has no permission to read.
+    pub fn forbidden(&self) -> Vec<&'static str> {
+        let outages = self.outages.lock();
+        outages.iter().filter(|(_, outage)| outage.is_forbidden()).map(|(kind, _)| *kind).collect()
+    }
+
+    /// Lists and watches objects of a kind for ever. `kind` names the objects.
+    pub fn watch<K>(
+        self: &Arc<Self>,
+        client: &Client,
+        selection: Selection<'_>,
+        kind: &'static str,
+    ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    {
+        watches::all(self.client(kind, client), selection).inspect(self.follow(kind))
+    }
+
+    /// Returns a client for the watch of this kind. It notices when the API server accepts the watch: that causes no event
+    /// as long as nothing changes.
+    fn client(self: &Arc<Self>, kind: &'static str, client: &Client) -> Client {
+        let (reading, namespace, client) = (Arc::clone(self), client.default_namespace().to_owned(), client.clone());
+        let send = move |request: Request<Body>| {
+            let (reading, client) = (Arc::clone(&reading), client.clone());
+            async move {
+                let watches = Asked::of(request.method(), request.uri()).verb == "watch";
+                let answer = client.send(request).await?;
+                if watches && answer.status().is_success() {
+                    reading.works(kind);
+                }
+                Ok::<_, kube::Error>(answer)
+            }
+        };
+        Client::new(service_fn(send), namespace)
+    }
+
+    /// Follows the events of the watch of this kind.
+    fn follow<T>(self: &Arc<Self>, kind: &'static str) -> impl FnMut(&watcher::Result<Event<T>>) + Send + use<T> {
+        let reading = Arc::clone(self);
+        move |event| match event {
+            // A list that has begun may still fail.
+            Ok(Event::Init | Event::InitApply(_)) => {}
+            Ok(_) => reading.works(kind),
+            Err(error) => reading.fails(kind, error),
+        }
+    }
+
+    fn works(&self, kind: &'static str) {
+        if self.outages.lock().remove(kind).is_some() {
+            watch_works(kind);
+            self.changed.send_replace(());
+        }
+    }
+
+    fn fails(&self, kind: &'static str, error: &watcher::Error) {
+        let status = answer(error);
+        let is_forbidden = status.is_some_and(|status| matches!(status.code, 401 | 403));
+        let message = status.map_or_else(|| failure(error), |status| status.message.clone());
+        let mut outages = self.outages.lock();
+        let before = outages.get(kind);
+        watch_fails(kind, before.is_none(), error);
+        let outage = Outage::next(before, is_forbidden, message, Instant::now());
+        outages.insert(kind, outage);
+        self.changed.send_replace(());
+    }
+}
+
+/// The API server's answer, if there was one.
+fn answer(error: &watcher::Error) -> Option<&Status> {
+    use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        WatchError(status)
+        | InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status)) => Some(status),
+        InitialListFailed(_) | WatchStartFailed(_) | WatchFailed(_) | NoResourceVersion => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Response;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_outage_ends_when_the_api_server_accepts_the_watch_or_shows_an_event() {
+        let reading = Arc::new(Reading::new(watch::Sender::new(())));
+        let mut follow = reading.follow::<()>("Nodes");
+        let forbidden = || {
+            Err(watcher::Error::WatchStartFailed(kube::Error::Api(Status::failure("no", "no").with_code(403).boxed())))
+        };
+        let answering = |code: u16| {
+            let answer = move |_: Request<Body>| async move {
+                Ok::<_, kube::Error>(Response::builder().status(code).body(Body::empty()).unwrap())
+            };
+            reading.client("Nodes", &Client::new(service_fn(answer), "default"))
+        };
+        let ask =
+            async |code, uri: &str| drop(answering(code).send(Request::get(uri).body(Body::empty()).unwrap()).await);
+        for (fact, ends) in [("the next list begins", false), ("a list ends", true)] {
+            follow(&forbidden());
+            follow(&Ok(if ends { Event::InitDone } else { Event::Init }));
+            assert_eq!(reading.outages().is_empty(), ends, "{fact}");
+        }
+        for (code, uri, ends) in [
+            (403, "/api/v1/nodes?watch=true", false),
+            (200, "/api/v1/nodes?limit=100", false),
+            (200, "/api/v1/nodes?watch=true", true),
+        ] {
+            follow(&forbidden());
+            ask(code, uri).await;
+            assert_eq!(reading.outages().is_empty(), ends, "{code} {uri}");
+        }
+        assert_eq!(reading.forbidden(), [""; 0], "not before it has lasted");
+    }
+}

@@ -1,0 +1,43 @@
+//! The table of nodes, shared between the tasks of this process.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+use winpool_core::plan::{Policy, nodes::NodeTable};
+
+/// The table of nodes that one watch shows. The lock is never held across an await.
+#[derive(Default)]
+pub struct Nodes {
+    table: Mutex<NodeTable>,
+    /// Nodes whose next step is due because the policy changed.
+    due: Mutex<Vec<Arc<str>>>,
+    is_due: Notify,
+}
+
+impl Nodes {
+    /// `patience` is the pause after a refusal, and `labels` the one before a search for pods that need a label.
+    pub fn new(patience: Duration, labels: Duration) -> Self {
+        Self { table: Mutex::new(NodeTable::new(patience).searching_after(labels)), ..Self::default() }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, NodeTable> {
+        self.table.lock()
+    }
+
+    /// Lets nodes be written by this policy; `None` if this process does not lead.
+    pub fn write_by(&self, policy: Option<Arc<Policy>>) {
+        let names = self.lock().write_by(policy, Instant::now());
+        self.due.lock().extend(names);
+        self.is_due.notify_one();
+    }
+
+    /// Waits for nodes that are due because the policy changed, and returns their names.
+    pub async fn due(&self) -> Vec<Arc<str>> {
+        self.is_due.notified().await;
+        std::mem::take(&mut self.due.lock())
+    }
+}
