@@ -94,7 +94,7 @@ func (s *server) RunPodSandbox(_ context.Context, r *cri.RunPodSandboxRequest) (
 		return nil, status.Errorf(codes.Unknown, "failed to get sandbox runtime: no runtime for %q is configured", r.RuntimeHandler)
 	}
 	id := s.id("sandbox")
-	if err := s.host.startSandbox(id); err != nil {
+	if err := s.host.startSandbox(id, r.Config.Annotations); err != nil {
 		return nil, err
 	}
 	options := r.Config.GetLinux().GetSecurityContext().GetNamespaceOptions()

@@ -18,6 +18,12 @@ var releases = map[string]windows{"ltsc2019": {build: 17763}, "ltsc2022": {build
 // single begins the tag of an image without an index. containerd compares no platform when it pulls one.
 const single = "single-"
 
+// linux ends the tag of an image for Linux only.
+const linux = "linux"
+
+// networkAnnotation is set on pods that the network of the node refuses.
+const networkAnnotation = "test.winpool.dev/network-error"
+
 // host is the Windows that containers would start on, and what its pause image was made for.
 type host struct{ windows, pause windows }
 
@@ -75,14 +81,23 @@ func (h host) fits(image windows) bool {
 
 func (h host) pull(image string) error {
 	made, ok := platform(image)
-	if ok && !strings.Contains(image, ":"+single) && !h.fits(made) {
+	isSingle, isLinux := strings.Contains(image, ":"+single), strings.HasSuffix(image, linux)
+	// https://github.com/microsoft/hcsshim/issues/2226
+	if isSingle && isLinux {
+		return status.Errorf(codes.Unknown, "failed to pull and unpack image %q: failed to extract layer: "+
+			`hcsshim::ProcessBaseLayer \\?\C:\ProgramData\containerd\snapshots\25: The system cannot find the path specified.: unknown`, image)
+	}
+	if isLinux || ok && !isSingle && !h.fits(made) {
 		return status.Errorf(codes.NotFound,
 			"failed to pull and unpack image %q: no match for platform in manifest: not found", image)
 	}
 	return nil
 }
 
-func (h host) startSandbox(id string) error {
+func (h host) startSandbox(id string, annotations map[string]string) error {
+	if message, ok := annotations[networkAnnotation]; ok {
+		return status.Errorf(codes.Unknown, "failed to setup network for sandbox %q: %s", id, message)
+	}
 	if !h.fits(h.pause) {
 		return status.Errorf(codes.Unknown, "failed to start sandbox %q: %s", id, mismatch(id))
 	}

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use winpool_core::plan::{failing_pods::FailingPauses, reconcile::Pauses};
 use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, prelude::*, wait_for};
 
-use super::stage::{ready, run, runs, stage_with_pool};
+use super::stage::{machine, ready, run, run_as, runs, stage, stage_with_pool};
 
 /// The time within which each cause has to be in status after the kubelet has seen it, or gone.
 const SEEN: Duration = Duration::from_mins(1);
@@ -66,4 +67,34 @@ async fn what_a_real_kubelet_says_about_failing_pods_is_counted() {
     run(&harness, "pause", "example.com/app:ltsc2022", there()).await;
     let pause = "Pod default/pause (1 pod, pause_image)";
     healthy_until(&harness, "the pause image is counted", |_, message| message.contains(pause)).await;
+}
+
+/// Catches a message that a real kubelet changes before it reports it.
+#[tokio::test]
+#[ignore = "needs Wine: make kubelet-test"]
+async fn linux_images_and_a_broken_network_are_counted_by_what_a_real_kubelet_says() {
+    let harness = Box::pin(stage()).await;
+    let failing = FailingPauses { network: Duration::ZERO, ..FailingPauses::default() };
+    let pauses = Pauses { failing, ..alone().pauses };
+    let _operator = Operator::start_with(harness.account.config.clone(), Options { pauses, ..alone() });
+    harness.apply_pool(json!({})).await;
+    let machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
+    ready(&harness, &machine).await;
+    harness.ready("default").await;
+
+    let there = || json!({"nodeName": "win"});
+    run(&harness, "index", "example.com/app:1-linux", there()).await;
+    run(&harness, "single", "example.com/app:single-linux", there()).await;
+    let broken = "hcnCreateNetwork failed in Win32: The parameter is incorrect. (0x57)";
+    let metadata = json!({"name": "network", "annotations": {"test.winpool.dev/network-error": broken}});
+    run_as(&harness, metadata, "example.com/app:ltsc2022", there()).await;
+    let causes = [("index", "no_variant"), ("single", "linux_image"), ("network", "network")];
+    let named = |message: &str| {
+        causes.iter().all(|(pod, cause)| message.contains(&format!("Pod default/{pod} (1 pod, {cause})")))
+    };
+    healthy_until(&harness, "all causes are counted", |_, message| named(message)).await;
+    for (pod, _) in causes {
+        harness.pods().delete(pod, &DeleteParams::default().grace_period(0)).await.unwrap();
+    }
+    healthy_until(&harness, "no pod fails", |status, _| status == "True").await;
 }

@@ -109,10 +109,15 @@ async fn events(harness: &Harness, pod: &str) -> String {
 }
 
 /// Creates a pod of the namespace `default` with this spec, and this image.
-pub async fn run(harness: &Harness, name: &str, image: &str, mut spec: Value) -> Pod {
+pub async fn run(harness: &Harness, name: &str, image: &str, spec: Value) -> Pod {
+    run_as(harness, json!({"name": name}), image, spec).await
+}
+
+/// Creates a pod of the namespace `default` with this metadata and spec, and this image.
+pub async fn run_as(harness: &Harness, metadata: Value, image: &str, mut spec: Value) -> Pod {
     spec["containers"] = json!([{"name": "c", "image": image}]);
     spec["terminationGracePeriodSeconds"] = json!(0);
-    let pod = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+    let pod = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
     harness.pods().create(&PostParams::default(), &pod).await.unwrap()
 }
 
