@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, path::PathBuf};
 use serde_json::{Value, json};
 use winpool_answers::{explain::images::annotation, image::Images, lint::Workload};
 use winpool_client::terminal::{self, Outcome};
-use winpool_core::{api::names, pod::Target};
+use winpool_core::{
+    api::{ObjectReference, names},
+    pod::Target,
+};
 
 use crate::registry::Registry;
 
@@ -56,7 +59,7 @@ fn images_of(object: &Value) -> Vec<String> {
 }
 
 /// Writes the annotation into the pod template of a Windows workload. One that is void is removed.
-fn annotate(object: &mut Value, images: &Images) -> Result<(), (String, String)> {
+fn annotate(object: &mut Value, images: &Images) -> Result<(), (ObjectReference, String)> {
     let Ok(Some(workload)) = Workload::read(object) else { return Ok(()) };
     if !matches!(workload.pod.target(None), Target::Windows | Target::WindowsImage) {
         return Ok(());

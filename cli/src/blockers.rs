@@ -18,7 +18,7 @@ use winpool_answers::{
 };
 use winpool_client::terminal::Outcome;
 use winpool_core::{
-    api::Isolation,
+    api::{Isolation, ObjectReference},
     plan::GuardedPool,
     pod::Target,
     windows::{KubernetesSupport, KubernetesVersion, product::Product},
@@ -93,8 +93,8 @@ impl Report {
 /// A workload of which nobody knows if it runs on other nodes.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Unknown {
-    /// `Deployment shop/web`.
-    object: String,
+    /// The workload.
+    object: ObjectReference,
     /// What is not known, and what would tell.
     reason: String,
 }
@@ -102,8 +102,8 @@ pub struct Unknown {
 /// A workload that runs on nodes of another version too.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Moving {
-    /// `Deployment shop/web`.
-    object: String,
+    /// The workload.
+    object: ObjectReference,
     /// How that is known.
     evidence: Evidence,
 }
@@ -165,7 +165,7 @@ fn report(view: &View, facts: &Facts, retire: &Product, move_to: Option<&Product
     let (mut unknown, mut can_move) = (Vec::new(), Vec::new());
     view.written.each(|source, workload| {
         let object = workload.object();
-        let started_on = view.written.started.builds(&object);
+        let started_on = view.written.started.builds(&object.to_string());
         if let Some(blocker) = blockers(workload, facts, retired, target) {
             found.push(Located::new(blocker, source));
         } else if let Some(name) = unknown_class(workload, facts) {
@@ -190,9 +190,9 @@ fn report(view: &View, facts: &Facts, retire: &Product, move_to: Option<&Product
 
 fn text(report: &Report) -> Text {
     let mut text = Text::new();
-    let RetiredWindows { build, product, mainstream_end, end_of_support, kubernetes, kubernetes_support, nodes } =
+    let RetiredWindows { build, product, mainstream_end, end_of_support, kubernetes, kubernetes_support, node_count } =
         &report.retirement;
-    let nodes = nodes.map_or_else(String::new, |nodes| format!(": {}", count(nodes, "node")));
+    let nodes = node_count.map_or_else(String::new, |nodes| format!(": {}", count(nodes, "node")));
     text.line(&format!("{product} ({build}){nodes}"));
     let mainstream =
         if mainstream_end == end_of_support { String::new() } else { format!(", mainstream until {mainstream_end}") };
@@ -240,6 +240,6 @@ fn text(report: &Report) -> Text {
 }
 
 /// Formats the position and the object: `web.yaml:3: Deployment shop/web`.
-fn placed(object: &str, file: Option<&str>, line: Option<u64>) -> String {
-    file.map_or_else(|| object.to_owned(), |file| format!("{file}:{}: {object}", line.unwrap_or_default()))
+fn placed(object: &ObjectReference, file: Option<&str>, line: Option<u64>) -> String {
+    file.map_or_else(|| object.to_string(), |file| format!("{file}:{}: {object}", line.unwrap_or_default()))
 }

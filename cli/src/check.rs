@@ -257,7 +257,7 @@ fn text(report: &Report) -> Text {
         let Finding { rule, severity, consequence, object, field, message, remedy } = found;
         let (place, within) = match file {
             Some(file) => (format!("{file}:{}", line.unwrap_or_default()), format!("{object}, ")),
-            None => (object.clone(), String::new()),
+            None => (object.to_string(), String::new()),
         };
         let head = format!("{place}: {severity}[{rule}]");
         text.gap().hanging("", "    ", style(*severity), &head, &format!(": {message}"));

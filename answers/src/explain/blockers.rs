@@ -8,7 +8,7 @@ use k8s_openapi::jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::{
-    api::{Isolation, WindowsPool, names},
+    api::{Isolation, ObjectReference, WindowsPool, names},
     plan::{Hosts, Pool},
     pod::{CLOUD_LABELS, Class, OS_KEYS, Target},
     windows::{
@@ -88,8 +88,8 @@ pub enum MovesTo {
 /// A pinned object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Blocker {
-    /// The kind, namespace and name: `Deployment shop/web`, `WindowsPool default`.
-    pub object: String,
+    /// The workload or WindowsPool.
+    pub object: ObjectReference,
     /// The fields that pin it.
     pub pins: Vec<Pin>,
 }
@@ -115,7 +115,7 @@ pub struct RetiredWindows {
     pub kubernetes_support: KubernetesSupport,
     /// The number of remaining nodes with the build; absent if the nodes are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<usize>,
+    pub node_count: Option<usize>,
 }
 
 impl RetiredWindows {
@@ -129,7 +129,7 @@ impl RetiredWindows {
             end_of_support: product.end_of_support(),
             kubernetes: version.map(|version| version.to_string()),
             kubernetes_support: version.map_or(KubernetesSupport::Unknown, |version| version.support_of(product.build)),
-            nodes: facts.knows_nodes().then(|| facts.builds().get(&product.build).copied().unwrap_or_default()),
+            node_count: facts.knows_nodes().then(|| facts.builds().get(&product.build).copied().unwrap_or_default()),
         }
     }
 }
@@ -309,7 +309,7 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
         let change = "remove it with the last node of this build".to_owned();
         pins.push(Pin::new(By::NamedBuild, field, &format!("{label}: {}", named.version), change));
     }
-    let object = format!("WindowsPool {}", read.spec.name);
+    let object = ObjectReference::windows_pool(&read.spec.name);
     (!pins.is_empty()).then_some(Blocker { object, pins })
 }
 

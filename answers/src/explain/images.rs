@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
-    api::Isolation,
+    api::{Isolation, ObjectReference},
     pod::PodSpec,
     windows::{Build, image},
 };
@@ -32,7 +32,7 @@ pub struct ImageReport {
     /// The Windows nodes, grouped by the same result. Empty if the platforms are unknown.
     pub windows_nodes: Vec<NodesVerdict>,
     /// The workloads that use the image, each once.
-    pub used_by: Vec<String>,
+    pub used_by: Vec<ObjectReference>,
 }
 
 /// The result for an image on a group of nodes.
@@ -42,7 +42,7 @@ pub struct NodesVerdict {
     /// The Windows build of the nodes.
     pub build: String,
     /// The number of nodes.
-    pub nodes: usize,
+    pub node_count: usize,
     /// False if the nodes do not run the image.
     pub runs: bool,
     /// The version of the variant that the nodes choose.
@@ -58,7 +58,7 @@ pub fn image_report<'h>(
     name: &str,
     images: &Images,
     hosts: impl Iterator<Item = &'h Host>,
-    used_by: Vec<String>,
+    used_by: Vec<ObjectReference>,
 ) -> ImageReport {
     let empty = ImageReport { image: name.to_owned(), used_by, ..ImageReport::default() };
     match images.get(name) {
@@ -84,9 +84,9 @@ fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -
         };
         *alike.entry((host.kernel.build, verdict.runs(), takes, reason(&verdict, host))).or_default() += 1;
     }
-    let verdicts = alike.into_iter().map(|((build, runs, takes, reason), nodes)| NodesVerdict {
+    let verdicts = alike.into_iter().map(|((build, runs, takes, reason), node_count)| NodesVerdict {
         build: build.to_string(),
-        nodes,
+        node_count,
         runs,
         takes,
         reason,

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use winpool_core::{
+    api::ObjectReference,
     pod::{Class, PodSpec, Target},
     windows::KubernetesVersion,
 };
@@ -221,8 +222,8 @@ pub struct Finding {
     pub severity: Severity,
     /// The consequence for the workload.
     pub consequence: Consequence,
-    /// The kind, namespace and name of the object: `Deployment shop/web`.
-    pub object: String,
+    /// The object.
+    pub object: ObjectReference,
     /// The path of the field in the object: `spec.template.spec.containers[0].securityContext.privileged`.
     pub field: String,
     /// The problem and its reason.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
-use winpool_core::pod::PodSpec;
+use winpool_core::{api::ObjectReference, pod::PodSpec};
 
 use super::field::get;
 
@@ -133,10 +133,8 @@ impl<'a> Workload<'a> {
         }
     }
 
-    /// Returns the kind, namespace and name: `Deployment shop/web`.
-    pub fn object(&self) -> String {
-        let Self { kind, namespace, name, .. } = self;
-        format!("{kind} {namespace}/{name}")
+    pub fn object(&self) -> ObjectReference {
+        ObjectReference::namespaced(self.kind, self.namespace, self.name)
     }
 
     /// Returns the labels of its pods.

@@ -55,7 +55,7 @@ impl From<Value> for Reduced {
         let workload = Workload::read(&object).ok().flatten().filter(|workload| workload.kind != "Pod");
         let controller = workload.as_ref().and_then(|workload| {
             let (kind, name) = workload.controller?;
-            Some((workload.object(), format!("{kind} {}/{name}", workload.namespace)))
+            Some((workload.object().to_string(), format!("{kind} {}/{name}", workload.namespace)))
         });
         let owner = workload.map(|workload| identity(workload.kind, &workload, workload.name));
         Self { text: object.to_string().into(), owner, is_finished, started, controller }

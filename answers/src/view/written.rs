@@ -55,7 +55,8 @@ impl Written {
             let object = parsed(text);
             let Ok(Some(workload)) = Workload::read(&object) else { continue };
             let is_owned = |(kind, name)| self.owners.contains(&identity(kind, &workload, name));
-            let is_of_known = || self.started.controller(&workload.object()).is_some_and(|name| self.is_owner(name));
+            let is_of_known =
+                || self.started.controller(&workload.object().to_string()).is_some_and(|name| self.is_owner(name));
             if !workload.controller.is_some_and(is_owned) && !is_of_known() {
                 look(source.as_ref(), &workload);
             }

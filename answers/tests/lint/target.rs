@@ -91,7 +91,7 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
         let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "n"}});
         object.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         let read = Workload::read(&object).unwrap().unwrap();
-        assert_eq!((read.object(), read.path), (format!("{kind} default/n"), path));
+        assert_eq!((read.object().to_string(), read.path), (format!("{kind} default/n"), path));
     }
     for other in [
         json!({}),
@@ -107,7 +107,7 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
     }
     let rollout = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "n"}, "spec": {"template": template}});
     let read = Workload::read(&rollout).unwrap().unwrap();
-    assert_eq!((read.object(), read.path), ("Rollout default/n".to_owned(), "spec.template.spec"));
+    assert_eq!((read.object().to_string(), read.path), ("Rollout default/n".to_owned(), "spec.template.spec"));
 }
 
 #[test]

@@ -220,7 +220,7 @@ impl Surroundings {
 
 pub(super) fn text(answer: &PodExplanation) -> Text {
     let mut text = Text::new();
-    let is_pod = answer.object.starts_with("Pod ");
+    let is_pod = answer.object.kind == "Pod";
     let on = match &answer.node {
         Some(node) => format!(" is on node {node}"),
         None if is_pod => " is on no node".to_owned(),
