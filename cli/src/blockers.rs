@@ -68,8 +68,7 @@ pub struct Arguments {
 /// The workloads and pools that prevent you from retiring a Windows version.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "BlockersReport")]
-pub struct Report {
+pub struct BlockersReport {
     #[serde(flatten)]
     retirement: RetiredWindows,
     /// The workloads and pools that are pinned to it.
@@ -83,7 +82,7 @@ pub struct Report {
     unlisted: BTreeSet<String>,
 }
 
-impl Report {
+impl BlockersReport {
     /// Returns true if something may be pinned to the version.
     fn has_unknown(&self) -> bool {
         !self.unknown.is_empty() || !self.unlisted.is_empty()
@@ -156,7 +155,7 @@ async fn resolve(
     Ok(())
 }
 
-fn report(view: &View, facts: &Facts, retire: &Product, move_to: Option<&Product>) -> Report {
+fn report(view: &View, facts: &Facts, retire: &Product, move_to: Option<&Product>) -> BlockersReport {
     let (retired, target) = (retire.build, move_to.map(|product| product.build));
     let of_pool = |pool: &GuardedPool| pool_blockers(pool.pool().ok()?, facts, retired, target);
     let pools = view.pools.all().iter();
@@ -185,10 +184,10 @@ fn report(view: &View, facts: &Facts, retire: &Product, move_to: Option<&Product
     });
     let mut unlisted: BTreeSet<String> = view.unlisted.keys().cloned().collect();
     unlisted.extend(view.pools.is_forbidden().then(|| "windowspools".to_owned()));
-    Report { retirement: RetiredWindows::of(retire, facts), blockers: found, unknown, can_move, unlisted }
+    BlockersReport { retirement: RetiredWindows::of(retire, facts), blockers: found, unknown, can_move, unlisted }
 }
 
-fn text(report: &Report) -> Text {
+fn text(report: &BlockersReport) -> Text {
     let mut text = Text::new();
     let RetiredWindows { build, product, mainstream_end, end_of_support, kubernetes, kubernetes_support, node_count } =
         &report.retirement;

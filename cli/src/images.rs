@@ -47,9 +47,8 @@ pub struct Arguments {
 
 /// The systems that images support, and the nodes that run them.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ImagesReport")]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct ImagesReport {
     images: Vec<ImageReport>,
     /// Without nodes, the answers are for nodes with a containerd of today.
     nodes_are_known: bool,
@@ -84,7 +83,7 @@ fn used(written: &Written) -> BTreeMap<String, BTreeSet<ObjectReference>> {
     used
 }
 
-fn report(facts: &Facts, used: BTreeMap<String, BTreeSet<ObjectReference>>, images: &Images) -> Report {
+fn report(facts: &Facts, used: BTreeMap<String, BTreeSet<ObjectReference>>, images: &Images) -> ImagesReport {
     let mut hosts: Vec<Host> = facts.hosts().cloned().collect();
     let nodes_are_known = !hosts.is_empty();
     if !nodes_are_known {
@@ -94,13 +93,13 @@ fn report(facts: &Facts, used: BTreeMap<String, BTreeSet<ObjectReference>>, imag
     let reports = used
         .into_iter()
         .map(|(image, used_by)| image_report(&image, images, hosts.iter(), used_by.into_iter().collect()));
-    Report { images: reports.collect(), nodes_are_known }
+    ImagesReport { images: reports.collect(), nodes_are_known }
 }
 
 /// Workloads that are named in a row.
 const NAMED: usize = 3;
 
-fn text(report: &Report) -> Text {
+fn text(report: &ImagesReport) -> Text {
     let mut text = Text::new();
     if report.images.is_empty() {
         text.styled("", DIM, "There are no workloads, and so no images.");
@@ -169,7 +168,7 @@ fn short(build: &str) -> String {
 
 /// Returns the reasons that the columns do not show: unknown images, nodes that are older than the image, and single
 /// manifests, which containerd pulls to every node.
-fn reasons(report: &Report) -> Vec<(&str, String)> {
+fn reasons(report: &ImagesReport) -> Vec<(&str, String)> {
     let mut reasons = Vec::new();
     for image in &report.images {
         reasons.extend(image.unknown.clone().map(|unknown| (image.image.as_str(), unknown)));

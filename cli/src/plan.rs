@@ -107,7 +107,7 @@ async fn image_notes(view: &View, resolve: &Resolve) -> Result<Vec<String>, Erro
     facts.add_images(images);
     let mut notes = Vec::new();
     for (kind, workload) in templates() {
-        let template = lint::Workload::of_template(kind.as_str(), workload);
+        let template = lint::WorkloadManifest::of_template(kind.as_str(), workload);
         let found = check_images(&template, &facts);
         notes.extend(found.into_iter().map(|found| format!("{}, {}: {}", found.object, found.field, found.message)));
     }

@@ -23,7 +23,7 @@ use crate::{
     explain::images::{Move, moved},
     image::known,
     lint::{
-        Workload,
+        WorkloadManifest,
         facts::{Facts, Lookup},
     },
 };
@@ -135,7 +135,12 @@ impl RetiredWindows {
 }
 
 /// Returns the fields that pin this workload to `retired`, if any; with `target`, also the changes that move it there.
-pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Blocker> {
+pub fn blockers(
+    workload: &WorkloadManifest<'_>,
+    facts: &Facts,
+    retired: Build,
+    target: Option<Build>,
+) -> Option<Blocker> {
     let pod = &workload.pod;
     let mut pins = Vec::new();
     let mut pin = |by, field: &str, value: &str, change: String| {
@@ -174,7 +179,7 @@ pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: 
 }
 
 /// Returns the field by which a Windows workload selects nodes of `retired` only, though there are nodes of other builds.
-fn label_pin(workload: &Workload<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Pin> {
+fn label_pin(workload: &WorkloadManifest<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Pin> {
     let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
     let is_for_windows = matches!(pod.target(class), Target::Windows | Target::WindowsImage);
     let selects = |selector: &BTreeMap<String, String>| cloud_builds(selector).any(|build| build == retired);
@@ -215,7 +220,7 @@ fn cloud_builds(selector: &BTreeMap<String, String>) -> impl Iterator<Item = Bui
 /// Returns the images that keep a workload on `retired`, by their tags or by the answers of registries. If another
 /// field pins the workload, returns every image that was resolved, to show which of them must be built.
 fn image_pins(
-    workload: &Workload<'_>,
+    workload: &WorkloadManifest<'_>,
     facts: &Facts,
     retired: Build,
     target: Option<Build>,
@@ -258,7 +263,7 @@ fn image_pins(
 
 /// Returns the class of this workload if the class is unknown and no other field limits the builds of its nodes. Then
 /// it is also unknown what pins the workload.
-pub fn unknown_class<'a>(workload: &'a Workload<'_>, facts: &Facts) -> Option<&'a str> {
+pub fn unknown_class<'a>(workload: &'a WorkloadManifest<'_>, facts: &Facts) -> Option<&'a str> {
     let pod = &workload.pod;
     let name = pod.runtime_class.as_deref()?;
     let is_open = facts.class(name) == Lookup::Unknown && pod.builds().is_none() && pod.target(None) != Target::Linux;

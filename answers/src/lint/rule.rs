@@ -11,7 +11,7 @@ use winpool_core::{
     windows::KubernetesVersion,
 };
 
-use crate::lint::{facts::Facts, field::Trigger, workload::Workload};
+use crate::lint::{facts::Facts, field::Trigger, workload::WorkloadManifest};
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -176,7 +176,7 @@ pub(super) const fn own(find: fn(&Subject<'_>, &mut Vec<Hit>)) -> Test {
 /// The input of a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    pub workload: &'a Workload<'a>,
+    pub workload: &'a WorkloadManifest<'a>,
     /// The pod spec of the workload.
     pub pod: &'a PodSpec,
     /// The RuntimeClass of the workload, if it is known.

@@ -11,7 +11,7 @@ use super::field::get;
 
 /// A Pod, or an object that creates pods.
 #[derive(Clone, Debug)]
-pub struct Workload<'a> {
+pub struct WorkloadManifest<'a> {
     pub api_version: &'a str,
     pub kind: &'a str,
     /// `metadata.namespace`; `default` if the manifest has none.
@@ -71,7 +71,7 @@ pub fn is_known(group: &str, kind: &str) -> bool {
     KINDS.iter().any(is_it)
 }
 
-impl<'a> Workload<'a> {
+impl<'a> WorkloadManifest<'a> {
     /// Reads an object. Returns `None` if it has no pod spec: it creates no pods, or it is a patch of kustomize for a workload.
     /// An object of an unknown kind creates pods if it has `spec.template.spec.containers`.
     ///

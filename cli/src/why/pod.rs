@@ -200,7 +200,7 @@ impl Surroundings {
     /// Returns the reasons for which the API server refuses the object.
     fn refused(&self, kind: &str, name: &str) -> Vec<Finding> {
         let written = self.view.written.find(kind, &self.namespace, name).unwrap_or_default();
-        let workload = lint::Workload::read(&written).ok().flatten();
+        let workload = lint::WorkloadManifest::read(&written).ok().flatten();
         workload.map(|workload| check_refused(&workload, &self.facts)).unwrap_or_default()
     }
 
