@@ -1,14 +1,18 @@
 //! Forecasts of the operator's changes to a whole cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_answers::explain::{
     forecast::{Forecast, ForecastOutcome, Snapshot, forecast},
+    pod_count::PodCount,
     status::status,
 };
-use winpool_core::pod::{Pod, PodProgress, PodSpec, WorkloadKind};
+use winpool_core::{
+    api::ObjectReference,
+    pod::{Pod, PodProgress, PodSpec, WorkloadKind},
+};
 
 use crate::common::{self, class, node, pool_object, tainted, yaml};
 
@@ -90,7 +94,7 @@ fn an_ignored_or_foreign_node_is_not_changed() {
     let other = node("{metadata: {labels: {kubernetes.io/os: linux}}}");
     let outcome = at_rest(snapshot(&["spec: {runtimeClassDiscovery: Disabled}"], &[("a", ignored), ("b", other)]));
     assert!(outcome.forecast.is_empty(), "{:#?}", outcome.forecast);
-    assert_eq!(outcome.forecast.summary.pools[0].nodes, 1);
+    assert_eq!(outcome.forecast.summary.pools[0].node_count, 1);
 }
 
 #[test]
@@ -101,7 +105,7 @@ fn a_taint_that_makes_workloads_unschedulable_is_held() {
     assert_eq!(lines(&outcome.forecast), ["windows-2019 Create", "win-2019 windows-build: null -> \"10.0.17763\""]);
     let pool = &outcome.forecast.summary.pools[0];
     assert_eq!(pool.held_taints, ["os=windows:NoSchedule"]);
-    assert_eq!(pool.unschedulable, BTreeMap::from([("Pod shop/web-1".to_owned(), 1)]));
+    assert_eq!(pool.unschedulable, [PodCount { object: ObjectReference::named("Pod shop/web-1"), pods: 1 }]);
     assert_eq!(outcome.forecast.summary.silent_workloads.len(), 1);
 }
 
@@ -117,8 +121,8 @@ fn status_counts_the_contested_nodes_that_the_pool_or_an_event_names() {
         let pools = [pool.to_string()];
         let cluster = snapshot(&pools.each_ref().map(String::as_str), &["a", "b", "c"].map(|name| (name, node("{}"))));
         let shown = status(cluster, &BTreeSet::from(["b".to_owned()]));
-        assert_eq!(json!(shown.nodes), expected, "{contested}");
-        assert_eq!(json!(shown.builds[0].nodes), expected, "{contested}");
+        assert_eq!(json!(shown.nodes_by_state), expected, "{contested}");
+        assert_eq!(json!(shown.builds[0].nodes_by_state), expected, "{contested}");
     }
 }
 
@@ -132,7 +136,7 @@ fn with_always_workloads_become_unschedulable_and_are_named() {
     assert_eq!(lines(&outcome.forecast), ["windows-2022 Create", "win taints: null -> \"os=windows:NoSchedule\""]);
     let pool = &outcome.forecast.summary.pools[0];
     assert!(pool.held_taints.is_empty());
-    assert_eq!(pool.unschedulable, BTreeMap::from([("Pod shop/web-1".to_owned(), 1)]));
+    assert_eq!(pool.unschedulable, [PodCount { object: ObjectReference::named("Pod shop/web-1"), pods: 1 }]);
 }
 
 #[test]
@@ -251,7 +255,7 @@ fn workloads_without_pods_are_named_in_every_mode() {
         let workloads = vec![(WorkloadKind::Deployment, yaml(web)), (WorkloadKind::CronJob, yaml(report))];
         let outcome = at_rest(Snapshot { workloads, ..snapshot(&[spec], &[("win", node("{}"))]) });
         let pool = &outcome.forecast.summary.pools[0];
-        let named: Vec<_> = pool.unschedulable.keys().map(String::as_str).collect();
+        let named: Vec<_> = pool.unschedulable.iter().map(|count| count.object.to_string()).collect();
         assert_eq!(named, ["CronJob shop/report", "Deployment shop/web"], "{spec}");
         assert_eq!((pool.held_taints.len(), outcome.nodes["win"].taints.taints().len()), (held, tainted), "{spec}");
     }

@@ -169,7 +169,7 @@ proptest! {
         prop_assert_eq!(&pod, &read::<Workload>(deployment.clone()).template);
         prop_assert_eq!(&pod, &read::<Workload>(cron_job.clone()).template);
         for object in [&as_pod, &deployment, &cron_job] {
-            prop_assert_eq!(&pod, &lint::Workload::read(object).unwrap().unwrap().pod);
+            prop_assert_eq!(&pod, &lint::WorkloadManifest::read(object).unwrap().unwrap().pod);
         }
 
         let class: RuntimeClass = read(json!({
@@ -180,7 +180,7 @@ proptest! {
         let class = Class::from(&class);
         let known = pod.runtime_class.as_ref().map(|_| &class);
         let target = pod.target(known);
-        let is_missing = |id: &str| check(&lint::Workload::read(&deployment).unwrap().unwrap(), &facts).iter().any(|found| found.rule == id);
+        let is_missing = |id: &str| check(&lint::WorkloadManifest::read(&deployment).unwrap().unwrap(), &facts).iter().any(|found| found.rule == id);
         prop_assert_eq!(is_missing("os-name-missing"), target == Target::Windows && pod.os.is_none(), "the rules");
         if is_counted(&spec, known) {
             prop_assert_eq!(target, Target::Windows, "the workload check");
@@ -204,7 +204,7 @@ proptest! {
         let mut facts = Facts::none();
         facts.add_class(class.clone());
         let [as_pod, ..] = objects(&spec);
-        let found = check(&lint::Workload::read(&as_pod).unwrap().unwrap(), &facts);
+        let found = check(&lint::WorkloadManifest::read(&as_pod).unwrap().unwrap(), &facts);
         let fails = found.iter().any(|found| ["image-build-mismatch", "image-older-than-host"].contains(&found.rule.as_str()));
         let classes = BTreeMap::from([(CLASS.to_owned(), Class::from(&class))]);
         let answer = answer(&read::<Pod>(as_pod), &[machine()], &classes, &Images::default());

@@ -3,9 +3,12 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use serde_json::{Value, json};
-use winpool_answers::{explain::images::annotation, image::Images, lint::Workload};
+use winpool_answers::{explain::images::annotation, image::Images, lint::WorkloadManifest};
 use winpool_client::terminal::{self, Outcome};
-use winpool_core::{api::names, pod::Target};
+use winpool_core::{
+    api::{ObjectReference, names},
+    pod::Target,
+};
 
 use crate::registry::Registry;
 
@@ -26,7 +29,7 @@ impl Keep for Whole {
 
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
         let value = manifest.typed();
-        Workload::read(&value).map_err(<serde_json::Error as serde::de::Error>::custom)?;
+        WorkloadManifest::read(&value).map_err(<serde_json::Error as serde::de::Error>::custom)?;
         Ok(Some(Self(value)))
     }
 }
@@ -50,14 +53,14 @@ pub(super) async fn run(files: &[PathBuf], registry: &Registry, format: Format) 
 
 /// The images of a workload that may be for Windows.
 fn images_of(object: &Value) -> Vec<String> {
-    let workload = Workload::read(object).ok().flatten();
+    let workload = WorkloadManifest::read(object).ok().flatten();
     let workload = workload.filter(|workload| workload.pod.target(None) != Target::Linux);
     workload.iter().flat_map(|workload| workload.pod.images()).map(|(_, name)| name.to_owned()).collect()
 }
 
 /// Writes the annotation into the pod template of a Windows workload. One that is void is removed.
-fn annotate(object: &mut Value, images: &Images) -> Result<(), (String, String)> {
-    let Ok(Some(workload)) = Workload::read(object) else { return Ok(()) };
+fn annotate(object: &mut Value, images: &Images) -> Result<(), (ObjectReference, String)> {
+    let Ok(Some(workload)) = WorkloadManifest::read(object) else { return Ok(()) };
     if !matches!(workload.pod.target(None), Target::Windows | Target::WindowsImage) {
         return Ok(());
     }

@@ -18,7 +18,7 @@ use winpool_answers::{
 };
 use winpool_client::terminal::Outcome;
 use winpool_core::{
-    api::Isolation,
+    api::{Isolation, ObjectReference},
     plan::GuardedPool,
     pod::Target,
     windows::{KubernetesSupport, KubernetesVersion, product::Product},
@@ -68,8 +68,7 @@ pub struct Arguments {
 /// The workloads and pools that prevent you from retiring a Windows version.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(rename = "BlockersReport")]
-pub struct Report {
+pub struct BlockersReport {
     #[serde(flatten)]
     retirement: RetiredWindows,
     /// The workloads and pools that are pinned to it.
@@ -83,7 +82,7 @@ pub struct Report {
     unlisted: BTreeSet<String>,
 }
 
-impl Report {
+impl BlockersReport {
     /// Returns true if something may be pinned to the version.
     fn has_unknown(&self) -> bool {
         !self.unknown.is_empty() || !self.unlisted.is_empty()
@@ -93,8 +92,8 @@ impl Report {
 /// A workload of which nobody knows if it runs on other nodes.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Unknown {
-    /// `Deployment shop/web`.
-    object: String,
+    /// The workload.
+    object: ObjectReference,
     /// What is not known, and what would tell.
     reason: String,
 }
@@ -102,8 +101,8 @@ pub struct Unknown {
 /// A workload that runs on nodes of another version too.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Moving {
-    /// `Deployment shop/web`.
-    object: String,
+    /// The workload.
+    object: ObjectReference,
     /// How that is known.
     evidence: Evidence,
 }
@@ -156,7 +155,7 @@ async fn resolve(
     Ok(())
 }
 
-fn report(view: &View, facts: &Facts, retire: &Product, move_to: Option<&Product>) -> Report {
+fn report(view: &View, facts: &Facts, retire: &Product, move_to: Option<&Product>) -> BlockersReport {
     let (retired, target) = (retire.build, move_to.map(|product| product.build));
     let of_pool = |pool: &GuardedPool| pool_blockers(pool.pool().ok()?, facts, retired, target);
     let pools = view.pools.all().iter();
@@ -165,7 +164,7 @@ fn report(view: &View, facts: &Facts, retire: &Product, move_to: Option<&Product
     let (mut unknown, mut can_move) = (Vec::new(), Vec::new());
     view.written.each(|source, workload| {
         let object = workload.object();
-        let started_on = view.written.started.builds(&object);
+        let started_on = view.written.started.builds(&object.to_string());
         if let Some(blocker) = blockers(workload, facts, retired, target) {
             found.push(Located::new(blocker, source));
         } else if let Some(name) = unknown_class(workload, facts) {
@@ -185,14 +184,14 @@ fn report(view: &View, facts: &Facts, retire: &Product, move_to: Option<&Product
     });
     let mut unlisted: BTreeSet<String> = view.unlisted.keys().cloned().collect();
     unlisted.extend(view.pools.is_forbidden().then(|| "windowspools".to_owned()));
-    Report { retirement: RetiredWindows::of(retire, facts), blockers: found, unknown, can_move, unlisted }
+    BlockersReport { retirement: RetiredWindows::of(retire, facts), blockers: found, unknown, can_move, unlisted }
 }
 
-fn text(report: &Report) -> Text {
+fn text(report: &BlockersReport) -> Text {
     let mut text = Text::new();
-    let RetiredWindows { build, product, mainstream_end, end_of_support, kubernetes, kubernetes_support, nodes } =
+    let RetiredWindows { build, product, mainstream_end, end_of_support, kubernetes, kubernetes_support, node_count } =
         &report.retirement;
-    let nodes = nodes.map_or_else(String::new, |nodes| format!(": {}", count(nodes, "node")));
+    let nodes = node_count.map_or_else(String::new, |nodes| format!(": {}", count(nodes, "node")));
     text.line(&format!("{product} ({build}){nodes}"));
     let mainstream =
         if mainstream_end == end_of_support { String::new() } else { format!(", mainstream until {mainstream_end}") };
@@ -240,6 +239,6 @@ fn text(report: &Report) -> Text {
 }
 
 /// Formats the position and the object: `web.yaml:3: Deployment shop/web`.
-fn placed(object: &str, file: Option<&str>, line: Option<u64>) -> String {
-    file.map_or_else(|| object.to_owned(), |file| format!("{file}:{}: {object}", line.unwrap_or_default()))
+fn placed(object: &ObjectReference, file: Option<&str>, line: Option<u64>) -> String {
+    file.map_or_else(|| object.to_string(), |file| format!("{file}:{}: {object}", line.unwrap_or_default()))
 }

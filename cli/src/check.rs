@@ -117,8 +117,7 @@ pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
 
 /// The result of a check.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "CheckReport")]
-pub struct Report {
+pub struct CheckReport {
     /// The problems that were found.
     findings: Vec<Located<Finding>>,
     /// The number of objects that were not checked because winpool finds no pod template in them, by kind.
@@ -184,9 +183,9 @@ async fn exists(client: &Client, namespace: &str) -> Result<(), Error> {
     }
 }
 
-fn report(view: &View, facts: &Facts, arguments: &Arguments) -> Report {
+fn report(view: &View, facts: &Facts, arguments: &Arguments) -> CheckReport {
     let (skipped, unlisted) = (view.skipped.clone(), view.unlisted.keys().cloned().collect());
-    let mut report = Report { findings: Vec::new(), skipped, unlisted, hidden: 0, workloads: 0, worst: None };
+    let mut report = CheckReport { findings: Vec::new(), skipped, unlisted, hidden: 0, workloads: 0, worst: None };
     let mut add = |source: Option<&Source>, found: Vec<Finding>| {
         let found = found.into_iter().filter(|found| !arguments.ignore.contains(&found.rule));
         for finding in found {
@@ -251,13 +250,13 @@ fn style(severity: Severity) -> Style {
     }
 }
 
-fn text(report: &Report) -> Text {
+fn text(report: &CheckReport) -> Text {
     let mut text = Text::new();
     for Located { found, file, line } in &report.findings {
         let Finding { rule, severity, consequence, object, field, message, remedy } = found;
         let (place, within) = match file {
             Some(file) => (format!("{file}:{}", line.unwrap_or_default()), format!("{object}, ")),
-            None => (object.clone(), String::new()),
+            None => (object.to_string(), String::new()),
         };
         let head = format!("{place}: {severity}[{rule}]");
         text.gap().hanging("", "    ", style(*severity), &head, &format!(": {message}"));

@@ -12,6 +12,7 @@ use winpool_answers::{
 };
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
+    api::ObjectReference,
     windows::product::{Channel, PRODUCTS},
     words::count,
 };
@@ -46,9 +47,8 @@ pub struct Arguments {
 
 /// The systems that images support, and the nodes that run them.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ImagesReport")]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct ImagesReport {
     images: Vec<ImageReport>,
     /// Without nodes, the answers are for nodes with a containerd of today.
     nodes_are_known: bool,
@@ -73,8 +73,8 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
 }
 
 /// The images, and the workloads that use each.
-fn used(written: &Written) -> BTreeMap<String, BTreeSet<String>> {
-    let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+fn used(written: &Written) -> BTreeMap<String, BTreeSet<ObjectReference>> {
+    let mut used: BTreeMap<String, BTreeSet<ObjectReference>> = BTreeMap::new();
     written.each(|_, workload| {
         for (_, image) in workload.pod.images() {
             used.entry(image.to_owned()).or_default().insert(workload.object());
@@ -83,7 +83,7 @@ fn used(written: &Written) -> BTreeMap<String, BTreeSet<String>> {
     used
 }
 
-fn report(facts: &Facts, used: BTreeMap<String, BTreeSet<String>>, images: &Images) -> Report {
+fn report(facts: &Facts, used: BTreeMap<String, BTreeSet<ObjectReference>>, images: &Images) -> ImagesReport {
     let mut hosts: Vec<Host> = facts.hosts().cloned().collect();
     let nodes_are_known = !hosts.is_empty();
     if !nodes_are_known {
@@ -93,13 +93,13 @@ fn report(facts: &Facts, used: BTreeMap<String, BTreeSet<String>>, images: &Imag
     let reports = used
         .into_iter()
         .map(|(image, used_by)| image_report(&image, images, hosts.iter(), used_by.into_iter().collect()));
-    Report { images: reports.collect(), nodes_are_known }
+    ImagesReport { images: reports.collect(), nodes_are_known }
 }
 
 /// Workloads that are named in a row.
 const NAMED: usize = 3;
 
-fn text(report: &Report) -> Text {
+fn text(report: &ImagesReport) -> Text {
     let mut text = Text::new();
     if report.images.is_empty() {
         text.styled("", DIM, "There are no workloads, and so no images.");
@@ -107,7 +107,8 @@ fn text(report: &Report) -> Text {
     }
     let mut table = Table::new(&["IMAGE", "PLATFORMS", "RUNS ON", "USED BY"]);
     for image in &report.images {
-        let used_by = terminal::some(&image.used_by, NAMED);
+        let used_by: Vec<String> = image.used_by.iter().map(ToString::to_string).collect();
+        let used_by = terminal::some(&used_by, NAMED);
         table.row([image.image.as_str(), &platforms(image), &runs_on(image), &used_by]);
     }
     text.table(&table);
@@ -143,8 +144,8 @@ fn runs_on(image: &ImageReport) -> String {
     let builds = builds.into_iter().filter_map(|build| {
         let of_build = || image.windows_nodes.iter().filter(move |nodes| nodes.build == build);
         let (runs, all): (usize, usize) = (
-            of_build().filter(|nodes| nodes.runs).map(|nodes| nodes.nodes).sum(),
-            of_build().map(|nodes| nodes.nodes).sum(),
+            of_build().filter(|nodes| nodes.runs).map(|nodes| nodes.node_count).sum(),
+            of_build().map(|nodes| nodes.node_count).sum(),
         );
         let name = short(build);
         match runs {
@@ -167,13 +168,13 @@ fn short(build: &str) -> String {
 
 /// Returns the reasons that the columns do not show: unknown images, nodes that are older than the image, and single
 /// manifests, which containerd pulls to every node.
-fn reasons(report: &Report) -> Vec<(&str, String)> {
+fn reasons(report: &ImagesReport) -> Vec<(&str, String)> {
     let mut reasons = Vec::new();
     for image in &report.images {
         reasons.extend(image.unknown.clone().map(|unknown| (image.image.as_str(), unknown)));
-        for NodesVerdict { nodes, runs, reason, .. } in &image.windows_nodes {
+        for NodesVerdict { node_count, runs, reason, .. } in &image.windows_nodes {
             if let Some(reason) = reason.as_ref().filter(|_| *runs && report.nodes_are_known) {
-                reasons.push((image.image.as_str(), format!("{}: {reason}", count(*nodes, "node"))));
+                reasons.push((image.image.as_str(), format!("{}: {reason}", count(*node_count, "node"))));
             }
         }
     }

@@ -176,11 +176,13 @@ impl Text {
     }
 }
 
-/// Returns the width of lines: `COLUMNS`, the width of the terminal, or 80.
+/// Returns the width of lines: `COLUMNS` or the width of the terminal. Output into a pipe or file is not wrapped.
 fn width() -> usize {
-    let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let of_terminal = || terminal_size::terminal_size().map(|(terminal_size::Width(columns), _)| columns.into());
-    wanted.or_else(of_terminal).unwrap_or(80).clamp(40, 1000)
+    let wanted: Option<usize> = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    // Standard error may be a terminal although the output goes to another program.
+    let of_terminal = || terminal_size::terminal_size_of(io::stdout());
+    let width = wanted.or_else(|| of_terminal().map(|(terminal_size::Width(columns), _)| columns.into()));
+    width.map_or(usize::MAX, |width| width.clamp(40, 1000))
 }
 
 /// Wraps a text at spaces. A word that is longer than a line stays whole.

@@ -1,9 +1,6 @@
 //! `winpool plan`: what the operator would do now, to a live cluster or to manifests.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Instant,
-};
+use std::{collections::BTreeSet, time::Instant};
 
 use anstyle::Style;
 use k8s_openapi::jiff::Timestamp;
@@ -11,6 +8,7 @@ use serde_json::Value;
 use winpool_answers::{
     explain::{
         forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
+        pod_count::PodCount,
         status::unread,
     },
     lint::{self, check_images},
@@ -109,7 +107,7 @@ async fn image_notes(view: &View, resolve: &Resolve) -> Result<Vec<String>, Erro
     facts.add_images(images);
     let mut notes = Vec::new();
     for (kind, workload) in templates() {
-        let template = lint::Workload::of_template(kind.as_str(), workload);
+        let template = lint::WorkloadManifest::of_template(kind.as_str(), workload);
         let found = check_images(&template, &facts);
         notes.extend(found.into_iter().map(|found| format!("{}, {}: {}", found.object, found.field, found.message)));
     }
@@ -196,7 +194,7 @@ fn text(forecast: &Forecast) -> Text {
         text.styled("", style, &why);
     } else {
         let (classes, nodes) = (summary.runtime_classes_to_change, summary.nodes_to_change);
-        let of_nodes = count(summary.nodes, "node");
+        let of_nodes = count(summary.node_count, "node");
         let line = format!("{} and {nodes} of {of_nodes} would be written.", count(classes, "RuntimeClass"));
         text.styled("", BOLD, &line);
     }
@@ -245,7 +243,7 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
     };
     text.gap();
     text.styled("", BOLD, &format!("WindowsPool {}", pool.name));
-    text.line(&format!("  {}; {}, {} {would}", pool.mode, count(pool.nodes, "node"), pool.would_change));
+    text.line(&format!("  {}; {}, {} {would}", pool.mode, count(pool.node_count, "node"), pool.would_change));
     let taints = pool.held_taints.join(", ");
     if !pool.held_taints.is_empty() {
         text.styled("  ", WARN, &format!("held: {taints}, as long as these do not tolerate it:"));
@@ -259,9 +257,9 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
     }
 }
 
-fn workloads_text(text: &mut Text, workloads: &BTreeMap<String, usize>) {
-    for (workload, pods) in workloads {
-        text.line(&format!("    {workload} ({})", count(*pods, "pod")));
+fn workloads_text(text: &mut Text, workloads: &[PodCount]) {
+    for PodCount { object, pods } in workloads {
+        text.line(&format!("    {object} ({})", count(*pods, "pod")));
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use winpool_answers::image::{ImageReference, Images, Unresolved};
 
-use crate::registry::{self, OptionsError, Problem, Registry};
+use crate::registry::{self, OptionsError, Registry, RegistryErrorKind};
 
 use super::live;
 
@@ -56,8 +56,8 @@ pub(super) async fn look_up(registry: &Registry, names: &BTreeSet<String>, image
     let answers = live::waiting("asking registries", answers).await;
     for (reference, answer) in answers {
         let answer = answer.map_err(|error| Unresolved {
-            reason: error.problem.to_string(),
-            is_missing: matches!(error.problem, Problem::NotFound),
+            reason: error.kind.to_string(),
+            is_missing: matches!(error.kind, RegistryErrorKind::NotFound),
         });
         for name in references.get(&reference).into_iter().flatten() {
             images.add(name, answer.clone());

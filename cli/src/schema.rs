@@ -13,10 +13,10 @@ const DESCRIPTION: &str = "What winpool prints with -o json and -o yaml. Each pr
 pub fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let commands = [
-        ("blockers", generator.subschema_for::<blockers::Report>()),
+        ("blockers", generator.subschema_for::<blockers::BlockersReport>()),
         ("builds", generator.subschema_for::<Vec<builds::Row>>()),
-        ("check", generator.subschema_for::<check::Report>()),
-        ("images", generator.subschema_for::<images::Report>()),
+        ("check", generator.subschema_for::<check::CheckReport>()),
+        ("images", generator.subschema_for::<images::ImagesReport>()),
         ("plan", generator.subschema_for::<Forecast>()),
         ("status", generator.subschema_for::<ClusterStatus>()),
         ("why class", generator.subschema_for::<ScaleExplanation>()),

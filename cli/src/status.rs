@@ -10,6 +10,7 @@ use kube::{Api, Client, api::ListParams};
 use winpool_answers::{
     explain::{
         installation::InstallationState,
+        pod_count::PodCount,
         status::{BuildSummary, ClusterStatus, PoolSummary, SupportEnd, status},
     },
     view::Known,
@@ -39,7 +40,7 @@ const NAMED: usize = 10;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   winpool status
-  winpool status -o json | jq '.nodes'")]
+  winpool status -o json | jq '.nodesByState'")]
 pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
@@ -119,10 +120,10 @@ fn text(status: &ClusterStatus) -> Text {
         pool_text(&mut text, pool);
     }
     text.gap();
-    match status.nodes.values().sum::<usize>() {
+    match status.nodes_by_state.values().sum::<usize>() {
         0 => text.styled("", BOLD, "There is no Windows node."),
         nodes => {
-            let by_state = format!(": {}", states(&status.nodes));
+            let by_state = format!(": {}", states(&status.nodes_by_state));
             text.hanging("", "  ", BOLD, &count(nodes, "Windows node"), &by_state).table(&builds(&status.builds))
         }
     };
@@ -131,7 +132,7 @@ fn text(status: &ClusterStatus) -> Text {
         for class in &status.runtime_classes {
             let pods = class.pods.map_or_else(|| "?".to_owned(), |pods| pods.to_string());
             let (pool, state) = (class.pool.as_deref().unwrap_or("-"), class.state.as_deref().unwrap_or("-"));
-            table.row([&class.name, pool, state, &class.nodes.to_string(), &pods]);
+            table.row([&class.name, pool, state, &class.node_count.to_string(), &pods]);
         }
         text.gap().table(&table);
     }
@@ -161,8 +162,8 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
     if !pool.held_taints.is_empty() {
         text.paragraph("  ", &format!("winpool holds {}, which these do not tolerate:", pool.held_taints.join(", ")));
     }
-    for (workload, pods) in pool.held_for.iter().take(NAMED) {
-        text.line(&format!("    {workload} ({})", count(*pods, "pod")));
+    for PodCount { object, pods } in pool.held_for.iter().take(NAMED) {
+        text.line(&format!("    {object} ({})", count(*pods, "pod")));
     }
     let unnamed = pool.held_for.len().saturating_sub(NAMED);
     if unnamed > 0 {
@@ -201,7 +202,7 @@ fn builds(builds: &[BuildSummary]) -> Table {
             build.build.as_deref().unwrap_or("unknown"),
             build.version.as_deref().unwrap_or("unknown"),
             &end,
-            &states(&build.nodes),
+            &states(&build.nodes_by_state),
         ]);
     }
     table
@@ -209,7 +210,7 @@ fn builds(builds: &[BuildSummary]) -> Table {
 
 fn support_text(text: &mut Text, end: &SupportEnd) {
     const YEAR: i32 = 365;
-    let SupportEnd { product, nodes, by, day, days_left } = end;
+    let SupportEnd { product, node_count, by, day, days_left } = end;
     let when = match days_left.cmp(&0) {
         Ordering::Less => format!("ended {day}, {} ago", count(-days_left, "day")),
         Ordering::Equal => format!("ends today, {day}"),
@@ -220,5 +221,5 @@ fn support_text(text: &mut Text, end: &SupportEnd) {
         0..YEAR => WARN,
         _ => DIM,
     };
-    text.styled("", style, &format!("{product} ({}): {by}'s support {when}.", count(*nodes, "node")));
+    text.styled("", style, &format!("{product} ({}): {by}'s support {when}.", count(*node_count, "node")));
 }

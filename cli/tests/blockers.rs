@@ -73,7 +73,7 @@ fn a_version_is_not_free_while_a_pod_runs_there_and_nobody_knows_if_it_runs_else
     insta::assert_snapshot!(out);
     let (_, json, _) = blockers(&objects, &["--retire", "2019", "--move-to", "2022", "-o", "json"]);
     let report: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(report["unknown"][0]["object"], "Deployment shop/erp");
+    assert_eq!(report["unknown"][0]["object"], json!({"kind": "Deployment", "namespace": "shop", "name": "erp"}));
 
     // Windows Server 2025 runs images of 2022, so what starts on 2022 can move.
     let newer = |object: &Value| match object["metadata"]["name"].as_str() {

@@ -7,6 +7,7 @@ use std::{
 
 use kube::{Client, api::PostParams};
 use serde_json::{Value, json};
+use winpool_core::api::ObjectReference;
 use winpool_e2e::{ApiServer, SimulatedNode, lend, running_kubernetes};
 
 use crate::input::with_input;
@@ -210,7 +211,7 @@ fn blockers_say_what_to_write_instead() {
     let output = winpool(&["blockers", "--retire", "10.0.17763", "-f", ".", "-o", "json"], directory.path(), "");
     let report: Value = serde_json::from_str(&out(&output)).unwrap();
     assert_eq!(
-        (&report["endOfSupport"], &report["nodes"]),
+        (&report["endOfSupport"], &report["nodeCount"]),
         (&json!("2029-01-09"), &json!(null)),
         "the manifests have no nodes"
     );
@@ -283,7 +284,8 @@ async fn a_live_cluster_is_checked_with_its_nodes_and_classes() {
 
     let found = |report: &Value| -> Vec<String> {
         let findings = report["findings"].as_array().unwrap().iter();
-        findings.map(|f| format!("{} {}", f["object"].as_str().unwrap(), f["rule"].as_str().unwrap())).collect()
+        let object = |found: &Value| -> ObjectReference { serde_json::from_value(found["object"].clone()).unwrap() };
+        findings.map(|found| format!("{} {}", object(found), found["rule"].as_str().unwrap())).collect()
     };
     let (old, web) = ("Deployment default/old toleration-missing", "Deployment shop/web class-not-found");
     assert_eq!(found(&live(&server, &["check"])), [old], "the class lacks the toleration");
@@ -298,10 +300,10 @@ async fn a_live_cluster_is_checked_with_its_nodes_and_classes() {
     assert_eq!((code(&absent), &*error), (1, "winpool: there is no namespace nope\n"));
     let report = live(&server, &["blockers", "--retire", "2019", "--move-to", "2022"]);
     let kubernetes = running_kubernetes().await.unwrap();
-    assert_eq!((&report["nodes"], &report["kubernetes"]), (&json!(1), &json!(kubernetes.to_string())));
+    assert_eq!((&report["nodeCount"], &report["kubernetes"]), (&json!(1), &json!(kubernetes.to_string())));
     let support = if kubernetes.minor < 35 { "Listed" } else { "Unlisted" };
     assert_eq!(
         (&report["kubernetesSupport"], &report["blockers"][0]["object"]),
-        (&json!(support), &json!("Deployment default/old"))
+        (&json!(support), &json!(ObjectReference::namespaced("Deployment", "default", "old")))
     );
 }

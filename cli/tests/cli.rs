@@ -99,7 +99,7 @@ fn machines_get_json_or_yaml_of_one_shape() {
     assert_eq!(serde_yaml::from_str::<serde_json::Value>(&yaml).unwrap(), json);
     let (_, pod, _) = run(&["why", "pod", "web-6d5f9", "-n", "shop", "-f", CLUSTER, "-o", "json"]);
     let pod: serde_json::Value = serde_json::from_str(&pod).unwrap();
-    assert_eq!((&pod["object"], &pod["nodes"][1]["possible"]), (&"Pod shop/web-6d5f9".into(), &true.into()));
+    assert_eq!((&pod["object"]["name"], &pod["nodes"][1]["possible"]), (&"web-6d5f9".into(), &true.into()));
     let remedy = "it starts on win-2019, but no label tells that node from others: node.kubernetes.io/windows-build is missing, \
                   which winpool adds";
     assert_eq!(pod["remedy"], remedy, "win-2022 takes it too, and does not run its image");

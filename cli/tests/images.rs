@@ -244,7 +244,9 @@ async fn five_hundred_images_take_seconds_and_one_request_for_each_digest() {
     let images = report["images"].as_array().unwrap();
     assert_eq!(images.len(), IMAGES);
     assert!(
-        images.iter().all(|image| image["windowsNodes"][0]["nodes"] == 60 && image["windowsNodes"][0]["runs"] == true)
+        images
+            .iter()
+            .all(|image| image["windowsNodes"][0]["nodeCount"] == 60 && image["windowsNodes"][0]["runs"] == true)
     );
     // The registry writes its log after it answers.
     let logged = async || {

@@ -13,6 +13,7 @@ mod input;
 mod installation;
 mod manifests;
 mod output;
+mod piped;
 mod proxy;
 mod reads_only;
 mod why;

@@ -172,7 +172,7 @@ fn why_says_first_that_the_api_server_refuses_the_pod() {
     let answer: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(
         (&answer["refused"][0]["rule"], &answer["refused"][0]["object"]),
-        (&"host-pid".into(), &"Pod default/a".into())
+        (&"host-pid".into(), &serde_json::json!({"kind": "Pod", "namespace": "default", "name": "a"}))
     );
     let (code, _, error) = winpool(&["why", "deploy/nope", "-n", "shop", "-f", "-"], Path::new("."), node);
     assert_eq!((code, error.as_str()), (1, "winpool: there is no Deployment nope in namespace shop\n"));

@@ -83,6 +83,41 @@ fn every_command_with_json_output_has_a_schema() {
     }
 }
 
+#[test]
+fn properties_with_one_name_have_one_shape_in_all_commands() {
+    fn properties<'s>(schema: &'s Value, found: &mut Vec<(&'s str, &'s Value)>) {
+        match schema {
+            Value::Object(members) => {
+                let own = members.get("properties").and_then(Value::as_object).into_iter().flatten();
+                found.extend(own.map(|(name, property)| (name.as_str(), property)));
+                members.values().for_each(|member| properties(member, found));
+            }
+            Value::Array(items) => items.iter().for_each(|item| properties(item, found)),
+            _ => {}
+        }
+    }
+    let schema = strict_schema();
+    let mut found = Vec::new();
+    properties(&schema["$defs"], &mut found);
+    let (objects, nodes) = (json!("#/$defs/ObjectReference"), ["NodeForecast", "NodeResult"]);
+    for (name, property) in found {
+        match name {
+            "object" => assert_eq!(property["$ref"], objects),
+            "usedBy" => assert_eq!(property["items"]["$ref"], objects),
+            "heldFor" | "unschedulable" | "silentWorkloads" => {
+                assert_eq!(property["items"]["$ref"], "#/$defs/PodCount", "{name}");
+            }
+            "nodes" => {
+                let item = property["items"]["$ref"].as_str().unwrap().rsplit('/').next().unwrap();
+                assert!(nodes.contains(&item) && schema["$defs"][item]["properties"]["name"]["type"] == "string");
+            }
+            "nodeCount" => assert!(property["format"].is_string(), "{property}"),
+            "nodesByState" => assert_eq!(property["additionalProperties"]["type"], "integer"),
+            _ => {}
+        }
+    }
+}
+
 /// The text without the number of days until support ends, which is another one each day.
 fn without_days(text: &str) -> String {
     let line = |line: &str| match line.split_once(", in ").filter(|(_, rest)| rest.ends_with(" days.")) {

@@ -40,7 +40,7 @@ fn conflict(planned: &PlannedClass) -> &str {
     assert_eq!(planned.state, ClassState::Conflict);
     assert_eq!(
         (problem.reason.as_str(), problem.object.to_string().as_str()),
-        (reason::CLASS_CONFLICT, "RuntimeClass/windows-2019")
+        (reason::CLASS_CONFLICT, "RuntimeClass windows-2019")
     );
     assert_eq!(describe(&planned.action), None);
     &problem.message

@@ -103,7 +103,7 @@ fn the_problem_of_an_unnamed_build_names_the_field_to_set() {
     let [problem] = plan.problems.as_slice() else { panic!("{:?}", plan.problems) };
     assert_eq!(
         (problem.reason.as_str(), problem.object.to_string().as_str()),
-        (reason::BUILD_NOT_NAMED, "WindowsPool/default")
+        (reason::BUILD_NOT_NAMED, "WindowsPool default")
     );
     assert!(problem.message.contains("2 builds") && problem.message.contains("spec.buildNames"), "{}", problem.message);
 }

@@ -90,9 +90,9 @@ fn conditions_say_what_is_left_to_do() {
     let pending = NodeCounts { selected: 3, converged: 1, pending: 2, ..NodeCounts::default() };
     let blocked = NodeCounts { selected: 3, converged: 2, blocked: 1, ..NodeCounts::default() };
     let with = |state| vec![class("windows-2019", state)];
-    let conflict = problem(reason::CLASS_CONFLICT, "RuntimeClass/windows-2019", "is not winpool's");
-    let unknown = problem(reason::BUILD_UNKNOWN, "Node/a", "no build");
-    let denied = problem(reason::ADMISSION_DENIED, "Node/a", "policy x says no");
+    let conflict = problem(reason::CLASS_CONFLICT, "RuntimeClass windows-2019", "is not winpool's");
+    let unknown = problem(reason::BUILD_UNKNOWN, "Node a", "no build");
+    let denied = problem(reason::ADMISSION_DENIED, "Node a", "policy x says no");
     let cases = [
         Case {
             fact: "no node yet",
@@ -206,10 +206,10 @@ fn messages_count_and_name_what_they_are_about() {
     assert_eq!(untainted(&mode("Enforce"), 1), "1 node cannot be freed of old taints, see problems");
     let conflicts = Observation {
         classes: vec![class("a", ClassState::Conflict)],
-        problems: vec![problem(reason::CLASS_CONFLICT, "RuntimeClass/a", "is in the way")],
+        problems: vec![problem(reason::CLASS_CONFLICT, "RuntimeClass a", "is in the way")],
         ..done()
     };
-    assert_eq!(message("{}", &conflicts, 3), "RuntimeClass/a is in the way");
+    assert_eq!(message("{}", &conflicts, 3), "RuntimeClass a is in the way");
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn the_same_observation_gives_the_same_status_at_any_time() {
 fn a_status_is_bounded_whatever_the_cluster_shows() {
     let long = "é".repeat(5000);
     let problems: Vec<_> =
-        (0..50).map(|n| problem(reason::CLASS_CONFLICT, &format!("RuntimeClass/{n}"), &long)).collect();
+        (0..50).map(|n| problem(reason::CLASS_CONFLICT, &format!("RuntimeClass {n}"), &long)).collect();
     let observation = Observation {
         builds: (1..=100).map(|n| (Build::new(n), [(Some(1), 1)].into())).collect(),
         classes: (0..100).map(|n| class(&n.to_string(), ClassState::Conflict)).collect(),

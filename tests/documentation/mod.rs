@@ -129,10 +129,10 @@ const NOT_RUN: &[&str] = &[
     "docs/guides/install.md: kind load image-archive target/image/winpool.tar",
     "docs/guides/install.md: skopeo copy --all oci-archive:target/image/winpool.tar docker://registry.example.com/winpool:v0.1.0",
     "docs/guides/install.md: cargo install --locked --path cli",
-    "docs/guides/json-output.md: winpool status -o json | jq '.nodes.held // 0'",
+    "docs/guides/json-output.md: winpool status -o json | jq '.nodesByState.held // 0'",
     r#"docs/guides/json-output.md: winpool plan -o json | jq -r '.nodes[] | .name as $node | .changes[] | "\($node): \(.field) = \(.to)"'"#,
-    r#"docs/guides/json-output.md: winpool check -A -o json | jq -r '.findings[] | select(.severity == "error") | "\(.object): \(.rule)"'"#,
-    "docs/guides/json-output.md: winpool blockers --retire 2019 -o json | jq -r '.blockers[].object'",
+    r#"docs/guides/json-output.md: winpool check -A -o json | jq -r '.findings[] | select(.severity == "error") | "\(.object.kind) \(.object.name): \(.rule)"'"#,
+    "docs/guides/json-output.md: winpool blockers --retire 2019 -o json | jq -c '.blockers[].object'",
 ];
 
 /// Other shell languages would be taken for commands and never run.

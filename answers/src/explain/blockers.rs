@@ -8,7 +8,7 @@ use k8s_openapi::jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::{
-    api::{Isolation, WindowsPool, names},
+    api::{Isolation, ObjectReference, WindowsPool, names},
     plan::{Hosts, Pool},
     pod::{CLOUD_LABELS, Class, OS_KEYS, Target},
     windows::{
@@ -23,7 +23,7 @@ use crate::{
     explain::images::{Move, moved},
     image::known,
     lint::{
-        Workload,
+        WorkloadManifest,
         facts::{Facts, Lookup},
     },
 };
@@ -88,8 +88,8 @@ pub enum MovesTo {
 /// A pinned object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Blocker {
-    /// The kind, namespace and name: `Deployment shop/web`, `WindowsPool default`.
-    pub object: String,
+    /// The workload or WindowsPool.
+    pub object: ObjectReference,
     /// The fields that pin it.
     pub pins: Vec<Pin>,
 }
@@ -115,7 +115,7 @@ pub struct RetiredWindows {
     pub kubernetes_support: KubernetesSupport,
     /// The number of remaining nodes with the build; absent if the nodes are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<usize>,
+    pub node_count: Option<usize>,
 }
 
 impl RetiredWindows {
@@ -129,13 +129,18 @@ impl RetiredWindows {
             end_of_support: product.end_of_support(),
             kubernetes: version.map(|version| version.to_string()),
             kubernetes_support: version.map_or(KubernetesSupport::Unknown, |version| version.support_of(product.build)),
-            nodes: facts.knows_nodes().then(|| facts.builds().get(&product.build).copied().unwrap_or_default()),
+            node_count: facts.knows_nodes().then(|| facts.builds().get(&product.build).copied().unwrap_or_default()),
         }
     }
 }
 
 /// Returns the fields that pin this workload to `retired`, if any; with `target`, also the changes that move it there.
-pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Blocker> {
+pub fn blockers(
+    workload: &WorkloadManifest<'_>,
+    facts: &Facts,
+    retired: Build,
+    target: Option<Build>,
+) -> Option<Blocker> {
     let pod = &workload.pod;
     let mut pins = Vec::new();
     let mut pin = |by, field: &str, value: &str, change: String| {
@@ -174,7 +179,7 @@ pub fn blockers(workload: &Workload<'_>, facts: &Facts, retired: Build, target: 
 }
 
 /// Returns the field by which a Windows workload selects nodes of `retired` only, though there are nodes of other builds.
-fn label_pin(workload: &Workload<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Pin> {
+fn label_pin(workload: &WorkloadManifest<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Pin> {
     let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
     let is_for_windows = matches!(pod.target(class), Target::Windows | Target::WindowsImage);
     let selects = |selector: &BTreeMap<String, String>| cloud_builds(selector).any(|build| build == retired);
@@ -215,7 +220,7 @@ fn cloud_builds(selector: &BTreeMap<String, String>) -> impl Iterator<Item = Bui
 /// Returns the images that keep a workload on `retired`, by their tags or by the answers of registries. If another
 /// field pins the workload, returns every image that was resolved, to show which of them must be built.
 fn image_pins(
-    workload: &Workload<'_>,
+    workload: &WorkloadManifest<'_>,
     facts: &Facts,
     retired: Build,
     target: Option<Build>,
@@ -258,7 +263,7 @@ fn image_pins(
 
 /// Returns the class of this workload if the class is unknown and no other field limits the builds of its nodes. Then
 /// it is also unknown what pins the workload.
-pub fn unknown_class<'a>(workload: &'a Workload<'_>, facts: &Facts) -> Option<&'a str> {
+pub fn unknown_class<'a>(workload: &'a WorkloadManifest<'_>, facts: &Facts) -> Option<&'a str> {
     let pod = &workload.pod;
     let name = pod.runtime_class.as_deref()?;
     let is_open = facts.class(name) == Lookup::Unknown && pod.builds().is_none() && pod.target(None) != Target::Linux;
@@ -309,7 +314,7 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
         let change = "remove it with the last node of this build".to_owned();
         pins.push(Pin::new(By::NamedBuild, field, &format!("{label}: {}", named.version), change));
     }
-    let object = format!("WindowsPool {}", read.spec.name);
+    let object = ObjectReference::windows_pool(&read.spec.name);
     (!pins.is_empty()).then_some(Blocker { object, pins })
 }
 

@@ -23,6 +23,8 @@ use winpool_core::{
     pod::{Pod, Workload, WorkloadKind},
 };
 
+use super::pod_count::{PodCount, pod_counts};
+
 pub use simulation::Simulation;
 
 /// A cluster at one point in time.
@@ -69,7 +71,7 @@ impl Forecast {
 #[serde(rename_all = "camelCase")]
 pub struct ForecastSummary {
     /// The number of nodes that winpool checked.
-    pub nodes: usize,
+    pub node_count: usize,
     /// The number of nodes that the operator would change.
     pub nodes_to_change: usize,
     /// The number of RuntimeClasses that the operator would change.
@@ -77,7 +79,7 @@ pub struct ForecastSummary {
     /// The forecast for each pool.
     pub pools: Vec<PoolForecast>,
     /// The workloads that run on Windows nodes without specifying Windows, each with the number of its pods.
-    pub silent_workloads: BTreeMap<String, usize>,
+    pub silent_workloads: Vec<PodCount>,
     /// The pools' RuntimeClasses that can or cannot start from zero nodes; empty if no autoscaler is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scaling: Vec<ScaleExplanation>,
@@ -95,13 +97,13 @@ pub struct PoolForecast {
     /// that is being deleted.
     pub mode: String,
     /// The number of nodes that it owns at the end.
-    pub nodes: usize,
+    pub node_count: usize,
     /// The number of nodes that the operator would change or, in dry run, would change if you enforced the pool.
     pub would_change: usize,
     /// The taints that winpool holds because workloads do not tolerate them.
     pub held_taints: Vec<String>,
     /// The workloads that would become unschedulable, each with the number of its pods that count.
-    pub unschedulable: BTreeMap<String, usize>,
+    pub unschedulable: Vec<PodCount>,
     /// The problems that need attention.
     pub problems: Vec<Problem>,
 }
@@ -162,10 +164,10 @@ pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
     let runtime_classes = changes::classes(&classes_before, &mut simulation);
     let on_windows = |name: &str| simulation.nodes.get(name).is_some_and(Node::is_windows);
     let summary = ForecastSummary {
-        nodes: simulation.nodes.len(),
+        node_count: simulation.nodes.len(),
         nodes_to_change: nodes.len(),
         runtime_classes_to_change: runtime_classes.len(),
-        silent_workloads: silent(simulation.pods.iter().flatten(), on_windows),
+        silent_workloads: pod_counts(&silent(simulation.pods.iter().flatten(), on_windows)),
         scaling: Vec::new(),
         notes: Vec::new(),
         pools: simulation.pool_forecasts(&names, &with_always, &nodes),

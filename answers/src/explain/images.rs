@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
-    api::Isolation,
+    api::{Isolation, ObjectReference},
     pod::PodSpec,
     windows::{Build, image},
 };
 
-use crate::image::{Failure, Host, ImagePlatforms, Images, Platform, Source, Verdict, known, runs_on};
+use crate::image::{Failure, Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, known, runs_on};
 
 /// The result for one image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -32,7 +32,7 @@ pub struct ImageReport {
     /// The Windows nodes, grouped by the same result. Empty if the platforms are unknown.
     pub windows_nodes: Vec<NodesVerdict>,
     /// The workloads that use the image, each once.
-    pub used_by: Vec<String>,
+    pub used_by: Vec<ObjectReference>,
 }
 
 /// The result for an image on a group of nodes.
@@ -42,7 +42,7 @@ pub struct NodesVerdict {
     /// The Windows build of the nodes.
     pub build: String,
     /// The number of nodes.
-    pub nodes: usize,
+    pub node_count: usize,
     /// False if the nodes do not run the image.
     pub runs: bool,
     /// The version of the variant that the nodes choose.
@@ -58,7 +58,7 @@ pub fn image_report<'h>(
     name: &str,
     images: &Images,
     hosts: impl Iterator<Item = &'h Host>,
-    used_by: Vec<String>,
+    used_by: Vec<ObjectReference>,
 ) -> ImageReport {
     let empty = ImageReport { image: name.to_owned(), used_by, ..ImageReport::default() };
     match images.get(name) {
@@ -79,14 +79,14 @@ fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -
     for host in hosts {
         let verdict = runs_on(image, host, Isolation::Process);
         let takes = match verdict {
-            Verdict::Runs(platform) | Verdict::NewerRevision(platform) => platform.os_version.clone(),
+            PlatformMatch::Runs(platform) | PlatformMatch::NewerRevision(platform) => platform.os_version.clone(),
             _ => None,
         };
         *alike.entry((host.kernel.build, verdict.runs(), takes, reason(&verdict, host))).or_default() += 1;
     }
-    let verdicts = alike.into_iter().map(|((build, runs, takes, reason), nodes)| NodesVerdict {
+    let verdicts = alike.into_iter().map(|((build, runs, takes, reason), node_count)| NodesVerdict {
         build: build.to_string(),
-        nodes,
+        node_count,
         runs,
         takes,
         reason,
@@ -95,14 +95,14 @@ fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -
 }
 
 /// Describes why a node does not run an image, or may not run it.
-pub fn reason(verdict: &Verdict<'_>, host: &Host) -> Option<String> {
+pub fn reason(verdict: &PlatformMatch<'_>, host: &Host) -> Option<String> {
     Some(match verdict {
-        Verdict::Runs(_) => return None,
-        Verdict::NoVersion(_) => {
+        PlatformMatch::Runs(_) => return None,
+        PlatformMatch::NoVersion(_) => {
             "the variant does not say for which Windows it is, so it runs if it is for host-process containers"
                 .to_owned()
         }
-        Verdict::NewerRevision(platform) => {
+        PlatformMatch::NewerRevision(platform) => {
             let revision = host.kernel.revision.map_or_else(String::new, |revision| format!(".{revision}"));
             format!(
                 "the image has {}, and the node {}{revision}: it can fail to start with 0xc0370106 until the node is updated",
@@ -110,11 +110,11 @@ pub fn reason(verdict: &Verdict<'_>, host: &Host) -> Option<String> {
                 host.kernel.build
             )
         }
-        Verdict::Fails(Failure::NotWindows) => "no variant is for Windows".to_owned(),
-        Verdict::Fails(Failure::NoVariant) => {
+        PlatformMatch::Fails(Failure::NotWindows) => "no variant is for Windows".to_owned(),
+        PlatformMatch::Fails(Failure::NoVariant) => {
             format!("no variant is for {}: \"no match for platform in manifest\" when it is pulled", host.kernel.build)
         }
-        Verdict::Fails(Failure::OtherBuild(platform)) => format!(
+        PlatformMatch::Fails(Failure::OtherBuild(platform)) => format!(
             "its only variant is for {}: it is pulled and fails with 0xc0370101 when it starts",
             known::version(platform)
         ),
@@ -223,10 +223,12 @@ pub fn moved<'a>(
         } else {
             hosts.iter().map(|host| runs_on(image, host, isolation)).collect()
         };
-        verdicts.retain(|verdict| !matches!(verdict, Verdict::NoVersion(_)));
-        let all = !verdicts.is_empty() && verdicts.iter().all(Verdict::runs);
+        verdicts.retain(|verdict| !matches!(verdict, PlatformMatch::NoVersion(_)));
+        let all = !verdicts.is_empty() && verdicts.iter().all(PlatformMatch::runs);
         match verdicts.first() {
-            Some(Verdict::Runs(platform) | Verdict::NewerRevision(platform)) if all => Some(known::version(platform)),
+            Some(PlatformMatch::Runs(platform) | PlatformMatch::NewerRevision(platform)) if all => {
+                Some(known::version(platform))
+            }
             _ => None,
         }
     };

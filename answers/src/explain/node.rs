@@ -194,7 +194,7 @@ fn held_reasons(pool: &PoolForecast, held: bool) -> Vec<String> {
     if !held || pool.held_taints.is_empty() {
         return Vec::new();
     }
-    let workloads: Vec<&str> = pool.unschedulable.keys().take(10).map(String::as_str).collect();
+    let workloads: Vec<String> = pool.unschedulable.iter().take(10).map(|held| held.object.to_string()).collect();
     let who = if workloads.is_empty() { "it cannot be read who tolerates it".to_owned() } else { workloads.join(", ") };
     vec![format!("{} is held, because these do not tolerate it: {who}", pool.held_taints.join(", "))]
 }

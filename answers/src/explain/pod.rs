@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
-    api::names,
+    api::{ObjectReference, names},
     pod::{Class, KnownError, Pod, PodSpec, System, Workload, WorkloadKind},
 };
 
@@ -24,8 +24,8 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodExplanation {
-    /// The kind, namespace and name: `Pod shop/web-1`, `Deployment shop/web`.
-    pub object: String,
+    /// The pod, or the workload that creates it.
+    pub object: ObjectReference,
     /// The operating system that winpool assumes the pod is for: `windows` or `linux`.
     pub system: String,
     /// The node that the pod is on.
@@ -72,7 +72,7 @@ pub fn answer(pod: &Pod, machines: &[Node], classes: &BTreeMap<String, Class>, i
     let placed_by = if chosen.is_some() { PlacedBy::DaemonSetBefore } else { PlacedBy::Anyone };
     let (namespace, name) = (if pod.namespace.is_empty() { "default" } else { &pod.namespace }, &pod.name);
     let story = story(pod, std::slice::from_ref(pod), placed_by, &machines, classes, images);
-    PodExplanation { object: format!("Pod {namespace}/{name}"), node: pod.spec.node.clone(), ..story }
+    PodExplanation { object: ObjectReference::namespaced("Pod", namespace, name), node: pod.spec.node.clone(), ..story }
 }
 
 /// Explains the pods of this template; `pods` are its current pods.
@@ -93,7 +93,7 @@ pub fn answer_template(
     let (spec, os_label) = (workload.template.clone(), workload.os_label.clone());
     let pod = Pod { spec, os_label, errors, ..Pod::default() };
     let namespace = if workload.namespace.is_empty() { "default" } else { &workload.namespace };
-    let object = format!("{} {namespace}/{}", kind.as_str(), workload.name);
+    let object = ObjectReference::namespaced(kind.as_str(), namespace, &workload.name);
     let placed_by = if kind == WorkloadKind::DaemonSet { PlacedBy::DaemonSet } else { PlacedBy::Anyone };
     PodExplanation { object, ..story(&pod, pods, placed_by, machines, classes, images) }
 }
@@ -171,7 +171,7 @@ fn story(
         (wait, remedy) => wait.or(remedy),
     };
     PodExplanation {
-        object: String::new(),
+        object: ObjectReference::default(),
         system: if candidate.is_windows { names::WINDOWS } else { "linux" }.to_owned(),
         node: None,
         scheduler: pod.spec.scheduler.clone(),

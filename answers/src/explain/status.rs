@@ -24,6 +24,7 @@ use crate::explain::{
     forecast::{PoolForecast, Snapshot, forecast},
     installation::Installation,
     node::{policy_of, selects, state_under},
+    pod_count::PodCount,
 };
 
 /// The state of a cluster's Windows nodes.
@@ -37,7 +38,7 @@ pub struct ClusterStatus {
     pub pools: Vec<PoolSummary>,
     /// Number of Windows nodes by state: `converged`, `pending`, `held`, `contested`, `blocked`, `ignored`, or `unowned` if
     /// no pool owns them.
-    pub nodes: BTreeMap<String, usize>,
+    pub nodes_by_state: BTreeMap<String, usize>,
     /// The Windows builds of the nodes, oldest first.
     pub builds: Vec<BuildSummary>,
     /// The RuntimeClasses that select Windows nodes.
@@ -68,15 +69,15 @@ pub struct PoolSummary {
     /// The message of that condition.
     pub message: String,
     /// Number of nodes that it selects, as the operator counted them.
-    pub nodes: i64,
+    pub node_count: i64,
     /// Number of those that have the right label and taints.
     pub converged: i64,
     /// Taints that winpool does not add yet, as `key=value:effect`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_taints: Vec<String>,
     /// Workloads for which winpool holds these taints, each with the number of its pods.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub held_for: BTreeMap<String, usize>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_for: Vec<PodCount>,
     /// The taints on trial, and those that winpool removed because a pod waited only because of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taint_trials: Vec<TaintTrial>,
@@ -108,7 +109,7 @@ pub struct BuildSummary {
     #[schemars(with = "BTreeMap<String, Option<String>>")]
     pub vendors: BTreeMap<String, Option<Date>>,
     /// Number of its nodes by state.
-    pub nodes: BTreeMap<String, usize>,
+    pub nodes_by_state: BTreeMap<String, usize>,
 }
 
 /// A RuntimeClass.
@@ -125,7 +126,7 @@ pub struct ClassSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Number of nodes on which its pods can be scheduled.
-    pub nodes: usize,
+    pub node_count: usize,
     /// Number of its unfinished pods; absent if winpool cannot list pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<usize>,
@@ -138,7 +139,7 @@ pub struct SupportEnd {
     /// The product, such as `Windows Server 2019`.
     pub product: String,
     /// Number of its nodes.
-    pub nodes: usize,
+    pub node_count: usize,
     /// Who ends it: Microsoft, or the vendor that labels of the nodes show, such as AKS.
     pub by: String,
     /// The last day.
@@ -200,7 +201,7 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
     let support_ends_next = known.flat_map(|(build, nodes)| {
         ends_of_support(build, &vendors).map(move |(by, day)| SupportEnd {
             product: product::name_of(build),
-            nodes: nodes.values().sum(),
+            node_count: nodes.values().sum(),
             by: by.to_owned(),
             day,
             days_left: days_until(day, today),
@@ -219,7 +220,7 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
     ClusterStatus {
         installation: None,
         pools: guarded.iter().map(|pool| pool_summary(pool, forecasts)).collect(),
-        nodes: by_state,
+        nodes_by_state: by_state,
         support_ends_next: support_ends_next.min_by_key(|end| end.day),
         runtime_classes: classes
             .iter()
@@ -228,7 +229,7 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
                 name: class.name_any(),
                 pool: winpool_core::plan::owner(class).map(str::to_owned),
                 state: guarded.iter().find_map(|pool| class_state(pool, &class.name_any())),
-                nodes: nodes.values().filter(|node| selects(class, node)).count(),
+                node_count: nodes.values().filter(|node| selects(class, node)).count(),
                 pods: of_class(&class.name_any()),
             })
             .collect(),
@@ -248,7 +249,7 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
                             (vendor.name().to_owned(), vendor.support_of(*its).and_then(|support| support.end))
                         })
                         .collect(),
-                    nodes,
+                    nodes_by_state: nodes,
                 }
             })
             .collect(),
@@ -307,7 +308,7 @@ fn pool_summary(pool: &GuardedPool, forecasts: &[PoolForecast]) -> PoolSummary {
         ready,
         reason,
         message,
-        nodes: status.nodes.selected,
+        node_count: status.nodes.selected,
         converged: status.nodes.converged,
         held_for: forecast.filter(|_| !held_taints.is_empty()).map(|f| f.unschedulable.clone()).unwrap_or_default(),
         held_taints,

@@ -54,7 +54,7 @@ impl Host {
 
 /// The result for an image on a Windows node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict<'a> {
+pub enum PlatformMatch<'a> {
     /// The node runs this variant.
     Runs(&'a Platform),
     /// The node chooses this variant, which does not specify a Windows version. It runs only if it has no Windows files
@@ -78,7 +78,7 @@ pub enum Failure<'a> {
     OtherBuild(&'a Platform),
 }
 
-impl Verdict<'_> {
+impl PlatformMatch<'_> {
     /// Returns true if the node chooses a variant that is not known to fail.
     pub const fn runs(&self) -> bool {
         !matches!(self, Self::Fails(_))
@@ -90,21 +90,21 @@ impl Verdict<'_> {
 /// containerd chooses the same variant for both isolations, because it compares it with the host and not with the
 /// runtime handler (Kubernetes enhancement proposal 4216, containerd/containerd#9478; `internal/cri/server/images` of
 /// 2.3.5). But with Hyper-V isolation a variant for an older build starts.
-pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation) -> Verdict<'a> {
+pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation) -> PlatformMatch<'a> {
     let is_windows = |platform: &Platform| platform.is_windows() || platform.os.is_empty();
     let Some(only) = image.platforms.iter().find(|platform| is_windows(platform)) else {
-        return Verdict::Fails(Failure::NotWindows);
+        return PlatformMatch::Fails(Failure::NotWindows);
     };
     let taken = match image.source {
         Source::Manifest => only,
         Source::Index => match chosen(&image.platforms, host) {
             Some(platform) => platform,
-            None => return Verdict::Fails(Failure::NoVariant),
+            None => return PlatformMatch::Fails(Failure::NoVariant),
         },
     };
-    let Some(version) = taken.os_version.as_deref() else { return Verdict::NoVersion(taken) };
+    let Some(version) = taken.os_version.as_deref() else { return PlatformMatch::NoVersion(taken) };
     let Some((build, revision)) = build_and_revision(version) else {
-        return Verdict::Fails(Failure::OtherBuild(taken));
+        return PlatformMatch::Fails(Failure::OtherBuild(taken));
     };
     let starts = match isolation {
         Isolation::Process => can_run_by_process_isolation,
@@ -113,12 +113,16 @@ pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation)
     if image.source == Source::Manifest
         && (normalized_architecture(taken).0 != host.architecture || !starts(host.kernel.build, Build::new(build)))
     {
-        return Verdict::Fails(Failure::OtherBuild(taken));
+        return PlatformMatch::Fails(Failure::OtherBuild(taken));
     }
     // Revisions of different builds cannot be compared. With Hyper-V isolation the container has a kernel of its own.
     let is_newer =
         isolation == Isolation::Process && build == host.kernel.build.number() && revision > host.kernel.revision;
-    if is_newer && host.kernel.revision.is_some() { Verdict::NewerRevision(taken) } else { Verdict::Runs(taken) }
+    if is_newer && host.kernel.revision.is_some() {
+        PlatformMatch::NewerRevision(taken)
+    } else {
+        PlatformMatch::Runs(taken)
+    }
 }
 
 /// Returns the variant of an index that containerd chooses on this host.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use document::{Document, DocumentError, Entry, read, read_config};
 pub use known::{Images, Unresolved};
-pub use matching::{Failure, Host, Verdict, runs_on};
+pub use matching::{Failure, Host, PlatformMatch, runs_on};
 pub use reference::{ImageReference, ParseReferenceError};
 
 /// The platform of an image variant.

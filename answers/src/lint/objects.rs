@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use winpool_core::{
-    api::quantity::amount,
+    api::{ObjectReference, quantity::amount},
     windows::{Build, KernelVersion, KubernetesVersion},
 };
 
@@ -129,10 +129,10 @@ pub(super) fn finding(rule: &Rule, kind: &str, object: &Value, hit: Hit) -> Find
         rule: rule.id.to_owned(),
         severity: rule.verdict.0,
         consequence: rule.verdict.1,
-        object: if is_namespaced {
-            format!("{kind} {}/{name}", namespace_of(object))
-        } else {
-            format!("{kind} {name}")
+        object: ObjectReference {
+            kind: kind.to_owned(),
+            namespace: is_namespaced.then(|| namespace_of(object).to_owned()),
+            name: name.to_owned(),
         },
         field: hit.field,
         message: hit.message.unwrap_or_else(|| rule.reason.to_owned()),

@@ -6,11 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use winpool_core::{
+    api::ObjectReference,
     pod::{Class, PodSpec, Target},
     windows::KubernetesVersion,
 };
 
-use crate::lint::{facts::Facts, field::Trigger, workload::Workload};
+use crate::lint::{facts::Facts, field::Trigger, workload::WorkloadManifest};
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -175,7 +176,7 @@ pub(super) const fn own(find: fn(&Subject<'_>, &mut Vec<Hit>)) -> Test {
 /// The input of a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    pub workload: &'a Workload<'a>,
+    pub workload: &'a WorkloadManifest<'a>,
     /// The pod spec of the workload.
     pub pod: &'a PodSpec,
     /// The RuntimeClass of the workload, if it is known.
@@ -221,8 +222,8 @@ pub struct Finding {
     pub severity: Severity,
     /// The consequence for the workload.
     pub consequence: Consequence,
-    /// The kind, namespace and name of the object: `Deployment shop/web`.
-    pub object: String,
+    /// The object.
+    pub object: ObjectReference,
     /// The path of the field in the object: `spec.template.spec.containers[0].securityContext.privileged`.
     pub field: String,
     /// The problem and its reason.

@@ -3,7 +3,7 @@
 use winpool_core::{api::names, pod::Target};
 
 use crate::lint::{
-    Finding, Rule, Workload,
+    Finding, Rule, WorkloadManifest,
     facts::Facts,
     gmsa, objects, placement, recommended, rejected,
     rule::{Consequence, Hit, Scope, Subject, Test},
@@ -36,24 +36,28 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
 }
 
 /// Returns the findings about a workload.
-pub fn check(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
+pub fn check(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {
     check_by(rules(), workload, facts)
 }
 
 /// Returns the findings about a workload's images that follow from the answers of registries.
-pub fn check_images(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
+pub fn check_images(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {
     check_by(placement::images::RULES.iter(), workload, facts)
 }
 
 /// Returns the reasons for which the API server refuses a workload, apart from its RuntimeClass.
-pub fn check_refused(workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
+pub fn check_refused(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {
     let is_about_class = |rule: &Rule| placement::classes::RULES.iter().any(|other| other.id == rule.id);
     let mut found = check_by(rules().filter(|rule| !is_about_class(rule)), workload, facts);
     found.retain(|finding| finding.consequence == Consequence::Rejected);
     found
 }
 
-fn check_by(rules: impl Iterator<Item = &'static Rule>, workload: &Workload<'_>, facts: &Facts) -> Vec<Finding> {
+fn check_by(
+    rules: impl Iterator<Item = &'static Rule>,
+    workload: &WorkloadManifest<'_>,
+    facts: &Facts,
+) -> Vec<Finding> {
     let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
     let subject = Subject { workload, pod, class, target: pod.target(class), facts };
     let mut findings = Vec::new();
@@ -85,7 +89,7 @@ fn applies(scope: Scope, subject: &Subject<'_>) -> bool {
 }
 
 /// Returns the path of a field in the object. `metadata` is next to the pod spec, `apiVersion` is a field of the object.
-fn path_of(workload: &Workload<'_>, field: &str) -> String {
+fn path_of(workload: &WorkloadManifest<'_>, field: &str) -> String {
     if field == "apiVersion" {
         return field.to_owned();
     }

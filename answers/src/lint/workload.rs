@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
-use winpool_core::pod::PodSpec;
+use winpool_core::{api::ObjectReference, pod::PodSpec};
 
 use super::field::get;
 
 /// A Pod, or an object that creates pods.
 #[derive(Clone, Debug)]
-pub struct Workload<'a> {
+pub struct WorkloadManifest<'a> {
     pub api_version: &'a str,
     pub kind: &'a str,
     /// `metadata.namespace`; `default` if the manifest has none.
@@ -71,7 +71,7 @@ pub fn is_known(group: &str, kind: &str) -> bool {
     KINDS.iter().any(is_it)
 }
 
-impl<'a> Workload<'a> {
+impl<'a> WorkloadManifest<'a> {
     /// Reads an object. Returns `None` if it has no pod spec: it creates no pods, or it is a patch of kustomize for a workload.
     /// An object of an unknown kind creates pods if it has `spec.template.spec.containers`.
     ///
@@ -133,10 +133,8 @@ impl<'a> Workload<'a> {
         }
     }
 
-    /// Returns the kind, namespace and name: `Deployment shop/web`.
-    pub fn object(&self) -> String {
-        let Self { kind, namespace, name, .. } = self;
-        format!("{kind} {namespace}/{name}")
+    pub fn object(&self) -> ObjectReference {
+        ObjectReference::namespaced(self.kind, self.namespace, self.name)
     }
 
     /// Returns the labels of its pods.

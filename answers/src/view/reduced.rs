@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use winpool_core::pod::Pod;
 
-use crate::lint::{Workload, recommended::ISOLATION_ANNOTATION};
+use crate::lint::{WorkloadManifest, recommended::ISOLATION_ANNOTATION};
 
 use super::{DEFAULT_NAMESPACE, started::StartedPod};
 
@@ -25,7 +25,7 @@ pub struct Reduced {
     pub(super) controller: Option<(String, String)>,
 }
 
-pub(super) fn identity(kind: &str, workload: &Workload<'_>, name: &str) -> Identity {
+pub(super) fn identity(kind: &str, workload: &WorkloadManifest<'_>, name: &str) -> Identity {
     (kind.to_owned(), workload.namespace.to_owned(), name.to_owned())
 }
 
@@ -52,10 +52,10 @@ impl From<Value> for Reduced {
                 *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
             }
         }
-        let workload = Workload::read(&object).ok().flatten().filter(|workload| workload.kind != "Pod");
+        let workload = WorkloadManifest::read(&object).ok().flatten().filter(|workload| workload.kind != "Pod");
         let controller = workload.as_ref().and_then(|workload| {
             let (kind, name) = workload.controller?;
-            Some((workload.object(), format!("{kind} {}/{name}", workload.namespace)))
+            Some((workload.object().to_string(), format!("{kind} {}/{name}", workload.namespace)))
         });
         let owner = workload.map(|workload| identity(workload.kind, &workload, workload.name));
         Self { text: object.to_string().into(), owner, is_finished, started, controller }

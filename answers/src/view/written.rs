@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use serde_json::Value;
 
-use crate::lint::Workload;
+use crate::lint::WorkloadManifest;
 
 use super::{
     Placed, Reduced, Source, Started,
@@ -50,12 +50,13 @@ impl Written {
     }
 
     /// Calls `look` for each workload, except those that another workload here controls: they would repeat its findings.
-    pub fn each(&self, mut look: impl FnMut(Option<&Source>, &Workload<'_>)) {
+    pub fn each(&self, mut look: impl FnMut(Option<&Source>, &WorkloadManifest<'_>)) {
         for (source, text) in &self.found {
             let object = parsed(text);
-            let Ok(Some(workload)) = Workload::read(&object) else { continue };
+            let Ok(Some(workload)) = WorkloadManifest::read(&object) else { continue };
             let is_owned = |(kind, name)| self.owners.contains(&identity(kind, &workload, name));
-            let is_of_known = || self.started.controller(&workload.object()).is_some_and(|name| self.is_owner(name));
+            let is_of_known =
+                || self.started.controller(&workload.object().to_string()).is_some_and(|name| self.is_owner(name));
             if !workload.controller.is_some_and(is_owned) && !is_of_known() {
                 look(source.as_ref(), &workload);
             }

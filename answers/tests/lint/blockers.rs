@@ -5,7 +5,7 @@ use winpool_answers::{
     explain::blockers::{
         Blocker, Departure, Evidence, RetiredWindows, blockers, departure, pool_blockers, unknown_class,
     },
-    lint::{Facts, Workload},
+    lint::{Facts, WorkloadManifest},
     view,
 };
 use winpool_core::{
@@ -17,7 +17,8 @@ use super::{cluster, node, workload};
 
 fn pins(spec: &Value, facts: &Facts, target: Option<u32>) -> Vec<String> {
     let object = workload("Deployment", spec);
-    let found = blockers(&Workload::read(&object).unwrap().unwrap(), facts, Build::new(17763), target.map(Build::new));
+    let found =
+        blockers(&WorkloadManifest::read(&object).unwrap().unwrap(), facts, Build::new(17763), target.map(Build::new));
     lines(found)
 }
 
@@ -78,7 +79,7 @@ fn a_workload_that_may_run_elsewhere_is_not_pinned() {
 fn a_workload_that_selects_a_build_that_runs_its_image_has_moved() {
     let retire_2022 = |spec: Value, facts: &Facts| {
         let object = workload("Deployment", &spec);
-        blockers(&Workload::read(&object).unwrap().unwrap(), facts, Build::new(20348), None).is_some()
+        blockers(&WorkloadManifest::read(&object).unwrap().unwrap(), facts, Build::new(20348), None).is_some()
     };
     let facts = cluster(&[], &[json!({})], &[]);
     let of = |class: &str| json!({"runtimeClassName": class, "containers": [{"image": "app:ltsc2022"}]});
@@ -175,7 +176,7 @@ fn a_default_class_pins_a_pool_even_if_it_does_not_exist() {
 fn images_of_2022_may_stay_on_2025() {
     let object = workload("Deployment", &json!({"containers": [{"image": "app:ltsc2022"}]}));
     let found = blockers(
-        &Workload::read(&object).unwrap().unwrap(),
+        &WorkloadManifest::read(&object).unwrap().unwrap(),
         &Facts::none(),
         Build::new(20348),
         Some(Build::new(26100)),
@@ -201,7 +202,7 @@ fn a_version_comes_with_its_dates_and_its_nodes() {
 fn a_workload_whose_class_is_not_known_may_be_pinned() {
     let of = |spec: Value, facts: &Facts| {
         let object = workload("Deployment", &spec);
-        let workload = Workload::read(&object).unwrap().unwrap();
+        let workload = WorkloadManifest::read(&object).unwrap().unwrap();
         unknown_class(&workload, facts).map(str::to_owned)
     };
     let by_class = json!({"runtimeClassName": "windows-2019"});
@@ -225,7 +226,7 @@ fn a_workload_without_a_pin_can_move_only_with_evidence() {
     let of = |spec: Value, started: &[u32], target: Option<u32>| {
         let object = workload("Deployment", &spec);
         let started = started.iter().copied().map(Build::new).collect();
-        let workload = Workload::read(&object).unwrap().unwrap();
+        let workload = WorkloadManifest::read(&object).unwrap().unwrap();
         departure(&workload, &facts, Build::new(OLD), target.map(Build::new), &started)
     };
     let windows =

@@ -8,7 +8,7 @@ use winpool_answers::{
         images::{annotation, other_tags},
     },
     image::{ImagePlatforms, Images, Platform, Source, Unresolved},
-    lint::{Facts, Workload},
+    lint::{Facts, WorkloadManifest},
     view,
 };
 use winpool_core::{plan::Node, windows::Build};
@@ -206,8 +206,12 @@ fn a_migration_is_a_list_of_images_and_where_they_are() {
     let pins = |image: &str, selects: bool, target: u32| {
         let spec = if selects { on("10.0.17763", image) } else { of(image) };
         let object = workload("Deployment", &spec);
-        let found =
-            blockers(&Workload::read(&object).unwrap().unwrap(), &facts, Build::new(17763), Some(Build::new(target)));
+        let found = blockers(
+            &WorkloadManifest::read(&object).unwrap().unwrap(),
+            &facts,
+            Build::new(17763),
+            Some(Build::new(target)),
+        );
         let pins = found.into_iter().flat_map(|blocker| blocker.pins);
         let pins = pins.filter_map(|pin| Some(format!("{:?}: {}", pin.moves_to?, pin.change)));
         pins.collect::<Vec<_>>().join("; ")

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_answers::{
-    lint::{Facts, Finding, Workload, check},
+    lint::{Facts, Finding, WorkloadManifest, check},
     view,
 };
 use winpool_core::{
@@ -46,7 +46,7 @@ fn workload(kind: &str, spec: &Value) -> Value {
 }
 
 fn findings(object: &Value, facts: &Facts) -> Vec<Finding> {
-    check(&Workload::read(object).unwrap().unwrap(), facts)
+    check(&WorkloadManifest::read(object).unwrap().unwrap(), facts)
 }
 
 /// The names of the rules that a workload breaks.

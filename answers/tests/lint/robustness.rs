@@ -4,7 +4,7 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_answers::{
     explain::blockers::blockers,
-    lint::{Facts, Workload, check},
+    lint::{Facts, WorkloadManifest, check},
 };
 use winpool_core::windows::Build;
 
@@ -84,7 +84,7 @@ proptest! {
             "Pod" => json!({"apiVersion": "v1", "kind": kind, "spec": pod}),
             _ => json!({"apiVersion": "apps/v1", "kind": kind, "spec": {"template": {"spec": pod}}}),
         };
-        if let Ok(Some(workload)) = Workload::read(&object) {
+        if let Ok(Some(workload)) = WorkloadManifest::read(&object) {
             let known = cluster(&[("10.0.17763", &["os=windows:NoSchedule"]), ("10.0.20348", &[])], &[json!({})], &[]);
             for facts in [Facts::none(), known] {
                 for finding in check(&workload, &facts) {
@@ -98,6 +98,6 @@ proptest! {
 
     #[test]
     fn no_json_panics_as_a_whole_object(object in any_json()) {
-        let _ = Workload::read(&object).map(|workload| workload.map(|workload| check(&workload, &Facts::none())));
+        let _ = WorkloadManifest::read(&object).map(|workload| workload.map(|workload| check(&workload, &Facts::none())));
     }
 }

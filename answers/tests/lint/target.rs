@@ -1,13 +1,13 @@
 //! The operating system that a workload is for.
 
 use serde_json::{Value, json};
-use winpool_answers::lint::{Facts, Workload};
+use winpool_answers::lint::{Facts, WorkloadManifest};
 use winpool_core::pod::Target;
 
 use super::{cluster, workload};
 
 fn of(spec: &Value, facts: &Facts) -> Target {
-    let pod = Workload::read(&workload("Pod", spec)).unwrap().unwrap().pod;
+    let pod = WorkloadManifest::read(&workload("Pod", spec)).unwrap().unwrap().pod;
     pod.target(facts.known_class(&pod))
 }
 
@@ -90,8 +90,8 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
     ] {
         let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "n"}});
         object.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        let read = Workload::read(&object).unwrap().unwrap();
-        assert_eq!((read.object(), read.path), (format!("{kind} default/n"), path));
+        let read = WorkloadManifest::read(&object).unwrap().unwrap();
+        assert_eq!((read.object().to_string(), read.path), (format!("{kind} default/n"), path));
     }
     for other in [
         json!({}),
@@ -103,11 +103,11 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "n"}, "spec": {"template": {"metadata": {}}}}),
         json!({"apiVersion": "example.com/v1", "kind": "Machine", "spec": {"template": {"spec": {"disk": "ssd"}}}}),
     ] {
-        assert_eq!(Workload::read(&other).unwrap().map(|workload| workload.path), None, "{other}");
+        assert_eq!(WorkloadManifest::read(&other).unwrap().map(|workload| workload.path), None, "{other}");
     }
     let rollout = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "n"}, "spec": {"template": template}});
-    let read = Workload::read(&rollout).unwrap().unwrap();
-    assert_eq!((read.object(), read.path), ("Rollout default/n".to_owned(), "spec.template.spec"));
+    let read = WorkloadManifest::read(&rollout).unwrap().unwrap();
+    assert_eq!((read.object().to_string(), read.path), ("Rollout default/n".to_owned(), "spec.template.spec"));
 }
 
 #[test]
@@ -121,6 +121,6 @@ fn a_workload_that_the_api_server_refuses_is_an_error() {
             "spec.template.spec: invalid type: sequence, expected a map",
         ),
     ] {
-        assert_eq!(Workload::read(&object).unwrap_err().to_string(), message, "{object}");
+        assert_eq!(WorkloadManifest::read(&object).unwrap_err().to_string(), message, "{object}");
     }
 }

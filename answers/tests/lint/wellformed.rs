@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use winpool_answers::lint::{
-    Facts, Workload, check_refused,
+    Facts, WorkloadManifest, check_refused,
     wellformed::{check_malformed, check_without_template},
 };
 
@@ -46,9 +46,9 @@ fn a_spec_that_cannot_be_read_names_its_field() {
         (json!([]), "spec"),
     ] {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec});
-        assert!(Workload::read(&pod).is_err(), "{pod}");
+        assert!(WorkloadManifest::read(&pod).is_err(), "{pod}");
         let found = check_malformed(&pod);
-        assert_eq!((found[0].field.as_str(), found[0].object.as_str()), (field, "Pod default/p"));
+        assert_eq!((found[0].field.as_str(), found[0].object.to_string().as_str()), (field, "Pod default/p"));
     }
 }
 
@@ -63,7 +63,7 @@ fn the_version_that_is_served_is_named() {
     ] {
         let mut object = workload(kind, &json!({"nodeSelector": {"kubernetes.io/os": "linux"}}));
         object["apiVersion"] = json!(version);
-        let workload = Workload::read(&object).unwrap().unwrap();
+        let workload = WorkloadManifest::read(&object).unwrap().unwrap();
         let found = check_refused(&workload, &Facts::none());
         assert_eq!(found.first().map(|found| found.remedy.as_str()), remedy, "{version} {kind}");
         assert!(found.iter().all(|found| found.field == "apiVersion"));
@@ -74,6 +74,6 @@ fn the_version_that_is_served_is_named() {
 fn an_object_without_a_template_is_named() {
     let job = json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c", "namespace": "shop"}, "spec": {}});
     let found = check_without_template(&job);
-    assert_eq!(found[0].object, "CronJob shop/c");
+    assert_eq!(found[0].object.to_string(), "CronJob shop/c");
     assert_eq!(found[0].field, "spec.jobTemplate.spec.template.spec");
 }

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 use winpool_answers::lint::{Finding, Rule, Severity, rules};
 
-use super::{Located, Report};
+use super::{CheckReport, Located};
 
-pub(super) fn log(report: &Report) -> Value {
+pub(super) fn log(report: &CheckReport) -> Value {
     let rules: Vec<Value> = rules().map(descriptor).collect();
     let driver = json!({"name": "winpool", "version": env!("CARGO_PKG_VERSION"), "rules": rules});
     let results: Vec<Value> = report.findings.iter().map(result).collect();

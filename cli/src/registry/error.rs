@@ -7,16 +7,16 @@ use winpool_answers::image::DocumentError;
 
 /// An image whose platforms are unknown. The text never contains credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{image}: {problem}")]
+#[error("{image}: {kind}")]
 pub struct RegistryError {
     /// The full name of the image, which begins with its registry.
     pub image: String,
-    pub problem: Problem,
+    pub kind: RegistryErrorKind,
 }
 
 /// The reason why the platforms of an image are unknown. The text includes the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Problem {
+pub enum RegistryErrorKind {
     #[error("the registry has no such image; check the name, and the tag or digest")]
     NotFound,
     /// The registry or its token server refuses this user. Contains what is known about the credentials.
@@ -42,7 +42,7 @@ pub enum Problem {
     Offline,
 }
 
-impl From<DocumentError> for Problem {
+impl From<DocumentError> for RegistryErrorKind {
     fn from(error: DocumentError) -> Self {
         Self::Invalid(error.to_string())
     }

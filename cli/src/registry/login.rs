@@ -17,7 +17,7 @@ use winpool_answers::image::{ImageReference, document::ACCEPTED};
 use super::{
     Options,
     credentials::{Credentials, Login},
-    error::{OptionsError, Problem},
+    error::{OptionsError, RegistryErrorKind},
     web::Web,
 };
 
@@ -84,7 +84,7 @@ impl Session {
         image: &ImageReference,
         method: Method,
         path: &str,
-    ) -> Result<Response<Vec<u8>>, Problem> {
+    ) -> Result<Response<Vec<u8>>, RegistryErrorKind> {
         let url = format!("{}/v2/{}/{path}", self.web.origin(&image.registry), image.repository);
         let url: Uri = url.parse().map_err(|_| invalid("the name of the image makes no URL"))?;
         let challenge = self.challenges.lock().get(&image.registry).cloned();
@@ -111,7 +111,12 @@ impl Session {
         }
     }
 
-    async fn log_in(&self, image: &ImageReference, url: &Uri, challenge: &Challenge) -> Result<HeaderValue, Problem> {
+    async fn log_in(
+        &self,
+        image: &ImageReference,
+        url: &Uri,
+        challenge: &Challenge,
+    ) -> Result<HeaderValue, RegistryErrorKind> {
         let (login, reason) = match self.credentials.of(image).await {
             Ok(Some(login)) => (Some(login), "it does not accept your credentials".to_owned()),
             Ok(None) => (None, "your Docker configuration has no credentials for it".to_owned()),
@@ -119,7 +124,7 @@ impl Session {
         };
         let value = match (challenge, login) {
             (Challenge::Basic, Some(Login::Password(user, password))) => basic(&user, &password),
-            (Challenge::Basic, _) => return Err(Problem::Unauthorized(reason)),
+            (Challenge::Basic, _) => return Err(RegistryErrorKind::Unauthorized(reason)),
             (Challenge::Bearer { .. }, Some(Login::Registry(token))) => format!("Bearer {token}"),
             (Challenge::Bearer { realm, service }, login) => {
                 let request = token_request(image, realm, service, login);
@@ -133,7 +138,7 @@ impl Session {
                 format!("Bearer {}", token.ok_or_else(|| invalid("its token server answers without a token"))?)
             }
         };
-        let mut value = HeaderValue::try_from(value).map_err(|_| Problem::Unauthorized(reason))?;
+        let mut value = HeaderValue::try_from(value).map_err(|_| RegistryErrorKind::Unauthorized(reason))?;
         value.set_sensitive(true);
         self.authorizations.lock().insert(key(image), value.clone());
         Ok(value)
@@ -168,18 +173,18 @@ fn basic(user: &str, password: &str) -> String {
 }
 
 /// Turns a status other than 200 into what it means.
-fn successful(answer: Response<Vec<u8>>, reason: &str) -> Result<Response<Vec<u8>>, Problem> {
+fn successful(answer: Response<Vec<u8>>, reason: &str) -> Result<Response<Vec<u8>>, RegistryErrorKind> {
     match answer.status() {
         StatusCode::OK => Ok(answer),
-        StatusCode::NOT_FOUND => Err(Problem::NotFound),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Problem::Unauthorized(reason.to_owned())),
-        StatusCode::TOO_MANY_REQUESTS => Err(Problem::RateLimited),
-        status => Err(Problem::Failed(status.as_u16())),
+        StatusCode::NOT_FOUND => Err(RegistryErrorKind::NotFound),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(RegistryErrorKind::Unauthorized(reason.to_owned())),
+        StatusCode::TOO_MANY_REQUESTS => Err(RegistryErrorKind::RateLimited),
+        status => Err(RegistryErrorKind::Failed(status.as_u16())),
     }
 }
 
-fn invalid(reason: &str) -> Problem {
-    Problem::Invalid(reason.to_owned())
+fn invalid(reason: &str) -> RegistryErrorKind {
+    RegistryErrorKind::Invalid(reason.to_owned())
 }
 
 fn key(image: &ImageReference) -> (String, String) {

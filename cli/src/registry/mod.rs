@@ -27,7 +27,7 @@ use winpool_answers::image::{self, Document, ImagePlatforms, ImageReference, Pla
 
 use self::{disk::Disk, login::Session};
 
-pub use error::{OptionsError, Problem, RegistryError};
+pub use error::{OptionsError, RegistryError, RegistryErrorKind};
 
 /// Images that are looked up at the same time.
 const CONCURRENCY: usize = 8;
@@ -78,7 +78,7 @@ pub struct Registry {
     /// By digest.
     known: Mutex<HashMap<String, Arc<OnceCell<ImagePlatforms>>>>,
     /// Failures in a row, by registry.
-    failures: Mutex<HashMap<String, Vec<Problem>>>,
+    failures: Mutex<HashMap<String, Vec<RegistryErrorKind>>>,
 }
 
 impl Registry {
@@ -113,18 +113,23 @@ impl Registry {
 
     /// Returns the platforms for which an image was built.
     pub async fn platforms(&self, image: &ImageReference) -> Result<ImagePlatforms, RegistryError> {
-        let answer = timeout(self.limit, self.look_up(image)).await.unwrap_or(Err(Problem::TimedOut(self.limit)));
+        let answer =
+            timeout(self.limit, self.look_up(image)).await.unwrap_or(Err(RegistryErrorKind::TimedOut(self.limit)));
         match &answer {
-            Err(problem @ (Problem::RateLimited | Problem::Unreachable(_) | Problem::TimedOut(_))) => {
+            Err(
+                problem @ (RegistryErrorKind::RateLimited
+                | RegistryErrorKind::Unreachable(_)
+                | RegistryErrorKind::TimedOut(_)),
+            ) => {
                 self.failures.lock().entry(image.registry.clone()).or_default().push(problem.clone());
             }
-            Err(Problem::Offline) => {}
+            Err(RegistryErrorKind::Offline) => {}
             _ => drop(self.failures.lock().remove(&image.registry)),
         }
-        answer.map_err(|problem| RegistryError { image: image.to_string(), problem })
+        answer.map_err(|problem| RegistryError { image: image.to_string(), kind: problem })
     }
 
-    async fn look_up(&self, image: &ImageReference) -> Result<ImagePlatforms, Problem> {
+    async fn look_up(&self, image: &ImageReference) -> Result<ImagePlatforms, RegistryErrorKind> {
         let (digest, document) = match &image.digest {
             Some(digest) => (digest.clone(), None),
             None => self.tagged(image).await.map(|(digest, document)| (digest, Some(document)))?,
@@ -134,7 +139,7 @@ impl Registry {
     }
 
     /// Returns the digest and the document of a tag. The registry is asked even if the tag is cached, unless winpool is offline.
-    async fn tagged(&self, image: &ImageReference) -> Result<(String, Vec<u8>), Problem> {
+    async fn tagged(&self, image: &ImageReference) -> Result<(String, Vec<u8>), RegistryErrorKind> {
         let path = format!("manifests/{}", image.version());
         if let Some(digest) = self.disk.tagged(image)
             && let Some(document) = self.disk.document(&digest)
@@ -150,11 +155,11 @@ impl Registry {
     }
 
     /// Returns true if the registry confirms without a download that a tag has this digest.
-    async fn has_digest(&self, image: &ImageReference, path: &str, digest: &str) -> Result<bool, Problem> {
+    async fn has_digest(&self, image: &ImageReference, path: &str, digest: &str) -> Result<bool, RegistryErrorKind> {
         match self.ask(image, Method::HEAD, path).await {
             Ok(answer) => Ok(answer.headers().get(DIGEST).is_some_and(|value| value == digest)),
             // Not every registry knows `HEAD`.
-            Err(Problem::Failed(_)) => Ok(false),
+            Err(RegistryErrorKind::Failed(_)) => Ok(false),
             Err(problem) => Err(problem),
         }
     }
@@ -173,14 +178,14 @@ impl Registry {
     }
 
     /// Asks for the tags of a repository, at most those of the first pages.
-    async fn list_tags(&self, image: &ImageReference) -> Result<Vec<String>, Problem> {
+    async fn list_tags(&self, image: &ImageReference) -> Result<Vec<String>, RegistryErrorKind> {
         let mut tags: Vec<String> = Vec::new();
         for _ in 0..MOST_PAGES {
             let mut query = form_urlencoded::Serializer::new(String::new());
             query.append_pair("n", PAGE).extend_pairs(tags.last().map(|last| ("last", last)));
             let answer = self.ask(image, Method::GET, &format!("tags/list?{}", query.finish())).await?;
-            let page: TagList =
-                serde_json::from_slice(answer.body()).map_err(|_| Problem::Invalid("it lists no tags".to_owned()))?;
+            let page: TagList = serde_json::from_slice(answer.body())
+                .map_err(|_| RegistryErrorKind::Invalid("it lists no tags".to_owned()))?;
             let page = page.tags.unwrap_or_default();
             let is_last = page.is_empty() || !answer.headers().contains_key(LINK);
             tags.extend(page);
@@ -196,7 +201,7 @@ impl Registry {
         image: &ImageReference,
         digest: String,
         document: Option<Vec<u8>>,
-    ) -> Result<ImagePlatforms, Problem> {
+    ) -> Result<ImagePlatforms, RegistryErrorKind> {
         let document = match document {
             Some(document) => image::read(None, &document)?,
             None => self.manifest(image, &digest).await?,
@@ -211,43 +216,52 @@ impl Registry {
         let (named, unnamed): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.platform.is_some());
         let mut platforms: Vec<_> = named.into_iter().filter_map(|entry| entry.platform).collect();
         if unnamed.len() > MOST_UNNAMED {
-            return Err(Problem::Invalid(format!("more than {MOST_UNNAMED} variants do not say their platform")));
+            return Err(RegistryErrorKind::Invalid(format!(
+                "more than {MOST_UNNAMED} variants do not say their platform"
+            )));
         }
         for entry in unnamed {
             match self.manifest(image, &entry.digest).await? {
                 Document::Manifest { config, .. } => platforms.push(self.configured(image, &config).await?),
-                Document::Index(_) => return Err(Problem::Invalid("it is an index with an index inside".to_owned())),
+                Document::Index(_) => {
+                    return Err(RegistryErrorKind::Invalid("it is an index with an index inside".to_owned()));
+                }
             }
         }
         Ok(ImagePlatforms { digest, source: Source::Index, platforms })
     }
 
-    async fn manifest(&self, image: &ImageReference, digest: &str) -> Result<Document, Problem> {
+    async fn manifest(&self, image: &ImageReference, digest: &str) -> Result<Document, RegistryErrorKind> {
         Ok(image::read(None, &self.document(image, "manifests", digest).await?)?)
     }
 
     /// The platform that a config names.
-    async fn configured(&self, image: &ImageReference, config: &str) -> Result<Platform, Problem> {
+    async fn configured(&self, image: &ImageReference, config: &str) -> Result<Platform, RegistryErrorKind> {
         Ok(image::read_config(&self.document(image, "blobs", config).await?)?)
     }
 
     /// The document with this digest, from disk or else from the registry.
-    async fn document(&self, image: &ImageReference, kind: &str, digest: &str) -> Result<Vec<u8>, Problem> {
+    async fn document(&self, image: &ImageReference, kind: &str, digest: &str) -> Result<Vec<u8>, RegistryErrorKind> {
         if let Some(document) = self.disk.document(digest) {
             return Ok(document);
         }
         let document = self.ask(image, Method::GET, &format!("{kind}/{digest}")).await?.into_body();
         if !disk::matches(digest, &document) {
-            return Err(Problem::Invalid("the document has another digest than it was asked for".to_owned()));
+            return Err(RegistryErrorKind::Invalid("the document has another digest than it was asked for".to_owned()));
         }
         self.disk.keep_document(digest, &document);
         Ok(document)
     }
 
     /// Sends a request unless it is certain to fail.
-    async fn ask(&self, image: &ImageReference, method: Method, path: &str) -> Result<Response<Vec<u8>>, Problem> {
+    async fn ask(
+        &self,
+        image: &ImageReference,
+        method: Method,
+        path: &str,
+    ) -> Result<Response<Vec<u8>>, RegistryErrorKind> {
         if self.offline {
-            return Err(Problem::Offline);
+            return Err(RegistryErrorKind::Offline);
         }
         let failed =
             self.failures.lock().get(&image.registry).filter(|failures| failures.len() >= MOST_FAILURES).cloned();

@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use winpool_answers::image::{ImagePlatforms, ImageReference};
 
-use super::{Options, Problem, Registry, disk};
+use super::{Options, Registry, RegistryErrorKind, disk};
 
 const PASSWORD: &str = "swordfish";
 const INDEX: &str = r#"{"schemaVersion":2,"manifests":[{"digest":"sha256:0000000000000000000000000000000000000000000000000000000000000000",
@@ -106,12 +106,12 @@ impl Client {
         Registry::new(options).unwrap()
     }
 
-    async fn problem(&self, image: &ImageReference) -> Problem {
+    async fn problem(&self, image: &ImageReference) -> RegistryErrorKind {
         let error = self.registry.platforms(image).await.unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with(&image.to_string()), "{text}");
         assert!(!text.contains(PASSWORD) && text.len() < 600, "{text}");
-        error.problem
+        error.kind
     }
 }
 
@@ -128,8 +128,8 @@ fn token_server(realm: &str) -> Response<Body> {
     with(answer(401, ""), WWW_AUTHENTICATE, &format!(r#"Bearer realm="{realm}""#))
 }
 
-fn says(problem: &Problem, text: &str) -> bool {
-    matches!(problem, Problem::Invalid(reason) if reason.contains(text))
+fn says(problem: &RegistryErrorKind, text: &str) -> bool {
+    matches!(problem, RegistryErrorKind::Invalid(reason) if reason.contains(text))
 }
 
 fn password_of(host: &Host) -> Value {
@@ -143,16 +143,20 @@ fn endless() -> Body {
 
 #[tokio::test]
 async fn each_unusable_answer_has_its_problem() {
-    type Case = (&'static str, fn() -> Response<Body>, fn(&Problem) -> bool);
+    type Case = (&'static str, fn() -> Response<Body>, fn(&RegistryErrorKind) -> bool);
     let deep = || answer(200, format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)));
     let cases: [Case; 21] = [
-        ("404", || answer(404, "{}"), |problem| *problem == Problem::NotFound),
-        ("401 without a challenge", || answer(401, ""), |problem| matches!(problem, Problem::Unauthorized(_))),
-        ("403", || answer(403, ""), |problem| matches!(problem, Problem::Unauthorized(_))),
+        ("404", || answer(404, "{}"), |problem| *problem == RegistryErrorKind::NotFound),
+        (
+            "401 without a challenge",
+            || answer(401, ""),
+            |problem| matches!(problem, RegistryErrorKind::Unauthorized(_)),
+        ),
+        ("403", || answer(403, ""), |problem| matches!(problem, RegistryErrorKind::Unauthorized(_))),
         (
             "a challenge without credentials",
             || with(answer(401, ""), WWW_AUTHENTICATE, "Basic"),
-            |problem| matches!(problem, Problem::Unauthorized(_)),
+            |problem| matches!(problem, RegistryErrorKind::Unauthorized(_)),
         ),
         (
             "a token server of another scheme",
@@ -161,26 +165,30 @@ async fn each_unusable_answer_has_its_problem() {
         ),
         ("a token server without TLS", || token_server("http://token.test/"), |problem| says(problem, "without TLS")),
         ("a token server without URL", || token_server("http://"), |problem| says(problem, "no URL")),
-        ("500", || answer(500, "x"), |problem| *problem == Problem::Failed(500)),
-        ("503", || answer(503, "x"), |problem| *problem == Problem::Failed(503)),
-        ("429", || answer(429, ""), |problem| *problem == Problem::RateLimited),
+        ("500", || answer(500, "x"), |problem| *problem == RegistryErrorKind::Failed(500)),
+        ("503", || answer(503, "x"), |problem| *problem == RegistryErrorKind::Failed(503)),
+        ("429", || answer(429, ""), |problem| *problem == RegistryErrorKind::RateLimited),
         (
             "429 until another century",
             || with(answer(429, ""), RETRY_AFTER, "Thu, 01 Jan 2099 00:00:00 GMT"),
-            |problem| *problem == Problem::RateLimited,
+            |problem| *problem == RegistryErrorKind::RateLimited,
         ),
         (
             "429 for a time that is none",
             || with(answer(429, ""), RETRY_AFTER, "soon"),
-            |problem| *problem == Problem::RateLimited,
+            |problem| *problem == RegistryErrorKind::RateLimited,
         ),
-        ("429 for an hour", || with(answer(429, ""), RETRY_AFTER, "3600"), |problem| *problem == Problem::RateLimited),
+        (
+            "429 for an hour",
+            || with(answer(429, ""), RETRY_AFTER, "3600"),
+            |problem| *problem == RegistryErrorKind::RateLimited,
+        ),
         (
             "100 MB",
             || with(answer(200, vec![b' '; 100 << 20]), CONTENT_LENGTH, "104857600"),
-            |problem| *problem == Problem::TooLarge(4 << 20),
+            |problem| *problem == RegistryErrorKind::TooLarge(4 << 20),
         ),
-        ("endless", || answer(200, endless()), |problem| *problem == Problem::TooLarge(4 << 20)),
+        ("endless", || answer(200, endless()), |problem| *problem == RegistryErrorKind::TooLarge(4 << 20)),
         ("no JSON", || answer(200, "<html>"), |problem| says(problem, "cannot be read")),
         ("nothing", || answer(200, ""), |problem| says(problem, "cannot be read")),
         ("deep", deep, |problem| says(problem, "cannot be read")),
@@ -258,7 +266,7 @@ async fn a_host_that_asks_for_a_short_pause_gets_it() {
 
     let always = Host::start(|_| with(answer(429, ""), RETRY_AFTER, "0")).await;
     let problem = Client::new(&json!({})).problem(&always.image(":1")).await;
-    assert_eq!(problem, Problem::RateLimited);
+    assert_eq!(problem, RegistryErrorKind::RateLimited);
     assert_eq!(always.seen().len(), 6, "it waits 5 times");
 }
 
@@ -273,8 +281,11 @@ async fn a_host_that_fails_repeatedly_gets_no_more_requests() {
     let images: Vec<ImageReference> = (0..100).map(|tag| format!("{host}/app:{tag}").parse().unwrap()).collect();
     let answers = client.registry.resolve_all(images).await;
     assert_eq!(answers.len(), 100);
-    let problems: Vec<_> = answers.into_values().map(|answer| answer.unwrap_err().problem).collect();
-    assert!(problems.iter().all(|problem| *problem == Problem::TimedOut(Duration::from_millis(200))), "{problems:?}");
+    let problems: Vec<_> = answers.into_values().map(|answer| answer.unwrap_err().kind).collect();
+    assert!(
+        problems.iter().all(|problem| *problem == RegistryErrorKind::TimedOut(Duration::from_millis(200))),
+        "{problems:?}"
+    );
     let connections = std::iter::from_fn(|| silent.accept().ok()).count();
     // Eight at first, and one more for each of the first two that fail.
     assert!((8..=10).contains(&connections), "{connections} connections");
@@ -282,7 +293,7 @@ async fn a_host_that_fails_repeatedly_gets_no_more_requests() {
     let gone = format!("{host}/app:1").parse().unwrap();
     drop(silent);
     let problem = Client::new(&json!({})).problem(&gone).await;
-    assert!(matches!(problem, Problem::Unreachable(_)), "{problem:?}");
+    assert!(matches!(problem, RegistryErrorKind::Unreachable(_)), "{problem:?}");
 }
 
 #[tokio::test]
@@ -347,8 +358,8 @@ async fn offline_nothing_is_asked_and_what_was_cached_is_used() {
     let answers = offline.resolve_all([image.clone(), by_digest, other.clone(), image.clone()]).await;
     assert_eq!(answers.len(), 3);
     for (asked, answer) in answers {
-        let answer: Result<ImagePlatforms, _> = answer.map_err(|error| error.problem);
-        assert_eq!(answer, if asked == other { Err(Problem::Offline) } else { Ok(expected.clone()) });
+        let answer: Result<ImagePlatforms, _> = answer.map_err(|error| error.kind);
+        assert_eq!(answer, if asked == other { Err(RegistryErrorKind::Offline) } else { Ok(expected.clone()) });
     }
     assert_eq!(host.seen().len(), 2);
 
@@ -357,7 +368,7 @@ async fn offline_nothing_is_asked_and_what_was_cached_is_used() {
     assert_eq!(fs::metadata(&document).unwrap().permissions().mode() & 0o777, 0o600);
     fs::write(&document, INDEX.replace("20348", "17763")).unwrap();
     let offline = Registry { known: super::Mutex::default(), ..offline };
-    assert_eq!(offline.platforms(&image).await.unwrap_err().problem, Problem::Offline);
+    assert_eq!(offline.platforms(&image).await.unwrap_err().kind, RegistryErrorKind::Offline);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use winpool_client::{
     client::{ConnectError, connect},
 };
 
-use super::error::{OptionsError, Problem};
+use super::error::{OptionsError, RegistryErrorKind};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// The largest answer that winpool reads: the manifest size that the distribution-spec requires registries to accept.
@@ -72,7 +72,7 @@ impl Web {
 
     /// Sends a request and reads the answer. It follows redirects, sends credentials only to the first host, and waits if the
     /// host asks for a short pause.
-    pub(super) async fn exchange(&self, mut request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, Problem> {
+    pub(super) async fn exchange(&self, mut request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, RegistryErrorKind> {
         for detour in 0..=MOST_DETOURS {
             let from = request.uri().clone();
             let response = self.send(&request).await?;
@@ -83,8 +83,9 @@ impl Web {
                 tokio::time::sleep(pause).await;
             } else if let Some(location) = text(LOCATION).filter(|_| response.status().is_redirection()) {
                 let to = absolute(&from, location).filter(|to| self.may_refer(&from, to) && request.body().is_empty());
-                let to = to
-                    .ok_or_else(|| Problem::Invalid("it redirects to a URL that winpool does not follow".to_owned()))?;
+                let to = to.ok_or_else(|| {
+                    RegistryErrorKind::Invalid("it redirects to a URL that winpool does not follow".to_owned())
+                })?;
                 if origin(&from) != origin(&to) {
                     request.headers_mut().remove(AUTHORIZATION);
                 }
@@ -93,10 +94,10 @@ impl Web {
                 return read(response, &from).await;
             }
         }
-        Err(Problem::Invalid("it redirects too often".to_owned()))
+        Err(RegistryErrorKind::Invalid("it redirects too often".to_owned()))
     }
 
-    async fn send(&self, request: &Request<Vec<u8>>) -> Result<Response<Body>, Problem> {
+    async fn send(&self, request: &Request<Vec<u8>>) -> Result<Response<Body>, RegistryErrorKind> {
         let unreachable = |error| unreachable(request.uri(), &error);
         let client = self.client(&origin(request.uri())).map_err(unreachable)?;
         client.send(request.clone().map(Body::from)).await.map_err(unreachable)
@@ -138,21 +139,21 @@ fn pause(text: &str) -> Option<Duration> {
     Some(until.duration_since(Timestamp::now()).try_into().unwrap_or_default())
 }
 
-async fn read(response: Response<Body>, uri: &Uri) -> Result<Response<Vec<u8>>, Problem> {
+async fn read(response: Response<Body>, uri: &Uri) -> Result<Response<Vec<u8>>, RegistryErrorKind> {
     let (head, body) = response.into_parts();
     let length = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > ANSWER_LIMIT) {
-        return Err(Problem::TooLarge(ANSWER_LIMIT));
+        return Err(RegistryErrorKind::TooLarge(ANSWER_LIMIT));
     }
     match Limited::new(body, ANSWER_LIMIT).collect().await {
         Ok(body) => Ok(Response::from_parts(head, body.to_bytes().into())),
-        Err(error) if error.is::<LengthLimitError>() => Err(Problem::TooLarge(ANSWER_LIMIT)),
+        Err(error) if error.is::<LengthLimitError>() => Err(RegistryErrorKind::TooLarge(ANSWER_LIMIT)),
         Err(error) => Err(unreachable(uri, &*error)),
     }
 }
 
-fn unreachable(uri: &Uri, error: &(dyn std::error::Error + 'static)) -> Problem {
-    Problem::Unreachable(format!("{}: {}", host(uri), with_causes(error)))
+fn unreachable(uri: &Uri, error: &(dyn std::error::Error + 'static)) -> RegistryErrorKind {
+    RegistryErrorKind::Unreachable(format!("{}: {}", host(uri), with_causes(error)))
 }
 
 /// Returns the host and port of a URL, without the user.

@@ -7,7 +7,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use winpool_answers::{
     lint::{
-        Finding, Workload as AsWritten, gmsa,
+        Finding, WorkloadManifest, gmsa,
         wellformed::{check_malformed, check_without_template},
         workload::is_known,
     },
@@ -85,7 +85,7 @@ impl<N: Needs> Keep for Kept<N> {
 
 /// Reads an object for commands that need it as it was written.
 fn written(manifest: Manifest) -> Result<Part, serde_json::Error> {
-    match AsWritten::read(&manifest.value) {
+    match WorkloadManifest::read(&manifest.value) {
         Ok(Some(_)) => return Ok(Part::Written(manifest.value.into())),
         Ok(None) => {}
         Err(_) => return Ok(Part::Refused(check_malformed(&manifest.value))),

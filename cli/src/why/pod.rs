@@ -200,7 +200,7 @@ impl Surroundings {
     /// Returns the reasons for which the API server refuses the object.
     fn refused(&self, kind: &str, name: &str) -> Vec<Finding> {
         let written = self.view.written.find(kind, &self.namespace, name).unwrap_or_default();
-        let workload = lint::Workload::read(&written).ok().flatten();
+        let workload = lint::WorkloadManifest::read(&written).ok().flatten();
         workload.map(|workload| check_refused(&workload, &self.facts)).unwrap_or_default()
     }
 
@@ -220,7 +220,7 @@ impl Surroundings {
 
 pub(super) fn text(answer: &PodExplanation) -> Text {
     let mut text = Text::new();
-    let is_pod = answer.object.starts_with("Pod ");
+    let is_pod = answer.object.kind == "Pod";
     let on = match &answer.node {
         Some(node) => format!(" is on node {node}"),
         None if is_pod => " is on no node".to_owned(),

@@ -288,7 +288,7 @@ pub struct Problem {
 }
 
 /// A Kubernetes object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReference {
     /// Kind, such as `Node` or `RuntimeClass`.
@@ -303,6 +303,20 @@ pub struct ObjectReference {
 impl ObjectReference {
     fn cluster_scoped(kind: &str, name: &str) -> Self {
         Self { kind: kind.to_owned(), namespace: None, name: name.to_owned() }
+    }
+
+    /// The object in this namespace.
+    pub fn namespaced(kind: &str, namespace: &str, name: &str) -> Self {
+        Self { kind: kind.to_owned(), namespace: Some(namespace.to_owned()), name: name.to_owned() }
+    }
+
+    /// The object with a name such as `Deployment shop/web`, as it is displayed.
+    pub fn named(text: &str) -> Self {
+        let (kind, name) = text.split_once(' ').unwrap_or(("Pod", text));
+        match name.split_once('/') {
+            Some((namespace, name)) => Self::namespaced(kind, namespace, name),
+            None => Self::cluster_scoped(kind, name),
+        }
     }
 
     /// The Node with this name.
@@ -322,11 +336,11 @@ impl ObjectReference {
 }
 
 impl fmt::Display for ObjectReference {
-    /// Formats it as `RuntimeClass/windows-2022`, or `Pod/shop/web-0` with a namespace.
+    /// Formats it as `RuntimeClass windows-2022`, or `Pod shop/web-0` with a namespace.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
-            Some(namespace) => write!(f, "{}/{namespace}/{}", self.kind, self.name),
-            None => write!(f, "{}/{}", self.kind, self.name),
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
         }
     }
 }

@@ -58,7 +58,7 @@ fn a_pod_that_is_gone_was_ended_all_the_same() {
     world.event("agent-x", "NodeAffinity", "Predicate NodeAffinity failed");
     let failures = world.round();
     assert_eq!(counts(&failures), [("labels_changed", 1)]);
-    assert_eq!(failures.workloads[0].object.to_string(), "Pod/shop/agent-x");
+    assert_eq!(failures.workloads[0].object.to_string(), "Pod shop/agent-x");
 }
 
 #[test]
@@ -195,5 +195,5 @@ fn a_refused_pod_that_is_being_deleted_counts_for_its_controller() {
     world.pods = vec![pod];
     world.event("web-5d8f7-a", "NodeAffinity", "Predicate NodeAffinity failed");
     let failures = world.round();
-    assert_eq!(failures.workloads[0].object.to_string(), "Deployment/shop/web");
+    assert_eq!(failures.workloads[0].object.to_string(), "Deployment shop/web");
 }

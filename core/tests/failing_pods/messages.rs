@@ -102,7 +102,7 @@ fn each_cause_is_recognised_in_messages_of_several_releases() {
         let failures = world.round();
         assert_eq!(counts(&failures), [(cause, 1)], "{message}");
         let workload = &failures.workloads[0];
-        assert_eq!(workload.object.to_string(), "Deployment/shop/web", "{message}");
+        assert_eq!(workload.object.to_string(), "Deployment shop/web", "{message}");
         let text = format!("{reason} {message}");
         let known = known_error(&text).or_else(|| known_error(reason)).unwrap();
         assert!(

@@ -147,7 +147,7 @@ fn only_a_recorded_class_is_deleted_once_the_pool_does_not_want_it() {
     world.wait(3);
     assert_eq!(world.classes.keys().collect::<Vec<_>>(), ["copy"]);
     let [problem] = world.problems(reason::CLASS_NOT_RECORDED).try_into().unwrap_or_else(|all| panic!("{all:?}"));
-    assert_eq!(problem.object.to_string(), "RuntimeClass/copy");
+    assert_eq!(problem.object.to_string(), "RuntimeClass copy");
     assert!(world.status().runtime_classes.is_empty());
     world.take_sent(&[]);
     world.wait(100);

@@ -38,7 +38,7 @@ fn a_class_that_cannot_be_written_is_pending_and_everything_else_continues() {
         world.check();
         world.wait(2);
         let [problem] = world.problems(expected).try_into().unwrap_or_else(|all| panic!("{all:?}"));
-        assert_eq!(problem.object.to_string(), "RuntimeClass/windows-2019");
+        assert_eq!(problem.object.to_string(), "RuntimeClass windows-2019");
         assert!(world.condition(condition::READY).0.starts_with("False"), "{expected}");
         assert_eq!(world.taints("win-2022"), [MINE], "{expected}: its class is there");
         assert_eq!(world.nodes["win-2019"].labels.get("node.kubernetes.io/windows-build"), Some("10.0.17763"));

@@ -107,7 +107,7 @@ async fn every_class_starts_from_zero_or_winpool_says_that_it_cannot() {
         Ok(problems.into_iter().find(|problem| problem.reason == names::reason::CANNOT_SCALE_FROM_ZERO))
     };
     let problem = scene.cluster.wait_for("the pool says which class cannot start", reported).await.unwrap();
-    assert_eq!(problem.object.to_string(), "RuntimeClass/old");
+    assert_eq!(problem.object.to_string(), "RuntimeClass old");
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ fn state_of<'a>(pool: &'a WindowsPool, name: &str) -> Option<&'a RuntimeClassSta
 }
 
 fn problem_of<'a>(pool: &'a WindowsPool, name: &str) -> Option<&'a Problem> {
-    let object = format!("RuntimeClass/{name}");
+    let object = format!("RuntimeClass {name}");
     pool.status.as_ref()?.problems.iter().find(|problem| problem.object.to_string() == object)
 }
 

@@ -35,7 +35,7 @@ async fn a_writer_that_keeps_reverting_a_node_is_named_and_winpool_backs_off() {
     let pool = harness.nodes_until("default", "says that the node is contested", |nodes| nodes.contested == 1).await;
     assert_eq!(condition(&pool, "Ready"), Some("False"));
     let problem = &pool.status.as_ref().unwrap().problems[0];
-    assert_eq!((problem.reason.as_str(), problem.object.to_string().as_str()), ("Contested", "Node/aks"));
+    assert_eq!((problem.reason.as_str(), problem.object.to_string().as_str()), ("Contested", "Node aks"));
     assert!(problem.message.contains("node-pool-api") && problem.message.contains("AKS node pool"), "{problem:?}");
     let patches = audit.of("patch", "nodes").len();
     assert_eq!(patches, 3, "three writes are enough");
@@ -85,7 +85,7 @@ async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() 
     let problem = &status.problems[0];
     assert_eq!(
         (problem.reason.as_str(), problem.object.to_string().as_str()),
-        ("Contested", "RuntimeClass/windows-2022")
+        ("Contested", "RuntimeClass windows-2022")
     );
     assert!(problem.message.contains("gitops"), "{problem:?}");
     let writes = (audit.of("create", "runtimeclasses").len(), audit.of("patch", "runtimeclasses").len());

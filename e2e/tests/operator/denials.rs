@@ -33,7 +33,7 @@ async fn a_refused_taint_delays_nothing_else_and_is_not_sent_again() {
         assert_eq!(label(&node, BUILD), Some("10.0.20348"), "{name}");
         assert_eq!(taints(&node), [NOT_READY], "{name}");
         assert_eq!((label(&node, POOL), node.annotations().get(APPLIED)), (None, None), "nothing to take off later");
-        let problem = problem(&pool, &format!("Node/{name}"));
+        let problem = problem(&pool, &format!("Node {name}"));
         assert!(problem.contains(&format!("taints of {name} are not yours")), "{problem}");
         let event = event_about(&harness, &node).await;
         assert!(event.contains(&format!("taints of {name} are not yours")), "{event}");
@@ -86,7 +86,7 @@ async fn a_refused_label_does_not_delay_the_taint() {
     assert_eq!(label(&node, BUILD), None);
     assert_eq!(taints(&node), [NOT_READY, OS_WINDOWS]);
     assert_eq!(label(&node, POOL), Some("default"));
-    assert!(problem(&pool, "Node/win").contains("labels are not yours"));
+    assert!(problem(&pool, "Node win").contains("labels are not yours"));
     let pool = harness.ready("default").await;
     assert_eq!(condition(&pool, "NodesLabeled"), Some("False"));
     assert_eq!(condition(&pool, "TaintsApplied"), Some("True"));
@@ -102,7 +102,7 @@ async fn a_missing_permission_is_named_until_it_is_granted() {
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
-    let message = problem(&pool, "Node/win");
+    let message = problem(&pool, "Node win");
     assert!(message.contains(&format!(r#"User "{USER}" cannot patch resource "nodes""#)), "{message}");
     let class = harness.classes().get("windows-2022").await.unwrap();
     assert_eq!(class.labels()[POOL], "default", "classes are written all the same");
@@ -137,7 +137,7 @@ async fn a_pool_whose_finalizer_is_refused_says_so_and_nothing_is_done_for_it() 
     let _operator = harness.operator().await;
     let says_so = |pool: &WindowsPool| condition(pool, "Ready") == Some("False");
     let pool = harness.pool_until("default", "is not Ready", says_so).await;
-    assert!(problem(&pool, "WindowsPool/default").contains("no finalizers here"));
+    assert!(problem(&pool, "WindowsPool default").contains("no finalizers here"));
     assert_eq!(taints(&harness.node("win").await), [NOT_READY]);
     assert_eq!(patches(&log, "win"), Vec::<u64>::new());
 
@@ -174,7 +174,7 @@ async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_converge()
     let classes: Vec<_> =
         pool.status.iter().flat_map(|s| &s.runtime_classes).map(|c| (c.name.as_str(), c.state)).collect();
     assert_eq!(classes, [("windows-2019", ClassState::Applied), ("windows-2022", ClassState::Pending)]);
-    assert!(problem(&pool, "RuntimeClass/windows-2022").contains("classes come from Git"));
+    assert!(problem(&pool, "RuntimeClass windows-2022").contains("classes come from Git"));
     assert_eq!(condition(&pool, "Ready"), Some("False"));
     assert_eq!(condition(&pool, "RuntimeClassesApplied"), Some("False"));
     assert_eq!(condition(&pool, "TaintsApplied"), Some("True"));

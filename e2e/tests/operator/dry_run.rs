@@ -17,7 +17,7 @@ async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
     assert_eq!(status.managed_taints, Vec::<String>::new(), "none was put on");
     let would_change: Vec<_> =
         status.problems.iter().filter(|p| p.reason == "WouldChange").map(|p| p.object.to_string()).collect();
-    assert_eq!(would_change, ["RuntimeClass/windows-2019", "RuntimeClass/windows-2022", "Node/bare"]);
+    assert_eq!(would_change, ["RuntimeClass windows-2019", "RuntimeClass windows-2022", "Node bare"]);
     let classes: Vec<_> = status.runtime_classes.iter().map(|class| (class.name.as_str(), class.state)).collect();
     assert_eq!(classes, [("windows-2019", ClassState::Pending), ("windows-2022", ClassState::Pending)]);
     harness.node_events_are_seen().await;

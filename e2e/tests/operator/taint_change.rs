@@ -109,7 +109,7 @@ async fn a_list_of_taints_is_applied_exactly() {
     assert_eq!(problems.len(), 1);
     assert_eq!(
         (problems[0].reason.as_str(), problems[0].object.to_string().as_str()),
-        ("TaintValueDiffers", "Node/openshift")
+        ("TaintValueDiffers", "Node openshift")
     );
     let class = harness.classes().get("windows-2022").await.unwrap();
     let toleration = json!({"effect": "NoSchedule", "key": "os", "operator": "Equal", "value": "Windows"});

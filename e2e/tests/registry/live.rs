@@ -76,11 +76,12 @@ async fn commands_judge_the_images_of_a_cluster_by_its_nodes() {
         let nodes = image["windowsNodes"].as_array().unwrap();
         let runs = |node: &&Value| node["runs"] == true;
         let builds: Vec<_> = nodes.iter().filter(runs).map(|node| node["build"].as_str().unwrap()).collect();
-        (builds.join(" "), image["usedBy"].to_string())
+        let users = image["usedBy"].as_array().unwrap().iter();
+        let users: Vec<&str> = users.map(|user| user["name"].as_str().unwrap()).collect();
+        (builds.join(" "), users.join(" "))
     };
-    assert_eq!(of("both:1"), ("10.0.17763 10.0.26100".to_owned(), r#"["Deployment default/both"]"#.to_owned()));
-    let users = r#"["Deployment default/moves","Deployment default/wrong"]"#.to_owned();
-    assert_eq!(of("app:1-ltsc2019"), ("10.0.17763".to_owned(), users));
+    assert_eq!(of("both:1"), ("10.0.17763 10.0.26100".to_owned(), "both".to_owned()));
+    assert_eq!(of("app:1-ltsc2019"), ("10.0.17763".to_owned(), "moves wrong".to_owned()));
     assert!(of("gone:1").0.is_empty());
     assert_eq!(code, 0);
 

@@ -95,7 +95,7 @@ fn refusal(error: RequestError) -> Refusal {
 
 fn object(step: &Step) -> String {
     match step {
-        Step::Class(class) => format!("RuntimeClass/{}", class.name),
+        Step::Class(class) => format!("RuntimeClass {}", class.name),
         Step::SetFinalizer(_) => "finalizer".to_owned(),
         Step::FindUsers(_) => "pods".to_owned(),
         Step::ListMarkedNodes => "nodes".to_owned(),

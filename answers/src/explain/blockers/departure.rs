@@ -18,7 +18,7 @@ use winpool_core::{
 
 use crate::{
     explain::images::{Move, moved},
-    lint::{Workload, facts::Facts},
+    lint::{WorkloadManifest, facts::Facts},
 };
 
 /// How it is known that a workload runs on the nodes that stay.
@@ -61,7 +61,7 @@ pub enum Departure {
 /// version, or nothing shows that it needs the nodes of `retired`. `started_on` are the builds of the nodes on which
 /// its containers have started.
 pub fn departure(
-    workload: &Workload<'_>,
+    workload: &WorkloadManifest<'_>,
     facts: &Facts,
     retired: Build,
     target: Option<Build>,

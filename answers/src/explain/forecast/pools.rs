@@ -8,7 +8,10 @@ use winpool_core::{
     plan::{HeldBecause, HeldTaints},
 };
 
-use crate::explain::forecast::{NodeForecast, PoolForecast, Simulation, Snapshot};
+use crate::explain::{
+    forecast::{NodeForecast, PoolForecast, Simulation, Snapshot},
+    pod_count::{PodCount, pod_counts},
+};
 
 impl Simulation {
     /// Returns the forecasts for the pools that existed before.
@@ -23,10 +26,9 @@ impl Simulation {
             let pool = guarded.read().ok();
             let held = pool.as_ref().and_then(|pool| self.held(pool));
             let unschedulable = match held.as_ref().map(|held| &held.because) {
-                Some(HeldBecause::Unschedulable(found)) => found.clone(),
-                // One pod was enough.
-                Some(HeldBecause::Objected(workloads, _)) => workloads.iter().map(|name| (name.clone(), 1)).collect(),
-                _ => with_always.get(&name).cloned().unwrap_or_default(),
+                Some(HeldBecause::Unschedulable(found)) => pod_counts(found),
+                Some(HeldBecause::Objected(workloads, _)) => workloads.iter().map(|name| objecting(name)).collect(),
+                _ => with_always.get(&name).map(pod_counts).unwrap_or_default(),
             };
             let is_dry_run = pool.as_ref().is_some_and(|pool| pool.spec.mode == Mode::DryRun);
             let writes = written.iter().filter(|node| node.pool == name).count();
@@ -38,7 +40,7 @@ impl Simulation {
                     Some(_) => "Enforce",
                 }
                 .to_owned(),
-                nodes: usize::try_from(status.nodes.selected).unwrap_or_default(),
+                node_count: usize::try_from(status.nodes.selected).unwrap_or_default(),
                 would_change: if is_dry_run {
                     usize::try_from(status.nodes.pending).unwrap_or_default()
                 } else {
@@ -78,6 +80,11 @@ impl Simulation {
         });
         problem.into_iter()
     }
+}
+
+/// A workload with a pod that waits only because of a taint: one pod was enough.
+fn objecting(workload: &str) -> PodCount {
+    PodCount { object: ObjectReference::named(workload), pods: 1 }
 }
 
 /// Returns, by pool, the workloads that become unschedulable because the taint policy `Always` does not wait for them.

@@ -12,7 +12,7 @@ use winpool_core::{
 
 use crate::{
     explain::images::reason,
-    image::{Host, Source, Verdict, matching::may_run_on_linux},
+    image::{Host, PlatformMatch, Source, matching::may_run_on_linux},
     lint::image_verdict,
 };
 
@@ -37,12 +37,12 @@ impl Candidate<'_> {
             match self.images.get(name) {
                 Some(Ok(image)) => {
                     let verdict = image_verdict(container, image, &host, self.isolation());
-                    let is_shown = !(container.is_host_process && matches!(verdict, Verdict::NoVersion(_)));
+                    let is_shown = !(container.is_host_process && matches!(verdict, PlatformMatch::NoVersion(_)));
                     reasons.extend(reason(&verdict, &host).filter(|_| is_shown).map(|why| format!("{name}: {why}")));
                     match verdict {
-                        Verdict::Fails(_) => return (Some(false), reasons),
-                        Verdict::NoVersion(_) => is_told |= container.is_host_process,
-                        Verdict::Runs(_) | Verdict::NewerRevision(_) => is_told = true,
+                        PlatformMatch::Fails(_) => return (Some(false), reasons),
+                        PlatformMatch::NoVersion(_) => is_told |= container.is_host_process,
+                        PlatformMatch::Runs(_) | PlatformMatch::NewerRevision(_) => is_told = true,
                     }
                     continue;
                 }

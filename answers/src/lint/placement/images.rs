@@ -11,7 +11,7 @@ use winpool_core::{
 };
 
 use crate::{
-    image::{Failure, Host, ImagePlatforms, Source, Verdict, known, runs_on},
+    image::{Failure, Host, ImagePlatforms, PlatformMatch, Source, known, runs_on},
     lint::{
         placement::builds::image_of,
         rule::{
@@ -108,12 +108,12 @@ pub(crate) fn verdict<'a>(
     image: &'a ImagePlatforms,
     host: &Host,
     isolation: Isolation,
-) -> Verdict<'a> {
+) -> PlatformMatch<'a> {
     match (runs_on(image, host, isolation), image.source) {
-        (Verdict::Fails(Failure::OtherBuild(platform)), Source::Manifest) if container.is_host_process => {
-            Verdict::Runs(platform)
+        (PlatformMatch::Fails(Failure::OtherBuild(platform)), Source::Manifest) if container.is_host_process => {
+            PlatformMatch::Runs(platform)
         }
-        (Verdict::NewerRevision(platform), _) if container.is_host_process => Verdict::Runs(platform),
+        (PlatformMatch::NewerRevision(platform), _) if container.is_host_process => PlatformMatch::Runs(platform),
         (verdict, _) => verdict,
     }
 }
@@ -143,7 +143,7 @@ fn failing(
     let mut failing = BTreeMap::new();
     for host in hosts {
         let verdict = verdict(container, image, host, isolation);
-        if matches!(verdict, Verdict::Fails(Failure::NoVariant | Failure::OtherBuild(_))) {
+        if matches!(verdict, PlatformMatch::Fails(Failure::NoVariant | Failure::OtherBuild(_))) {
             *failing.entry(host.kernel.build).or_default() += 1;
         }
     }
@@ -198,7 +198,7 @@ fn newer_revision(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let hosts = hosts(subject);
     for (container, image) in known_images(subject) {
         let older = hosts.iter().filter_map(|host| match verdict(container, image, host, isolation(subject)) {
-            Verdict::NewerRevision(platform) => Some((host.kernel.revision?, host.kernel.build, platform)),
+            PlatformMatch::NewerRevision(platform) => Some((host.kernel.revision?, host.kernel.build, platform)),
             _ => None,
         });
         let older: Vec<_> = older.collect();

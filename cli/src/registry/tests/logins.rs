@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Client, Host, INDEX, PASSWORD, answer, password_of, with};
 use crate::registry::{
-    Problem,
+    RegistryErrorKind,
     credentials::{Credentials, Login},
     login::Challenge,
 };
@@ -73,7 +73,7 @@ async fn credential_helpers_are_asked_as_docker_asks_them() {
     for helper in ["winpool-test-that-is-not-installed", "../../bin/true"] {
         let client = Client::new(&json!({"credsStore": helper}));
         let problem = client.problem(&image).await;
-        let Problem::Unauthorized(reason) = &problem else { panic!("{problem:?}") };
+        let RegistryErrorKind::Unauthorized(reason) = &problem else { panic!("{problem:?}") };
         assert!(reason.contains(helper), "{reason}");
         // What stands in the file is better than nothing.
         let mut both = password_of(&host);

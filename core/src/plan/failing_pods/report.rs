@@ -113,7 +113,7 @@ impl Findings {
             let pool = pools.entry(pool).or_default();
             if pool.workloads.len() < WORKLOADS {
                 let message = group.message();
-                let object = object(&workload);
+                let object = ObjectReference::named(&workload);
                 pool.workloads.push(FailingWorkload { object, cause, pods: group.pods, message });
             } else {
                 pool.more += 1;
@@ -137,11 +137,4 @@ impl Group {
             ),
         }
     }
-}
-
-/// The object with a name such as `Deployment shop/web`.
-fn object(workload: &str) -> ObjectReference {
-    let (kind, name) = workload.split_once(' ').unwrap_or(("Pod", workload));
-    let (namespace, name) = name.split_once('/').unwrap_or(("", name));
-    ObjectReference { kind: kind.to_owned(), namespace: Some(namespace.to_owned()), name: name.to_owned() }
 }

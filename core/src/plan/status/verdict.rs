@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     api::{
-        ClassState, Mode, NodeCounts, ObjectReference, TaintPolicy,
+        ClassState, Mode, NodeCounts, TaintPolicy,
         names::{self, reason},
     },
     pod::tolerations::toleration,
@@ -225,9 +225,7 @@ pub fn health_verdict(failures: &PoolFailures, unseen: Option<&str>) -> Verdict 
         };
     }
     let named = failures.workloads.iter().map(|workload| {
-        let ObjectReference { kind, namespace, name } = &workload.object;
-        let namespace = namespace.as_deref().unwrap_or_default();
-        format!("{kind} {namespace}/{name} ({}, {})", count_of(number(workload.pods), "pod"), workload.cause.as_str())
+        format!("{} ({}, {})", workload.object, count_of(number(workload.pods), "pod"), workload.cause.as_str())
     });
     let named = named.collect::<Vec<_>>().join(", ");
     let more = if failures.more > 0 { format!(" and {} more", failures.more) } else { String::new() };

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
 use kube::client::Body;
-use winpool_answers::lint::{Facts, Finding, Rule, Workload, check, rule};
+use winpool_answers::lint::{Facts, Finding, Rule, WorkloadManifest, check, rule};
 use winpool_e2e::{harness, prelude::*, running_kubernetes};
 
 /// Requests in parallel.
@@ -83,7 +83,7 @@ async fn facts() -> Facts {
 }
 
 fn findings(object: &Value, facts: &Facts) -> Vec<Finding> {
-    check(&Workload::read(object).unwrap().unwrap(), facts)
+    check(&WorkloadManifest::read(object).unwrap().unwrap(), facts)
 }
 
 fn set(texts: impl IntoIterator<Item = impl Into<String>>) -> BTreeSet<String> {
