@@ -7,4 +7,5 @@ pub mod images;
 pub mod installation;
 pub mod node;
 pub mod pod;
+pub mod report;
 pub mod status;
