@@ -6,6 +6,7 @@ mod lists;
 mod timeline;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use winpool_core::words::count;
 
 use super::{
     super::{FailingPool, Progress, Report, WaitingTaint},
@@ -73,7 +74,7 @@ fn body(report: &Report) -> Markup {
         section aria-label="Numbers" {
             dl.numbers {
                 @for (name, number) in report.numbers.named() {
-                    div { dt { (name) } dd { (words::number(number, is_complete)) } }
+                    div { dt { (name) } dd.bad[words::is_bad(name, number)] { (words::number(number, is_complete)) } }
                 }
             }
         }
@@ -141,14 +142,16 @@ fn taints(taints: &[WaitingTaint]) -> Markup {
     html! {
         @if taints.is_empty() { (none("No taint waits.")) }
         @for taint in taints {
-            h3 { code { (shown(&taint.taint)) } " of pool " (shown(&taint.pool)) }
-            p { (words::taint(taint)) }
-            @if !taint.workloads.is_empty() {
-                ul.plain {
-                    @for workload in taint.workloads.iter().take(OBJECTS) {
-                        li { (words::full(&workload.object)) " (" (winpool_core::words::count(workload.pods, "pod")) ")" }
+            article {
+                h3 { code { (shown(&taint.taint)) } " of pool " (shown(&taint.pool)) }
+                p { (words::taint(taint)) }
+                @if !taint.workloads.is_empty() {
+                    ul.plain {
+                        @for workload in taint.workloads.iter().take(OBJECTS) {
+                            li { (words::full(&workload.object)) " (" (count(workload.pods, "pod")) ")" }
+                        }
+                        @if let Some(more) = words::more(taint.workloads.len(), OBJECTS) { li.more { (more) } }
                     }
-                    @if let Some(more) = words::more(taint.workloads.len(), OBJECTS) { li.more { (more) } }
                 }
             }
         }
@@ -159,16 +162,18 @@ fn failing(pools: &[FailingPool]) -> Markup {
     html! {
         @if pools.is_empty() { (none("No pod is known to fail because of Windows.")) }
         @for pool in pools {
-            h3 { "Pool " (shown(&pool.pool)) }
-            p { (words::failing(pool)) }
-            ul.plain {
-                @for workload in &pool.workloads {
-                    li { strong { (words::full(&workload.object)) } ": " (shown(&workload.message)) }
+            article {
+                h3 { "Pool " (shown(&pool.pool)) }
+                p { (words::failing(pool)) }
+                ul.plain {
+                    @for workload in &pool.workloads {
+                        li { strong { (words::full(&workload.object)) } ": " (shown(&workload.message)) }
+                    }
+                    @for problem in &pool.reported {
+                        li { strong { (words::full(&problem.object)) } ": " (shown(&problem.message)) }
+                    }
+                    @if pool.more > 0 { li.more { "and " (count(pool.more, "other workload")) } }
                 }
-                @for problem in &pool.reported {
-                    li { strong { (words::full(&problem.object)) } ": " (shown(&problem.message)) }
-                }
-                @if pool.more > 0 { li.more { "and " (winpool_core::words::count(pool.more, "other workload")) } }
             }
         }
     }

@@ -206,7 +206,8 @@ fn findings(page: &mut Page, rules: &[BrokenRule]) {
     for rule in rules {
         let (severity, _) = words::severity(rule.severity);
         page.block(&format!("### {severity}: {} ({})", rule.rule, count(rule.findings, "finding")));
-        page.block(&safe(&shown(&rule.message))).block(&format!("Remedy: {}", safe(&shown(&rule.remedy))));
+        page.block(&safe(&words::sentence(&rule.message)));
+        page.block(&format!("Remedy: {}", safe(&words::sentence(&rule.remedy))));
         page.block(&names(&rule.objects));
     }
 }

@@ -56,6 +56,12 @@ pub(super) fn number(number: Option<usize>, is_complete: bool) -> String {
     }
 }
 
+/// True for a number that should be zero, and is not.
+pub(super) fn is_bad(name: &str, number: Option<usize>) -> bool {
+    let is_wrong = ["Nodes out of support", "Failing pods", "Errors"].contains(&name);
+    is_wrong && number.is_some_and(|number| number > 0)
+}
+
 /// `Deployment web`, for lists by namespace.
 pub(super) fn named(object: &ObjectReference) -> String {
     format!("{} {}", shown(&object.kind), shown(&object.name))
@@ -150,7 +156,10 @@ pub(super) fn vendor(days: &VendorDays, kubernetes: Option<&str>) -> String {
             |end| day(&format!("{vendor}'s support"), end),
         ),
     );
-    parts.extend(images.as_ref().map(|end| day("the time of its node images", end)));
+    parts.extend(images.as_ref().map(|SupportDay { day, days_left }| {
+        let has = if *days_left < 0 { "had" } else { "has" };
+        format!("it {has} node images until {day}")
+    }));
     parts.extend(removed_in.as_ref().map(|removed| {
         let version = |text: &str| KubernetesVersion::of_release(text).ok();
         let is_ahead = kubernetes.and_then(version).zip(version(removed)).is_some_and(|(now, removed)| now < removed);
@@ -188,10 +197,11 @@ pub(super) fn groups(version: &VersionWorkloads, is_complete: bool) -> String {
         number => format!("{number} workloads or pools are pinned"),
     };
     let unknown = match unknown {
-        1 => "of 1 other nobody knows if it runs elsewhere".to_owned(),
-        number => format!("of {number} others nobody knows if they run elsewhere"),
+        0 => String::new(),
+        1 => "; of 1 other nobody knows if it runs elsewhere".to_owned(),
+        number => format!("; of {number} others nobody knows if they run elsewhere"),
     };
-    format!("{pinned} to {product}; {unknown}. {move_on}")
+    format!("{pinned} to {product}{unknown}. {move_on}")
 }
 
 pub(super) const GROUPS: [&str; 3] =
@@ -224,6 +234,16 @@ pub(super) fn class(class: &ClassUse) -> [String; 4] {
     let or_dash = |text: &Option<String>| text.as_deref().map_or_else(|| "–".to_owned(), shown);
     let pods = of.pods.map_or_else(|| "not known".to_owned(), |pods| pods.to_string());
     [or_dash(&of.pool), or_dash(&of.state), of.nodes.to_string(), pods]
+}
+
+/// The text as a sentence. A word that is a name, such as `runAsUser`, stays as it is.
+pub(super) fn sentence(text: &str) -> String {
+    let text = shown(text);
+    let word = text.split(' ').next().unwrap_or_default();
+    let is_plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase());
+    let end = if text.ends_with(['.', '…']) { "" } else { "." };
+    let (first, rest) = text.split_at(usize::from(is_plain));
+    format!("{}{rest}{end}", first.to_ascii_uppercase())
 }
 
 pub(super) fn severity(severity: Severity) -> (&'static str, &'static str) {

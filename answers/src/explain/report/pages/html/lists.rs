@@ -9,7 +9,7 @@ use crate::explain::status::PoolSummary;
 
 use super::{
     super::{
-        super::{BrokenRule, ClassUse, VersionWorkloads},
+        super::{BrokenRule, ClassUse, Moving, Pinned, Unclear, VersionWorkloads},
         OBJECTS, WORKLOADS, shown, words,
     },
     none,
@@ -79,13 +79,8 @@ fn namespaces(version: &VersionWorkloads) -> Markup {
     }
 }
 
-/// A list that a reader can open, by namespace.
-fn group<'a, T>(
-    title: &str,
-    all: &'a [T],
-    object: fn(&T) -> &ObjectReference,
-    entry: impl Fn(&'a T) -> Markup,
-) -> Markup {
+/// A list that a reader can open. `entries` renders the objects of one namespace.
+fn group<T>(title: &str, all: &[T], object: fn(&T) -> &ObjectReference, entries: impl Fn(&[T]) -> Markup) -> Markup {
     let listed = all.get(..WORKLOADS).unwrap_or(all);
     html! {
         @if !all.is_empty() {
@@ -93,7 +88,7 @@ fn group<'a, T>(
                 summary { (title) " " span.quiet { (all.len()) } }
                 @for of_one in listed.chunk_by(|one, other| object(one).namespace == object(other).namespace) {
                     @for first in of_one.iter().take(1) { h4 { (words::namespace(object(first))) } }
-                    ul.plain { @for one in of_one { li { (entry(one)) } } }
+                    ul.plain { (entries(of_one)) }
                 }
                 @if let Some(more) = words::more(all.len(), WORKLOADS) { p.more { (more) } }
             }
@@ -103,12 +98,9 @@ fn group<'a, T>(
 
 fn pinned(version: &VersionWorkloads) -> Markup {
     let [title, ..] = words::GROUPS;
-    group(
-        title,
-        &version.pinned,
-        |it| &it.object,
-        |pinned| {
-            html! {
+    let entry = |pinned: &Pinned| {
+        html! {
+            li {
                 strong { (words::named(&pinned.object)) }
                 ul.pins {
                     @for (field, value, change) in words::pins(pinned) {
@@ -116,32 +108,29 @@ fn pinned(version: &VersionWorkloads) -> Markup {
                     }
                 }
             }
-        },
-    )
+        }
+    };
+    group(title, &version.pinned, |it| &it.object, |of_one| html! { @for it in of_one { (entry(it)) } })
 }
 
 fn unknown(version: &VersionWorkloads) -> Markup {
     let [_, title, _] = words::GROUPS;
-    group(
-        title,
-        &version.unknown,
-        |it| &it.object,
-        |unclear| {
-            html! { strong { (words::named(&unclear.object)) } ": " (shown(&unclear.reason)) }
-        },
-    )
+    let entries = |of_one: &[Unclear]| {
+        html! { @for it in of_one { li { strong { (words::named(&it.object)) } ": " (shown(&it.reason)) } } }
+    };
+    group(title, &version.unknown, |it| &it.object, entries)
 }
 
 fn can_move(version: &VersionWorkloads) -> Markup {
     let [.., title] = words::GROUPS;
-    group(
-        title,
-        &version.can_move,
-        |it| &it.object,
-        |moving| {
-            html! { strong { (words::named(&moving.object)) } ": " (moving.evidence.describe()) }
-        },
-    )
+    let entries = |of_one: &[Moving]| {
+        let mut by_evidence: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for moving in of_one {
+            by_evidence.entry(moving.evidence.describe()).or_default().push(words::named(&moving.object));
+        }
+        html! { @for (evidence, names) in by_evidence { li { (names.join(", ")) ": " span.quiet { (evidence) } } } }
+    };
+    group(title, &version.can_move, |it| &it.object, entries)
 }
 
 /// Names of objects, one after the other.
@@ -183,8 +172,8 @@ pub(super) fn findings(rules: &[BrokenRule]) -> Markup {
             @let (severity, style) = words::severity(rule.severity);
             article {
                 h3 { span.chip.(style) { (severity) } " " (rule.rule) " " span.quiet { (count(rule.findings, "finding")) } }
-                p { (shown(&rule.message)) }
-                p { strong { "Remedy: " } (shown(&rule.remedy)) }
+                p { (words::sentence(&rule.message)) }
+                p { strong { "Remedy: " } (words::sentence(&rule.remedy)) }
                 (objects(&rule.objects, OBJECTS))
             }
         }

@@ -22,6 +22,9 @@ const FUTURE: i16 = 3;
 /// The number of years up to which each has a label.
 const LABELS: i16 = 6;
 
+/// The last place where a label fits a narrow window.
+const LAST_LABEL: i64 = 880;
+
 /// The years of a time line.
 struct Span {
     first: Date,
@@ -115,7 +118,7 @@ fn line(span: &Span, version: &VersionNodes) -> Markup {
     let bars = begins.zip(&version.microsoft).zip(["main", "extended"]);
     html! {
         div.line aria-hidden="true" {
-            div.years { @for year in span.years() { span style=(left(span.place(year))) { (year.year()) } } }
+            div.years { @for year in span.years().filter(|year| span.place(*year) <= LAST_LABEL) { span style=(left(span.place(year))) { (year.year()) } } }
             div.track {
                 @for year in span.years() { span.tick style=(left(span.place(year))) {} }
                 @for ((from, end), style) in bars { span.bar.(style) style=(bar(span, from, end.day)) {} }
