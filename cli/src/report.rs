@@ -130,24 +130,19 @@ async fn read(arguments: &Arguments) -> Result<(Seen, Besides), Error> {
         besides.installation = installation::read(&client, &mut gaps).await?;
         if std::mem::take(&mut gaps.in_cluster) {
             seen.gaps.in_cluster = true;
-            besides.lacks.push(Lack::new(
-                "installation",
-                "You may not list Deployments",
-                "The state of winpool is missing.",
-            ));
+            besides.lacks.push(Lack::installation());
         }
         besides.reverted = reverted_nodes(&client, &mut gaps).await?;
         if gaps.in_cluster {
             seen.gaps.in_cluster = true;
-            besides.lacks.push(Lack::new("events", "You may not list Events", "Contested nodes count as pending."));
+            besides.lacks.push(Lack::events());
         }
         seen
     } else {
         Seen::everything_in(&arguments.origin.files, arguments.kubernetes_version)?
     };
     if seen.gaps.in_manifests {
-        let why = "A file or an object cannot be read";
-        besides.lacks.push(Lack::new("manifests", why, "It is missing everywhere."));
+        besides.lacks.push(Lack::manifests());
     }
     besides.lacks.extend(invalid_pools(&seen.view));
     seen.note_invalid_pools();
@@ -157,5 +152,5 @@ async fn read(arguments: &Arguments) -> Result<(Seen, Besides), Error> {
 /// Returns what the report lacks because pools are not valid.
 fn invalid_pools(view: &View) -> Vec<Lack> {
     let errors = view.guarded().filter_map(|pool| pool.read().err());
-    errors.map(|error| Lack::new("pool", &error.to_string(), "The report is without this pool.")).collect()
+    errors.map(|error| Lack::pool(&error.to_string())).collect()
 }

@@ -24,7 +24,7 @@ use crate::{
         status::{PoolSummary, status},
     },
     image::Images,
-    lint::Facts,
+    lint::{Facts, Workload},
     view::View,
 };
 
@@ -32,7 +32,7 @@ pub use classes::ClassUse;
 pub use failing::FailingPool;
 pub use findings::BrokenRule;
 pub use lacks::Lack;
-pub use numbers::Numbers;
+pub use numbers::{About, Numbers};
 pub use pages::{html, markdown};
 pub use progress::{Earlier, NumberChange, Progress};
 pub use taints::{TaintState, WaitingTaint, WaitingWorkload};
@@ -86,6 +86,30 @@ pub struct Report {
     /// The pods that fail because of Windows, by pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing_pods: Option<Vec<FailingPool>>,
+}
+
+impl Report {
+    /// Returns true if no workload can be missing.
+    pub fn has_all_workloads(&self) -> bool {
+        self.unknown.iter().all(|lack| [lacks::EVENTS, lacks::INSTALLATION].contains(&lack.what.as_str()))
+    }
+
+    /// Returns true if no node and no pool can be missing where some are known.
+    fn has_all_nodes(&self) -> bool {
+        self.unknown.iter().all(|lack| lack.what != lacks::MANIFESTS && lack.what != lacks::POOL)
+    }
+
+    /// The numbers with their names, in the order of the pages. The last value is false if objects may be missing.
+    fn named_numbers(&self) -> impl Iterator<Item = (&'static str, Option<usize>, bool)> {
+        let (nodes, workloads) = (self.has_all_nodes(), self.has_all_workloads());
+        self.numbers.named().into_iter().map(move |(name, number, about)| {
+            let is_complete = match about {
+                About::Nodes => nodes,
+                About::Workloads => workloads,
+            };
+            (name, number, is_complete)
+        })
+    }
 }
 
 /// What a report depends on besides the cluster.
@@ -145,6 +169,15 @@ fn facts(view: &View, images: Images) -> Facts {
     let mut facts = view.facts();
     facts.add_images(images);
     facts
+}
+
+/// The name of a workload.
+fn named(workload: &Workload<'_>) -> ObjectReference {
+    ObjectReference {
+        kind: workload.kind.to_owned(),
+        namespace: Some(workload.namespace.to_owned()),
+        name: workload.name.to_owned(),
+    }
 }
 
 /// Reads the name of an object, such as `Deployment shop/web` or `WindowsPool default`.

@@ -36,6 +36,17 @@ async fn the_page_is_accessible_and_fits_360_and_1400_pixels_in_light_and_dark()
         ("many", of(&many(50, 200))),
     ];
     let mut browser = Browser::start().await.unwrap();
+    let bad = directory.path().join("bad.html");
+    std::fs::write(&bad, "<title>a</title><p style='width:2000px;color:#ccc'>grey <img src='data:,'>").unwrap();
+    browser.open(&bad, 360, false).await.unwrap();
+    browser.evaluate(&format!("{axe}\n;0")).await.unwrap();
+    for check in [PROBLEMS, TOO_WIDE] {
+        let found = browser.evaluate(check).await.unwrap();
+        assert!(
+            found.as_array().is_some_and(|found| found.len() > 1),
+            "the checks find something on a bad page: {found}"
+        );
+    }
     for (name, report) in pages {
         let file = saved(&report, directory.path(), &format!("{name}.html"));
         for (width, is_dark) in [(360, false), (360, true), (1400, false), (1400, true)] {

@@ -59,14 +59,23 @@ impl Objects {
         let deployment = self.0.last().unwrap().clone();
         let (namespace, name) =
             (&deployment["metadata"]["namespace"], deployment["metadata"]["name"].as_str().unwrap());
-        let mut spec = deployment["spec"]["template"]["spec"].clone();
+        let template = &deployment["spec"]["template"];
+        let metadata = |suffix: &str, kind: &str, owner: &str| {
+            json!({
+                "name": format!("{name}-{suffix}"), "namespace": namespace, "labels": {"pod-template-hash": "6d5f9"},
+                "ownerReferences": [
+                    {"apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": "u", "controller": true}],
+            })
+        };
+        self.0.push(json!({
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata("6d5f9", "Deployment", name),
+            "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
+        }));
+        let mut spec = template["spec"].clone();
         spec["nodeName"] = json!(node);
         self.0.push(json!({
             "apiVersion": "v1", "kind": "Pod", "spec": spec, "status": status,
-            "metadata": {
-                "name": format!("{name}-6d5f9-1"), "namespace": namespace, "labels": {"pod-template-hash": "6d5f9"},
-                "ownerReferences": [
-                    {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{name}-6d5f9"), "uid": "u", "controller": true}]},
+            "metadata": metadata("6d5f9-1", "ReplicaSet", &format!("{name}-6d5f9")),
         }));
         self
     }

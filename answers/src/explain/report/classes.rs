@@ -8,7 +8,7 @@ use winpool_core::api::ObjectReference;
 
 use crate::{explain::status::ClassSummary, view::View};
 
-use super::{by_namespace, object};
+use super::{by_namespace, named};
 
 /// A RuntimeClass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -27,7 +27,7 @@ pub(super) fn users(view: &View) -> Users {
     let mut users = Users::new();
     view.written.each(|_, workload| {
         if let Some(class) = &workload.pod.runtime_class {
-            users.entry(class.clone()).or_default().push(object(&workload.object()));
+            users.entry(class.clone()).or_default().push(named(workload));
         }
     });
     users.values_mut().for_each(|users| users.sort_by_cached_key(by_namespace));

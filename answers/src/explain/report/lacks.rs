@@ -5,6 +5,11 @@ use serde::Serialize;
 
 use crate::view::{Known, View};
 
+pub(super) const EVENTS: &str = "events";
+pub(super) const INSTALLATION: &str = "installation";
+pub(super) const MANIFESTS: &str = "manifests";
+pub(super) const POOL: &str = "pool";
+
 /// Something that is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Lack {
@@ -17,8 +22,28 @@ pub struct Lack {
 }
 
 impl Lack {
-    pub fn new(what: &str, why: &str, effect: &str) -> Self {
+    fn new(what: &str, why: &str, effect: &str) -> Self {
         Self { what: what.to_owned(), why: why.to_owned(), effect: effect.to_owned() }
+    }
+
+    /// Events are not known, which name nodes whose changes another writer reverts.
+    pub fn events() -> Self {
+        Self::new(EVENTS, "You may not list Events.", "Contested nodes count as pending.")
+    }
+
+    /// The installation of winpool is not known.
+    pub fn installation() -> Self {
+        Self::new(INSTALLATION, "You may not list Deployments.", "The state of winpool is missing.")
+    }
+
+    /// A part of the manifests cannot be read.
+    pub fn manifests() -> Self {
+        Self::new(MANIFESTS, "A file or an object cannot be read.", "It is missing everywhere.")
+    }
+
+    /// A pool is not valid.
+    pub fn pool(why: &str) -> Self {
+        Self::new(POOL, why, "The report is without this pool.")
     }
 }
 

@@ -95,19 +95,29 @@ impl Numbers {
     }
 
     /// The numbers with their names, in the order of the pages.
-    pub fn named(&self) -> [(&'static str, Option<usize>); 11] {
+    pub fn named(&self) -> [(&'static str, Option<usize>, About); 11] {
+        use About::{Nodes, Workloads};
         [
-            ("Windows nodes", self.nodes),
-            ("Nodes out of support", self.nodes_out_of_support),
-            ("Nodes with less than a year of support", self.nodes_near_end),
-            ("Pinned workloads and pools", self.pinned),
-            ("Workloads of which nobody knows if they can move", self.unknown),
-            ("Workloads that can move", self.can_move),
-            ("Held taints", self.held_taints),
-            ("Failing pods", self.failing_pods),
-            ("Errors", self.errors),
-            ("Warnings", self.warnings),
-            ("Notes", self.infos),
+            ("Windows nodes", self.nodes, Nodes),
+            ("Nodes out of support", self.nodes_out_of_support, Nodes),
+            ("Nodes with less than a year of support", self.nodes_near_end, Nodes),
+            ("Pinned workloads and pools", self.pinned, Workloads),
+            ("Workloads of which nobody knows if they can move", self.unknown, Workloads),
+            ("Workloads that can move", self.can_move, Workloads),
+            ("Held taints", self.held_taints, Nodes),
+            ("Failing pods", self.failing_pods, Nodes),
+            ("Findings: errors", self.errors, Workloads),
+            ("Findings: warnings", self.warnings, Workloads),
+            ("Findings: notes", self.infos, Workloads),
         ]
     }
+}
+
+/// The objects from which a number follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// Nodes, pools and pods, which are known or not.
+    Nodes,
+    /// Workloads, of which some kinds may not be known.
+    Workloads,
 }

@@ -83,7 +83,7 @@ impl Progress {
 
 fn changes(before: &Numbers, now: &Numbers) -> Vec<NumberChange> {
     let named = before.named().into_iter().zip(now.named());
-    let named = named.map(|((name, before), (_, now))| NumberChange { name: name.to_owned(), before, now });
+    let named = named.map(|((name, before, _), (_, now, _))| NumberChange { name: name.to_owned(), before, now });
     let builds: BTreeSet<&String> = before.nodes_by_build.keys().chain(now.nodes_by_build.keys()).collect();
     let of = |numbers: &Numbers, build: &str| {
         numbers.nodes.map(|_| numbers.nodes_by_build.get(build).copied().unwrap_or_default())

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::ObjectReference,
-    plan::GuardedPool,
     windows::{
         Build,
         product::{Channel, PRODUCTS, Product},
@@ -19,7 +19,7 @@ use crate::{
     view::View,
 };
 
-use super::{by_namespace, object};
+use super::{by_namespace, named};
 
 /// The workloads that need a Windows version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -87,14 +87,18 @@ pub(super) fn by_version(view: &View, facts: &Facts, move_to: Option<&'static Pr
     versions.retain(|(product, _)| product.channel == Channel::Ltsc || is_of_nodes(product));
     let mut found: Vec<VersionWorkloads> = versions.iter().map(|(product, target)| empty(product, target)).collect();
     for (version, (product, target)) in found.iter_mut().zip(&versions) {
-        let of_pool = |pool: &GuardedPool| pool_blockers(pool.pool().ok()?, facts, product.build, Some(target.build));
-        version.pinned.extend(view.guarded().filter_map(of_pool).map(Pinned::from));
+        for guarded in view.guarded() {
+            let blocker =
+                guarded.pool().ok().and_then(|pool| pool_blockers(pool, facts, product.build, Some(target.build)));
+            let object = || ObjectReference::windows_pool(&guarded.name_any());
+            version.pinned.extend(blocker.map(|blocker| Pinned { object: object(), pins: blocker.pins }));
+        }
     }
     view.written.each(|_, workload| {
         for (version, (product, target)) in found.iter_mut().zip(&versions) {
-            let object = || object(&workload.object());
+            let object = || named(workload);
             match group(workload, facts, &view.written.started, product.build, Some(target.build)) {
-                Some(Group::Pinned(blocker)) => version.pinned.push(blocker.into()),
+                Some(Group::Pinned(Blocker { pins, .. })) => version.pinned.push(Pinned { object: object(), pins }),
                 Some(Group::Unknown(reason)) => version.unknown.push(Unclear { object: object(), reason }),
                 Some(Group::CanMove(evidence)) => version.can_move.push(Moving { object: object(), evidence }),
                 None => {}
@@ -128,11 +132,5 @@ fn empty(product: &Product, target: &Product) -> VersionWorkloads {
         pinned: Vec::new(),
         unknown: Vec::new(),
         can_move: Vec::new(),
-    }
-}
-
-impl From<Blocker> for Pinned {
-    fn from(blocker: Blocker) -> Self {
-        Self { object: object(&blocker.object), pins: blocker.pins }
     }
 }

@@ -68,23 +68,29 @@ const SECTIONS: [(&str, &str); 7] = [
 ];
 
 fn body(report: &Report) -> Markup {
-    let is_complete = report.unknown.is_empty();
+    let has_all = report.has_all_workloads();
     html! {
         (lacks(report))
         section aria-label="Numbers" {
             dl.numbers {
-                @for (name, number) in report.numbers.named() {
+                @for (name, number, is_complete) in report.named_numbers() {
                     div { dt { (name) } dd.bad[words::is_bad(name, number)] { (words::number(number, is_complete)) } }
                 }
             }
         }
         @if let Some(progress) = &report.progress { (self::progress(progress)) }
         (section("versions", words::VERSIONS, report.versions.as_deref().map(|versions| timeline::versions(versions, report))))
-        (section("workloads", words::WORKLOADS, report.workloads.as_deref().map(|versions| lists::workloads(versions, is_complete))))
+        (section("workloads", words::WORKLOADS, report.workloads.as_deref().map(|versions| lists::workloads(versions, has_all))))
         (section("taints", words::TAINTS, report.taints.as_deref().map(taints)))
         (section("classes", words::CLASSES, report.runtime_classes.as_deref().map(|classes| lists::classes(classes, report.pods_without_class))))
         (section("findings", words::FINDINGS, report.numbers.errors.map(|_| lists::findings(&report.findings))))
         (section("failing", words::FAILING, report.failing_pods.as_deref().map(failing)))
+        @if let Some(installation) = &report.installation {
+            section id="winpool" {
+                h2 { (words::WINPOOL) }
+                @for sentence in words::installation(installation) { p { (sentence) } }
+            }
+        }
         (section("pools", words::POOLS, report.pools.as_deref().map(lists::pools)))
     }
 }

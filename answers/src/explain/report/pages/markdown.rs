@@ -76,28 +76,33 @@ fn safe(text: &str) -> String {
 /// Renders the page.
 pub fn page(report: &Report) -> String {
     let mut page = Page::default();
-    let is_complete = report.unknown.is_empty();
     page.block(&format!("# {}", words::TITLE)).block(&safe(&words::subject(report).join(" · ")));
-    if !is_complete {
+    if !report.unknown.is_empty() {
         page.block(&format!("## {}", words::UNKNOWN));
         let lacks = report.unknown.iter();
         page.items(lacks.map(|lack| format!("**{}**: {}", safe(&shown(&lack.what)), safe(&words::lack(lack)))));
     }
-    let numbers = report.numbers.named();
-    let rows = numbers.iter().map(|(name, number)| [(*name).to_owned(), words::number(*number, is_complete)]);
+    let numbers = report.named_numbers();
+    let rows = numbers.map(|(name, number, is_complete)| [name.to_owned(), words::number(number, is_complete)]);
     page.table(["", "Number"], rows);
     if let Some(progress) = &report.progress {
         self::progress(&mut page, progress);
     }
     let kubernetes = report.kubernetes.as_deref();
     page.section(words::VERSIONS, report.versions.as_deref(), |page, all| versions(page, all, kubernetes));
-    page.section(words::WORKLOADS, report.workloads.as_deref(), |page, all| workloads(page, all, is_complete));
+    page.section(words::WORKLOADS, report.workloads.as_deref(), |page, all| {
+        workloads(page, all, report.has_all_workloads())
+    });
     page.section(words::TAINTS, report.taints.as_deref(), taints);
     page.section(words::CLASSES, report.runtime_classes.as_deref(), |page, all| {
         classes(page, all, report.pods_without_class)
     });
     page.section(words::FINDINGS, report.numbers.errors.map(|_| report.findings.as_slice()), findings);
     page.section(words::FAILING, report.failing_pods.as_deref(), failing);
+    if let Some(installation) = &report.installation {
+        page.block(&format!("## {}", words::WINPOOL));
+        page.items(words::installation(installation).iter().map(|sentence| safe(sentence)));
+    }
     page.section(words::POOLS, report.pools.as_deref(), pools);
     page.0
 }

@@ -7,7 +7,13 @@ use winpool_core::{
     words::count,
 };
 
-use crate::{explain::status::PoolSummary, lint::Severity};
+use crate::{
+    explain::{
+        installation::{Installation, InstallationState},
+        status::PoolSummary,
+    },
+    lint::Severity,
+};
 
 use super::{
     super::{
@@ -26,6 +32,7 @@ pub(super) const TAINTS: &str = "Taints that wait";
 pub(super) const CLASSES: &str = "RuntimeClasses";
 pub(super) const FINDINGS: &str = "Findings by rule";
 pub(super) const FAILING: &str = "Failing pods";
+pub(super) const WINPOOL: &str = "winpool";
 pub(super) const POOLS: &str = "WindowsPools";
 pub(super) const NOT_KNOWN: &str = "Not known.";
 
@@ -58,7 +65,7 @@ pub(super) fn number(number: Option<usize>, is_complete: bool) -> String {
 
 /// True for a number that should be zero, and is not.
 pub(super) fn is_bad(name: &str, number: Option<usize>) -> bool {
-    let is_wrong = ["Nodes out of support", "Failing pods", "Errors"].contains(&name);
+    let is_wrong = ["Nodes out of support", "Failing pods", "Findings: errors"].contains(&name);
     is_wrong && number.is_some_and(|number| number > 0)
 }
 
@@ -166,7 +173,7 @@ pub(super) fn vendor(days: &VendorDays, kubernetes: Option<&str>) -> String {
         if is_ahead {
             format!("upgrading this cluster to Kubernetes {removed} needs a newer Windows")
         } else {
-            format!("{vendor} has none of it from Kubernetes {removed} on")
+            format!("{vendor} does not support it with Kubernetes {removed} or later")
         }
     }));
     parts.extend(note.clone());
@@ -258,6 +265,23 @@ pub(super) fn failing(pool: &FailingPool) -> String {
     let causes = pool.causes.iter().map(|(cause, pods)| format!("{pods} {}", cause.replace('_', " ")));
     let causes: Vec<String> = causes.collect();
     if causes.is_empty() { "Only Events show these.".to_owned() } else { format!("By cause: {}.", causes.join(", ")) }
+}
+
+/// The state of winpool's own installation, with what to do.
+pub(super) fn installation(installation: &Installation) -> Vec<String> {
+    let Installation { replicas, ready, .. } = installation;
+    let state = match (installation.state, &installation.namespace) {
+        (InstallationState::Missing, _) => "winpool is not installed in this cluster.".to_owned(),
+        (InstallationState::Broken, _) => "The installation of winpool does not work.".to_owned(),
+        (InstallationState::Healthy, None) => "winpool runs, but not as a Deployment in this cluster.".to_owned(),
+        (InstallationState::Healthy, Some(namespace)) => {
+            let of = count(*replicas, "replica");
+            format!("winpool runs in the namespace {}: {ready} of {of} ready.", shown(namespace))
+        }
+    };
+    let problems = installation.problems.iter();
+    let problems = problems.map(|it| format!("{}: {}", sentence(&it.problem).trim_end_matches('.'), shown(&it.remedy)));
+    [state].into_iter().chain(problems).collect()
 }
 
 pub(super) fn pool(pool: &PoolSummary) -> [String; 4] {
