@@ -74,7 +74,7 @@ fn body(report: &Report) -> Markup {
         section aria-label="Numbers" {
             dl.numbers {
                 @for (name, number, is_complete) in report.named_numbers() {
-                    div { dt { (name) } dd.bad[words::is_bad(name, number)] { (words::number(number, is_complete)) } }
+                    div { dt { (name) } dd class=[words::is_bad(name, number).then_some("bad")] { (words::number(number, is_complete)) } }
                 }
             }
         }
