@@ -172,10 +172,12 @@ control-plane-test: ## Tests on a real local control plane, which is built from 
 	$(call timed,$(TEST) --lib --test control_plane --test operator)
 
 .PHONY: programs-test
-programs-test: ## Tests with Helm, Prometheus, Karpenter and a registry, which are built from Go modules the first time (10 minutes)
+programs-test: ## Tests with Helm, Prometheus, Karpenter and a registry, built from Go modules the first time (10 minutes), and with Chromium, skipped where it is missing
 	$(call step,tests with other programs)
-	$(call timed,$(TEST) --test testsuite --test control_plane --test operator \
-			-- --ignored --skip measure --skip container:: --skip install::upgrade --skip release:: \
+	$(call timed,browser=; export WINPOOL_AXE; WINPOOL_AXE=$$(e2e/browser/prepare.sh) || { browser="--skip browser::"; \
+			echo "make $@: the report is not tested in a browser"; }; \
+		$(TEST) --test testsuite --test control_plane --test operator \
+			-- --ignored --skip measure --skip container:: --skip install::upgrade --skip release:: $$browser \
 		&& $(TEST) --test karpenter --test registry)
 
 # Real kubelets need Wine. The script names the packages, and installs them only in CI.

@@ -21,14 +21,15 @@ fn assumption(text: &str) -> Result<Assumption, AssumeError> {
 }
 
 impl Assume {
-    /// Rewrites the nodes of the view, and says what the answer assumes.
-    pub fn apply(&self, view: &mut View) -> Result<(), AssumeError> {
+    /// Rewrites the nodes of the view, and says what the answer assumes. Returns that as a part of a sentence.
+    pub fn apply(&self, view: &mut View) -> Result<Option<String>, AssumeError> {
         if self.assume.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let assumed = assume(view, &self.assume)?;
         let unknown = assumed.unknown.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        live::note(&format!("This is the answer if {}. Unknown: {unknown}.", assumed.sentence()));
-        Ok(())
+        let sentence = assumed.sentence();
+        live::note(&format!("This is the answer if {sentence}. Unknown: {unknown}."));
+        Ok(Some(sentence))
     }
 }

@@ -7,9 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_answers::{
     explain::{
-        blockers::{
-            Blocker, Departure, Evidence, Pin, RetiredWindows, blockers, departure, pool_blockers, unknown_class,
-        },
+        blockers::{Blocker, Evidence, Group, Pin, RetiredWindows, group, pool_blockers},
         images::{Move, moved, other_tags},
     },
     image::Images,
@@ -164,22 +162,11 @@ fn report(view: &View, facts: &Facts, retire: &Product, move_to: Option<&Product
     let (mut unknown, mut can_move) = (Vec::new(), Vec::new());
     view.written.each(|source, workload| {
         let object = workload.object();
-        let started_on = view.written.started.builds(&object.to_string());
-        if let Some(blocker) = blockers(workload, facts, retired, target) {
-            found.push(Located::new(blocker, source));
-        } else if let Some(name) = unknown_class(workload, facts) {
-            let reason = format!(
-                "RuntimeClass {name} is not known: add it or the WindowsPools to the manifests, or ask the cluster"
-            );
-            unknown.push(Located::new(Unknown { object, reason }, source));
-        } else {
-            match departure(workload, facts, retired, target, &started_on) {
-                Some(Departure::CanMove(evidence)) => {
-                    can_move.push(Located::new(Moving { object, evidence }, source));
-                }
-                Some(Departure::Unknown(reason)) => unknown.push(Located::new(Unknown { object, reason }, source)),
-                None => {}
-            }
+        match group(workload, facts, &view.written.started, retired, target) {
+            Some(Group::Pinned(blocker)) => found.push(Located::new(blocker, source)),
+            Some(Group::Unknown(reason)) => unknown.push(Located::new(Unknown { object, reason }, source)),
+            Some(Group::CanMove(evidence)) => can_move.push(Located::new(Moving { object, evidence }, source)),
+            None => {}
         }
     });
     let mut unlisted: BTreeSet<String> = view.unlisted.keys().cloned().collect();

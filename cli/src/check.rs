@@ -13,16 +13,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_answers::lint::{
-    Facts, Finding, Severity, UNKNOWN_ID, check,
-    gmsa::check_credential_spec,
-    objects::{check_node, check_service, selects},
-    rule, rules,
-    workload::namespace_of,
-};
+use winpool_answers::lint::{Facts, Finding, Severity, UNKNOWN_ID, rule, rules, survey};
 use winpool_answers::view::View;
 use winpool_client::{client::connect, kubeconfig::Unusable, terminal::Outcome};
-use winpool_core::{pod::Target, windows::KubernetesVersion, words};
+use winpool_core::{windows::KubernetesVersion, words};
 
 use super::{
     Error, Origin,
@@ -200,30 +194,8 @@ fn report(view: &View, facts: &Facts, arguments: &Arguments) -> CheckReport {
             }
         }
     };
-    let (mut number, mut for_windows) = (0, BTreeSet::new());
-    view.written.each(|source, workload| {
-        number += 1;
-        add(source, check(workload, facts));
-        if matches!(workload.pod.target(facts.known_class(&workload.pod)), Target::Windows | Target::WindowsImage) {
-            for_windows.insert((workload.namespace.to_owned(), workload.labels()));
-        }
-    });
-    for (source, found) in &view.refused {
-        add(Some(source), vec![found.clone()]);
-    }
-    for (source, service) in view.services.all() {
-        let namespace = namespace_of(service);
-        if for_windows.iter().any(|(of, labels)| of == namespace && selects(service, labels)) {
-            add(source.as_ref(), check_service(service, facts));
-        }
-    }
     let has_nodes = arguments.all_namespaces || !arguments.origin.files.is_empty();
-    for node in view.nodes.all().iter().filter(|node| has_nodes && node.object.node.is_windows()) {
-        add(node.source.as_ref(), check_node(&node.written, facts));
-    }
-    for (source, object) in view.credential_specs.all() {
-        add(source.as_ref(), check_credential_spec(object, facts));
-    }
+    let number = survey(view, facts, has_nodes, &mut add);
     report.workloads = number;
     name_fields(&mut report.findings);
     report

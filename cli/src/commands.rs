@@ -8,7 +8,7 @@ use winpool_client::{
     terminal::{self, Outcome},
 };
 
-use crate::{Error, blockers, builds, check, images, plan, reference, render, status, why};
+use crate::{Error, blockers, builds, check, images, plan, reference, render, report, status, why};
 
 /// Answers questions about Windows nodes and workloads. Nothing in the cluster is changed.
 #[derive(Parser)]
@@ -26,6 +26,7 @@ enum Command {
     Check(check::Arguments),
     Blockers(blockers::Arguments),
     Images(images::Arguments),
+    Report(report::Arguments),
     Render(render::Arguments),
     Builds(builds::Arguments),
     /// Print the CustomResourceDefinition.
@@ -76,6 +77,7 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
         Command::Check(arguments) => return Ok(check::run(arguments).await?),
         Command::Blockers(arguments) => return Ok(blockers::run(arguments).await?),
         Command::Images(arguments) => return Ok(images::run(arguments).await?),
+        Command::Report(arguments) => return Ok(report::run(arguments).await?),
         Command::Render(arguments) => return Ok(render::run(arguments).await?),
         Command::Builds(arguments) => return Ok(builds::run(arguments)?),
         Command::Completions(arguments) => {

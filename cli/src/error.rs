@@ -42,6 +42,8 @@ pub enum Error {
     Ambiguous(String),
     #[error("{0}")]
     NotRendered(String),
+    #[error("cannot read the earlier report {path}: {reason}; make it with winpool report -o json")]
+    Previous { path: String, reason: String },
     #[error("--move-to has to be a newer version than the one to retire: {target} does not replace {retired}")]
     OlderTarget { retired: &'static str, target: &'static str },
 }

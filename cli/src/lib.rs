@@ -18,6 +18,7 @@ pub mod plan;
 pub mod reference;
 pub mod registry;
 pub mod render;
+pub mod report;
 pub mod resolve;
 pub mod schema;
 pub mod status;

@@ -2,7 +2,9 @@
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
-use winpool_answers::explain::{forecast::Forecast, node::NodeExplanation, pod::PodExplanation, status::ClusterStatus};
+use winpool_answers::explain::{
+    forecast::Forecast, node::NodeExplanation, pod::PodExplanation, report::Report, status::ClusterStatus,
+};
 use winpool_core::plan::ScaleExplanation;
 
 use super::{blockers, builds, check, images};
@@ -18,6 +20,7 @@ pub fn schema() -> Value {
         ("check", generator.subschema_for::<check::CheckReport>()),
         ("images", generator.subschema_for::<images::ImagesReport>()),
         ("plan", generator.subschema_for::<Forecast>()),
+        ("report", generator.subschema_for::<Report>()),
         ("status", generator.subschema_for::<ClusterStatus>()),
         ("why class", generator.subschema_for::<ScaleExplanation>()),
         ("why node", generator.subschema_for::<NodeExplanation>()),

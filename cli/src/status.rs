@@ -88,7 +88,7 @@ pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Err
 
 /// Returns the nodes of which the operator's Events say that another writer keeps reverting its changes; none, with a note, if
 /// Events cannot be listed.
-async fn reverted_nodes(client: &Client, gaps: &mut Gaps) -> Result<BTreeSet<String>, ReadError> {
+pub(super) async fn reverted_nodes(client: &Client, gaps: &mut Gaps) -> Result<BTreeSet<String>, ReadError> {
     let mut nodes = BTreeSet::new();
     let parameters = ListParams::default().fields(&format!("reason={},involvedObject.kind=Node", reason::CONTESTED));
     // Events about Nodes are in the namespace default.

@@ -16,4 +16,5 @@ mod output;
 mod piped;
 mod proxy;
 mod reads_only;
+mod report;
 mod why;

@@ -60,6 +60,7 @@ fn json_conforms_to_the_committed_schema() {
         ("blockers", &["blockers", "--retire", "ltsc2019", "--move-to", "2022"][..]),
         ("check", &["check"]),
         ("plan", &["plan"]),
+        ("report", &["report"]),
         ("status", &["status"]),
         ("why node", &["why", "node/win-2019"]),
         ("why pod", &["why", "pod/web-6d5f9", "-n", "shop"]),
@@ -76,7 +77,7 @@ fn json_conforms_to_the_committed_schema() {
 fn every_command_with_json_output_has_a_schema() {
     let schema = strict_schema();
     let has_json = |command: &str| printed(&[command, "--help"], Path::new("/nonexistent"), "80").contains("--output");
-    for command in ["blockers", "builds", "check", "plan", "render", "status", "why"] {
+    for command in ["blockers", "builds", "check", "plan", "render", "report", "status", "why"] {
         let properties = schema["properties"].as_object().unwrap();
         let is_described = properties.keys().any(|key| key.split(' ').next() == Some(command));
         assert_eq!(has_json(command), is_described, "{command}");

@@ -34,6 +34,7 @@ async fn an_api_server_sees_only_reads() {
         &["why", "class/windows-2022"],
         &["check", "-A"],
         &["blockers", "--retire", "2019"],
+        &["report"],
         &["images", "--offline"],
         &["render", "kubelet"],
     ] {

@@ -27,6 +27,15 @@ pub enum Error {
     #[error("{0}")]
     WineMissing(String),
 
+    #[error("no browser: install {0}")]
+    BrowserMissing(String),
+
+    #[error("no axe-core: set WINPOOL_AXE to the path that e2e/browser/prepare.sh prints, or run make programs-test")]
+    AxeMissing,
+
+    #[error("the browser: {0}")]
+    Browser(String),
+
     #[error("{} has no {line:?} any more: see e2e/kubelet/README.md", .file.display())]
     Moved { file: PathBuf, line: &'static str },
 

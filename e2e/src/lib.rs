@@ -25,6 +25,7 @@
 mod api_server;
 mod assets;
 mod audit;
+mod browser;
 mod certificates;
 mod cluster;
 mod dice;
@@ -59,6 +60,7 @@ mod webhook;
 pub use api_server::{ApiServer, Neighbour};
 pub use assets::{Component, kubernetes_version, prometheus_operator_definition};
 pub use audit::{AuditLog, Request};
+pub use browser::{Browser, axe};
 pub use cluster::{Cluster, Flags, start_controller_manager};
 pub use dice::Dice;
 pub use error::{Error, Result};

@@ -1,6 +1,7 @@
 //! The workloads and pools that are pinned to a Windows version, and the changes that they need.
 
 mod departure;
+mod group;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +30,7 @@ use crate::{
 };
 
 pub use departure::{Departure, Evidence, departure};
+pub use group::{Group, group};
 
 /// The kind of field that pins a workload or a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

@@ -8,4 +8,5 @@ pub mod installation;
 pub mod node;
 pub mod pod;
 pub mod pod_count;
+pub mod report;
 pub mod status;

@@ -319,7 +319,8 @@ fn pool_summary(pool: &GuardedPool, forecasts: &[PoolForecast]) -> PoolSummary {
     }
 }
 
-fn days_until(day: Date, now: Timestamp) -> i32 {
+/// Returns the days until this day; negative if it is over.
+pub(super) fn days_until(day: Date, now: Timestamp) -> i32 {
     let today = now.to_zoned(TimeZone::UTC).date();
     today.until(day).map_or(i32::MAX, |span| span.get_days())
 }

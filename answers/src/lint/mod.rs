@@ -9,6 +9,7 @@
 //! - `unsupported`: fields that the API server accepts and Windows does not support.
 //! - `placement` and its submodules: scheduling, and images that start.
 //! - `recommended`: advice of the documentation; `gmsa`: identities; `objects`: Services and nodes.
+//! - `survey`: the findings about everything in a view.
 //! - `workload`: reads manifests; `facts`: the cluster.
 //! - `advise`: the admission policy; `reference`: the reference page.
 
@@ -22,6 +23,7 @@ pub mod recommended;
 mod rejected;
 pub mod rule;
 pub mod rules;
+mod survey;
 mod unsupported;
 pub mod wellformed;
 pub mod workload;
@@ -31,4 +33,5 @@ pub use placement::images::UNKNOWN_ID;
 pub(crate) use placement::images::verdict as image_verdict;
 pub use rule::{Consequence, Finding, Rule, Severity};
 pub use rules::{check, check_images, check_refused, rule, rules};
+pub use survey::survey;
 pub use workload::WorkloadManifest;

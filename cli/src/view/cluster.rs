@@ -87,17 +87,10 @@ pub async fn rules(client: &Client, scope: Scope<'_>) -> Result<Seen, ReadError>
     };
     let nodes = reader.nodes(ListParams::default().labels(&node::windows())).await;
     reader.view.nodes = reader.unless_forbidden(nodes, LACKS)?;
-    for SeenNode { object, .. } in reader.view.nodes.all() {
-        let build = object.node.windows_version().map(|version| version.build);
-        reader.view.written.started.add_node(&object.name, build);
-    }
+    reader.add_builds_of_nodes();
     let classes = reader.classes().await;
     reader.view.classes = reader.unless_forbidden(classes, LACKS)?;
-    let pools = match reader.pools().await {
-        // Without winpool there are no pools.
-        Err(ReadError::NoDefinition) => Ok(Vec::new()),
-        pools => pools,
-    };
+    let pools = reader.pools_if_installed().await;
     reader.view.pools = reader.unless_forbidden(pools, LACKS)?;
     reader.written(scope.namespace).await?;
     if scope.has_objects {
@@ -106,29 +99,43 @@ pub async fn rules(client: &Client, scope: Scope<'_>) -> Result<Seen, ReadError>
         reader.view.services = reader.unless_forbidden(services, "Services are not checked")?;
         reader.credential_specs().await?;
     }
-    reader.notes.iter().for_each(|note| live::note(note));
-    Ok(Seen { view: reader.view, gaps: reader.gaps })
+    Ok(reader.done())
 }
 
-struct Reader<'c> {
-    client: &'c Client,
-    view: View,
-    gaps: Gaps,
+/// Reads parts of a cluster into a view.
+pub(super) struct Reader<'c> {
+    pub client: &'c Client,
+    pub view: View,
+    pub gaps: Gaps,
     /// Messages about objects that the user may not list.
-    notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 impl<'c> Reader<'c> {
-    fn new(client: &'c Client) -> Self {
+    pub fn new(client: &'c Client) -> Self {
         Self { client, view: View::default(), gaps: Gaps::default(), notes: Vec::new() }
     }
 
-    async fn nodes(&self, parameters: ListParams) -> Result<Vec<SeenNode>, ReadError> {
+    /// Prints the notes, and returns what was read.
+    pub fn done(self) -> Seen {
+        self.notes.iter().for_each(|note| live::note(note));
+        Seen { view: self.view, gaps: self.gaps }
+    }
+
+    /// Remembers the builds of the nodes, to show on which builds containers have started.
+    pub fn add_builds_of_nodes(&mut self) {
+        for SeenNode { object, .. } in self.view.nodes.all() {
+            let build = object.node.windows_version().map(|version| version.build);
+            self.view.written.started.add_node(&object.name, build);
+        }
+    }
+
+    pub async fn nodes(&self, parameters: ListParams) -> Result<Vec<SeenNode>, ReadError> {
         let nodes = Api::<core::v1::Node>::all(self.client.clone());
         live::collect("nodes", &nodes, parameters, |SeenOnWire(node)| node).await
     }
 
-    async fn classes(&self) -> Result<Vec<Arc<RuntimeClass>>, ReadError> {
+    pub async fn classes(&self) -> Result<Vec<Arc<RuntimeClass>>, ReadError> {
         let classes = Api::<RuntimeClass>::all(self.client.clone());
         live::collect("runtimeclasses", &classes, ListParams::default(), |class: RuntimeClass| class.into()).await
     }
@@ -136,6 +143,14 @@ impl<'c> Reader<'c> {
     async fn pools(&self) -> Result<Vec<Placed<GuardedPool>>, ReadError> {
         let pools = Api::<GuardedPool>::all(self.client.clone());
         live::collect("windowspools", &pools, ListParams::default(), placed).await
+    }
+
+    /// Reads the pools. Without winpool there are none.
+    pub async fn pools_if_installed(&self) -> Result<Vec<Placed<GuardedPool>>, ReadError> {
+        match self.pools().await {
+            Err(ReadError::NoDefinition) => Ok(Vec::new()),
+            pools => pools,
+        }
     }
 
     /// Reads the workloads as the operator reads them.
@@ -182,7 +197,7 @@ impl<'c> Reader<'c> {
     }
 
     /// Reads the `GMSACredentialSpec` objects if a workload names one.
-    async fn credential_specs(&mut self) -> Result<(), ReadError> {
+    pub async fn credential_specs(&mut self) -> Result<(), ReadError> {
         if !self.view.written.mention(gmsa::NAME) {
             return Ok(());
         }
@@ -197,7 +212,7 @@ impl<'c> Reader<'c> {
     }
 
     /// Notes what the answer lacks if the user may not list these objects. Fails with any other error.
-    fn unless_forbidden<T>(&mut self, listed: Result<T, ReadError>, lacks: &str) -> Result<Known<T>, ReadError> {
+    pub fn unless_forbidden<T>(&mut self, listed: Result<T, ReadError>, lacks: &str) -> Result<Known<T>, ReadError> {
         if let Err(error @ ReadError::Forbidden { .. }) = &listed {
             self.gaps.in_cluster = true;
             self.notes.push(format!("{error}; {lacks}"));
@@ -206,12 +221,17 @@ impl<'c> Reader<'c> {
     }
 }
 
-fn placed<T>(object: T) -> Placed<T> {
+pub(super) fn placed<T>(object: T) -> Placed<T> {
     (None, object)
 }
 
 /// Returns version 1 of a resource, in one namespace or in all.
-fn resource(client: &Client, namespace: Option<&str>, group: &str, kind: &str) -> (ApiResource, Api<DynamicObject>) {
+pub(super) fn resource(
+    client: &Client,
+    namespace: Option<&str>,
+    group: &str,
+    kind: &str,
+) -> (ApiResource, Api<DynamicObject>) {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
     let api = match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),

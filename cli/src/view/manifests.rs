@@ -78,9 +78,17 @@ impl<N: Needs> Keep for Kept<N> {
     fn keep(manifest: Manifest) -> Result<Option<Self>, serde_json::Error> {
         let (api_version, kind) = (manifest.api_version.clone(), manifest.kind.clone());
         let manifest = Manifest { api_version, kind, value: manifest.typed() };
-        let part = if N::DECODED { decoded(manifest, N::WRITTEN)? } else { Some(written(manifest)?) };
+        let is_decoded = N::DECODED && (!N::OBJECTS || is_decoded(&manifest));
+        let part = if is_decoded { decoded(manifest, N::WRITTEN)? } else { Some(written(manifest)?) };
         Ok(part.map(|part| Self { part, needs: PhantomData }))
     }
+}
+
+/// Returns true for a pod or workload with a pod spec, and for an object that describes nodes of an autoscaler.
+fn is_decoded(manifest: &Manifest) -> bool {
+    let is_listed = WorkloadKind::by_name(&manifest.kind).is_some() || manifest.kind == "Pod";
+    is_listed && matches!(WorkloadManifest::read(&manifest.value), Ok(Some(_)))
+        || Autoscalers::are_read_from(manifest.group(), &manifest.kind)
 }
 
 /// Reads an object for commands that need it as it was written.

@@ -1,6 +1,7 @@
 //! Reads a live cluster or manifests into one view.
 
 mod cluster;
+mod everything;
 mod manifests;
 mod needs;
 
@@ -15,7 +16,8 @@ use winpool_core::windows::KubernetesVersion;
 use super::{gaps::Gaps, input::InputError, live};
 
 pub use cluster::{Scope, decisions, placement, pools, rules};
-pub use needs::{Decisions, Needs, Placement, Rules};
+pub use everything::everything;
+pub use needs::{Decisions, Everything, Needs, Placement, Rules};
 
 /// A view, and what it lacks.
 #[derive(Debug, Default)]
@@ -38,6 +40,13 @@ impl Seen {
     /// Reads manifests as rules look at them.
     pub fn rules_in(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
         let mut seen = Self::in_manifests::<Rules>(paths, DEFAULT_NAMESPACE)?;
+        seen.view.kubernetes = version;
+        Ok(seen)
+    }
+
+    /// Reads manifests for commands that need everything.
+    pub fn everything_in(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
+        let mut seen = Self::in_manifests::<Everything>(paths, DEFAULT_NAMESPACE)?;
         seen.view.kubernetes = version;
         Ok(seen)
     }

@@ -8,6 +8,8 @@ pub trait Needs {
     const DECODED: bool;
     /// True if the command needs pods and workloads as they were written.
     const WRITTEN: bool;
+    /// True if the command needs other objects that rules look at, such as Services.
+    const OBJECTS: bool = !Self::DECODED;
     /// True if the command needs pods that have finished.
     const FINISHED: bool = false;
     /// The treatment of several objects with one kind, namespace and name.
@@ -26,6 +28,10 @@ pub struct Placement;
 #[derive(Debug)]
 pub struct Rules;
 
+/// The needs of commands that do all of this.
+#[derive(Debug)]
+pub struct Everything;
+
 impl Needs for Decisions {
     const DECODED: bool = true;
     const WRITTEN: bool = false;
@@ -43,4 +49,11 @@ impl Needs for Rules {
     const DECODED: bool = false;
     const WRITTEN: bool = true;
     const COPIES: Copies = Copies::EqualOnce;
+}
+
+impl Needs for Everything {
+    const DECODED: bool = true;
+    const WRITTEN: bool = true;
+    const OBJECTS: bool = true;
+    const COPIES: Copies = Copies::LastWins;
 }

@@ -1,0 +1,42 @@
+//! The groups of `winpool blockers`: pinned, not known to run elsewhere, and able to move.
+
+use winpool_core::windows::Build;
+
+use crate::{
+    lint::{WorkloadManifest, facts::Facts},
+    view::Started,
+};
+
+use super::{Blocker, Departure, Evidence, blockers, departure, unknown_class};
+
+/// What keeps a workload on a Windows version, or lets it go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Group {
+    Pinned(Blocker),
+    /// Nobody knows if it runs elsewhere; with the reason, and what would tell.
+    Unknown(String),
+    CanMove(Evidence),
+}
+
+/// Returns the group of a workload; `None` if it does not need the nodes of `retired`. `started` has the nodes on which
+/// containers have started.
+pub fn group(
+    workload: &WorkloadManifest<'_>,
+    facts: &Facts,
+    started: &Started,
+    retired: Build,
+    target: Option<Build>,
+) -> Option<Group> {
+    if let Some(blocker) = blockers(workload, facts, retired, target) {
+        return Some(Group::Pinned(blocker));
+    }
+    if let Some(name) = unknown_class(workload, facts) {
+        return Some(Group::Unknown(format!(
+            "RuntimeClass {name} is not known: add it or the WindowsPools to the manifests, or ask the cluster"
+        )));
+    }
+    match departure(workload, facts, retired, target, &started.builds(&workload.object().to_string()))? {
+        Departure::CanMove(evidence) => Some(Group::CanMove(evidence)),
+        Departure::Unknown(reason) => Some(Group::Unknown(reason)),
+    }
+}

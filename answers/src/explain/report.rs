@@ -1,0 +1,177 @@
+//! A report about Windows in a cluster: one value, which JSON, the HTML page and the Markdown page show.
+
+mod classes;
+mod failing;
+mod findings;
+mod lacks;
+mod numbers;
+mod pages;
+mod progress;
+mod taints;
+mod versions;
+mod workloads;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+use winpool_core::{api::ObjectReference, plan::reconcile::Now, windows::product::Product};
+
+use crate::{
+    explain::{
+        installation::Installation,
+        status::{PoolSummary, status},
+    },
+    image::Images,
+    lint::Facts,
+    view::View,
+};
+
+pub use classes::ClassUse;
+pub use failing::FailingPool;
+pub use findings::BrokenRule;
+pub use lacks::Lack;
+pub use numbers::{About, Numbers};
+pub use pages::{html, markdown};
+pub use progress::{Earlier, NumberChange, Progress};
+pub use taints::{TaintState, WaitingTaint};
+pub use versions::{PoolNodes, SupportDay, VendorDays, VersionNodes};
+pub use workloads::{Moving, Pinned, Unclear, VersionWorkloads};
+
+/// Windows in a cluster at one moment. An absent part is not known; `unknown` has the reasons.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "WindowsReport")]
+pub struct Report {
+    /// The time at which winpool looked.
+    #[schemars(with = "String")]
+    pub time: Timestamp,
+    /// The version of Kubernetes, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
+    /// What `--assume` assumes of nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assumed: Option<String>,
+    /// What is not known, with the reasons. The numbers are without these objects.
+    pub unknown: Vec<Lack>,
+    /// The numbers that the pages show first.
+    pub numbers: Numbers,
+    /// The changes since an earlier report, with `--previous`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// winpool's own installation; absent for manifests, or if you may not list Deployments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub installation: Option<Installation>,
+    /// The WindowsPools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pools: Option<Vec<PoolSummary>>,
+    /// The Windows versions of the nodes, oldest first, with their ends of support.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Vec<VersionNodes>>,
+    /// The workloads that need each Windows version, oldest first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workloads: Option<Vec<VersionWorkloads>>,
+    /// The taints that winpool does not add yet, and those on trial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<WaitingTaint>>,
+    /// The RuntimeClasses for Windows, and the workloads that name them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime_classes: Option<Vec<ClassUse>>,
+    /// Number of unfinished pods on Windows nodes that have no RuntimeClass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods_without_class: Option<usize>,
+    /// The findings of `winpool check`, by rule, the most severe first.
+    pub findings: Vec<BrokenRule>,
+    /// The pods that fail because of Windows, by pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing_pods: Option<Vec<FailingPool>>,
+}
+
+impl Report {
+    /// Returns true if no workload can be missing.
+    pub fn has_all_workloads(&self) -> bool {
+        self.unknown.iter().all(|lack| [lacks::EVENTS, lacks::INSTALLATION].contains(&lack.what.as_str()))
+    }
+
+    /// Returns true if no node and no pool can be missing where some are known.
+    fn has_all_nodes(&self) -> bool {
+        self.unknown.iter().all(|lack| lack.what != lacks::MANIFESTS && lack.what != lacks::POOL)
+    }
+
+    /// The numbers with their names, in the order of the pages. The last value is false if objects may be missing.
+    fn named_numbers(&self) -> impl Iterator<Item = (&'static str, Option<usize>, bool)> {
+        let (nodes, workloads) = (self.has_all_nodes(), self.has_all_workloads());
+        self.numbers.named().into_iter().map(move |(name, number, about)| {
+            let is_complete = match about {
+                About::Nodes => nodes,
+                About::Workloads => workloads,
+            };
+            (name, number, is_complete)
+        })
+    }
+}
+
+/// What a report depends on besides the cluster.
+#[derive(Debug)]
+pub struct Question<'a> {
+    pub now: Now,
+    /// What registries answered about images.
+    pub images: Images,
+    /// The version to move to; by default the next release with long-term support.
+    pub move_to: Option<&'static Product>,
+    pub assumed: Option<String>,
+    pub installation: Option<Installation>,
+    /// The nodes on which another writer reverts winpool's changes, by Events.
+    pub reverted: &'a BTreeSet<String>,
+    /// What is not known, besides what the view shows.
+    pub lacks: Vec<Lack>,
+    pub previous: Option<&'a Earlier>,
+}
+
+/// Makes the report about this cluster.
+pub fn report(view: View, question: Question<'_>) -> Report {
+    let facts = facts(&view, question.images);
+    let (now, unknown) = (question.now, lacks::all(&view, question.lacks));
+    let kubernetes = view.kubernetes;
+    let knows_pools = view.pools.known().is_some();
+    let owners = versions::owners(&view);
+    let workloads = workloads::are_known(&view).then(|| workloads::by_version(&view, &facts, question.move_to));
+    let users = classes::users(&view);
+    let findings = findings::by_rule(&view, &facts);
+    let looked = failing::look(&view, now);
+    let knows = (view.nodes.known().is_some(), view.classes.known().is_some(), view.pods.known().is_some());
+    let state = status(view.snapshot(now), question.reverted);
+    let (knows_nodes, knows_classes, knows_pods) = knows;
+    let mut report = Report {
+        time: now.time,
+        kubernetes: kubernetes.map(|version| version.to_string()),
+        assumed: question.assumed,
+        numbers: Numbers::default(),
+        progress: None,
+        installation: question.installation,
+        versions: knows_nodes.then(|| versions::versions(&state, &owners, kubernetes, now.time)),
+        workloads,
+        taints: knows_pools.then(|| taints::waiting(&state.pools)),
+        runtime_classes: knows_classes.then(|| classes::uses(state.runtime_classes, users, knows_pods)),
+        pods_without_class: state.pods_without_class.filter(|_| knows_pods && knows_nodes),
+        findings,
+        failing_pods: looked.map(|looked| failing::by_pool(looked, &state.pools)),
+        pools: knows_pools.then_some(state.pools),
+        unknown,
+    };
+    report.numbers = Numbers::of(&report);
+    report.progress = question.previous.map(|earlier| Progress::since(earlier, &report));
+    report
+}
+
+fn facts(view: &View, images: Images) -> Facts {
+    let mut facts = view.facts();
+    facts.add_images(images);
+    facts
+}
+
+/// The order of objects: those without a namespace first, then by namespace, kind and name.
+fn by_namespace(object: &ObjectReference) -> (Option<String>, String, String) {
+    (object.namespace.clone(), object.kind.clone(), object.name.clone())
+}

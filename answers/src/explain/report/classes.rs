@@ -1,0 +1,44 @@
+//! The RuntimeClasses for Windows, and who uses them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use winpool_core::api::ObjectReference;
+
+use crate::{explain::status::ClassSummary, view::View};
+
+use super::by_namespace;
+
+/// A RuntimeClass.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClassUse {
+    #[serde(flatten)]
+    pub class: ClassSummary,
+    /// The workloads whose pods name it.
+    pub users: Vec<ObjectReference>,
+}
+
+/// The workloads by the name of their RuntimeClass.
+pub(super) type Users = BTreeMap<String, Vec<ObjectReference>>;
+
+pub(super) fn users(view: &View) -> Users {
+    let mut users = Users::new();
+    view.written.each(|_, workload| {
+        if let Some(class) = &workload.pod.runtime_class {
+            users.entry(class.clone()).or_default().push(workload.object());
+        }
+    });
+    users.values_mut().for_each(|users| users.sort_by_cached_key(by_namespace));
+    users
+}
+
+/// Adds the users to the classes. Without `knows_pods` the number of pods is not known.
+pub(super) fn uses(classes: Vec<ClassSummary>, mut users: Users, knows_pods: bool) -> Vec<ClassUse> {
+    let with_users = |class: ClassSummary| {
+        let users = users.remove(&class.name).unwrap_or_default();
+        ClassUse { class: ClassSummary { pods: class.pods.filter(|_| knows_pods), ..class }, users }
+    };
+    classes.into_iter().map(with_users).collect()
+}

@@ -1,0 +1,102 @@
+//! The pods that fail because of Windows, by the rules of the operator.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use schemars::JsonSchema;
+use serde::Serialize;
+use winpool_core::{
+    api::{ObjectReference, Problem, names::reason},
+    plan::{
+        failing_pods::{FailingPauses, FailingPods, PodAnswer, PodHealth, PodStep, PoolFailures, Surroundings},
+        nodes::{NodeEvent, NodeTable},
+        owner,
+        reconcile::Now,
+    },
+};
+
+use crate::{
+    explain::{node::policy_of, status::PoolSummary},
+    view::View,
+};
+
+/// The pods of a pool that fail because of Windows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct FailingPool {
+    /// The pool.
+    pub pool: String,
+    /// Number of pods by cause, such as `other_build`.
+    pub causes: BTreeMap<String, usize>,
+    /// The workloads with most failing pods.
+    pub workloads: Vec<FailingWorkload>,
+    /// Number of other workloads with failing pods.
+    pub more: usize,
+    /// Workloads with pods that only Events show, which the operator watches. The causes do not count them.
+    pub reported: Vec<Problem>,
+}
+
+/// A workload whose pods fail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct FailingWorkload {
+    /// The workload.
+    pub object: ObjectReference,
+    /// The cause.
+    pub cause: String,
+    /// Number of its pods that fail.
+    pub pods: usize,
+    /// An example, the explanation, and the remedy.
+    pub message: String,
+}
+
+/// Looks once at all unfinished pods. Returns `None` if pods, nodes or pools are not known, or there is no pool: the
+/// operator attributes each failing pod to a pool.
+pub(super) fn look(view: &View, now: Now) -> Option<BTreeMap<String, PoolFailures>> {
+    let (pods, nodes) = (view.pods.known()?, view.nodes.known()?);
+    let pools: Vec<_> = view.pools.known()?.iter().map(|(_, pool)| pool.clone()).collect();
+    if pools.is_empty() {
+        return None;
+    }
+    let mut table = NodeTable::default();
+    let windows = nodes.iter().filter(|seen| seen.object.node.is_windows());
+    table.observe(NodeEvent::Listed(windows.map(|seen| seen.object.clone().into()).collect()), now.instant);
+    let policy = policy_of(&pools);
+    let of_pools = view.classes.all().iter().filter_map(|class| Some((class.name_any(), owner(class)?.to_owned())));
+    let classes: BTreeMap<String, String> = of_pools.collect();
+    let around = Surroundings { nodes: &table, policy: &policy, classes: &classes };
+    let mut failing = FailingPods::new(FailingPauses::default());
+    while let PodStep::List { .. } = failing.next(now.instant) {
+        pods.iter().for_each(|pod| failing.see(pod, &around, now));
+        failing.answer(PodAnswer::Listed, &around, now);
+    }
+    match failing.health(None, now.instant) {
+        PodHealth::Seen { pools, .. } => Some(pools.as_ref().clone()),
+        PodHealth::Off | PodHealth::NotYet => None,
+    }
+}
+
+/// Adds what the status of the pools reports besides.
+pub(super) fn by_pool(mut looked: BTreeMap<String, PoolFailures>, pools: &[PoolSummary]) -> Vec<FailingPool> {
+    let of_pool = |pool: &PoolSummary| {
+        let failures = looked.remove(&pool.name).unwrap_or_default();
+        let workloads = failures.workloads.into_iter().map(|workload| FailingWorkload {
+            object: workload.object,
+            cause: workload.cause.as_str().to_owned(),
+            pods: workload.pods,
+            message: workload.message,
+        });
+        let workloads: Vec<FailingWorkload> = workloads.collect();
+        let is_new = |problem: &&Problem| {
+            let is_seen = workloads.iter().any(|workload| workload.object == problem.object);
+            problem.reason == reason::PODS_FAILING && !is_seen
+        };
+        FailingPool {
+            pool: pool.name.clone(),
+            causes: failures.counts.iter().map(|(cause, pods)| (cause.as_str().to_owned(), *pods)).collect(),
+            more: failures.more,
+            reported: pool.problems.iter().filter(is_new).cloned().collect(),
+            workloads,
+        }
+    };
+    let pools = pools.iter().map(of_pool);
+    pools.filter(|pool| !pool.causes.is_empty() || !pool.reported.is_empty()).collect()
+}

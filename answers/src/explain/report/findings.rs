@@ -1,0 +1,69 @@
+//! The findings of `winpool check`, by rule.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use winpool_core::api::ObjectReference;
+
+use crate::{
+    lint::{Consequence, Facts, Finding, Severity, rule, survey},
+    view::View,
+};
+
+use super::by_namespace;
+
+/// A rule that objects break.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct BrokenRule {
+    /// The name of the rule.
+    pub rule: String,
+    /// The severity.
+    pub severity: Severity,
+    /// The consequence for the workloads.
+    pub consequence: Consequence,
+    /// The problem and its reason; those of the first object if they differ.
+    pub message: String,
+    /// The remedy; that of the first object if they differ.
+    pub remedy: String,
+    /// Number of findings.
+    pub findings: usize,
+    /// The objects that break the rule.
+    pub objects: Vec<ObjectReference>,
+}
+
+/// Checks everything in the view.
+pub(super) fn by_rule(view: &View, facts: &Facts) -> Vec<BrokenRule> {
+    let mut rules: BTreeMap<(Reverse<Severity>, String), BrokenRule> = BTreeMap::new();
+    survey(view, facts, true, |_, findings| {
+        for finding in findings {
+            let object = finding.object.clone();
+            let key = (Reverse(finding.severity), finding.rule.clone());
+            let broken = rules.entry(key).or_insert_with(|| BrokenRule::of(finding));
+            broken.findings += 1;
+            broken.objects.push(object);
+        }
+    });
+    let mut rules: Vec<BrokenRule> = rules.into_values().collect();
+    for rule in &mut rules {
+        rule.objects.sort_by_cached_key(by_namespace);
+        rule.objects.dedup();
+    }
+    rules
+}
+
+impl BrokenRule {
+    fn of(finding: Finding) -> Self {
+        // The texts of the rule name no object. Those of a finding may.
+        let general = rule(&finding.rule).filter(|rule| rule.sentence(true) == rule.reason);
+        Self {
+            rule: finding.rule,
+            severity: finding.severity,
+            consequence: finding.consequence,
+            message: general.map_or(finding.message, |rule| rule.reason.to_owned()),
+            remedy: general.map_or(finding.remedy, |rule| rule.remedy.to_owned()),
+            findings: 0,
+            objects: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What a report does not know.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::view::{Known, View};
+
+pub(super) const EVENTS: &str = "events";
+pub(super) const INSTALLATION: &str = "installation";
+pub(super) const MANIFESTS: &str = "manifests";
+pub(super) const POOL: &str = "pool";
+
+/// Something that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Lack {
+    /// The objects that winpool did not see, such as `nodes`.
+    pub what: String,
+    /// The reason, such as the message of the API server.
+    pub why: String,
+    /// What the report lacks because of that.
+    pub effect: String,
+}
+
+impl Lack {
+    fn new(what: &str, why: &str, effect: &str) -> Self {
+        Self { what: what.to_owned(), why: why.to_owned(), effect: effect.to_owned() }
+    }
+
+    /// Events are not known, which name nodes whose changes another writer reverts.
+    pub fn events() -> Self {
+        Self::new(EVENTS, "You may not list Events.", "Contested nodes count as pending.")
+    }
+
+    /// The installation of winpool is not known.
+    pub fn installation() -> Self {
+        Self::new(INSTALLATION, "You may not list Deployments.", "The state of winpool is missing.")
+    }
+
+    /// A part of the manifests cannot be read.
+    pub fn manifests() -> Self {
+        Self::new(MANIFESTS, "A file or an object cannot be read.", "It is missing everywhere.")
+    }
+
+    /// A pool is not valid.
+    pub fn pool(why: &str) -> Self {
+        Self::new(POOL, why, "The report is without this pool.")
+    }
+}
+
+/// Returns what this view does not show, and after it what else is not known.
+pub(super) fn all(view: &View, others: Vec<Lack>) -> Vec<Lack> {
+    let parts = [
+        ("nodes", why(&view.nodes), "The Windows versions and their ends of support are missing."),
+        ("windowspools", why(&view.pools), "Pools, and the taints that winpool holds, are missing."),
+        ("runtimeclasses", why(&view.classes), "RuntimeClasses are missing, and pins by a RuntimeClass may be."),
+        ("pods", why(&view.pods), "Failing pods are missing. Nothing shows where workloads run."),
+        ("services", forbidden(&view.services), "Services are not checked."),
+        ("gmsacredentialspecs", forbidden(&view.credential_specs), "Names of GMSACredentialSpecs are not checked."),
+    ];
+    let parts = parts.into_iter().filter_map(|(what, why, effect)| Some(Lack::new(what, &why?, effect)));
+    let unlisted = view.unlisted.iter().map(|(what, why)| {
+        Lack::new(what, why, "Such workloads are missing, also in the numbers of what is pinned and what can move.")
+    });
+    parts.chain(unlisted).chain(others).collect()
+}
+
+fn why<T>(part: &Known<Vec<T>>) -> Option<String> {
+    let none = || "The manifests have none.".to_owned();
+    forbidden(part).or_else(|| matches!(part, Known::NotLookedAt).then(none))
+}
+
+fn forbidden<T>(part: &Known<Vec<T>>) -> Option<String> {
+    let Known::Forbidden(words) = part else { return None };
+    Some(words.clone())
+}

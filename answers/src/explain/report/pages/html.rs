@@ -1,0 +1,186 @@
+//! The HTML page: one file that needs nothing else.
+//!
+//! Texts from the cluster are escaped by the templates, and are never part of an attribute or a style.
+
+mod lists;
+mod timeline;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use winpool_core::words::count;
+
+use super::{
+    super::{FailingPool, Progress, Report, WaitingTaint},
+    OBJECTS, shown, words,
+};
+
+const STYLE: &str = include_str!("style.css");
+/// No script, no request: only the style of the page itself.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+/// A browser asks for an icon unless the page has one.
+const ICON: &str = "data:,";
+
+/// Renders the page.
+pub fn page(report: &Report) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content=(concat!("winpool ", env!("CARGO_PKG_VERSION")));
+                link rel="icon" href=(ICON);
+                title { (words::TITLE) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (head(report))
+                main { (body(report)) }
+                footer { p { "Made by winpool " (env!("CARGO_PKG_VERSION")) ". The numbers are those of " code { "winpool report -o json" } "." } }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn head(report: &Report) -> Markup {
+    let subject = words::subject(report);
+    html! {
+        header {
+            h1 { (words::TITLE) }
+            p.meta { @for part in &subject { span { (part) } " " } }
+            nav aria-label="Sections" {
+                ul { @for (id, title) in SECTIONS { li { a href={"#" (id)} { (title) } } } }
+            }
+        }
+    }
+}
+
+const SECTIONS: [(&str, &str); 7] = [
+    ("versions", words::VERSIONS),
+    ("workloads", words::WORKLOADS),
+    ("taints", words::TAINTS),
+    ("classes", words::CLASSES),
+    ("findings", words::FINDINGS),
+    ("failing", words::FAILING),
+    ("pools", words::POOLS),
+];
+
+fn body(report: &Report) -> Markup {
+    let has_all = report.has_all_workloads();
+    html! {
+        (lacks(report))
+        section aria-label="Numbers" {
+            dl.numbers {
+                @for (name, number, is_complete) in report.named_numbers() {
+                    div { dt { (name) } dd class=[words::is_bad(name, number).then_some("bad")] { (words::number(number, is_complete)) } }
+                }
+            }
+        }
+        @if let Some(progress) = &report.progress { (self::progress(progress)) }
+        (section("versions", words::VERSIONS, report.versions.as_deref().map(|versions| timeline::versions(versions, report))))
+        (section("workloads", words::WORKLOADS, report.workloads.as_deref().map(|versions| lists::workloads(versions, has_all))))
+        (section("taints", words::TAINTS, report.taints.as_deref().map(taints)))
+        (section("classes", words::CLASSES, report.runtime_classes.as_deref().map(|classes| lists::classes(classes, report.pods_without_class))))
+        (section("findings", words::FINDINGS, report.numbers.errors.map(|_| lists::findings(&report.findings))))
+        (section("failing", words::FAILING, report.failing_pods.as_deref().map(failing)))
+        @if let Some(installation) = &report.installation {
+            section id="winpool" {
+                h2 { (words::WINPOOL) }
+                @for sentence in words::installation(installation) { p { (sentence) } }
+            }
+        }
+        (section("pools", words::POOLS, report.pools.as_deref().map(lists::pools)))
+    }
+}
+
+/// A part of the page; without content it is not known.
+fn section(id: &str, title: &str, content: Option<Markup>) -> Markup {
+    html! {
+        section id=(id) {
+            h2 { (title) }
+            @match content {
+                Some(content) => (content),
+                None => p.unknown { (words::NOT_KNOWN) },
+            }
+        }
+    }
+}
+
+fn none(text: &str) -> Markup {
+    html! { p.none { (text) } }
+}
+
+fn lacks(report: &Report) -> Markup {
+    html! {
+        @if !report.unknown.is_empty() {
+            section.lacks id="unknown" {
+                h2 { (words::UNKNOWN) }
+                ul { @for lack in &report.unknown { li { strong { (shown(&lack.what)) } ": " (words::lack(lack)) } } }
+            }
+        }
+    }
+}
+
+fn progress(progress: &Progress) -> Markup {
+    html! {
+        section id="progress" {
+            h2 { (words::PROGRESS) }
+            p { (words::since(progress)) }
+            table {
+                thead { tr { th scope="col" { "Number" } th.number scope="col" { "Then" } th.number scope="col" { "Now" } th.number scope="col" { "Change" } } }
+                tbody {
+                    @for change in &progress.numbers {
+                        @let [before, now, difference] = words::changed(change);
+                        tr { th scope="row" { (change.name) } td.number { (before) } td.number { (now) } td.number { (difference) } }
+                    }
+                }
+            }
+            @for (title, objects) in [("No longer pinned", &progress.freed), ("Newly pinned", &progress.newly_pinned)] {
+                @if !objects.is_empty() { h3 { (title) } (lists::objects(objects, OBJECTS)) }
+            }
+        }
+    }
+}
+
+fn taints(taints: &[WaitingTaint]) -> Markup {
+    html! {
+        @if taints.is_empty() { (none("No taint waits.")) }
+        @for taint in taints {
+            article {
+                h3 { code { (shown(&taint.taint)) } " of pool " (shown(&taint.pool)) }
+                p { (words::taint(taint)) }
+                @if !taint.workloads.is_empty() {
+                    ul.plain {
+                        @for workload in taint.workloads.iter().take(OBJECTS) {
+                            li { (words::full(&workload.object)) " (" (count(workload.pods, "pod")) ")" }
+                        }
+                        @if let Some(more) = words::more(taint.workloads.len(), OBJECTS) { li.more { (more) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn failing(pools: &[FailingPool]) -> Markup {
+    html! {
+        @if pools.is_empty() { (none("No pod is known to fail because of Windows.")) }
+        @for pool in pools {
+            article {
+                h3 { "Pool " (shown(&pool.pool)) }
+                p { (words::failing(pool)) }
+                ul.plain {
+                    @for workload in &pool.workloads {
+                        li { strong { (words::full(&workload.object)) } ": " (shown(&workload.message)) }
+                    }
+                    @for problem in &pool.reported {
+                        li { strong { (words::full(&problem.object)) } ": " (shown(&problem.message)) }
+                    }
+                    @if pool.more > 0 { li.more { "and " (count(pool.more, "other workload")) } }
+                }
+            }
+        }
+    }
+}

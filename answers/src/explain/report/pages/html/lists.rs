@@ -1,0 +1,206 @@
+//! Lists of workloads, RuntimeClasses, findings and pools.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+use winpool_core::{api::ObjectReference, words::count};
+
+use crate::explain::status::PoolSummary;
+
+use super::{
+    super::{
+        super::{BrokenRule, ClassUse, Moving, Pinned, Unclear, VersionWorkloads},
+        OBJECTS, WORKLOADS, shown, words,
+    },
+    none,
+};
+
+/// The number of entries up to which a list is open at first.
+const OPEN: usize = 25;
+
+pub(super) fn workloads(versions: &[VersionWorkloads], is_complete: bool) -> Markup {
+    html! {
+        @if versions.is_empty() { (none("No node has a Windows version that a newer one replaces, and nothing is pinned to one.")) }
+        @for version in versions {
+            article {
+                h3 { (version.product) " " span.quiet { "→ " (version.move_to) } }
+                p { (words::groups(version, is_complete)) }
+                (share(version))
+                (namespaces(version))
+                (pinned(version))
+                (unknown(version))
+                (can_move(version))
+            }
+        }
+    }
+}
+
+/// The three groups as parts of a bar. The sentence above says the same.
+fn share(version: &VersionWorkloads) -> Markup {
+    let parts = [version.pinned.len(), version.unknown.len(), version.can_move.len()];
+    html! {
+        @if parts.iter().any(|part| *part > 0) {
+            div.share aria-hidden="true" {
+                @for (part, style) in parts.into_iter().zip(["bad", "warn", "good"]) {
+                    @if part > 0 { span class=(style) style={"flex:" (part)} {} }
+                }
+            }
+        }
+    }
+}
+
+/// The numbers of each namespace.
+fn namespaces(version: &VersionWorkloads) -> Markup {
+    let mut numbers: BTreeMap<String, [usize; 3]> = BTreeMap::new();
+    let groups = [
+        version.pinned.iter().map(|it| &it.object).collect::<Vec<_>>(),
+        version.unknown.iter().map(|it| &it.object).collect(),
+        version.can_move.iter().map(|it| &it.object).collect(),
+    ];
+    for (group, objects) in groups.iter().enumerate() {
+        for object in objects {
+            if let Some(number) = numbers.entry(words::namespace(object)).or_default().get_mut(group) {
+                *number += 1;
+            }
+        }
+    }
+    html! {
+        @if !numbers.is_empty() {
+            table {
+                thead { tr { th scope="col" { "Namespace" } th.number scope="col" { "Pinned" } th.number scope="col" { "Not known" } th.number scope="col" { "Can move" } } }
+                tbody {
+                    @for (namespace, numbers) in numbers.iter().take(WORKLOADS) {
+                        tr { th scope="row" { (namespace) } @for number in numbers { td.number { (number) } } }
+                    }
+                }
+            }
+            @if let Some(more) = words::more(numbers.len(), WORKLOADS) { p.more { (more) } }
+        }
+    }
+}
+
+/// A list that a reader can open. `entries` renders the objects of one namespace.
+fn group<T>(title: &str, all: &[T], object: fn(&T) -> &ObjectReference, entries: impl Fn(&[T]) -> Markup) -> Markup {
+    let listed = all.get(..WORKLOADS).unwrap_or(all);
+    html! {
+        @if !all.is_empty() {
+            details open[all.len() <= OPEN] {
+                summary { (title) " " span.quiet { (all.len()) } }
+                @for of_one in listed.chunk_by(|one, other| object(one).namespace == object(other).namespace) {
+                    @for first in of_one.iter().take(1) { h4 { (words::namespace(object(first))) } }
+                    ul.plain { (entries(of_one)) }
+                }
+                @if let Some(more) = words::more(all.len(), WORKLOADS) { p.more { (more) } }
+            }
+        }
+    }
+}
+
+fn pinned(version: &VersionWorkloads) -> Markup {
+    let [title, ..] = words::GROUPS;
+    let entry = |pinned: &Pinned| {
+        html! {
+            li {
+                strong { (words::named(&pinned.object)) }
+                ul.pins {
+                    @for (field, value, change) in words::pins(pinned) {
+                        li { span.field { (field) } " " code.old { (value) } " → " code { (change) } }
+                    }
+                }
+            }
+        }
+    };
+    group(title, &version.pinned, |it| &it.object, |of_one| html! { @for it in of_one { (entry(it)) } })
+}
+
+fn unknown(version: &VersionWorkloads) -> Markup {
+    let [_, title, _] = words::GROUPS;
+    let entries = |of_one: &[Unclear]| {
+        html! { @for it in of_one { li { strong { (words::named(&it.object)) } ": " (shown(&it.reason)) } } }
+    };
+    group(title, &version.unknown, |it| &it.object, entries)
+}
+
+fn can_move(version: &VersionWorkloads) -> Markup {
+    let [.., title] = words::GROUPS;
+    let entries = |of_one: &[Moving]| {
+        let mut by_evidence: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for moving in of_one {
+            by_evidence.entry(moving.evidence.describe()).or_default().push(words::named(&moving.object));
+        }
+        html! { @for (evidence, names) in by_evidence { li { (names.join(", ")) ": " span.quiet { (evidence) } } } }
+    };
+    group(title, &version.can_move, |it| &it.object, entries)
+}
+
+/// Names of objects, one after the other.
+pub(super) fn objects(objects: &[ObjectReference], limit: usize) -> Markup {
+    let names: Vec<String> = objects.iter().take(limit).map(words::full).collect();
+    html! {
+        p.names {
+            (names.join(", "))
+            @if let Some(more) = words::more(objects.len(), limit) { ", " (more) }
+        }
+    }
+}
+
+pub(super) fn classes(classes: &[ClassUse], without: Option<usize>) -> Markup {
+    html! {
+        @if classes.is_empty() { (none("No RuntimeClass selects Windows nodes.")) }
+        @for class in classes {
+            @let [pool, state, nodes, pods] = words::class(class);
+            article {
+                h3 { (shown(&class.class.name)) }
+                dl.facts {
+                    div { dt { "Pool" } dd { (pool) } }
+                    div { dt { "State" } dd { (state) } }
+                    div { dt { "Nodes" } dd { (nodes) } }
+                    div { dt { "Pods" } dd { (pods) } }
+                    div { dt { "Workloads" } dd { (class.users.len()) } }
+                }
+                @if !class.users.is_empty() { (objects(&class.users, OBJECTS)) }
+            }
+        }
+        @if let Some(pods) = without { p { "Pods on Windows nodes without a RuntimeClass: " (pods) "." } }
+    }
+}
+
+pub(super) fn findings(rules: &[BrokenRule]) -> Markup {
+    html! {
+        @if rules.is_empty() { (none("No rule is broken.")) }
+        @for rule in rules {
+            @let (severity, style) = words::severity(rule.severity);
+            article {
+                h3 { span.chip.(style) { (severity) } " " (rule.rule) " " span.quiet { (count(rule.findings, "finding")) } }
+                p { (words::sentence(&rule.message)) }
+                p { strong { "Remedy: " } (words::sentence(&rule.remedy)) }
+                (objects(&rule.objects, OBJECTS))
+            }
+        }
+    }
+}
+
+pub(super) fn pools(pools: &[PoolSummary]) -> Markup {
+    html! {
+        @if pools.is_empty() { (none("There is no WindowsPool, so winpool does nothing.")) }
+        @for pool in pools {
+            @let [mode, ready, converged, message] = words::pool(pool);
+            article {
+                h3 { (shown(&pool.name)) }
+                dl.facts {
+                    div { dt { "Mode" } dd { (mode) } }
+                    div { dt { "Ready" } dd { (ready) } }
+                    div { dt { "Converged nodes" } dd { (converged) } }
+                }
+                p { (message) }
+                @if !pool.problems.is_empty() {
+                    ul.plain {
+                        @for problem in &pool.problems {
+                            li { strong { (shown(&problem.reason)) } " " (words::full(&problem.object)) ": " (shown(&problem.message)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The Markdown page, for issues, wikis and pull requests.
+//!
+//! Characters with a meaning in Markdown or HTML are escaped in texts from the cluster.
+
+use winpool_core::{api::ObjectReference, words::count};
+
+use super::{
+    super::{
+        BrokenRule, ClassUse, FailingPool, Pinned, Progress, Report, VersionNodes, VersionWorkloads, WaitingTaint,
+    },
+    OBJECTS, WORKLOADS, shown, words,
+};
+use crate::explain::status::PoolSummary;
+
+/// The characters that Markdown or HTML may interpret.
+const SPECIAL: &[char] = &['\\', '`', '*', '_', '{', '}', '[', ']', '<', '>', '#', '|', '~', '&', '@', '!', '$'];
+
+/// Markdown that grows.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    /// Adds a block after an empty line.
+    fn block(&mut self, text: &str) -> &mut Self {
+        if !self.0.is_empty() {
+            self.0.push('\n');
+        }
+        self.line(text)
+    }
+
+    fn line(&mut self, text: &str) -> &mut Self {
+        self.0.push_str(text);
+        self.0.push('\n');
+        self
+    }
+
+    /// Adds a section; without content it is not known.
+    fn section<T: ?Sized>(&mut self, title: &str, part: Option<&T>, add: impl FnOnce(&mut Self, &T)) {
+        self.block(&format!("## {title}"));
+        match part {
+            Some(part) => add(self, part),
+            None => {
+                self.block(words::NOT_KNOWN);
+            }
+        }
+    }
+
+    fn items(&mut self, items: impl Iterator<Item = String>) {
+        self.0.push('\n');
+        items.for_each(|item| {
+            self.line(&format!("- {item}"));
+        });
+    }
+
+    /// Adds a table with these names of columns.
+    fn table<const N: usize>(&mut self, names: [&str; N], rows: impl Iterator<Item = [String; N]>) {
+        self.block(&format!("| {} |", names.join(" | "))).line(&format!("|{}", "---|".repeat(N)));
+        for row in rows {
+            self.line(&format!("| {} |", row.join(" | ")));
+        }
+    }
+}
+
+/// Escapes a text from others.
+fn safe(text: &str) -> String {
+    let mut safe = String::new();
+    for c in text.chars() {
+        if SPECIAL.contains(&c) {
+            safe.push('\\');
+        }
+        safe.push(c);
+    }
+    safe
+}
+
+/// Renders the page.
+pub fn page(report: &Report) -> String {
+    let mut page = Page::default();
+    page.block(&format!("# {}", words::TITLE)).block(&safe(&words::subject(report).join(" · ")));
+    if !report.unknown.is_empty() {
+        page.block(&format!("## {}", words::UNKNOWN));
+        let lacks = report.unknown.iter();
+        page.items(lacks.map(|lack| format!("**{}**: {}", safe(&shown(&lack.what)), safe(&words::lack(lack)))));
+    }
+    let numbers = report.named_numbers();
+    let rows = numbers.map(|(name, number, is_complete)| [name.to_owned(), words::number(number, is_complete)]);
+    page.table(["", "Number"], rows);
+    if let Some(progress) = &report.progress {
+        self::progress(&mut page, progress);
+    }
+    let kubernetes = report.kubernetes.as_deref();
+    page.section(words::VERSIONS, report.versions.as_deref(), |page, all| versions(page, all, kubernetes));
+    page.section(words::WORKLOADS, report.workloads.as_deref(), |page, all| {
+        workloads(page, all, report.has_all_workloads())
+    });
+    page.section(words::TAINTS, report.taints.as_deref(), taints);
+    page.section(words::CLASSES, report.runtime_classes.as_deref(), |page, all| {
+        classes(page, all, report.pods_without_class)
+    });
+    page.section(words::FINDINGS, report.numbers.errors.map(|_| report.findings.as_slice()), findings);
+    page.section(words::FAILING, report.failing_pods.as_deref(), failing);
+    if let Some(installation) = &report.installation {
+        page.block(&format!("## {}", words::WINPOOL));
+        page.items(words::installation(installation).iter().map(|sentence| safe(sentence)));
+    }
+    page.section(words::POOLS, report.pools.as_deref(), pools);
+    page.0
+}
+
+fn progress(page: &mut Page, progress: &Progress) {
+    page.block(&format!("## {}", words::PROGRESS)).block(&words::since(progress));
+    let rows = progress.numbers.iter().map(|change| {
+        let [before, now, difference] = words::changed(change);
+        [safe(&shown(&change.name)), before, now, difference]
+    });
+    page.table(["", "Then", "Now", "Change"], rows);
+    for (title, objects) in [("No longer pinned", &progress.freed), ("Newly pinned", &progress.newly_pinned)] {
+        if !objects.is_empty() {
+            page.block(&format!("{title}: {}", names(objects)));
+        }
+    }
+}
+
+fn versions(page: &mut Page, versions: &[VersionNodes], kubernetes: Option<&str>) {
+    if versions.is_empty() {
+        page.block("There is no Windows node.");
+    }
+    for version in versions {
+        let (state, _) = words::support(version);
+        page.block(&format!("### {}: {state}", safe(version.name())));
+        page.block(&safe(&format!("{} ({})", words::nodes(version), words::states(version))));
+        let vendors = version.vendors.iter().map(|vendor| {
+            let source = vendor.source.as_ref().zip(vendor.checked);
+            let source = source.map(|(source, checked)| format!(" [Source]({source}) (read on {checked})."));
+            safe(&words::vendor(vendor, kubernetes)) + &source.unwrap_or_default()
+        });
+        page.items([safe(&words::microsoft(version, kubernetes))].into_iter().chain(vendors));
+    }
+}
+
+fn workloads(page: &mut Page, versions: &[VersionWorkloads], is_complete: bool) {
+    if versions.is_empty() {
+        page.block("No node has a Windows version that a newer one replaces, and nothing is pinned to one.");
+    }
+    for version in versions {
+        page.block(&format!("### {} → {}", version.product, version.move_to))
+            .block(&words::groups(version, is_complete));
+        let [pinned, unknown, can_move] = words::GROUPS;
+        group(page, pinned, &version.pinned, |pinned| self::pinned(pinned));
+        group(page, unknown, &version.unknown, |it| format!("{}: {}", bold(&it.object), safe(&shown(&it.reason))));
+        group(page, can_move, &version.can_move, |it| format!("{}: {}", bold(&it.object), it.evidence.describe()));
+    }
+}
+
+fn group<T>(page: &mut Page, title: &str, all: &[T], entry: impl Fn(&T) -> String) {
+    if !all.is_empty() {
+        page.block(&format!("#### {title} ({})", all.len()));
+        page.items(all.iter().take(WORKLOADS).map(entry).chain(words::more(all.len(), WORKLOADS)));
+    }
+}
+
+fn pinned(pinned: &Pinned) -> String {
+    let pins = words::pins(pinned)
+        .map(|(field, value, change)| format!("\n  - {}: {} → **{}**", safe(&field), safe(&value), safe(&change)));
+    bold(&pinned.object) + &pins.collect::<String>()
+}
+
+fn bold(object: &ObjectReference) -> String {
+    format!("**{}**", safe(&words::full(object)))
+}
+
+fn names(objects: &[ObjectReference]) -> String {
+    let names = objects.iter().take(OBJECTS).map(|object| safe(&words::full(object)));
+    names.chain(words::more(objects.len(), OBJECTS)).collect::<Vec<_>>().join(", ")
+}
+
+fn taints(page: &mut Page, taints: &[WaitingTaint]) {
+    if taints.is_empty() {
+        page.block("No taint waits.");
+    }
+    for taint in taints {
+        let head = format!("**{}** of pool {}", safe(&shown(&taint.taint)), safe(&shown(&taint.pool)));
+        page.block(&format!("{head}: {}", words::taint(taint)));
+        let workloads = taint.workloads.iter().take(OBJECTS);
+        let workloads = workloads.map(|it| format!("{} ({})", safe(&words::full(&it.object)), count(it.pods, "pod")));
+        page.items(workloads.chain(words::more(taint.workloads.len(), OBJECTS)));
+    }
+}
+
+fn classes(page: &mut Page, classes: &[ClassUse], without: Option<usize>) {
+    if classes.is_empty() {
+        page.block("No RuntimeClass selects Windows nodes.");
+    } else {
+        let rows = classes.iter().map(|class| {
+            let [pool, state, nodes, pods] = words::class(class).map(|text| safe(&text));
+            let users = format!("{}: {}", class.users.len(), names(&class.users));
+            [safe(&shown(&class.class.name)), pool, state, nodes, pods, users]
+        });
+        page.table(["RuntimeClass", "Pool", "State", "Nodes", "Pods", "Workloads"], rows);
+    }
+    if let Some(pods) = without {
+        page.block(&format!("Pods on Windows nodes without a RuntimeClass: {pods}."));
+    }
+}
+
+fn findings(page: &mut Page, rules: &[BrokenRule]) {
+    if rules.is_empty() {
+        page.block("No rule is broken.");
+        return;
+    }
+    for rule in rules {
+        let (severity, _) = words::severity(rule.severity);
+        page.block(&format!("### {severity}: {} ({})", rule.rule, count(rule.findings, "finding")));
+        page.block(&safe(&words::sentence(&rule.message)));
+        page.block(&format!("Remedy: {}", safe(&words::sentence(&rule.remedy))));
+        page.block(&names(&rule.objects));
+    }
+}
+
+fn failing(page: &mut Page, pools: &[FailingPool]) {
+    if pools.is_empty() {
+        page.block("No pod is known to fail because of Windows.");
+    }
+    for pool in pools {
+        page.block(&format!("Pool {}. {}", safe(&shown(&pool.pool)), words::failing(pool)));
+        let workloads = pool.workloads.iter().map(|it| (&it.object, &it.message));
+        let workloads = workloads.chain(pool.reported.iter().map(|it| (&it.object, &it.message)));
+        let more = (pool.more > 0).then(|| format!("and {}", count(pool.more, "other workload")));
+        page.items(workloads.map(|(object, text)| format!("{}: {}", bold(object), safe(&shown(text)))).chain(more));
+    }
+}
+
+fn pools(page: &mut Page, pools: &[PoolSummary]) {
+    if pools.is_empty() {
+        page.block("There is no WindowsPool, so winpool does nothing.");
+        return;
+    }
+    let rows = pools.iter().map(|pool| {
+        let [mode, ready, converged, message] = words::pool(pool).map(|text| safe(&text));
+        [safe(&shown(&pool.name)), mode, ready, converged, message]
+    });
+    page.table(["Pool", "Mode", "Ready", "Converged nodes", "Message"], rows);
+    for pool in pools.iter().filter(|pool| !pool.problems.is_empty()) {
+        let problems = pool
+            .problems
+            .iter()
+            .map(|it| format!("{} {}: {}", safe(&shown(&it.reason)), bold(&it.object), safe(&shown(&it.message))));
+        page.items(problems);
+    }
+}

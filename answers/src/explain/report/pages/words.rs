@@ -1,0 +1,290 @@
+//! The sentences of both pages.
+
+use k8s_openapi::jiff::Timestamp;
+use winpool_core::{
+    api::ObjectReference,
+    windows::{KubernetesSupport, KubernetesVersion},
+    words::count,
+};
+
+use crate::{
+    explain::{
+        installation::{Installation, InstallationState},
+        status::PoolSummary,
+    },
+    lint::Severity,
+};
+
+use super::{
+    super::{
+        ClassUse, FailingPool, Lack, NumberChange, Pinned, Progress, Report, SupportDay, TaintState, VendorDays,
+        VersionNodes, VersionWorkloads, WaitingTaint,
+    },
+    shown,
+};
+
+pub(super) const TITLE: &str = "Windows in this cluster";
+pub(super) const UNKNOWN: &str = "What this report does not know";
+pub(super) const PROGRESS: &str = "Progress";
+pub(super) const VERSIONS: &str = "Windows versions and their support";
+pub(super) const WORKLOADS: &str = "Workloads by Windows version";
+pub(super) const TAINTS: &str = "Taints that wait";
+pub(super) const CLASSES: &str = "RuntimeClasses";
+pub(super) const FINDINGS: &str = "Findings by rule";
+pub(super) const FAILING: &str = "Failing pods";
+pub(super) const WINPOOL: &str = "winpool";
+pub(super) const POOLS: &str = "WindowsPools";
+pub(super) const NOT_KNOWN: &str = "Not known.";
+
+/// `2026-11-24 06:30 UTC`.
+pub(super) fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M UTC").to_string()
+}
+
+/// When and about what the report is.
+pub(super) fn subject(report: &Report) -> Vec<String> {
+    let mut parts = vec![time(report.time)];
+    parts.extend(report.kubernetes.as_ref().map(|version| format!("Kubernetes {version}")));
+    parts.extend(report.assumed.as_ref().map(|assumed| format!("This is the report if {}.", shown(assumed))));
+    parts
+}
+
+pub(super) fn lack(lack: &Lack) -> String {
+    let why = shown(lack.why.trim_end_matches('.'));
+    format!("{why}. {}", lack.effect)
+}
+
+/// A number; `at least` if objects that it counts may be missing.
+pub(super) fn number(number: Option<usize>, is_complete: bool) -> String {
+    match number {
+        None => "not known".to_owned(),
+        Some(number) if is_complete => number.to_string(),
+        Some(number) => format!("at least {number}"),
+    }
+}
+
+/// True for a number that should be zero, and is not.
+pub(super) fn is_bad(name: &str, number: Option<usize>) -> bool {
+    let is_wrong = ["Nodes out of support", "Failing pods", "Findings: errors"].contains(&name);
+    is_wrong && number.is_some_and(|number| number > 0)
+}
+
+/// `Deployment web`, for lists by namespace.
+pub(super) fn named(object: &ObjectReference) -> String {
+    format!("{} {}", shown(&object.kind), shown(&object.name))
+}
+
+/// `Deployment shop/web`.
+pub(super) fn full(object: &ObjectReference) -> String {
+    match &object.namespace {
+        Some(namespace) => format!("{} {}/{}", shown(&object.kind), shown(namespace), shown(&object.name)),
+        None => named(object),
+    }
+}
+
+pub(super) fn namespace(object: &ObjectReference) -> String {
+    object.namespace.as_deref().map_or_else(|| "Without a namespace".to_owned(), shown)
+}
+
+/// `and 7 more`, if a list is cut.
+pub(super) fn more(all: usize, limit: usize) -> Option<String> {
+    (all > limit).then(|| format!("and {} more, which -o json lists", all - limit))
+}
+
+pub(super) fn changed(change: &NumberChange) -> [String; 3] {
+    let number = |number: Option<usize>| number.map_or_else(|| "not known".to_owned(), |number| number.to_string());
+    let difference = change.before.zip(change.now).map(|(before, now)| match now.cmp(&before) {
+        std::cmp::Ordering::Equal => "no change".to_owned(),
+        std::cmp::Ordering::Greater => format!("+{}", now - before),
+        std::cmp::Ordering::Less => format!("−{}", before - now),
+    });
+    [number(change.before), number(change.now), difference.unwrap_or_default()]
+}
+
+pub(super) fn since(progress: &Progress) -> String {
+    let incomplete = if progress.is_incomplete {
+        " Something is not known in one of the two reports, so numbers may differ because of that."
+    } else {
+        ""
+    };
+    format!("Changes since the report of {}.{incomplete}", time(progress.since))
+}
+
+/// `2 nodes`, with the pools.
+pub(super) fn nodes(version: &VersionNodes) -> String {
+    let pools = version.pools.iter().map(|pool| {
+        let name = pool.pool.as_deref().map_or_else(|| "no pool".to_owned(), |name| format!("pool {}", shown(name)));
+        format!("{} in {name}", pool.node_count)
+    });
+    format!("{}: {}", count(version.node_count, "node"), pools.collect::<Vec<_>>().join(", "))
+}
+
+pub(super) fn states(version: &VersionNodes) -> String {
+    version.nodes_by_state.iter().map(|(state, nodes)| format!("{nodes} {state}")).collect::<Vec<_>>().join(", ")
+}
+
+fn day(what: &str, SupportDay { day, days_left }: &SupportDay) -> String {
+    match days_left {
+        ..0 => format!("{what} ended on {day}, {} ago", count(-days_left, "day")),
+        0 => format!("{what} ends today, {day}"),
+        _ => format!("{what} ends on {day}, in {}", count(*days_left, "day")),
+    }
+}
+
+/// The ends of support by Microsoft, and what the documentation of Kubernetes says.
+pub(super) fn microsoft(version: &VersionNodes, kubernetes: Option<&str>) -> String {
+    let mut parts: Vec<String> = match version.microsoft.as_slice() {
+        [] => vec!["winpool does not know the end of Microsoft's support".to_owned()],
+        [only] => vec![day("Microsoft's support", only)],
+        [mainstream, last @ ..] => {
+            let last = last.iter().map(|last| day("Microsoft's extended support", last));
+            [day("Microsoft's mainstream support", mainstream)].into_iter().chain(last).collect()
+        }
+    };
+    let listed = match version.kubernetes_support {
+        KubernetesSupport::Listed => Some("lists"),
+        KubernetesSupport::Unlisted => Some("does not list"),
+        KubernetesSupport::Unknown => None,
+    };
+    parts.extend(listed.zip(kubernetes).map(|(verb, of)| format!("the documentation of Kubernetes {of} {verb} it")));
+    format!("{}.", parts.join("; "))
+}
+
+/// What a vendor says, and what an upgrade of the cluster needs.
+pub(super) fn vendor(days: &VendorDays, kubernetes: Option<&str>) -> String {
+    let VendorDays { vendor, support, images, removed_in, note, source, .. } = days;
+    if source.is_none() {
+        return format!("{vendor}: winpool knows no statement about this version.");
+    }
+    let mut parts: Vec<String> = Vec::new();
+    parts.push(
+        support.as_ref().map_or_else(
+            || format!("{vendor} names no end of support"),
+            |end| day(&format!("{vendor}'s support"), end),
+        ),
+    );
+    parts.extend(images.as_ref().map(|SupportDay { day, days_left }| {
+        let has = if *days_left < 0 { "had" } else { "has" };
+        format!("it {has} node images until {day}")
+    }));
+    parts.extend(removed_in.as_ref().map(|removed| {
+        let version = |text: &str| KubernetesVersion::of_release(text).ok();
+        let is_ahead = kubernetes.and_then(version).zip(version(removed)).is_some_and(|(now, removed)| now < removed);
+        if is_ahead {
+            format!("upgrading this cluster to Kubernetes {removed} needs a newer Windows")
+        } else {
+            format!("{vendor} does not support it with Kubernetes {removed} or later")
+        }
+    }));
+    parts.extend(note.clone());
+    format!("{}.", parts.join("; "))
+}
+
+/// The state of the support, in two words and the name of a style.
+pub(super) fn support(version: &VersionNodes) -> (&'static str, &'static str) {
+    match version.first_end().map(|(_, day)| day.days_left) {
+        None => ("end not known", "quiet"),
+        Some(..0) => ("out of support", "bad"),
+        Some(0..365) => ("ends within a year", "warn"),
+        Some(_) => ("supported", "good"),
+    }
+}
+
+/// The three groups in a sentence.
+pub(super) fn groups(version: &VersionWorkloads, is_complete: bool) -> String {
+    let VersionWorkloads { product, move_to, pinned, unknown, can_move, .. } = version;
+    let move_on = format!("{} can move to {move_to}.", count(can_move.len(), "workload"));
+    if version.is_clear() {
+        let clear = if is_complete { "Nothing keeps" } else { "Nothing is known to keep" };
+        return format!("{clear} {product} in the cluster. {move_on}");
+    }
+    let (pinned, unknown) = (pinned.len(), unknown.len());
+    let pinned = match pinned {
+        1 => "1 workload or pool is pinned".to_owned(),
+        number => format!("{number} workloads or pools are pinned"),
+    };
+    let unknown = match unknown {
+        0 => String::new(),
+        1 => "; of 1 other nobody knows if it runs elsewhere".to_owned(),
+        number => format!("; of {number} others nobody knows if they run elsewhere"),
+    };
+    format!("{pinned} to {product}{unknown}. {move_on}")
+}
+
+pub(super) const GROUPS: [&str; 3] =
+    ["Pinned: what to change", "Nobody knows if these run elsewhere", "These can move"];
+
+/// The pins of an object: where it is pinned, and what to write instead.
+pub(super) fn pins(pinned: &Pinned) -> impl Iterator<Item = (String, String, String)> {
+    pinned.pins.iter().map(|pin| (shown(&pin.field), shown(&pin.value), shown(&pin.change)))
+}
+
+pub(super) fn taint(taint: &WaitingTaint) -> String {
+    let until = taint.until.as_ref().map(|until| time(until.0)).unwrap_or_default();
+    let failures = || count(taint.failures, "failed trial");
+    match taint.state {
+        TaintState::Held => "winpool holds it, because these workloads do not tolerate it.".to_owned(),
+        TaintState::Objected => {
+            format!(
+                "winpool removed it, because a pod waited only because of it ({}). It tries again after {until}.",
+                failures()
+            )
+        }
+        TaintState::OnTrial => {
+            format!("It is on trial until {until}. winpool removes it if a pod waits only because of it.")
+        }
+    }
+}
+
+pub(super) fn class(class: &ClassUse) -> [String; 4] {
+    let of = &class.class;
+    let or_dash = |text: &Option<String>| text.as_deref().map_or_else(|| "–".to_owned(), shown);
+    let pods = of.pods.map_or_else(|| "not known".to_owned(), |pods| pods.to_string());
+    [or_dash(&of.pool), or_dash(&of.state), of.node_count.to_string(), pods]
+}
+
+/// The text as a sentence. A word that is a name, such as `runAsUser`, stays as it is.
+pub(super) fn sentence(text: &str) -> String {
+    let text = shown(text);
+    let word = text.split(' ').next().unwrap_or_default();
+    let is_plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase());
+    let end = if text.ends_with(['.', '…']) { "" } else { "." };
+    let (first, rest) = text.split_at(usize::from(is_plain));
+    format!("{}{rest}{end}", first.to_ascii_uppercase())
+}
+
+pub(super) fn severity(severity: Severity) -> (&'static str, &'static str) {
+    match severity {
+        Severity::Error => ("Error", "bad"),
+        Severity::Warning => ("Warning", "warn"),
+        Severity::Info => ("Note", "quiet"),
+    }
+}
+
+pub(super) fn failing(pool: &FailingPool) -> String {
+    let causes = pool.causes.iter().map(|(cause, pods)| format!("{pods} {}", cause.replace('_', " ")));
+    let causes: Vec<String> = causes.collect();
+    if causes.is_empty() { "Only Events show these.".to_owned() } else { format!("By cause: {}.", causes.join(", ")) }
+}
+
+/// The state of winpool's own installation, with what to do.
+pub(super) fn installation(installation: &Installation) -> Vec<String> {
+    let Installation { replicas, ready, .. } = installation;
+    let state = match (installation.state, &installation.namespace) {
+        (InstallationState::Missing, _) => "winpool is not installed in this cluster.".to_owned(),
+        (InstallationState::Broken, _) => "The installation of winpool does not work.".to_owned(),
+        (InstallationState::Healthy, None) => "winpool runs, but not as a Deployment in this cluster.".to_owned(),
+        (InstallationState::Healthy, Some(namespace)) => {
+            let of = count(*replicas, "replica");
+            format!("winpool runs in the namespace {}: {ready} of {of} ready.", shown(namespace))
+        }
+    };
+    let problems = installation.problems.iter();
+    let problems = problems.map(|it| format!("{}: {}", sentence(&it.problem).trim_end_matches('.'), shown(&it.remedy)));
+    [state].into_iter().chain(problems).collect()
+}
+
+pub(super) fn pool(pool: &PoolSummary) -> [String; 4] {
+    let ready = format!("{} ({})", shown(&pool.ready), shown(&pool.reason));
+    [shown(&pool.mode), ready, format!("{} of {}", pool.converged, pool.node_count), shown(&pool.message)]
+}

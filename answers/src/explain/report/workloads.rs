@@ -1,0 +1,136 @@
+//! The workloads of each Windows version, in the groups of `winpool blockers`.
+
+use std::collections::BTreeSet;
+
+use kube::ResourceExt;
+use schemars::JsonSchema;
+use serde::Serialize;
+use winpool_core::{
+    api::ObjectReference,
+    windows::{
+        Build,
+        product::{Channel, PRODUCTS, Product},
+    },
+};
+
+use crate::{
+    explain::blockers::{Blocker, Evidence, Group, Pin, group, pool_blockers},
+    lint::Facts,
+    view::View,
+};
+
+use super::by_namespace;
+
+/// The workloads that need a Windows version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionWorkloads {
+    /// The build of the version.
+    pub build: String,
+    /// The product of the build.
+    pub product: String,
+    /// The product to move to.
+    pub move_to: String,
+    /// The workloads and pools that are pinned to the version.
+    pub pinned: Vec<Pinned>,
+    /// Workloads that run there or fit no other node, and nobody knows if they run elsewhere.
+    pub unknown: Vec<Unclear>,
+    /// Workloads that also run on the version to move to.
+    pub can_move: Vec<Moving>,
+}
+
+/// A pinned workload or pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Pinned {
+    /// The workload or pool.
+    pub object: ObjectReference,
+    /// The fields that pin it, with what to write instead.
+    pub pins: Vec<Pin>,
+}
+
+/// A workload of which nobody knows if it runs elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Unclear {
+    /// The workload.
+    pub object: ObjectReference,
+    /// What is not known, and what would tell.
+    pub reason: String,
+}
+
+/// A workload that can move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Moving {
+    /// The workload.
+    pub object: ObjectReference,
+    /// How that is known.
+    pub evidence: Evidence,
+}
+
+impl VersionWorkloads {
+    /// Returns true if nothing is known to keep the version.
+    pub fn is_clear(&self) -> bool {
+        self.pinned.is_empty() && self.unknown.is_empty()
+    }
+}
+
+/// Returns true if winpool saw workloads, or saw that there are none.
+pub(super) fn are_known(view: &View) -> bool {
+    !view.written.is_empty() || view.unlisted.is_empty() && view.pods.known().is_some()
+}
+
+/// Returns the versions of the nodes that a newer one can replace, and other versions to which something is pinned.
+pub(super) fn by_version(view: &View, facts: &Facts, move_to: Option<&'static Product>) -> Vec<VersionWorkloads> {
+    let mut versions: Vec<_> =
+        PRODUCTS.iter().filter_map(|product| Some((product, target(product, move_to)?))).collect();
+    let is_of_nodes = |product: &Product| facts.builds().contains_key(&product.build);
+    // Releases of the Semi-Annual Channel are of interest only where nodes have them.
+    versions.retain(|(product, _)| product.channel == Channel::Ltsc || is_of_nodes(product));
+    let mut found: Vec<VersionWorkloads> = versions.iter().map(|(product, target)| empty(product, target)).collect();
+    for (version, (product, target)) in found.iter_mut().zip(&versions) {
+        for guarded in view.guarded() {
+            let blocker =
+                guarded.pool().ok().and_then(|pool| pool_blockers(pool, facts, product.build, Some(target.build)));
+            let object = || ObjectReference::windows_pool(&guarded.name_any());
+            version.pinned.extend(blocker.map(|blocker| Pinned { object: object(), pins: blocker.pins }));
+        }
+    }
+    view.written.each(|_, workload| {
+        for (version, (product, target)) in found.iter_mut().zip(&versions) {
+            let object = || workload.object();
+            match group(workload, facts, &view.written.started, product.build, Some(target.build)) {
+                Some(Group::Pinned(Blocker { pins, .. })) => version.pinned.push(Pinned { object: object(), pins }),
+                Some(Group::Unknown(reason)) => version.unknown.push(Unclear { object: object(), reason }),
+                Some(Group::CanMove(evidence)) => version.can_move.push(Moving { object: object(), evidence }),
+                None => {}
+            }
+        }
+    });
+    let builds: BTreeSet<String> = facts.builds().keys().map(Build::to_string).collect();
+    found.retain(|version| builds.contains(&version.build) || !version.pinned.is_empty());
+    for version in &mut found {
+        version.pinned.sort_by_cached_key(|pinned| by_namespace(&pinned.object));
+        version.unknown.sort_by_cached_key(|unclear| by_namespace(&unclear.object));
+        version.can_move.sort_by_cached_key(|moving| by_namespace(&moving.object));
+    }
+    found
+}
+
+/// The version that replaces this one: the wanted one if it is newer, or else the next release with long-term support.
+fn target(product: &Product, wanted: Option<&'static Product>) -> Option<&'static Product> {
+    let next = || PRODUCTS.iter().find(|next| next.channel == Channel::Ltsc && next.build > product.build);
+    match wanted {
+        Some(wanted) => Some(wanted).filter(|wanted| wanted.build > product.build),
+        None => next(),
+    }
+}
+
+fn empty(product: &Product, target: &Product) -> VersionWorkloads {
+    VersionWorkloads {
+        build: product.build.to_string(),
+        product: product.name.to_owned(),
+        move_to: target.name.to_owned(),
+        pinned: Vec::new(),
+        unknown: Vec::new(),
+        can_move: Vec::new(),
+    }
+}

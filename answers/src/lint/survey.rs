@@ -1,0 +1,48 @@
+//! The findings about everything in a view.
+
+use std::collections::BTreeSet;
+
+use winpool_core::pod::Target;
+
+use crate::view::{Source, View};
+
+use super::{
+    Facts, Finding, check,
+    gmsa::check_credential_spec,
+    objects::{check_node, check_service, selects},
+    workload::namespace_of,
+};
+
+/// Calls `add` with the findings about each object: workloads, the Services of those for Windows, GMSACredentialSpecs,
+/// and with `has_nodes` the Windows nodes. Returns the number of workloads.
+pub fn survey(
+    view: &View,
+    facts: &Facts,
+    has_nodes: bool,
+    mut add: impl FnMut(Option<&Source>, Vec<Finding>),
+) -> usize {
+    let (mut number, mut for_windows) = (0, BTreeSet::new());
+    view.written.each(|source, workload| {
+        number += 1;
+        add(source, check(workload, facts));
+        if matches!(workload.pod.target(facts.known_class(&workload.pod)), Target::Windows | Target::WindowsImage) {
+            for_windows.insert((workload.namespace.to_owned(), workload.labels()));
+        }
+    });
+    for (source, found) in &view.refused {
+        add(Some(source), vec![found.clone()]);
+    }
+    for (source, service) in view.services.all() {
+        let namespace = namespace_of(service);
+        if for_windows.iter().any(|(of, labels)| of == namespace && selects(service, labels)) {
+            add(source.as_ref(), check_service(service, facts));
+        }
+    }
+    for node in view.nodes.all().iter().filter(|node| has_nodes && node.object.node.is_windows()) {
+        add(node.source.as_ref(), check_node(&node.written, facts));
+    }
+    for (source, object) in view.credential_specs.all() {
+        add(source.as_ref(), check_credential_spec(object, facts));
+    }
+    number
+}

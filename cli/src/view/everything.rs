@@ -1,0 +1,99 @@
+//! Reads all that commands need of a live cluster, each kind once.
+
+use kube::{Client, api::ListParams};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use winpool_answers::{
+    lint::workload::KINDS,
+    view::{Known, Reduced},
+};
+use winpool_client::{
+    control_plane::{ControlPlane, kubernetes_version},
+    pods,
+};
+use winpool_core::{
+    pod::{Pod, Workload, WorkloadKind},
+    windows::KubernetesVersion,
+};
+
+use crate::live::{self, ReadError};
+
+use super::{
+    Seen,
+    cluster::{Reader, placed, resource},
+};
+
+/// The label of the `ReplicaSets` of a Deployment, which stands for them.
+const OF_DEPLOYMENT: &str = "pod-template-hash";
+
+/// Reads everything. What the user may not list is not known in the view.
+pub async fn everything(client: &Client, version: Option<KubernetesVersion>) -> Result<Seen, ReadError> {
+    let mut reader = Reader::new(client);
+    reader.view.kubernetes = match version {
+        Some(version) => Some(version),
+        None => kubernetes_version(client).await,
+    };
+    let nodes = reader.nodes(ListParams::default()).await;
+    reader.view.nodes = reader.unless_forbidden(nodes, "Windows versions are missing")?;
+    reader.add_builds_of_nodes();
+    let classes = reader.classes().await;
+    reader.view.classes = reader.unless_forbidden(classes, "RuntimeClasses are missing")?;
+    let pools = reader.pools_if_installed().await;
+    reader.view.pools = reader.unless_forbidden(pools, "pools and held taints are missing")?;
+    for (kind, group, ..) in KINDS {
+        reader.both(kind, group).await?;
+    }
+    let (_, services) = resource(client, None, "", "Service");
+    let services = live::collect("services", &services, ListParams::default(), placed).await;
+    reader.view.services = reader.unless_forbidden(services, "Services are not checked")?;
+    reader.credential_specs().await?;
+    let asked = Box::pin(async { ControlPlane::new(client, true).ask(None).await });
+    reader.view.control_plane = live::waiting("reading policies", asked).await;
+    reader.view.sort();
+    Ok(reader.done())
+}
+
+impl Reader<'_> {
+    /// Reads pods or workloads of a kind, both as they were written and as the operator reads them.
+    async fn both(&mut self, kind: &'static str, group: &str) -> Result<(), ReadError> {
+        let (resource, api) = resource(self.client, None, group, kind);
+        let is_pod = kind == "Pod";
+        let (mut pods, mut workloads) = (Vec::new(), Vec::new());
+        let selected = if is_pod { pods::unfinished() } else { ListParams::default() };
+        let keep = |mut value: Value| {
+            value["apiVersion"] = json!(resource.api_version);
+            value["kind"] = json!(kind);
+            match WorkloadKind::by_name(kind) {
+                Some(kind) if value["metadata"]["labels"][OF_DEPLOYMENT].is_null() => {
+                    workloads.extend(Workload::deserialize(&value).map(|workload| (kind, workload)));
+                }
+                _ if is_pod => pods.extend(Pod::deserialize(&value)),
+                _ => {}
+            }
+            self.view.written.add(None, Reduced::from(value));
+        };
+        let listed = live::list(&resource.plural, &api, selected, keep).await;
+        self.view.workloads.extend(workloads);
+        let Some(error) = live::unless_forbidden(listed)? else {
+            if is_pod {
+                self.view.pods = Known::Complete(pods);
+            }
+            return Ok(());
+        };
+        self.notes.push(format!("{error}; {kind}s are missing"));
+        match error {
+            // Kubernetes' own roles `view`, `edit` and `admin` cannot list PodTemplates, which create no pods.
+            ReadError::Forbidden { .. } if kind == "PodTemplate" => {}
+            ReadError::Forbidden { words, .. } if is_pod => {
+                self.gaps.in_cluster = true;
+                self.view.pods = Known::Forbidden(words);
+            }
+            ReadError::Forbidden { words, .. } => {
+                self.gaps.in_cluster = true;
+                self.view.unlisted.insert(resource.plural, words);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
