@@ -21,14 +21,17 @@ fn assumption(text: &str) -> Result<Assumption, AssumeError> {
 }
 
 impl Assume {
+    pub fn is_wanted(&self) -> bool {
+        !self.assume.is_empty()
+    }
+
     /// Rewrites the nodes of the view, and says what the answer assumes.
     pub fn apply(&self, view: &mut View) -> Result<(), AssumeError> {
-        if self.assume.is_empty() {
+        if !self.is_wanted() {
             return Ok(());
         }
         let assumed = assume(view, &self.assume)?;
-        let unknown = assumed.unknown.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        live::note(&format!("This is the answer if {}. Unknown: {unknown}.", assumed.sentence()));
+        live::note(&format!("This is the answer if {}. Unknown: {}.", assumed.sentence(), assumed.unknown()));
         Ok(())
     }
 }

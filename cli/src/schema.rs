@@ -2,7 +2,9 @@
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
-use winpool_answers::explain::{forecast::Forecast, node::NodeExplanation, pod::PodExplanation, status::ClusterStatus};
+use winpool_answers::explain::{
+    forecast::Forecast, node::NodeExplanation, pod::PodExplanation, status::ClusterStatus, upgrade::Upgrade,
+};
 use winpool_core::plan::ScaleExplanation;
 
 use super::{blockers, builds, check, images};
@@ -18,6 +20,7 @@ pub fn schema() -> Value {
         ("check", generator.subschema_for::<check::Report>()),
         ("images", generator.subschema_for::<images::Report>()),
         ("plan", generator.subschema_for::<Forecast>()),
+        ("plan --assume", generator.subschema_for::<Upgrade>()),
         ("status", generator.subschema_for::<ClusterStatus>()),
         ("why class", generator.subschema_for::<ScaleExplanation>()),
         ("why node", generator.subschema_for::<NodeExplanation>()),

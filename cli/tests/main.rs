@@ -15,4 +15,5 @@ mod manifests;
 mod output;
 mod proxy;
 mod reads_only;
+mod upgrade;
 mod why;

@@ -8,3 +8,4 @@ pub mod installation;
 pub mod node;
 pub mod pod;
 pub mod status;
+pub mod upgrade;

@@ -1,0 +1,175 @@
+//! A cluster at a moment of the upgrade, when the operator has done its part.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::{
+    api::node::v1::RuntimeClass,
+    apimachinery::pkg::api::resource::Quantity,
+};
+use winpool_core::{plan::reconcile::Now, pod::Class};
+
+use crate::{
+    explain::{
+        forecast::{Snapshot, forecast},
+        pod::{Landing, Landings, landings},
+    },
+    placement::Obstacle,
+    view::{Node, SeenNode, View, assume::Assumed},
+};
+
+use super::{Question, Runs, Stages, Subject, change::PoolChange};
+
+/// The end of the name of a node with the new version, as long as the node with the old version is there too.
+const AGAIN: &str = " (upgraded)";
+
+/// What a node is in the upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Old,
+    New,
+    Other,
+}
+
+/// The cluster of today and the cluster after the upgrade.
+pub(super) struct Scenario {
+    pub now: Snapshot,
+    after: Snapshot,
+    allocatable: BTreeMap<String, BTreeMap<String, Quantity>>,
+    /// The names of the nodes that change.
+    changing: Vec<String>,
+}
+
+impl Scenario {
+    /// `after` is the view with the assumptions, and `before` has the nodes without them.
+    pub fn new(before: &[SeenNode], after: View, assumed: &Assumed, now: Now) -> Self {
+        let after = after.snapshot(now);
+        let name = |seen: &SeenNode| seen.object.name.to_string();
+        let known = before.iter().filter(|seen| after.nodes.contains_key(&*seen.object.name));
+        let nodes = known.map(|seen| (name(seen), seen.object.node.clone())).collect();
+        Self {
+            now: Snapshot { nodes, ..after.clone() },
+            allocatable: before.iter().map(|seen| (name(seen), seen.allocatable.clone())).collect(),
+            changing: assumed.nodes.keys().cloned().collect(),
+            after,
+        }
+    }
+
+    /// Returns the three moments, with a change of a pool if there is one.
+    pub fn stages(&self, change: Option<&PoolChange>) -> Stages {
+        Stages {
+            now: self.stage(self.now.clone(), Role::Old, change),
+            rolling: self.rolling(change),
+            after: self.after(change),
+        }
+    }
+
+    pub fn rolling(&self, change: Option<&PoolChange>) -> Stage {
+        let mut both = self.now.clone();
+        let upgraded = self.changing.iter().filter_map(|name| Some((name, self.after.nodes.get(name)?)));
+        both.nodes.extend(upgraded.map(|(name, node)| (format!("{name}{AGAIN}"), node.clone())));
+        self.stage(both, Role::Old, change)
+    }
+
+    pub fn after(&self, change: Option<&PoolChange>) -> Stage {
+        self.stage(self.after.clone(), Role::New, change)
+    }
+
+    /// Lets the operator do its part. The nodes that change have this role.
+    fn stage(&self, mut snapshot: Snapshot, role: Role, change: Option<&PoolChange>) -> Stage {
+        if let Some(change) = change {
+            change.apply(&mut snapshot.pools);
+        }
+        let outcome = forecast(snapshot);
+        let windows = outcome.nodes.iter().filter(|(_, node)| node.is_windows());
+        let nodes = windows.map(|(key, node)| {
+            let name = key.strip_suffix(AGAIN).unwrap_or(key);
+            let role = match self.changing.iter().any(|changing| changing == name) {
+                true if name.len() < key.len() => Role::New,
+                true => role,
+                false => Role::Other,
+            };
+            let allocatable = self.allocatable.get(name).cloned().unwrap_or_default();
+            (role, Node { allocatable, ..Node::of(name, node) })
+        });
+        let (roles, nodes) = nodes.unzip();
+        let classes = outcome.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class))).collect();
+        Stage { roles, nodes, classes, objects: outcome.classes }
+    }
+}
+
+/// The Windows nodes and the RuntimeClasses at a moment.
+pub(super) struct Stage {
+    roles: Vec<Role>,
+    pub nodes: Vec<Node>,
+    pub classes: BTreeMap<String, Class>,
+    pub objects: BTreeMap<String, Arc<RuntimeClass>>,
+}
+
+impl Stage {
+    /// Returns what happens to the pods of the workload on each node.
+    pub fn landings(&self, subject: &Subject, question: &Question<'_>) -> Landings {
+        let Subject { kind, template, pods, .. } = subject;
+        let images = question.facts.images();
+        let mut found = landings(*kind, template, pods, &self.nodes, &self.classes, images);
+        for (landing, node) in found.nodes.iter_mut().zip(&self.nodes) {
+            if landing.starts.is_none()
+                && let Some(version) = node.version
+                && question.evidence(subject, self, version.build).is_some()
+            {
+                landing.starts = Some(true);
+            }
+        }
+        found
+    }
+
+    /// The answers for the nodes with this role.
+    pub fn with_role<'a>(&self, role: Role, landings: &'a Landings) -> impl Iterator<Item = (usize, &'a Landing)> {
+        let nodes: Vec<bool> = self.roles.iter().map(|own| *own == role).collect();
+        landings.nodes.iter().enumerate().filter(move |(index, _)| nodes.get(*index) == Some(&true))
+    }
+
+    /// True if pods can be scheduled on one of the nodes that change.
+    pub fn fits_assumed(&self, landings: &Landings) -> bool {
+        let mut changing = [Role::Old, Role::New].into_iter().flat_map(|role| self.with_role(role, landings));
+        changing.any(|(_, landing)| landing.obstacles.is_empty())
+    }
+
+    /// Returns where the pods run at this moment.
+    pub fn answer(&self, landings: &Landings, question: &Question<'_>) -> Runs {
+        if landings.refused.is_some() {
+            return Runs::NoNode;
+        }
+        let possible = |role| self.with_role(role, landings).filter(|(_, landing)| landing.obstacles.is_empty());
+        let all: Vec<&Landing> = landings.nodes.iter().filter(|landing| landing.obstacles.is_empty()).collect();
+        let is_unclear = |landing: &Landing| {
+            !landing.obstacles.is_empty() && landing.obstacles.iter().all(|obstacle| is_unknown(obstacle, question.assumed))
+        };
+        let has_unclear = || self.with_role(Role::New, landings).any(|(_, landing)| is_unclear(landing));
+        let has = |role: Role| self.roles.contains(&role);
+        if all.iter().any(|landing| landing.starts == Some(false)) {
+            Runs::MayNotStart
+        } else if all.is_empty() {
+            if has_unclear() { Runs::Unknown } else { Runs::NoNode }
+        } else if has(Role::New) && possible(Role::New).next().is_none() {
+            if has_unclear() { Runs::Unknown } else { Runs::OldNodesOnly }
+        } else if all.iter().any(|landing| landing.starts.is_none()) {
+            Runs::Unknown
+        } else if has(Role::Old) && has(Role::New) && possible(Role::Old).next().is_none() {
+            Runs::NewNodesOnly
+        } else {
+            Runs::Runs
+        }
+    }
+}
+
+/// True if the obstacle is a label whose value is not known.
+pub(super) fn is_unknown(obstacle: &Obstacle, assumed: &Assumed) -> bool {
+    let unknown = assumed.unknown_labels();
+    match obstacle {
+        Obstacle::Selector { key, .. } => unknown.contains(key.as_str()),
+        Obstacle::Affinity(expressions) => {
+            expressions.iter().all(|expression| unknown.iter().any(|label| expression.starts_with(label)))
+        }
+        _ => false,
+    }
+}
