@@ -185,7 +185,7 @@ fn ended_pods(text: &mut Text, ended: &EndedPods, versions: &Versions) {
         }
     }
     if *unknown > 0 {
-        let of = count(*unknown, "pod");
-        text.paragraph("", &format!("It is not known whether it ends {of}, which select labels with unknown values."));
+        let (of, select) = (count(*unknown, "pod"), if *unknown == 1 { "selects" } else { "select" });
+        text.paragraph("", &format!("It is not known whether it ends {of} that {select} a label with an unknown value."));
     }
 }

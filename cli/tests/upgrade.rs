@@ -96,8 +96,12 @@ fn cluster() -> Vec<Value> {
 }
 
 fn plan(objects: &[Value], arguments: &[&str]) -> (Option<i32>, String, String) {
+    run(objects, &[&["plan"], arguments].concat())
+}
+
+fn run(objects: &[Value], arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
-    command.arg("plan").args(arguments).args(["-f", "-"]).env("KUBECONFIG", "/nonexistent").env("COLUMNS", "160");
+    command.args(arguments).args(["-f", "-"]).env("KUBECONFIG", "/nonexistent").env("COLUMNS", "160");
     let input: Vec<String> = objects.iter().map(ToString::to_string).collect();
     let output = with_input(&mut command, &input.join("\n---\n"));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -128,7 +132,7 @@ fn an_upgrade_is_shown_for_every_workload_with_the_least_change() {
 
 #[test]
 fn programs_read_the_same_answer() {
-    insta::assert_json_snapshot!(answer(&cluster(), &[WIN]));
+    insta::assert_snapshot!(format!("{:#}", answer(&cluster(), &[WIN])));
 }
 
 #[test]
@@ -228,4 +232,32 @@ fn an_upgrade_that_cannot_be_assumed_is_an_error() {
         let (code, out, told) = plan(&objects, &arguments);
         assert!(code != Some(0) && out.is_empty() && told.contains(part), "{assumptions:?}: {code:?} {out} {told}");
     }
+}
+
+#[test]
+fn status_counts_the_pods_that_the_upgrade_ends() {
+    let ends = |arguments: &[&str]| {
+        let (_, out, told) = run(&cluster(), &[&["status"], arguments, &["-o", "json"]].concat());
+        let status: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{told}"));
+        status["podsThatEnd"].as_u64()
+    };
+    assert_eq!(ends(&[]), None);
+    // Those that select the build or the SKU, and the one that selects the version of the node's image.
+    assert_eq!(ends(&["--assume", WIN]), Some(5));
+    let (_, out, _) = run(&cluster(), &["status", "--assume", WIN]);
+    assert!(out.contains("5 pods select labels that their node does not have: the kubelet ends them"), "{out}");
+}
+
+#[test]
+fn why_says_that_an_upgrade_in_place_ends_a_pod_that_selects_the_build() {
+    let ends = |pod: &str| {
+        let (_, out, told) = run(&cluster(), &["why", "pod", pod, "-n", "shop", "-o", "json"]);
+        let answer: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{told}"));
+        answer["endsWithUpgrade"].as_str().map(str::to_owned)
+    };
+    assert_eq!(ends("agent-1").as_deref(), Some("node.kubernetes.io/windows-build: 10.0.20348"));
+    assert_eq!(ends("debug").as_deref(), Some("kubernetes.azure.com/os-sku: Windows2022"));
+    assert_eq!(ends("stays"), None);
+    let (_, out, _) = run(&cluster(), &["why", "pod", "agent-1", "-n", "shop"]);
+    assert!(out.contains("If Windows is upgraded in place on win-1, the kubelet ends the pod"), "{out}");
 }

@@ -21,7 +21,9 @@ use crate::{
     view::Node,
 };
 
-pub(super) use landing::{Landing, kubelet_refuses, landings};
+pub(super) use landing::{Landing, Landings, ending, landings};
+
+use landing::{ends_with_upgrade, kubelet_refuses};
 
 /// The result for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -45,6 +47,9 @@ pub struct PodExplanation {
     /// The nodes of that operating system, and others on which the pod can be scheduled. For a pod of a DaemonSet: its
     /// own node.
     pub nodes: Vec<NodeResult>,
+    /// What the pod selects of its node that an in-place upgrade of Windows changes. The kubelet then ends the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends_with_upgrade: Option<String>,
     /// The change that the pod needs; `null` if it can be scheduled, and is not known to fail on any node where it can
     /// be.
     pub remedy: Option<String>,
@@ -75,7 +80,8 @@ pub fn answer(pod: &Pod, machines: &[Node], classes: &BTreeMap<String, Class>, i
     let placed_by = if chosen.is_some() { PlacedBy::DaemonSetBefore } else { PlacedBy::Anyone };
     let (namespace, name) = (if pod.namespace.is_empty() { "default" } else { &pod.namespace }, &pod.name);
     let story = story(pod, std::slice::from_ref(pod), placed_by, &machines, classes, images);
-    PodExplanation { object: format!("Pod {namespace}/{name}"), node: pod.spec.node.clone(), ..story }
+    let (object, node) = (format!("Pod {namespace}/{name}"), pod.spec.node.clone());
+    PodExplanation { object, node, ends_with_upgrade: ends_with_upgrade(pod, &machines), ..story }
 }
 
 /// Explains the pods of this template; `pods` are its current pods.
@@ -139,6 +145,7 @@ fn story(
         refused: Vec::new(),
         errors: pod.errors.clone(),
         nodes,
+        ends_with_upgrade: None,
         remedy,
         remedied,
     }

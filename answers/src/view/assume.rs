@@ -181,6 +181,13 @@ pub fn assume(view: &mut View, assumptions: &[Assumption]) -> Result<Assumed, As
     Ok(assumed)
 }
 
+/// Returns the labels without those that name the Windows version.
+pub fn without_version(labels: &Labels) -> Labels {
+    let had = |key: &&str| labels.get(key).is_some();
+    let keys = AKS_VERSION.into_iter().chain([names::WINDOWS_BUILD]);
+    labels.with(keys.filter(had).map(|key| (key, None)))
+}
+
 /// The labels of the node whose values after an upgrade are not known.
 fn unknown_labels(node: &Node) -> impl Iterator<Item = String> + '_ {
     UNKNOWN.iter().filter(|key| node.labels.get(key).is_some()).map(|key| (*key).to_owned())

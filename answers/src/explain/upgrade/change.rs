@@ -117,7 +117,12 @@ pub(super) fn own(subject: &Subject, stage: &Stage, landings: &Landings, questio
     let news = stage.with_role(Role::New, landings);
     let (index, landing) = news.min_by_key(|(_, landing)| (landing.obstacles.len(), landing.starts == Some(false)))?;
     let node = stage.nodes.get(index)?;
-    let mut edit = Edit { subject: subject.changed(subject.template.spec.clone()), steps: Vec::new(), selector: Some(Map::new()) };
+    let mut edit = Edit {
+        subject: subject.changed(subject.template.spec.clone()),
+        steps: Vec::new(),
+        selector: Some(Map::new()),
+        allows_more: false,
+    };
     for obstacle in &landing.obstacles {
         edit.overcome(obstacle, stage, node, question)?;
     }
@@ -144,6 +149,8 @@ struct Edit {
     steps: Vec<String>,
     /// The changes of its node selector; `None` if these are not all.
     selector: Option<Map<String, Value>>,
+    /// True if its required node affinity stays, and allows more nodes.
+    allows_more: bool,
 }
 
 impl Edit {
@@ -177,6 +184,7 @@ impl Edit {
                 let version = node.version.map_or_else(String::new, |version| short_name(version.build));
                 self.step(format!("nodeAffinity: allow nodes of {version} too ({})", expressions.join(" and ")));
                 self.spec().terms.clear();
+                self.allows_more = true;
             }
             Obstacle::Taint(taint) | Obstacle::UnknownOperator(taint) => {
                 self.step(format!("tolerations: add {}", yaml(&json!(toleration(taint)))));
@@ -214,7 +222,8 @@ impl Edit {
 
     /// Selects Windows if the labels that the change removes were all that did so.
     fn keep_off_linux(&mut self) {
-        let is_for_windows = self.spec().os.is_some() || self.spec().runtime_class.is_some();
+        let is_for_windows =
+            self.allows_more || self.spec().os.is_some() || self.spec().runtime_class.is_some();
         if is_for_windows || self.spec().placed_system() == Some(System::Windows) {
             return;
         }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use winpool_core::{api::ObjectReference, pod::Pod};
 
 use crate::{
-    explain::pod::kubelet_refuses,
+    explain::pod::ending,
     placement::Obstacle,
     view::{Node, assume::Assumed},
 };
@@ -42,18 +42,15 @@ pub struct Replaced {
 /// Returns the pods that end on the assumed nodes. `nodes` are as their kubelets find them when they start.
 pub(super) fn ended(pods: &[Pod], nodes: &[Node], assumed: &Assumed) -> EndedPods {
     let (mut ended, mut replaced) = (EndedPods::default(), BTreeMap::new());
-    let nodes: BTreeMap<&str, &Node> = nodes.iter().map(|node| (node.name.as_str(), node)).collect();
-    for pod in pods.iter().filter(|pod| !pod.is_mirror && !pod.is_terminating()) {
-        let on = pod.spec.node.as_ref().filter(|node| assumed.nodes.contains_key(*node));
-        let Some(node) = on.and_then(|name| nodes.get(name.as_str())) else { continue };
-        let obstacles = kubelet_refuses(&pod.spec, node);
+    let upgraded: Vec<Node> = nodes.iter().filter(|node| assumed.nodes.contains_key(&node.name)).cloned().collect();
+    for (pod, _, obstacles) in ending(pods.iter(), &upgraded) {
         let certain: Vec<&Obstacle> = obstacles.iter().filter(|obstacle| !is_unknown(obstacle, assumed)).collect();
         if certain.is_empty() {
-            ended.unknown += usize::from(!obstacles.is_empty());
+            ended.unknown += 1;
             continue;
         }
         ended.total += 1;
-        ended.selected.extend(certain.into_iter().map(selected));
+        ended.selected.extend(certain.into_iter().map(Obstacle::wanted));
         if pod.controller.is_some() {
             *replaced.entry(of_workload(&pod.workload())).or_default() += 1;
         } else {
@@ -63,15 +60,6 @@ pub(super) fn ended(pods: &[Pod], nodes: &[Node], assumed: &Assumed) -> EndedPod
     ended.without_controller.sort();
     ended.replaced = replaced.into_iter().map(|(object, pods)| Replaced { object, pods }).collect();
     ended
-}
-
-/// What the pod selects.
-fn selected(obstacle: &Obstacle) -> String {
-    match obstacle {
-        Obstacle::Selector { key, wanted, .. } => format!("{key}: {wanted}"),
-        Obstacle::Affinity(expressions) => expressions.join(" and "),
-        obstacle => obstacle.to_string(),
-    }
 }
 
 /// Reads the name of a workload: `Deployment shop/web`.

@@ -42,12 +42,15 @@ pub(super) struct Scenario {
 impl Scenario {
     /// `after` is the view with the assumptions, and `before` has the nodes without them.
     pub fn new(before: &[SeenNode], after: View, assumed: &Assumed, now: Now) -> Self {
-        let after = after.snapshot(now);
+        let mut after = after.snapshot(now);
         let name = |seen: &SeenNode| seen.object.name.to_string();
         let known = before.iter().filter(|seen| after.nodes.contains_key(&*seen.object.name));
         let nodes = known.map(|seen| (name(seen), seen.object.node.clone())).collect();
+        let now = Snapshot { nodes, ..after.clone() };
+        // The classes of today are there when the nodes change.
+        after.classes = forecast(now.clone()).classes.into_values().collect();
         Self {
-            now: Snapshot { nodes, ..after.clone() },
+            now,
             allocatable: before.iter().map(|seen| (name(seen), seen.allocatable.clone())).collect(),
             changing: assumed.nodes.keys().cloned().collect(),
             after,
@@ -66,6 +69,7 @@ impl Scenario {
     pub fn rolling(&self, change: Option<&PoolChange>) -> Stage {
         let mut both = self.now.clone();
         let upgraded = self.changing.iter().filter_map(|name| Some((name, self.after.nodes.get(name)?)));
+        both.classes.clone_from(&self.after.classes);
         both.nodes.extend(upgraded.map(|(name, node)| (format!("{name}{AGAIN}"), node.clone())));
         self.stage(both, Role::Old, change)
     }
