@@ -26,7 +26,13 @@ const SHOWN: usize = 5;
 pub fn text(upgrade: &Upgrade) -> Text {
     let mut text = Text::new();
     let versions = Versions::of(upgrade);
-    text.hanging("", "  ", BOLD, "", &format!("If {}:", upgrade.assume.iter().map(assumption).collect::<Vec<_>>().join(", and ")));
+    text.hanging(
+        "",
+        "  ",
+        BOLD,
+        "",
+        &format!("If {}:", upgrade.assume.iter().map(assumption).collect::<Vec<_>>().join(", and ")),
+    );
     text.gap();
     if upgrade.workloads.is_empty() {
         text.styled("", GOOD, "No workload uses these nodes.");
@@ -170,9 +176,8 @@ fn ended_pods(text: &mut Text, ended: &EndedPods, versions: &Versions) {
         let of = count(*total, "pod");
         text.paragraph("", &format!("The kubelet ends {of} when a node starts as {after} (selected: {selected})."));
         if !without_controller.is_empty() {
-            let named = |pod: &ObjectReference| {
-                format!("{}/{}", pod.namespace.as_deref().unwrap_or_default(), pod.name)
-            };
+            let named =
+                |pod: &ObjectReference| format!("{}/{}", pod.namespace.as_deref().unwrap_or_default(), pod.name);
             let names: Vec<String> = without_controller.iter().map(named).collect();
             let (noun, verb) = if names.len() == 1 { ("Pod", "has") } else { ("Pods", "have") };
             let lost = if names.len() == 1 { "is lost" } else { "are lost" };
@@ -186,6 +191,9 @@ fn ended_pods(text: &mut Text, ended: &EndedPods, versions: &Versions) {
     }
     if *unknown > 0 {
         let (of, select) = (count(*unknown, "pod"), if *unknown == 1 { "selects" } else { "select" });
-        text.paragraph("", &format!("It is not known whether it ends {of} that {select} a label with an unknown value."));
+        text.paragraph(
+            "",
+            &format!("It is not known whether it ends {of} that {select} a label with an unknown value."),
+        );
     }
 }

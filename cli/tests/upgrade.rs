@@ -42,7 +42,9 @@ fn workload(kind: &str, name: &str, image: &str, spec: Value) -> Value {
 
 /// A running pod on this node, which its controller created.
 fn pod(name: &str, controller: Option<(&str, &str)>, node: &str, selector: Value) -> Value {
-    let owner = controller.map(|(kind, name)| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "1", "controller": true}]));
+    let owner = controller.map(
+        |(kind, name)| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "1", "controller": true}]),
+    );
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "shop", "ownerReferences": owner},
@@ -52,7 +54,8 @@ fn pod(name: &str, controller: Option<(&str, &str)>, node: &str, selector: Value
 }
 
 fn selector(labels: &[(&str, &str)]) -> Value {
-    let labels: Value = [("kubernetes.io/os", "windows")].iter().chain(labels).map(|(key, value)| (*key, *value)).collect();
+    let labels: Value =
+        [("kubernetes.io/os", "windows")].iter().chain(labels).map(|(key, value)| (*key, *value)).collect();
     labels
 }
 
@@ -74,19 +77,34 @@ fn cluster() -> Vec<Value> {
         workload("Deployment", "linux", "nginx:1", json!({"nodeSelector": {"kubernetes.io/os": "linux"}})),
         workload("Deployment", "waiting", "app:ltsc2025", json!({"runtimeClassName": "windows-2025"})),
         workload("StatefulSet", "db", "db:ltsc2022", json!({"affinity": affinity(BUILD, &["10.0.20348"])})),
-        workload("StatefulSet", "image", "db:ltsc2022", json!({"nodeSelector": {"kubernetes.azure.com/node-image-version": "AKSWindows-2022-containerd-20348.1"}})),
+        workload(
+            "StatefulSet",
+            "image",
+            "db:ltsc2022",
+            json!({"nodeSelector": {"kubernetes.azure.com/node-image-version": "AKSWindows-2022-containerd-20348.1"}}),
+        ),
         workload("DaemonSet", "agent", "agent:ltsc2022", json!({"nodeSelector": selector(&[(BUILD, "10.0.20348")])})),
-        workload("DaemonSet", "exporter", "exporter:1", json!({
-            "nodeSelector": selector(&[]),
-            "securityContext": {"windowsOptions": {"hostProcess": true}},
-        })),
+        workload(
+            "DaemonSet",
+            "exporter",
+            "exporter:1",
+            json!({
+                "nodeSelector": selector(&[]),
+                "securityContext": {"windowsOptions": {"hostProcess": true}},
+            }),
+        ),
         pod("erp-1", Some(("StatefulSet", "erp-is-a-deployment")), "win-1", selector(&[])),
         pod("agent-1", Some(("DaemonSet", "agent")), "win-1", selector(&[(BUILD, "10.0.20348")])),
         pod("agent-2", Some(("DaemonSet", "agent")), "win-2", selector(&[(BUILD, "10.0.20348")])),
         pod("rollout-1", Some(("CloneSet", "clones")), "win-2", selector(&[(SKU, "Windows2022")])),
         pod("debug", None, "win-3", selector(&[(SKU, "Windows2022")])),
         pod("stays", None, "win-3", selector(&[])),
-        pod("image-0", Some(("StatefulSet", "image")), "win-3", selector(&[("kubernetes.azure.com/node-image-version", "AKSWindows-2022-containerd-20348.1")])),
+        pod(
+            "image-0",
+            Some(("StatefulSet", "image")),
+            "win-3",
+            selector(&[("kubernetes.azure.com/node-image-version", "AKSWindows-2022-containerd-20348.1")]),
+        ),
     ];
     let mut erp = pod("erp-abc-1", Some(("ReplicaSet", "erp-abc")), "win-1", selector(&[]));
     erp["metadata"]["labels"] = json!({"pod-template-hash": "abc"});

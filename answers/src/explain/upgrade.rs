@@ -191,8 +191,7 @@ impl Question<'_> {
             workload.evidence = self.targets().into_iter().find_map(|target| self.evidence(subject, after, target));
             return Some(workload);
         }
-        workload.remedy =
-            changes.helps(subject, self).or_else(|| change::own(subject, after, &at_last, self));
+        workload.remedy = changes.helps(subject, self).or_else(|| change::own(subject, after, &at_last, self));
         if workload.remedy.is_none() {
             let target = self.targets().into_iter().next();
             let retired = subject.started_on.iter().next().copied().or_else(|| self.builds_now().into_iter().next());

@@ -139,7 +139,8 @@ async fn a_deployment_of_a_compatible_class_always_has_running_pods_while_three_
     let by_label = |class: &RuntimeClass| scheduling(class)["nodeSelector"].get(label_of_class).is_some();
     harness.class_until("windows-2022", "selects the label", by_label).await;
     let containers = json!([{"name": "c", "image": "example.com/app:1"}]);
-    let spec = json!({"runtimeClassName": "windows-2022", "terminationGracePeriodSeconds": 0, "containers": containers});
+    let spec =
+        json!({"runtimeClassName": "windows-2022", "terminationGracePeriodSeconds": 0, "containers": containers});
     let mut web = workload("Deployment", "web", spec);
     web["spec"]["replicas"] = json!(REPLICAS);
     harness.apply(web).await;

@@ -54,8 +54,7 @@ pub(in crate::explain) fn landings(
     classes: &BTreeMap<String, Class>,
     images: &Images,
 ) -> Landings {
-    let Admitted { candidate, refused } =
-        Admitted::of(template, pods, PlacedBy::of(kind), machines, classes, images);
+    let Admitted { candidate, refused } = Admitted::of(template, pods, PlacedBy::of(kind), machines, classes, images);
     let on = |machine: &Node| Landing { obstacles: candidate.obstacles(machine), starts: candidate.starts(machine).0 };
     Landings { is_windows: candidate.is_windows, refused, nodes: machines.iter().map(on).collect() }
 }

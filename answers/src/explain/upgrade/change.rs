@@ -198,9 +198,10 @@ impl Edit {
     /// Returns a RuntimeClass with which the pods run on nodes with the new version.
     fn other_class(&self, stage: &Stage, question: &Question<'_>) -> Option<String> {
         let spec = &self.subject.template.spec;
-        let may = stage.classes.iter().filter(|(_, class)| {
-            selects_windows(&class.selector) && class.conflict(spec).is_none()
-        });
+        let may = stage
+            .classes
+            .iter()
+            .filter(|(_, class)| selects_windows(&class.selector) && class.conflict(spec).is_none());
         let runs = |name: &str| {
             let changed = PodSpec { runtime_class: Some(name.to_owned()), ..spec.clone() };
             let landings = stage.landings(&self.subject.changed(changed), question);
@@ -222,9 +223,9 @@ impl Edit {
 
     /// Selects Windows if the labels that the change removes were all that did so.
     fn keep_off_linux(&mut self) {
-        let is_for_windows =
-            self.allows_more || self.spec().os.is_some() || self.spec().runtime_class.is_some();
-        if is_for_windows || self.spec().placed_system() == Some(System::Windows) {
+        // The DaemonSet controller ignores classes.
+        let has_class = self.spec().runtime_class.is_some() && self.subject.kind != Some(WorkloadKind::DaemonSet);
+        if self.allows_more || has_class || self.spec().placed_system() == Some(System::Windows) {
             return;
         }
         self.spec().node_selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());

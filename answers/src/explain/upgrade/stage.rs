@@ -2,11 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::{
-    api::node::v1::RuntimeClass,
-    apimachinery::pkg::api::resource::Quantity,
-};
-use winpool_core::{plan::reconcile::Now, pod::Class};
+use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::api::resource::Quantity};
+use winpool_core::{plan::reconcile::Now, pod::Class, windows::Build};
 
 use crate::{
     explain::{
@@ -115,12 +112,11 @@ impl Stage {
         let Subject { kind, template, pods, .. } = subject;
         let images = question.facts.images();
         let mut found = landings(*kind, template, pods, &self.nodes, &self.classes, images);
+        let mut starts: BTreeMap<Build, bool> = BTreeMap::new();
         for (landing, node) in found.nodes.iter_mut().zip(&self.nodes) {
-            if landing.starts.is_none()
-                && let Some(version) = node.version
-                && question.evidence(subject, self, version.build).is_some()
-            {
-                landing.starts = Some(true);
+            if let (None, Some(version)) = (landing.starts, node.version) {
+                let has_evidence = || question.evidence(subject, self, version.build).is_some();
+                landing.starts = starts.entry(version.build).or_insert_with(has_evidence).then_some(true);
             }
         }
         found
@@ -146,7 +142,8 @@ impl Stage {
         let possible = |role| self.with_role(role, landings).filter(|(_, landing)| landing.obstacles.is_empty());
         let all: Vec<&Landing> = landings.nodes.iter().filter(|landing| landing.obstacles.is_empty()).collect();
         let is_unclear = |landing: &Landing| {
-            !landing.obstacles.is_empty() && landing.obstacles.iter().all(|obstacle| is_unknown(obstacle, question.assumed))
+            !landing.obstacles.is_empty()
+                && landing.obstacles.iter().all(|obstacle| is_unknown(obstacle, question.assumed))
         };
         let has_unclear = || self.with_role(Role::New, landings).any(|(_, landing)| is_unclear(landing));
         let has = |role: Role| self.roles.contains(&role);

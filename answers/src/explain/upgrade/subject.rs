@@ -42,11 +42,7 @@ impl Subject {
 
 /// Returns the workloads with a template, and those of other kinds that pods name as their controller. Pods of the
 /// latter tell what the template says.
-pub(super) fn subjects(
-    scenario: &Scenario,
-    started: &Started,
-    classes: &BTreeMap<String, Class>,
-) -> Vec<Subject> {
+pub(super) fn subjects(scenario: &Scenario, started: &Started, classes: &BTreeMap<String, Class>) -> Vec<Subject> {
     let mut pods: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
     for pod in scenario.now.pods.iter().flatten().filter(|pod| !pod.is_mirror && pod.controller.is_some()) {
         pods.entry(pod.workload()).or_default().push(pod);
@@ -63,8 +59,7 @@ pub(super) fn subjects(
         }
         let of_children = pods.iter().filter(|(child, _)| **child == name || started.controller(child) == Some(&name));
         let own: Vec<&Pod> = of_children.flat_map(|(_, pods)| pods).copied().collect();
-        let template =
-            Pod { spec: workload.template.clone(), os_label: workload.os_label.clone(), ..Pod::default() };
+        let template = Pod { spec: workload.template.clone(), os_label: workload.os_label.clone(), ..Pod::default() };
         let object = reference(kind.as_str(), &workload.namespace, &workload.name);
         found.push(subject(object, Some(*kind), template, &own, started.builds(&name)));
     }
