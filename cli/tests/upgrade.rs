@@ -218,6 +218,18 @@ fn a_workload_whose_images_the_new_version_does_not_run_may_not_start() {
 }
 
 #[test]
+fn an_old_containerd_is_named() {
+    let mut objects = cluster();
+    for object in objects.iter_mut().filter(|object| object["kind"] == "Node") {
+        object["status"]["nodeInfo"]["containerRuntimeVersion"] = json!("containerd://1.7.17+azure");
+    }
+    let answer = answer(&objects, &[WIN]);
+    let web = named(&answer, "web");
+    assert_eq!(moments(web), ["Runs", "OldNodesOnly", "NoNode"], "{answer:#}");
+    assert!(web["reason"].as_str().unwrap().contains("1.7.19 or later, and win-1 has an older one"), "{answer:#}");
+}
+
+#[test]
 fn without_pods_it_is_not_known_what_ends() {
     let objects: Vec<Value> = cluster().into_iter().filter(|object| object["kind"] != "Pod").collect();
     let answer = answer(&objects, &[WIN]);

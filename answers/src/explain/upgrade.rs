@@ -15,7 +15,11 @@ use winpool_core::{
     api::ObjectReference,
     plan::reconcile::Now,
     pod::Class,
-    windows::{Build, product},
+    windows::{
+        Build,
+        compatibility::{can_run_by_process_isolation, runs_by_process_isolation},
+        product,
+    },
 };
 
 use crate::{
@@ -191,18 +195,33 @@ impl Question<'_> {
             workload.evidence = self.targets().into_iter().find_map(|target| self.evidence(subject, after, target));
             return Some(workload);
         }
-        workload.remedy = changes.helps(subject, self).or_else(|| change::own(subject, after, &at_last, self));
+        workload.remedy =
+            changes.helps(subject, workload.now, self).or_else(|| change::own(subject, after, &at_last, self));
         if workload.remedy.is_none() {
             let target = self.targets().into_iter().next();
             let retired = subject.started_on.iter().next().copied().or_else(|| self.builds_now().into_iter().next());
             let unknown = |retired| unknown(&subject.template.spec, self.facts, retired, target);
-            workload.reason = at_last.refused.clone().or_else(|| retired.map(unknown));
+            let refused = at_last.refused.clone();
+            workload.reason = refused.or_else(|| self.old_containerd(after)).or_else(|| retired.map(unknown));
         }
         Some(workload)
     }
 
     fn rolling(&self, subject: &Subject, stage: &Stage) -> Runs {
         stage.answer(&stage.landings(subject, self), self)
+    }
+
+    /// Returns what to do if the new version runs the images of today, but not with the containerd of the nodes.
+    fn old_containerd(&self, stage: &Stage) -> Option<String> {
+        stage.upgraded().find_map(|node| {
+            let (host, runtime) = (node.version?.build, node.runtime?);
+            let is_too_old = |image: &Build| {
+                can_run_by_process_isolation(host, *image) && !runs_by_process_isolation(host, Some(runtime), *image)
+            };
+            let image = self.builds_now().into_iter().find(is_too_old)?;
+            let (name, host, image) = (&node.name, short_name(host), short_name(image));
+            Some(format!("update containerd too: {host} runs images of {image} with containerd 1.7.19 or later, and {name} has an older one"))
+        })
     }
 
     /// The builds that the nodes are assumed to run.

@@ -182,7 +182,7 @@ async fn scale_up(harness: &Harness, pod: &str, number: usize) -> Kubelet {
 
 #[tokio::test]
 async fn a_group_at_zero_grows_for_pods_of_both_forms_of_the_class_also_if_it_changes_meanwhile() {
-    let harness = Harness::new().await;
+    let harness = Box::pin(Harness::with_nodes([SimulatedNode::linux()])).await;
     let _operator = Operator::impatient(harness.account.config.clone());
     apply(&harness, "Exact").await;
     let seed = join(&harness, SimulatedNode::server_2022("seed")).await;

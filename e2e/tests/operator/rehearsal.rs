@@ -23,13 +23,14 @@ const REPLICAS: usize = 4;
 /// The workloads: their name, kind and pod spec.
 fn workloads() -> Vec<(&'static str, &'static str, Value)> {
     let tolerations = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
+    let of_2025 = json!([{"name": "c", "image": "servercore:ltsc2025"}]);
     let selecting = |labels: Value| json!({"nodeSelector": labels, "tolerations": tolerations});
     vec![
         ("web", "Deployment", json!({"runtimeClassName": "windows-2022"})),
         ("any", "Deployment", json!({"runtimeClassName": "any-2022"})),
         ("sku", "Deployment", selecting(json!({"kubernetes.io/os": "windows", SKU: "Windows2022"}))),
         ("erp", "Deployment", selecting(json!({"kubernetes.io/os": "windows"}))),
-        ("next", "Deployment", json!({"runtimeClassName": "windows-2025"})),
+        ("next", "Deployment", json!({"runtimeClassName": "windows-2025", "containers": of_2025})),
         ("agent", "DaemonSet", selecting(json!({"kubernetes.io/os": "windows", BUILD: "10.0.20348"}))),
         ("exporter", "DaemonSet", selecting(json!({"kubernetes.io/os": "windows"}))),
     ]
@@ -124,10 +125,10 @@ async fn upgrade_node(harness: &Harness, kubelet: &Kubelet) {
 }
 
 /// Waits until the pool has seen this number of upgraded nodes, and is ready.
-async fn settled(harness: &Harness, upgraded: i32) {
+async fn settled(harness: &Harness, upgraded: i64) {
     let has_seen = |pool: &WindowsPool| {
         let builds = pool.status.iter().flat_map(|status| &status.builds);
-        builds.filter(|build| build.build == "10.0.26100").map(|build| build.nodes).sum::<i32>() == upgraded
+        builds.filter(|build| build.build == "10.0.26100").map(|build| build.nodes).sum::<i64>() == upgraded
     };
     harness.pool_until("default", "has seen the upgraded nodes", has_seen).await;
     harness.class_until("windows-2025", "is there", |_| true).await;
@@ -172,7 +173,7 @@ async fn an_upgrade_goes_as_plan_predicts() {
             upgrade_node(&harness, kubelet).await;
         }
         if upgraded > 0 {
-            settled(&harness, i32::try_from(upgraded).unwrap()).await;
+            settled(&harness, i64::try_from(upgraded).unwrap()).await;
         }
         let (new, old) = NODES.split_at(upgraded);
         for (name, landed) in land(&harness, moment).await {

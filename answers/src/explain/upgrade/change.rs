@@ -91,8 +91,9 @@ impl<'s> PoolChanges<'s> {
         Self { scenario, tried: Vec::new() }
     }
 
-    /// Returns the change of a pool with which the workload runs while the nodes change and afterwards.
-    pub fn helps(&mut self, subject: &Subject, question: &Question<'_>) -> Option<Remedy> {
+    /// Returns the change of a pool with which the workload runs while the nodes change and afterwards. If it is not known
+    /// whether it starts now, that remains.
+    pub fn helps(&mut self, subject: &Subject, now: Runs, question: &Question<'_>) -> Option<Remedy> {
         let class = subject.template.spec.runtime_class.as_ref()?;
         let stages = &question.stages;
         let object = stages.now.objects.get(class).or_else(|| stages.after.objects.get(class))?;
@@ -104,7 +105,10 @@ impl<'s> PoolChanges<'s> {
             self.tried.push((change.clone(), rolling, after));
         }
         let (change, rolling, after) = self.tried.iter().find(|(tried, ..)| *tried == change)?;
-        let runs = |stage: &Stage| stage.answer(&stage.landings(subject, question), question).runs();
+        let runs = |stage: &Stage| {
+            let runs = stage.answer(&stage.landings(subject, question), question);
+            runs.runs() || runs == Runs::Unknown && now == Runs::Unknown
+        };
         (runs(rolling) && runs(after)).then(|| change.remedy(pools))
     }
 }

@@ -122,6 +122,11 @@ impl Stage {
         found
     }
 
+    /// The nodes with the new version.
+    pub fn upgraded(&self) -> impl Iterator<Item = &Node> {
+        self.roles.iter().zip(&self.nodes).filter(|(role, _)| **role == Role::New).map(|(_, node)| node)
+    }
+
     /// The answers for the nodes with this role.
     pub fn with_role<'a>(&self, role: Role, landings: &'a Landings) -> impl Iterator<Item = (usize, &'a Landing)> {
         let nodes: Vec<bool> = self.roles.iter().map(|own| *own == role).collect();
