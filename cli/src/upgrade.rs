@@ -26,13 +26,8 @@ const SHOWN: usize = 5;
 pub fn text(upgrade: &Upgrade) -> Text {
     let mut text = Text::new();
     let versions = Versions::of(upgrade);
-    text.hanging(
-        "",
-        "  ",
-        BOLD,
-        "",
-        &format!("If {}:", upgrade.assume.iter().map(assumption).collect::<Vec<_>>().join(", and ")),
-    );
+    let assumed = upgrade.assume.iter().map(assumption).collect::<Vec<_>>().join(", and ");
+    text.wrapped("", BOLD, &format!("If {assumed}:"));
     text.gap();
     if upgrade.workloads.is_empty() {
         text.styled("", GOOD, "No workload uses these nodes.");

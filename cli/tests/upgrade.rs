@@ -31,9 +31,9 @@ fn pool(changes: &Value) -> Value {
     })
 }
 
-fn workload(kind: &str, name: &str, image: &str, spec: Value) -> Value {
+fn workload(kind: &str, name: &str, image: &str, spec: &Value) -> Value {
     let mut template = json!({"containers": [{"name": "c", "image": image}]});
-    json_patch::merge(&mut template, &spec);
+    json_patch::merge(&mut template, spec);
     json!({
         "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "shop"},
         "spec": {"template": {"spec": template}},
@@ -41,7 +41,7 @@ fn workload(kind: &str, name: &str, image: &str, spec: Value) -> Value {
 }
 
 /// A running pod on this node, which its controller created.
-fn pod(name: &str, controller: Option<(&str, &str)>, node: &str, selector: Value) -> Value {
+fn pod(name: &str, controller: Option<(&str, &str)>, node: &str, selector: &Value) -> Value {
     let owner = controller.map(
         |(kind, name)| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "1", "controller": true}]),
     );
@@ -68,45 +68,45 @@ fn cluster() -> Vec<Value> {
     let windows = || json!({"nodeSelector": selector(&[])});
     let mut objects = vec![
         pool(&json!({})),
-        workload("Deployment", "web", "web:ltsc2022", json!({"runtimeClassName": "windows-2022"})),
-        workload("Deployment", "web-2", "web:1", json!({"runtimeClassName": "windows-2022"})),
-        workload("Deployment", "cart", "cart:ltsc2022", json!({"nodeSelector": {SKU: "Windows2022"}})),
-        workload("Deployment", "erp", "erp:7.3", windows()),
-        workload("Deployment", "tagged", "app:ltsc2022", windows()),
-        workload("Deployment", "silent", "app:1", windows()),
-        workload("Deployment", "linux", "nginx:1", json!({"nodeSelector": {"kubernetes.io/os": "linux"}})),
-        workload("Deployment", "waiting", "app:ltsc2025", json!({"runtimeClassName": "windows-2025"})),
-        workload("StatefulSet", "db", "db:ltsc2022", json!({"affinity": affinity(BUILD, &["10.0.20348"])})),
+        workload("Deployment", "web", "web:ltsc2022", &json!({"runtimeClassName": "windows-2022"})),
+        workload("Deployment", "web-2", "web:1", &json!({"runtimeClassName": "windows-2022"})),
+        workload("Deployment", "cart", "cart:ltsc2022", &json!({"nodeSelector": {SKU: "Windows2022"}})),
+        workload("Deployment", "erp", "erp:7.3", &windows()),
+        workload("Deployment", "tagged", "app:ltsc2022", &windows()),
+        workload("Deployment", "silent", "app:1", &windows()),
+        workload("Deployment", "linux", "nginx:1", &json!({"nodeSelector": {"kubernetes.io/os": "linux"}})),
+        workload("Deployment", "waiting", "app:ltsc2025", &json!({"runtimeClassName": "windows-2025"})),
+        workload("StatefulSet", "db", "db:ltsc2022", &json!({"affinity": affinity(BUILD, &["10.0.20348"])})),
         workload(
             "StatefulSet",
             "image",
             "db:ltsc2022",
-            json!({"nodeSelector": {"kubernetes.azure.com/node-image-version": "AKSWindows-2022-containerd-20348.1"}}),
+            &json!({"nodeSelector": {"kubernetes.azure.com/node-image-version": "AKSWindows-2022-containerd-20348.1"}}),
         ),
-        workload("DaemonSet", "agent", "agent:ltsc2022", json!({"nodeSelector": selector(&[(BUILD, "10.0.20348")])})),
+        workload("DaemonSet", "agent", "agent:ltsc2022", &json!({"nodeSelector": selector(&[(BUILD, "10.0.20348")])})),
         workload(
             "DaemonSet",
             "exporter",
             "exporter:1",
-            json!({
+            &json!({
                 "nodeSelector": selector(&[]),
                 "securityContext": {"windowsOptions": {"hostProcess": true}},
             }),
         ),
-        pod("erp-1", Some(("StatefulSet", "erp-is-a-deployment")), "win-1", selector(&[])),
-        pod("agent-1", Some(("DaemonSet", "agent")), "win-1", selector(&[(BUILD, "10.0.20348")])),
-        pod("agent-2", Some(("DaemonSet", "agent")), "win-2", selector(&[(BUILD, "10.0.20348")])),
-        pod("rollout-1", Some(("CloneSet", "clones")), "win-2", selector(&[(SKU, "Windows2022")])),
-        pod("debug", None, "win-3", selector(&[(SKU, "Windows2022")])),
-        pod("stays", None, "win-3", selector(&[])),
+        pod("erp-1", Some(("StatefulSet", "erp-is-a-deployment")), "win-1", &selector(&[])),
+        pod("agent-1", Some(("DaemonSet", "agent")), "win-1", &selector(&[(BUILD, "10.0.20348")])),
+        pod("agent-2", Some(("DaemonSet", "agent")), "win-2", &selector(&[(BUILD, "10.0.20348")])),
+        pod("rollout-1", Some(("CloneSet", "clones")), "win-2", &selector(&[(SKU, "Windows2022")])),
+        pod("debug", None, "win-3", &selector(&[(SKU, "Windows2022")])),
+        pod("stays", None, "win-3", &selector(&[])),
         pod(
             "image-0",
             Some(("StatefulSet", "image")),
             "win-3",
-            selector(&[("kubernetes.azure.com/node-image-version", "AKSWindows-2022-containerd-20348.1")]),
+            &selector(&[("kubernetes.azure.com/node-image-version", "AKSWindows-2022-containerd-20348.1")]),
         ),
     ];
-    let mut erp = pod("erp-abc-1", Some(("ReplicaSet", "erp-abc")), "win-1", selector(&[]));
+    let mut erp = pod("erp-abc-1", Some(("ReplicaSet", "erp-abc")), "win-1", &selector(&[]));
     erp["metadata"]["labels"] = json!({"pod-template-hash": "abc"});
     objects.push(erp);
     objects.extend(["win-1", "win-2", "win-3"].map(|name| node(name, "win")));
@@ -155,25 +155,25 @@ fn programs_read_the_same_answer() {
 
 #[test]
 fn the_change_of_the_pool_helps_when_it_is_made() {
-    let changed = |spec: Value| {
+    let changed = |spec: &Value| {
         let mut objects = cluster();
-        objects[0] = pool(&spec);
+        objects[0] = pool(spec);
         answer(&objects, &[WIN])
     };
     let patch = named(&answer(&cluster(), &[WIN]), "web")["remedy"]["patch"].clone();
     assert_eq!(patch, json!({"spec": {"runtimeClassHostMatch": "Compatible"}}));
-    let after = changed(patch["spec"].clone());
+    let after = changed(&patch["spec"]);
     assert_eq!(moments(named(&after, "web")), ["Runs"; 3], "{after:#}");
 
-    let declared = |more: Value| {
+    let declared = |more: &Value| {
         let mut class = json!({"name": "windows-2022", "version": "2022"});
-        json_patch::merge(&mut class, &more);
+        json_patch::merge(&mut class, more);
         json!({"runtimeClasses": [class]})
     };
-    let before = changed(declared(json!({})));
+    let before = changed(&declared(&json!({})));
     let remedy = &named(&before, "web")["remedy"];
     assert_eq!(remedy["change"], "hostMatch: Compatible for RuntimeClass windows-2022");
-    let after = changed(remedy["patch"]["spec"].clone());
+    let after = changed(&remedy["patch"]["spec"]);
     assert_eq!(moments(named(&after, "web")), ["Runs"; 3], "{after:#}");
 }
 
@@ -208,7 +208,7 @@ fn a_workload_whose_images_the_new_version_does_not_run_may_not_start() {
         object["metadata"]["labels"][SKU] = json!("Windows2019");
         object["status"]["nodeInfo"]["kernelVersion"] = json!("10.0.17763.1");
     }
-    objects.push(workload("Deployment", "old", "app:ltsc2019", json!({"nodeSelector": selector(&[])})));
+    objects.push(workload("Deployment", "old", "app:ltsc2019", &json!({"nodeSelector": selector(&[])})));
     let answer = answer(&objects, &[WIN]);
     assert_eq!(moments(named(&answer, "old")), ["Runs", "MayNotStart", "MayNotStart"], "{answer:#}");
     assert_eq!(named(&answer, "old")["remedy"]["change"], "image: app:ltsc2025, once it exists");
@@ -239,8 +239,8 @@ fn without_pods_it_is_not_known_what_ends() {
 
 #[test]
 fn an_upgrade_that_changes_nothing_is_harmless() {
-    let workload = workload("Deployment", "web", "web:ltsc2022", json!({"nodeSelector": selector(&[])}));
-    let pod = pod("stays", None, "win-1", selector(&[]));
+    let workload = workload("Deployment", "web", "web:ltsc2022", &json!({"nodeSelector": selector(&[])}));
+    let pod = pod("stays", None, "win-1", &selector(&[]));
     let (code, out, _) = plan(&[pool(&json!({})), node("win-1", "win"), workload, pod], &["--assume", WIN]);
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("The kubelet ends no pods when a node starts as 2025."), "{out}");

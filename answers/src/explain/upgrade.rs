@@ -134,7 +134,7 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: 
     let ended_pods = view.pods.known().map(|pods| ended::ended(pods, &view.hosts(), &assumed));
     let notes = notes(&view);
     let scenario = Scenario::new(&before, view, &assumed, now);
-    let question = Question { stages: scenario.stages(None), assumed: &assumed, facts: &facts };
+    let question = Question { stages: scenario.stages(), assumed: &assumed, facts: &facts };
     let subjects = subjects(&scenario, &started, &question.stages.now.classes);
     let mut changes = PoolChanges::new(&scenario);
     let workloads = subjects.iter().filter_map(|subject| question.workload(subject, &mut changes)).collect();

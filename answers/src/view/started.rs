@@ -23,7 +23,9 @@ impl Started {
         for SeenNode { object, .. } in view.nodes.all() {
             started.add_node(&object.name, object.node.windows_version().map(|version| version.build));
         }
-        view.pods.all().iter().filter_map(StartedPod::of).for_each(|pod| started.add(pod));
+        for StartedPod { workload, node, .. } in view.pods.all().iter().filter_map(StartedPod::of) {
+            started.nodes.entry(workload).or_default().insert(node);
+        }
         for (kind, workload) in &view.workloads {
             if let Some((controller, name)) = &workload.controller {
                 let own = format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name);

@@ -1,13 +1,16 @@
 //! A cluster at a moment of the upgrade, when the operator has done its part.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::api::resource::Quantity};
 use winpool_core::{plan::reconcile::Now, pod::Class, windows::Build};
 
 use crate::{
     explain::{
-        forecast::{Snapshot, forecast},
+        forecast::{ForecastOutcome, Snapshot, forecast},
         pod::{Landing, Landings, landings},
     },
     placement::Obstacle,
@@ -30,10 +33,12 @@ pub(super) enum Role {
 /// The cluster of today and the cluster after the upgrade.
 pub(super) struct Scenario {
     pub now: Snapshot,
+    /// The cluster of today when the operator has done its part.
+    present: ForecastOutcome,
     after: Snapshot,
     allocatable: BTreeMap<String, BTreeMap<String, Quantity>>,
     /// The names of the nodes that change.
-    changing: Vec<String>,
+    changing: BTreeSet<String>,
 }
 
 impl Scenario {
@@ -44,58 +49,60 @@ impl Scenario {
         let known = before.iter().filter(|seen| after.nodes.contains_key(&*seen.object.name));
         let nodes = known.map(|seen| (name(seen), seen.object.node.clone())).collect();
         let now = Snapshot { nodes, ..after.clone() };
+        let present = forecast(now.clone());
         // The classes of today are there when the nodes change.
-        after.classes = forecast(now.clone()).classes.into_values().collect();
+        after.classes = present.classes.values().cloned().collect();
         Self {
             now,
+            present,
             allocatable: before.iter().map(|seen| (name(seen), seen.allocatable.clone())).collect(),
             changing: assumed.nodes.keys().cloned().collect(),
             after,
         }
     }
 
-    /// Returns the three moments, with a change of a pool if there is one.
-    pub fn stages(&self, change: Option<&PoolChange>) -> Stages {
-        Stages {
-            now: self.stage(self.now.clone(), Role::Old, change),
-            rolling: self.rolling(change),
-            after: self.after(change),
-        }
+    /// Returns the three moments.
+    pub fn stages(&self) -> Stages {
+        let now = self.stage(&self.present, Role::Old);
+        Stages { now, rolling: self.rolling(None), after: self.after(None) }
     }
 
+    /// Returns the moment with nodes of both versions, with a change of a pool if there is one.
     pub fn rolling(&self, change: Option<&PoolChange>) -> Stage {
         let mut both = self.now.clone();
         let upgraded = self.changing.iter().filter_map(|name| Some((name, self.after.nodes.get(name)?)));
         both.classes.clone_from(&self.after.classes);
         both.nodes.extend(upgraded.map(|(name, node)| (format!("{name}{AGAIN}"), node.clone())));
-        self.stage(both, Role::Old, change)
+        self.stage(&changed(both, change), Role::Old)
     }
 
+    /// Returns the moment after the last node, with a change of a pool if there is one.
     pub fn after(&self, change: Option<&PoolChange>) -> Stage {
-        self.stage(self.after.clone(), Role::New, change)
+        self.stage(&changed(self.after.clone(), change), Role::New)
     }
 
-    /// Lets the operator do its part. The nodes that change have this role.
-    fn stage(&self, mut snapshot: Snapshot, role: Role, change: Option<&PoolChange>) -> Stage {
-        if let Some(change) = change {
-            change.apply(&mut snapshot.pools);
-        }
-        let outcome = forecast(snapshot);
+    /// Reads the cluster when the operator has done its part. The nodes that change have this role.
+    fn stage(&self, outcome: &ForecastOutcome, role: Role) -> Stage {
         let windows = outcome.nodes.iter().filter(|(_, node)| node.is_windows());
         let nodes = windows.map(|(key, node)| {
             let name = key.strip_suffix(AGAIN).unwrap_or(key);
-            let role = match self.changing.iter().any(|changing| changing == name) {
-                true if name.len() < key.len() => Role::New,
-                true => role,
-                false => Role::Other,
-            };
+            let role = if name.len() < key.len() { Role::New } else { role };
+            let role = if self.changing.contains(name) { role } else { Role::Other };
             let allocatable = self.allocatable.get(name).cloned().unwrap_or_default();
             (role, Node { allocatable, ..Node::of(name, node) })
         });
         let (roles, nodes) = nodes.unzip();
         let classes = outcome.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class))).collect();
-        Stage { roles, nodes, classes, objects: outcome.classes }
+        Stage { roles, nodes, classes, objects: outcome.classes.clone() }
     }
+}
+
+/// Makes a change of a pool, and lets the operator do its part.
+fn changed(mut snapshot: Snapshot, change: Option<&PoolChange>) -> ForecastOutcome {
+    if let Some(change) = change {
+        change.apply(&mut snapshot.pools);
+    }
+    forecast(snapshot)
 }
 
 /// The Windows nodes and the RuntimeClasses at a moment.
