@@ -171,9 +171,9 @@ fn ended_pods(text: &mut Text, ended: &EndedPods, versions: &Versions) {
         let of = count(*total, "pod");
         text.paragraph("", &format!("The kubelet ends {of} when a node starts as {after} (selected: {selected})."));
         if !without_controller.is_empty() {
-            let named =
+            let pod_name =
                 |pod: &ObjectReference| format!("{}/{}", pod.namespace.as_deref().unwrap_or_default(), pod.name);
-            let names: Vec<String> = without_controller.iter().map(named).collect();
+            let names: Vec<String> = without_controller.iter().map(pod_name).collect();
             let (noun, verb) = if names.len() == 1 { ("Pod", "has") } else { ("Pods", "have") };
             let lost = if names.len() == 1 { "is lost" } else { "are lost" };
             text.hanging("  ", "    ", BAD, "", &format!("{noun} {} {verb} no controller and {lost}.", listed(&names)));

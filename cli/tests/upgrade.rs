@@ -218,6 +218,28 @@ fn a_workload_whose_images_the_new_version_does_not_run_may_not_start() {
 }
 
 #[test]
+fn a_workload_stays_off_nodes_on_which_it_does_not_start() {
+    let mut objects = cluster();
+    let mut old = node("old", "old");
+    old["metadata"]["labels"][BUILD] = json!("10.0.17763");
+    old["metadata"]["labels"][SKU] = json!("Windows2019");
+    old["status"]["nodeInfo"]["kernelVersion"] = json!("10.0.17763.1");
+    objects.push(old);
+    let before = answer(&objects, &[WIN]);
+    let remedy = &named(&before, "agent")["remedy"];
+    let change = remedy["change"].as_str().unwrap();
+    assert!(change.ends_with(&format!("nodeAffinity: require {BUILD} In (10.0.20348, 10.0.26100)")), "{change}");
+    let own = objects.iter_mut().find(|object| object["metadata"]["name"] == "agent").unwrap();
+    json_patch::merge(own, &remedy["patch"]);
+    let after = answer(&objects, &[WIN]);
+    assert_eq!(moments(named(&after, "agent")), ["Runs"; 3], "{after:#}");
+    // `tagged` has no such selector, and can land on the node of 2019.
+    let tagged = named(&before, "tagged");
+    assert_eq!(moments(tagged), ["MayNotStart"; 3]);
+    assert!(tagged["reason"].as_str().unwrap().contains("on which it does not start today"), "{tagged:#}");
+}
+
+#[test]
 fn an_old_containerd_is_named() {
     let mut objects = cluster();
     for object in objects.iter_mut().filter(|object| object["kind"] == "Node") {

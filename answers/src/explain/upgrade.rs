@@ -122,6 +122,9 @@ pub struct Remedy {
     pub patch: Option<Value>,
 }
 
+/// The reason for workloads that do not need an upgrade to fail.
+const STRAY: &str = "it can be scheduled on a node on which it does not start today; winpool why shows the node";
+
 /// Returns what happens to the workloads of this cluster if the assumptions come true.
 ///
 /// # Errors
@@ -201,8 +204,9 @@ impl Question<'_> {
             let target = self.targets().into_iter().next();
             let retired = subject.started_on.iter().next().copied().or_else(|| self.builds_now().into_iter().next());
             let unknown = |retired| unknown(&subject.template.spec, self.facts, retired, target);
+            let stray = (workload.now == Runs::MayNotStart).then(|| STRAY.to_owned());
             let refused = at_last.refused.clone();
-            workload.reason = refused.or_else(|| self.old_containerd(after)).or_else(|| retired.map(unknown));
+            workload.reason = refused.or(stray).or_else(|| self.old_containerd(after)).or_else(|| retired.map(unknown));
         }
         Some(workload)
     }

@@ -1,5 +1,6 @@
 //! The least change with which a workload runs on the nodes of both versions.
 
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use serde_json::{Map, Value, json};
 use winpool_core::{
     api::{HostMatch, ObjectReference, names},
@@ -124,7 +125,7 @@ pub(super) fn own(subject: &Subject, stage: &Stage, landings: &Landings, questio
     let mut edit = Edit {
         subject: subject.changed(subject.template.spec.clone()),
         steps: Vec::new(),
-        selector: Some(Map::new()),
+        patch: Some(Map::new()),
         allows_more: false,
     };
     for obstacle in &landing.obstacles {
@@ -134,8 +135,11 @@ pub(super) fn own(subject: &Subject, stage: &Stage, landings: &Landings, questio
         edit.change_images(node);
     } else if !edit.steps.is_empty() {
         edit.keep_off_linux();
-        let answer = stage.answer(&stage.landings(&edit.subject, question), question);
-        if matches!(answer, Runs::NoNode | Runs::OldNodesOnly) {
+        let runs = |edit: &Edit| stage.answer(&stage.landings(&edit.subject, question), question);
+        if runs(&edit) == Runs::MayNotStart {
+            edit.select_builds(question);
+        }
+        if matches!(runs(&edit), Runs::NoNode | Runs::OldNodesOnly) {
             return None;
         }
     }
@@ -151,8 +155,8 @@ struct Edit {
     /// The workload with the change.
     subject: Subject,
     steps: Vec<String>,
-    /// The changes of its node selector; `None` if these are not all.
-    selector: Option<Map<String, Value>>,
+    /// The changes of its pod spec as a merge patch; `None` if these are not all.
+    patch: Option<Map<String, Value>>,
     /// True if its required node affinity stays, and allows more nodes.
     allows_more: bool,
 }
@@ -164,7 +168,14 @@ impl Edit {
 
     fn step(&mut self, step: String) {
         self.steps.push(step);
-        self.selector = None;
+        self.patch = None;
+    }
+
+    /// Adds a change of a label of the node selector to the patch.
+    fn patch_selector(&mut self, key: &str, value: Value) {
+        if let Some(patch) = &mut self.patch {
+            patch.entry("nodeSelector").or_insert_with(|| json!({}))[key] = value;
+        }
     }
 
     /// Removes an obstacle on this node. Returns `None` if a change of the workload cannot remove it.
@@ -173,9 +184,7 @@ impl Edit {
             Obstacle::Selector { key, found, .. } if self.spec().node_selector.remove(key).is_some() => {
                 let instead = found.as_ref().map_or_else(String::new, |found| format!(", or set {found} at the end"));
                 self.steps.push(format!("nodeSelector: remove {key}{instead}"));
-                if let Some(selector) = &mut self.selector {
-                    selector.insert(key.clone(), Value::Null);
-                }
+                self.patch_selector(key, Value::Null);
             }
             Obstacle::Selector { .. } => {
                 let class = self.other_class(stage, question)?;
@@ -234,19 +243,36 @@ impl Edit {
         }
         self.spec().node_selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
         self.steps.push(format!("nodeSelector: add {}: {}", names::OS, names::WINDOWS));
-        if let Some(selector) = &mut self.selector {
-            selector.insert(names::OS.to_owned(), json!(names::WINDOWS));
-        }
+        self.patch_selector(names::OS, json!(names::WINDOWS));
     }
 
-    /// Returns the change as a merge patch, if only the node selector changes and the API server accepts the change.
+    /// Selects the versions of today and the new ones, so that the pods stay off nodes on which they do not start.
+    fn select_builds(&mut self, question: &Question<'_>) {
+        if self.allows_more || !self.spec().terms.is_empty() {
+            return;
+        }
+        let builds = question.builds_now().into_iter().chain(question.targets());
+        let values: Vec<String> = builds.map(|build| build.to_string()).collect();
+        let key = names::WINDOWS_BUILD;
+        self.steps.push(format!("nodeAffinity: require {key} In ({})", values.join(", ")));
+        let terms = json!([{"matchExpressions": [{"key": key, "operator": "In", "values": values}]}]);
+        if let Some(patch) = &mut self.patch {
+            let required = json!({"nodeSelectorTerms": terms});
+            let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
+            patch.insert("affinity".to_owned(), affinity);
+        }
+        let requirement =
+            NodeSelectorRequirement { key: key.to_owned(), operator: "In".to_owned(), values: Some(values) };
+        self.spec().terms.push(NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None });
+    }
+
+    /// Returns the change as a merge patch, if it can be written as one and the API server accepts it.
     fn patch(self) -> Option<Value> {
         use WorkloadKind::{CronJob, DaemonSet, Deployment, ReplicationController, StatefulSet};
         let kind = self.subject.kind?;
         let is_mutable = [Deployment, StatefulSet, DaemonSet, ReplicationController, CronJob].contains(&kind);
-        let selector = self.selector.filter(|selector| is_mutable && !selector.is_empty())?;
+        let patch = self.patch.filter(|patch| is_mutable && !patch.is_empty())?;
         let (.., path) = KINDS.iter().find(|(known, ..)| *known == kind.as_str())?;
-        let inner = json!({"nodeSelector": selector});
-        Some(path.rsplit('.').fold(inner, |inner, key| json!({ key: inner })))
+        Some(path.rsplit('.').fold(json!(patch), |inner, key| json!({ key: inner })))
     }
 }
