@@ -72,6 +72,17 @@ impl std::fmt::Display for Obstacle {
     }
 }
 
+impl Obstacle {
+    /// Returns what the pod selects: `node.kubernetes.io/windows-build: 10.0.20348`.
+    pub fn wanted(&self) -> String {
+        match self {
+            Self::Selector { key, wanted, .. } => format!("{key}: {wanted}"),
+            Self::Affinity(expressions) => expressions.join(" and "),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// Returns the reasons why the scheduler does not place this pod on the node; empty if it may.
 ///
 /// The scheduler ignores a pod with `spec.nodeName`. The pod is on that node even if taints or labels do not match.

@@ -21,15 +21,18 @@ fn assumption(text: &str) -> Result<Assumption, AssumeError> {
 }
 
 impl Assume {
+    pub fn is_wanted(&self) -> bool {
+        !self.assume.is_empty()
+    }
+
     /// Rewrites the nodes of the view, and says what the answer assumes. Returns that as a part of a sentence.
     pub fn apply(&self, view: &mut View) -> Result<Option<String>, AssumeError> {
-        if self.assume.is_empty() {
+        if !self.is_wanted() {
             return Ok(None);
         }
         let assumed = assume(view, &self.assume)?;
-        let unknown = assumed.unknown.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let sentence = assumed.sentence();
-        live::note(&format!("This is the answer if {sentence}. Unknown: {unknown}."));
+        live::note(&format!("This is the answer if {sentence}. Unknown: {}.", assumed.unknown()));
         Ok(Some(sentence))
     }
 }

@@ -23,6 +23,7 @@ pub mod resolve;
 pub mod schema;
 pub mod status;
 mod suggested;
+mod upgrade;
 pub mod view;
 pub mod why;
 

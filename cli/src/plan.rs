@@ -10,6 +10,7 @@ use winpool_answers::{
         forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
         pod_count::PodCount,
         status::unread,
+        upgrade::upgrade,
     },
     lint::{self, check_images},
     view::{Known, Placed, View},
@@ -18,7 +19,7 @@ use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
     api::Mode,
     plan::{GuardedPool, owner, reconcile::Now},
-    pod::Class,
+    pod::{Class, Workload, WorkloadKind},
     words::{count, yaml},
 };
 
@@ -40,12 +41,15 @@ const SHOWN: usize = 5;
 ///
 /// Reads the cluster, or only manifests with -f: WindowsPools, Nodes, RuntimeClasses and Pods, such as the output of
 /// `kubectl get nodes,runtimeclasses,windowspools -o yaml`. For a pool with `mode: DryRun` it shows what `mode: Enforce` would
-/// change. Exit code 0: nothing to do; 2: changes are pending, a taint is held, a pool has a problem, or you may not list what the
-/// answer needs; 1: an error, or a part of the manifests cannot be read.
+/// change. With --assume it shows what an upgrade does to workloads: with the nodes of today, while nodes change one after the
+/// other, and after the last one. Exit code 0: nothing to do; 2: changes are pending, a taint is held, a pool has a problem, you may
+/// not list what the answer needs, or with --assume a workload does not run all the time or a pod is lost; 1: an error, or a part of
+/// the manifests cannot be read.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   winpool plan
   winpool plan -f windowspool.yaml --live
+  winpool plan --assume kubernetes.azure.com/agentpool=win:2025
   kubectl get nodes,runtimeclasses,windowspools -o yaml | winpool plan -f -")]
 pub struct Arguments {
     #[command(flatten)]
@@ -63,13 +67,33 @@ pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Resu
     let is_offline = !common.origin.files.is_empty() && !live;
     let seen = read(&common.origin, live).await?;
     let without_nodes = seen.note_without_nodes().filter(|_| is_offline);
-    let Seen { mut view, gaps } = seen;
-    assume.apply(&mut view)?;
+    let Seen { view, gaps } = seen;
+    if assume.is_wanted() {
+        return Ok(gaps.outcome(rehearse(view, &assume, &resolve, &common).await?));
+    }
     let image_notes = image_notes(&view, &resolve).await?;
     let mut forecast = live::during("computing what the operator would do", || of(view));
     forecast.summary.notes.extend(without_nodes.into_iter().chain(image_notes));
     output::print(common.output.format, &forecast, || text(&forecast))?;
     Ok(gaps.outcome(if is_done(&forecast) { Outcome::Done } else { Outcome::Pending }))
+}
+
+/// Prints what happens to workloads if nodes run other versions.
+async fn rehearse(view: View, assume: &Assume, resolve: &Resolve, common: &Common) -> Result<Outcome, Error> {
+    let images = resolve.images(|| templates(&view).flat_map(|(_, workload)| images_of(workload)).collect()).await?;
+    let work = || upgrade(view, &assume.assume, images, Now { instant: Instant::now(), time: Timestamp::now() });
+    let upgrade = live::during("computing what happens to workloads", work)?;
+    output::print(common.output.format, &upgrade, || super::upgrade::text(&upgrade))?;
+    Ok(if upgrade.is_harmless() { Outcome::Done } else { Outcome::Pending })
+}
+
+/// The workloads that no other workload controls.
+fn templates(view: &View) -> impl Iterator<Item = &(WorkloadKind, Workload)> {
+    view.workloads.iter().filter(|(_, workload)| workload.controller.is_none() && !workload.is_over)
+}
+
+fn images_of(workload: &Workload) -> impl Iterator<Item = String> + '_ {
+    workload.template.images().map(|(_, name)| name.to_owned())
 }
 
 /// Reads the cluster, the manifests, or with `live` the cluster together with the pools of the manifests.
@@ -100,13 +124,11 @@ async fn image_notes(view: &View, resolve: &Resolve) -> Result<Vec<String>, Erro
     if !resolve.is_wanted() {
         return Ok(Vec::new());
     }
-    let templates = || view.workloads.iter().filter(|(_, workload)| workload.controller.is_none() && !workload.is_over);
-    let images = templates().flat_map(|(_, workload)| workload.template.images());
-    let images = resolve.images(|| images.map(|(_, name)| name.to_owned()).collect()).await?;
+    let images = resolve.images(|| templates(view).flat_map(|(_, workload)| images_of(workload)).collect()).await?;
     let mut facts = view.facts_with_planned_classes();
     facts.add_images(images);
     let mut notes = Vec::new();
-    for (kind, workload) in templates() {
+    for (kind, workload) in templates(view) {
         let template = lint::WorkloadManifest::of_template(kind.as_str(), workload);
         let found = check_images(&template, &facts);
         notes.extend(found.into_iter().map(|found| format!("{}, {}: {}", found.object, found.field, found.message)));

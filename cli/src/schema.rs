@@ -4,6 +4,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use winpool_answers::explain::{
     forecast::Forecast, node::NodeExplanation, pod::PodExplanation, report::Report, status::ClusterStatus,
+    upgrade::Upgrade,
 };
 use winpool_core::plan::ScaleExplanation;
 
@@ -20,6 +21,7 @@ pub fn schema() -> Value {
         ("check", generator.subschema_for::<check::CheckReport>()),
         ("images", generator.subschema_for::<images::ImagesReport>()),
         ("plan", generator.subschema_for::<Forecast>()),
+        ("plan --assume", generator.subschema_for::<Upgrade>()),
         ("report", generator.subschema_for::<Report>()),
         ("status", generator.subschema_for::<ClusterStatus>()),
         ("why class", generator.subschema_for::<ScaleExplanation>()),

@@ -140,6 +140,12 @@ fn text(status: &ClusterStatus) -> Text {
         let verb = if pods == 1 { "has" } else { "have" };
         text.paragraph("", &format!("{} on Windows nodes {verb} no RuntimeClass.", count(pods, "pod")));
     }
+    if status.pods_that_end > 0 {
+        let is_one = status.pods_that_end == 1;
+        let (verb, them, their) = if is_one { ("selects", "it", "its") } else { ("select", "them", "their") };
+        let end = format!(" {verb} labels that {their} node does not have: the kubelet ends {them} when it starts.");
+        text.hanging("", "", WARN, &count(status.pods_that_end, "pod"), &end);
+    }
     if let Some(end) = &status.support_ends_next {
         text.gap();
         support_text(&mut text, end);

@@ -1,7 +1,7 @@
 //! Programs that read from a pipe.
 
 use std::{
-    io::Write,
+    io::{ErrorKind, Write},
     process::{Command, Output, Stdio},
 };
 
@@ -9,6 +9,10 @@ use std::{
 pub fn with_input(command: &mut Command, input: &str) -> Output {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = command.spawn().expect("the program starts");
-    process.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    match process.stdin.take().unwrap().write_all(input.as_bytes()) {
+        // A command whose arguments are wrong ends before it reads.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        written => written.unwrap(),
+    }
     process.wait_with_output().unwrap()
 }

@@ -17,4 +17,5 @@ mod piped;
 mod proxy;
 mod reads_only;
 mod report;
+mod upgrade;
 mod why;

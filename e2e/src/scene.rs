@@ -24,7 +24,9 @@ pub const UNLABELLED: &str = "win-2019-a";
 /// A node of each Windows Server since 2019, as in the guides.
 pub fn windows_servers() -> Vec<SimulatedNode> {
     let node = |name: &str, version| SimulatedNode::windows(version).name(name);
-    vec![node("win-2019", "10.0.17763.6659"), node("win-2022", "10.0.20348.2655"), node("win-2025", "10.0.26100.4061")]
+    // After an upgrade in place this containerd runs images of 2022 on 2025.
+    let of_2022 = node("win-2022", "10.0.20348.2655").container_runtime("containerd://1.7.27+azure");
+    vec![node("win-2019", "10.0.17763.6659"), of_2022, node("win-2025", "10.0.26100.4061")]
 }
 
 /// The nodes of the demo: 2 Linux nodes, and one of each Windows Server.

@@ -56,6 +56,7 @@ pages! {
     troubleshooting: "docs/guides/troubleshooting.md",
     upgrade: "docs/guides/upgrade.md",
     why: "docs/guides/why.md",
+    windows_2025: "docs/guides/windows-2025.md",
     windows_versions: "docs/guides/windows-versions.md",
 }
 

@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-pub use departure::{Departure, Evidence, departure};
+pub use departure::{Departure, Evidence, departure, evidence, unknown};
 pub use group::{Group, group};
 
 /// The kind of field that pins a workload or a pool.
@@ -327,7 +327,7 @@ fn class_of(pool: &Pool, build: Build) -> Option<String> {
     declared.map(|(_, class)| class.name.clone()).or_else(discovered)
 }
 
-fn image_change(name: &str, retired: Build, target: Option<Build>) -> String {
+pub(super) fn image_change(name: &str, retired: Build, target: Option<Build>) -> String {
     let Some(target) = target else { return "build the image for another version".to_owned() };
     let moved = image::for_build(name, target)
         .map_or_else(|| format!("build the image for {target}"), |image| format!("{image}, once it exists"));

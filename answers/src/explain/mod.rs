@@ -10,3 +10,4 @@ pub mod pod;
 pub mod pod_count;
 pub mod report;
 pub mod status;
+pub mod upgrade;

@@ -2,6 +2,7 @@
 
 mod daemon_set;
 mod images;
+mod landing;
 mod remedy;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,10 @@ use crate::{
     placement::{Obstacle, obstacles},
     view::Node,
 };
+
+pub(super) use landing::{Landing, Landings, ending, landings};
+
+use landing::{ends_with_upgrade, kubelet_refuses};
 
 /// The result for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -42,6 +47,9 @@ pub struct PodExplanation {
     /// The nodes of that operating system, and others on which the pod can be scheduled. For a pod of a DaemonSet: its
     /// own node.
     pub nodes: Vec<NodeResult>,
+    /// What the pod selects of its node that an in-place upgrade of Windows changes. The kubelet then ends the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends_with_upgrade: Option<String>,
     /// The change that the pod needs; `null` if it can be scheduled, and is not known to fail on any node where it can
     /// be.
     pub remedy: Option<String>,
@@ -72,7 +80,12 @@ pub fn answer(pod: &Pod, machines: &[Node], classes: &BTreeMap<String, Class>, i
     let placed_by = if chosen.is_some() { PlacedBy::DaemonSetBefore } else { PlacedBy::Anyone };
     let (namespace, name) = (if pod.namespace.is_empty() { "default" } else { &pod.namespace }, &pod.name);
     let story = story(pod, std::slice::from_ref(pod), placed_by, &machines, classes, images);
-    PodExplanation { object: ObjectReference::namespaced("Pod", namespace, name), node: pod.spec.node.clone(), ..story }
+    PodExplanation {
+        object: ObjectReference::namespaced("Pod", namespace, name),
+        node: pod.spec.node.clone(),
+        ends_with_upgrade: ends_with_upgrade(pod, &machines),
+        ..story
+    }
 }
 
 /// Explains the pods of this template; `pods` are its current pods.
@@ -94,7 +107,7 @@ pub fn answer_template(
     let pod = Pod { spec, os_label, errors, ..Pod::default() };
     let namespace = if workload.namespace.is_empty() { "default" } else { &workload.namespace };
     let object = ObjectReference::namespaced(kind.as_str(), namespace, &workload.name);
-    let placed_by = if kind == WorkloadKind::DaemonSet { PlacedBy::DaemonSet } else { PlacedBy::Anyone };
+    let placed_by = PlacedBy::of(Some(kind));
     PodExplanation { object, ..story(&pod, pods, placed_by, machines, classes, images) }
 }
 
@@ -107,54 +120,12 @@ fn story(
     classes: &BTreeMap<String, Class>,
     images: &Images,
 ) -> PodExplanation {
-    let mut spec = pod.spec.clone();
-    if pod.is_bound && !pod.is_mirror || placed_by == PlacedBy::DaemonSetBefore {
-        // The scheduler chose this node; it may place a similar pod on another node. The kubelet chose that of a mirror pod.
-        spec.node = None;
-    }
-    if placed_by == PlacedBy::DaemonSetBefore {
-        // The DaemonSet controller replaces the affinity of the template with its own.
-        spec.terms.clear();
-    }
-    let found = spec.runtime_class.as_ref().and_then(|name| classes.get_key_value(name));
-    let missing = spec.runtime_class.clone().filter(|_| found.is_none());
-    // If they contradict in a bound pod, the class has changed since the pod was created.
-    let conflict = found.filter(|_| !pod.is_bound).and_then(|(name, class)| Some((name, class.conflict(&spec)?)));
-    let (mut bare, mut spec) = (spec.clone(), spec);
-    match found.filter(|_| pod.is_bound) {
-        Some((_, class)) => class.remove_from(&mut bare),
-        None => bare.runtime_class = None,
-    }
-    // The API server applies a class when it creates a pod, and not again if the class changes.
-    let is_admitted = pod.is_bound && pod.spec.node.is_none();
-    if let Some((_, class)) = found.filter(|_| placed_by != PlacedBy::DaemonSet && !is_admitted) {
-        class.admit(&mut spec);
-    }
-    let candidate = Candidate {
-        pod,
-        is_windows: is_windows(pods, &spec, found.map(|(_, class)| class), machines),
-        placed_by,
-        spec,
-        bare,
-        os_label: pod.os_label.as_deref(),
-        class: found,
-        images,
-    };
+    let Admitted { candidate, refused } = Admitted::of(pod, pods, placed_by, machines, classes, images);
     let of_system = |machine: &Node| machine.is_windows() == candidate.is_windows;
     let results = machines.iter().map(|machine| (of_system(machine), candidate.on(machine)));
     let nodes: Vec<NodeResult> = results.filter(|(own, result)| *own || result.possible).map(|(_, l)| l).collect();
     let lands = nodes.iter().any(|result| result.possible);
     let starts = nodes.iter().all(|result| !result.possible || result.starts != Some(false));
-    let refused = match (missing, conflict) {
-        (Some(name), _) => Some(format!(
-            "RuntimeClass {name} does not exist, so the API server refuses new pods of it: create it, or name another"
-        )),
-        (None, Some((name, key))) => Some(format!(
-            "nodeSelector and RuntimeClass {name} want different values of {key}, so the API server refuses new pods of it: \
-             remove {key} from nodeSelector, or name another class"
-        )),
-        (None, None) => None,
-    };
     let (remedy, remedied) = match refused {
         Some(remedy) => (Some(remedy), None),
         None if lands && starts => (None, None),
@@ -178,8 +149,71 @@ fn story(
         refused: Vec::new(),
         errors: pod.errors.clone(),
         nodes,
+        ends_with_upgrade: None,
         remedy,
         remedied,
+    }
+}
+
+/// A pod as the API server admits it, or the reason why it does not.
+struct Admitted<'a> {
+    candidate: Candidate<'a>,
+    refused: Option<String>,
+}
+
+impl<'a> Admitted<'a> {
+    fn of(
+        pod: &'a Pod,
+        pods: &[Pod],
+        placed_by: PlacedBy,
+        machines: &[Node],
+        classes: &'a BTreeMap<String, Class>,
+        images: &'a Images,
+    ) -> Self {
+        let mut spec = pod.spec.clone();
+        if pod.is_bound && !pod.is_mirror || placed_by == PlacedBy::DaemonSetBefore {
+            // The scheduler chose this node; it may place a similar pod on another node. The kubelet chose that of a mirror pod.
+            spec.node = None;
+        }
+        if placed_by == PlacedBy::DaemonSetBefore {
+            // The DaemonSet controller replaces the affinity of the template with its own.
+            spec.terms.clear();
+        }
+        let found = spec.runtime_class.as_ref().and_then(|name| classes.get_key_value(name));
+        let missing = spec.runtime_class.clone().filter(|_| found.is_none());
+        // If they contradict in a bound pod, the class has changed since the pod was created.
+        let conflict = found.filter(|_| !pod.is_bound).and_then(|(name, class)| Some((name, class.conflict(&spec)?)));
+        let (mut bare, mut spec) = (spec.clone(), spec);
+        match found.filter(|_| pod.is_bound) {
+            Some((_, class)) => class.remove_from(&mut bare),
+            None => bare.runtime_class = None,
+        }
+        // The API server applies a class when it creates a pod, and not again if the class changes.
+        let is_admitted = pod.is_bound && pod.spec.node.is_none();
+        if let Some((_, class)) = found.filter(|_| placed_by != PlacedBy::DaemonSet && !is_admitted) {
+            class.admit(&mut spec);
+        }
+        let candidate = Candidate {
+            pod,
+            is_windows: is_windows(pods, &spec, found.map(|(_, class)| class), machines),
+            placed_by,
+            spec,
+            bare,
+            os_label: pod.os_label.as_deref(),
+            class: found,
+            images,
+        };
+        let refused = match (missing, conflict) {
+            (Some(name), _) => Some(format!(
+                "RuntimeClass {name} does not exist, so the API server refuses new pods of it: create it, or name another"
+            )),
+            (None, Some((name, key))) => Some(format!(
+                "nodeSelector and RuntimeClass {name} want different values of {key}, so the API server refuses new pods of it: \
+                 remove {key} from nodeSelector, or name another class"
+            )),
+            (None, None) => None,
+        };
+        Self { candidate, refused }
     }
 }
 
@@ -206,6 +240,13 @@ enum PlacedBy {
     DaemonSet,
     /// The DaemonSet controller, which has already created this pod for its node.
     DaemonSetBefore,
+}
+
+impl PlacedBy {
+    /// Returns what places the pods of a template.
+    fn of(kind: Option<WorkloadKind>) -> Self {
+        if kind == Some(WorkloadKind::DaemonSet) { Self::DaemonSet } else { Self::Anyone }
+    }
 }
 
 /// A pod as the API server admits it or, for a DaemonSet, its template.
@@ -292,17 +333,10 @@ impl Candidate<'_> {
         }
     }
 
-    /// Returns the reason if the kubelet refuses a pod that `nodeName` places on the node without the scheduler
-    /// (`pkg/kubelet/lifecycle/predicate.go`).
+    /// Returns the reason if the kubelet refuses a pod that `nodeName` places on the node without the scheduler.
     fn is_refused_by_kubelet(&self, machine: &Node) -> Option<String> {
         self.spec.node.as_ref().filter(|name| **name == machine.name && self.placed_by == PlacedBy::Anyone)?;
-        let spec = PodSpec { node: None, ..self.spec.clone() };
-        let refuses = |obstacle: &Obstacle| match obstacle {
-            Obstacle::Selector { .. } | Obstacle::Affinity(_) => true,
-            Obstacle::Taint(taint) => taint.effect == "NoExecute",
-            _ => false,
-        };
-        let obstacle = obstacles(&spec, machine).into_iter().find(refuses)?;
+        let obstacle = kubelet_refuses(&self.spec, machine).into_iter().next()?;
         Some(format!("spec.nodeName puts it there, and the kubelet refuses it: {}", self.describe(&obstacle)))
     }
 

@@ -24,8 +24,10 @@ use crate::explain::{
     forecast::{PoolForecast, Snapshot, forecast},
     installation::Installation,
     node::{policy_of, selects, state_under},
+    pod::ending,
     pod_count::PodCount,
 };
+use crate::view;
 
 /// The state of a cluster's Windows nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -46,6 +48,10 @@ pub struct ClusterStatus {
     /// Number of unfinished pods on Windows nodes that have no RuntimeClass; absent if winpool cannot list pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods_without_class: Option<usize>,
+    /// Number of pods that select labels which their node does not have: the kubelet ends them when it starts. With
+    /// `--assume`, the pods that an in-place upgrade ends.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pods_that_end: usize,
     /// The build of the nodes whose support ends next, or has ended; absent if winpool knows none of the builds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub support_ends_next: Option<SupportEnd>,
@@ -149,6 +155,11 @@ pub struct SupportEnd {
     pub days_left: i32,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
 /// Returns the build of a node and the vendor that its labels show.
 fn vendor_of(node: &Node) -> Option<(Build, Vendor)> {
     Some((node.windows_version()?.build, Vendor::of(&node.labels)?))
@@ -217,7 +228,10 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
         pod.spec.runtime_class.is_none() && node.is_some_and(Node::is_windows)
     };
     let forecasts = &outcome.forecast.summary.pools;
+    let hosts = nodes.iter().filter(|(_, node)| node.is_windows());
+    let hosts: Vec<view::Node> = hosts.map(|(name, node)| view::Node::of(name, node)).collect();
     ClusterStatus {
+        pods_that_end: ending(pods.iter().flatten(), &hosts).count(),
         installation: None,
         pools: guarded.iter().map(|pool| pool_summary(pool, forecasts)).collect(),
         nodes_by_state: by_state,

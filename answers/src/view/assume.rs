@@ -6,6 +6,8 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::NodeSelectorRequirement;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 use thiserror::Error;
 use winpool_core::{
@@ -32,6 +34,8 @@ const AKS_FIPS: &str = "kubernetes.azure.com/fips_enabled";
 const FIPS_SINCE: Build = Build::new(26100);
 /// Labels whose value after an upgrade only the cloud knows.
 const UNKNOWN: [&str; 2] = ["kubernetes.azure.com/node-image-version", "eks.amazonaws.com/nodegroup-image"];
+/// The revision of Windows among what is not known.
+const REVISION: &str = "revision";
 
 /// An assumption: `SELECTOR:VERSION`.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,7 +118,22 @@ impl Assumption {
 pub struct Assumed {
     /// The builds that the nodes are assumed to run, by node.
     pub nodes: BTreeMap<String, Build>,
-    /// What is not known of these nodes: the revision of Windows, and labels.
+    /// The assumptions one by one.
+    pub parts: Vec<AssumedNodes>,
+}
+
+/// An assumption, and the nodes that it is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct AssumedNodes {
+    /// The selector of the nodes, as the user wrote it.
+    pub selector: String,
+    /// The build that these nodes are assumed to run.
+    pub build: String,
+    /// The builds that they run now.
+    pub now: BTreeSet<String>,
+    /// The nodes.
+    pub nodes: Vec<String>,
+    /// What is not known of these nodes: `revision`, which stands for the revision of Windows, and labels.
     pub unknown: BTreeSet<String>,
 }
 
@@ -127,9 +146,15 @@ pub fn assume(view: &mut View, assumptions: &[Assumption]) -> Result<Assumed, As
     for assumption in assumptions {
         let selector = || assumption.selector.clone();
         let selected = view.nodes.all().iter().filter(|node| assumption.selects(&node.object.node.labels));
-        let mut is_empty = true;
+        let mut part = AssumedNodes {
+            selector: selector(),
+            build: assumption.build.to_string(),
+            unknown: BTreeSet::from([REVISION.to_owned()]),
+            ..AssumedNodes::default()
+        };
         for SeenNode { object, .. } in selected {
-            is_empty = false;
+            part.now.extend(object.node.windows_version().map(|version| version.build.to_string()));
+            part.unknown.extend(unknown_labels(&object.node));
             let node = object.name.to_string();
             if !object.node.is_windows() {
                 return Err(AssumeError::NotWindows { selector: selector(), node });
@@ -138,25 +163,38 @@ pub fn assume(view: &mut View, assumptions: &[Assumption]) -> Result<Assumed, As
                 Some(one) if one != assumption.build => {
                     return Err(AssumeError::TwoVersions { node, one, other: assumption.build });
                 }
-                _ => {}
+                _ => part.nodes.push(node),
             }
         }
-        if is_empty {
+        if part.nodes.is_empty() {
             return Err(AssumeError::NoNode(selector()));
         }
+        assumed.parts.push(part);
     }
     let pools: Vec<_> = view.guarded().cloned().collect();
     let policy = policy_of(&pools);
     for node in view.nodes.known_mut().into_iter().flatten() {
         if let Some(build) = assumed.nodes.get(&*node.object.name) {
-            assumed.unknown.extend(upgrade(node, *build, &policy));
+            upgrade(node, *build, &policy);
         }
     }
     Ok(assumed)
 }
 
-/// Rewrites a node as if it ran this build. Returns what is not known of it.
-fn upgrade(seen: &mut SeenNode, build: Build, policy: &Policy) -> BTreeSet<String> {
+/// Returns the labels without those that name the Windows version.
+pub fn without_version(labels: &Labels) -> Labels {
+    let had = |key: &&str| labels.get(key).is_some();
+    let keys = AKS_VERSION.into_iter().chain([names::WINDOWS_BUILD]);
+    labels.with(keys.filter(had).map(|key| (key, None)))
+}
+
+/// The labels of the node whose values after an upgrade are not known.
+fn unknown_labels(node: &Node) -> impl Iterator<Item = String> + '_ {
+    UNKNOWN.iter().filter(|key| node.labels.get(key).is_some()).map(|key| (*key).to_owned())
+}
+
+/// Rewrites a node as if it ran this build.
+fn upgrade(seen: &mut SeenNode, build: Build, policy: &Policy) {
     let node = &mut seen.object.node;
     let (text, version) =
         (build.to_string(), product::by_build(build).map(|product| format!("Windows{}", product.version)));
@@ -167,16 +205,13 @@ fn upgrade(seen: &mut SeenNode, build: Build, policy: &Policy) -> BTreeSet<Strin
     if skus.count() > 0 && build >= FIPS_SINCE {
         changes.push((AKS_FIPS, Some("true")));
     }
-    let mut unknown: BTreeSet<String> = UNKNOWN.iter().filter(had).map(|key| (*key).to_owned()).collect();
     changes.extend(UNKNOWN.iter().map(|key| (*key, None)));
-    unknown.insert("the new revision".to_owned());
     node.labels = node.labels.with(changes);
     node.kernel_version = Some(text.as_str().into());
     if let Some(info) = seen.written.pointer_mut("/status/nodeInfo") {
         info["kernelVersion"] = json!(text);
     }
     relabel(node, build, policy);
-    unknown
 }
 
 /// Recomputes the capability labels of the node by the operator's rules.
@@ -194,6 +229,17 @@ fn relabel(node: &mut Node, build: Build, policy: &Policy) {
 }
 
 impl Assumed {
+    /// Returns the labels of these nodes whose values are not known.
+    pub fn unknown_labels(&self) -> BTreeSet<&str> {
+        let unknown = self.parts.iter().flat_map(|part| &part.unknown);
+        unknown.map(String::as_str).filter(|label| *label != REVISION).collect()
+    }
+
+    /// Returns what is not known, in words: `the new revision, kubernetes.azure.com/node-image-version`.
+    pub fn unknown(&self) -> String {
+        ["the new revision"].into_iter().chain(self.unknown_labels()).collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns the assumption in a sentence: `win-1 and win-2 run Windows Server 2025`.
     pub fn sentence(&self) -> String {
         let mut by_build: BTreeMap<Build, Vec<&str>> = BTreeMap::new();

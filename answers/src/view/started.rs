@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use winpool_core::{pod::Pod, windows::Build};
 
+use super::{SeenNode, View};
+
 /// The builds of nodes, and the nodes on which containers of each workload have started.
 #[derive(Debug, Default)]
 pub struct Started {
@@ -15,6 +17,24 @@ pub struct Started {
 }
 
 impl Started {
+    /// Reads it from the pods, workloads and nodes of a view that has them as the operator reads them.
+    pub fn of(view: &View) -> Self {
+        let mut started = Self::default();
+        for SeenNode { object, .. } in view.nodes.all() {
+            started.add_node(&object.name, object.node.windows_version().map(|version| version.build));
+        }
+        for StartedPod { workload, node, .. } in view.pods.all().iter().filter_map(StartedPod::of) {
+            started.nodes.entry(workload).or_default().insert(node);
+        }
+        for (kind, workload) in &view.workloads {
+            if let Some((controller, name)) = &workload.controller {
+                let own = format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name);
+                started.add_controller(own, format!("{controller} {}/{name}", workload.namespace));
+            }
+        }
+        started
+    }
+
     pub fn add_node(&mut self, name: &str, build: Option<Build>) {
         self.builds.extend(build.map(|build| (name.to_owned(), build)));
     }

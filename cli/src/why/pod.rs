@@ -269,6 +269,12 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
         ),
         Some(remedy) => text.styled("", WARN, "Suggested change:").paragraph("  ", remedy),
     };
+    if let (Some(selected), Some(node)) = (&answer.ends_with_upgrade, &answer.node) {
+        let ends = format!(
+            "If Windows is upgraded in place on {node}, the kubelet ends the pod when it starts: the pod selects {selected}."
+        );
+        text.paragraph("", &ends);
+    }
     text.hanging("", "", DIM, "Not considered: cpu, memory, volumes, ports, affinity between pods, topology spread, and the resources of other pods.", "");
     text
 }

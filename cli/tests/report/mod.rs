@@ -205,7 +205,7 @@ fn a_report_can_assume_another_version() {
 #[test]
 fn the_page_about_5000_nodes_and_2000_workloads_is_at_most_1_mb() {
     let report = of(&many(5000, 2000));
-    assert_eq!((report.numbers.nodes, report.numbers.pinned), (Some(5000), Some(2000)));
+    assert_eq!((report.numbers.node_count, report.numbers.pinned), (Some(5000), Some(2000)));
     for (name, page) in [("HTML", html(&report)), ("Markdown", markdown(&report))] {
         assert!((100_000..=1_000_000).contains(&page.len()), "{name}: {} bytes", page.len());
     }

@@ -1,9 +1,14 @@
 //! An upgrade of Windows under the same Node: the registry has another build, and the kubelet restarts.
 
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio_util::sync::CancellationToken;
 use winpool_core::plan::LABEL_SETTLES;
 use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows, prelude::*};
 
-use super::stage::{kernel_version, node_until, phase, pod_until, reason, run, runs, stage_with_pool};
+use super::stage::{
+    kernel_version, machine, node_until, phase, pod_until, ready, reason, run, runs, stage, stage_with_pool,
+};
 
 fn reports(windows: Windows) -> impl Fn(&Node) -> bool {
     move |node| {
@@ -95,4 +100,73 @@ async fn a_node_that_was_upgraded_while_winpool_was_away_gets_its_class() {
     harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/end": "yes"}}})).await;
     let versions = versions.named("win").await;
     assert!(versions.iter().all(reports(WINDOWS_2025)), "{:?}", history(&versions));
+}
+
+const REPLICAS: usize = 3;
+
+/// The pods of `web` that run, and are not about to end.
+async fn running(pods: &Api<Pod>) -> BTreeSet<String> {
+    let pods = pods.list(&ListParams::default().labels("app=web")).await.unwrap();
+    let run = pods.iter().filter(|pod| phase(pod) == "Running" && pod.metadata.deletion_timestamp.is_none());
+    run.filter_map(ResourceExt::uid).collect()
+}
+
+/// Counts the pods that run, again and again. Returns the least number.
+async fn least_running(pods: Api<Pod>, stop: CancellationToken) -> usize {
+    let mut least = running(&pods).await.len();
+    while !stop.is_cancelled() {
+        least = least.min(running(&pods).await.len());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    least
+}
+
+/// Catches an upgrade in place, one node after the other, that leaves a Deployment without a running pod although the
+/// new Windows runs its images.
+#[tokio::test]
+#[ignore = "needs Wine: make kubelet-test"]
+async fn a_deployment_of_a_compatible_class_always_has_running_pods_while_three_nodes_are_upgraded() {
+    let harness = Box::pin(stage()).await;
+    let _operator = harness.operator().await;
+    harness.apply_pool(json!({"runtimeClassHostMatch": "Compatible"})).await;
+    let mut machines = Vec::new();
+    for name in ["win-1", "win-2", "win-3"] {
+        let machine = machine(&harness, name, WINDOWS_2022, &[]).await;
+        ready(&harness, &machine).await;
+        machines.push(machine);
+    }
+    let label_of_class = "runtimeclass.winpool.dev/windows-2022";
+    let by_label = |class: &RuntimeClass| scheduling(class)["nodeSelector"].get(label_of_class).is_some();
+    harness.class_until("windows-2022", "selects the label", by_label).await;
+    let containers = json!([{"name": "c", "image": "example.com/app:1"}]);
+    let spec =
+        json!({"runtimeClassName": "windows-2022", "terminationGracePeriodSeconds": 0, "containers": containers});
+    let mut web = workload("Deployment", "web", spec);
+    web["spec"]["replicas"] = json!(REPLICAS);
+    harness.apply(web).await;
+    let pods = harness.pods();
+    let all_run = async || Ok(Some(running(&pods).await).filter(|running| running.len() == REPLICAS));
+    let before = wait_for("all pods run", LIMIT, all_run).await.unwrap();
+
+    let stop = CancellationToken::new();
+    let counted = tokio::spawn(least_running(pods.clone(), stop.clone()));
+    for machine in &mut machines {
+        machine.upgrade(WINDOWS_2025, &[]).await.unwrap();
+        node_until(&harness, machine, "reports its new Windows", reports(WINDOWS_2025)).await;
+        let node = ready(&harness, machine).await;
+        assert_eq!(label(&node, label_of_class), Some("true"));
+    }
+    harness.pool_until("default", "has the new build only", |pool| has_build(pool, WINDOWS_2025)).await;
+    // The kubelets have admitted the pods on their nodes before they run other ones.
+    for machine in &machines {
+        let probe = format!("probe-{}", machine.name());
+        let spec = json!({"runtimeClassName": "windows-2022", "nodeName": machine.name()});
+        run(&harness, &probe, "example.com/app:1", spec).await;
+        runs(&harness, &probe).await;
+    }
+    stop.cancel();
+    let least = counted.await.unwrap();
+    println!("at least {least} of {REPLICAS} pods ran all the time");
+    assert!(least > 0, "a moment without a running pod");
+    assert_eq!(running(&pods).await, before, "no pod was replaced");
 }

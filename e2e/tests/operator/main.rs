@@ -30,6 +30,7 @@ mod policies;
 mod quiet;
 mod rare_states;
 mod refusals;
+mod rehearsal;
 mod repair;
 mod rescued;
 mod rights;

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::Isolation,
-    pod::{Class, Container, System},
+    pod::{Class, PodSpec, System},
     windows::{
         Build,
         compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation},
@@ -77,30 +77,35 @@ pub fn departure(
     }
     let is_windows = guess.is_some_and(|guess| guess.system == System::Windows);
     let fits_only_here = || is_windows && facts.builds_of(pod, class) == BTreeSet::from([retired]);
-    let images: Vec<(&Container, &str)> = pod.images().filter(|(container, _)| !container.is_host_process).collect();
     let is_for_another =
-        images.iter().any(|(_, name)| image::build_of(name).is_some_and(|build| !runs(class, retired, build)));
+        images(pod).iter().any(|name| image::build_of(name).is_some_and(|build| !runs(class, retired, build)));
     if !starts_here && is_for_another {
         return None;
     }
     if pod.is_host_process() {
         return (is_windows || starts_here).then_some(Departure::CanMove(Evidence::HostProcess));
     }
-    let moves = target.and_then(|target| evidence(&images, class, facts, retired, target, started_on));
+    let moves = target.and_then(|target| evidence(pod, class, facts, retired, target, started_on));
     match moves {
         Some(evidence) => Some(Departure::CanMove(evidence)),
-        None => (starts_here || fits_only_here()).then(|| Departure::Unknown(unknown(&images, facts, retired, target))),
+        None => (starts_here || fits_only_here()).then(|| Departure::Unknown(unknown(pod, facts, retired, target))),
     }
 }
 
-fn evidence(
-    images: &[(&Container, &str)],
+/// Returns how it is known that nodes of `target` run a pod that nodes of `retired` run, or have run if `started_on`
+/// contains it.
+pub fn evidence(
+    pod: &PodSpec,
     class: Option<&Class>,
     facts: &Facts,
     retired: Build,
     target: Build,
     started_on: &BTreeSet<Build>,
 ) -> Option<Evidence> {
+    if pod.is_host_process() {
+        return Some(Evidence::HostProcess);
+    }
+    let images = images(pod);
     let hosts: Vec<_> = facts.hosts().filter(|host| host.kernel.build == target).collect();
     let isolation = class.map_or(Isolation::Process, Class::isolation);
     let by_registry =
@@ -108,13 +113,18 @@ fn evidence(
     let by_tag = |name: &str| image::build_of(name).is_some_and(|build| runs(class, target, build));
     if started_on.contains(&target) {
         Some(Evidence::RunsThere)
-    } else if !images.is_empty() && images.iter().all(|(_, name)| by_registry(name)) {
+    } else if !images.is_empty() && images.iter().all(|name| by_registry(name)) {
         Some(Evidence::Registry)
-    } else if !images.is_empty() && images.iter().all(|(_, name)| by_tag(name)) {
+    } else if !images.is_empty() && images.iter().all(|name| by_tag(name)) {
         Some(Evidence::Tag)
     } else {
         (started_on.contains(&retired) && runs(class, target, retired)).then_some(Evidence::StartsHere)
     }
+}
+
+/// The images of a pod that need a version of Windows.
+fn images(pod: &PodSpec) -> Vec<&str> {
+    pod.images().filter(|(container, _)| !container.is_host_process).map(|(_, name)| name).collect()
 }
 
 /// True if hosts of this build run images of the other, if their containerd is new enough.
@@ -125,8 +135,9 @@ fn runs(class: Option<&Class>, host: Build, image: Build) -> bool {
     }
 }
 
-fn unknown(images: &[(&Container, &str)], facts: &Facts, retired: Build, target: Option<Build>) -> String {
-    let unclear = images.iter().map(|(_, name)| *name).filter(|name| image::build_of(name).is_none());
+/// Returns what is not known of a pod, and what would tell.
+pub fn unknown(pod: &PodSpec, facts: &Facts, retired: Build, target: Option<Build>) -> String {
+    let unclear = images(pod).into_iter().filter(|name| image::build_of(name).is_none());
     let named: BTreeSet<&str> = unclear.collect();
     let images = named.into_iter().collect::<Vec<_>>().join(", ");
     let which = match target {

@@ -1,0 +1,188 @@
+//! A cluster at a moment of the upgrade, when the operator has done its part.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::api::resource::Quantity};
+use winpool_core::{plan::reconcile::Now, pod::Class, windows::Build};
+
+use crate::{
+    explain::{
+        forecast::{ForecastOutcome, Snapshot, forecast},
+        pod::{Landing, Landings, landings},
+    },
+    placement::Obstacle,
+    view::{Node, SeenNode, View, assume::Assumed},
+};
+
+use super::{Question, Runs, Stages, Subject, change::PoolChange};
+
+/// The end of the name of a node with the new version, as long as the node with the old version is there too.
+const AGAIN: &str = " (upgraded)";
+
+/// What a node is in the upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Old,
+    New,
+    Other,
+}
+
+/// The cluster of today and the cluster after the upgrade.
+pub(super) struct Scenario {
+    pub now: Snapshot,
+    /// The cluster of today when the operator has done its part.
+    present: ForecastOutcome,
+    after: Snapshot,
+    allocatable: BTreeMap<String, BTreeMap<String, Quantity>>,
+    /// The names of the nodes that change.
+    changing: BTreeSet<String>,
+}
+
+impl Scenario {
+    /// `after` is the view with the assumptions, and `before` has the nodes without them.
+    pub fn new(before: &[SeenNode], after: View, assumed: &Assumed, now: Now) -> Self {
+        let mut after = after.snapshot(now);
+        let name = |seen: &SeenNode| seen.object.name.to_string();
+        let known = before.iter().filter(|seen| after.nodes.contains_key(&*seen.object.name));
+        let nodes = known.map(|seen| (name(seen), seen.object.node.clone())).collect();
+        let now = Snapshot { nodes, ..after.clone() };
+        let present = forecast(now.clone());
+        // The classes of today are there when the nodes change.
+        after.classes = present.classes.values().cloned().collect();
+        Self {
+            now,
+            present,
+            allocatable: before.iter().map(|seen| (name(seen), seen.allocatable.clone())).collect(),
+            changing: assumed.nodes.keys().cloned().collect(),
+            after,
+        }
+    }
+
+    /// Returns the three moments.
+    pub fn stages(&self) -> Stages {
+        let now = self.stage(&self.present, Role::Old);
+        Stages { now, rolling: self.rolling(None), after: self.after(None) }
+    }
+
+    /// Returns the moment with nodes of both versions, with a change of a pool if there is one.
+    pub fn rolling(&self, change: Option<&PoolChange>) -> Stage {
+        let mut both = self.now.clone();
+        let upgraded = self.changing.iter().filter_map(|name| Some((name, self.after.nodes.get(name)?)));
+        both.classes.clone_from(&self.after.classes);
+        both.nodes.extend(upgraded.map(|(name, node)| (format!("{name}{AGAIN}"), node.clone())));
+        self.stage(&changed(both, change), Role::Old)
+    }
+
+    /// Returns the moment after the last node, with a change of a pool if there is one.
+    pub fn after(&self, change: Option<&PoolChange>) -> Stage {
+        self.stage(&changed(self.after.clone(), change), Role::New)
+    }
+
+    /// Reads the cluster when the operator has done its part. The nodes that change have this role.
+    fn stage(&self, outcome: &ForecastOutcome, role: Role) -> Stage {
+        let windows = outcome.nodes.iter().filter(|(_, node)| node.is_windows());
+        let nodes = windows.map(|(key, node)| {
+            let name = key.strip_suffix(AGAIN).unwrap_or(key);
+            let role = if name.len() < key.len() { Role::New } else { role };
+            let role = if self.changing.contains(name) { role } else { Role::Other };
+            let allocatable = self.allocatable.get(name).cloned().unwrap_or_default();
+            (role, Node { allocatable, ..Node::of(name, node) })
+        });
+        let (roles, nodes) = nodes.unzip();
+        let classes = outcome.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class))).collect();
+        Stage { roles, nodes, classes, objects: outcome.classes.clone() }
+    }
+}
+
+/// Makes a change of a pool, and lets the operator do its part.
+fn changed(mut snapshot: Snapshot, change: Option<&PoolChange>) -> ForecastOutcome {
+    if let Some(change) = change {
+        change.apply(&mut snapshot.pools);
+    }
+    forecast(snapshot)
+}
+
+/// The Windows nodes and the RuntimeClasses at a moment.
+pub(super) struct Stage {
+    roles: Vec<Role>,
+    pub nodes: Vec<Node>,
+    pub classes: BTreeMap<String, Class>,
+    pub objects: BTreeMap<String, Arc<RuntimeClass>>,
+}
+
+impl Stage {
+    /// Returns what happens to the pods of the workload on each node.
+    pub fn landings(&self, subject: &Subject, question: &Question<'_>) -> Landings {
+        let Subject { kind, template, pods, .. } = subject;
+        let images = question.facts.images();
+        let mut found = landings(*kind, template, pods, &self.nodes, &self.classes, images);
+        let mut starts: BTreeMap<Build, bool> = BTreeMap::new();
+        for (landing, node) in found.nodes.iter_mut().zip(&self.nodes) {
+            if let (None, Some(version)) = (landing.starts, node.version) {
+                let has_evidence = || question.evidence(subject, self, version.build).is_some();
+                landing.starts = starts.entry(version.build).or_insert_with(has_evidence).then_some(true);
+            }
+        }
+        found
+    }
+
+    /// The nodes with the new version.
+    pub fn upgraded(&self) -> impl Iterator<Item = &Node> {
+        self.roles.iter().zip(&self.nodes).filter(|(role, _)| **role == Role::New).map(|(_, node)| node)
+    }
+
+    /// The answers for the nodes with this role.
+    pub fn with_role<'a>(&self, role: Role, landings: &'a Landings) -> impl Iterator<Item = (usize, &'a Landing)> {
+        let nodes: Vec<bool> = self.roles.iter().map(|own| *own == role).collect();
+        landings.nodes.iter().enumerate().filter(move |(index, _)| nodes.get(*index) == Some(&true))
+    }
+
+    /// True if pods can be scheduled on one of the nodes that change.
+    pub fn fits_assumed(&self, landings: &Landings) -> bool {
+        let mut changing = [Role::Old, Role::New].into_iter().flat_map(|role| self.with_role(role, landings));
+        changing.any(|(_, landing)| landing.obstacles.is_empty())
+    }
+
+    /// Returns where the pods run at this moment.
+    pub fn answer(&self, landings: &Landings, question: &Question<'_>) -> Runs {
+        if landings.refused.is_some() {
+            return Runs::NoNode;
+        }
+        let possible = |role| self.with_role(role, landings).filter(|(_, landing)| landing.obstacles.is_empty());
+        let all: Vec<&Landing> = landings.nodes.iter().filter(|landing| landing.obstacles.is_empty()).collect();
+        let is_unclear = |landing: &Landing| {
+            !landing.obstacles.is_empty()
+                && landing.obstacles.iter().all(|obstacle| is_unknown(obstacle, question.assumed))
+        };
+        let has_unclear = || self.with_role(Role::New, landings).any(|(_, landing)| is_unclear(landing));
+        let has = |role: Role| self.roles.contains(&role);
+        if all.iter().any(|landing| landing.starts == Some(false)) {
+            Runs::MayNotStart
+        } else if all.is_empty() {
+            if has_unclear() { Runs::Unknown } else { Runs::NoNode }
+        } else if has(Role::New) && possible(Role::New).next().is_none() {
+            if has_unclear() { Runs::Unknown } else { Runs::OldNodesOnly }
+        } else if all.iter().any(|landing| landing.starts.is_none()) {
+            Runs::Unknown
+        } else if has(Role::Old) && has(Role::New) && possible(Role::Old).next().is_none() {
+            Runs::NewNodesOnly
+        } else {
+            Runs::Runs
+        }
+    }
+}
+
+/// True if the obstacle is a label whose value is not known.
+pub(super) fn is_unknown(obstacle: &Obstacle, assumed: &Assumed) -> bool {
+    let unknown = assumed.unknown_labels();
+    match obstacle {
+        Obstacle::Selector { key, .. } => unknown.contains(key.as_str()),
+        Obstacle::Affinity(expressions) => {
+            expressions.iter().all(|expression| unknown.iter().any(|label| expression.starts_with(label)))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,119 @@
+//! The workloads of a cluster, each with the template of its pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use winpool_core::{
+    api::ObjectReference,
+    pod::{Class, Pod, PodSpec, Workload, WorkloadKind},
+    windows::Build,
+};
+
+use crate::view::{DEFAULT_NAMESPACE, Started, assume::Assumed};
+
+use super::stage::Scenario;
+
+/// A workload.
+#[derive(Clone)]
+pub(super) struct Subject {
+    pub object: ObjectReference,
+    /// Its kind, if winpool knows the field with its template.
+    pub kind: Option<WorkloadKind>,
+    /// A pod as the template says.
+    pub template: Pod,
+    /// Its pods, which have nothing but the nodes on which they ran.
+    pub pods: Vec<Pod>,
+    /// The builds of the nodes on which its containers have started.
+    pub started_on: BTreeSet<Build>,
+    /// The nodes to which its pods are bound.
+    bound_to: BTreeSet<String>,
+}
+
+impl Subject {
+    /// Returns the workload with another template.
+    pub fn changed(&self, spec: PodSpec) -> Self {
+        Self { template: Pod { spec, ..self.template.clone() }, ..self.clone() }
+    }
+
+    /// True if one of its pods is on a node that changes.
+    pub fn is_on(&self, assumed: &Assumed) -> bool {
+        self.bound_to.iter().any(|node| assumed.nodes.contains_key(node))
+    }
+}
+
+/// Returns the workloads with a template, and those of other kinds that pods name as their controller. Pods of the
+/// latter tell what the template says.
+pub(super) fn subjects(scenario: &Scenario, started: &Started, classes: &BTreeMap<String, Class>) -> Vec<Subject> {
+    let mut pods: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
+    for pod in scenario.now.pods.iter().flatten().filter(|pod| !pod.is_mirror && pod.controller.is_some()) {
+        pods.entry(pod.workload()).or_default().push(pod);
+    }
+    let workloads = &scenario.now.workloads;
+    let listed: BTreeSet<String> = workloads.iter().map(|(kind, workload)| name_of(*kind, workload)).collect();
+    let is_owned = |name: &str| started.controller(name).is_some_and(|controller| listed.contains(controller));
+    let mut found = Vec::new();
+    for (kind, workload) in workloads {
+        let name = name_of(*kind, workload);
+        let is_left_over = workload.controller.is_some() && (is_owned(&name) || workload.replicas == 0);
+        if workload.is_over || is_left_over {
+            continue;
+        }
+        let of_children = pods.iter().filter(|(child, _)| **child == name || started.controller(child) == Some(&name));
+        let own: Vec<&Pod> = of_children.flat_map(|(_, pods)| pods).copied().collect();
+        let template = Pod { spec: workload.template.clone(), os_label: workload.os_label.clone(), ..Pod::default() };
+        let object = reference(kind.as_str(), &workload.namespace, &workload.name);
+        found.push(subject(object, Some(*kind), template, &own, started.builds(&name)));
+    }
+    for (name, own) in &pods {
+        let is_shown = |pod: &&Pod| {
+            let (kind, controller) = pod.controller.clone().unwrap_or_default();
+            listed.contains(&format!("{kind} {}/{controller}", pod.namespace))
+        };
+        if listed.contains(name) || is_owned(name) || own.iter().any(is_shown) {
+            continue;
+        }
+        let Some((newest, (kind, rest))) = own.iter().max_by_key(|pod| pod.created).zip(name.split_once(' ')) else {
+            continue;
+        };
+        let (namespace, own_name) = rest.split_once('/').unwrap_or_default();
+        let object = reference(kind, namespace, own_name);
+        found.push(subject(object, newest.workload_kind(), template_of(newest, classes), own, started.builds(name)));
+    }
+    found.sort_by(|a, b| (&a.object.namespace, &a.object).cmp(&(&b.object.namespace, &b.object)));
+    found
+}
+
+fn subject(
+    object: ObjectReference,
+    kind: Option<WorkloadKind>,
+    template: Pod,
+    pods: &[&Pod],
+    started_on: BTreeSet<Build>,
+) -> Subject {
+    let bound_to = pods.iter().filter_map(|pod| pod.spec.node.clone()).collect();
+    let pods = pods.iter().map(|pod| Pod { ran_on: pod.ran_on.clone(), ..Pod::default() }).collect();
+    Subject { object, kind, template, pods, started_on, bound_to }
+}
+
+/// Returns the pod as its template said, as far as that can be determined.
+fn template_of(pod: &Pod, classes: &BTreeMap<String, Class>) -> Pod {
+    let mut spec = pod.spec.clone();
+    spec.node = None;
+    if pod.workload_kind() == Some(WorkloadKind::DaemonSet) {
+        // The DaemonSet controller replaces the affinity of the template with its own.
+        spec.terms.clear();
+    }
+    if let Some((name, class)) = pod.spec.runtime_class.as_ref().and_then(|name| classes.get_key_value(name)) {
+        class.remove_from(&mut spec);
+        spec.runtime_class = Some(name.clone());
+    }
+    Pod { spec, os_label: pod.os_label.clone(), ..Pod::default() }
+}
+
+fn name_of(kind: WorkloadKind, workload: &Workload) -> String {
+    format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name)
+}
+
+pub(super) fn reference(kind: &str, namespace: &str, name: &str) -> ObjectReference {
+    let namespace = if namespace.is_empty() { DEFAULT_NAMESPACE } else { namespace };
+    ObjectReference { kind: kind.to_owned(), namespace: Some(namespace.to_owned()), name: name.to_owned() }
+}
