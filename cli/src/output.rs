@@ -176,11 +176,14 @@ impl Text {
     }
 }
 
-/// Returns the width of lines: `COLUMNS`, the width of the terminal, or 80.
+/// The width of output that goes to a pipe or a file: no line is wrapped, as with kubectl.
+const UNLIMITED: usize = 100_000;
+
+/// Returns the width of lines: `COLUMNS`, or the width of the terminal.
 fn width() -> usize {
     let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let of_terminal = || terminal_size::terminal_size().map(|(terminal_size::Width(columns), _)| columns.into());
-    wanted.or_else(of_terminal).unwrap_or(80).clamp(40, 1000)
+    let of_terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(terminal_size::Width(columns), _)| columns.into());
+    wanted.or_else(of_terminal).unwrap_or(UNLIMITED).max(40)
 }
 
 /// Wraps a text at spaces. A word that is longer than a line stays whole.

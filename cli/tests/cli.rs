@@ -13,9 +13,10 @@ const CLUSTER: &str = "examples/offline";
 
 fn winpool(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.env("COLUMNS", "80");
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).args(arguments).stdin(Stdio::null());
     // There is no cluster.
-    command.env("KUBECONFIG", "/nonexistent").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env_remove("COLUMNS");
+    command.env("KUBECONFIG", "/nonexistent").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
     command
 }
 
@@ -100,7 +101,7 @@ fn machines_get_json_or_yaml_of_one_shape() {
     let (_, pod, _) = run(&["why", "pod", "web-6d5f9", "-n", "shop", "-f", CLUSTER, "-o", "json"]);
     let pod: serde_json::Value = serde_json::from_str(&pod).unwrap();
     assert_eq!((&pod["object"], &pod["nodes"][1]["possible"]), (&"Pod shop/web-6d5f9".into(), &true.into()));
-    let remedy = "it starts on win-2019, but no label tells that node from others: node.kubernetes.io/windows-build is missing, \
+    let remedy = "it starts on win-2019, but no label distinguishes this node from others: node.kubernetes.io/windows-build is missing, \
                   which winpool adds";
     assert_eq!(pod["remedy"], remedy, "win-2022 takes it too, and does not run its image");
 }

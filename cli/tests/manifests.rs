@@ -9,6 +9,7 @@ use crate::input::with_input;
 
 fn winpool(arguments: &[&str], directory: &Path, input: &str) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.env("COLUMNS", "80");
     let Output { status, stdout, stderr } =
         with_input(command.args(arguments).current_dir(directory).env("KUBECONFIG", "/nonexistent"), input);
     let text = |bytes| String::from_utf8(bytes).unwrap();

@@ -85,6 +85,7 @@ impl Terminal {
             .env("PATH", path)
             .env("HOME", self.programs.path())
             .env("KUBECONFIG", &self.kubeconfig)
+            .env("COLUMNS", "80")
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output()

@@ -99,7 +99,7 @@ pub fn reason(verdict: &Verdict<'_>, host: &Host) -> Option<String> {
     Some(match verdict {
         Verdict::Runs(_) => return None,
         Verdict::NoVersion(_) => {
-            "the variant does not say for which Windows it is, so it runs if it is for host-process containers"
+            "the variant names no Windows version; it runs if it is for host-process containers"
                 .to_owned()
         }
         Verdict::NewerRevision(platform) => {

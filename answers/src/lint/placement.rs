@@ -110,9 +110,9 @@ pub(super) const RULES: &[Rule] = &[
         "add os.name: windows and nodeSelector kubernetes.io/os: windows, or a runtimeClassName",
         own(|subject, hits| {
             let hit = match subject.pod.guess(subject.class).map(|guess| guess.evidence) {
-                Some(Evidence::ImageName) => Hit::at("nodeSelector").saying(format!("by its name an image is {PROBABLY}")),
+                Some(Evidence::ImageName) => Hit::at("nodeSelector").saying(format!("an image is, by its name, {PROBABLY}")),
                 Some(Evidence::Program) => {
-                    Hit::at("nodeSelector").saying(format!("the program of a container is {PROBABLY}"))
+                    Hit::at("nodeSelector").saying(format!("a container is, by its program, {PROBABLY}"))
                 }
                 _ => Hit::at("nodeSelector"),
             };
@@ -264,7 +264,7 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     };
     if !least.is_empty() {
         let message =
-            format!("no Windows node that it may land on has taints that it tolerates; it lacks {}", list(&least));
+            format!("the pod does not tolerate the taints of any Windows node that it selects: {}", list(&least));
         let message = message + &other_spelling(&tolerations, &least);
         hits.push(Hit::at("tolerations").saying(message).remedied_by(remedy(&least)));
     }

@@ -68,7 +68,7 @@ fn a_toleration_is_missing_if_no_node_is_left() {
         cluster(&[("10.0.20348", &["os=Windows:NoSchedule", "node.kubernetes.io/not-ready:NoSchedule"])], &[], &[]);
     let found = findings(&workload("Deployment", &intolerant), &foreign);
     assert_eq!(found.len(), 1);
-    insta::assert_snapshot!(found[0].message, @"no Windows node that it may land on has taints that it tolerates; it lacks os=Windows:NoSchedule");
+    insta::assert_snapshot!(found[0].message, @"the pod does not tolerate the taints of any Windows node that it selects: os=Windows:NoSchedule");
     insta::assert_snapshot!(found[0].remedy, @r#"tolerate {key: os, operator: Equal, value: "Windows", effect: NoSchedule}"#);
     // One node without taints is enough, unless it is of another build.
     let open = cluster(&[("10.0.20348", &[]), ("10.0.20348", TAINT)], &[], &[]);

@@ -66,7 +66,7 @@ async fn demo() -> Result<()> {
     println!("Every pod runs on a node that can run it; {took:.1} s in total.\n");
     println!("This cluster ends now. To try things by hand:");
     println!(
-        "  make cluster                       such a cluster that keeps running; it prints a line to set KUBECONFIG"
+        "  make cluster                       a cluster that keeps running; it prints a line to set KUBECONFIG"
     );
     println!("  kubectl get winpool,runtimeclass   in another terminal, after that line");
     Ok(())
