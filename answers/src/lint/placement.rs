@@ -76,8 +76,8 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Error, Fails),
         Scope::Windows,
         "nodeSelector",
-        "nothing that the scheduler reads keeps the pod off Linux nodes, where it never starts: it reads neither os.name nor \
-         windowsOptions",
+        "no selector, affinity or class keeps the pod off Linux nodes, where it never starts; the scheduler reads neither \
+         os.name nor windowsOptions",
         SELECT_WINDOWS,
         Test::Own {
             find: os_selector,
@@ -118,6 +118,9 @@ pub(super) const RULES: &[Rule] = &[
             };
             hits.push(match class_of_images(subject) {
                 Some(name) => hit.remedied_by(format!("add os.name: windows and runtimeClassName: {name}")),
+                None if subject.workload.is_daemon_set() => {
+                    hit.remedied_by("add os.name: windows and nodeSelector kubernetes.io/os: windows".to_owned())
+                }
                 None => hit,
             });
         }),
@@ -218,7 +221,11 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         None => pod.runtime_class.is_some() && !subject.workload.is_daemon_set(),
     };
     if pod.placed_system().is_none() && pod.node.is_none() && !is_by_class {
-        hits.push(by_class(subject, Hit::at("nodeSelector")));
+        let hit = Hit::at("nodeSelector");
+        hits.push(match subject.workload.is_daemon_set() {
+            true => hit.remedied_by("add nodeSelector kubernetes.io/os: windows".to_owned()),
+            false => by_class(subject, hit),
+        });
     }
 }
 
