@@ -23,7 +23,7 @@ pub enum Error {
     Assume(#[from] AssumeError),
     #[error(transparent)]
     Input(#[from] InputError),
-    #[error("{0}{}", instead(.0))]
+    #[error("{error}{hint}", error = .0, hint = instead(.0))]
     Connect(#[from] Unusable),
     #[error(transparent)]
     Read(#[from] ReadError),

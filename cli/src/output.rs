@@ -182,7 +182,8 @@ const UNLIMITED: usize = 100_000;
 /// Returns the width of lines: `COLUMNS`, or the width of the terminal.
 fn width() -> usize {
     let wanted = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let of_terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(terminal_size::Width(columns), _)| columns.into());
+    let of_terminal =
+        || terminal_size::terminal_size_of(io::stdout()).map(|(terminal_size::Width(columns), _)| columns.into());
     wanted.or_else(of_terminal).unwrap_or(UNLIMITED).max(40)
 }
 

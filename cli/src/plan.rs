@@ -1,9 +1,6 @@
 //! `winpool plan`: what the operator would do now, to a live cluster or to manifests.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Instant,
-};
+use std::{collections::BTreeSet, time::Instant};
 
 use anstyle::Style;
 use k8s_openapi::jiff::Timestamp;

@@ -159,7 +159,10 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
     let head = format!("WindowsPool {}{mode}{is}", pool.name);
     text.hanging("", "  ", style, &head, &format!(" ({}): {}", pool.reason, pool.message));
     if !pool.held_taints.is_empty() {
-        text.paragraph("  ", &format!("winpool holds {}, which these workloads do not tolerate:", pool.held_taints.join(", ")));
+        text.paragraph(
+            "  ",
+            &format!("winpool holds {}, which these workloads do not tolerate:", pool.held_taints.join(", ")),
+        );
     }
     workloads_text(text, pool.held_for.iter().take(NAMED));
     let unnamed = pool.held_for.len().saturating_sub(NAMED);

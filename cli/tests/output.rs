@@ -25,10 +25,13 @@ fn printed(arguments: &[&str], kubeconfig: &Path, columns: &str) -> String {
 #[test]
 fn output_is_not_wrapped_without_a_terminal() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
-    command.args(["plan", "-f", "examples/offline", "-f", POOL]).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    command
+        .args(["plan", "-f", "examples/offline", "-f", POOL])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let output = command.env_remove("COLUMNS").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let selector = "{kubernetes.io/arch: amd64, kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}";
+    let selector =
+        "{kubernetes.io/arch: amd64, kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}";
     assert!(text.contains(&format!("scheduling.nodeSelector: {selector}\n")), "{text}");
 }
 

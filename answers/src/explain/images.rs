@@ -99,8 +99,7 @@ pub fn reason(verdict: &Verdict<'_>, host: &Host) -> Option<String> {
     Some(match verdict {
         Verdict::Runs(_) => return None,
         Verdict::NoVersion(_) => {
-            "the variant names no Windows version; it runs if it is for host-process containers"
-                .to_owned()
+            "the variant names no Windows version; it runs if it is for host-process containers".to_owned()
         }
         Verdict::NewerRevision(platform) => {
             let revision = host.kernel.revision.map_or_else(String::new, |revision| format!(".{revision}"));

@@ -195,7 +195,11 @@ fn held_reasons(pool: &PoolForecast, held: bool) -> Vec<String> {
         return Vec::new();
     }
     let workloads: Vec<&str> = pool.unschedulable.keys().take(10).map(String::as_str).collect();
-    let who = if workloads.is_empty() { "winpool cannot read which workloads tolerate it".to_owned() } else { workloads.join(", ") };
+    let who = if workloads.is_empty() {
+        "winpool cannot read which workloads tolerate it".to_owned()
+    } else {
+        workloads.join(", ")
+    };
     vec![format!("{} is held, because these workloads do not tolerate it: {who}", pool.held_taints.join(", "))]
 }
 

@@ -89,7 +89,8 @@ const NAMES: [&str; 5] = ["capabilities", "privileged", "resources", "sysctls", 
 /// Capitalises the first letter, unless the text begins with the name of a field.
 fn capital(text: &str) -> String {
     let word = text.split([' ', ',', ':']).next().unwrap_or_default();
-    let is_name = NAMES.contains(&word) || word.chars().any(|letter| letter.is_ascii_uppercase() || letter == '.' || letter == '/');
+    let is_name = NAMES.contains(&word)
+        || word.chars().any(|letter| letter.is_ascii_uppercase() || letter == '.' || letter == '/');
     let mut letters = text.chars();
     match letters.next() {
         Some(first) if !is_name => first.to_uppercase().chain(letters).collect(),

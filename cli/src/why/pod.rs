@@ -213,7 +213,9 @@ impl Surroundings {
         let written = self.view.written.find(kind, &self.namespace, name)?;
         let workload = lint::Workload::read(&written).ok().flatten()?;
         let Finding { remedy, .. } = lint::check_tolerations(&workload, &self.facts)?;
-        Some(format!("{remedy}: a WindowsPool adds this taint to its nodes, and holds it while workloads do not tolerate it"))
+        Some(format!(
+            "{remedy}: a WindowsPool adds this taint to its nodes, and holds it while workloads do not tolerate it"
+        ))
     }
 
     /// Fails if the manifests do not show if the RuntimeClass of these pods exists.

@@ -179,7 +179,8 @@ fn plan_foreign(
     if problems.is_empty() {
         return (ClassAction::Nothing, ClassState::Satisfied);
     }
-    let whose = manager.map_or_else(|| "is not managed by winpool".to_owned(), |manager| format!("is managed by {manager}"));
+    let whose =
+        manager.map_or_else(|| "is not managed by winpool".to_owned(), |manager| format!("is managed by {manager}"));
     let scheduling = yaml(&json!(desired.to_object().scheduling));
     conflict(
         desired,

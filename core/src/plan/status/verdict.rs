@@ -111,8 +111,9 @@ fn no_nodes(pool: &Pool, observation: &Observation) -> Verdict {
         return Verdict::yes(reason::NO_NODES_SELECTED, format!("the pool selects no node; the cluster has {windows}"));
     }
     let selector = yaml(&json!(selector));
-    let message =
-        format!("nodeSelector {selector} matches none of {windows}: correct it, unless its node group has no nodes at present");
+    let message = format!(
+        "nodeSelector {selector} matches none of {windows}: correct it, unless its node group has no nodes at present"
+    );
     Verdict::yes(reason::NO_NODES_SELECTED, message)
 }
 
