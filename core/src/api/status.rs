@@ -175,7 +175,7 @@ pub struct BuildStatus {
     /// The last day on which Microsoft supports this version; absent if winpool does not know the build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_of_support: Option<String>,
-    /// What the vendor of the cluster, such as AKS, says about this version, if labels of the nodes show a vendor.
+    /// The support of this version by the vendor of the cluster, such as AKS, if labels of the nodes show a vendor.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub vendors: Vec<VendorStatus>,
