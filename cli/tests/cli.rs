@@ -179,7 +179,7 @@ fn an_object_whose_name_the_api_server_makes_is_named_by_its_prefix() {
     let pod = format!("{{apiVersion: v1, kind: Pod, metadata: {{generateName: once-}}, spec: {spec}}}");
     let manifests = format!("{job}\n---\n{pod}\n---\n{}", node("win"));
     let (_, out, _) = with_stdin(&["plan", "-f", POOL, "-f", "-"], &manifests.replace("nodeName: win, ", ""));
-    assert!(out.contains("Job default/import- (0 pods)") && out.contains("Pod default/once- (1 pod)"), "{out}");
+    assert!(out.contains("Job default/import-\n") && out.contains("Pod default/once- (1 pod)"), "{out}");
     let (_, _, error) = with_stdin(&["plan", "-f", "-"], &pod.replace(spec, "hello"));
     assert!(error.contains("stdin:1: Pod: spec: spec is not a pod spec"), "{error}");
 }

@@ -222,9 +222,10 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     };
     if pod.placed_system().is_none() && pod.node.is_none() && !is_by_class {
         let hit = Hit::at("nodeSelector");
-        hits.push(match subject.workload.is_daemon_set() {
-            true => hit.remedied_by("add nodeSelector kubernetes.io/os: windows".to_owned()),
-            false => by_class(subject, hit),
+        hits.push(if subject.workload.is_daemon_set() {
+            hit.remedied_by("add nodeSelector kubernetes.io/os: windows".to_owned())
+        } else {
+            by_class(subject, hit)
         });
     }
 }
