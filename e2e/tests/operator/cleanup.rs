@@ -144,7 +144,7 @@ async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
     let sent = writes(&log);
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    assert!(text.starts_with("There is nothing of winpool's to remove"), "{text}");
+    assert!(text.starts_with("winpool has nothing to remove"), "{text}");
     assert_eq!(writes(&log), sent);
     harness.delete_definition().await;
     harness.definition_is_gone().await;
