@@ -143,6 +143,23 @@ fn remedies_name_the_class_that_is_meant() {
 }
 
 #[test]
+fn remedies_name_no_class_that_does_not_help() {
+    let image = json!([{"image": "mcr.microsoft.com/windows/servercore:ltsc2025"}]);
+    let newer = json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2025", "containers": image});
+    let remedy = findings(&workload("Deployment", &newer), &two_builds())[0].remedy.clone();
+    assert_eq!(remedy, "add nodes that run the images, or declare the class in a WindowsPool's runtimeClasses");
+
+    let remedies = |spec: &Value| findings(&workload("DaemonSet", spec), &two_builds());
+    for spec in [json!({"os": {"name": "windows"}}), json!({"containers": image})] {
+        let found = remedies(&spec);
+        assert!(
+            !found.is_empty() && found.iter().all(|finding| !finding.remedy.contains("runtimeClassName")),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
 fn a_daemon_set_has_to_tolerate_every_taint_and_to_select_by_itself() {
     let foreign = cluster(&[("10.0.20348", TAINT), ("10.0.20348", &["windows=true:NoSchedule"])], &[], &[]);
     let found = findings(&workload("DaemonSet", &selecting("10.0.20348")), &foreign);
