@@ -121,8 +121,8 @@ fn list(left: &[Leftover]) -> String {
 
 fn remedy(left: &[Leftover]) -> &'static str {
     if left.iter().any(Leftover::is_denied) {
-        "What is refused needs another user or another policy; a node can be left out with the annotation \
-         winpool.dev/ignore: \"true\". Then run this again."
+        "The API server refuses a part of this. Run it as another user, change the policy, or leave a node out with the \
+         annotation winpool.dev/ignore: \"true\". Then run this again."
     } else {
         "Run this again, once the API server answers and nothing else writes these objects."
     }

@@ -33,7 +33,7 @@ async fn cleanup_lists_what_it_removes_and_asks_on_a_terminal() {
     assert_eq!(marks().await, 0);
     let again = cleanup(&server, &["--dry-run"]);
     assert_eq!(again.status.code(), Some(0), "{again:?}");
-    assert!(text(&again.stdout).starts_with("There is nothing of winpool's to remove in https://"), "{again:?}");
+    assert!(text(&again.stdout).starts_with("winpool has nothing to remove in https://"), "{again:?}");
 
     let elsewhere = cleanup(&server, &["--yes", "--context", "elsewhere"]);
     assert_eq!(elsewhere.status.code(), Some(1), "{elsewhere:?}");

@@ -186,7 +186,7 @@ fn write(out: &mut String, provisioner: Provisioner, nodes: &Nodes<'_>) -> fmt::
     for key in &nodes.refused {
         writeln!(
             out,
-            "# Not rendered: the label {key} cannot be set this way; winpool selects nodes by it, so set it otherwise."
+            "# Not rendered: the label {key} cannot be set this way. The pool selects nodes by it, so set it in another way."
         )?;
     }
     if nodes.never && provisioner != Provisioner::NodeReadiness {
@@ -237,7 +237,7 @@ fn node_readiness(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     let build = nodes.windows.map(|windows| windows.build.to_string());
     writeln!(
         out,
-        "# Replace the condition by those that your CNI and CSI plugins report. Their pods must tolerate the taint."
+        "# Replace the condition with those that your CNI and CSI plugins report. Their pods must tolerate the taint."
     )?;
     writeln!(out, "apiVersion: readiness.node.x-k8s.io/v1alpha1\nkind: NodeReadinessRule")?;
     writeln!(out, "metadata:\n  name: {}", json!(format!("{}{version}-network", nodes.pool)))?;

@@ -204,7 +204,7 @@ fn text(report: &BlockersReport) -> Text {
         }
     }
     if !report.unknown.is_empty() {
-        text.gap().styled("", BOLD, "Nobody knows if these run on other nodes");
+        text.gap().styled("", BOLD, "winpool cannot tell if these run on other nodes");
         for Located { found: Unknown { object, reason }, file, line } in &report.unknown {
             text.hanging("  ", "    ", Style::new(), &placed(object, file.as_deref(), *line), &format!(": {reason}"));
         }
@@ -219,7 +219,7 @@ fn text(report: &BlockersReport) -> Text {
     if !report.unlisted.is_empty() {
         let unlisted: Vec<&str> = report.unlisted.iter().map(String::as_str).collect();
         let unlisted = unlisted.join(", ");
-        let why = format!("It is not known whether these are pinned to it, because you may not list them: {unlisted}");
+        let why = format!("winpool cannot tell if these are pinned to it, because you may not list them: {unlisted}");
         text.gap().paragraph("", &why);
     }
     text

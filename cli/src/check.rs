@@ -30,7 +30,7 @@ use super::{
     view::{self, Scope, Seen},
 };
 
-/// Check workloads: problems of Windows workloads, and Linux workloads that could be scheduled to Windows nodes.
+/// Find problems of Windows workloads, and Linux workloads that can be scheduled to Windows nodes.
 ///
 /// Checks the Services of Windows workloads too, and with -A or -f the Windows nodes. Reads the cluster, or manifests
 /// with -f. Nodes, WindowsPools and RuntimeClasses, from the cluster or from the same manifests, make the result more

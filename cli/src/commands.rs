@@ -10,7 +10,7 @@ use winpool_client::{
 
 use crate::{Error, blockers, builds, check, images, plan, reference, render, report, status, why};
 
-/// Answers questions about Windows nodes and workloads. Nothing in the cluster is changed.
+/// Answers questions about Windows nodes and workloads. It changes nothing in the cluster.
 #[derive(Parser)]
 #[command(version, about)]
 pub struct Cli {

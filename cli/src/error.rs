@@ -11,6 +11,11 @@ use super::{input::InputError, live::ReadError, output::OutputError};
 
 const EMPTY_POOL: &str = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}}";
 
+/// The other way to get an answer, if no cluster is known.
+fn instead(error: &Unusable) -> &'static str {
+    if matches!(error, Unusable::Infer(_)) { ". To read manifests, use -f" } else { "" }
+}
+
 /// An error of a command that only reads.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -18,7 +23,7 @@ pub enum Error {
     Assume(#[from] AssumeError),
     #[error(transparent)]
     Input(#[from] InputError),
-    #[error(transparent)]
+    #[error("{error}{hint}", error = .0, hint = instead(.0))]
     Connect(#[from] Unusable),
     #[error(transparent)]
     Read(#[from] ReadError),

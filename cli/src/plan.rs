@@ -17,9 +17,9 @@ use winpool_answers::{
 };
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
-    api::Mode,
+    api::{Mode, Taint, names},
     plan::{GuardedPool, owner, reconcile::Now},
-    pod::{Class, Workload, WorkloadKind},
+    pod::{Class, Workload, WorkloadKind, tolerations},
     words::{count, yaml},
 };
 
@@ -182,7 +182,7 @@ pub fn of(mut view: View) -> Forecast {
         forecast.summary.scaling = stories.collect();
     }
     let dry = in_dry_run.iter().map(|pool| {
-        format!("WindowsPool {pool} is in dry run: the operator writes what is shown here once it has mode: Enforce.")
+        format!("WindowsPool {pool} is in dry run. The operator writes these changes when you set mode: Enforce.")
     });
     forecast.summary.notes = no_pool.into_iter().chain(note).chain(unread).chain(dry).collect();
     for pool in &mut forecast.summary.pools {
@@ -238,8 +238,8 @@ fn text(forecast: &Forecast) -> Text {
     if !summary.silent_workloads.is_empty() {
         text.gap().paragraph(
             "",
-            "These run on Windows nodes and say nowhere that they are for Windows (no os, RuntimeClass, selector or \
-             affinity); a policy that takes such pods for Linux would strand them:",
+            "These workloads have pods on Windows nodes and do not specify Windows (by os, RuntimeClass, selector or \
+             affinity). The admission policy linux-by-default would send their next pods to Linux nodes:",
         );
         workloads_text(&mut text, &summary.silent_workloads);
     }
@@ -250,7 +250,7 @@ fn text(forecast: &Forecast) -> Text {
 /// Returns the reason why nothing would be written.
 fn why_nothing(pools: &[PoolForecast]) -> (Style, String) {
     if !pools.iter().all(is_quiet) {
-        return (WARN, "Nothing would be written; what needs attention is named below.".to_owned());
+        return (WARN, "Nothing would be written. See below for what needs attention.".to_owned());
     }
     match pools {
         [] => (WARN, "Nothing would be written.".to_owned()),
@@ -268,20 +268,36 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
     text.line(&format!("  {}; {}, {} {would}", pool.mode, count(pool.node_count, "node"), pool.would_change));
     let taints = pool.held_taints.join(", ");
     if !pool.held_taints.is_empty() {
-        text.styled("  ", WARN, &format!("held: {taints}, as long as these do not tolerate it:"));
+        text.styled("  ", WARN, &format!("held: {taints}, because these workloads do not tolerate it:"));
+        workloads_text(text, &pool.unschedulable);
+        text.paragraph("  ", &remedy(&pool.held_taints));
     } else if !pool.unschedulable.is_empty() {
-        text.styled("  ", BAD, "taintPolicy is Always, so these would become unschedulable:");
+        text.styled("  ", BAD, "taintPolicy is Always, so these workloads would become unschedulable:");
+        workloads_text(text, &pool.unschedulable);
     }
-    workloads_text(text, &pool.unschedulable);
     for problem in &pool.problems {
         text.styled("  ", WARN, &format!("{} {}:", problem.reason, problem.object));
         text.paragraph("    ", &problem.message);
     }
 }
 
-fn workloads_text(text: &mut Text, workloads: &[PodCount]) {
+/// Returns what to add to the workloads that do not tolerate these taints.
+fn remedy(taints: &[String]) -> String {
+    let taints: Vec<Taint> = taints.iter().filter_map(|taint| taint.parse().ok()).collect();
+    format!(
+        "Add to their pod templates: {}; for a Linux workload instead: nodeSelector: {{{}: linux}}",
+        tolerations::to_write(&taints),
+        names::OS
+    )
+}
+
+/// Lists workloads, each with the number of its pods if it has any.
+pub(super) fn workloads_text<'a>(text: &mut Text, workloads: impl IntoIterator<Item = &'a PodCount>) {
     for PodCount { object, pods } in workloads {
-        text.line(&format!("    {object} ({})", count(*pods, "pod")));
+        text.line(&match pods {
+            0 => format!("    {object}"),
+            _ => format!("    {object} ({})", count(*pods, "pod")),
+        });
     }
 }
 

@@ -10,7 +10,6 @@ use kube::{Api, Client, api::ListParams};
 use winpool_answers::{
     explain::{
         installation::InstallationState,
-        pod_count::PodCount,
         status::{BuildSummary, ClusterStatus, PoolSummary, SupportEnd, status},
     },
     view::Known,
@@ -25,17 +24,17 @@ use super::{
     installation,
     live::{self, ReadError},
     output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
-    plan::snapshot,
+    plan::{snapshot, workloads_text},
     view::{self, Seen},
 };
 
 /// Held workloads that the text names for each pool.
 const NAMED: usize = 10;
 
-/// Show if winpool is installed and works, the Windows nodes by build and state, the RuntimeClasses with their pods, the
-/// taints that winpool holds and for which workloads, the writers that keep reverting winpool's changes, and the end of support that comes next.
+/// Show if winpool is installed and works, and the state of the Windows nodes, RuntimeClasses and taints.
 ///
-/// Reads the cluster, or manifests with -f. Exit code 0: winpool is installed and works, whatever the state of the nodes; 2: it is
+/// Shows the nodes by build and state, the RuntimeClasses with their pods, held taints with the workloads that do not tolerate
+/// them, other writers that keep reverting winpool's changes, and the next end of support. Reads the cluster, or manifests with -f. Exit code 0: winpool is installed and works, whatever the state of the nodes; 2: it is
 /// not installed or does not work, or you may not list what the answer needs; 1: an error, or a part of the manifests cannot be read.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
@@ -166,11 +165,12 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
     let head = format!("WindowsPool {}{mode}{is}", pool.name);
     text.hanging("", "  ", style, &head, &format!(" ({}): {}", pool.reason, pool.message));
     if !pool.held_taints.is_empty() {
-        text.paragraph("  ", &format!("winpool holds {}, which these do not tolerate:", pool.held_taints.join(", ")));
+        text.paragraph(
+            "  ",
+            &format!("winpool holds {}, which these workloads do not tolerate:", pool.held_taints.join(", ")),
+        );
     }
-    for PodCount { object, pods } in pool.held_for.iter().take(NAMED) {
-        text.line(&format!("    {object} ({})", count(*pods, "pod")));
-    }
+    workloads_text(text, pool.held_for.iter().take(NAMED));
     let unnamed = pool.held_for.len().saturating_sub(NAMED);
     if unnamed > 0 {
         text.line(&format!("    and {unnamed} more"));

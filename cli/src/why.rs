@@ -19,12 +19,12 @@ use super::{Common, Error, assume::Assume, output, resolve::Resolve};
 /// `why pod/NAME`, `why deployment/NAME` and the other workload kinds show on which nodes the pods can be scheduled and started,
 /// what their errors mean, and the smallest change after which they are scheduled only to nodes on which they start. winpool
 /// considers os, selector, RuntimeClass, required node affinity, taints and tolerations, cordons, extended resources, and the
-/// build in image tags or, with --resolve-images, the systems, builds and architectures for which registries have a variant. It
-/// does not consider cpu, memory, volumes, ports, affinity between pods, topology spread, or the resources of other pods. A pod
-/// without any sign of Windows is a Linux pod, unless it has run on a Windows node.
+/// Windows version in image tags. With --resolve-images it considers the platforms that registries have instead of tags. It does
+/// not consider cpu, memory, volumes, ports, affinity between pods, topology spread, or the resources of other pods. A pod without
+/// any sign of Windows is a Linux pod, unless it has run on a Windows node.
 ///
 /// `why class/NAME` shows if the RuntimeClass can start from zero nodes: which NodePool of Karpenter, or node group with tags for
-/// cluster-autoscaler, makes a node for its pods, or what each of them lacks. winpool reads NodePools and EC2NodeClasses in the
+/// cluster-autoscaler, creates a node for its pods, or what each of them lacks. winpool reads NodePools and EC2NodeClasses in the
 /// cluster or in manifests; in manifests also ClusterConfigs of eksctl and annotations of Cluster API. It does not consider
 /// instance types, zones, quotas, or what is left of limits.
 ///

@@ -31,6 +31,7 @@ fn answer(arguments: &[&str]) -> (Option<i32>, String, String) {
     let win = node("win", "windows", "Windows2022", "10.0.20348");
     let input = [win, node("linux", "linux", "Ubuntu", "5.15.0"), pinned].map(|object| object.to_string());
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.env("COLUMNS", "80");
     command.args(arguments).args(["-f", "-"]).env("KUBECONFIG", "/nonexistent");
     let output = with_input(&mut command, &input.join("\n---\n"));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -9,6 +9,7 @@ use crate::input::with_input;
 fn blockers(objects: &[Value], arguments: &[&str]) -> (Option<i32>, String, String) {
     let input: Vec<String> = objects.iter().map(Value::to_string).collect();
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.env("COLUMNS", "80");
     command.args(["blockers", "-f", "-"]).args(arguments).env("KUBECONFIG", "/nonexistent");
     let output = with_input(&mut command, &input.join("\n---\n"));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

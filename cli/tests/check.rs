@@ -62,6 +62,7 @@ const POOL: &str = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadat
 
 fn winpool(arguments: &[&str], directory: &Path, input: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.env("COLUMNS", "80");
     with_input(command.args(arguments).current_dir(directory).env("KUBECONFIG", "/nonexistent"), input)
 }
 
@@ -254,6 +255,7 @@ async fn create(client: &Client, path: &str, object: Value) {
 
 fn live(server: &ApiServer, arguments: &[&str]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.env("COLUMNS", "80");
     let output = command.args(arguments).args(["-o", "json"]).env("KUBECONFIG", server.kubeconfig()).output().unwrap();
     let text = format!("{}{}", out(&output), String::from_utf8_lossy(&output.stderr));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{text}");
@@ -295,6 +297,7 @@ async fn a_live_cluster_is_checked_with_its_nodes_and_classes() {
     assert!(reserved.iter().all(|found| found.starts_with("Node ")) && !reserved.is_empty(), "{reserved:?}");
     assert_eq!(found(&live(&server, &["check", "-A", "--ignore", "node-reserved-memory"])), [old, web]);
     let mut absent = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    absent.env("COLUMNS", "80");
     let absent = absent.args(["check", "-n", "nope"]).env("KUBECONFIG", server.kubeconfig()).output().unwrap();
     let error = String::from_utf8_lossy(&absent.stderr);
     assert_eq!((code(&absent), &*error), (1, "winpool: there is no namespace nope\n"));

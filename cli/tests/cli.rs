@@ -13,9 +13,10 @@ const CLUSTER: &str = "examples/offline";
 
 fn winpool(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.env("COLUMNS", "80");
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).args(arguments).stdin(Stdio::null());
     // There is no cluster.
-    command.env("KUBECONFIG", "/nonexistent").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env_remove("COLUMNS");
+    command.env("KUBECONFIG", "/nonexistent").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
     command
 }
 
@@ -100,7 +101,7 @@ fn machines_get_json_or_yaml_of_one_shape() {
     let (_, pod, _) = run(&["why", "pod", "web-6d5f9", "-n", "shop", "-f", CLUSTER, "-o", "json"]);
     let pod: serde_json::Value = serde_json::from_str(&pod).unwrap();
     assert_eq!((&pod["object"]["name"], &pod["nodes"][1]["possible"]), (&"web-6d5f9".into(), &true.into()));
-    let remedy = "it starts on win-2019, but no label tells that node from others: node.kubernetes.io/windows-build is missing, \
+    let remedy = "it starts on win-2019, but no label distinguishes this node from others: node.kubernetes.io/windows-build is missing, \
                   which winpool adds";
     assert_eq!(pod["remedy"], remedy, "win-2022 takes it too, and does not run its image");
 }
@@ -178,7 +179,7 @@ fn an_object_whose_name_the_api_server_makes_is_named_by_its_prefix() {
     let pod = format!("{{apiVersion: v1, kind: Pod, metadata: {{generateName: once-}}, spec: {spec}}}");
     let manifests = format!("{job}\n---\n{pod}\n---\n{}", node("win"));
     let (_, out, _) = with_stdin(&["plan", "-f", POOL, "-f", "-"], &manifests.replace("nodeName: win, ", ""));
-    assert!(out.contains("Job default/import- (0 pods)") && out.contains("Pod default/once- (1 pod)"), "{out}");
+    assert!(out.contains("Job default/import-\n") && out.contains("Pod default/once- (1 pod)"), "{out}");
     let (_, _, error) = with_stdin(&["plan", "-f", "-"], &pod.replace(spec, "hello"));
     assert!(error.contains("stdin:1: Pod: spec: spec is not a pod spec"), "{error}");
 }

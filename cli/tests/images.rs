@@ -19,6 +19,7 @@ use crate::input::with_input;
 
 fn winpool(arguments: &[&str], folder: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.env("COLUMNS", "80");
     let command = command.args(arguments).current_dir(folder).env("KUBECONFIG", "/nonexistent");
     // Isolate the test from the user's cache and credentials.
     with_input(command.env("HOME", folder).env_remove("XDG_CACHE_HOME").env_remove("DOCKER_CONFIG"), "")
@@ -191,6 +192,7 @@ fn without_the_flag_no_command_connects_to_anything() {
     std::fs::write(folder.path().join("pod.yaml"), pod).unwrap();
     let run = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+        command.env("COLUMNS", "80");
         command.args(arguments).args(["-f", "pod.yaml"]).current_dir(folder.path()).env("HOME", folder.path());
         // A request to another host would come here, too.
         let proxy = format!("http://{address}");

@@ -9,6 +9,7 @@ use crate::input::with_input;
 
 fn winpool(arguments: &[&str], directory: &Path, input: &str) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.env("COLUMNS", "80");
     let Output { status, stdout, stderr } =
         with_input(command.args(arguments).current_dir(directory).env("KUBECONFIG", "/nonexistent"), input);
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -142,7 +143,7 @@ fn a_workload_of_a_removed_api_version_is_explained_and_planned_with() {
     let (_, out, error) = winpool(&["why", "daemonset/agent", "-f", "-"], Path::new("."), objects);
     assert!(out.starts_with("DaemonSet default/agent"), "{out} {error}");
     let (_, out, error) = winpool(&["plan", "-f", "-"], Path::new("."), objects);
-    assert!(out.contains("    DaemonSet default/agent ("), "{out} {error}");
+    assert!(out.contains("    DaemonSet default/agent\n"), "{out} {error}");
 }
 
 #[test]

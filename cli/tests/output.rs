@@ -22,6 +22,45 @@ fn printed(arguments: &[&str], kubeconfig: &Path, columns: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+#[test]
+fn output_is_not_wrapped_without_a_terminal() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command
+        .args(["plan", "-f", "examples/offline", "-f", POOL])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let output = command.env_remove("COLUMNS").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let selector =
+        "{kubernetes.io/arch: amd64, kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}";
+    assert!(text.contains(&format!("scheduling.nodeSelector: {selector}\n")), "{text}");
+}
+
+#[test]
+fn plan_names_the_toleration_that_a_held_taint_needs() {
+    let plan = ["plan", "-f", "examples/offline", "-f", POOL, "-f", WORKLOADS];
+    let text = printed(&plan, Path::new("/nonexistent"), "200");
+    let toleration = "tolerations: [{effect: NoSchedule, key: os, operator: Equal, value: windows}]";
+    assert!(text.contains(&format!("Add to their pod templates: {toleration}")), "{text}");
+    assert!(text.contains("    DaemonSet shop/agent\n"), "pods are not counted if there are none: {text}");
+}
+
+#[test]
+fn why_suggests_the_toleration_before_the_nodes_have_the_taint() {
+    let workload = [
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: erp}\nspec:\n  selector: {matchLabels: {app: erp}}",
+        "  template:\n    metadata: {labels: {app: erp}}\n    spec:\n      os: {name: windows}",
+        "      nodeSelector: {kubernetes.io/os: windows}\n      containers: [{name: erp, image: example.com/erp:7.3}]\n",
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("erp.yaml");
+    std::fs::write(&file, workload.join("\n")).unwrap();
+    let why = ["why", "deployment/erp", "-f", file.to_str().unwrap(), "-f", "examples/offline"];
+    let text = printed(&why, Path::new("/nonexistent"), "200");
+    assert!(text.contains("No change is needed"), "{text}");
+    let text = printed(&[&why[..], &["-f", POOL]].concat(), Path::new("/nonexistent"), "200");
+    assert!(text.contains("tolerate {key: os, operator: Equal, value: \"windows\", effect: NoSchedule}"), "{text}");
+}
+
 /// The committed schema, in which no object may have properties that it does not name.
 fn strict_schema() -> Value {
     fn close(schema: &mut Value) {

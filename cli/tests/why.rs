@@ -140,6 +140,7 @@ managedNodeGroups: [{name: old, labels: {kubernetes.io/os: linux}, taints: [{key
 
 fn winpool(arguments: &[&str], input: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+    command.env("COLUMNS", "80");
     let output = with_input(command.args(arguments), input);
     assert_ne!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -194,6 +195,7 @@ fn a_workload_in_manifests_needs_its_class_or_the_pool_that_creates_it() {
     );
     let why = |input: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+        command.env("COLUMNS", "80");
         // Objects that name no namespace are in the one that the user names.
         let output = with_input(command.args(["why", "deployment/web", "-n", "shop", "-f", "-"]), input);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -36,7 +36,7 @@ pub enum Unusable {
         #[source]
         error: Box<KubeconfigError>,
     },
-    #[error("cannot find a cluster; set KUBECONFIG, run in a pod, or give manifests with -f: {0}")]
+    #[error("cannot find a cluster; set KUBECONFIG, or run in a pod: {0}")]
     Infer(#[source] Box<InferConfigError>),
     #[error(transparent)]
     Client(#[from] client::ConnectError),

@@ -16,7 +16,7 @@ use super::SHOWN;
 /// Shows what was found.
 pub fn show(cluster: &str, findings: &Findings, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {
     if findings.is_empty() && held.is_empty() {
-        writeln!(out, "There is nothing of winpool's to remove in {cluster}.")?;
+        writeln!(out, "winpool has nothing to remove in {cluster}.")?;
     } else {
         writeln!(out, "Found in {cluster}:")?;
     }
@@ -36,7 +36,7 @@ pub fn show(cluster: &str, findings: &Findings, held: &[HeldObject], out: &mut i
         }
     }
     let (going, staying): (Vec<_>, Vec<_>) = findings.pools.iter().partition(|pool| pool.deletion_timestamp.is_some());
-    for (pools, what) in [(staying, "to keep"), (going, "being deleted, gone afterwards")] {
+    for (pools, what) in [(staying, "to keep"), (going, "being deleted")] {
         if !pools.is_empty() {
             let names = pools.iter().map(|pool| pool.name.clone().unwrap_or_default());
             let (pools, finalizer) = (count(pools.len(), "WindowsPool"), names::CLEANUP);
@@ -44,7 +44,7 @@ pub fn show(cluster: &str, findings: &Findings, held: &[HeldObject], out: &mut i
         }
     }
     let (going, staying): (Vec<_>, Vec<_>) = held.iter().partition(|held| held.is_deleted());
-    for (held, what) in [(staying, "to keep"), (going, "being deleted, gone afterwards")] {
+    for (held, what) in [(staying, "to keep"), (going, "being deleted")] {
         if !held.is_empty() {
             writeln!(out, "\nObjects of the installation {what}; winpool removes the finalizer {}:", names::CLEANUP)?;
         }

@@ -129,8 +129,7 @@ metrics! {
         "winpool_failing_pods",
         &[POOL, closed("cause", || Cause::ALL.map(Cause::as_str).to_vec())],
         "Pods that fail because of Windows, as far as winpool sees them: Pending ones of one page of 500, up to 10 of \
-         each workload that start and fail, and 1 for each workload whose pods the kubelet refuses. Absent if winpool does \
-         not look",
+         each workload that start and fail, and 1 for each workload whose pods the kubelet refuses. Absent if this search is disabled",
     );
     END_OF_SUPPORT = gauge(
         "winpool_windows_end_of_support_timestamp_seconds",

@@ -67,7 +67,7 @@ pub enum Why {
     #[error("waits for the objects that could not be cleaned up")]
     Waits,
     /// It was removed before.
-    #[error("another writer put it back")]
+    #[error("another writer restored it")]
     CameBack,
 }
 

@@ -99,8 +99,7 @@ pub fn reason(verdict: &PlatformMatch<'_>, host: &Host) -> Option<String> {
     Some(match verdict {
         PlatformMatch::Runs(_) => return None,
         PlatformMatch::NoVersion(_) => {
-            "the variant does not say for which Windows it is, so it runs if it is for host-process containers"
-                .to_owned()
+            "the variant names no Windows version; it runs if it is for host-process containers".to_owned()
         }
         PlatformMatch::NewerRevision(platform) => {
             let revision = host.kernel.revision.map_or_else(String::new, |revision| format!(".{revision}"));

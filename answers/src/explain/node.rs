@@ -126,7 +126,7 @@ fn belonging(node: &Node, policy: &Policy) -> Vec<String> {
         reasons.push(format!("its kubelet reports {os}, which its labels contradict: nothing is written"));
     }
     if node.is_ignored() {
-        reasons.push(format!("its annotation {} is true: winpool leaves it alone", names::IGNORE));
+        reasons.push(format!("its annotation {} is true: winpool does not change it", names::IGNORE));
     }
     let mut owner: Option<&str> = None;
     for entry in policy.entries() {
@@ -195,8 +195,12 @@ fn held_reasons(pool: &PoolForecast, held: bool) -> Vec<String> {
         return Vec::new();
     }
     let workloads: Vec<String> = pool.unschedulable.iter().take(10).map(|held| held.object.to_string()).collect();
-    let who = if workloads.is_empty() { "it cannot be read who tolerates it".to_owned() } else { workloads.join(", ") };
-    vec![format!("{} is held, because these do not tolerate it: {who}", pool.held_taints.join(", "))]
+    let who = if workloads.is_empty() {
+        "winpool cannot read which workloads tolerate it".to_owned()
+    } else {
+        workloads.join(", ")
+    };
+    vec![format!("{} is held, because these workloads do not tolerate it: {who}", pool.held_taints.join(", "))]
 }
 
 fn taint_story(taint: &Taint, node: &Node, policy: &Policy) -> TaintExplanation {

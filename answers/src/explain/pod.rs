@@ -325,8 +325,7 @@ impl Candidate<'_> {
             (true, true) => self.starts_on_windows(machine),
             (true, false) => no(format!("a Windows pod does not start on a node that runs {}", machine.os())),
             (false, true) => {
-                no("a pod that does not say that it is for Windows is taken for a Linux pod, which does not \
-                                 start on a Windows node"
+                no("nothing shows that the pod is for Windows, and a Linux pod does not start on a Windows node"
                     .to_owned())
             }
             (false, false) => self.images_start_on_linux(machine),

@@ -32,6 +32,6 @@ pub use facts::Facts;
 pub use placement::images::UNKNOWN_ID;
 pub(crate) use placement::images::verdict as image_verdict;
 pub use rule::{Consequence, Finding, Rule, Severity};
-pub use rules::{check, check_images, check_refused, rule, rules};
+pub use rules::{check, check_images, check_refused, check_tolerations, rule, rules};
 pub use survey::survey;
 pub use workload::WorkloadManifest;

@@ -84,7 +84,7 @@ pub(super) const NODES: &[Rule] = &[
         Judgement(Info, Note),
         Scope::Node,
         "status.allocatable.memory",
-        "less than 2 GiB of memory is reserved for Windows, the runtime and the kubelet, and Windows nodes evict no pods to free memory",
+        "less than 2 GiB of memory is reserved for Windows, the runtime and the kubelet, so pods can use memory that these need; the kubelet evicts pods on Windows only since Kubernetes 1.31",
         "reserve 2Gi of memory in total with the kubelet's --system-reserved and --kube-reserved",
         Test::Object(reserved_memory),
     ),

@@ -76,8 +76,8 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Error, Fails),
         Scope::Windows,
         "nodeSelector",
-        "nothing that the scheduler reads keeps the pod off Linux nodes, where it never starts: it reads neither os.name nor \
-         windowsOptions",
+        "no selector, affinity or class keeps the pod off Linux nodes, where it never starts; the scheduler reads neither \
+         os.name nor windowsOptions",
         SELECT_WINDOWS,
         Test::Own {
             find: os_selector,
@@ -110,14 +110,17 @@ pub(super) const RULES: &[Rule] = &[
         "add os.name: windows and nodeSelector kubernetes.io/os: windows, or a runtimeClassName",
         own(|subject, hits| {
             let hit = match subject.pod.guess(subject.class).map(|guess| guess.evidence) {
-                Some(Evidence::ImageName) => Hit::at("nodeSelector").saying(format!("by its name an image is {PROBABLY}")),
+                Some(Evidence::ImageName) => Hit::at("nodeSelector").saying(format!("an image is, by its name, {PROBABLY}")),
                 Some(Evidence::Program) => {
-                    Hit::at("nodeSelector").saying(format!("the program of a container is {PROBABLY}"))
+                    Hit::at("nodeSelector").saying(format!("a container is, by its program, {PROBABLY}"))
                 }
                 _ => Hit::at("nodeSelector"),
             };
             hits.push(match class_of_images(subject) {
                 Some(name) => hit.remedied_by(format!("add os.name: windows and runtimeClassName: {name}")),
+                None if subject.workload.is_daemon_set() => {
+                    hit.remedied_by("add os.name: windows and nodeSelector kubernetes.io/os: windows".to_owned())
+                }
                 None => hit,
             });
         }),
@@ -218,7 +221,12 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         None => pod.runtime_class.is_some() && !subject.workload.is_daemon_set(),
     };
     if pod.placed_system().is_none() && pod.node.is_none() && !is_by_class {
-        hits.push(by_class(subject, Hit::at("nodeSelector")));
+        let hit = Hit::at("nodeSelector");
+        hits.push(if subject.workload.is_daemon_set() {
+            hit.remedied_by("add nodeSelector kubernetes.io/os: windows".to_owned())
+        } else {
+            by_class(subject, hit)
+        });
     }
 }
 
@@ -264,7 +272,7 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     };
     if !least.is_empty() {
         let message =
-            format!("no Windows node that it may land on has taints that it tolerates; it lacks {}", list(&least));
+            format!("the pod does not tolerate the taints of any Windows node that it selects: {}", list(&least));
         let message = message + &other_spelling(&tolerations, &least);
         hits.push(Hit::at("tolerations").saying(message).remedied_by(remedy(&least)));
     }

@@ -133,7 +133,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Error, Rejected),
         Scope::Any,
         "containers[*].securityContext.windowsOptions.hostProcess",
-        "a container may not say otherwise about hostProcess than its pod",
+        "a container must not set another value of hostProcess than its pod",
         "set hostProcess on the pod alone",
         own(host_process_contradiction),
     )
@@ -143,7 +143,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Error, Rejected),
         Scope::Any,
         "hostNetwork",
-        "host-process containers use the host's network, and the pod has to say so",
+        "host-process containers use the host's network, which the pod must declare",
         "set hostNetwork: true",
         own(host_process_network),
     )

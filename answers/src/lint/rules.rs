@@ -45,6 +45,12 @@ pub fn check_images(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Findi
     check_by(placement::images::RULES.iter(), workload, facts)
 }
 
+/// Returns the finding that the workload does not tolerate the taints which Windows nodes have, or which pools add to them.
+pub fn check_tolerations(workload: &WorkloadManifest<'_>, facts: &Facts) -> Option<Finding> {
+    let is_about_taints = |rule: &&Rule| ["toleration-missing", "daemon-set-toleration-missing"].contains(&rule.id);
+    check_by(rules().filter(is_about_taints), workload, facts).into_iter().next()
+}
+
 /// Returns the reasons for which the API server refuses a workload, apart from its RuntimeClass.
 pub fn check_refused(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {
     let is_about_class = |rule: &Rule| placement::classes::RULES.iter().any(|other| other.id == rule.id);

@@ -27,7 +27,7 @@ const fn lint(
 }
 
 const NON_ROOT: &str =
-    "on Windows it keeps the container from running as ContainerAdministrator, which is what many images run as";
+    "on Windows it prevents the container from running as ContainerAdministrator, which many images do";
 const NON_ROOT_REMEDY: &str =
     "set windowsOptions.runAsUserName: ContainerUser if the image runs as ContainerAdministrator";
 /// The sources differ: impossible with Docker, possible with containerd.

@@ -35,11 +35,14 @@ what to do. `Ready` covers everything that winpool can do: blocked nodes and an 
 const REASONS: &str = "
 ## Reasons
 
-The reasons of conditions, of entries in `status.problems`, and of Events. winpool writes a Warning Event on the pool for each new
-problem, and on a Node that is contested or refuses a change. When it begins to hold taints, it writes a Warning Event on the pool, and a
-Normal one when every node has its taints. When it adds or removes taints of a node, it writes a Normal Event on the node, at most ten in
-a minute. For a RuntimeClass that it has written, it writes a Normal Event on the
-pool: `RuntimeClassCreated`, `RuntimeClassChanged` or `RuntimeClassReplaced`.
+The reasons of conditions, of entries in `status.problems`, and of Events. winpool writes these Events:
+
+| Type | Object | When |
+|---|---|---|
+| Warning | pool | a new problem; winpool begins to hold taints |
+| Normal | pool | every node has its taints; a RuntimeClass was written (`RuntimeClassCreated`, `RuntimeClassChanged`, `RuntimeClassReplaced`) |
+| Warning | Node | another writer keeps reverting winpool's changes; the API server refuses a change |
+| Normal | Node | winpool added or removed taints; at most ten Events a minute |
 
 | Reason | Meaning |
 |---|---|

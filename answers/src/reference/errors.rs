@@ -10,7 +10,7 @@ use super::api::prose;
 pub fn reference() -> String {
     let mut text = "<!-- Written by `make generate` from core/src/pod/errors.rs. -->\n# Errors of Windows pods\n\n\
         If the status or the Events of a pod have one of these errors, `winpool why pod/NAME` shows what it means.\n\
-        If two texts are joined by \"with\", the message has both. The operator counts those with a cause: see\n\
+        If two texts are joined by \"with\", the message contains both. The operator counts those with a cause: see\n\
         [Monitoring](../guides/monitoring.md#pods-that-fail-because-of-windows).\n\n\
         | Error | Meaning | Remedy | Cause | Seen in | Source |\n|---|---|---|---|---|---|\n"
         .to_owned();

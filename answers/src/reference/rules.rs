@@ -29,7 +29,7 @@ const GROUPS: [(&str, &str); 9] = [
     ),
     (
         "Images in registries",
-        "Only with `--resolve-images`. If a registry says for which systems an image was built, its tag does not count.",
+        "Only with `--resolve-images`. If a registry says which Windows versions an image supports, winpool ignores its tag.",
     ),
     (
         "Whole objects",
@@ -42,7 +42,7 @@ const GROUPS: [(&str, &str); 9] = [
     ),
     (
         "What is recommended",
-        "The source is the Kubernetes documentation. [Its statements](windows-documentation.md) are mapped to rules one by one.",
+        "The source is the Kubernetes documentation. [Its statements](https://github.com/winpool/winpool/blob/main/docs/reference/windows-documentation.md) are mapped to rules one by one.",
     ),
     (
         "Group managed service accounts",
@@ -83,10 +83,14 @@ fn verdicts(rule: &Rule) -> String {
     }
 }
 
+/// Names of fields and programs that look like other words.
+const NAMES: [&str; 5] = ["capabilities", "privileged", "resources", "sysctls", "winpool"];
+
 /// Capitalises the first letter, unless the text begins with the name of a field.
 fn capital(text: &str) -> String {
     let word = text.split([' ', ',', ':']).next().unwrap_or_default();
-    let is_name = word.chars().any(|letter| letter.is_ascii_uppercase() || letter == '.' || letter == '/');
+    let is_name = NAMES.contains(&word)
+        || word.chars().any(|letter| letter.is_ascii_uppercase() || letter == '.' || letter == '/');
     let mut letters = text.chars();
     match letters.next() {
         Some(first) if !is_name => first.to_uppercase().chain(letters).collect(),

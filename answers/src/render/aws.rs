@@ -39,8 +39,7 @@ pub(super) fn karpenter(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
         }
         None => writeln!(
             out,
-            "# Without --windows the build is not rendered. Karpenter then starts a node of any build for a pod, unless the \
-             EC2NodeClass tells it the build."
+            "# Without --windows the build is not rendered. Karpenter then starts a node of any build for a pod, unless the EC2NodeClass sets the build."
         )?,
     }
     writeln!(out, "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata:\n  name: {}", json!(name))?;
@@ -100,7 +99,7 @@ fn no_build(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
 }
 
 pub(super) fn cluster_autoscaler(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
-    writeln!(out, "# Tags of the Auto Scaling group. Other clouds have other ways, which are not rendered.")?;
+    writeln!(out, "# Tags of the Auto Scaling group. For other clouds, see the documentation of cluster-autoscaler.")?;
     no_build(out, nodes)?;
     write_tags(out, "", nodes)
 }
@@ -110,7 +109,7 @@ pub(super) fn eksctl(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     if nodes.windows.is_none() {
         writeln!(
             out,
-            "# Add amiFamily, which is not rendered without --windows: by default eksctl makes Linux nodes."
+            "# Add amiFamily, which is not rendered without --windows: by default eksctl creates Linux nodes."
         )?;
     }
     writeln!(out, "# Add the metadata, name and region, of your cluster.")?;

@@ -152,13 +152,13 @@ fn the_rules_speak_of_the_nodes_on_which_the_pod_may_land() {
         ),
         (
             on("10.0.20348", "nothing:1"),
-            vec!["image-platforms-unknown: for which systems the image was built is unknown: cannot reach a.b"],
+            vec!["image-platforms-unknown: the platforms of the image are unknown: cannot reach a.b"],
         ),
         // Nothing looked it up, so its tag counts.
         (
             on("10.0.20348", "other:ltsc2019"),
             vec![
-                "image-build-mismatch: the image is for build 10.0.17763 and does not start on hosts of 10.0.20348, which the pod asks for",
+                "image-build-mismatch: the image is for build 10.0.17763 and does not start on hosts of 10.0.20348, which the pod selects",
             ],
         ),
     ] {

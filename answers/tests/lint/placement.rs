@@ -68,7 +68,7 @@ fn a_toleration_is_missing_if_no_node_is_left() {
         cluster(&[("10.0.20348", &["os=Windows:NoSchedule", "node.kubernetes.io/not-ready:NoSchedule"])], &[], &[]);
     let found = findings(&workload("Deployment", &intolerant), &foreign);
     assert_eq!(found.len(), 1);
-    insta::assert_snapshot!(found[0].message, @"no Windows node that it may land on has taints that it tolerates; it lacks os=Windows:NoSchedule");
+    insta::assert_snapshot!(found[0].message, @"the pod does not tolerate the taints of any Windows node that it selects: os=Windows:NoSchedule");
     insta::assert_snapshot!(found[0].remedy, @r#"tolerate {key: os, operator: Equal, value: "Windows", effect: NoSchedule}"#);
     // One node without taints is enough, unless it is of another build.
     let open = cluster(&[("10.0.20348", &[]), ("10.0.20348", TAINT)], &[], &[]);
@@ -140,6 +140,23 @@ fn remedies_name_the_class_that_is_meant() {
     let found = findings(&workload("Deployment", &host_process), &Facts::none());
     let found = found.iter().find(|found| found.rule == "host-pid").unwrap();
     assert_eq!(found.remedy, "remove it: host-process containers have access to the host without it");
+}
+
+#[test]
+fn remedies_name_no_class_that_does_not_help() {
+    let image = json!([{"image": "mcr.microsoft.com/windows/servercore:ltsc2025"}]);
+    let newer = json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2025", "containers": image});
+    let remedy = findings(&workload("Deployment", &newer), &two_builds())[0].remedy.clone();
+    assert_eq!(remedy, "add nodes that run the images, or declare the class in a WindowsPool's runtimeClasses");
+
+    let remedies = |spec: &Value| findings(&workload("DaemonSet", spec), &two_builds());
+    for spec in [json!({"os": {"name": "windows"}}), json!({"containers": image})] {
+        let found = remedies(&spec);
+        assert!(
+            !found.is_empty() && found.iter().all(|finding| !finding.remedy.contains("runtimeClassName")),
+            "{found:?}"
+        );
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub fn text(story: &ScaleExplanation) -> Text {
         Some(false) => text.styled(
             "",
             BAD,
-            &format!("RuntimeClass {name} cannot start from zero nodes: nothing makes one for it."),
+            &format!("RuntimeClass {name} cannot start from zero nodes: nothing creates one for it."),
         ),
         None => {
             text.styled("", WARN, &format!("winpool cannot tell if RuntimeClass {name} can start from zero nodes."))
@@ -56,8 +56,8 @@ pub fn text(story: &ScaleExplanation) -> Text {
     for TemplateExplanation { template, serves, missing, warnings } in &story.templates {
         let (style, does) = match serves {
             Some(true) => (GOOD, "makes nodes for it"),
-            Some(false) => (BOLD, "does not make nodes for it:"),
-            None => (WARN, "may make nodes for it, which depends on its instance types:"),
+            Some(false) => (BOLD, "does not create nodes for it:"),
+            None => (WARN, "may create nodes for it, which depends on its instance types:"),
         };
         text.gap().styled("", style, &format!("{template} {does}"));
         for line in missing {
@@ -84,7 +84,7 @@ pub fn section(text: &mut Text, stories: &[ScaleExplanation]) {
         let serving: Vec<&TemplateExplanation> =
             templates.iter().filter(|template| template.serves != Some(false)).collect();
         if serving.is_empty() {
-            let hint = "nothing makes a node for it; winpool why class/NAME shows what is missing";
+            let hint = "nothing creates a node for it; winpool why class/NAME shows what is missing";
             text.styled("  ", WARN, &format!("{runtime_class}: {hint}"));
             continue;
         }

@@ -96,6 +96,7 @@ pub(super) async fn why_workload(
     let images = images(&workload.template, resolve).await?;
     let mut answer = answer_template(kind, &workload, &pods, &around.hosts, around.facts.classes(), &images);
     answer.refused = around.refused(kind.as_str(), name);
+    answer.remedy = around.toleration(kind.as_str(), name, &answer).or(answer.remedy);
     Ok((answer, around.gaps))
 }
 
@@ -204,6 +205,19 @@ impl Surroundings {
         workload.map(|workload| check_refused(&workload, &self.facts)).unwrap_or_default()
     }
 
+    /// Returns the toleration that the pods need when the pools add their taints, if nothing has to be changed before.
+    fn toleration(&self, kind: &str, name: &str, answer: &PodExplanation) -> Option<String> {
+        if answer.remedy.is_some() || answer.system != names::WINDOWS {
+            return None;
+        }
+        let written = self.view.written.find(kind, &self.namespace, name)?;
+        let workload = lint::WorkloadManifest::read(&written).ok().flatten()?;
+        let Finding { remedy, .. } = lint::check_tolerations(&workload, &self.facts)?;
+        Some(format!(
+            "{remedy}: a WindowsPool adds this taint to its nodes, and holds it while workloads do not tolerate it"
+        ))
+    }
+
     /// Fails if the manifests do not show if the RuntimeClass of these pods exists.
     fn knows_class_of(&self, spec: &PodSpec) -> Result<(), Error> {
         match &spec.runtime_class {
@@ -230,9 +244,9 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
     text.styled("", BOLD, &format!("{}{on}", answer.object));
     if system == "Linux" {
         text.line(if is_pod {
-            "  winpool takes it for a Linux pod."
+            "  winpool treats it as a Linux pod."
         } else {
-            "  winpool takes its pods for Linux pods."
+            "  winpool treats its pods as Linux pods."
         });
     }
     if let Some(scheduler) = &answer.scheduler {
@@ -261,11 +275,11 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
     match &answer.remedy {
         None if !answer.refused.is_empty() => text.paragraph(
             "",
-            "No other change is needed: winpool knows no node on which the pod can be scheduled and does not start.",
+            "No other change is needed: as far as winpool knows, the pod starts on every node to which it can be scheduled.",
         ),
         None => text.paragraph(
             "",
-            "No change is needed: winpool knows no node on which the pod can be scheduled and does not start.",
+            "No change is needed: as far as winpool knows, the pod starts on every node to which it can be scheduled.",
         ),
         Some(remedy) => text.styled("", WARN, "Suggested change:").paragraph("  ", remedy),
     };
@@ -293,7 +307,7 @@ fn landings(text: &mut Text, nodes: &[NodeResult]) {
         let (style, verdict) = match (possible, starts) {
             (true, Some(true)) => (GOOD, "can be scheduled, and starts"),
             (true, None) => (GOOD, "can be scheduled; winpool cannot tell if it starts"),
-            (true, Some(false)) => (BAD, "can be scheduled, and does not start"),
+            (true, Some(false)) => (BAD, "can be scheduled, but does not start"),
             (false, Some(true)) => (WARN, "cannot be scheduled, but would start"),
             (false, None) => (WARN, "cannot be scheduled; winpool cannot tell if it would start"),
             (false, Some(false)) => (BAD, "cannot be scheduled, and would not start"),

@@ -45,7 +45,7 @@ described! {
     /// Annotation on pod templates: `<builds> for <images>`, written by `winpool images --annotate`. `assign-class` reads it
     /// while the pod has exactly these images.
     pub const IMAGES_RUN_ON: &str = "winpool.dev/images-run-on";
-    /// Annotation on pods: what `assign-class` chose their class by, `namespace`, `images`, `image-tags` or `pool`.
+    /// Annotation on pods: the source of the class that `assign-class` gave them: `namespace`, `images`, `image-tags` or `pool`.
     pub const CLASS_FROM: &str = "winpool.dev/class-from";
     /// Label on namespaces: with `none` the admission policy `linux-by-default` does not change their pods.
     pub const DEFAULT_OS: &str = "winpool.dev/default-os";
@@ -67,8 +67,8 @@ pub mod condition {
         pub const RUNTIME_CLASSES_APPLIED: &str = "RuntimeClassesApplied";
         /// Microsoft supports every build in use. This condition does not affect `Ready`.
         pub const WINDOWS_SUPPORTED: &str = "WindowsSupported";
-        /// No pod is known to fail because of Windows: by an image for Linux or another build, the pause image, the network, labels that
-        /// no node has, or a refusal by the kubelet. This condition does not affect `Ready`. Absent if winpool does not look.
+        /// No pod is known to fail because of Windows. The causes are an image for Linux or another build, the pause image, the
+        /// network, labels that no node has, and a refusal by the kubelet. This condition does not affect `Ready`. Absent if this search is disabled.
         pub const WORKLOADS_HEALTHY: &str = "WorkloadsHealthy";
         /// Older pools own nodes that this pool selects too. Absent if there are none.
         pub const OVERLAPPING: &str = "Overlapping";

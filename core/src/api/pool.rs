@@ -76,10 +76,10 @@ pub struct WindowsPoolSpec {
     #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63}))]
     pub node_selector: BTreeMap<String, String>,
 
-    /// Taints that every node of the pool has. Omitted: nodes that have a Windows taint in any known spelling (`os=Windows`,
-    /// `node.kubernetes.io/os=windows`, …) keep it, and all others get `os=windows:NoSchedule`. If set, every node gets
-    /// these taints in this spelling, and its other taints stay. winpool does not change a taint with the same key and effect
-    /// but another value unless `retiredTaints` lists it.
+    /// Taints that winpool adds to the nodes of the pool. Other taints of the nodes stay. Omitted: nodes that have a Windows
+    /// taint in any known spelling (`os=Windows`, `node.kubernetes.io/os=windows`, …) keep it, and all others get
+    /// `os=windows:NoSchedule`. If set, all nodes get these taints, in this spelling. winpool does not change a taint with the
+    /// same key and effect but another value unless `retiredTaints` lists it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"]))]
     pub taints: Option<Vec<Taint>>,

@@ -33,8 +33,8 @@ pub struct WindowsPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]
     pub approved_taints: Vec<ApprovedTaint>,
-    /// The taints on trial. For a week after winpool begins to add a taint, it looks for pods that wait only because of it, and
-    /// if it finds one, it removes the taint from nodes until `retryAt`.
+    /// The taints on trial. For a week after winpool begins to add a taint, it watches for pods that are Pending only because
+    /// of the taint. If it finds one, it removes the taint from nodes until `retryAt`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]
     pub taint_trials: Vec<TaintTrial>,
@@ -80,7 +80,8 @@ pub struct TaintTrial {
     pub taint: String,
     /// The start of the trial. Pods of workloads that were created later have to tolerate the taint.
     pub since: Time,
-    /// The trial lasts until winpool has looked at the pods after this time. Absent while winpool keeps the taint off nodes.
+    /// The trial ends when winpool has listed the pods once more after this time. Absent while winpool keeps the taint off
+    /// nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
     /// The number of trials of this taint that failed.
@@ -174,7 +175,7 @@ pub struct BuildStatus {
     /// The last day on which Microsoft supports this version; absent if winpool does not know the build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_of_support: Option<String>,
-    /// What the vendor of the cluster, such as AKS, says about this version, if labels of the nodes show a vendor.
+    /// The support of this version by the vendor of the cluster, such as AKS, if labels of the nodes show a vendor.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub vendors: Vec<VendorStatus>,

@@ -266,7 +266,7 @@ fn discovered_builds(
         seen.builds.keys().partition(|build| pool.spec.version_of(**build).is_some());
     let Some(example) = unnamed.first() else { return named };
     let message = format!(
-        "{} without a name in this release, such as {example}; the RuntimeClasses are named build-<number>, at most \
+        "{} without a name in this release, such as {example}; the names of their RuntimeClasses have build-<number> as the version, at most \
          {UNNAMED_BUILDS} of them. Name a build in spec.buildNames, such as {{build: {example}, version: preview}}",
         count(unnamed.len(), "build")
     );

@@ -79,7 +79,7 @@ pub struct PoolSpec {
 
 /// The error for a pool that breaks the rules of the CRD. It was stored before these rules were in force.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("WindowsPool {name} is not valid and is left alone until it is corrected: {}", list(violations))]
+#[error("WindowsPool {name} is not valid, and winpool does nothing for it until it is corrected: {}", list(violations))]
 pub struct InvalidPool {
     pub name: String,
     /// The errors, at least one.

@@ -179,12 +179,13 @@ fn plan_foreign(
     if problems.is_empty() {
         return (ClassAction::Nothing, ClassState::Satisfied);
     }
-    let whose = manager.map_or_else(|| "is not winpool's".to_owned(), |manager| format!("is managed by {manager}"));
+    let whose =
+        manager.map_or_else(|| "is not managed by winpool".to_owned(), |manager| format!("is managed by {manager}"));
     let scheduling = yaml(&json!(desired.to_object().scheduling));
     conflict(
         desired,
         format!(
-            "{whose} and {}; correct it where it is kept: scheduling: {scheduling}; or rename it, choose another \
+            "{whose} and {}; correct it at its source: scheduling: {scheduling}; or rename it, choose another \
              runtimeClassNameFormat, or set runtimeClassAdoptionPolicy: Always",
             problems.join(", and ")
         ),

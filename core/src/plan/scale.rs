@@ -196,7 +196,7 @@ impl Autoscalers {
         let of_windows = story.templates.iter().zip(&self.templates).filter(|(_, of)| of.says_system(names::WINDOWS));
         let (nearest, _) = of_windows.min_by_key(|(template, _)| template.missing.len())?;
         let message = format!(
-            "the class has no nodes, and no NodePool makes one for it; {}: {}. Run winpool why class/{name}",
+            "the class has no nodes, and no NodePool creates one for it; {}: {}. Run winpool why class/{name}",
             nearest.template,
             nearest.missing.join("; ")
         );

@@ -154,8 +154,7 @@ const OTHER_PAUSE_IMAGE: &str = "configure another pause image in containerd on 
 const LINUX_IMAGE: &str = "the image is for Linux, and the node runs Windows";
 const TO_LINUX: &str = "send the pod to Linux nodes, with nodeSelector kubernetes.io/os, or use an image for Windows";
 const NO_NETWORK: &str = "the Host Networking Service of the node refuses to connect the pod to the network";
-const REPAIR_NETWORK: &str =
-    "look at the network plugin on the node: other pods there fail too if its network is broken";
+const REPAIR_NETWORK: &str = "check the network plugin on the node: other pods there fail too if its network is broken";
 const LABELS_CHANGED: &str =
     "the node lacks labels that the pod selects: the kubelet refused it, or ended it when the node started again";
 const SELECT_LABELS: &str = "let the workload select labels that the node has, or use a RuntimeClass";

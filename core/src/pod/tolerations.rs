@@ -1,8 +1,9 @@
 //! Tolerations, compared as Kubernetes reads them.
 
 use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
+use serde_json::json;
 
-use crate::api::Taint;
+use crate::{api::Taint, words::yaml};
 
 /// Returns the toleration of exactly this taint.
 pub fn toleration(taint: &Taint) -> Toleration {
@@ -13,6 +14,12 @@ pub fn toleration(taint: &Taint) -> Toleration {
         effect: Some(taint.effect.clone()),
         toleration_seconds: None,
     }
+}
+
+/// Returns the lines of a pod template that tolerate these taints: `tolerations: [{…}]`.
+pub fn to_write<'a>(taints: impl IntoIterator<Item = &'a Taint>) -> String {
+    let tolerations: Vec<String> = taints.into_iter().map(|taint| yaml(&json!(toleration(taint)))).collect();
+    format!("tolerations: [{}]", tolerations.join(", "))
 }
 
 /// The answer to "do these tolerations tolerate this taint?".

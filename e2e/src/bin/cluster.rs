@@ -64,5 +64,5 @@ fn introduce(cluster: &Cluster, programs: &Path) {
     eprintln!("  processes of the control plane: {}", pids.join(" "));
     eprintln!("Ctrl-C ends and removes all of it.\n\nRun this in another terminal; winpool is then on the PATH:\n");
     println!("export KUBECONFIG={} PATH={}:$PATH", cluster.kubeconfig().display(), programs.display());
-    eprintln!("\nThen go on with docs/guides/first-pool.md.\n");
+    eprintln!("\nThen continue with docs/guides/first-pool.md.\n");
 }

@@ -92,7 +92,7 @@ async fn classes_of_others_are_never_written() {
     let message = &problem_of(&pool, "windows-2019").unwrap().message;
     assert!(message.contains("Argo CD"), "{message}");
     // The manifest to commit to Git.
-    let yaml = message.split_once("correct it where it is kept: ").unwrap().1;
+    let yaml = message.split_once("correct it at its source: ").unwrap().1;
     let yaml = yaml.split_once("; or rename it").unwrap().0;
     let yaml: Value = serde_yaml::from_str(yaml).unwrap();
     assert_eq!(yaml["scheduling"], by_hand("windows-2019", "10.0.17763", &json!({}))["scheduling"]);

@@ -144,7 +144,7 @@ async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
     let sent = writes(&log);
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    assert!(text.starts_with("There is nothing of winpool's to remove"), "{text}");
+    assert!(text.starts_with("winpool has nothing to remove"), "{text}");
     assert_eq!(writes(&log), sent);
     harness.delete_definition().await;
     harness.definition_is_gone().await;
@@ -241,7 +241,7 @@ async fn a_pool_that_waits_for_a_removed_operator_is_deleted() {
     harness.delete_pool("default").await;
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    assert!(text.contains("1 WindowsPool being deleted, gone afterwards; winpool removes the finalizer"), "{text}");
+    assert!(text.contains("1 WindowsPool being deleted; winpool removes the finalizer"), "{text}");
     assert_eq!(face(&harness.node("win").await), before);
     assert_eq!(harness.pools().get_opt("default").await.unwrap(), None);
     harness.delete_definition().await;

@@ -48,7 +48,6 @@ async fn a_selector_that_matches_no_node_is_named_in_the_status() {
         Ok(ready.filter(|ready| ready.reason == "NoNodesSelected").map(|ready| ready.message))
     };
     let message = wait_for("the selector is named", LIMIT, named).await.unwrap();
-    let expected =
-        "nodeSelector {agentpool: npw99} matches none of 1 Windows node: check it, unless the node group is at zero";
+    let expected = "nodeSelector {agentpool: npw99} matches none of 1 Windows node: correct it, unless its node group has no nodes at present";
     assert_eq!(message, expected);
 }

@@ -94,7 +94,7 @@ impl Difference<'_> {
             return match (is_set, &self.after.kernel_version) {
                 (true, Some(version)) => format!("the node reports {version} in status.nodeInfo.kernelVersion"),
                 (true, None) => "the build of the node".to_owned(),
-                (false, _) => "the node came back as another system".to_owned(),
+                (false, _) => "the node came back with another operating system".to_owned(),
             };
         }
         let class = key.strip_prefix(names::CAPABILITY_LABEL_PREFIX).unwrap_or_default();
@@ -110,7 +110,7 @@ impl Difference<'_> {
             Some(owner) if owner.spec.retired_taints.contains(taint) => {
                 format!("spec.retiredTaints of WindowsPool {}", owner.spec.name)
             }
-            Some(owner) => format!("winpool put it on, and WindowsPool {} does not want it", owner.spec.name),
+            Some(owner) => format!("winpool added it, and WindowsPool {} does not want it", owner.spec.name),
             None => self.why_left(),
         }
     }
@@ -194,7 +194,7 @@ fn why_written(action: &str, adopted: bool, name: &str, pool: &str, class: &Runt
         }
         "Create" => format!("WindowsPool {pool} has nodes of {of}"),
         "Replace" => format!("WindowsPool {pool} wants another handler, which cannot be changed"),
-        _ if adopted => format!("it is what WindowsPool {pool} needs for {of}, so winpool keeps it from now on"),
+        _ if adopted => format!("it is what WindowsPool {pool} needs for {of}, so winpool manages it from now on"),
         _ => format!("what WindowsPool {pool} needs for {of}"),
     }
 }

@@ -297,7 +297,7 @@ impl<'a> Candidate<'a> {
             let name = &machine.name;
             return match machine.labels.get(names::WINDOWS_BUILD) {
                 None if machine.is_windows() => format!(
-                    "it starts on {name}, but no label tells that node from others: {} is missing, which winpool adds",
+                    "it starts on {name}, but no label distinguishes this node from others: {} is missing, which winpool adds",
                     names::WINDOWS_BUILD
                 ),
                 _ => format!(
@@ -308,7 +308,7 @@ impl<'a> Candidate<'a> {
         let builds: BTreeSet<_> = self.spec.image_builds().map(|(_, build)| build).collect();
         let names: Vec<String> = builds.into_iter().map(name_of).collect();
         match names.as_slice() {
-            [] => "no node fits it, whatever is changed in the pod".to_owned(),
+            [] => "no change of the pod makes it fit a node".to_owned(),
             [_] => format!(
                 "no node runs its images ({}): add one that does, or choose image tags of another build",
                 names.join(", ")

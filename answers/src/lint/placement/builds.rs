@@ -39,7 +39,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Judgement(Warning, Fails),
         Scope::AnyWindows,
         "nodeSelector",
-        "the cluster has Windows nodes of several builds, and not all of those that the pod may land on run its images",
+        "the pod can be scheduled to Windows nodes of several builds, and not all of them run its images",
         "add a runtimeClassName, or nodeSelector node.kubernetes.io/windows-build",
         own(not_selected),
     ),
@@ -48,7 +48,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Judgement(Warning, Pending),
         Scope::Windows,
         "nodeSelector",
-        "no node has the build that the pod asks for",
+        "no node has the build that the pod selects",
         "add such nodes, or move the pod to another build",
         own(without_node),
     ),
@@ -66,7 +66,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Judgement(Error, Fails),
         Scope::Windows,
         "containers[*].image",
-        "the image does not start on hosts of the build that the pod asks for",
+        "the image does not start on hosts of the build that the pod selects",
         "use an image of the same build, or another class or selector",
         own(|subject, hits| mismatches(subject, Runs::Never, hits)),
     ),
@@ -75,7 +75,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Judgement(Info, Note),
         Scope::Windows,
         "containers[*].image",
-        "the image is for an older build than the hosts that the pod asks for; they run it if their containerd is 1.7.19 or later",
+        "the image is for an older build than the hosts that the pod selects; they run it if their containerd is 1.7.19 or later",
         "use an image of the same build, or make sure of the hosts' containerd",
         own(|subject, hits| mismatches(subject, Runs::Perhaps, hits)),
     ),
@@ -124,7 +124,7 @@ fn without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         let field = if subject.pod.builds().is_some() { "nodeSelector" } else { "runtimeClassName" };
         let wanted: Vec<String> = wanted.iter().take(4).map(ToString::to_string).collect();
         hits.push(
-            Hit::at(field).saying(format!("no node has the build that the pod asks for, {}", wanted.join(" or "))),
+            Hit::at(field).saying(format!("no node has the build that the pod selects, {}", wanted.join(" or "))),
         );
     }
 }
@@ -185,7 +185,7 @@ fn mismatches(subject: &Subject<'_>, wanted: Runs, hits: &mut Vec<Hit>) {
             let hosts: Vec<String> = hosts.iter().take(4).map(ToString::to_string).collect();
             let hosts = hosts.join(" or ");
             hits.push(Hit::at(image_of(container)).saying(if wanted == Runs::Never {
-                format!("the image is for build {image} and does not start on hosts of {hosts}, which the pod asks for")
+                format!("the image is for build {image} and does not start on hosts of {hosts}, which the pod selects")
             } else {
                 format!(
                     "the image is for build {image}; hosts of {hosts} run it if their containerd is 1.7.19 or later"

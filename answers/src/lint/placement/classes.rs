@@ -86,11 +86,17 @@ fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         && subject.facts.lacks_class_of(subject.pod)
     {
         let facts = subject.facts;
+        // A class of another build does not help images that name their build.
+        let names_builds = subject.pod.image_builds().next().is_some();
         let of_nodes = || facts.builds().into_keys().find_map(|build| facts.classes_of(build).next());
+        let of_nodes = || of_nodes().filter(|_| !names_builds);
         let hit = Hit::at("runtimeClassName").saying(format!("there is no RuntimeClass {name}"));
         hits.push(match (facts.similar_class(name), super::class_of_images(subject).or_else(of_nodes)) {
             (Some(similar), _) => hit.remedied_by(format!("write {similar}, if that is what is meant")),
             (None, Some(other)) => hit.remedied_by(format!("name one that exists, such as {other}")),
+            (None, None) if names_builds => hit.remedied_by(
+                "add nodes that run the images, or declare the class in a WindowsPool's runtimeClasses".to_owned(),
+            ),
             (None, None) => hit,
         });
     }

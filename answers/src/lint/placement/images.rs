@@ -71,7 +71,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Judgement(Info, Note),
         Scope::Any,
         "containers[*].image",
-        "the registry does not say for which systems the image was built; this never changes the exit code",
+        "the registry does not say which platforms the image supports; this never changes the exit code",
         "fix what the message names; until then winpool judges the image by its tag",
         own(unknown),
     ),
@@ -218,7 +218,7 @@ fn newer_revision(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn unknown(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     for (container, name) in subject.pod.images() {
         if let Some(Err(unresolved)) = subject.facts.images().get(name) {
-            let message = format!("for which systems the image was built is unknown: {}", unresolved.reason);
+            let message = format!("the platforms of the image are unknown: {}", unresolved.reason);
             hits.push(Hit::at(image_of(container)).saying(message));
         }
     }

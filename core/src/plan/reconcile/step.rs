@@ -238,7 +238,7 @@ pub enum Note {
     CleanedUp,
     /// The API server refuses the status of the pool: the error in the pool, or else the API server's message.
     StatusRefused(String),
-    /// The trial of a taint failed: a pod of this workload waited only because of it. winpool does not try again before
+    /// The trial of a taint failed: a pod of this workload was Pending only because of it. winpool does not try again before
     /// the pause is over.
     TaintObjected {
         taint: Taint,

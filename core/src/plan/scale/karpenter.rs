@@ -172,7 +172,7 @@ fn stops(metadata: &Metadata, replicas: Option<i64>, limits: &BTreeMap<String, V
         stops.push("metadata.deletionTimestamp: it is being deleted".to_owned());
     }
     if replicas.is_some() {
-        stops.push("spec.replicas: a static NodePool makes no nodes for pending pods".to_owned());
+        stops.push("spec.replicas: a static NodePool creates no nodes for pending pods".to_owned());
     }
     let is_zero = |value: &Value| {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -10,7 +10,7 @@ use crate::{
         ClassState, Mode, NodeCounts, TaintPolicy,
         names::{self, reason},
     },
-    pod::tolerations::toleration,
+    pod::tolerations,
     windows::{Build, KubernetesSupport, product},
     words::{count as count_of, yaml},
 };
@@ -111,8 +111,9 @@ fn no_nodes(pool: &Pool, observation: &Observation) -> Verdict {
         return Verdict::yes(reason::NO_NODES_SELECTED, format!("the pool selects no node; the cluster has {windows}"));
     }
     let selector = yaml(&json!(selector));
-    let message =
-        format!("nodeSelector {selector} matches none of {windows}: check it, unless the node group is at zero");
+    let message = format!(
+        "nodeSelector {selector} matches none of {windows}: correct it, unless its node group has no nodes at present"
+    );
     Verdict::yes(reason::NO_NODES_SELECTED, message)
 }
 
@@ -268,11 +269,10 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
                 || "when a workload check finds nothing".to_owned(),
                 |time| format!("at {time}, if a workload check finds nothing"),
             );
-            let tolerations: Vec<String> = taints.iter().map(|taint| yaml(&json!(toleration(taint)))).collect();
             let message = format!(
-                "{named} removed: a pod of {workloads} waited only because of it. winpool tries again {again}. Add to the \
-                 pod template: tolerations: [{}]; or set taintPolicy: Always",
-                tolerations.join(", ")
+                "{named} removed: a pod of {workloads} was Pending only because of it. winpool tries again {again}. Add to the \
+                 pod template: {}; or set taintPolicy: Always",
+                tolerations::to_write(taints)
             );
             Verdict::no(reason::TAINT_OBJECTED, message)
         }
@@ -289,12 +289,11 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
             let described = described.collect::<Vec<_>>().join(", ");
             let more = workloads.len().saturating_sub(WORKLOADS);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let tolerations: Vec<String> = taints.iter().map(|taint| yaml(&json!(toleration(taint)))).collect();
             let held = if pool.spec.mode == Mode::DryRun { "would be held" } else { "held" };
             let message = format!(
-                "{named} {held}: {described}{more} would find no node. Add to the pod templates: tolerations: [{}]; for a \
-                 Linux workload instead: nodeSelector: {{{}: linux}}; or set taintPolicy: Always",
-                tolerations.join(", "),
+                "{named} {held}: {described}{more} would find no node. Add to the pod templates: {}; for a Linux workload \
+                 instead: nodeSelector: {{{}: linux}}; or set taintPolicy: Always",
+                tolerations::to_write(taints),
                 names::OS
             );
             Verdict::no(reason::WORKLOADS_NOT_TOLERATING, message)

@@ -65,9 +65,7 @@ async fn demo() -> Result<()> {
     let took = steps.started.elapsed().as_secs_f32();
     println!("Every pod runs on a node that can run it; {took:.1} s in total.\n");
     println!("This cluster ends now. To try things by hand:");
-    println!(
-        "  make cluster                       such a cluster that keeps running; it prints a line to set KUBECONFIG"
-    );
+    println!("  make cluster                       a cluster that keeps running; it prints a line to set KUBECONFIG");
     println!("  kubectl get winpool,runtimeclass   in another terminal, after that line");
     Ok(())
 }

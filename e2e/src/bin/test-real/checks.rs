@@ -46,7 +46,7 @@ impl Trial {
             return stop("no node has the label kubernetes.io/os=windows");
         }
         if definitions(&client).get_opt(&crd().name_any()).await?.is_some() {
-            return stop("winpool is installed here: this suite brings its own, and removes it in the end");
+            return stop("winpool is installed in this cluster: the suite installs its own, and removes it at the end");
         }
         Ok(Self { config, client, nodes, classes: classes.iter().map(ResourceExt::name_any).collect() })
     }

@@ -29,7 +29,7 @@ It will now let the pool write
 and then
 - remove that build label from one node, and wait until winpool restores it
 - run one pod for each Windows version, from mcr.microsoft.com/windows/nanoserver, and one Linux pod that the kubelet has to refuse
-It puts no taint on any node (taintPolicy: Never). At the end it deletes pool, classes, labels and pods.";
+It adds no taint to any node (taintPolicy: Never). At the end it deletes pool, classes, labels and pods.";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -43,8 +43,8 @@ async fn main() -> ExitCode {
     }
     let left = checks::clean_up().await;
     match left {
-        Ok(()) => report.passed("everything that it made is gone"),
-        Err(error) => report.failed("everything that it made is gone", &error.to_string()),
+        Ok(()) => report.passed("everything that it created is gone"),
+        Err(error) => report.failed("everything that it created is gone", &error.to_string()),
     }
     println!("\n{report}");
     if report.all_passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -167,7 +167,7 @@ pub(super) fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Proble
     let mut managers = class.iter().flat_map(|class| class.managed_fields()).filter_map(|e| e.manager.as_deref());
     let writer = managers.rfind(|manager| *manager != names::FIELD_MANAGER).unwrap_or("unknown");
     let message = format!(
-        "another writer keeps reverting winpool's changes (field manager: {writer}); correct the class where it is kept, or \
+        "another writer keeps reverting winpool's changes (field manager: {writer}); correct the class at its source, or \
          give this pool's classes other names with runtimeClassNameFormat"
     );
     problem(reason::CONTESTED, ObjectReference::runtime_class(name), message)
@@ -213,8 +213,7 @@ pub(super) fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>)
 }
 
 pub(super) fn not_recorded(name: &str) -> Problem {
-    let message = "carries winpool's labels, but winpool has no record that it created this class and no pool wants it, so \
-                   winpool leaves it alone; remove its labels, or delete it";
+    let message = "carries winpool's labels, but winpool has no record that it created this class and no pool wants it, so winpool does not change it; remove its labels, or delete it";
     problem(reason::CLASS_NOT_RECORDED, ObjectReference::runtime_class(name), message.to_owned())
 }
 
