@@ -94,6 +94,11 @@ impl Report {
         self.unknown.iter().all(|lack| [lacks::EVENTS, lacks::INSTALLATION].contains(&lack.what.as_str()))
     }
 
+    /// Returns true if there is no WindowsPool.
+    fn has_no_pool(&self) -> bool {
+        self.pools.as_ref().is_some_and(Vec::is_empty)
+    }
+
     /// Returns true if no node and no pool can be missing where some are known.
     fn has_all_nodes(&self) -> bool {
         self.unknown.iter().all(|lack| lack.what != lacks::MANIFESTS && lack.what != lacks::POOL)

@@ -58,22 +58,34 @@ impl Reader<'_> {
     async fn both(&mut self, kind: &'static str, group: &str) -> Result<(), ReadError> {
         let (resource, api) = resource(self.client, None, group, kind);
         let is_pod = kind == "Pod";
-        let (mut pods, mut workloads) = (Vec::new(), Vec::new());
+        let (mut pods, mut workloads, mut unread) = (Vec::new(), Vec::new(), None);
         let selected = if is_pod { pods::unfinished() } else { ListParams::default() };
         let keep = |mut value: Value| {
             value["apiVersion"] = json!(resource.api_version);
             value["kind"] = json!(kind);
             match WorkloadKind::by_name(kind) {
                 Some(kind) if value["metadata"]["labels"][OF_DEPLOYMENT].is_null() => {
-                    workloads.extend(Workload::deserialize(&value).map(|workload| (kind, workload)));
+                    match Workload::deserialize(&value) {
+                        Ok(workload) => workloads.push((kind, workload)),
+                        Err(error) => unread = Some(error),
+                    }
                 }
-                _ if is_pod => pods.extend(Pod::deserialize(&value)),
+                _ if is_pod => match Pod::deserialize(&value) {
+                    Ok(pod) => pods.push(pod),
+                    Err(error) => unread = Some(error),
+                },
                 _ => {}
             }
             self.view.written.add(None, Reduced::from(value));
         };
         let listed = live::list(&resource.plural, &api, selected, keep).await;
         self.view.workloads.extend(workloads);
+        if let Some(error) = unread {
+            let words = format!("an object cannot be read: {error}");
+            self.notes.push(format!("{}: {words}", resource.plural));
+            self.gaps.in_cluster = true;
+            self.view.unlisted.insert(resource.plural.clone(), words);
+        }
         let Some(error) = live::unless_forbidden(listed)? else {
             if is_pod {
                 self.view.pods = Known::Complete(pods);

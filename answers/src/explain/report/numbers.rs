@@ -11,7 +11,7 @@ use crate::lint::Severity;
 use super::{Report, TaintState, VersionNodes, VersionWorkloads};
 
 /// The days before an end of support in which it is near.
-const NEAR: i32 = 365;
+pub(super) const NEAR: i32 = 365;
 
 /// The numbers of a report. An absent number is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -69,6 +69,7 @@ const SECTIONS: [(&str, &str); 7] = [
 
 fn body(report: &Report) -> Markup {
     let has_all = report.has_all_workloads();
+    let without_pool = || report.has_no_pool().then(|| none(words::WITHOUT_POOL));
     html! {
         (lacks(report))
         section aria-label="Numbers" {
@@ -84,7 +85,7 @@ fn body(report: &Report) -> Markup {
         (section("taints", words::TAINTS, report.taints.as_deref().map(taints)))
         (section("classes", words::CLASSES, report.runtime_classes.as_deref().map(|classes| lists::classes(classes, report.pods_without_class))))
         (section("findings", words::FINDINGS, report.numbers.errors.map(|_| lists::findings(&report.findings))))
-        (section("failing", words::FAILING, report.failing_pods.as_deref().map(failing)))
+        (section("failing", words::FAILING, report.failing_pods.as_deref().map(failing).or_else(without_pool)))
         @if let Some(installation) = &report.installation {
             section id="winpool" {
                 h2 { (words::WINPOOL) }

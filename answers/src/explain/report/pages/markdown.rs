@@ -98,7 +98,11 @@ pub fn page(report: &Report) -> String {
         classes(page, all, report.pods_without_class)
     });
     page.section(words::FINDINGS, report.numbers.errors.map(|_| report.findings.as_slice()), findings);
-    page.section(words::FAILING, report.failing_pods.as_deref(), failing);
+    if report.failing_pods.is_none() && report.has_no_pool() {
+        page.block(&format!("## {}", words::FAILING)).block(words::WITHOUT_POOL);
+    } else {
+        page.section(words::FAILING, report.failing_pods.as_deref(), failing);
+    }
     if let Some(installation) = &report.installation {
         page.block(&format!("## {}", words::WINPOOL));
         page.items(words::installation(installation).iter().map(|sentence| safe(sentence)));

@@ -18,7 +18,7 @@ use crate::{
 use super::{
     super::{
         ClassUse, FailingPool, Lack, NumberChange, Pinned, Progress, Report, SupportDay, TaintState, VendorDays,
-        VersionNodes, VersionWorkloads, WaitingTaint,
+        VersionNodes, VersionWorkloads, WaitingTaint, numbers::NEAR,
     },
     shown,
 };
@@ -34,6 +34,8 @@ pub(super) const FINDINGS: &str = "Findings by rule";
 pub(super) const FAILING: &str = "Failing pods";
 pub(super) const WINPOOL: &str = "winpool";
 pub(super) const POOLS: &str = "WindowsPools";
+/// Said instead of failing pods.
+pub(super) const WITHOUT_POOL: &str = "There is no WindowsPool. winpool looks at the pods of pools only.";
 pub(super) const NOT_KNOWN: &str = "Not known.";
 
 /// `2026-11-24 06:30 UTC`.
@@ -185,7 +187,7 @@ pub(super) fn support(version: &VersionNodes) -> (&'static str, &'static str) {
     match version.first_end().map(|(_, day)| day.days_left) {
         None => ("end not known", "quiet"),
         Some(..0) => ("out of support", "bad"),
-        Some(0..365) => ("ends within a year", "warn"),
+        Some(0..NEAR) => ("ends within a year", "warn"),
         Some(_) => ("supported", "good"),
     }
 }
