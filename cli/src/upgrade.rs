@@ -47,11 +47,11 @@ pub fn text(upgrade: &Upgrade) -> Text {
 
 /// `win-1 and win-2 run Windows Server 2025 (now 2022)`.
 fn assumption(part: &AssumedNodes) -> String {
-    let verb = if part.nodes.len() == 1 { "runs" } else { "run" };
+    let verb = if part.node_names.len() == 1 { "runs" } else { "run" };
     let now = short(&part.now);
     let now = if now.is_empty() { String::new() } else { format!(" (now {now})") };
     let name = part.build.parse().map_or_else(|_| part.build.clone(), name_of);
-    format!("{} {verb} {name}{now}", listed(&part.nodes))
+    format!("{} {verb} {name}{now}", listed(&part.node_names))
 }
 
 /// `win-1, win-2 and win-3`.

@@ -124,6 +124,7 @@ pub struct Assumed {
 
 /// An assumption, and the nodes that it is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct AssumedNodes {
     /// The selector of the nodes, as the user wrote it.
     pub selector: String,
@@ -131,8 +132,8 @@ pub struct AssumedNodes {
     pub build: String,
     /// The builds that they run now.
     pub now: BTreeSet<String>,
-    /// The nodes.
-    pub nodes: Vec<String>,
+    /// The names of the nodes.
+    pub node_names: Vec<String>,
     /// What is not known of these nodes: `revision`, which stands for the revision of Windows, and labels.
     pub unknown: BTreeSet<String>,
 }
@@ -163,10 +164,10 @@ pub fn assume(view: &mut View, assumptions: &[Assumption]) -> Result<Assumed, As
                 Some(one) if one != assumption.build => {
                     return Err(AssumeError::TwoVersions { node, one, other: assumption.build });
                 }
-                _ => part.nodes.push(node),
+                _ => part.node_names.push(node),
             }
         }
-        if part.nodes.is_empty() {
+        if part.node_names.is_empty() {
             return Err(AssumeError::NoNode(selector()));
         }
         assumed.parts.push(part);

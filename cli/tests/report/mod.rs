@@ -89,7 +89,7 @@ fn both_pages_have_the_numbers_of_json() {
     let report = of(&mixed());
     let (page, text) = (html(&report), markdown(&report));
     let numbers: Value = serde_json::from_str::<Value>(&json(&report)).unwrap()["numbers"].clone();
-    assert_eq!((&numbers["nodes"], &numbers["pinned"], &numbers["failingPods"]), (&6.into(), &4.into(), &1.into()));
+    assert_eq!((&numbers["nodeCount"], &numbers["pinned"], &numbers["failingPods"]), (&6.into(), &4.into(), &1.into()));
     for (name, number, _) in report.numbers.named() {
         let number = number.unwrap();
         let numbers = page.replace("<dd class=\"bad\">", "<dd>");

@@ -49,6 +49,7 @@ pub struct VersionNodes {
 
 /// The nodes of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct PoolNodes {
     /// The pool; absent for nodes that no pool selects.
     #[serde(skip_serializing_if = "Option::is_none")]
