@@ -26,6 +26,11 @@ use super::{
 /// The label of the `ReplicaSets` of a Deployment, which stands for them.
 const OF_DEPLOYMENT: &str = "pod-template-hash";
 
+/// Returns true for the `ReplicaSet` of a Deployment.
+pub(super) fn is_of_deployment(object: &Value) -> bool {
+    object["kind"] == "ReplicaSet" && !object["metadata"]["labels"][OF_DEPLOYMENT].is_null()
+}
+
 /// Reads everything. What the user may not list is not known in the view.
 pub async fn everything(client: &Client, version: Option<KubernetesVersion>) -> Result<Seen, ReadError> {
     let mut reader = Reader::new(client);
@@ -64,12 +69,10 @@ impl Reader<'_> {
             value["apiVersion"] = json!(resource.api_version);
             value["kind"] = json!(kind);
             match WorkloadKind::by_name(kind) {
-                Some(kind) if value["metadata"]["labels"][OF_DEPLOYMENT].is_null() => {
-                    match Workload::deserialize(&value) {
-                        Ok(workload) => workloads.push((kind, workload)),
-                        Err(error) => unread = Some(error),
-                    }
-                }
+                Some(kind) if !is_of_deployment(&value) => match Workload::deserialize(&value) {
+                    Ok(workload) => workloads.push((kind, workload)),
+                    Err(error) => unread = Some(error),
+                },
                 _ if is_pod => match Pod::deserialize(&value) {
                     Ok(pod) => pods.push(pod),
                     Err(error) => unread = Some(error),

@@ -24,7 +24,7 @@ use crate::{
     input::{self, Copies, InputError, Keep, Manifest},
 };
 
-use super::{Needs, Seen, cluster::SeenOnWire};
+use super::{Needs, Seen, cluster::SeenOnWire, everything::is_of_deployment};
 
 pub(super) fn read<N: Needs>(paths: &[PathBuf], namespace: &str) -> Result<Seen, InputError> {
     let manifests = input::read::<Kept<N>>(paths)?;
@@ -84,10 +84,10 @@ impl<N: Needs> Keep for Kept<N> {
     }
 }
 
-/// Returns true for a pod or workload with a pod spec, and for an object that describes nodes of an autoscaler.
+/// Returns true for a pod or workload with a pod spec that the operator reads, and for an object that describes nodes of an autoscaler.
 fn is_decoded(manifest: &Manifest) -> bool {
     let is_listed = WorkloadKind::by_name(&manifest.kind).is_some() || manifest.kind == "Pod";
-    is_listed && matches!(WorkloadManifest::read(&manifest.value), Ok(Some(_)))
+    is_listed && !is_of_deployment(&manifest.value) && matches!(WorkloadManifest::read(&manifest.value), Ok(Some(_)))
         || Autoscalers::are_read_from(manifest.group(), &manifest.kind)
 }
 

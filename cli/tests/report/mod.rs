@@ -20,7 +20,7 @@ use winpool_answers::{
         assume::{Assumption, assume},
     },
 };
-use winpool_core::plan::reconcile::Now;
+use winpool_core::{plan::reconcile::Now, windows::KubernetesVersion};
 
 use cluster::{Objects, hostile, many, mixed};
 
@@ -29,17 +29,7 @@ fn view(objects: &Objects) -> View {
     let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
     std::fs::write(file.path(), objects.list()).unwrap();
     let files = [PathBuf::from(file.path())];
-    Seen::everything_in(&files, Some("1.36".parse_version())).unwrap().view
-}
-
-trait ParseVersion {
-    fn parse_version(&self) -> winpool_core::windows::KubernetesVersion;
-}
-
-impl ParseVersion for str {
-    fn parse_version(&self) -> winpool_core::windows::KubernetesVersion {
-        winpool_core::windows::KubernetesVersion::of_release(self).unwrap()
-    }
+    Seen::everything_in(&files, KubernetesVersion::of_release("1.36").ok()).unwrap().view
 }
 
 /// The report about this view on a certain day.
