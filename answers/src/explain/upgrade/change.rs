@@ -271,8 +271,8 @@ impl Edit {
         use WorkloadKind::{CronJob, DaemonSet, Deployment, ReplicationController, StatefulSet};
         let kind = self.subject.kind?;
         let is_mutable = [Deployment, StatefulSet, DaemonSet, ReplicationController, CronJob].contains(&kind);
-        let patch = self.patch.filter(|patch| is_mutable && !patch.is_empty())?;
+        let changes = self.patch.filter(|changes| is_mutable && !changes.is_empty())?;
         let (.., path) = KINDS.iter().find(|(known, ..)| *known == kind.as_str())?;
-        Some(path.rsplit('.').fold(json!(patch), |inner, key| json!({ key: inner })))
+        Some(path.rsplit('.').fold(json!(changes), |inner, key| json!({ key: inner })))
     }
 }
