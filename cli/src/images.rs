@@ -28,10 +28,10 @@ use super::{
 
 /// Show which Windows versions each image supports, and which Windows nodes run it.
 ///
-/// winpool asks the registry of each image of each workload, of the cluster or of the manifests with -f, and applies the rule by
-/// which containerd on your Windows nodes chooses a variant. If a registry does not answer for an image, winpool shows the image as
-/// unknown, with the reason. winpool changes nothing in the cluster. Exit code 0: done; 2: you may not list what the answer needs; 1: winpool
-/// cannot read the workloads, or a part of the manifests.
+/// winpool asks the registry of each image of each workload, of the cluster or of the manifests with -f, and applies the
+/// rule by which containerd on your Windows nodes chooses a variant. If a registry does not answer for an image, winpool
+/// shows the image as unknown, with the reason. winpool changes nothing in the cluster. Exit code 0: done; 2: you may not
+/// list what the answer needs; 1: winpool cannot read the workloads, or a part of the manifests.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Example:\n  kubectl get nodes -o yaml | winpool images -f deploy/ -f -")]
 pub struct Arguments {

@@ -33,9 +33,10 @@ const NAMED: usize = 10;
 
 /// Show if winpool is installed and works, and the state of the Windows nodes, RuntimeClasses and taints.
 ///
-/// Shows the nodes by build and state, the RuntimeClasses with their pods, held taints with the workloads that do not tolerate
-/// them, other writers that keep reverting winpool's changes, and the next end of support. Reads the cluster, or manifests with -f. Exit code 0: winpool is installed and works, whatever the state of the nodes; 2: it is
-/// not installed or does not work, or you may not list what the answer needs; 1: an error, or a part of the manifests cannot be read.
+/// Shows the nodes by build and state, the RuntimeClasses with their pods, held taints with the workloads that do not
+/// tolerate them, other writers that keep reverting winpool's changes, and the next end of support. Reads the cluster, or
+/// manifests with -f. Exit code 0: winpool is installed and works, whatever the state of the nodes; 2: it is not installed
+/// or does not work, or you may not list what the answer needs; 1: an error, or a part of the manifests cannot be read.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   winpool status

@@ -84,7 +84,8 @@ pub(super) const NODES: &[Rule] = &[
         Judgement(Info, Note),
         Scope::Node,
         "status.allocatable.memory",
-        "less than 2 GiB of memory is reserved for Windows, the runtime and the kubelet, so pods can use memory that these need; the kubelet evicts pods on Windows only since Kubernetes 1.31",
+        "less than 2 GiB of memory is reserved for Windows, the runtime and the kubelet, so pods can use memory that \
+         these need; the kubelet evicts pods on Windows only since Kubernetes 1.31",
         "reserve 2Gi of memory in total with the kubelet's --system-reserved and --kube-reserved",
         Test::Object(reserved_memory),
     ),
@@ -93,7 +94,8 @@ pub(super) const NODES: &[Rule] = &[
         Judgement(Warning, Fails),
         Scope::Node,
         "status.images",
-        "only registry.k8s.io/pause:3.10.2 and later have a variant for Windows Server 2025, and the node has only older ones",
+        "only registry.k8s.io/pause:3.10.2 and later have a variant for Windows Server 2025, and the node has only \
+         older ones",
         "configure a newer pause image in containerd on the node",
         Test::Object(pause_image),
     ),

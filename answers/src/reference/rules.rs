@@ -29,20 +29,25 @@ const GROUPS: [(&str, &str); 9] = [
     ),
     (
         "Images in registries",
-        "Only with `--resolve-images`. If a registry says which Windows versions an image supports, winpool ignores its tag.",
+        "Only with `--resolve-images`. If a registry says which Windows versions an image supports, winpool ignores \
+         its tag.",
     ),
     (
         "Whole objects",
-        "The API server refuses these objects for Windows and for Linux. winpool reads them nevertheless, and also checks the rest.",
+        "The API server refuses these objects for Windows and for Linux. winpool reads them nevertheless, and also \
+         checks the rest.",
     ),
     ("What the API server refuses", "Tested against a Kubernetes 1.37 API server."),
     (
         "What Windows does not do",
-        "The source is the Kubernetes documentation, or the code where the documentation says nothing or contradicts itself.",
+        "The source is the Kubernetes documentation, or the code where the documentation says nothing or contradicts \
+         itself.",
     ),
     (
         "What is recommended",
-        "The source is the Kubernetes documentation. [Its statements](https://github.com/winpool/winpool/blob/main/docs/reference/windows-documentation.md) are mapped to rules one by one.",
+        "The source is the Kubernetes documentation. [Its \
+         statements](https://github.com/winpool/winpool/blob/main/docs/reference/windows-documentation.md) are mapped \
+         to rules one by one.",
     ),
     (
         "Group managed service accounts",
@@ -61,7 +66,8 @@ pub fn reference() -> String {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "\n## {title}\n\n{about}\n\n| Rule | Judgement | Kubernetes | Field | Why, and what to do |\n|---|---|---|---|---|\n"
+            "\n## {title}\n\n{about}\n\n| Rule | Judgement | Kubernetes | Field | Why, and what to do \
+             |\n|---|---|---|---|---|\n"
         );
         for rule in rules.iter().copied().flatten() {
             let mark = if advised.contains(&rule.id) { " †" } else { "" };

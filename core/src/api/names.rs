@@ -67,8 +67,9 @@ pub mod condition {
         pub const RUNTIME_CLASSES_APPLIED: &str = "RuntimeClassesApplied";
         /// Microsoft supports every build in use. This condition does not affect `Ready`.
         pub const WINDOWS_SUPPORTED: &str = "WindowsSupported";
-        /// No pod is known to fail because of Windows. The causes are an image for Linux or another build, the pause image, the
-        /// network, labels that no node has, and a refusal by the kubelet. This condition does not affect `Ready`. Absent if this search is disabled.
+        /// No pod is known to fail because of Windows. The causes are an image for Linux or another build, the pause image,
+        /// the network, labels that no node has, and a refusal by the kubelet. This condition does not affect `Ready`.
+        /// Absent if this search is disabled.
         pub const WORKLOADS_HEALTHY: &str = "WorkloadsHealthy";
         /// Older pools own nodes that this pool selects too. Absent if there are none.
         pub const OVERLAPPING: &str = "Overlapping";

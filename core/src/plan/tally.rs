@@ -372,7 +372,8 @@ impl NodeProblem {
             Self::ValueDiffers(taint) => (
                 reason::TAINT_VALUE_DIFFERS,
                 format!(
-                    "{nodes} with {taint}, whose key and effect are those of a wanted taint; winpool does not change it, and RuntimeClasses tolerate it. To replace it, add it to spec.retiredTaints"
+                    "{nodes} with {taint}, whose key and effect are those of a wanted taint; winpool does not change \
+                     it, and RuntimeClasses tolerate it. To replace it, add it to spec.retiredTaints"
                 ),
             ),
             Self::LabelInUse(label) => (

@@ -87,7 +87,8 @@ pub(super) fn event(note: &Note) -> Option<News> {
         Note::StatusRefused(error) => news(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
         Note::TaintObjected { taint, workload, pause } => {
             let note = format!(
-                "{taint} removed: a pod of {workload} was Pending only because of it; winpool tries again in {pause:?} at the earliest"
+                "{taint} removed: a pod of {workload} was Pending only because of it; winpool tries again in \
+                 {pause:?} at the earliest"
             );
             news(EventType::Warning, reason::TAINT_OBJECTED, "RemoveTaint", note)
         }

@@ -213,7 +213,8 @@ pub(super) fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>)
 }
 
 pub(super) fn not_recorded(name: &str) -> Problem {
-    let message = "carries winpool's labels, but winpool has no record that it created this class and no pool wants it, so winpool does not change it; remove its labels, or delete it";
+    let message = "carries winpool's labels, but winpool has no record that it created this class and no pool wants \
+     it, so winpool does not change it; remove its labels, or delete it";
     problem(reason::CLASS_NOT_RECORDED, ObjectReference::runtime_class(name), message.to_owned())
 }
 
