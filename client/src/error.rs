@@ -103,6 +103,22 @@ fn refusal(status: Box<Status>) -> RequestError {
     }
 }
 
+/// The error of a read. Only a missing permission is a refusal that makes a caller do without the objects.
+fn of_read(error: kube::Error) -> RequestError {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 403 | 404) => refusal(status),
+        other => RequestError::Failed(Box::new(other)),
+    }
+}
+
+/// Waits for the answer to a read for up to [`REQUEST_TIMEOUT`].
+pub async fn read_in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, RequestError> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, answer).await {
+        Ok(answer) => answer.map_err(of_read),
+        Err(_) => Err(RequestError::TimedOut(REQUEST_TIMEOUT)),
+    }
+}
+
 /// Waits for an answer for up to [`REQUEST_TIMEOUT`].
 pub async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, RequestError> {
     within(REQUEST_TIMEOUT, answer).await

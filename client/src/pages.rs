@@ -14,7 +14,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tower::service_fn;
 
-use crate::error::{RequestError, in_time};
+use crate::error::{RequestError, read_in_time};
 
 /// The number of objects in one request, unless the caller sets another limit. More are no faster, and a node with all its images is 10 KB.
 pub const PAGE: u32 = 100;
@@ -59,7 +59,7 @@ async fn page<K: Resource + Clone, T: Clone + DeserializeOwned>(
     let objects = ApiRequest::new(api.resource_url());
     let request = if K::metadata_api() { objects.list_metadata(parameters) } else { objects.list(parameters) };
     let client = api.clone().into_client();
-    in_time(Box::pin(async { client.request(request.map_err(kube::Error::BuildRequest)?).await })).await
+    read_in_time(Box::pin(async { client.request(request.map_err(kube::Error::BuildRequest)?).await })).await
 }
 
 fn at_most_a_page(parameters: ListParams) -> ListParams {
@@ -100,7 +100,7 @@ pub async fn get<K: Resource + Clone, T: DeserializeOwned>(
 ) -> Result<Option<T>, RequestError> {
     let request = ApiRequest::new(api.resource_url()).get(name, &GetParams::default());
     let answer = async { api.clone().into_client().request(request.map_err(kube::Error::BuildRequest)?).await };
-    match in_time(answer).await {
+    match read_in_time(answer).await {
         Err(RequestError::Gone) => Ok(None),
         found => found.map(Some),
     }
@@ -203,6 +203,26 @@ mod tests {
         // A page with one object is accepted, however large it is.
         let asked = ["100 from 0", "10 from 0", "1 from 0", "100 from 1"].map(str::to_owned);
         assert_eq!(listed(2, 4_000_000).await, (2, asked.to_vec()));
+    }
+
+    #[tokio::test]
+    async fn only_a_missing_permission_is_a_refusal_of_a_list() {
+        for (code, is_refusal) in [(403, true), (400, false), (401, false), (409, false), (413, false), (422, false)] {
+            let status = kube::core::Status::failure("no", "Reason").with_code(code);
+            let body = serde_json::to_vec(&status).unwrap();
+            let answer = move |_: Request<Body>| {
+                let answer = Response::builder().status(code).body(Body::from(body.clone()));
+                async move { Ok::<_, kube::Error>(answer.unwrap()) }
+            };
+            let nodes = Api::<Node>::all(Client::new(service_fn(answer), "default"));
+            let result = each(&nodes, ListParams::default(), |_: Node| {}).await;
+            let is_as_expected = match result {
+                Err(RequestError::Denied(_)) => is_refusal,
+                Err(RequestError::Failed(_)) => !is_refusal,
+                _ => false,
+            };
+            assert!(is_as_expected, "{code}: {result:?}");
+        }
     }
 
     #[test]
