@@ -18,7 +18,7 @@ use super::{
     pool_consent::{Approval, CleanCheck, LaggingClass, PoolConsent},
     pools::Pool,
     tally::Tally,
-    trial::Trial,
+    trial::{Trial, after},
     workload_check::CheckAnswer,
 };
 
@@ -49,6 +49,8 @@ pub(super) struct Grounds<'a> {
     pub(super) is_blind: bool,
     /// The time of new approvals, in whole seconds.
     pub(super) now: Timestamp,
+    /// The same by the API server's clock, which dates workloads.
+    pub(super) server_now: Timestamp,
 }
 
 impl Grounds<'_> {
@@ -112,7 +114,7 @@ impl Grounds<'_> {
             };
             if begins {
                 let before = place.map(|place| trials.remove(place));
-                trials.push(Trial::begin(taint, before, self.now, self.trial_lasts));
+                trials.push(Trial::begin(taint, before, self.server_now, after(self.now, self.trial_lasts)));
             }
         }
         trials.sort_by(|a, b| a.taint.cmp(&b.taint));

@@ -11,10 +11,7 @@ use std::{
     time::Instant,
 };
 
-use k8s_openapi::{
-    api::core::v1::Toleration,
-    jiff::{SignedDuration, Timestamp},
-};
+use k8s_openapi::{api::core::v1::Toleration, jiff::Timestamp};
 
 use crate::{
     api::Taint,
@@ -92,8 +89,6 @@ pub struct Look {
     workloads: BTreeMap<WorkloadName, Option<Workload>>,
     /// Workloads of paused taints that may not be read. It is unknown if they are gone.
     unreadable: BTreeSet<WorkloadName>,
-    /// The lead of the API server's clock, which dates workloads.
-    server_ahead: SignedDuration,
 }
 
 #[derive(Clone, Debug)]
@@ -140,13 +135,7 @@ impl Look {
         before.forget_old_excuses(scope.started);
         let suspects = Suspects { excused_since: before.excused_since, ..Suspects::default() };
         let (fits, workloads, unreadable) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { scope, before, suspects, fits, workloads, unreadable, server_ahead: SignedDuration::ZERO }
-    }
-
-    /// Records the time of the API server, which tells whole seconds, beside that of the clock that dates trials. In case
-    /// of doubt a workload is older.
-    pub fn server_time(&mut self, server: Timestamp, own: Timestamp) {
-        self.server_ahead = server.duration_since(own) + SignedDuration::from_secs(1);
+        Self { scope, before, suspects, fits, workloads, unreadable }
     }
 
     /// True if pods have to be listed.
@@ -333,10 +322,7 @@ impl Look {
     /// objects may be made anew for each run.
     fn may_object(&self, suspect: &Suspect) -> MayObject {
         let since = self.since(&suspect.trials);
-        let is_younger = |workload: &Workload| {
-            let created = workload.created.and_then(|created| created.checked_sub(self.server_ahead).ok());
-            created.is_some_and(|created| created > since)
-        };
+        let is_younger = |workload: &Workload| workload.created.is_some_and(|created| created > since);
         let mut owner = suspect.owner.clone();
         for _ in 0..OWNERS {
             let Some(kind) = WorkloadKind::by_name(&owner.0) else { break };

@@ -28,7 +28,7 @@ const LONGEST_PAUSE: u32 = 24;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trial {
     pub taint: Taint,
-    /// Its start. Workloads that were created later have to tolerate the taint.
+    /// Its start by the API server's clock. Workloads that were created later have to tolerate the taint.
     pub since: Timestamp,
     pub state: TrialState,
     /// The number of trials of the taint that failed.
@@ -62,9 +62,9 @@ pub(super) fn workload_name(text: &str) -> Option<WorkloadName> {
 
 impl Trial {
     /// A trial that begins now. It replaces `before`, a hold of the same taint.
-    pub(super) fn begin(taint: Taint, before: Option<Self>, now: Timestamp, lasts: Duration) -> Self {
+    pub(super) fn begin(taint: Taint, before: Option<Self>, since: Timestamp, until: Timestamp) -> Self {
         let (failures, workload) = before.map(|before| (before.failures, before.workload)).unwrap_or_default();
-        Self { taint, since: now, state: TrialState::Until(after(now, lasts)), failures, workload }
+        Self { taint, since, state: TrialState::Until(until), failures, workload }
     }
 
     /// True while winpool keeps the taint off nodes.
@@ -143,8 +143,8 @@ pub(super) fn instant_of(time: Timestamp, now: Instant, now_is: Timestamp) -> In
     now + time.duration_since(now_is).try_into().unwrap_or(Duration::ZERO)
 }
 
-/// The API stores whole seconds.
-fn after(time: Timestamp, pause: Duration) -> Timestamp {
+/// The time after this pause.
+pub(super) fn after(time: Timestamp, pause: Duration) -> Timestamp {
     let pause = SignedDuration::try_from(pause).unwrap_or(SignedDuration::MAX);
     time.checked_add(pause).unwrap_or(Timestamp::MAX)
 }

@@ -122,8 +122,10 @@ fn ages_of_workloads_go_by_the_api_servers_clock() {
         ("older, the operator's clock is slow", 600, "12:05", true),
         ("younger, the operator's clock is fast", -600, "11:55", false),
     ] {
-        let mut world = tried();
+        let mut world = World::with("{}");
         world.server_ahead = ahead;
+        world.check();
+        world.wait(2);
         let changes = format!("metadata: {{creationTimestamp: '2026-03-01T{created}:00Z'}}");
         world.workloads = vec![workload(WorkloadKind::Deployment, "web", OLD, &changes)];
         world.pods = Ok(vec![waiting_of("Deployment", "web")]);

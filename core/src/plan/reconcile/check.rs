@@ -288,6 +288,7 @@ impl Memory {
         let lagging = if pool.spec.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
         let memory = self.pools.get(&pool.spec.name);
         let check = memory.and_then(|memory| memory.check.as_ref()).filter(|check| check.is_about(guarded));
+        let server_ahead = check.and_then(PoolCheck::answer).map(|answer| answer.server_ahead).unwrap_or_default();
         let seen = tally.seen();
         let grounds = Grounds {
             pool,
@@ -304,6 +305,7 @@ impl Memory {
             planned_builds: seen.builds.into_keys().chain(plan.builds()).collect(),
             is_blind: !cluster.unreadable(now.instant).is_empty(),
             now: whole_seconds(now.time),
+            server_now: whole_seconds(now.time.checked_add(server_ahead).unwrap_or(now.time)),
         };
         let lingering = seen.tolerate.into_iter().filter(|taint| pool.managed_taints.contains(taint));
         let consent = grounds.consent();

@@ -1,0 +1,65 @@
+//! Trials beside other trials, with clocks that differ, with statuses that cannot be written, and on nodes that cannot
+//! help a pod.
+
+use std::sync::Arc;
+
+use k8s_openapi::jiff::SignedDuration;
+use winpool_core::pod::WorkloadKind;
+
+use super::{
+    cluster::{MINE, World, denied, intolerant, pool},
+    trials::{OLD, advance, trial, tried, tried_with, waiting, waiting_of, workload},
+};
+use crate::common::{marked, node, read, tainted};
+
+const HOUR: u64 = 3600;
+const WEEK: u64 = 7 * 24 * HOUR;
+const RETIRED: &str = "os=win:NoSchedule";
+/// A pool that replaces another taint.
+const REPLACES: &str = "spec: {retiredTaints: [{key: os, value: win, effect: NoSchedule}], \
+                        taints: [{key: os, value: windows, effect: NoSchedule}]}";
+
+/// A process whose clock is so many seconds behind that of the API server becomes the leader.
+fn hand_over(world: &mut World, server_ahead: i64) {
+    let later = SignedDuration::from_secs(world.server_ahead - server_ahead);
+    world.now.time += later;
+    world.server_ahead = server_ahead;
+    world.restart();
+}
+
+/// The clock of the leader is set to another time.
+fn set_clock(world: &mut World, hours: i64) {
+    world.now.time += SignedDuration::from_hours(hours);
+    world.server_ahead -= hours * 3600;
+}
+
+/// A node whose taint from another time is gone, so that it waits for a check.
+fn add_waiting_node(world: &mut World, name: &str) {
+    world.add_node(name, &node("{}"));
+    world.change_node(name, |node| node.ignore = Some("true".into()));
+    world.change_node(name, |node| node.taints = Arc::default());
+    world.change_node(name, |node| node.ignore = None);
+}
+
+#[test]
+fn a_new_leader_with_another_clock_takes_the_same_workloads_for_old() {
+    for (fact, of_first, of_second, created, objects) in [
+        ("older, the first clock was slow", 600, 0, "12:05", true),
+        ("younger, the first clock was slow", 600, 0, "12:15", false),
+        ("older, the first clock was fast", -600, 0, "11:45", true),
+        ("younger, the first clock was fast", -600, 0, "11:55", false),
+        ("older, the second clock is slow", 0, 600, "11:55", true),
+        ("younger, the second clock is fast", 0, -600, "12:05", false),
+    ] {
+        let mut world = World::with("{}");
+        world.server_ahead = of_first;
+        world.check();
+        world.wait(2);
+        hand_over(&mut world, of_second);
+        let changes = format!("metadata: {{creationTimestamp: '2026-03-01T{created}:00Z'}}");
+        world.workloads = vec![workload(WorkloadKind::Deployment, "web", OLD, &changes)];
+        world.pods = Ok(vec![waiting_of("Deployment", "web")]);
+        world.look_on();
+        assert_eq!(trial(&world).failures == 1, objects, "{fact}");
+    }
+}
