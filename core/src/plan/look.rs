@@ -65,7 +65,7 @@ pub struct Paused {
 pub struct LookScope {
     pub trials: Vec<OnTrial>,
     pub paused: Vec<Paused>,
-    /// The Windows nodes.
+    /// The Windows nodes that serve.
     pub nodes: Vec<Arc<NodeObject>>,
     /// Decides which taints winpool put on them and may remove.
     pub policy: Policy,
@@ -176,7 +176,7 @@ impl Look {
     }
 
     /// The nodes on which the pod could be scheduled without taints on trial, and those taints; `None` if there is no
-    /// such node, or a node that serves and on which it could be scheduled as it is.
+    /// such node, or a node on which it could be scheduled as it is.
     fn fit(&mut self, placement: u64, spec: &PodSpec) -> Option<Fit> {
         if let Some(known) = self.fits.get(&placement) {
             return known.clone();
@@ -194,10 +194,7 @@ impl Look {
             }
             let Some(trials) = self.trials_of(node, &spec.tolerations) else { continue };
             if trials.is_empty() {
-                if node.serves() {
-                    return None;
-                }
-                continue;
+                return None;
             }
             match &mut best {
                 Some(best) if best.trials == trials => {

@@ -42,6 +42,22 @@ fn add_waiting_node(world: &mut World, name: &str) {
 }
 
 #[test]
+fn a_taint_stays_while_no_node_that_a_pod_would_fit_serves() {
+    for (fact, is_ready, is_cordoned, objects) in
+        [("it serves", true, false, true), ("not ready", false, false, false), ("cordoned", true, true, false)]
+    {
+        let mut world = tried();
+        world.change_node("win", |node| (node.is_ready, node.is_cordoned) = (is_ready, is_cordoned));
+        world.pods = Ok(vec![waiting("{}")]);
+        world.look_on();
+        assert_eq!(trial(&world).failures == 1, objects, "{fact}");
+        world.change_node("win", |node| (node.is_ready, node.is_cordoned) = (true, false));
+        world.look_on();
+        assert_eq!(trial(&world).failures, 1, "{fact}: later the node serves");
+    }
+}
+
+#[test]
 fn a_new_leader_with_another_clock_takes_the_same_workloads_for_old() {
     for (fact, of_first, of_second, created, objects) in [
         ("older, the first clock was slow", 600, 0, "12:05", true),
