@@ -79,3 +79,30 @@ fn a_new_leader_with_another_clock_takes_the_same_workloads_for_old() {
         assert_eq!(trial(&world).failures == 1, objects, "{fact}");
     }
 }
+
+#[test]
+fn an_approval_that_status_still_has_counts_only_with_the_record_of_its_new_trial() {
+    let mut world = tried();
+    advance(&mut world, WEEK);
+    world.look_on();
+    world.wait(2);
+    assert!(world.status().taint_trials.is_empty(), "the trial is over");
+    world.refuse("WriteStatus", denied());
+    add_waiting_node(&mut world, "new");
+    world.pods = Ok(vec![intolerant("new")]);
+    advance(&mut world, 100);
+    world.check();
+    assert!(world.taints("new").is_empty());
+    assert_eq!(world.approved(), [MINE], "the status that drops the approval cannot be written");
+    world.pods = Ok(Vec::new());
+    advance(&mut world, 70);
+    world.check();
+    world.add_node("late", &node("{}"));
+    world.wait(2);
+    assert!(world.taints("late").is_empty(), "a new leader would not look after it");
+    world.accept_all();
+    advance(&mut world, 600);
+    world.check();
+    world.wait(2);
+    assert_eq!((world.taints("new"), trial(&world).failures), (vec![MINE.to_owned()], 0));
+}
