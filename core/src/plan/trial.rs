@@ -88,11 +88,23 @@ impl Trial {
         now: Timestamp,
         first_pause: Duration,
     ) -> Duration {
-        let pause = first_pause * LONGEST_PAUSE.min(2_u32.pow(self.failures.min(10)));
+        let pause = pause_after(self.failures, first_pause);
         self.failures = self.failures.saturating_add(1);
         self.workload = Some(workload);
         self.state = TrialState::Held { retry_at: after(now, pause), first };
         pause
+    }
+
+    /// Ends the trial or the pause no later than one that begins now would end. The clock may have been ahead when it
+    /// began.
+    pub(super) fn end_in_time(&mut self, now: Timestamp, lasts: Duration, first_pause: Duration) {
+        let failures = self.failures.saturating_sub(1);
+        match &mut self.state {
+            TrialState::Until(until) => *until = after(now, lasts).min(*until),
+            TrialState::Held { retry_at, .. } => {
+                *retry_at = after(now, pause_after(failures, first_pause)).min(*retry_at);
+            }
+        }
     }
 
     /// Ends the pause, because what was wrong may be right now.
@@ -131,6 +143,11 @@ impl Trial {
             workload: recorded.workload.clone(),
         })
     }
+}
+
+/// The pause after a trial that failed, if so many failed before.
+fn pause_after(failures: u32, first_pause: Duration) -> Duration {
+    first_pause * LONGEST_PAUSE.min(2_u32.pow(failures.min(10)))
 }
 
 /// `status.taintTrials`, without entries that cannot be parsed.

@@ -81,6 +81,45 @@ fn a_new_leader_with_another_clock_takes_the_same_workloads_for_old() {
 }
 
 #[test]
+fn a_clock_that_was_ahead_makes_no_pause_and_no_trial_longer() {
+    const TEN_YEARS: i64 = 24 * 3652;
+    for restarts in [false, true] {
+        let mut world = World::with("{}");
+        set_clock(&mut world, TEN_YEARS);
+        world.check();
+        world.wait(2);
+        world.pods = Ok(vec![waiting_of("Workflow", "run-1")]);
+        world.look_on();
+        assert_eq!(trial(&world).failures, 1);
+        world.pods = Ok(Vec::new());
+        set_clock(&mut world, -TEN_YEARS);
+        if restarts {
+            world.restart();
+        }
+        world.wait(2);
+        assert!(!world.check(), "{restarts}");
+        advance(&mut world, 24 * HOUR);
+        assert!(world.check(), "{restarts}: a pause lasts a day at most");
+        world.wait(2);
+        assert_eq!(world.taints("win"), [MINE], "{restarts}");
+
+        let mut world = World::with("{}");
+        set_clock(&mut world, TEN_YEARS);
+        world.check();
+        world.wait(2);
+        set_clock(&mut world, -TEN_YEARS);
+        if restarts {
+            world.restart();
+        }
+        world.wait(2);
+        advance(&mut world, WEEK);
+        world.look_on();
+        world.wait(2);
+        assert_eq!(world.status().taint_trials.len(), 0, "{restarts}: a trial lasts a week");
+    }
+}
+
+#[test]
 fn an_approval_that_status_still_has_counts_only_with_the_record_of_its_new_trial() {
     let mut world = tried();
     advance(&mut world, WEEK);

@@ -298,6 +298,7 @@ impl Memory {
             recorded_trials: recorded_trials(self.recorded_status(guarded)),
             is_new_spec: memory.is_some_and(|memory| memory.is_new_spec),
             trial_lasts: self.pauses.trial,
+            first_pause: self.pauses.retry,
             check: check.map(|check| &check.result),
             valid: check.and_then(|check| check.validity(cluster, now.instant)),
             lagging,
