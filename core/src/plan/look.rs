@@ -220,6 +220,11 @@ impl Look {
         let owner = self.scope.policy.owner(&node.labels).filter(|_| !node.is_ignored())?;
         let applied = node.applied.as_deref().and_then(Applied::parse)?;
         let own = owned(Some(&applied), &self.scope.policy);
+        // These come back when the taint on trial goes.
+        let mut replaced = applied.replaced.iter().filter_map(|text| text.parse().ok());
+        if replaced.any(|taint: Taint| self.scope.policy.may_remove(&taint) && keeps_off(&&taint)) {
+            return None;
+        }
         let trial = |taint: &Taint| {
             let is_about = |trial: &OnTrial| trial.taint == *taint && trial.pool == owner.pool.spec.name;
             self.scope.trials.iter().position(is_about).filter(|_| own.contains(taint))

@@ -145,3 +145,43 @@ fn an_approval_that_status_still_has_counts_only_with_the_record_of_its_new_tria
     world.wait(2);
     assert_eq!((world.taints("new"), trial(&world).failures), (vec![MINE.to_owned()], 0));
 }
+
+#[test]
+fn a_taint_whose_predecessor_would_come_back_and_keep_the_pod_off_too_stays() {
+    for (fact, tolerations, objects) in
+        [("the predecessor is tolerated", "[{key: os, value: win}]", true), ("it is not", "[]", false)]
+    {
+        let mut world = World::new([pool(REPLACES)], [("old", tainted(&[RETIRED]))]);
+        world.check();
+        world.wait(2);
+        assert_eq!(world.taints("old"), [MINE]);
+        world.pods = Ok(vec![waiting(&format!("spec: {{tolerations: {tolerations}}}"))]);
+        world.look_on();
+        assert_eq!(trial(&world).failures == 1, objects, "{fact}");
+    }
+}
+
+#[test]
+fn a_predecessor_that_left_in_a_trial_that_ended_well_does_not_come_back() {
+    let mut world = World::new([pool(REPLACES)], [("old", tainted(&[RETIRED]))]);
+    world.check();
+    world.wait(2);
+    advance(&mut world, WEEK);
+    world.look_on();
+    world.wait(2);
+    assert!(world.status().taint_trials.is_empty());
+    // The taint is not approved for a while, and then on trial again.
+    add_waiting_node(&mut world, "new");
+    world.pods = Ok(vec![intolerant("new")]);
+    advance(&mut world, 100);
+    world.check();
+    world.wait(2);
+    world.pods = Ok(Vec::new());
+    advance(&mut world, 70);
+    world.check();
+    world.wait(2);
+    assert_eq!(world.taints("new"), [MINE]);
+    world.pods = Ok(vec![waiting("{}")]);
+    world.look_on();
+    assert_eq!((trial(&world).failures, world.taints("old").len()), (1, 0), "the pod has a node now");
+}
