@@ -111,6 +111,8 @@ pub struct WorkloadCheck {
     /// it does.
     choices: Vec<(NodeChoice, Option<bool>)>,
     by_choice: HashMap<String, usize>,
+    /// Their size in memory, roughly.
+    size_of_choices: usize,
 }
 
 /// The results for one workload.
@@ -235,6 +237,7 @@ impl WorkloadCheck {
             server_ahead: SignedDuration::ZERO,
             choices: Vec::new(),
             by_choice: HashMap::new(),
+            size_of_choices: 0,
         })
     }
 
@@ -324,7 +327,7 @@ impl WorkloadCheck {
             return;
         }
         let is_stray = on_windows.is_some() && !started && self.is_stray(pod, says);
-        let only_if = (matters && says == Says::WindowsIf).then(|| self.choice(&pod.spec));
+        let only_if = if matters && says == Says::WindowsIf { self.choice(&pod.spec) } else { None };
         let seen = self.workloads.entry(key).or_default();
         seen.started |= started;
         seen.of_pods = Some(seen.of_pods.unwrap_or_default() | own);
