@@ -28,9 +28,10 @@ use super::{
     trial::{WorkloadName, workload_name},
 };
 
-use suspects::{Evidence, Suspect, digest, evidence};
+use suspects::{Evidence, Suspect, evidence};
 
 pub use suspects::Suspects;
+pub(super) use suspects::digest;
 
 /// The limit of pods that are kept from one look to the next. Others are found when these are gone.
 const SUSPECTS: usize = 1000;
