@@ -35,6 +35,8 @@ pub(super) use suspects::digest;
 
 /// The limit of pods that are kept from one look to the next. Others are found when these are gone.
 const SUSPECTS: usize = 1000;
+/// The limit of placements whose result is kept for further pods.
+const PLACEMENTS: usize = 1000;
 /// The limit of workloads that are known not to object.
 const EXCUSED: usize = 10_000;
 /// The limit of workloads that one look reads by name.
@@ -183,7 +185,9 @@ impl Look {
             return known.clone();
         }
         let found = self.find_fit(spec);
-        self.fits.insert(placement, found.clone());
+        if self.fits.len() < PLACEMENTS {
+            self.fits.insert(placement, found.clone());
+        }
         found
     }
 
