@@ -137,7 +137,7 @@ impl ControlPlane {
 }
 
 /// The API server's time, by which the objects are dated; `None` if it does not tell.
-pub async fn server_time(client: &Client) -> kube::Result<Option<Timestamp>> {
+async fn server_time(client: &Client) -> kube::Result<Option<Timestamp>> {
     let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
     let answer = client.send(request).await?;
     let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());

@@ -4,7 +4,8 @@ use crate::common::{self, UID, apply, assess, node, plan_classes, policy, pool, 
 use serde_json::{Value, json};
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{Hosts, NodePlan, Pool, node_patch},
+    plan::{Hosts, LabelUsers, NodePlan, Pool, node_patch},
+    pod::{Pod, PodSpec},
 };
 
 const COMPATIBLE: &str = "spec: {runtimeClasses: [{name: any-2022, version: '2022', hostMatch: Compatible}]}";
@@ -99,4 +100,21 @@ fn a_capability_label_is_part_of_the_same_guarded_patch() {
     let mut changed = before.clone();
     changed["metadata"]["labels"][STAMP] = "forged".into();
     assert!(apply(&changed, &patch).is_err(), "the stamp is tested");
+}
+
+#[test]
+fn a_label_stays_if_pods_select_more_labels_than_winpool_keeps() {
+    let pod = |number: usize| -> Pod {
+        let keys = (0..1000).map(|key| (format!("runtimeclass.winpool.dev/c-{number}-{key}"), "true".to_owned()));
+        let spec = PodSpec { node_selector: keys.collect(), ..PodSpec::default() };
+        Pod { namespace: "shop".to_owned(), name: format!("web-{number}"), spec, ..Pod::default() }
+    };
+    let label = "runtimeclass.winpool.dev/windows-2019";
+    for (pods, stays) in [(0, false), (1, false), (100, true)] {
+        let pods: Vec<Pod> = (0..pods).map(pod).collect();
+        let users: LabelUsers = pods.iter().collect();
+        let kept = format!("{users:?}").len();
+        assert!(kept < 200_000, "{kept} bytes for {} pods", pods.len());
+        assert_eq!(users.of("win", label).is_some(), stays, "{} pods", pods.len());
+    }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        CleanCheck, Policy, State,
+        CleanCheck, Policy, State, Trial, TrialState,
         nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep, NodeTable},
     },
     pod::{Pod, PodSpec},
@@ -187,6 +187,30 @@ fn a_node_that_changes_all_the_time_is_tried_four_times_and_then_later() {
 }
 
 #[test]
+fn after_an_accepted_patch_a_node_is_read_until_the_watch_shows_another_version() {
+    let done = common::converge(&bare(), &always());
+    let mut scene = Scene::new(always(), &bare());
+    assert_eq!(writes(&scene.next()), "label taint");
+    assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "wait");
+    assert_eq!(writes(&scene.next()), "read", "for another policy, for example");
+    assert_eq!(writes(&scene.read(2, &done)), "wait");
+    assert_eq!(writes(&scene.next()), "read", "the watch is still behind");
+    assert_eq!(writes(&scene.read(3, &bare())), "label taint", "another writer was faster than the watch");
+    assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "wait");
+    assert!(scene.see(4, &bare()));
+    assert_eq!(writes(&scene.next()), "label taint");
+
+    // A part was accepted, and the rest refused.
+    let mut scene = Scene::new(always(), &bare());
+    scene.next();
+    assert_eq!(writes(&scene.denied()), "label");
+    assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "taint");
+    assert_eq!(until(&scene.denied()), scene.now + PATIENCE);
+    assert_eq!(writes(&scene.next()), "read");
+    assert_eq!(until(&scene.read(2, &node("{}"))), scene.now + PATIENCE);
+}
+
+#[test]
 fn failures_make_the_pause_longer_and_an_event_does_not_shorten_it() {
     let mut scene = Scene::new(always(), &bare());
     let mut last = Duration::ZERO;
@@ -271,6 +295,30 @@ fn a_request_by_an_older_policy_counts_until_its_answer_also_if_its_node_is_gone
         assert!(!scene.table.is_settled());
         assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "wait");
         assert!(scene.table.is_settled());
+    }
+}
+
+#[test]
+fn a_taint_whose_trial_failed_leaves_first_where_the_pod_fits() {
+    let mut scene = Scene::new(always(), &bare());
+    let carries = common::marked(common::tainted(&[MINE]), "default", &[MINE]);
+    let names = ["a", "b", "c", "win"];
+    let nodes = names.map(|name| object(name, 2, &carries)).to_vec();
+    scene.table.observe(NodeEvent::Listed(nodes), scene.now);
+    let time = "2026-03-01T12:00:00Z".parse().unwrap();
+    let trial = |first: &str| Trial {
+        taint: Taint::os_windows(),
+        since: time,
+        state: TrialState::Held { retry_at: time, first: [first.into()].into() },
+        failures: 1,
+        workload: None,
+    };
+    for first in ["c", "b"] {
+        let held = with_consent(pool("status: {managedTaints: ['os=windows:NoSchedule']}"), |consent| {
+            consent.trials = vec![trial(first)];
+        });
+        let due = scene.table.write_by(Some(policy([held]).into()), scene.now);
+        assert_eq!((&*due[0], due.len()), (first, names.len()));
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     pool_consent::{Approval, CleanCheck, LaggingClass, PoolConsent},
     pools::Pool,
     tally::Tally,
-    trial::Trial,
+    trial::{Trial, after},
     workload_check::CheckAnswer,
 };
 
@@ -38,6 +38,8 @@ pub(super) struct Grounds<'a> {
     /// True if the spec has changed since the last decision.
     pub(super) is_new_spec: bool,
     pub(super) trial_lasts: Duration,
+    /// The pause after the first trial that failed.
+    pub(super) first_pause: Duration,
     /// The newest check of this spec, and the time from its start to the end of its validity, if it is valid.
     pub(super) check: Option<&'a Result<CheckAnswer, String>>,
     pub(super) valid: Option<(Instant, Instant)>,
@@ -49,6 +51,8 @@ pub(super) struct Grounds<'a> {
     pub(super) is_blind: bool,
     /// The time of new approvals, in whole seconds.
     pub(super) now: Timestamp,
+    /// The same by the API server's clock, which dates workloads.
+    pub(super) server_now: Timestamp,
 }
 
 impl Grounds<'_> {
@@ -90,7 +94,12 @@ impl Grounds<'_> {
         let wanted = self.pool.spec.checked_taints();
         let mut trials = self.before.map_or_else(|| self.recorded_trials.clone(), |before| before.trials.clone());
         trials.retain(|trial| wanted.contains(&trial.taint));
-        trials.iter_mut().filter(|_| self.is_new_spec).for_each(|trial| trial.end_pause(self.now));
+        for trial in &mut trials {
+            trial.end_in_time(self.now, self.trial_lasts, self.first_pause);
+            if self.is_new_spec {
+                trial.end_pause(self.now);
+            }
+        }
         trials
     }
 
@@ -112,7 +121,7 @@ impl Grounds<'_> {
             };
             if begins {
                 let before = place.map(|place| trials.remove(place));
-                trials.push(Trial::begin(taint, before, self.now, self.trial_lasts));
+                trials.push(Trial::begin(taint, before, self.server_now, after(self.now, self.trial_lasts)));
             }
         }
         trials.sort_by(|a, b| a.taint.cmp(&b.taint));

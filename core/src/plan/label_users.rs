@@ -24,6 +24,9 @@ pub const ADMITS_LATE: Duration = Duration::from_mins(1);
 /// The time for which "no pod needs it" is assumed to stay true.
 const UNUSED: Duration = Duration::from_secs(5);
 
+/// The limit of labels that are kept for one node. A pod can select thousands, and pools have at most 64 classes.
+const LABELS: usize = 1000;
+
 /// The unfinished pods that select capability labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelUsers {
@@ -48,6 +51,11 @@ impl LabelUsers {
         let keys = pod.spec.node_selector.keys().chain(expressions.map(|expression| &expression.key));
         for key in keys.filter(|key| key.starts_with(names::CAPABILITY_LABEL_PREFIX)) {
             let of_node = self.pods.entry(pod.spec.node.clone()).or_default();
+            if of_node.len() >= LABELS && !of_node.contains_key(key) {
+                let select = || format!("pods such as {}/{} select too many labels", pod.namespace, pod.name);
+                self.unreadable.get_or_insert_with(select);
+                return;
+            }
             of_node.entry(key.clone()).or_insert_with(|| format!("{}/{}", pod.namespace, pod.name));
         }
     }

@@ -11,10 +11,7 @@ use std::{
     time::Instant,
 };
 
-use k8s_openapi::{
-    api::core::v1::Toleration,
-    jiff::{SignedDuration, Timestamp},
-};
+use k8s_openapi::{api::core::v1::Toleration, jiff::Timestamp};
 
 use crate::{
     api::Taint,
@@ -31,12 +28,15 @@ use super::{
     trial::{WorkloadName, workload_name},
 };
 
-use suspects::{Evidence, Suspect, digest, evidence};
+use suspects::{Evidence, Suspect, evidence};
 
 pub use suspects::Suspects;
+pub(super) use suspects::digest;
 
 /// The limit of pods that are kept from one look to the next. Others are found when these are gone.
 const SUSPECTS: usize = 1000;
+/// The limit of placements whose result is kept for further pods.
+const PLACEMENTS: usize = 1000;
 /// The limit of workloads that are known not to object.
 const EXCUSED: usize = 10_000;
 /// The limit of workloads that one look reads by name.
@@ -68,7 +68,7 @@ pub struct Paused {
 pub struct LookScope {
     pub trials: Vec<OnTrial>,
     pub paused: Vec<Paused>,
-    /// The Windows nodes.
+    /// The Windows nodes that serve.
     pub nodes: Vec<Arc<NodeObject>>,
     /// Decides which taints winpool put on them and may remove.
     pub policy: Policy,
@@ -92,8 +92,6 @@ pub struct Look {
     workloads: BTreeMap<WorkloadName, Option<Workload>>,
     /// Workloads of paused taints that may not be read. It is unknown if they are gone.
     unreadable: BTreeSet<WorkloadName>,
-    /// The lead of the API server's clock, which dates workloads.
-    server_ahead: SignedDuration,
 }
 
 #[derive(Clone, Debug)]
@@ -140,13 +138,7 @@ impl Look {
         before.forget_old_excuses(scope.started);
         let suspects = Suspects { excused_since: before.excused_since, ..Suspects::default() };
         let (fits, workloads, unreadable) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { scope, before, suspects, fits, workloads, unreadable, server_ahead: SignedDuration::ZERO }
-    }
-
-    /// Records the time of the API server, which tells whole seconds, beside that of the clock that dates trials. In case
-    /// of doubt a workload is older.
-    pub fn server_time(&mut self, server: Timestamp, own: Timestamp) {
-        self.server_ahead = server.duration_since(own) + SignedDuration::from_secs(1);
+        Self { scope, before, suspects, fits, workloads, unreadable }
     }
 
     /// True if pods have to be listed.
@@ -187,13 +179,15 @@ impl Look {
     }
 
     /// The nodes on which the pod could be scheduled without taints on trial, and those taints; `None` if there is no
-    /// such node, or a node that serves and on which it could be scheduled as it is.
+    /// such node, or a node on which it could be scheduled as it is.
     fn fit(&mut self, placement: u64, spec: &PodSpec) -> Option<Fit> {
         if let Some(known) = self.fits.get(&placement) {
             return known.clone();
         }
         let found = self.find_fit(spec);
-        self.fits.insert(placement, found.clone());
+        if self.fits.len() < PLACEMENTS {
+            self.fits.insert(placement, found.clone());
+        }
         found
     }
 
@@ -205,10 +199,7 @@ impl Look {
             }
             let Some(trials) = self.trials_of(node, &spec.tolerations) else { continue };
             if trials.is_empty() {
-                if node.serves() {
-                    return None;
-                }
-                continue;
+                return None;
             }
             match &mut best {
                 Some(best) if best.trials == trials => {
@@ -234,6 +225,11 @@ impl Look {
         let owner = self.scope.policy.owner(&node.labels).filter(|_| !node.is_ignored())?;
         let applied = node.applied.as_deref().and_then(Applied::parse)?;
         let own = owned(Some(&applied), &self.scope.policy);
+        // These come back when the taint on trial goes.
+        let mut replaced = applied.replaced.iter().filter_map(|text| text.parse().ok());
+        if replaced.any(|taint: Taint| self.scope.policy.may_remove(&taint) && keeps_off(&&taint)) {
+            return None;
+        }
         let trial = |taint: &Taint| {
             let is_about = |trial: &OnTrial| trial.taint == *taint && trial.pool == owner.pool.spec.name;
             self.scope.trials.iter().position(is_about).filter(|_| own.contains(taint))
@@ -333,10 +329,7 @@ impl Look {
     /// objects may be made anew for each run.
     fn may_object(&self, suspect: &Suspect) -> MayObject {
         let since = self.since(&suspect.trials);
-        let is_younger = |workload: &Workload| {
-            let created = workload.created.and_then(|created| created.checked_sub(self.server_ahead).ok());
-            created.is_some_and(|created| created > since)
-        };
+        let is_younger = |workload: &Workload| workload.created.is_some_and(|created| created > since);
         let mut owner = suspect.owner.clone();
         for _ in 0..OWNERS {
             let Some(kind) = WorkloadKind::by_name(&owner.0) else { break };

@@ -250,7 +250,6 @@ impl Memory {
         let mut ready = Pool::clone(&self.intended(pool));
         ready.managed_taints.retain(|taint| managed.contains(taint));
         let consent = Arc::make_mut(&mut ready.consent);
-        consent.approved.retain(|ours| approved.iter().any(|recorded| recorded.taint == ours.taint));
         // A leader that does not know of a trial would not look.
         let trials = recorded_trials(recorded);
         let is_tried = |taint: &Taint| {
@@ -258,6 +257,8 @@ impl Memory {
                 ours.taint != *taint || trials.iter().any(|recorded| recorded.taint == *taint && !recorded.is_held())
             })
         };
+        let is_recorded = |taint: &Taint| approved.iter().any(|recorded| recorded.taint == *taint);
+        consent.approved.retain(|ours| is_recorded(&ours.taint) && is_tried(&ours.taint));
         consent.clean_check.nodes.retain(|taint, _| managed.contains(taint) && is_tried(taint));
         Arc::new(ready)
     }

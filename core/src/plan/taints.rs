@@ -103,7 +103,8 @@ pub(super) fn plan(
     if added.iter().any(on_trial) {
         replaced.extend(removed.iter().filter(|taint| outdated(taint)).cloned());
     }
-    replaced.retain(|taint| !kept.contains(taint) && !owned.is_empty());
+    let is_tried = pool.is_some_and(|pool| !pool.consent.trials.is_empty());
+    replaced.retain(|taint| !kept.contains(taint) && !owned.is_empty() && is_tried);
     let change = (!added.is_empty() || !removed.is_empty()).then_some(TaintChange { to, added, removed });
     TaintPlan { change, owned, replaced, differing, held }
 }

@@ -28,7 +28,7 @@ const LONGEST_PAUSE: u32 = 24;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trial {
     pub taint: Taint,
-    /// Its start. Workloads that were created later have to tolerate the taint.
+    /// Its start by the API server's clock. Workloads that were created later have to tolerate the taint.
     pub since: Timestamp,
     pub state: TrialState,
     /// The number of trials of the taint that failed.
@@ -62,9 +62,9 @@ pub(super) fn workload_name(text: &str) -> Option<WorkloadName> {
 
 impl Trial {
     /// A trial that begins now. It replaces `before`, a hold of the same taint.
-    pub(super) fn begin(taint: Taint, before: Option<Self>, now: Timestamp, lasts: Duration) -> Self {
+    pub(super) fn begin(taint: Taint, before: Option<Self>, since: Timestamp, until: Timestamp) -> Self {
         let (failures, workload) = before.map(|before| (before.failures, before.workload)).unwrap_or_default();
-        Self { taint, since: now, state: TrialState::Until(after(now, lasts)), failures, workload }
+        Self { taint, since, state: TrialState::Until(until), failures, workload }
     }
 
     /// True while winpool keeps the taint off nodes.
@@ -88,11 +88,23 @@ impl Trial {
         now: Timestamp,
         first_pause: Duration,
     ) -> Duration {
-        let pause = first_pause * LONGEST_PAUSE.min(2_u32.pow(self.failures.min(10)));
+        let pause = pause_after(self.failures, first_pause);
         self.failures = self.failures.saturating_add(1);
         self.workload = Some(workload);
         self.state = TrialState::Held { retry_at: after(now, pause), first };
         pause
+    }
+
+    /// Ends the trial or the pause no later than one that begins now would end. The clock may have been ahead when it
+    /// began.
+    pub(super) fn end_in_time(&mut self, now: Timestamp, lasts: Duration, first_pause: Duration) {
+        let failures = self.failures.saturating_sub(1);
+        match &mut self.state {
+            TrialState::Until(until) => *until = after(now, lasts).min(*until),
+            TrialState::Held { retry_at, .. } => {
+                *retry_at = after(now, pause_after(failures, first_pause)).min(*retry_at);
+            }
+        }
     }
 
     /// Ends the pause, because what was wrong may be right now.
@@ -133,6 +145,11 @@ impl Trial {
     }
 }
 
+/// The pause after a trial that failed, if so many failed before.
+fn pause_after(failures: u32, first_pause: Duration) -> Duration {
+    first_pause * LONGEST_PAUSE.min(2_u32.pow(failures.min(10)))
+}
+
 /// `status.taintTrials`, without entries that cannot be parsed.
 pub(super) fn recorded_trials(status: Option<&WindowsPoolStatus>) -> Vec<Trial> {
     status.iter().flat_map(|status| &status.taint_trials).filter_map(Trial::of_status).collect()
@@ -143,8 +160,8 @@ pub(super) fn instant_of(time: Timestamp, now: Instant, now_is: Timestamp) -> In
     now + time.duration_since(now_is).try_into().unwrap_or(Duration::ZERO)
 }
 
-/// The API stores whole seconds.
-fn after(time: Timestamp, pause: Duration) -> Timestamp {
+/// The time after this pause.
+pub(super) fn after(time: Timestamp, pause: Duration) -> Timestamp {
     let pause = SignedDuration::try_from(pause).unwrap_or(SignedDuration::MAX);
     time.checked_add(pause).unwrap_or(Timestamp::MAX)
 }

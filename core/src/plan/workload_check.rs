@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::{
     api::Taint,
@@ -106,10 +106,13 @@ pub struct WorkloadCheck {
     /// The newest `ReplicaSets` of each rollout controller.
     newest_sets: HashMap<String, NewestSets>,
     unlisted: BTreeMap<String, String>,
+    server_ahead: SignedDuration,
     /// What pods and templates require of nodes, if that may also match nodes of another operating system, and whether
     /// it does.
     choices: Vec<(NodeChoice, Option<bool>)>,
     by_choice: HashMap<String, usize>,
+    /// Their size in memory, roughly.
+    size_of_choices: usize,
 }
 
 /// The results for one workload.
@@ -199,6 +202,8 @@ pub struct CheckAnswer {
     pub unschedulable: BTreeMap<String, usize>,
     /// Kinds that were left out, with the API server's message.
     pub unlisted: BTreeMap<String, String>,
+    /// The lead of the API server's clock, which dates workloads.
+    pub server_ahead: SignedDuration,
 }
 
 impl WorkloadCheck {
@@ -229,13 +234,17 @@ impl WorkloadCheck {
             workloads: BTreeMap::new(),
             newest_sets: HashMap::new(),
             unlisted: BTreeMap::new(),
+            server_ahead: SignedDuration::ZERO,
             choices: Vec::new(),
             by_choice: HashMap::new(),
+            size_of_choices: 0,
         })
     }
 
-    /// Replaces what a cache or an earlier answer showed by what the API server has at the start of the listing.
+    /// Replaces what a cache or an earlier answer showed by what the API server has at the start of the listing. `now` is
+    /// its time, which it tells in whole seconds. In case of doubt its clock is ahead, so that a workload is older.
     pub fn begin(&mut self, classes: impl IntoIterator<Item = (String, Class)>, admission: Admission, now: Timestamp) {
+        self.server_ahead = now.duration_since(self.scope.now) + SignedDuration::from_secs(1);
         self.scope.classes = classes.into_iter().collect();
         (self.scope.admission, self.scope.now) = (admission, now);
     }
@@ -318,7 +327,7 @@ impl WorkloadCheck {
             return;
         }
         let is_stray = on_windows.is_some() && !started && self.is_stray(pod, says);
-        let only_if = (matters && says == Says::WindowsIf).then(|| self.choice(&pod.spec));
+        let only_if = if matters && says == Says::WindowsIf { self.choice(&pod.spec) } else { None };
         let seen = self.workloads.entry(key).or_default();
         seen.started |= started;
         seen.of_pods = Some(seen.of_pods.unwrap_or_default() | own);
@@ -381,6 +390,7 @@ impl WorkloadCheck {
         for (bit, question) in self.scope.questions.iter().enumerate() {
             let answer = answers.entry(question.pool.clone()).or_default();
             answer.unlisted.clone_from(&self.unlisted);
+            answer.server_ahead = self.server_ahead;
             if held & (1 << bit) != 0 || self.unlisted.contains_key(PODS) {
                 answer.held.insert(question.taint.clone());
             } else {

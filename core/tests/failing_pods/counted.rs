@@ -30,6 +30,24 @@ fn a_pod_without_a_node_counts_if_no_node_has_the_labels_that_it_selects() {
 }
 
 #[test]
+fn memory_is_bounded_whatever_pods_require() {
+    let mut world = world();
+    let around = Surroundings { nodes: &world.nodes, policy: &world.policy, classes: &world.classes };
+    let status = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]});
+    for number in 0..50 {
+        let values: Vec<String> = (0..2000).map(|value| format!("a-long-value-{number}-{value}")).collect();
+        let terms = json!([{"matchExpressions": [{"key": "team", "operator": "In", "values": values}]}]);
+        let affinity =
+            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
+        let spec = json!({"nodeName": null, "os": {"name": "windows"}, "affinity": affinity});
+        let pod = decode(&pod(&format!("web-5d8f7-{number}"), "", &spec, &status));
+        world.table.see_unscheduled(&pod, &around);
+    }
+    let kept = format!("{:?}", world.table).len();
+    assert!(kept < 100_000, "{kept} bytes for 50 pods");
+}
+
+#[test]
 fn refused_pods_count_once_for_their_controller_and_end_ten_minutes_after_the_last() {
     let mut world = world();
     for second in 0..45 {

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use winpool_answers::explain::forecast::Simulation;
@@ -172,7 +173,7 @@ impl World {
 
     pub fn advance(&mut self, by: Duration) {
         self.now.instant += by;
-        self.now.time += k8s_openapi::jiff::SignedDuration::try_from(by).unwrap();
+        self.now.time += SignedDuration::try_from(by).unwrap();
     }
 
     pub fn change_pool(&mut self, name: &str, changes: &str) {
@@ -323,9 +324,18 @@ impl World {
     pub fn due_check(&mut self) -> Option<WorkloadCheck> {
         self.rest();
         match self.start_check() {
-            Some(CheckTask::Everything(check)) => Some(*check),
+            Some(CheckTask::Everything(mut check)) => {
+                let (classes, admission) = (check.scope().classes.clone(), check.scope().admission.clone());
+                check.begin(classes, admission, self.server_time());
+                Some(*check)
+            }
             _ => None,
         }
+    }
+
+    /// The time by the API server's clock.
+    fn server_time(&self) -> Timestamp {
+        self.now.time + SignedDuration::from_secs(self.server_ahead)
     }
 
     pub fn end_check(&mut self, check: WorkloadCheck) {
@@ -357,8 +367,6 @@ impl World {
         let Some(mut look) = self.with_cluster(|cluster, memory, now| memory.start_look(cluster, now)) else {
             return false;
         };
-        let own = self.now.time;
-        look.server_time(own + k8s_openapi::jiff::SignedDuration::from_secs(self.server_ahead), own);
         for pod in self.pods.iter().flatten().filter(|pod| pod.spec.node.is_none()) {
             look.pod(pod);
         }

@@ -122,8 +122,10 @@ fn ages_of_workloads_go_by_the_api_servers_clock() {
         ("older, the operator's clock is slow", 600, "12:05", true),
         ("younger, the operator's clock is fast", -600, "11:55", false),
     ] {
-        let mut world = tried();
+        let mut world = World::with("{}");
         world.server_ahead = ahead;
+        world.check();
+        world.wait(2);
         let changes = format!("metadata: {{creationTimestamp: '2026-03-01T{created}:00Z'}}");
         world.workloads = vec![workload(WorkloadKind::Deployment, "web", OLD, &changes)];
         world.pods = Ok(vec![waiting_of("Deployment", "web")]);
@@ -156,4 +158,23 @@ fn memory_is_bounded_whatever_pods_require() {
         let kept = format!("{:?}", world.memory).len();
         assert!(kept < 100_000, "{kept} bytes for 20 pods");
     }
+}
+
+#[test]
+fn a_look_keeps_the_same_of_any_number_of_pods() {
+    let names: Vec<String> = (0..100).map(|number| format!("node-{number}")).collect();
+    let mut world = tried_with("{}", &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut look = world.with_cluster(|cluster, memory, now| memory.start_look(cluster, now)).unwrap();
+    let mut kept = Vec::new();
+    for number in 0..4000 {
+        let name = format!("web-{number}");
+        let tolerations = format!("[{{key: other-{number}, operator: Exists}}]");
+        look.pod(&waiting(&format!(
+            "{{metadata: {{name: {name}, uid: {name}}}, spec: {{tolerations: {tolerations}}}}}"
+        )));
+        if [1500, 3999].contains(&number) {
+            kept.push(format!("{look:?}").len());
+        }
+    }
+    assert!(kept[1] < kept[0] + kept[0] / 20, "{kept:?} bytes");
 }

@@ -10,4 +10,5 @@ mod labels;
 mod looks;
 mod rare_states;
 mod status;
+mod trial_limits;
 mod trials;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use winpool_core::{plan::WorkloadCheck, pod::Pod};
 
-use super::scene::{Object, Scene, owned_by, running};
+use super::scene::{Object, Scene, owned_by, running, workload};
 
 const PODS: usize = 100_000;
 const CHILD: &str = "workload_check::memory::many_pods_in_a_process_of_its_own";
@@ -42,4 +42,31 @@ fn a_check_of_100_000_pods_of_other_controllers_needs_less_than_40_mb() {
     let memory = text.lines().find_map(|line| line.strip_prefix("memory: ")).expect(&text);
     println!("{memory} kB");
     assert!(memory.parse::<usize>().unwrap() < 40_000, "{memory} kB");
+}
+
+/// Every user of a namespace can write Deployments without pods whose affinity is as large as an object may be.
+#[test]
+fn what_workloads_require_of_nodes_is_kept_up_to_a_limit_and_counts_for_windows_beyond_it() {
+    for (number_of_workloads, is_beyond) in [(20, false), (200, true)] {
+        let mut check = WorkloadCheck::start(Scene::default().scope()).unwrap();
+        for number in 0..number_of_workloads {
+            let values: Vec<String> = (0..2000).map(|value| format!("'a-long-value-{number}-{value}'")).collect();
+            let required = format!(
+                "{{nodeSelectorTerms: [{{matchExpressions: [{{key: disk, operator: NotIn, values: [{}]}}]}}]}}",
+                values.join(", ")
+            );
+            let template =
+                format!("affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {required}}}}}");
+            let deployment = workload("Deployment", &format!("web-{number}"), &template, "spec: {replicas: 0}");
+            let Object::Workload(kind, deployment) = deployment else { unreachable!() };
+            check.workload(kind, &deployment);
+        }
+        let kept = format!("{check:?}").len();
+        assert!(kept < 8_000_000, "{kept} bytes for {number_of_workloads} workloads");
+        for choice in check.undecided() {
+            check.decide(&choice, true);
+        }
+        let answer = check.finish().remove("default").unwrap();
+        assert_eq!(!answer.held.is_empty(), is_beyond, "{number_of_workloads}");
+    }
 }

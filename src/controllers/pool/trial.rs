@@ -1,15 +1,8 @@
 //! The requests of a look at pods that are not scheduled, while a taint is on trial. No page is kept.
 
-use k8s_openapi::{
-    api::core::{self, v1::Node},
-    jiff::Timestamp,
-};
+use k8s_openapi::api::core::{self, v1::Node};
 use kube::{Api, ResourceExt, api::ListParams, core::PartialObjectMeta};
-use winpool_client::{
-    control_plane::server_time,
-    error::{RequestError, in_time},
-    pages, pods,
-};
+use winpool_client::{error::RequestError, pages, pods};
 use winpool_core::{
     api::names,
     labels::Labels,
@@ -39,11 +32,6 @@ pub(super) async fn look(context: &Context, mut look: Look) -> Result<LookResult
         let listed = pages::each(&api, unscheduled, see).await;
         failing_pods::saw_unscheduled(context, listed.is_ok());
         listed?;
-    }
-    if look.unknown_workload().is_some()
-        && let Some(time) = in_time(server_time(client)).await?
-    {
-        look.server_time(time, Timestamp::now());
     }
     while let Some(name) = look.unknown_workload() {
         let api = pods::workloads(client, name.0, Some(&name.1));

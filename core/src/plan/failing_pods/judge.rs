@@ -13,6 +13,7 @@ use crate::{
 };
 
 use super::super::{
+    look::digest,
     nodes::{NodeObject, NodeTable},
     pool_spec::PoolSpec,
     pools::Policy,
@@ -55,8 +56,8 @@ pub(super) enum Words {
     NoNode(String),
 }
 
-/// Whether a node has the labels that a placement selects, by placement.
-pub(super) type Fits = HashMap<String, bool>;
+/// True if a node has the labels that a placement selects, by the digest of the placement.
+pub(super) type Fits = HashMap<u64, bool>;
 
 impl Surroundings<'_> {
     /// The reason why a pod that has not finished fails at present.
@@ -157,7 +158,8 @@ impl Surroundings<'_> {
         if !waits || spec.target(None) != Target::Windows {
             return None;
         }
-        let placement = format!("{:?} {:?}", spec.node_selector, spec.terms);
+        // The text may be as large as a pod.
+        let placement = digest(&format!("{:?} {:?}", spec.node_selector, spec.terms));
         let fits_a_node = match fits.get(&placement) {
             Some(fits) => *fits,
             None if fits.len() >= PLACEMENTS => true,

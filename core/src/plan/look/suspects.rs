@@ -77,7 +77,8 @@ pub(super) fn evidence(spec: &PodSpec, length: usize) -> Option<Evidence> {
     }
 }
 
-pub(super) fn digest(value: &impl Hash) -> u64 {
+/// A number for a value of any length.
+pub(in super::super) fn digest(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()

@@ -41,6 +41,8 @@ pub(super) struct Entry {
     /// Recent writes, to notice another writer that reverts them.
     pub(super) conflict: Option<Box<WriteConflict<Arc<ChangeFingerprint>>>>,
     pub(super) trouble: Option<Box<Trouble>>,
+    /// True while the watch does not show a patch that was accepted.
+    pub(super) is_behind: bool,
 }
 
 /// The reasons for which a node waits.
@@ -198,7 +200,7 @@ impl Entry {
 
     /// Forgets everything that another process may have changed since.
     pub(super) fn begin_term(&mut self) {
-        (self.conflict, self.trouble) = (None, None);
+        (self.conflict, self.trouble, self.is_behind) = (None, None, false);
     }
 }
 
@@ -220,6 +222,7 @@ impl fmt::Debug for Entry {
             .field("contributions", &contributions.finish())
             .field("conflict", &self.conflict)
             .field("trouble", &self.trouble)
+            .field("is_behind", &self.is_behind)
             .finish_non_exhaustive()
     }
 }

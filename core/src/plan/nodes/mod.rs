@@ -83,6 +83,8 @@ struct Running {
     fingerprint: ChangeFingerprint,
     /// True if a patch of it was accepted.
     has_written: bool,
+    /// The version that the watch showed when it began.
+    seen: Box<str>,
 }
 
 impl NodeTable {
@@ -154,7 +156,7 @@ impl NodeTable {
         let policy = self.written_by.clone().filter(|_| !self.requests.contains_key(name));
         let Some((policy, entry)) = policy.zip(self.entries.get(name)) else { return NodeStep::Wait(None) };
         let need = entry.next(&policy, &self.departures, self.patience, now);
-        let object = Arc::clone(&entry.object);
+        let (object, is_behind) = (Arc::clone(&entry.object), entry.is_behind);
         match need {
             Need::Nothing(until) => {
                 // A taint may no longer be added, although the node has not changed.
@@ -162,8 +164,10 @@ impl NodeTable {
                 NodeStep::Wait(until)
             }
             Need::Patch(assessment) => {
-                let (attempt, step) = Attempt::begin(object, assessment.plan.clone(), &policy);
-                self.send(Running::new(attempt, policy, &assessment), step)
+                let (seen, plan) = (object.resource_version.clone(), assessment.plan.clone());
+                let (attempt, step) =
+                    if is_behind { Attempt::begin_behind(object, plan) } else { Attempt::begin(object, plan, &policy) };
+                self.send(Running::new(attempt, policy, &assessment, seen), step)
             }
             Need::FindOtherWriter(plan, until) => self.find_other_writer(&object, plan, until),
             Need::FindPods(labels) => self.find_pods(&object, labels),
@@ -226,7 +230,7 @@ impl NodeTable {
             Need::FindPods(labels) => self.find_pods(&object, labels),
             Need::Patch(assessment) => {
                 let step = running.attempt.patch(object, assessment.plan.clone(), &policy);
-                self.send(Running::new(running.attempt, policy, &assessment), step)
+                self.send(Running::new(running.attempt, policy, &assessment, running.seen), step)
             }
         }
     }
@@ -248,6 +252,7 @@ impl NodeTable {
     fn record_write(&mut self, name: &str, running: &mut Running, now: Instant) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let (object, is_whole) = (running.attempt.object(), !running.attempt.is_split());
+        entry.is_behind = entry.object.resource_version == running.seen;
         // Once for all parts, and even if the next one fails.
         if !std::mem::replace(&mut running.has_written, true) {
             let fingerprint = self.fingerprints.intern(running.fingerprint.clone());
@@ -374,6 +379,7 @@ impl NodeTable {
             self.sums.changed = true;
             return;
         };
+        entry.is_behind &= entry.object.resource_version == object.resource_version;
         entry.object = object;
         self.count(&name, sighting, now);
     }
@@ -399,9 +405,9 @@ impl NodeTable {
 }
 
 impl Running {
-    fn new(attempt: Attempt, by: Arc<Policy>, assessment: &Assessment) -> Self {
+    fn new(attempt: Attempt, by: Arc<Policy>, assessment: &Assessment, seen: Box<str>) -> Self {
         let Assessment { pool, fingerprint, .. } = assessment;
-        Self { attempt, by, pool: pool.clone(), fingerprint: fingerprint.clone(), has_written: false }
+        Self { attempt, by, pool: pool.clone(), fingerprint: fingerprint.clone(), has_written: false, seen }
     }
 }
 
@@ -419,6 +425,6 @@ impl fmt::Debug for NodeTable {
 
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:?} {}", self.attempt, self.fingerprint, self.has_written)
+        write!(f, "{:?} {:?} {} {}", self.attempt, self.fingerprint, self.has_written, self.seen)
     }
 }

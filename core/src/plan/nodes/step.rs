@@ -87,6 +87,8 @@ enum Reading {
     Stale,
     /// Another write came first.
     Conflict,
+    /// The watch does not show the last accepted patch yet.
+    Behind,
 }
 
 /// The course of an attempt after an answer.
@@ -122,6 +124,12 @@ impl Attempt {
         let attempt = Self { object, plan, extent: Extent::Whole, denied: None, reads: 0, reading: None };
         let step = attempt.send(policy);
         (attempt, step)
+    }
+
+    /// Begins with a read, because the watch does not show the last accepted patch of this node yet.
+    pub fn begin_behind(object: Arc<NodeObject>, plan: NodePlan) -> (Self, NodeStep) {
+        let reading = Some(Reading::Behind);
+        (Self { object, plan, extent: Extent::Whole, denied: None, reads: 1, reading }, NodeStep::Read)
     }
 
     /// Continues with a patch of the node that was read.

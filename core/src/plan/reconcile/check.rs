@@ -288,6 +288,7 @@ impl Memory {
         let lagging = if pool.spec.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
         let memory = self.pools.get(&pool.spec.name);
         let check = memory.and_then(|memory| memory.check.as_ref()).filter(|check| check.is_about(guarded));
+        let server_ahead = check.and_then(PoolCheck::answer).map(|answer| answer.server_ahead).unwrap_or_default();
         let seen = tally.seen();
         let grounds = Grounds {
             pool,
@@ -297,6 +298,7 @@ impl Memory {
             recorded_trials: recorded_trials(self.recorded_status(guarded)),
             is_new_spec: memory.is_some_and(|memory| memory.is_new_spec),
             trial_lasts: self.pauses.trial,
+            first_pause: self.pauses.retry,
             check: check.map(|check| &check.result),
             valid: check.and_then(|check| check.validity(cluster, now.instant)),
             lagging,
@@ -304,6 +306,7 @@ impl Memory {
             planned_builds: seen.builds.into_keys().chain(plan.builds()).collect(),
             is_blind: !cluster.unreadable(now.instant).is_empty(),
             now: whole_seconds(now.time),
+            server_now: whole_seconds(now.time.checked_add(server_ahead).unwrap_or(now.time)),
         };
         let lingering = seen.tolerate.into_iter().filter(|taint| pool.managed_taints.contains(taint));
         let consent = grounds.consent();

@@ -22,6 +22,11 @@ use super::{Found, Mask, SeenTemplate, WorkloadCheck};
 /// terminating pod still counts after its grace period.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
 
+/// The memory for what pods require of nodes, in bytes. Every user can write much of that, without a pod.
+const CHOICES: usize = 8 << 20;
+/// The memory for one of them besides its texts, and for one quotation mark of a text.
+const OVERHEAD: (usize, usize) = (200, 20);
+
 /// The answer to "is this pod for Windows?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
@@ -94,15 +99,23 @@ impl WorkloadCheck {
         self.scope.planned_classes.get(name).or_else(|| self.scope.classes.get(name))
     }
 
-    /// The index of what this pod requires of nodes.
-    pub(super) fn choice(&mut self, spec: &PodSpec) -> usize {
+    /// The index of what this pod requires of nodes; `None` if too much is kept already. The pod then counts as one for
+    /// Windows.
+    pub(super) fn choice(&mut self, spec: &PodSpec) -> Option<usize> {
         let choice = NodeChoice::of(spec);
-        let next = self.choices.len();
-        let index = *self.by_choice.entry(choice.key()).or_insert(next);
-        if index == next {
-            self.choices.push((choice, None));
+        let key = choice.key();
+        if let Some(index) = self.by_choice.get(&key) {
+            return Some(*index);
         }
-        index
+        let size = key.len() + OVERHEAD.0 + OVERHEAD.1 * key.matches('"').count();
+        if self.size_of_choices + size > CHOICES {
+            return None;
+        }
+        self.size_of_choices += size;
+        let index = self.choices.len();
+        self.by_choice.insert(key, index);
+        self.choices.push((choice, None));
+        Some(index)
     }
 
     /// The class of a template's pods, if they have one and it exists.
@@ -155,7 +168,7 @@ impl WorkloadCheck {
             _ => self.without_refuge(seen.untolerated, &spec, says),
         };
         if mask != 0 {
-            let only_if = (says == Says::WindowsIf).then(|| self.choice(&spec));
+            let only_if = if says == Says::WindowsIf { self.choice(&spec) } else { None };
             seen.found.add(mask, only_if);
         }
         seen
