@@ -14,7 +14,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream},
 };
-use winpool::registry::{Options, Problem, Registry};
+use winpool::registry::{Options, Registry, RegistryErrorKind};
 use winpool_answers::image::{ImagePlatforms, ImageReference, Source};
 use winpool_e2e::{ImageRegistry, PASSWORD, Protection, USER, prelude::*};
 
@@ -111,12 +111,15 @@ async fn platforms_are_those_that_were_pushed() {
     assert_eq!(client.platforms(&by_digest).await.unwrap().digest, single);
 
     for (name, is_expected) in [
-        ("team/base:chart", (|problem| matches!(problem, Problem::Invalid(_))) as fn(&Problem) -> bool),
-        ("team/base:none", |problem| *problem == Problem::NotFound),
-        ("team/none:1", |problem| *problem == Problem::NotFound),
+        (
+            "team/base:chart",
+            (|problem| matches!(problem, RegistryErrorKind::Invalid(_))) as fn(&RegistryErrorKind) -> bool,
+        ),
+        ("team/base:none", |problem| *problem == RegistryErrorKind::NotFound),
+        ("team/none:1", |problem| *problem == RegistryErrorKind::NotFound),
     ] {
         let error = client.platforms(&reference(&registry, name)).await.unwrap_err();
-        assert!(is_expected(&error.problem), "{error}");
+        assert!(is_expected(&error.kind), "{error}");
     }
 }
 
@@ -131,7 +134,7 @@ async fn a_protected_registry_answers_those_who_have_logged_in() {
         for password in [None, Some("wrong")] {
             let client = Registry::new(options(&folder, &registry, password)).unwrap();
             let error = client.platforms(&image).await.unwrap_err();
-            assert!(matches!(error.problem, Problem::Unauthorized(_)), "{protection:?}, {password:?}: {error}");
+            assert!(matches!(error.kind, RegistryErrorKind::Unauthorized(_)), "{protection:?}, {password:?}: {error}");
         }
         let before = pulls(&registry).len();
         let client = Registry::new(options(&folder, &registry, Some(PASSWORD))).unwrap();
@@ -155,10 +158,10 @@ async fn a_certificate_of_the_users_own_authority_is_trusted_if_it_is_named() {
     };
     assert_eq!(words(&ask(Some(&registry.authority())).await.unwrap()), ["linux/amd64"]);
     let error = ask(Some(&other.authority())).await.unwrap_err();
-    assert!(matches!(&error.problem, Problem::Unreachable(reason) if reason.contains("certificate")), "{error}");
+    assert!(matches!(&error.kind, RegistryErrorKind::Unreachable(reason) if reason.contains("certificate")), "{error}");
     // Without an authority, the client uses plain HTTP for a loopback address.
     let error = ask(None).await.unwrap_err();
-    assert_eq!(error.problem, Problem::Failed(400));
+    assert_eq!(error.kind, RegistryErrorKind::Failed(400));
 }
 
 /// There are 10 teams, each with 50 different images, half of them without an index, and 5 additional tags.
