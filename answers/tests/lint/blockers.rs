@@ -194,7 +194,7 @@ fn a_version_comes_with_its_dates_and_its_nodes() {
     endOfSupport: 2029-01-09
     kubernetes: "1.36"
     kubernetesSupport: Unlisted
-    nodes: 2
+    nodeCount: 2
     "#);
 }
 

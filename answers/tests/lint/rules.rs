@@ -95,7 +95,10 @@ fn a_finding_names_object_field_and_remedy() {
     - rule: container-run-as-user
       severity: error
       consequence: Rejected
-      object: Deployment shop/web
+      object:
+        kind: Deployment
+        namespace: shop
+        name: web
       field: "spec.template.spec.initContainers[0].securityContext.runAsUser"
       message: "runAsUser cannot be set for a Windows pod, not even to its default value"
       remedy: "remove it: Windows has user names: use securityContext.windowsOptions.runAsUserName"
