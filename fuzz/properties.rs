@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Map, Value, json};
 use winpool::input::{Keep, Manifest, Objects, read_stream};
+use winpool_answers::image::tags;
 use winpool_client::node::{self, ListedNode};
 use winpool_core::{
     api::{Taint, names},
@@ -48,7 +49,7 @@ pub fn versions(data: &[u8]) {
     }
     if let Some(build) = image::build_of(&text) {
         assert!(image::is_for_windows(&text));
-        if let Some(moved) = image::for_build(&text, Build::new(26100)) {
+        if let Some(moved) = tags::for_build(&text, Build::new(26100)) {
             assert_eq!(image::build_of(&moved), Some(Build::new(26100)), "{build} {moved}");
         }
     }

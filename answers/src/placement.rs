@@ -162,8 +162,10 @@ pub fn selects(spec: &PodSpec, class: Option<&Class>, labels: &Labels) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1;
     use serde_json::{Value, json};
+    use winpool_client::node::ListedNode;
+
+    use crate::view::SeenNode;
 
     use super::*;
 
@@ -173,7 +175,8 @@ mod tests {
             "status": {"allocatable": {"cpu": "8", "example.com/gpu": "2"}},
         });
         json_patch::merge(&mut node, changes);
-        Node::from(&serde_json::from_value::<v1::Node>(node).unwrap())
+        let listed: ListedNode = serde_json::from_value(node.clone()).unwrap();
+        SeenNode::new(listed.object, &node).host()
     }
 
     fn why_not(spec: &Value, changes: &Value) -> Vec<String> {

@@ -11,3 +11,9 @@ mod pod_explanation;
 mod readers;
 mod remedies;
 mod render;
+
+/// The node of this JSON as pods see it.
+fn machine(node: &serde_json::Value) -> winpool_answers::view::Node {
+    let listed: winpool_client::node::ListedNode = serde_json::from_value(node.clone()).unwrap();
+    winpool_answers::view::SeenNode::new(listed.object, node).host()
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Node;
+use serde_json::Value;
 use winpool_answers::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::{ImagePlatforms, Images, Platform, Source},
@@ -19,7 +19,7 @@ fn machine(name: &str, build: &str, rest: &str) -> view::Node {
           kubeProxyVersion: v1, kubeletVersion: v1, machineID: a, systemUUID: a}}}}}}"
     ));
     json_patch::merge(&mut object, &yaml(rest));
-    view::Node::from(&serde_json::from_value::<Node>(object).unwrap())
+    crate::machine(&object)
 }
 
 fn windows_class(name: &str, build: &str, handler: &str) -> (String, Class) {
@@ -78,10 +78,10 @@ fn open_cluster() -> (Vec<view::Node>, BTreeMap<String, Class>) {
             machines.push(machine(&name, build, &format!("metadata: {{labels: {{kubernetes.io/hostname: {name}}}}}")));
         }
         let name = format!("linux-{index}");
-        let linux = yaml(&format!(
+        let linux = yaml::<Value>(&format!(
             "{{metadata: {{name: {name}, labels: {{kubernetes.io/os: linux, kubernetes.io/hostname: {name}}}}}}}"
         ));
-        machines.push(view::Node::from(&serde_json::from_value::<Node>(linux).unwrap()));
+        machines.push(crate::machine(&linux));
     }
     let classes = builds.map(|(v, build)| windows_class(&format!("windows-{v}"), build, "runhcs-wcow-process"));
     (machines, BTreeMap::from(classes))
@@ -288,7 +288,7 @@ fn a_pod_without_a_class_gets_an_affinity_to_all_builds_that_run_it() {
 #[test]
 fn a_linux_pod_starts_where_its_images_have_a_variant_for_the_architecture() {
     let node = |architecture: &str| {
-        view::Node::from(&yaml::<Node>(&format!(
+        crate::machine(&yaml::<Value>(&format!(
             "{{metadata: {{name: linux-{architecture}, labels: {{kubernetes.io/os: linux, kubernetes.io/arch: {architecture}}}}}}}"
         )))
     };

@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::{
-        core::v1::{Node, PodSpec as KubernetesSpec},
-        node::v1::RuntimeClass,
-    },
+    api::{core::v1::PodSpec as KubernetesSpec, node::v1::RuntimeClass},
     jiff::Timestamp,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -149,9 +146,9 @@ fn is_counted(spec: &Value, class: Option<&Class>) -> bool {
 }
 
 fn machine() -> view::Node {
-    view::Node::from(&read::<Node>(json!({
+    crate::machine(&json!({
         "metadata": {"name": "win", "labels": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": BUILD}},
-    })))
+    }))
 }
 
 proptest! {

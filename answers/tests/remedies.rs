@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_answers::{
@@ -128,7 +128,7 @@ proptest! {
             if is_settled {
                 node["spec"]["unschedulable"] = json!(false);
             }
-            view::Node::from(&serde_json::from_value::<Node>(node).unwrap())
+            crate::machine(&node)
         };
         let machines: Vec<view::Node> = nodes.iter().enumerate().map(|each| machine(each, false)).collect();
         let settled: Vec<view::Node> = nodes.iter().enumerate().map(|each| machine(each, true)).collect();

@@ -48,7 +48,9 @@ pub fn markdown(winpool: &mut Command, operator: &mut Command) -> String {
          winpool from it.\n\n\
          Exit codes: 0: nothing to do, or no findings; 2: pending changes or findings; 1: an error, printed to standard \
          error.\nIf you install `winpool` as `kubectl-winpool`, `kubectl winpool …` runs every command.\n\
-         [A JSON Schema](output.schema.json) describes what commands print with `-o json`.\n",
+         [A JSON Schema](output.schema.json) describes what commands print with `-o json`.\n\n\
+         Text fits the terminal, or the number of columns in the environment variable `COLUMNS`. If that is not set, text in a pipe \
+         or file is not wrapped, so that `grep` finds whole rows.\n",
     );
     for command in [winpool, operator] {
         command.build();

@@ -35,9 +35,7 @@ fn class(name: &str, state: ClassState) -> RuntimeClassStatus {
 }
 
 fn problem(reason: &str, object: &str, message: &str) -> Problem {
-    let (kind, name) = object.split_once('/').unwrap();
-    let object = ObjectReference { kind: kind.to_owned(), namespace: None, name: name.to_owned() };
-    Problem { reason: reason.to_owned(), object, message: message.to_owned() }
+    Problem { reason: reason.to_owned(), object: ObjectReference::named(object), message: message.to_owned() }
 }
 
 /// Three nodes and a class, all right.

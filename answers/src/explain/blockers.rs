@@ -11,18 +11,16 @@ use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::{Isolation, ObjectReference, WindowsPool, names},
     plan::{Hosts, Pool},
-    pod::{CLOUD_LABELS, Class, OS_KEYS, Target},
+    pod::{CLOUD_LABELS, OS_KEYS, Target},
     windows::{
-        Build, KubernetesSupport,
-        compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation},
-        image,
+        Build, KubernetesSupport, image,
         product::{Product, by_version},
     },
 };
 
 use crate::{
     explain::images::{Move, moved},
-    image::known,
+    image::{can_run, isolation_with, known, tags},
     lint::{
         WorkloadManifest,
         facts::{Facts, Lookup},
@@ -231,13 +229,10 @@ fn image_pins(
     // Host-process containers run on every build.
     let images = workload.pod.images().filter(|(container, _)| !container.is_host_process);
     let class = facts.known_class(&workload.pod);
-    let isolation = class.map_or(Isolation::Process, Class::isolation);
-    let runs = match isolation {
-        Isolation::Process => can_run_by_process_isolation,
-        Isolation::HyperV => runs_by_hyperv_isolation,
-    };
+    let isolation = isolation_with(class);
     let wanted = workload.pod.wanted_builds(class);
-    let has_moved = wanted.is_some_and(|hosts| hosts.iter().any(|host| *host != retired && runs(*host, retired)));
+    let has_moved =
+        wanted.is_some_and(|hosts| hosts.iter().any(|host| *host != retired && can_run(isolation, *host, retired)));
     let hosts = |build: Build| facts.hosts().filter(|host| host.kernel.build == build).collect::<Vec<_>>();
     let pins = images.filter_map(|(container, name)| {
         let by_tag = image::build_of(name) == Some(retired);
@@ -329,9 +324,9 @@ fn class_of(pool: &Pool, build: Build) -> Option<String> {
 
 pub(super) fn image_change(name: &str, retired: Build, target: Option<Build>) -> String {
     let Some(target) = target else { return "build the image for another version".to_owned() };
-    let moved = image::for_build(name, target)
+    let moved = tags::for_build(name, target)
         .map_or_else(|| format!("build the image for {target}"), |image| format!("{image}, once it exists"));
-    if can_run_by_process_isolation(target, retired) {
+    if can_run(Isolation::Process, target, retired) {
         format!("{moved}; may stay where containerd is 1.7.19 or later")
     } else {
         moved

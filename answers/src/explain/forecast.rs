@@ -2,7 +2,9 @@
 //! nothing is left to do.
 
 mod changes;
+mod class_request;
 mod pools;
+mod silent;
 mod simulation;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -18,13 +20,14 @@ use winpool_core::{
     plan::{
         GuardedPool, Node, ScaleExplanation,
         reconcile::{ControlPlaneInfo, Now},
-        silent,
     },
     pod::{Pod, Workload, WorkloadKind},
 };
 
 use super::pod_count::{PodCount, pod_counts};
+use silent::silent;
 
+pub use class_request::{apply_request, is_a_question};
 pub use simulation::Simulation;
 
 /// A cluster at one point in time.

@@ -10,7 +10,7 @@ use winpool_core::{
     windows::{Build, image},
 };
 
-use crate::image::{Failure, Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, known, runs_on};
+use crate::image::{Failure, Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, known, runs_on, tags};
 
 /// The result for one image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -189,18 +189,17 @@ const MOST_OTHERS: usize = 4;
 
 /// Returns the same image with other tags that may have a variant for this build: those that the registry lists, or else the usual one.
 pub fn other_tags(name: &str, target: Build, listed: &[String]) -> Vec<String> {
-    let mut found = image::tagged_for_build(name, target, listed);
+    let mut found = tags::tagged_for_build(name, target, listed);
     found.truncate(MOST_OTHERS);
     if !found.is_empty() {
         return found;
     }
-    if let Some(moved) = image::for_build(name, target) {
+    if let Some(moved) = tags::for_build(name, target) {
         return vec![moved];
     }
     let word = winpool_core::windows::product::by_build(target).and_then(|product| product.image_tags.first());
-    let tagged = |name: &str| name.rsplit_once('/').map_or(name, |(_, last)| last).contains(':');
     match word {
-        Some(word) if tagged(name) && !name.contains('@') && image::build_of(name).is_none() => {
+        Some(word) if image::tag(name).is_some() && !name.contains('@') && image::build_of(name).is_none() => {
             vec![format!("{name}-{word}")]
         }
         _ => Vec::new(),

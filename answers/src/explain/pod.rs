@@ -16,7 +16,7 @@ use winpool_core::{
 
 use crate::{
     image::Images,
-    lint::Finding,
+    lint::{Finding, workload::or_default},
     placement::{Obstacle, obstacles},
     view::Node,
 };
@@ -78,10 +78,10 @@ pub fn answer(pod: &Pod, machines: &[Node], classes: &BTreeMap<String, Class>, i
     let is_asked = |machine: &&Node| chosen.is_none_or(|name| machine.name == name);
     let machines: Vec<Node> = machines.iter().filter(is_asked).cloned().collect();
     let placed_by = if chosen.is_some() { PlacedBy::DaemonSetBefore } else { PlacedBy::Anyone };
-    let (namespace, name) = (if pod.namespace.is_empty() { "default" } else { &pod.namespace }, &pod.name);
+    let object = ObjectReference::namespaced("Pod", or_default(&pod.namespace), &pod.name);
     let story = story(pod, std::slice::from_ref(pod), placed_by, &machines, classes, images);
     PodExplanation {
-        object: ObjectReference::namespaced("Pod", namespace, name),
+        object,
         node: pod.spec.node.clone(),
         ends_with_upgrade: ends_with_upgrade(pod, &machines),
         ..story
@@ -105,8 +105,7 @@ pub fn answer_template(
     }
     let (spec, os_label) = (workload.template.clone(), workload.os_label.clone());
     let pod = Pod { spec, os_label, errors, ..Pod::default() };
-    let namespace = if workload.namespace.is_empty() { "default" } else { &workload.namespace };
-    let object = ObjectReference::namespaced(kind.as_str(), namespace, &workload.name);
+    let object = ObjectReference::namespaced(kind.as_str(), or_default(&workload.namespace), &workload.name);
     let placed_by = PlacedBy::of(Some(kind));
     PodExplanation { object, ..story(&pod, pods, placed_by, machines, classes, images) }
 }

@@ -24,7 +24,7 @@ use winpool_core::{
 
 use crate::{
     explain::blockers::{Evidence, evidence, unknown},
-    image::Images,
+    image::{Images, isolation_with},
     lint::Facts,
     view::{
         Known, Started, View,
@@ -245,7 +245,7 @@ impl Question<'_> {
         let class: Option<&Class> = spec.runtime_class.as_ref().and_then(|name| stage.classes.get(name));
         let on = &subject.started_on;
         let mut retired = on.iter().copied().chain(self.builds_now());
-        retired.find_map(|retired| evidence(spec, class, self.facts, retired, target, on))
+        retired.find_map(|retired| evidence(spec, isolation_with(class), self.facts, retired, target, on))
     }
 }
 

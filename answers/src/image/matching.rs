@@ -20,6 +20,7 @@
 
 use winpool_core::{
     api::Isolation,
+    pod::Class,
     windows::{
         Build, ContainerRuntime, KernelVersion,
         compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation},
@@ -106,12 +107,9 @@ pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation)
     let Some((build, revision)) = build_and_revision(version) else {
         return PlatformMatch::Fails(Failure::OtherBuild(taken));
     };
-    let starts = match isolation {
-        Isolation::Process => can_run_by_process_isolation,
-        Isolation::HyperV => runs_by_hyperv_isolation,
-    };
     if image.source == Source::Manifest
-        && (normalized_architecture(taken).0 != host.architecture || !starts(host.kernel.build, Build::new(build)))
+        && (normalized_architecture(taken).0 != host.architecture
+            || !can_run(isolation, host.kernel.build, Build::new(build)))
     {
         return PlatformMatch::Fails(Failure::OtherBuild(taken));
     }
@@ -123,6 +121,19 @@ pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation)
     } else {
         PlatformMatch::Runs(taken)
     }
+}
+
+/// Returns true if hosts of this build run images of the other one, if their containerd is new enough.
+pub fn can_run(isolation: Isolation, host: Build, image: Build) -> bool {
+    match isolation {
+        Isolation::Process => can_run_by_process_isolation(host, image),
+        Isolation::HyperV => runs_by_hyperv_isolation(host, image),
+    }
+}
+
+/// Returns the isolation of pods that have this class.
+pub fn isolation_with(class: Option<&Class>) -> Isolation {
+    class.map_or(Isolation::Process, Class::isolation)
 }
 
 /// Returns the variant of an index that containerd chooses on this host.

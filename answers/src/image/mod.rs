@@ -4,6 +4,7 @@
 //! - [`document`]: reads the answers of registries: indexes, manifests and configs.
 //! - [`matching`]: the nodes that run an image.
 //! - [`known`]: the answers for the images of workloads.
+//! - [`tags`]: tags for another Windows build.
 //!
 //! [`winpool_core::windows::image`] reads tags, for use without registries.
 
@@ -11,13 +12,14 @@ pub mod document;
 pub mod known;
 pub mod matching;
 pub mod reference;
+pub mod tags;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use document::{Document, DocumentError, Entry, read, read_config};
 pub use known::{Images, Unresolved};
-pub use matching::{Failure, Host, PlatformMatch, runs_on};
+pub use matching::{Failure, Host, PlatformMatch, can_run, isolation_with, runs_on};
 pub use reference::{ImageReference, ParseReferenceError};
 
 /// The platform of an image variant.

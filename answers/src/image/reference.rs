@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
+use winpool_core::windows::image;
 
 const DEFAULT_REGISTRY: &str = "docker.io";
 const DEFAULT_TAG: &str = "latest";
@@ -64,14 +65,7 @@ impl FromStr for ImageReference {
 }
 
 fn parse(text: &str) -> Result<ImageReference, &'static str> {
-    let (name, digest) = match text.split_once('@') {
-        Some((name, digest)) => (name, Some(digest)),
-        None => (text, None),
-    };
-    let (name, tag) = match name.rsplit_once(':') {
-        Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
-        _ => (name, None),
-    };
+    let (name, tag, digest) = (image::repository(text), image::tag(text), image::digest(text).strip_prefix('@'));
     // Docker and containerd treat such a name as the ID of an image.
     if name.len() == 64 && name.bytes().all(is_lower_hex) {
         return Err("64 hexadecimal digits are the ID of an image; write <repository>@sha256:<digits>");

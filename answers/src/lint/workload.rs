@@ -7,6 +7,8 @@ use serde_json::Value;
 use thiserror::Error;
 use winpool_core::{api::ObjectReference, pod::PodSpec};
 
+use crate::view::DEFAULT_NAMESPACE;
+
 use super::field::get;
 
 /// A Pod, or an object that creates pods.
@@ -48,9 +50,6 @@ pub const KINDS: [(&str, &str, &str); 9] = [
     ("CronJob", "batch", "spec.jobTemplate.spec.template.spec"),
     ("PodTemplate", "", "template.spec"),
 ];
-
-/// The namespace of an object that names none.
-const DEFAULT_NAMESPACE: &str = "default";
 
 /// Returns the API version in which supported Kubernetes versions serve this kind, if it is a known one.
 pub fn served(kind: &str) -> Option<&'static str> {
@@ -153,6 +152,7 @@ pub fn namespace_of(object: &Value) -> &str {
     or_default(get(object, &["metadata", "namespace"]).and_then(Value::as_str).unwrap_or_default())
 }
 
-fn or_default(namespace: &str) -> &str {
+/// Returns the namespace, or that of objects that name none.
+pub(crate) fn or_default(namespace: &str) -> &str {
     if namespace.is_empty() { DEFAULT_NAMESPACE } else { namespace }
 }

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::{api::core::v1, apimachinery::pkg::api::resource::Quantity};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::Deserialize;
 use serde_json::Value;
 use winpool_core::{
     api::{Taint, names},
@@ -11,7 +12,7 @@ use winpool_core::{
     windows::{ContainerRuntime, KernelVersion},
 };
 
-use crate::image::Host;
+use crate::{image::Host, lint::objects::reduced_node};
 
 use super::Source;
 
@@ -27,6 +28,12 @@ pub struct SeenNode {
 }
 
 impl SeenNode {
+    /// Returns a node in a live cluster with the fields that the operator reads of it, and others of its JSON.
+    pub fn new(object: NodeObject, node: &Value) -> Self {
+        let allocatable = Deserialize::deserialize(&node["status"]["allocatable"]).unwrap_or_default();
+        Self { source: None, object, allocatable, written: reduced_node(node) }
+    }
+
     /// Returns the node as pods see it.
     pub fn host(&self) -> Node {
         Node { allocatable: self.allocatable.clone(), ..Node::of(&self.object.name, &self.object.node) }
@@ -83,31 +90,5 @@ impl Node {
     pub fn host(&self) -> Option<Host> {
         let architecture = self.labels.get(names::ARCH).unwrap_or("amd64").to_owned();
         self.version.map(|kernel| Host { kernel, architecture, runtime: self.runtime })
-    }
-}
-
-impl From<&v1::Node> for Node {
-    fn from(node: &v1::Node) -> Self {
-        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-        let labels = node.metadata.labels.iter().flatten();
-        let labels: Labels = labels.map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        let status = node.status.as_ref();
-        let info = status.and_then(|status| status.node_info.as_ref());
-        let handlers = status.and_then(|status| status.runtime_handlers.as_ref());
-        let seen = plan::Node {
-            labels,
-            is_cordoned: node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true)),
-            kernel_version: info.map(|info| info.kernel_version.as_str().into()),
-            operating_system: info.map(|info| info.operating_system.as_str().into()),
-            container_runtime: info.map(|info| info.container_runtime_version.as_str().into()),
-            runtime_handlers: handlers
-                .map(|all| all.iter().map(|handler| handler.name.clone().unwrap_or_default().into()).collect()),
-            ..plan::Node::default()
-        };
-        Self {
-            taints: taints.map(|t| Taint::new(&t.key, t.value.as_deref().unwrap_or_default(), &t.effect)).collect(),
-            allocatable: status.and_then(|status| status.allocatable.clone()).unwrap_or_default(),
-            ..Self::of(node.metadata.name.as_deref().unwrap_or_default(), &seen)
-        }
     }
 }

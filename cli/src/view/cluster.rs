@@ -11,7 +11,7 @@ use kube::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_answers::{
-    lint::{gmsa, objects, workload::KINDS},
+    lint::{gmsa, workload::KINDS},
     view::{Known, Placed, Reduced, SeenNode, View},
 };
 use winpool_client::{
@@ -249,8 +249,6 @@ impl TryFrom<Value> for SeenOnWire {
     type Error = serde_json::Error;
 
     fn try_from(node: Value) -> Result<Self, Self::Error> {
-        let allocatable = Deserialize::deserialize(&node["status"]["allocatable"]).unwrap_or_default();
-        let written = objects::reduced_node(&node);
-        Ok(Self(SeenNode { source: None, object: ListedNode::deserialize(node)?.object, allocatable, written }))
+        Ok(Self(SeenNode::new(ListedNode::deserialize(&node)?.object, &node)))
     }
 }

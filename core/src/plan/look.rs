@@ -16,7 +16,7 @@ use k8s_openapi::{api::core::v1::Toleration, jiff::Timestamp};
 use crate::{
     api::Taint,
     labels::Labels,
-    pod::{Class, Pod, PodProgress, PodSpec, Workload, WorkloadKind, affinity::matches_affinity, tolerate},
+    pod::{Class, Pod, PodProgress, PodSpec, Workload, WorkloadKind, tolerate},
 };
 
 use super::{
@@ -26,9 +26,10 @@ use super::{
     taint_list::Applied,
     taints::owned,
     trial::{WorkloadName, workload_name},
+    workload_check::{NodeChoice, Says, fits},
 };
 
-use suspects::{Evidence, Suspect, evidence};
+use suspects::{PLACEMENT, Suspect};
 
 pub use suspects::Suspects;
 pub(super) use suspects::digest;
@@ -153,7 +154,12 @@ impl Look {
             return;
         }
         let placement = format!("{:?} {:?} {:?}", pod.spec.node_selector, pod.spec.terms, pod.spec.tolerations);
-        let Some(evidence) = evidence(&pod.spec, placement.len()) else { return };
+        // The API server has added the selector of its class.
+        let says = Says::of(&pod.spec);
+        if says == Says::NotWindows || says == Says::WindowsIf && placement.len() > PLACEMENT {
+            return;
+        }
+        let only_if = (says == Says::WindowsIf).then(|| NodeChoice::of(&pod.spec));
         let placement = digest(&placement);
         let Some(Fit { trials, nodes }) = self.fit(placement, &pod.spec) else { return };
         let owner = pod.controller.clone().unwrap_or_else(|| ("Pod".to_owned(), pod.name.clone()));
@@ -167,7 +173,7 @@ impl Look {
         let seen = self.before.pods.get(&pod.uid).map_or(self.scope.started, |known| known.seen);
         if self.suspects.pods.len() < SUSPECTS {
             let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-            let suspect = Suspect { seen, namespace, name, owner, key, trials, nodes, evidence };
+            let suspect = Suspect { seen, namespace, name, owner, key, trials, nodes, only_if };
             self.suspects.pods.insert(pod.uid.clone(), suspect);
         }
     }
@@ -194,7 +200,7 @@ impl Look {
     fn find_fit(&self, spec: &PodSpec) -> Option<Fit> {
         let mut best: Option<Fit> = None;
         for NodeObject { name, node, .. } in self.scope.nodes.iter().map(AsRef::as_ref) {
-            if !node.labels.matches(&spec.node_selector) || !matches_affinity(&spec.terms, &node.labels, name) {
+            if !fits(spec, &node.labels, name) {
                 continue;
             }
             let Some(trials) = self.trials_of(node, &spec.tolerations) else { continue };
@@ -263,24 +269,20 @@ impl Look {
 
     /// True if it depends on the nodes of other systems which pods object. These have to be listed.
     pub fn needs_other_nodes(&self) -> bool {
-        self.ripe().any(|suspect| {
-            suspect.evidence != Evidence::Windows && matches!(self.may_object(suspect), MayObject::As(_))
-        })
+        self.ripe().any(|suspect| suspect.only_if.is_some() && matches!(self.may_object(suspect), MayObject::As(_)))
     }
 
     /// Reads a node of another system.
     pub fn other_node(&mut self, name: &str, labels: &Labels) {
-        let is_elsewhere = |suspect: &Suspect| match &suspect.evidence {
-            Evidence::Windows => false,
-            Evidence::Placement(selector, terms) => labels.matches(selector) && matches_affinity(terms, labels, name),
-        };
+        let is_elsewhere =
+            |suspect: &Suspect| suspect.only_if.as_ref().is_some_and(|choice| choice.matches(labels, name));
         let Suspects { pods, excused, .. } = &mut self.suspects;
         excused.extend(pods.extract_if(.., |_, suspect| is_elsewhere(suspect)).map(|(_, suspect)| suspect.key));
     }
 
     /// Records that all nodes of other systems were read.
     pub fn has_other_nodes(&mut self) {
-        self.suspects.pods.values_mut().for_each(|suspect| suspect.evidence = Evidence::Windows);
+        self.suspects.pods.values_mut().for_each(|suspect| suspect.only_if = None);
     }
 
     /// Ends the look.
@@ -288,7 +290,7 @@ impl Look {
         let (mut objections, mut excused) = (BTreeMap::<usize, Objection>::new(), BTreeSet::new());
         for suspect in self.ripe() {
             let owner = match self.may_object(suspect) {
-                MayObject::As(owner) if suspect.evidence == Evidence::Windows => owner,
+                MayObject::As(owner) if suspect.only_if.is_none() => owner,
                 MayObject::Never => {
                     excused.insert(suspect.key);
                     continue;

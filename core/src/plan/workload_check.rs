@@ -20,11 +20,10 @@ use crate::{
 };
 
 use super::admission::Admission;
-use placement::Says;
 
 pub use assigned::ClassSource;
 pub use placement::NodeChoice;
-pub(super) use placement::fits;
+pub(super) use placement::{Says, fits};
 
 /// The limit of questions in one check. Further ones go to the next check.
 pub(super) const QUESTIONS: usize = 64;

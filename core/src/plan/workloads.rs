@@ -1,4 +1,4 @@
-//! Pods that use a RuntimeClass, and pods that do not say which operating system they are for.
+//! Pods that use a RuntimeClass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,19 +10,6 @@ use crate::{
 
 /// The number of pods that are named as examples.
 const NAMED: usize = 5;
-
-/// The workloads that run on these Windows nodes and do not say that they are for Windows, each with the number of its
-/// pods. An admission policy that takes such pods for Linux pods would keep them off.
-pub fn silent<'a>(pods: impl IntoIterator<Item = &'a Pod>, on_nodes: impl Fn(&str) -> bool) -> BTreeMap<String, usize> {
-    let mut found = BTreeMap::new();
-    for pod in pods {
-        let on = pod.spec.node.as_deref().is_some_and(&on_nodes);
-        if on && pod.progress == PodProgress::Started && !pod.is_terminating() && pod.spec.says_no_system() {
-            *found.entry(pod.workload()).or_default() += 1;
-        }
-    }
-    found
-}
 
 /// What a new pod of a RuntimeClass gets from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,23 +120,6 @@ mod tests {
             spec: PodSpec { node: Some(node.to_owned()).filter(|node| !node.is_empty()), ..spec },
             progress: PodProgress::Started,
             ..Pod::default()
-        }
-    }
-
-    #[test]
-    fn pods_that_run_on_windows_and_never_say_so_are_silent() {
-        for (pod, is_silent) in [
-            (on("win", "{}"), true),
-            (on("win", "{nodeSelector: {team: windows}}"), true),
-            (on("linux-node", "{}"), false),
-            (Pod { progress: PodProgress::Waiting, ..on("win", "{}") }, false),
-            (Pod { deleted: Some(k8s_openapi::jiff::Timestamp::UNIX_EPOCH), ..on("win", "{}") }, false),
-            (on("win", "{os: {name: windows}}"), false),
-            (on("win", "{runtimeClassName: windows-2019}"), false),
-            (on("win", "{nodeSelector: {kubernetes.io/os: windows}}"), false),
-            (on("win", "{nodeSelector: {beta.kubernetes.io/os: windows}}"), false),
-        ] {
-            assert_eq!(!silent([&pod], |node| node == "win").is_empty(), is_silent, "{pod:?}");
         }
     }
 

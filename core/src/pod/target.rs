@@ -116,11 +116,6 @@ impl PodSpec {
         self.node_selector.iter().chain(of_class).any(is_other) || self.every_term(in_term)
     }
 
-    /// Returns true if `nodeSelector` or the required node affinity excludes nodes of other systems.
-    pub fn is_placed_on_windows(&self) -> bool {
-        self.placed_system() == Some(System::Windows)
-    }
-
     /// Returns true if nothing in the pod specifies an operating system.
     pub fn says_no_system(&self) -> bool {
         let mut affinity = self.terms.iter().flat_map(|term| term.match_expressions.iter().flatten());

@@ -4,8 +4,6 @@
 //! (MicrosoftDocs/Virtualization-Documentation `version-compatibility.md`), and some images have a prefix:
 //! `windowsservercore-ltsc2022`, `4.8-windowsservercore-ltsc2019`, `nanoserver-1809`.
 
-use std::cmp::Reverse;
-
 use super::{
     Build, KernelVersion,
     product::{PRODUCTS, Product},
@@ -14,9 +12,9 @@ use super::{
 /// Repositories that hold only Windows images, with all below them.
 const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows", "mcr.microsoft.com/dotnet/framework"];
 /// Words of a tag or of a name that stand for Windows.
-const WINDOWS_WORDS: [&str; 5] = ["windows", "win", "windowsservercore", "servercore", "nanoserver"];
+pub const WINDOWS_WORDS: [&str; 5] = ["windows", "win", "windowsservercore", "servercore", "nanoserver"];
 /// What may stand before the year of a release: `win2019`.
-const BEFORE_A_YEAR: [&str; 3] = ["win", "ws", "windows"];
+pub const BEFORE_A_YEAR: [&str; 3] = ["win", "ws", "windows"];
 
 /// Microsoft's Windows images on Docker Hub, which get no more updates, with their current repositories.
 const DOCKER_HUB: [(&str, &str); 5] = [
@@ -29,9 +27,9 @@ const DOCKER_HUB: [(&str, &str); 5] = [
 
 /// Returns the repository that replaces this image's, if that is one of Microsoft's on Docker Hub.
 pub fn successor(image: &str) -> Option<&'static str> {
-    let name = ["docker.io/", "index.docker.io/"].iter().find_map(|host| image.strip_prefix(host)).unwrap_or(image);
-    let repository = name.split([':', '@']).next()?;
-    DOCKER_HUB.iter().find(|(old, _)| *old == repository).map(|(_, new)| *new)
+    let name = repository(image);
+    let name = ["docker.io/", "index.docker.io/"].iter().find_map(|host| name.strip_prefix(host)).unwrap_or(name);
+    DOCKER_HUB.iter().find(|(old, _)| *old == name).map(|(_, new)| *new)
 }
 
 /// The part of an image's name by which it is for Windows, the most certain first.
@@ -76,18 +74,19 @@ pub fn version_of(image: &str) -> Option<KernelVersion> {
 }
 
 /// A word of a tag that names a build.
-#[derive(Clone, Copy)]
-struct TagWord {
-    product: &'static Product,
+#[derive(Clone, Copy, Debug)]
+pub struct TagWord {
+    pub product: &'static Product,
     /// The text before the year: `win` of `win2019`.
-    prefix: &'static str,
+    pub prefix: &'static str,
     /// True if it needs no other word beside it.
     is_alone: bool,
-    is_year: bool,
+    /// True if it is the year of the release.
+    pub is_year: bool,
 }
 
 impl TagWord {
-    fn read(word: &str) -> Option<Self> {
+    pub fn read(word: &str) -> Option<Self> {
         let is = |text: &str| word.eq_ignore_ascii_case(text);
         PRODUCTS.iter().find_map(|product| {
             let read = |prefix, is_alone, is_year| Self { product, prefix, is_alone, is_year };
@@ -104,94 +103,10 @@ impl TagWord {
             }
         })
     }
-
-    /// The same word for another release.
-    fn moved(self, to: &Product) -> Option<String> {
-        let tag = *to.image_tags.first()?;
-        Some(if self.is_year { format!("{}{}", self.prefix, to.version) } else { tag.to_owned() })
-    }
 }
 
 fn names_build_alone(word: &str) -> bool {
     TagWord::read(word).is_some_and(|word| word.is_alone)
-}
-
-/// Returns the same image for another build. Returns `None` unless the tag consists of one word for the build and words
-/// that do not depend on the build, or if the latter could be read as the build.
-pub fn for_build(image: &str, build: Build) -> Option<String> {
-    let (from, tag) = (build_of(image)?, tag(image)?);
-    let mut found = words(tag).filter_map(|word| Some((word, TagWord::read(word)?)));
-    let (Some((old, word)), None) = (found.next(), found.next()) else { return None };
-    if word.product.build != from {
-        return None;
-    }
-    let to = word.moved(super::product::by_build(build)?)?;
-    // The same letters may be part of another word.
-    let at = old.as_ptr().addr() - tag.as_ptr().addr();
-    // An update such as KB4493509 belongs to the old build.
-    let has_update = words(tag).any(|word| word.to_ascii_uppercase().starts_with("KB"));
-    let start = image.len() - tag.len() - digest(image).len();
-    let moved = format!("{}{to}{}", &image[..start + at], &tag[at + old.len()..]);
-    (!has_update && build_of(&moved) == Some(build)).then_some(moved)
-}
-
-/// Returns the same image with those of these tags that name `build` and otherwise agree with the image's own tag. A tag without a version
-/// agrees with tags that add one, also with the name of a base image: `1.4` with `1.4-windowsservercore-ltsc2025`.
-///
-/// Microsoft's word for the build comes first, then other words, then full versions, the newest first.
-pub fn tagged_for_build(image: &str, build: Build, tags: &[String]) -> Vec<String> {
-    let Some(tag) = tag(image) else { return Vec::new() };
-    let own = versions(tag);
-    let is_base = |word: &str| word.is_empty() || WINDOWS_WORDS.contains(&word);
-    let agrees = |other: &Version<'_>| {
-        let adds = || other.before.strip_prefix(tag).is_some_and(|added| words(added).all(is_base));
-        own.iter().any(|own| (own.before, own.after) == (other.before, other.after)) || other.after.is_empty() && adds()
-    };
-    let ranked = tags.iter().filter(|other| *other != tag).filter_map(|other| {
-        let versions = versions(other).into_iter().filter(|version| version.build == build && agrees(version));
-        Some((versions.map(|version| version.rank).min()?, other))
-    });
-    let mut ranked: Vec<_> = ranked.collect();
-    ranked.sort_unstable();
-    let repository = &image[..image.len() - tag.len() - digest(image).len()];
-    ranked.into_iter().map(|(_, other)| format!("{repository}{other}")).collect()
-}
-
-/// A word of a tag that can be a Windows version.
-struct Version<'a> {
-    /// The parts of the tag before and after the word.
-    before: &'a str,
-    after: &'a str,
-    build: Build,
-    /// Lower for words that are more usual, and for newer revisions.
-    rank: (usize, Reverse<u32>),
-}
-
-fn versions(tag: &str) -> Vec<Version<'_>> {
-    let mut found = Vec::new();
-    for at in (0..tag.len()).filter(|at| *at == 0 || is_separator(char::from(tag.as_bytes()[at - 1]))) {
-        let (before, rest) = tag.split_at(at);
-        for Product { build, image_tags, version, .. } in PRODUCTS {
-            let mut add = |after, rank| found.push(Version { before, after, build: *build, rank });
-            let years = BEFORE_A_YEAR.iter().map(|prefix| format!("{prefix}{version}"));
-            let plain = image_tags.iter().chain([version]).map(|word| (*word).to_owned());
-            for (rank, word) in plain.chain(years).enumerate() {
-                match rest.split_at_checked(word.len()) {
-                    Some((own, after)) if own.eq_ignore_ascii_case(&word) => add(after, (rank, Reverse(0))),
-                    _ => {}
-                }
-            }
-            if let Some(after) = rest.strip_prefix(&build.to_string()) {
-                let digits =
-                    after.strip_prefix('.').map_or("", |text| text.split(is_separator).next().unwrap_or_default());
-                let revision = digits.parse().ok();
-                let after = revision.map_or(after, |_: u32| &after[1 + digits.len()..]);
-                add(after, (usize::MAX, Reverse(revision.unwrap_or_default())));
-            }
-        }
-    }
-    found.retain(|version| version.after.is_empty() || version.after.starts_with(is_separator));
-    found
 }
 
 fn is_in_windows_repository(image: &str) -> bool {
@@ -208,7 +123,7 @@ fn has_windows_word(text: &str) -> bool {
 }
 
 /// Returns the image's name without tag and digest.
-fn repository(image: &str) -> &str {
+pub fn repository(image: &str) -> &str {
     let name = &image[..image.len() - digest(image).len()];
     tag(image).map_or(name, |tag| &name[..name.len() - tag.len() - 1])
 }
@@ -219,21 +134,23 @@ fn last_part(image: &str) -> &str {
     repository.rsplit_once('/').map_or(repository, |(_, last)| last)
 }
 
-fn digest(image: &str) -> &str {
+/// Returns the digest with its `@`; empty if there is none.
+pub fn digest(image: &str) -> &str {
     image.find('@').map_or("", |at| &image[at..])
 }
 
 /// Returns the part after the last `:`, unless that is a port.
-fn tag(image: &str) -> Option<&str> {
+pub fn tag(image: &str) -> Option<&str> {
     let name = &image[..image.len() - digest(image).len()];
     name.rsplit_once(':').map(|(_, tag)| tag).filter(|tag| !tag.contains('/'))
 }
 
-fn words(tag: &str) -> impl Iterator<Item = &str> {
+/// Returns the parts of a tag between its separators.
+pub fn words(tag: &str) -> impl Iterator<Item = &str> {
     tag.split(is_separator)
 }
 
-fn is_separator(c: char) -> bool {
+pub fn is_separator(c: char) -> bool {
     matches!(c, '-' | '_' | '.' | '+')
 }
 
@@ -318,87 +235,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_image_moves_to_another_build_if_only_the_word_for_it_changes() {
-        let to_2025 = |image: &str| for_build(image, Build::new(26100));
-        for (image, moved) in [
-            ("mcr.microsoft.com/windows/servercore:ltsc2019", Some("mcr.microsoft.com/windows/servercore:ltsc2025")),
-            ("app:4.8-windowsservercore-ltsc2022", Some("app:4.8-windowsservercore-ltsc2025")),
-            ("app:1.0-ltsc2019@sha256:0123", Some("app:1.0-ltsc2025")),
-            ("mcr.microsoft.com/windows/nanoserver:1809", Some("mcr.microsoft.com/windows/nanoserver:ltsc2025")),
-            ("mcr.microsoft.com/windows/nanoserver:1809-KB4493509", None),
-            ("mcr.microsoft.com/windows/servercore:10.0.17763.437", None),
-            ("app:1.0", None),
-            ("app:windows-2019-3.2", Some("app:windows-2025-3.2")),
-            ("app:win2022", Some("app:win2025")),
-            ("app:oldltsc2019-ltsc2019", Some("app:oldltsc2019-ltsc2025")),
-            ("app:1809-windowsservercore-ltsc2019", None),
-            ("app:ltsc2019-to-ltsc2022", None),
-        ] {
-            assert_eq!(to_2025(image).as_deref(), moved, "{image}");
-        }
-        assert_eq!(for_build("app:ltsc2022", Build::new(25398)), None, "23H2 has no images of its own");
-    }
-
-    #[test]
-    fn tags_that_differ_in_the_windows_version_alone_are_found_among_those_of_a_registry() {
-        let tags = [
-            "latest",
-            "1.4",
-            "1.4-ltsc2019",
-            "1.4-ltsc2025",
-            "1.4-LTSC2025",
-            "1.4-2025",
-            "1.4-10.0.26100.999",
-            "1.4-10.0.26100.4061",
-            "1.4-10.0.26100",
-            "1.5-ltsc2025",
-            "1.40-ltsc2025",
-            "1.4-ltsc2025-debug",
-            "1.4-windowsservercore-ltsc2025",
-            "1.4-linux-2025",
-            "ltsc2025",
-            "2025",
-            "2025-x",
-            "10.0.26100.1",
-            "ltsc2025-amd64",
-            "windows-2025",
-            "4.8_2025_a",
-            "2025.1",
-        ];
-        let tags = tags.map(str::to_owned);
-        let full = ["1.4-10.0.26100.4061", "1.4-10.0.26100.999", "1.4-10.0.26100"];
-        let words = ["1.4-LTSC2025", "1.4-ltsc2025"];
-        let all = [&words[..], &["1.4-2025"], &full].concat();
-        for (tag, expected) in [
-            ("1.4-ltsc2019", &all[..]),
-            ("1.4-2019@sha256:0", &all),
-            ("1.4-10.0.17763.1", &all),
-            ("1.4", &[&words[..], &["1.4-windowsservercore-ltsc2025", "1.4-2025"], &full].concat()),
-            ("ltsc2019", &["ltsc2025", "2025", "10.0.26100.1"]),
-            ("1809", &["ltsc2025", "2025", "10.0.26100.1"]),
-            ("10.0.17763.437", &["ltsc2025", "2025", "10.0.26100.1"]),
-            ("10.0.17763.437-amd64", &["ltsc2025-amd64"]),
-            ("1809-KB4493509", &[]),
-            ("windows-2019", &["windows-2025"]),
-            ("4.8_2019_a", &["4.8_2025_a"]),
-            ("ltsc2025", &["2025", "10.0.26100.1"]),
-            ("2", &[]),
-        ] {
-            let found = tagged_for_build(&format!("a.b:5000/app:{tag}"), Build::new(26100), &tags);
-            let expected: Vec<_> = expected.iter().map(|tag| format!("a.b:5000/app:{tag}")).collect();
-            assert_eq!(found, expected, "{tag}");
-        }
-        assert!(tagged_for_build("a.b:5000/app", Build::new(26100), &tags).is_empty(), "it has no tag");
-    }
-
     proptest! {
         #[test]
         fn no_image_panics_and_one_with_a_build_is_for_windows(
             image in prop_oneof![any::<String>(), "[a-z/.:@_-]{0,12}(ltsc2022|1809|10\\.0\\.17763)?[a-z/.:@-]{0,8}"]
         ) {
-            let _ = for_build(&image, Build::new(26100));
-            let _ = tagged_for_build(&image, Build::new(26100), std::slice::from_ref(&image));
             prop_assert!(build_of(&image).is_none() || sign_of_windows(&image).is_some());
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use json_patch::{Patch, PatchOperation};
 use kube::ResourceExt;
 use serde_json::Value;
+use winpool_answers::explain::forecast::{apply_request, is_a_question};
 use winpool_core::{
     api::{ApprovedTaint, Taint, WindowsPoolStatus, names},
     plan::{
@@ -227,9 +228,10 @@ impl World {
     fn request_class(&mut self, name: &str, request: &ClassRequest) -> Answer {
         let current = self.classes.truth().get(name).cloned();
         self.made += usize::from(matches!(request, ClassRequest::Create(_)));
-        let after = match request.apply(current.as_deref().map(AsRef::as_ref), format!("{name}-{}", self.made)) {
+        let after = match apply_request(request, current.as_deref().map(AsRef::as_ref), format!("{name}-{}", self.made))
+        {
             Err(refusal) => return Answer::Refused(refusal),
-            Ok(after) if request.is_a_question() => return Answer::Class(after.map(Into::into)),
+            Ok(after) if is_a_question(request) => return Answer::Class(after.map(Into::into)),
             Ok(after) => after,
         };
         let mut classes = self.classes.truth().clone();

@@ -7,17 +7,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::Isolation,
-    pod::{Class, PodSpec, System},
-    windows::{
-        Build,
-        compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation},
-        image,
-        product::name_of,
-    },
+    pod::{PodSpec, System},
+    windows::{Build, image, product::name_of},
 };
 
 use crate::{
     explain::images::{Move, moved},
+    image::{can_run, isolation_with},
     lint::{WorkloadManifest, facts::Facts},
 };
 
@@ -68,7 +64,7 @@ pub fn departure(
     started_on: &BTreeSet<Build>,
 ) -> Option<Departure> {
     let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
-    let guess = pod.guess(class);
+    let (guess, isolation) = (pod.guess(class), isolation_with(class));
     let is_linux = guess.is_some_and(|guess| guess.system == System::Linux && guess.is_certain());
     let is_elsewhere = pod.wanted_builds(class).is_some_and(|builds| !builds.contains(&retired));
     let starts_here = started_on.contains(&retired);
@@ -78,14 +74,14 @@ pub fn departure(
     let is_windows = guess.is_some_and(|guess| guess.system == System::Windows);
     let fits_only_here = || is_windows && facts.builds_of(pod, class) == BTreeSet::from([retired]);
     let is_for_another =
-        images(pod).iter().any(|name| image::build_of(name).is_some_and(|build| !runs(class, retired, build)));
+        images(pod).iter().any(|name| image::build_of(name).is_some_and(|build| !can_run(isolation, retired, build)));
     if !starts_here && is_for_another {
         return None;
     }
     if pod.is_host_process() {
         return (is_windows || starts_here).then_some(Departure::CanMove(Evidence::HostProcess));
     }
-    let moves = target.and_then(|target| evidence(pod, class, facts, retired, target, started_on));
+    let moves = target.and_then(|target| evidence(pod, isolation, facts, retired, target, started_on));
     match moves {
         Some(evidence) => Some(Departure::CanMove(evidence)),
         None => (starts_here || fits_only_here()).then(|| Departure::Unknown(unknown(pod, facts, retired, target))),
@@ -96,7 +92,7 @@ pub fn departure(
 /// contains it.
 pub fn evidence(
     pod: &PodSpec,
-    class: Option<&Class>,
+    isolation: Isolation,
     facts: &Facts,
     retired: Build,
     target: Build,
@@ -107,10 +103,9 @@ pub fn evidence(
     }
     let images = images(pod);
     let hosts: Vec<_> = facts.hosts().filter(|host| host.kernel.build == target).collect();
-    let isolation = class.map_or(Isolation::Process, Class::isolation);
     let by_registry =
         |name: &str| matches!(moved(name, target, &hosts, isolation, facts.images()), Some(Move::SameTag(_)));
-    let by_tag = |name: &str| image::build_of(name).is_some_and(|build| runs(class, target, build));
+    let by_tag = |name: &str| image::build_of(name).is_some_and(|build| can_run(isolation, target, build));
     if started_on.contains(&target) {
         Some(Evidence::RunsThere)
     } else if !images.is_empty() && images.iter().all(|name| by_registry(name)) {
@@ -118,21 +113,13 @@ pub fn evidence(
     } else if !images.is_empty() && images.iter().all(|name| by_tag(name)) {
         Some(Evidence::Tag)
     } else {
-        (started_on.contains(&retired) && runs(class, target, retired)).then_some(Evidence::StartsHere)
+        (started_on.contains(&retired) && can_run(isolation, target, retired)).then_some(Evidence::StartsHere)
     }
 }
 
 /// The images of a pod that need a version of Windows.
 fn images(pod: &PodSpec) -> Vec<&str> {
     pod.images().filter(|(container, _)| !container.is_host_process).map(|(_, name)| name).collect()
-}
-
-/// True if hosts of this build run images of the other, if their containerd is new enough.
-fn runs(class: Option<&Class>, host: Build, image: Build) -> bool {
-    match class.map_or(Isolation::Process, Class::isolation) {
-        Isolation::Process => can_run_by_process_isolation(host, image),
-        Isolation::HyperV => runs_by_hyperv_isolation(host, image),
-    }
 }
 
 /// Returns what is not known of a pod, and what would tell.

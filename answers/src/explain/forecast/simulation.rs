@@ -24,7 +24,7 @@ use winpool_core::{
     pod::{Pod, Workload, WorkloadKind},
 };
 
-use super::Snapshot;
+use super::{Snapshot, apply_request, is_a_question};
 
 /// The time before the operator retries a refused request, and the time that a deletion waits without progress.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -240,9 +240,9 @@ impl Simulation {
 
     fn request(&mut self, name: &str, request: &ClassRequest) -> Answer {
         let uid = format!("{name}-{}", self.version);
-        match request.apply(self.classes.get(name).map(AsRef::as_ref), uid) {
+        match apply_request(request, self.classes.get(name).map(AsRef::as_ref), uid) {
             Err(refusal) => Answer::Refused(refusal),
-            Ok(class) if request.is_a_question() => Answer::Class(class.map(Arc::new)),
+            Ok(class) if is_a_question(request) => Answer::Class(class.map(Arc::new)),
             Ok(Some(class)) => Answer::Class(Some(self.put_class(class))),
             Ok(None) => {
                 self.classes.remove(name);

@@ -12,7 +12,7 @@ use winpool_core::{
 
 use crate::{
     explain::images::reason,
-    image::{Host, PlatformMatch, Source, matching::may_run_on_linux},
+    image::{PlatformMatch, Source, isolation_with, matching::may_run_on_linux},
     lint::image_verdict,
 };
 
@@ -22,15 +22,10 @@ impl Candidate<'_> {
     /// Returns true if the images start on a Windows node; `None` if neither a registry nor a tag provides the answer.
     pub(super) fn images_start(&self, machine: &Node) -> (Option<bool>, Vec<String>) {
         let has_started = self.pod.ran_on.as_ref() == Some(&machine.name);
-        let Some(version) = machine.version else {
+        let (Some(version), Some(host)) = (machine.version, machine.host()) else {
             let is_asked = self.spec.image_builds().next().is_some() || !self.images.is_empty();
             let reasons = if is_asked { vec!["the node's build is not known".to_owned()] } else { Vec::new() };
             return (has_started.then_some(true).filter(|_| !is_asked), reasons);
-        };
-        let host = Host {
-            kernel: version,
-            architecture: machine.labels.get(names::ARCH).unwrap_or("amd64").to_owned(),
-            runtime: machine.runtime,
         };
         let (mut is_told, mut reasons) = (false, Vec::new());
         for (container, name) in self.spec.images() {
@@ -99,7 +94,7 @@ impl Candidate<'_> {
     }
 
     fn isolation(&self) -> Isolation {
-        self.class.map_or(Isolation::Process, |(_, class)| class.isolation())
+        isolation_with(self.class.map(|(_, class)| class))
     }
 
     fn runs(&self, machine: &Node, host: KernelVersion, image: Build) -> bool {

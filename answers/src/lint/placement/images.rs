@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use winpool_core::{
     api::Isolation,
-    pod::{Class, Container, Target},
+    pod::{Container, Target},
     windows::Build,
     words::count,
 };
 
 use crate::{
-    image::{Failure, Host, ImagePlatforms, PlatformMatch, Source, known, runs_on},
+    image::{Failure, Host, ImagePlatforms, PlatformMatch, Source, isolation_with, known, runs_on},
     lint::{
         placement::builds::image_of,
         rule::{
@@ -99,7 +99,7 @@ fn hosts(subject: &Subject<'_>) -> Vec<Host> {
 }
 
 fn isolation(subject: &Subject<'_>) -> Isolation {
-    subject.class.map_or(Isolation::Process, Class::isolation)
+    isolation_with(subject.class)
 }
 
 /// Returns the result for a container's image on a node. A host-process container uses the Windows files of the host.

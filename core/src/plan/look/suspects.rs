@@ -7,16 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::NodeSelectorTerm;
-
-use crate::pod::{PodSpec, Target};
+use crate::plan::workload_check::NodeChoice;
 
 use super::ASKED;
 
 /// The time after which excused pods are judged again, because workloads and nodes change. It is longer if there are many.
 const EXCUSES_LAST: Duration = Duration::from_mins(1);
 /// The longest text of a placement that is compared with nodes of other systems. Every user can write longer ones.
-const PLACEMENT: usize = 4096;
+pub(super) const PLACEMENT: usize = 4096;
 
 /// A pod that waits only because of taints on trial, as far as is known.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,15 +31,8 @@ pub struct Suspect {
     pub(super) trials: BTreeSet<usize>,
     /// Those nodes.
     pub(super) nodes: BTreeSet<Arc<str>>,
-    pub(super) evidence: Evidence,
-}
-
-/// The evidence that a pod is for Windows.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Evidence {
-    Windows,
-    /// Its node selector and affinity, if they match no node of another system.
-    Placement(BTreeMap<String, String>, Vec<NodeSelectorTerm>),
+    /// It is for Windows only if this matches no node of another system.
+    pub(super) only_if: Option<NodeChoice>,
 }
 
 /// The pods that a look found, for the next one.
@@ -61,19 +52,6 @@ impl Suspects {
         if self.excused_since.is_some_and(|since| now >= since + EXCUSES_LAST * batches) {
             (self.excused, self.excused_since) = (BTreeSet::new(), None);
         }
-    }
-}
-
-/// The evidence that a pod is for Windows; `None` if there is none. The API server has added the selector of its class.
-/// The text of its placement has this length.
-pub(super) fn evidence(spec: &PodSpec, length: usize) -> Option<Evidence> {
-    let is_placed = length <= PLACEMENT && (!spec.node_selector.is_empty() || spec.selecting_terms().next().is_some());
-    match spec.target(None) {
-        Target::Windows => Some(Evidence::Windows),
-        Target::WindowsImage | Target::Unknown if is_placed => {
-            Some(Evidence::Placement(spec.node_selector.clone(), spec.terms.clone()))
-        }
-        Target::Linux | Target::WindowsImage | Target::Unknown => None,
     }
 }
 

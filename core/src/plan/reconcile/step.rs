@@ -6,13 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::{
-    api::node::v1::RuntimeClass,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     api::{Problem, Taint, WindowsPoolStatus},
@@ -24,7 +20,7 @@ use super::super::{
     failing_pods::PodHealth,
     guarded::GuardedPool,
     nodes::NodeTable,
-    patch::{FieldChange, runtime_class_patch},
+    patch::FieldChange,
     pools::Policy,
     runtime_class::PlannedClass,
     scale::Autoscalers,
@@ -144,48 +140,6 @@ pub enum ClassRequest {
     },
     /// Delete it, if it is still the object that was read.
     Delete(Box<RuntimeClass>),
-}
-
-impl ClassRequest {
-    /// Returns true if the request writes nothing.
-    pub fn is_a_question(&self) -> bool {
-        matches!(self, Self::Read | Self::TryCreate(_))
-    }
-
-    /// Returns the class after this request, as an API server would; `None` if it is absent. A new class gets `uid`.
-    /// The caller sets the new `resourceVersion`.
-    ///
-    /// # Errors
-    /// Fails if the class differs from the one that the request was computed from.
-    pub fn apply(&self, current: Option<&RuntimeClass>, uid: String) -> Result<Option<RuntimeClass>, Refusal> {
-        let is_seen = |seen: (Option<String>, Option<String>), class: &RuntimeClass| {
-            if seen == (class.uid(), class.resource_version()) { Ok(()) } else { Err(Refusal::Conflict) }
-        };
-        match (self, current) {
-            (Self::Read, current) => Ok(current.cloned()),
-            (Self::Create(_) | Self::TryCreate(_), Some(_)) => Err(Refusal::Conflict),
-            (Self::Create(class) | Self::TryCreate(class), None) => {
-                let mut class = RuntimeClass::clone(class);
-                class.metadata.uid = Some(uid);
-                Ok(Some(class))
-            }
-            (Self::Patch { uid, version, changes }, Some(class)) => {
-                is_seen((Some(uid.clone()), Some(version.clone())), class)?;
-                let mut object = json!(class);
-                let patched = json_patch::patch(&mut object, &runtime_class_patch(uid, version, changes));
-                let failed = |words: String| Refusal::Failed(words);
-                patched.map_err(|error| failed(error.to_string()))?;
-                serde_json::from_value(object).map(Some).map_err(|error| failed(error.to_string()))
-            }
-            (Self::Delete(seen), Some(class)) => {
-                is_seen((seen.uid(), seen.resource_version()), class)?;
-                let mut kept = class.clone();
-                kept.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-                Ok(Some(kept).filter(|class| !class.finalizers().is_empty()))
-            }
-            (Self::Patch { .. } | Self::Delete(_), None) => Err(Refusal::Gone),
-        }
-    }
 }
 
 /// The answer to a step.

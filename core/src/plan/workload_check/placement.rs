@@ -63,7 +63,7 @@ pub struct NodeChoice {
 }
 
 impl NodeChoice {
-    fn of(spec: &PodSpec) -> Self {
+    pub(crate) fn of(spec: &PodSpec) -> Self {
         Self { selector: spec.node_selector.clone(), terms: spec.terms.clone() }
     }
 

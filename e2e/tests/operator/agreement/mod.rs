@@ -13,6 +13,7 @@ use winpool_answers::{
     image::Images,
     view,
 };
+use winpool_client::node::ListedNode;
 use winpool_core::{
     api::names,
     pod::{self, Class, Workload, WorkloadKind},
@@ -23,6 +24,13 @@ const PODS: usize = 50;
 const DAEMON_SETS: usize = 30;
 /// Requests in parallel.
 const HANDS: usize = 6;
+
+/// The node as winpool reads it.
+fn machine(node: &Node) -> view::Node {
+    let node = json!(node);
+    let listed: ListedNode = serde_json::from_value(node.clone()).unwrap();
+    view::SeenNode::new(listed.object, &node).host()
+}
 
 struct Stage {
     /// Kept until the end.
@@ -71,7 +79,7 @@ impl Stage {
         Self {
             _cluster: cluster,
             client,
-            machines: nodes.iter().map(view::Node::from).collect(),
+            machines: nodes.iter().map(machine).collect(),
             nodes: nodes.into_iter().map(|node| (node.name_any(), node)).collect(),
             classes: known.iter().map(|class| (class.name_any(), Class::from(class))).collect(),
             pods: 0,

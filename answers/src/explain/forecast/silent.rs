@@ -1,0 +1,50 @@
+//! Workloads that do not say which operating system they are for.
+
+use std::collections::BTreeMap;
+
+use winpool_core::pod::{Pod, PodProgress};
+
+/// The workloads that run on these Windows nodes and do not say that they are for Windows, each with the number of its
+/// pods. An admission policy that takes such pods for Linux pods would keep them off.
+pub(super) fn silent<'a>(
+    pods: impl IntoIterator<Item = &'a Pod>,
+    on_nodes: impl Fn(&str) -> bool,
+) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for pod in pods {
+        let on = pod.spec.node.as_deref().is_some_and(&on_nodes);
+        if on && pod.progress == PodProgress::Started && !pod.is_terminating() && pod.spec.says_no_system() {
+            *found.entry(pod.workload()).or_default() += 1;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(node: &str, spec: &str) -> Pod {
+        let spec = serde_yaml::from_str(spec).unwrap();
+        let mut pod = Pod { name: "web-1".to_owned(), namespace: "shop".to_owned(), spec, ..Pod::default() };
+        pod.spec.node = Some(node.to_owned());
+        Pod { progress: PodProgress::Started, ..pod }
+    }
+
+    #[test]
+    fn pods_that_run_on_windows_and_never_say_so_are_silent() {
+        for (pod, is_silent) in [
+            (on("win", "{}"), true),
+            (on("win", "{nodeSelector: {team: windows}}"), true),
+            (on("linux-node", "{}"), false),
+            (Pod { progress: PodProgress::Waiting, ..on("win", "{}") }, false),
+            (Pod { deleted: Some(k8s_openapi::jiff::Timestamp::UNIX_EPOCH), ..on("win", "{}") }, false),
+            (on("win", "{os: {name: windows}}"), false),
+            (on("win", "{runtimeClassName: windows-2019}"), false),
+            (on("win", "{nodeSelector: {kubernetes.io/os: windows}}"), false),
+            (on("win", "{nodeSelector: {beta.kubernetes.io/os: windows}}"), false),
+        ] {
+            assert_eq!(!silent([&pod], |node| node == "win").is_empty(), is_silent, "{pod:?}");
+        }
+    }
+}
