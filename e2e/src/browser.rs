@@ -30,7 +30,7 @@ const FLAGS: [&str; 11] = [
 /// The protocol uses the file descriptors 3 and 4. Here they are standard input and output.
 const PIPES: &str = r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1"#;
 /// The time for one answer. A cold start takes seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// The byte after each message.
 const END: u8 = 0;
 

@@ -13,8 +13,8 @@ use super::{
     workload::namespace_of,
 };
 
-/// Calls `add` with the findings about each object: workloads, the Services of those for Windows, GMSACredentialSpecs,
-/// and with `has_nodes` the Windows nodes. Returns the number of workloads.
+/// Calls `add` with the findings about each object: workloads, the Services of those for Windows, names of group managed
+/// service accounts, and with `has_nodes` the Windows nodes. Returns the number of workloads.
 pub fn survey(
     view: &View,
     facts: &Facts,

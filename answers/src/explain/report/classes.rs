@@ -30,7 +30,9 @@ pub(super) fn users(view: &View) -> Users {
             users.entry(class.clone()).or_default().push(workload.object());
         }
     });
-    users.values_mut().for_each(|users| users.sort_by_cached_key(by_namespace));
+    for users in users.values_mut() {
+        users.sort_by_cached_key(by_namespace);
+    }
     users
 }
 

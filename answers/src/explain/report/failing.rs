@@ -65,7 +65,9 @@ pub(super) fn look(view: &View, now: Now) -> Option<BTreeMap<String, PoolFailure
     let around = Surroundings { nodes: &table, policy: &policy, classes: &classes };
     let mut failing = FailingPods::new(FailingPauses::default());
     while let PodStep::List { .. } = failing.next(now.instant) {
-        pods.iter().for_each(|pod| failing.see(pod, &around, now));
+        for pod in pods {
+            failing.see(pod, &around, now);
+        }
         failing.answer(PodAnswer::Listed, &around, now);
     }
     match failing.health(None, now.instant) {

@@ -91,11 +91,11 @@ pub fn page(report: &Report) -> String {
     let kubernetes = report.kubernetes.as_deref();
     page.section(words::VERSIONS, report.versions.as_deref(), |page, all| versions(page, all, kubernetes));
     page.section(words::WORKLOADS, report.workloads.as_deref(), |page, all| {
-        workloads(page, all, report.has_all_workloads())
+        workloads(page, all, report.has_all_workloads());
     });
     page.section(words::TAINTS, report.taints.as_deref(), taints);
     page.section(words::CLASSES, report.runtime_classes.as_deref(), |page, all| {
-        classes(page, all, report.pods_without_class)
+        classes(page, all, report.pods_without_class);
     });
     page.section(words::FINDINGS, report.numbers.errors.map(|_| report.findings.as_slice()), findings);
     if report.failing_pods.is_none() && report.has_no_pool() {
@@ -150,7 +150,7 @@ fn workloads(page: &mut Page, versions: &[VersionWorkloads], is_complete: bool) 
         page.block(&format!("### {} → {}", version.product, version.move_to))
             .block(&words::groups(version, is_complete));
         let [pinned, unknown, can_move] = words::GROUPS;
-        group(page, pinned, &version.pinned, |pinned| self::pinned(pinned));
+        group(page, pinned, &version.pinned, self::pinned);
         group(page, unknown, &version.unknown, |it| format!("{}: {}", bold(&it.object), safe(&shown(&it.reason))));
         group(page, can_move, &version.can_move, |it| format!("{}: {}", bold(&it.object), it.evidence.describe()));
     }
