@@ -52,7 +52,7 @@ fn manifests() -> String {
         silent,
         node_pool,
     ];
-    objects.iter().map(|object| format!("---\n{object}\n")).collect()
+    objects.map(|object| format!("---\n{object}\n")).concat()
 }
 
 /// Runs the command into a pipe. Lines have this width if it is set.
