@@ -53,7 +53,7 @@ pub struct TaintExplanation {
 }
 
 /// Explains the node, with the policy of all pools and the changes that the operator would make to the cluster.
-pub fn node_story(
+pub fn node_explanation(
     name: &str,
     node: &Node,
     policy: &Policy,
@@ -78,7 +78,7 @@ pub fn node_story(
         pool: assessment.pool.clone(),
         state: state_of(&assessment).to_owned(),
         reasons,
-        taints: node.taints.taints().iter().map(|taint| taint_story(taint, node, policy)).collect(),
+        taints: node.taints.taints().iter().map(|taint| taint_explanation(taint, node, policy)).collect(),
         runtime_classes: classes
             .iter()
             .filter(|class| selects(class, node))
@@ -203,7 +203,7 @@ fn held_reasons(pool: &PoolForecast, held: bool) -> Vec<String> {
     vec![format!("{} is held, because these workloads do not tolerate it: {who}", pool.held_taints.join(", "))]
 }
 
-fn taint_story(taint: &Taint, node: &Node, policy: &Policy) -> TaintExplanation {
+fn taint_explanation(taint: &Taint, node: &Node, policy: &Policy) -> TaintExplanation {
     let applied = node.applied.as_deref().and_then(Applied::parse);
     let text = taint.to_string();
     let claimed = applied.filter(|applied| applied.taints.contains(&text) && policy.may_remove(taint));

@@ -2,7 +2,7 @@
 
 mod daemon_set;
 mod images;
-mod landing;
+mod node_fit;
 mod remedy;
 
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use crate::{
     view::Node,
 };
 
-pub(super) use landing::{Landing, Landings, ending, landings};
+pub(super) use node_fit::{NodeFit, TemplateFit, ending, fits};
 
-use landing::{ends_with_upgrade, kubelet_refuses};
+use node_fit::{ends_with_upgrade, kubelet_refuses};
 
 /// The result for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -79,12 +79,12 @@ pub fn answer(pod: &Pod, machines: &[Node], classes: &BTreeMap<String, Class>, i
     let machines: Vec<Node> = machines.iter().filter(is_asked).cloned().collect();
     let placed_by = if chosen.is_some() { PlacedBy::DaemonSetBefore } else { PlacedBy::Anyone };
     let object = ObjectReference::namespaced("Pod", or_default(&pod.namespace), &pod.name);
-    let story = story(pod, std::slice::from_ref(pod), placed_by, &machines, classes, images);
+    let explanation = explanation(pod, std::slice::from_ref(pod), placed_by, &machines, classes, images);
     PodExplanation {
         object,
         node: pod.spec.node.clone(),
         ends_with_upgrade: ends_with_upgrade(pod, &machines),
-        ..story
+        ..explanation
     }
 }
 
@@ -107,11 +107,11 @@ pub fn answer_template(
     let pod = Pod { spec, os_label, errors, ..Pod::default() };
     let object = ObjectReference::namespaced(kind.as_str(), or_default(&workload.namespace), &workload.name);
     let placed_by = PlacedBy::of(Some(kind));
-    PodExplanation { object, ..story(&pod, pods, placed_by, machines, classes, images) }
+    PodExplanation { object, ..explanation(&pod, pods, placed_by, machines, classes, images) }
 }
 
 /// Explains a pod, or the template of `pods` as a pod.
-fn story(
+fn explanation(
     pod: &Pod,
     pods: &[Pod],
     placed_by: PlacedBy,

@@ -178,7 +178,7 @@ impl Question<'_> {
     /// Returns the answer for a workload. `None` if the assumed nodes do not concern it.
     fn workload(&self, subject: &Subject, changes: &mut PoolChanges<'_>) -> Option<UpgradedWorkload> {
         let Stages { now, rolling, after } = &self.stages;
-        let [at_first, at_last] = [now, after].map(|stage| stage.landings(subject, self));
+        let [at_first, at_last] = [now, after].map(|stage| stage.fits(subject, self));
         let is_windows = at_first.is_windows || at_last.is_windows;
         let fits = now.fits_assumed(&at_first) || after.fits_assumed(&at_last);
         if !is_windows || !(fits || subject.is_on(self.assumed)) {
@@ -212,7 +212,7 @@ impl Question<'_> {
     }
 
     fn rolling(&self, subject: &Subject, stage: &Stage) -> Runs {
-        stage.answer(&stage.landings(subject, self), self)
+        stage.answer(&stage.fits(subject, self), self)
     }
 
     /// Returns what to do if the new version runs the images of today, but not with the containerd of the nodes.

@@ -2,7 +2,7 @@
 
 use winpool_answers::explain::{
     forecast::forecast,
-    node::{NodeExplanation, UNOWNED, node_story, policy_of},
+    node::{NodeExplanation, UNOWNED, node_explanation, policy_of},
     status::unread,
 };
 
@@ -29,7 +29,7 @@ pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<
     }
     let policy = policy_of(&snapshot.pools);
     let outcome = live::during("computing what the operator would do", || forecast(snapshot));
-    Ok((node_story(name, &node, &policy, &classes, &outcome), gaps))
+    Ok((node_explanation(name, &node, &policy, &classes, &outcome), gaps))
 }
 
 pub(super) fn text(story: &NodeExplanation) -> Text {

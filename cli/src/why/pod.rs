@@ -270,7 +270,7 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
     if answer.nodes.is_empty() {
         text.styled("", WARN, &format!("There is no {system} node."));
     }
-    landings(&mut text, &answer.nodes);
+    fits(&mut text, &answer.nodes);
     text.gap();
     match &answer.remedy {
         None if !answer.refused.is_empty() => text.paragraph(
@@ -294,14 +294,14 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
 }
 
 /// Shows nodes with the same answer together.
-fn landings(text: &mut Text, nodes: &[NodeResult]) {
+fn fits(text: &mut Text, nodes: &[NodeResult]) {
     const NAMED: usize = 3;
     let named = nodes.iter().map(|node| {
         let NodeResult { name, possible, starts, reasons } = node;
         (format!("{possible} {starts:?} {reasons:?}"), name.as_str(), node)
     });
     let mut groups = output::alike(named);
-    groups.sort_by_key(|(landing, _)| (!landing.possible, landing.starts == Some(false)));
+    groups.sort_by_key(|(fit, _)| (!fit.possible, fit.starts == Some(false)));
     for (NodeResult { possible, starts, reasons, .. }, names) in groups {
         let shown = terminal::some(&names, NAMED);
         let (style, verdict) = match (possible, starts) {

@@ -165,7 +165,7 @@ impl<'a> Candidate<'a> {
         let dropped = self.class.is_some().then(|| (vec!["remove runtimeClassName".to_owned()], self.without_class()));
         for (steps, candidate) in std::iter::once(kept).chain(dropped) {
             let mut closest: Vec<(&Node, Vec<String>, Self)> =
-                machines.iter().filter_map(|machine| candidate.landing_on(machine, &steps)).collect();
+                machines.iter().filter_map(|machine| candidate.fit_on(machine, &steps)).collect();
             let is_meant = |machine: &Node| {
                 self.spec
                     .node_selector
@@ -239,7 +239,7 @@ impl<'a> Candidate<'a> {
     }
 
     /// Returns the pod without its obstacles on this node, if it then starts there.
-    fn landing_on<'m>(&self, machine: &'m Node, steps: &[String]) -> Option<(&'m Node, Vec<String>, Self)> {
+    fn fit_on<'m>(&self, machine: &'m Node, steps: &[String]) -> Option<(&'m Node, Vec<String>, Self)> {
         let (mut changed, mut steps) = (self.clone(), steps.to_vec());
         if changed.spec.node.take().is_some() {
             steps.push("remove spec.nodeName".to_owned());

@@ -11,7 +11,7 @@ use winpool_core::{
 };
 
 use crate::{
-    explain::{blockers::image_change, pod::Landings},
+    explain::{blockers::image_change, pod::TemplateFit},
     lint::workload::KINDS,
     placement::Obstacle,
     view::Node,
@@ -107,7 +107,7 @@ impl<'s> PoolChanges<'s> {
         }
         let (change, rolling, after) = self.tried.iter().find(|(tried, ..)| *tried == change)?;
         let runs = |stage: &Stage| {
-            let runs = stage.answer(&stage.landings(subject, question), question);
+            let runs = stage.answer(&stage.fits(subject, question), question);
             runs.runs() || runs == Runs::Unknown && now == Runs::Unknown
         };
         (runs(rolling) && runs(after)).then(|| change.remedy(pools))
@@ -115,12 +115,12 @@ impl<'s> PoolChanges<'s> {
 }
 
 /// Returns the change of the workload itself with which its pods can be scheduled on the nodes with the new version.
-pub(super) fn own(subject: &Subject, stage: &Stage, landings: &Landings, question: &Question<'_>) -> Option<Remedy> {
-    if landings.refused.is_some() {
+pub(super) fn own(subject: &Subject, stage: &Stage, fits: &TemplateFit, question: &Question<'_>) -> Option<Remedy> {
+    if fits.refused.is_some() {
         return None;
     }
-    let news = stage.with_role(Role::New, landings);
-    let (index, landing) = news.min_by_key(|(_, landing)| (landing.obstacles.len(), landing.starts == Some(false)))?;
+    let news = stage.with_role(Role::New, fits);
+    let (index, fit) = news.min_by_key(|(_, fit)| (fit.obstacles.len(), fit.starts == Some(false)))?;
     let node = stage.nodes.get(index)?;
     let mut edit = Edit {
         subject: subject.changed(subject.template.spec.clone()),
@@ -128,14 +128,14 @@ pub(super) fn own(subject: &Subject, stage: &Stage, landings: &Landings, questio
         patch: Some(Map::new()),
         allows_more: false,
     };
-    for obstacle in &landing.obstacles {
+    for obstacle in &fit.obstacles {
         edit.overcome(obstacle, stage, node, question)?;
     }
-    if landing.starts == Some(false) {
+    if fit.starts == Some(false) {
         edit.change_images(node);
     } else if !edit.steps.is_empty() {
         edit.keep_off_linux();
-        let runs = |edit: &Edit| stage.answer(&stage.landings(&edit.subject, question), question);
+        let runs = |edit: &Edit| stage.answer(&stage.fits(&edit.subject, question), question);
         if runs(&edit) == Runs::MayNotStart {
             edit.select_builds(question);
         }
@@ -217,9 +217,9 @@ impl Edit {
             .filter(|(_, class)| selects_windows(&class.selector) && class.conflict(spec).is_none());
         let runs = |name: &str| {
             let changed = PodSpec { runtime_class: Some(name.to_owned()), ..spec.clone() };
-            let landings = stage.landings(&self.subject.changed(changed), question);
-            let mut news = stage.with_role(Role::New, &landings);
-            news.any(|(_, landing)| landing.obstacles.is_empty() && landing.starts != Some(false))
+            let fits = stage.fits(&self.subject.changed(changed), question);
+            let mut news = stage.with_role(Role::New, &fits);
+            news.any(|(_, fit)| fit.obstacles.is_empty() && fit.starts != Some(false))
         };
         may.map(|(name, _)| name.clone()).find(|name| runs(name))
     }

@@ -11,7 +11,7 @@ use winpool_core::{plan::reconcile::Now, pod::Class, windows::Build};
 use crate::{
     explain::{
         forecast::{ForecastOutcome, Snapshot, forecast},
-        pod::{Landing, Landings, landings},
+        pod::{NodeFit, TemplateFit, fits},
     },
     placement::Obstacle,
     view::{Node, SeenNode, View, assume::Assumed},
@@ -115,15 +115,15 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Returns what happens to the pods of the workload on each node.
-    pub fn landings(&self, subject: &Subject, question: &Question<'_>) -> Landings {
+    pub fn fits(&self, subject: &Subject, question: &Question<'_>) -> TemplateFit {
         let Subject { kind, template, pods, .. } = subject;
         let images = question.facts.images();
-        let mut found = landings(*kind, template, pods, &self.nodes, &self.classes, images);
+        let mut found = fits(*kind, template, pods, &self.nodes, &self.classes, images);
         let mut starts: BTreeMap<Build, bool> = BTreeMap::new();
-        for (landing, node) in found.nodes.iter_mut().zip(&self.nodes) {
-            if let (None, Some(version)) = (landing.starts, node.version) {
+        for (fit, node) in found.nodes.iter_mut().zip(&self.nodes) {
+            if let (None, Some(version)) = (fit.starts, node.version) {
                 let has_evidence = || question.evidence(subject, self, version.build).is_some();
-                landing.starts = starts.entry(version.build).or_insert_with(has_evidence).then_some(true);
+                fit.starts = starts.entry(version.build).or_insert_with(has_evidence).then_some(true);
             }
         }
         found
@@ -135,37 +135,36 @@ impl Stage {
     }
 
     /// The answers for the nodes with this role.
-    pub fn with_role<'a>(&self, role: Role, landings: &'a Landings) -> impl Iterator<Item = (usize, &'a Landing)> {
+    pub fn with_role<'a>(&self, role: Role, fits: &'a TemplateFit) -> impl Iterator<Item = (usize, &'a NodeFit)> {
         let nodes: Vec<bool> = self.roles.iter().map(|own| *own == role).collect();
-        landings.nodes.iter().enumerate().filter(move |(index, _)| nodes.get(*index) == Some(&true))
+        fits.nodes.iter().enumerate().filter(move |(index, _)| nodes.get(*index) == Some(&true))
     }
 
     /// True if pods can be scheduled on one of the nodes that change.
-    pub fn fits_assumed(&self, landings: &Landings) -> bool {
-        let mut changing = [Role::Old, Role::New].into_iter().flat_map(|role| self.with_role(role, landings));
-        changing.any(|(_, landing)| landing.obstacles.is_empty())
+    pub fn fits_assumed(&self, fits: &TemplateFit) -> bool {
+        let mut changing = [Role::Old, Role::New].into_iter().flat_map(|role| self.with_role(role, fits));
+        changing.any(|(_, fit)| fit.obstacles.is_empty())
     }
 
     /// Returns where the pods run at this moment.
-    pub fn answer(&self, landings: &Landings, question: &Question<'_>) -> Runs {
-        if landings.refused.is_some() {
+    pub fn answer(&self, fits: &TemplateFit, question: &Question<'_>) -> Runs {
+        if fits.refused.is_some() {
             return Runs::NoNode;
         }
-        let possible = |role| self.with_role(role, landings).filter(|(_, landing)| landing.obstacles.is_empty());
-        let all: Vec<&Landing> = landings.nodes.iter().filter(|landing| landing.obstacles.is_empty()).collect();
-        let is_unclear = |landing: &Landing| {
-            !landing.obstacles.is_empty()
-                && landing.obstacles.iter().all(|obstacle| is_unknown(obstacle, question.assumed))
+        let possible = |role| self.with_role(role, fits).filter(|(_, fit)| fit.obstacles.is_empty());
+        let all: Vec<&NodeFit> = fits.nodes.iter().filter(|fit| fit.obstacles.is_empty()).collect();
+        let is_unclear = |fit: &NodeFit| {
+            !fit.obstacles.is_empty() && fit.obstacles.iter().all(|obstacle| is_unknown(obstacle, question.assumed))
         };
-        let has_unclear = || self.with_role(Role::New, landings).any(|(_, landing)| is_unclear(landing));
+        let has_unclear = || self.with_role(Role::New, fits).any(|(_, fit)| is_unclear(fit));
         let has = |role: Role| self.roles.contains(&role);
-        if all.iter().any(|landing| landing.starts == Some(false)) {
+        if all.iter().any(|fit| fit.starts == Some(false)) {
             Runs::MayNotStart
         } else if all.is_empty() {
             if has_unclear() { Runs::Unknown } else { Runs::NoNode }
         } else if has(Role::New) && possible(Role::New).next().is_none() {
             if has_unclear() { Runs::Unknown } else { Runs::OldNodesOnly }
-        } else if all.iter().any(|landing| landing.starts.is_none()) {
+        } else if all.iter().any(|fit| fit.starts.is_none()) {
             Runs::Unknown
         } else if has(Role::Old) && has(Role::New) && possible(Role::Old).next().is_none() {
             Runs::NewNodesOnly

@@ -28,7 +28,7 @@ pub(in crate::explain) fn ending<'a>(
 
 /// What happens to a pod on a node.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::explain) struct Landing {
+pub(in crate::explain) struct NodeFit {
     /// The reasons why the scheduler does not place it there; empty if it may.
     pub obstacles: Vec<Obstacle>,
     /// True if it starts there; `None` if that is unknown.
@@ -37,26 +37,26 @@ pub(in crate::explain) struct Landing {
 
 /// What happens to the pods of a template.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::explain) struct Landings {
+pub(in crate::explain) struct TemplateFit {
     pub is_windows: bool,
     /// The reason why the API server refuses the pods.
     pub refused: Option<String>,
     /// The answer for each node.
-    pub nodes: Vec<Landing>,
+    pub nodes: Vec<NodeFit>,
 }
 
 /// Returns what happens to the pods of a template on these nodes; `pods` are its current pods.
-pub(in crate::explain) fn landings(
+pub(in crate::explain) fn fits(
     kind: Option<WorkloadKind>,
     template: &Pod,
     pods: &[Pod],
     machines: &[Node],
     classes: &BTreeMap<String, Class>,
     images: &Images,
-) -> Landings {
+) -> TemplateFit {
     let Admitted { candidate, refused } = Admitted::of(template, pods, PlacedBy::of(kind), machines, classes, images);
-    let on = |machine: &Node| Landing { obstacles: candidate.obstacles(machine), starts: candidate.starts(machine).0 };
-    Landings { is_windows: candidate.is_windows, refused, nodes: machines.iter().map(on).collect() }
+    let on = |machine: &Node| NodeFit { obstacles: candidate.obstacles(machine), starts: candidate.starts(machine).0 };
+    TemplateFit { is_windows: candidate.is_windows, refused, nodes: machines.iter().map(on).collect() }
 }
 
 /// Returns what the pod selects of its node that an in-place upgrade of Windows changes; `None` if it outlives one.
