@@ -222,10 +222,10 @@ impl Template {
         let keeps_off = |taint: &&Taint| tolerance(&class.tolerations, [*taint]) != Tolerance::Yes;
         let taints = self.taints.iter().filter(keeps_off);
         missing.extend(taints.map(|taint| format!("{}: the class does not tolerate {taint}", self.taint_field)));
-        let unsaid: Vec<_> = selector.into_iter().filter(|(key, value)| !self.says(key, value)).collect();
-        let (serves, warnings) = match (missing.is_empty(), unsaid.is_empty()) {
+        let unnamed: Vec<_> = selector.into_iter().filter(|(key, value)| !self.says(key, value)).collect();
+        let (serves, warnings) = match (missing.is_empty(), unnamed.is_empty()) {
             (true, true) => (Some(true), Vec::new()),
-            (true, false) => (None, unsaid.into_iter().map(|(key, value)| self.warning(key, value)).collect()),
+            (true, false) => (None, unnamed.into_iter().map(|(key, value)| self.warning(key, value)).collect()),
             (false, _) => (Some(false), Vec::new()),
         };
         TemplateExplanation { template: self.name.clone(), serves, missing, warnings }
