@@ -14,6 +14,8 @@ pub struct Started {
     nodes: BTreeMap<String, BTreeSet<String>>,
     /// The controllers of workloads, such as the `CronJob` of a `Job`.
     controllers: BTreeMap<String, String>,
+    /// The workloads by their controller.
+    controlled: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Started {
@@ -47,8 +49,15 @@ impl Started {
     }
 
     pub(super) fn add_controller(&mut self, workload: String, controller: String) {
-        if workload != controller {
-            self.controllers.insert(workload, controller);
+        if workload == controller {
+            return;
+        }
+        self.controlled.entry(controller.clone()).or_default().insert(workload.clone());
+        if let Some(former) = self.controllers.insert(workload.clone(), controller.clone())
+            && former != controller
+            && let Some(controlled) = self.controlled.get_mut(&former)
+        {
+            controlled.remove(&workload);
         }
     }
 
@@ -59,8 +68,7 @@ impl Started {
 
     /// Returns the builds of the nodes on which containers of this workload, or of those that it controls, have started.
     pub fn builds(&self, workload: &str) -> BTreeSet<Build> {
-        let controlled =
-            self.controllers.iter().filter(|(_, controller)| *controller == workload).map(|(name, _)| name.as_str());
+        let controlled = self.controlled.get(workload).into_iter().flatten().map(String::as_str);
         let nodes = controlled.chain([workload]).filter_map(|name| self.nodes.get(name)).flatten();
         nodes.filter_map(|node| self.builds.get(node)).copied().collect()
     }
