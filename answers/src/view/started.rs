@@ -42,22 +42,22 @@ impl Started {
     }
 
     pub(super) fn add(&mut self, StartedPod { own, workload, node }: StartedPod) {
-        self.add_controller(own.clone(), workload.clone());
+        self.add_controller(&own, &workload);
         for name in [own, workload] {
             self.nodes.entry(name).or_default().insert(node.clone());
         }
     }
 
-    pub(super) fn add_controller(&mut self, workload: String, controller: String) {
+    pub(super) fn add_controller(&mut self, workload: &str, controller: &str) {
         if workload == controller {
             return;
         }
-        self.controlled.entry(controller.clone()).or_default().insert(workload.clone());
-        if let Some(former) = self.controllers.insert(workload.clone(), controller.clone())
+        self.controlled.entry(controller.to_owned()).or_default().insert(workload.to_owned());
+        if let Some(former) = self.controllers.insert(workload.to_owned(), controller.to_owned())
             && former != controller
             && let Some(controlled) = self.controlled.get_mut(&former)
         {
-            controlled.remove(&workload);
+            controlled.remove(workload);
         }
     }
 

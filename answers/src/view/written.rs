@@ -27,7 +27,7 @@ impl Written {
             self.started.add(*pod);
         }
         if let Some((own, controller)) = controller {
-            self.started.add_controller(own, controller);
+            self.started.add_controller(&own, &controller);
         }
         self.found.extend((!is_finished).then_some((source, text)));
         self.owners.extend(owner);
