@@ -103,8 +103,10 @@ pub(super) fn plan(
     if added.iter().any(on_trial) {
         replaced.extend(removed.iter().filter(|taint| outdated(taint)).cloned());
     }
-    let is_tried = pool.is_some_and(|pool| !pool.consent.trials.is_empty());
-    replaced.retain(|taint| !kept.contains(taint) && !owned.is_empty() && is_tried);
+    // Approved and no longer on trial: the trial ended well.
+    let is_over = pool
+        .is_some_and(|pool| pool.consent.trials.is_empty() && owned.iter().any(|taint| pool.consent.approves(taint)));
+    replaced.retain(|taint| !kept.contains(taint) && !owned.is_empty() && !is_over);
     let change = (!added.is_empty() || !removed.is_empty()).then_some(TaintChange { to, added, removed });
     TaintPlan { change, owned, replaced, differing, held }
 }

@@ -331,6 +331,17 @@ scenes! {
         lag: 0,
     }
 
+    /// The status that records a hold is refused, and a leader ends.
+    unrecorded: a_hold_that_no_status_records_is_carried_out_all_the_same {
+        before: &[Create("a", ASKS)],
+        scripts: &[&[Run("run")]],
+        faults: &[Fault::Denied(Write::Status)],
+        looks: true,
+        successors: 1,
+        kept: [1, 1, 1],
+        lag: 0,
+    }
+
     /// The time of a trial is over while nobody leads.
     late: downtime_ends_no_trial {
         before: &[Create("a", ASKS)],

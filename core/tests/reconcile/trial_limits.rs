@@ -185,3 +185,156 @@ fn a_predecessor_that_left_in_a_trial_that_ended_well_does_not_come_back() {
     world.look_on();
     assert_eq!((trial(&world).failures, world.taints("old").len()), (1, 0), "the pod has a node now");
 }
+
+#[test]
+fn nodes_that_join_while_a_taint_is_held_do_not_get_it() {
+    let mut world = tried();
+    world.pods = Ok(vec![waiting("{}")]);
+    world.look_on();
+    world.pods = Ok(Vec::new());
+    for name in ["a", "b"] {
+        world.add_node(name, &node("{}"));
+        world.wait(2);
+        assert!(world.taints(name).is_empty(), "{name}");
+        world.restart();
+    }
+    world.add_node("c", &marked(tainted(&[MINE]), "default", &[MINE]));
+    world.wait(2);
+    assert!(world.taints("c").is_empty(), "it has the taint from its registration");
+}
+
+#[test]
+fn a_pool_that_was_created_again_has_no_trial_of_the_pool_before() {
+    for fails in [false, true] {
+        let mut world = tried();
+        world.pods = Ok(if fails { vec![waiting_of("Workflow", "run-1")] } else { Vec::new() });
+        world.look_on();
+        assert_eq!(trial(&world).failures == 1, fails);
+        world.pods = Ok(Vec::new());
+        world.change_pool("default", "{metadata: {uid: another}, status: null}");
+        world.wait(20);
+        world.check();
+        world.wait(2);
+        assert_eq!((world.taints("win"), trial(&world).failures), (vec![MINE.to_owned()], 0), "{fails}");
+        world.pods = Ok(vec![waiting_of("Workflow", "run-2")]);
+        world.look_on();
+        assert_eq!(trial(&world).failures, 1, "{fails}");
+    }
+}
+
+#[test]
+fn a_trial_goes_on_after_a_dry_run_and_a_hold_ends_with_the_policy_never() {
+    let mut world = tried();
+    world.change_pool("default", "spec: {mode: DryRun}");
+    world.wait(5);
+    world.pods = Ok(vec![waiting("{}")]);
+    assert!(!world.look());
+    assert_eq!(world.taints("win"), [MINE]);
+    world.change_pool("default", "spec: {mode: Enforce}");
+    world.wait(5);
+    world.look_on();
+    assert_eq!((world.taints("win").len(), trial(&world).failures), (0, 1));
+
+    world.pods = Ok(Vec::new());
+    world.change_pool("default", "spec: {taintPolicy: Never}");
+    world.wait(5);
+    assert!(world.status().taint_trials.is_empty());
+    assert!(!world.look());
+    world.change_pool("default", "spec: {taintPolicy: WhenTolerated}");
+    world.wait(20);
+    world.check();
+    world.wait(2);
+    assert_eq!((world.taints("win"), trial(&world).failures), (vec![MINE.to_owned()], 0));
+}
+
+#[test]
+fn a_taint_that_two_pools_add_is_held_where_the_pod_waits() {
+    let other = "{metadata: {name: other, creationTimestamp: '2026-01-02T00:00:00Z'}, spec: {nodeSelector: {team: b}}}";
+    let first = "spec: {nodeSelector: {team: a}}";
+    let of = |team: &str| node(&format!("metadata: {{labels: {{team: {team}}}}}"));
+    let mut world = World::new([pool(first), pool(other)], [("a", of("a")), ("b", of("b"))]);
+    world.check();
+    world.wait(2);
+    assert_eq!((world.taints("a").len(), world.taints("b").len()), (1, 1));
+    world.pods = Ok(vec![waiting("spec: {nodeSelector: {team: b}}")]);
+    world.look_on();
+    assert_eq!((world.taints("a").len(), world.taints("b").len()), (1, 0));
+    assert_eq!((trial(&world).failures, world.approved()), (0, vec![MINE.to_owned()]), "the trial of the first pool");
+    // A node that moves to the other pool loses the taint.
+    world.change_node("a", |node| *node = read(&marked(node_of("b"), "default", &[MINE])));
+    world.wait(2);
+    assert!(world.taints("a").is_empty());
+}
+
+fn node_of(team: &str) -> serde_json::Value {
+    let mut node = tainted(&[MINE]);
+    node["metadata"]["labels"]["team"] = team.into();
+    node
+}
+
+#[test]
+fn a_trial_does_not_end_while_more_pods_wait_than_a_look_keeps() {
+    let mut world = tried_with("{}", &["win"]);
+    world.workloads = vec![workload(WorkloadKind::Deployment, "web", "2026-03-02", "{}")];
+    let pod = |number: usize| {
+        let name = format!("metadata: {{name: web-{number}, uid: web-{number}}}");
+        let mut pod = waiting_of("Deployment", "web");
+        pod.uid = waiting(&name).uid;
+        pod
+    };
+    world.pods = Ok((0..1001).map(pod).collect());
+    advance(&mut world, WEEK);
+    world.look();
+    world.wait(5);
+    world.look();
+    world.wait(2);
+    assert_eq!(world.status().taint_trials.len(), 1);
+    for _ in 0..3 {
+        world.wait(5);
+        world.look();
+    }
+    world.wait(2);
+    assert_eq!(world.status().taint_trials.len(), 0, "all of them are of a younger workload");
+}
+
+#[test]
+fn no_trial_ends_while_nodes_cannot_be_read() {
+    let mut world = tried();
+    advance(&mut world, WEEK);
+    world.read_fails("Nodes");
+    world.wait(15);
+    world.read_fails("Nodes");
+    world.look_on();
+    world.look_on();
+    assert_eq!(world.status().taint_trials.len(), 1);
+    world.outages.clear();
+    world.look_on();
+    world.wait(2);
+    assert_eq!(world.status().taint_trials.len(), 0);
+}
+
+/// A look at these pods by a process that may not read workloads.
+fn look_without_permission(world: &mut World) {
+    world.wait(5);
+    let mut look = world.with_cluster(|cluster, memory, now| memory.start_look(cluster, now)).unwrap();
+    world.pods.iter().flatten().for_each(|pod| look.pod(pod));
+    while let Some(name) = look.unknown_workload() {
+        look.unreadable_workload(name);
+    }
+    let result = look.finish();
+    world.with_cluster(|cluster, memory, now| memory.looked(cluster, Some(result), now));
+    world.rest();
+}
+
+#[test]
+fn a_kind_that_winpool_may_not_read_is_one_that_it_does_not_read() {
+    let mut world = tried();
+    world.workloads = vec![workload(WorkloadKind::Deployment, "web", "2026-03-02", "{}")];
+    world.pods = Ok(vec![waiting_of("Deployment", "web")]);
+    look_without_permission(&mut world);
+    look_without_permission(&mut world);
+    assert_eq!(trial(&world).failures, 1, "nobody knows that it is younger");
+    look_without_permission(&mut world);
+    world.wait(20);
+    assert!(!world.check(), "nobody knows if it is gone, so the pause goes on");
+}
