@@ -31,7 +31,7 @@ impl Started {
         for (kind, workload) in &view.workloads {
             if let Some((controller, name)) = &workload.controller {
                 let own = format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name);
-                started.add_controller(own, format!("{controller} {}/{name}", workload.namespace));
+                started.add_controller(&own, &format!("{controller} {}/{name}", workload.namespace));
             }
         }
         started
