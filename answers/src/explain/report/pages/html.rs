@@ -155,7 +155,7 @@ fn taints(taints: &[WaitingTaint]) -> Markup {
                 @if !taint.workloads.is_empty() {
                     ul.plain {
                         @for workload in taint.workloads.iter().take(OBJECTS) {
-                            li { (words::full(&workload.object)) " (" (count(workload.pods, "pod")) ")" }
+                            li { (words::with_pods(workload)) }
                         }
                         @if let Some(more) = words::more(taint.workloads.len(), OBJECTS) { li.more { (more) } }
                     }

@@ -186,7 +186,7 @@ fn taints(page: &mut Page, taints: &[WaitingTaint]) {
         let head = format!("**{}** of pool {}", safe(&shown(&taint.taint)), safe(&shown(&taint.pool)));
         page.block(&format!("{head}: {}", words::taint(taint)));
         let workloads = taint.workloads.iter().take(OBJECTS);
-        let workloads = workloads.map(|it| format!("{} ({})", safe(&words::full(&it.object)), count(it.pods, "pod")));
+        let workloads = workloads.map(|it| safe(&words::with_pods(it)));
         page.items(workloads.chain(words::more(taint.workloads.len(), OBJECTS)));
     }
 }

@@ -10,6 +10,7 @@ use winpool_core::{
 use crate::{
     explain::{
         installation::{Installation, InstallationState},
+        pod_count::PodCount,
         status::PoolSummary,
     },
     lint::Severity,
@@ -81,6 +82,14 @@ pub(super) fn full(object: &ObjectReference) -> String {
     match &object.namespace {
         Some(namespace) => format!("{} {}/{}", shown(&object.kind), shown(namespace), shown(&object.name)),
         None => named(object),
+    }
+}
+
+/// The name of a workload with the number of its pods, if it has any.
+pub(super) fn with_pods(workload: &PodCount) -> String {
+    match workload.pods {
+        0 => full(&workload.object),
+        pods => format!("{} ({})", full(&workload.object), count(pods, "pod")),
     }
 }
 
