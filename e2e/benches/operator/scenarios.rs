@@ -74,7 +74,7 @@ macro_rules! latencies {
 pub const PARTS: &[Part] = &[
     part(Scenario::Start, Kind::Start, |_| vec![0], &[
         Row("start until /metrics answers", "ms", "ms", Pairs, Value(50.0)),
-        Row("size of the program", "MB", "program", Winpool(0.5), Value(12.0)),
+        Row("size of the program", "MB", "program", Winpool(0.5), Value(9.0)),
     ]),
     part(Scenario::Cache, Kind::Cache, |options| options.decoded.clone(), &[
         Row("{size} nodes: JSON of each", "B", "bytes", Winpool(0.5), None),
