@@ -7,6 +7,7 @@ use std::{
     process::Command,
 };
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 use winpool_core::api::{WindowsPool, validation::violations};
 
@@ -111,8 +112,11 @@ fn install_yaml_has_the_crd_and_the_operator_of_this_version() {
     let objects: Vec<Value> = serde_yaml::from_multiple(&text).unwrap();
     let of = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("{kind}"));
     assert_eq!(of("Deployment")["spec"]["template"]["spec"]["containers"][0]["image"], IMAGE);
-    let crd: Value = serde_yaml::from_str(&read(Path::new("crds/winpool.dev_windowspools.yaml"))).unwrap();
-    assert_eq!(of("CustomResourceDefinition")["spec"], crd["spec"]);
+    let crd: CustomResourceDefinition =
+        serde_yaml::from_str(&read(Path::new("crds/winpool.dev_windowspools.yaml"))).unwrap();
+    // Numbers are compared as such: kustomize writes 0.0 as 0.
+    let installed: CustomResourceDefinition = serde_json::from_value(of("CustomResourceDefinition").clone()).unwrap();
+    assert_eq!(installed.spec, crd.spec);
 }
 
 #[test]

@@ -51,6 +51,8 @@ pub struct Facts {
     classes: BTreeMap<String, Class>,
     objects: Vec<Arc<RuntimeClass>>,
     pools: Vec<Arc<Pool>>,
+    /// The names of the pools that have a status.
+    reported: BTreeSet<String>,
     /// The Windows nodes: their labels, and their version and container runtime if the version is known.
     nodes: BTreeMap<NodeKind, Vec<(Labels, Option<Host>)>>,
     images: Images,
@@ -108,7 +110,9 @@ impl Facts {
         self.objects.push(class);
     }
 
-    pub fn add_pool(&mut self, pool: Pool) {
+    /// Adds a pool, and whether winpool has written its status.
+    pub fn add_pool(&mut self, pool: Pool, has_status: bool) {
+        self.reported.extend(has_status.then(|| pool.spec.name.clone()));
         self.pools.push(Arc::new(pool));
     }
 
@@ -122,7 +126,7 @@ impl Facts {
         let policy = Policy::new(entries, BTreeSet::new());
         for (kind, nodes) in std::mem::take(&mut self.nodes) {
             for node in nodes {
-                self.nodes.entry(kind.clone().under(&policy, &node.0)).or_default().push(node);
+                self.nodes.entry(kind.clone().under(&policy, &node.0, &self.reported)).or_default().push(node);
             }
         }
         if self.classes_are_complete {
@@ -298,12 +302,12 @@ impl Facts {
     }
 
     /// Returns the sets of taints that currently keep pods off the Windows nodes that this pod selects. For manifests,
-    /// these include the taints that their pools add. If no node is known, returns what the pools add, or the default
-    /// taint of a pool.
+    /// these include the taints that their pools add, unless the pool has a status. If no node is known, returns what the
+    /// pools add, or the default taint of a pool.
     pub fn barriers(&self, pod: &PodSpec) -> BTreeSet<BTreeSet<Taint>> {
         let barrier = |kind: &NodeKind| {
             let is_live = self.classes_are_complete || self.classes_are_hidden;
-            let wanted = kind.wanted.iter().filter(|_| !is_live);
+            let wanted = kind.wanted.iter().filter(|_| !is_live && !kind.is_reported);
             kind.taints.iter().chain(wanted).cloned().collect()
         };
         if self.has_nodes() {

@@ -108,7 +108,11 @@ impl View {
         let mut facts = Facts::of_version(self.kubernetes);
         self.nodes.all().iter().for_each(|node| facts.add_node(Node::of(&node.object.name, &node.object.node)));
         self.classes.all().iter().for_each(|class| facts.add_class(Arc::clone(class)));
-        self.guarded().filter_map(|pool| pool.read().ok()).for_each(|pool| facts.add_pool(pool));
+        for pool in self.guarded() {
+            if let Ok(read) = pool.read() {
+                facts.add_pool(read, pool.status.is_some());
+            }
+        }
         if let Some(specs) = self.credential_specs.known() {
             facts.add_credential_specs(specs.iter().filter_map(|(_, object)| name_of(object)));
         }

@@ -73,7 +73,7 @@ fn cluster(nodes: &[(&str, &[&str])], pools: &[Value], classes: &[Value]) -> Fac
     }
     for spec in pools {
         let pool: WindowsPool = serde_json::from_value(json!({"metadata": {"name": "default"}, "spec": spec})).unwrap();
-        facts.add_pool(Pool::read(&pool).unwrap());
+        facts.add_pool(Pool::read(&pool).unwrap(), pool.status.is_some());
     }
     facts.complete()
 }

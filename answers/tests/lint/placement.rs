@@ -2,6 +2,10 @@
 
 use serde_json::{Value, json};
 use winpool_answers::{lint::Facts, view};
+use winpool_core::{
+    api::{WindowsPool, WindowsPoolSpec},
+    plan::Pool,
+};
 
 use super::{broken, cluster, findings, node, workload};
 
@@ -341,6 +345,11 @@ fn linux_pods_land_on_windows_where_nothing_keeps_them_off() {
     assert_eq!(broken("Deployment", &json!({"nodeSelector": {"kubernetes.io/os": "linux"}}), &open), [""; 0]);
     let planned = cluster(&[("10.0.20348", &[])], &[json!({})], &[]);
     assert_eq!(broken("Deployment", &json!({}), &planned), [""; 0], "the pool of these manifests will keep it off");
+    let mut held = Facts::of_version(None);
+    held.add_node(view::Node::of("", &node("10.0.20348", &[], &[])));
+    held.add_pool(Pool::read(&WindowsPool::new("default", WindowsPoolSpec::default())).unwrap(), true);
+    let broken_now = broken("Deployment", &json!({}), &held.complete());
+    assert_eq!(broken_now, ["linux-may-land-on-windows"], "the pool has a status, and has not added its taint");
     let previewed = cluster(&[("10.0.20348", &[])], &[json!({"mode": "DryRun"})], &[]);
     assert_eq!(broken("Deployment", &json!({}), &previewed), ["linux-may-land-on-windows"], "nothing keeps it off");
     let tolerant = json!({"tolerations": [{"operator": "Exists"}]});

@@ -24,6 +24,8 @@ pub(super) struct NodeKind {
     pub retired: BTreeSet<Taint>,
     /// The taints that the pool adds.
     pub wanted: BTreeSet<Taint>,
+    /// True if the pool has a status. Then the taints of the node are what winpool has added so far.
+    pub is_reported: bool,
     /// The taints that a pool in dry run would add.
     pub previewed: BTreeSet<Taint>,
 }
@@ -44,8 +46,9 @@ impl NodeKind {
     }
 
     /// Adds the taints that the pools want on nodes with these labels.
-    pub fn under(mut self, policy: &Policy, labels: &Labels) -> Self {
+    pub fn under(mut self, policy: &Policy, labels: &Labels, reported: &BTreeSet<String>) -> Self {
         if let Some(owner) = policy.owner(labels) {
+            self.is_reported = reported.contains(&owner.pool.spec.name);
             self.retired =
                 self.taints.iter().filter(|taint| owner.pool.spec.retired_taints.contains(taint)).cloned().collect();
             self.wanted = self.wanted_by(&owner.pool);
