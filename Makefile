@@ -293,6 +293,7 @@ binary: $(ARCHS:%=binary-%) ## Build the static programs of a release, for amd64
 
 # The binary contains the list of its crates (cargo-auditable), and not the directory in which it was built. C parts
 # are compiled and linked with the C compiler of this machine, or Debian's cross compiler for the other architecture.
+# mimalloc contains the time of its build, which compilers take from SOURCE_DATE_EPOCH.
 binary-%: rust_target = $(call triple,linux-$*)
 binary-%: cc = $(if $(filter $(HOST_ARCH),$*),cc,$(MACHINE_$*)-linux-gnu-gcc)
 binary-%: $(CARGO_AUDITABLE)
@@ -301,6 +302,7 @@ binary-%: $(CARGO_AUDITABLE)
 		gcc-$(subst _,-,$(MACHINE_$*))-linux-gnu and libc6-dev-$*-cross)" >&2; exit 1; }
 	@$(call target,$(rust_target))
 	$(call timed,export CC_$(subst -,_,$(rust_target))=$(cc) RUSTFLAGS="-C target-feature=+crt-static $(REMAP)" \
+			SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
 		&& $(CARGO_AUDITABLE) auditable build --locked --release -p winpool -p winpool-operator \
 			--target $(rust_target) --config 'target.$(rust_target).linker="$(cc)"' \
 		&& for program in winpool winpool-operator; do \
