@@ -265,7 +265,7 @@ impl Leases {
 
     /// Reads the Lease; `None` if it does not exist.
     pub async fn read(&self) -> Result<Option<Lease>, RequestError> {
-        within(LEASE_TIMEOUT, self.api.get_opt(names::LEASE)).await
+        within(LEASE_TIMEOUT, self.api.get_opt(names::LEASE), RequestError::from).await
     }
 
     /// Replaces the Lease if it is unchanged since `lease` was made from it, or creates it.
@@ -276,11 +276,11 @@ impl Leases {
     pub async fn write(&self, lease: &Lease) -> Result<Lease, RequestError> {
         let parameters = post_parameters();
         if lease.metadata.resource_version.is_some() {
-            return within(LEASE_TIMEOUT, self.api.replace(names::LEASE, &parameters, lease)).await;
+            return within(LEASE_TIMEOUT, self.api.replace(names::LEASE, &parameters, lease), RequestError::from).await;
         }
         let mut lease = lease.clone();
         lease.metadata.name = Some(names::LEASE.to_owned());
-        let created = within(LEASE_TIMEOUT, self.api.create(&parameters, &lease)).await;
+        let created = within(LEASE_TIMEOUT, self.api.create(&parameters, &lease), RequestError::from).await;
         created.map_err(|error| match error {
             RequestError::Gone => {
                 let namespace = &self.namespace;

@@ -113,23 +113,22 @@ fn of_read(error: kube::Error) -> RequestError {
 
 /// Waits for the answer to a read for up to [`REQUEST_TIMEOUT`].
 pub async fn read_in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, RequestError> {
-    match tokio::time::timeout(REQUEST_TIMEOUT, answer).await {
-        Ok(answer) => answer.map_err(of_read),
-        Err(_) => Err(RequestError::TimedOut(REQUEST_TIMEOUT)),
-    }
+    within(REQUEST_TIMEOUT, answer, of_read).await
 }
 
 /// Waits for an answer for up to [`REQUEST_TIMEOUT`].
 pub async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, RequestError> {
-    within(REQUEST_TIMEOUT, answer).await
+    within(REQUEST_TIMEOUT, answer, RequestError::from).await
 }
 
+/// Waits for an answer for up to `limit`. `error` says what a failure means.
 pub async fn within<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, kube::Error>>,
+    error: impl FnOnce(kube::Error) -> RequestError,
 ) -> Result<T, RequestError> {
     match tokio::time::timeout(limit, answer).await {
-        Ok(answer) => answer.map_err(RequestError::from),
+        Ok(answer) => answer.map_err(error),
         Err(_) => Err(RequestError::TimedOut(limit)),
     }
 }
