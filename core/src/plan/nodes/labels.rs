@@ -8,9 +8,10 @@ use std::{
 
 use super::{
     super::{label_users::Found, watched::Sighting},
-    NodeTable, Purpose, Request,
+    NodeTable,
     event::NodeNote,
     object::NodeObject,
+    request::{Purpose, Request},
     step::{NodeAnswer, NodeStep},
 };
 
