@@ -9,8 +9,9 @@ use winpool_core::{
     api::{
         ClassState, Isolation, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Taint, WindowsPoolStatus,
         names::{condition, reason},
+        number,
     },
-    plan::{HeldBecause, HeldTaints, Observation, Overlap, Pool, number, status, suspended_status},
+    plan::{HeldBecause, HeldTaints, Observation, Overlap, Pool, status, suspended_status},
     windows::{Build, KubernetesSupport, KubernetesVersion, Vendor},
     words::is_command,
 };

@@ -14,8 +14,8 @@ use prometheus_client::{
     metrics::gauge::{ConstGauge, Gauge},
 };
 use winpool_core::{
-    api::{ClassState, WindowsPoolStatus},
-    plan::{State, number},
+    api::{ClassState, WindowsPoolStatus, number},
+    plan::State,
     pod::Cause,
     windows::vendor::ends_of_support,
 };

@@ -14,8 +14,9 @@ use winpool_core::{
     api::{
         Problem, TaintTrial,
         names::{self, reason},
+        number,
     },
-    plan::{GuardedPool, Node, State, number},
+    plan::{GuardedPool, Node, State},
     pod::{Class, Pod, selects_windows},
     windows::{Build, Vendor, product, vendor::ends_of_support},
 };

@@ -23,6 +23,6 @@ pub(crate) use runtime_class::{HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDL
 pub use runtime_class::{Overhead, RuntimeClassSpec};
 pub use status::{
     AdmissionPolicyState, AdmissionPolicyStatus, ApprovedTaint, BuildStatus, ClassState, NodeCounts, ObjectReference,
-    Problem, Revisions, RuntimeClassStatus, Summary, TaintTrial, VendorStatus, WindowsPoolStatus,
+    Problem, Revisions, RuntimeClassStatus, Summary, TaintTrial, VendorStatus, WindowsPoolStatus, number,
 };
 pub use taint::{ParseTaintError, Taint};

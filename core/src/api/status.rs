@@ -336,6 +336,13 @@ impl ObjectReference {
     }
 }
 
+impl Problem {
+    /// A problem of this object.
+    pub fn new(reason: &str, object: ObjectReference, message: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), object, message: message.into() }
+    }
+}
+
 impl fmt::Display for ObjectReference {
     /// Formats it as `RuntimeClass windows-2022`, or `Pod shop/web-0` with a namespace.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -344,4 +351,9 @@ impl fmt::Display for ObjectReference {
             None => write!(f, "{} {}", self.kind, self.name),
         }
     }
+}
+
+/// A count in the API's integer type.
+pub fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }

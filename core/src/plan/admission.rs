@@ -12,7 +12,7 @@ use crate::{
     windows::KubernetesVersion,
 };
 
-use super::{pools::Pool, problem};
+use super::pools::Pool;
 
 /// A component in `config/components/` that consists of admission policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl Admission {
             "the admission policy winpool-guard-nodes lets winpool change no taints with these keys: {unlisted}; add them \
              to its variable taintKeys where the guard is installed"
         );
-        Some(problem(reason::TAINT_KEY_NOT_LISTED, ObjectReference::windows_pool(&pool.spec.name), message))
+        Some(Problem::new(reason::TAINT_KEY_NOT_LISTED, ObjectReference::windows_pool(&pool.spec.name), message))
     }
 
     /// A problem if no policy applies the pool's `podDefaults`.
@@ -208,7 +208,7 @@ impl Admission {
                     .to_owned()
             }
         };
-        Some(problem(reason::ADMISSION_POLICY_NOT_INSTALLED, ObjectReference::windows_pool(&name), message))
+        Some(Problem::new(reason::ADMISSION_POLICY_NOT_INSTALLED, ObjectReference::windows_pool(&name), message))
     }
 }
 

@@ -14,8 +14,7 @@ use crate::{
 };
 
 use super::{
-    capability_labels::LabelledClass,
-    pool_consent::{Approval, CleanCheck, LaggingClass, PoolConsent},
+    pool_consent::{Approval, CleanCheck, LabelledClass, LaggingClass, PoolConsent},
     pools::Pool,
     tally::Tally,
     trial::{Trial, after},

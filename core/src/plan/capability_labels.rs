@@ -4,6 +4,7 @@ use crate::{
     api::{Isolation, names},
     plan::{
         node::{MetadataChange, Node},
+        pool_consent::LabelledClass,
         pool_spec::Hosts,
         pools::Pool,
     },
@@ -38,14 +39,6 @@ pub(super) fn wanted(pool: &Pool) -> impl Iterator<Item = String> + '_ {
 /// True if nodes get the label of this class, which runs images by process isolation.
 pub(super) fn serves(pool: &Pool, class: &str) -> bool {
     served(pool).any(|served| served.class == class)
-}
-
-/// A class that selects a capability label, and the images that its nodes have to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LabelledClass {
-    pub image: Build,
-    pub isolation: Isolation,
-    pub handler: String,
 }
 
 struct Served<'a> {

@@ -14,16 +14,16 @@ use crate::{
         names::{self, reason},
         validation::is_dns_subdomain,
     },
-    plan::capability_labels::{self, LabelledClass},
     pod::tolerations::{normalised, toleration},
     windows::{Build, product, taint::is_known_spelling},
     words::count,
 };
 
 use super::{
+    capability_labels,
+    pool_consent::LabelledClass,
     pool_spec::Hosts,
     pools::{Policy, Pool},
-    problem,
     runtime_class::{DesiredClass, PlannedClass, owner, plan_class, selected_build, selector_of},
 };
 
@@ -209,7 +209,7 @@ fn unlabelled_problem(class: &str, seen: &SeenNodes) -> Option<Problem> {
         count(*nodes, "more node"),
         capability_labels::key(class)
     );
-    Some(problem(reason::WAITING_FOR_LABELS, ObjectReference::runtime_class(class), message))
+    Some(Problem::new(reason::WAITING_FOR_LABELS, ObjectReference::runtime_class(class), message))
 }
 
 pub fn is_declared(pool: &Pool, class: &str) -> bool {
@@ -221,7 +221,7 @@ fn too_many_problem(pool: &Pool, wanted: usize) -> Problem {
         "the pool has {wanted} RuntimeClasses and winpool keeps {CLASSES} of them; split the pool, or set \
          runtimeClassDiscovery: Disabled and declare those that you need"
     );
-    problem(reason::TOO_MANY_CLASSES, ObjectReference::windows_pool(&pool.spec.name), message)
+    Problem::new(reason::TOO_MANY_CLASSES, ObjectReference::windows_pool(&pool.spec.name), message)
 }
 
 /// The classes that winpool created for this pool, each with its build: the one in its name, because another writer
@@ -270,7 +270,7 @@ fn discovered_builds(
          {UNNAMED_BUILDS} of them. Name a build in spec.buildNames, such as {{build: {example}, version: preview}}",
         count(unnamed.len(), "build")
     );
-    problems.push(problem(reason::BUILD_NOT_NAMED, ObjectReference::windows_pool(&pool.spec.name), message));
+    problems.push(Problem::new(reason::BUILD_NOT_NAMED, ObjectReference::windows_pool(&pool.spec.name), message));
     let has_class = |build: &Build| owned.iter().any(|(owned, _)| owned.as_ref() == Some(build));
     let (with_class, without): (Vec<Build>, Vec<Build>) = unnamed.into_iter().partition(has_class);
     let room = UNNAMED_BUILDS.saturating_sub(with_class.len());
@@ -282,7 +282,7 @@ fn name_problem(name: &str, pool: &Pool, build: Build) -> Problem {
         "the RuntimeClass of build {build} would be called {name:?}, which is no DNS subdomain of at most 63 characters; \
          choose a shorter spec.runtimeClassNameFormat"
     );
-    problem(reason::CLASS_NAME_INVALID, ObjectReference::windows_pool(&pool.spec.name), message)
+    Problem::new(reason::CLASS_NAME_INVALID, ObjectReference::windows_pool(&pool.spec.name), message)
 }
 
 fn discovered_class(pool: &Pool, hosts: Hosts, name: &str, seen: &SeenNodes) -> DesiredClass {
@@ -329,7 +329,7 @@ fn desired_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &Seen
 fn hyperv_problem(name: &str) -> Problem {
     let message =
         "Kubernetes does not officially support Hyper-V isolation; it works if the container runtime has the handler";
-    problem(reason::HYPERV_NOT_SUPPORTED, ObjectReference::runtime_class(name), message)
+    Problem::new(reason::HYPERV_NOT_SUPPORTED, ObjectReference::runtime_class(name), message)
 }
 
 /// The tolerations of the pool's taints, the retired ones, winpool's taints that nodes still carry, and a limited

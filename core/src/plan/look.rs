@@ -29,7 +29,7 @@ use super::{
     workload_check::{NodeChoice, Says, fits},
 };
 
-use suspects::{PLACEMENT, Suspect};
+use suspects::{ASKED, PLACEMENT, Suspect};
 
 pub use suspects::Suspects;
 pub(super) use suspects::digest;
@@ -40,8 +40,6 @@ const SUSPECTS: usize = 1000;
 const PLACEMENTS: usize = 1000;
 /// The limit of workloads that are known not to object.
 const EXCUSED: usize = 10_000;
-/// The limit of workloads that one look reads by name.
-const ASKED: usize = 50;
 /// The limit of owners above a pod.
 const OWNERS: usize = 5;
 /// The limit of nodes that lose a taint before the others.

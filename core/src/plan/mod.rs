@@ -9,6 +9,7 @@ mod cleanup;
 mod conflict;
 mod consent;
 mod deletion;
+mod departures;
 pub mod failing_pods;
 mod guarded;
 mod label_users;
@@ -53,9 +54,9 @@ pub use runtime_class::{
     lacks_tolerations, owner, plan_class, release_class, retire_class,
 };
 pub use scale::{Autoscalers, ScaleExplanation, Template, TemplateExplanation};
-pub use status::{HeldBecause, HeldTaints, Observation, Overlap, ever_applied, number, status, suspended_status};
+pub use status::{HeldBecause, HeldTaints, Observation, ever_applied, status, suspended_status};
 pub use taint_list::{Applied, TaintChange, TaintList};
-pub use tally::{Contribution, NodeShare, Tally};
+pub use tally::{Contribution, NodeShare, Overlap, Tally};
 pub use trial::{Trial, TrialState, WorkloadName};
 pub use watched::{AT_ONCE, LABEL_SETTLES, Sighting, Watched};
 pub use workload_check::{
@@ -65,9 +66,3 @@ pub use workloads::{ClassGifts, ClassUsers};
 
 pub use patch::finalizers;
 pub use runtime_class::selected_build;
-
-use crate::api::{ObjectReference, Problem};
-
-fn problem(reason: &str, object: ObjectReference, message: impl Into<String>) -> Problem {
-    Problem { reason: reason.to_owned(), object, message: message.into() }
-}

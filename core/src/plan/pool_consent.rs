@@ -9,11 +9,11 @@ use std::{
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
-    api::{Taint, names},
+    api::{Isolation, Taint, names},
     windows::{Build, KernelVersion},
 };
 
-use super::{capability_labels::LabelledClass, node::Node, trial::Trial, watched::Watched};
+use super::{node::Node, trial::Trial, watched::Watched};
 
 /// The validity of a workload check, counted from its end.
 pub const CHECK_GOOD_FOR: Duration = Duration::from_mins(1);
@@ -115,4 +115,12 @@ impl LaggingClass {
         };
         self.selector.iter().all(|(key, value)| node.labels.get(key) == Some(value) || is_planned(key, value))
     }
+}
+
+/// A class that selects a capability label, and the images that its nodes have to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelledClass {
+    pub image: Build,
+    pub isolation: Isolation,
+    pub handler: String,
 }

@@ -8,7 +8,6 @@ use crate::{
 };
 
 use super::{
-    label_users::wanted_labels,
     pool_consent::{Approval, PoolConsent},
     pool_spec::{InvalidPool, PoolSpec},
     trial::{TrialState, recorded_trials},
@@ -94,10 +93,9 @@ impl Policy {
         Self { entries, suspended, removable, held_labels: BTreeSet::new() }
     }
 
-    /// The same with the capability labels that RuntimeClasses of its pools select.
-    pub(super) fn with_selected_labels(mut self, selected: &BTreeSet<String>) -> Self {
-        self.held_labels = selected - &wanted_labels(&self);
-        self
+    /// The same with these labels in [`Self::held_labels`].
+    pub(super) fn with_held_labels(self, held_labels: BTreeSet<String>) -> Self {
+        Self { held_labels, ..self }
     }
 
     /// The capability labels that a RuntimeClass of a pool selects although no pool wants them. They stay until the class

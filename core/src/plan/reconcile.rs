@@ -13,14 +13,12 @@ mod classes;
 mod deletion;
 mod memory;
 mod outage;
+mod pauses;
 mod report;
 mod step;
 mod trial;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use kube::ResourceExt;
 
@@ -29,25 +27,19 @@ use crate::api::{ObjectReference, Problem, Taint, names::reason};
 use super::{
     guarded::GuardedPool,
     pools::{Pool, approved_taints, managed_taints},
-    problem,
     tally::Tally,
     trial::{Trial, instant_of, recorded_trials},
 };
 
 use classes::memory::ClassMemory;
 use memory::{PoolMemory, Request, Retry};
+use pauses::{CACHE_BEHIND, STATUS_INTERVAL};
 
 pub use check::CheckTask;
-pub use memory::{Memory, Pauses};
+pub use memory::Memory;
 pub use outage::Outage;
+pub use pauses::{LOOK_AGAIN, Pauses};
 pub use step::{Answer, ClassRequest, ClassStep, Cluster, ControlPlaneInfo, Note, Now, Refusal, Step};
-
-/// The pause between reads of what cannot be watched: pods, and facts about the control plane.
-pub const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// The pause between status writes, unless one records a taint.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// The pause before winpool reads a pool again that the cache shows in an old version.
-const CACHE_BEHIND: Duration = Duration::from_secs(1);
 
 /// Returns the next step for the pool with this name.
 pub fn next(cluster: &mut Cluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Step {
@@ -282,5 +274,5 @@ impl Memory {
 /// The problem for a write that failed and is retried.
 fn write_failed(object: ObjectReference, words: &str) -> Problem {
     let message = format!("the API server did not accept the change, winpool tries again: {words}");
-    problem(reason::WRITE_FAILED, object, message)
+    Problem::new(reason::WRITE_FAILED, object, message)
 }

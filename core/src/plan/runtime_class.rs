@@ -27,7 +27,7 @@ use crate::{
     words::yaml,
 };
 
-use super::{capability_labels, patch::FieldChange, pool_spec::Hosts, pools::Policy, problem, workloads::ClassUsers};
+use super::{capability_labels, patch::FieldChange, pool_spec::Hosts, pools::Policy, workloads::ClassUsers};
 
 /// The planned state of a RuntimeClass.
 #[derive(Clone, Debug, PartialEq)]
@@ -330,7 +330,7 @@ fn untolerated<'a>(desired: &'a DesiredClass, existing: &RuntimeClass) -> Vec<&'
 
 fn conflict(desired: &DesiredClass, message: String) -> (ClassAction, ClassState) {
     let object = ObjectReference::runtime_class(&desired.name);
-    (ClassAction::Conflict(problem(reason::CLASS_CONFLICT, object, message)), ClassState::Conflict)
+    (ClassAction::Conflict(Problem::new(reason::CLASS_CONFLICT, object, message)), ClassState::Conflict)
 }
 
 impl DesiredClass {

@@ -21,7 +21,7 @@ use crate::{
     pod::{Class, Tolerance, tolerance},
 };
 
-use super::{pools::Pool, problem};
+use super::pools::Pool;
 
 /// The configuration of the autoscalers of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -200,7 +200,7 @@ impl Autoscalers {
             nearest.template,
             nearest.missing.join("; ")
         );
-        Some(problem(reason::CANNOT_SCALE_FROM_ZERO, ObjectReference::runtime_class(name), message))
+        Some(Problem::new(reason::CANNOT_SCALE_FROM_ZERO, ObjectReference::runtime_class(name), message))
     }
 }
 

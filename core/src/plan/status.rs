@@ -1,11 +1,9 @@
 //! Computes the status of a pool.
 
+mod observation;
 mod verdict;
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -14,16 +12,18 @@ use k8s_openapi::{
 
 use crate::{
     api::{
-        ApprovedTaint, BuildStatus, NodeCounts, ObjectReference, Problem, Revisions, RuntimeClassStatus, Summary,
-        Taint, VendorStatus, WindowsPoolStatus, names::condition,
+        ApprovedTaint, BuildStatus, ObjectReference, Problem, Revisions, Summary, Taint, VendorStatus,
+        WindowsPoolStatus, names::condition, number,
     },
-    windows::{Build, KubernetesSupport, KubernetesVersion, Vendor, product},
+    windows::{Build, product},
     words::plain,
 };
 
-use super::{admission::Admission, failing_pods::PodHealth, pools::Pool, problem, trial::Trial};
+use super::{failing_pods::PodHealth, pools::Pool, trial::Trial};
 
 use verdict::Verdict;
+
+pub use observation::{HeldBecause, HeldTaints, Observation};
 
 const BUILDS: usize = 32;
 const TAINTS: usize = 32;
@@ -32,76 +32,6 @@ const PROBLEMS: usize = 10;
 const MESSAGE: usize = 1024;
 /// The number of names in a printer column.
 const SHOWN: usize = 5;
-
-/// The observed state of one pool.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Observation {
-    /// `metadata.generation` of the pool.
-    pub generation: Option<i64>,
-    pub nodes: NodeCounts,
-    /// Nodes without the right label, including blocked ones.
-    pub unlabeled: usize,
-    /// Nodes without the right taints, including blocked ones.
-    pub untainted: usize,
-    /// The Kubernetes version of the cluster, if it could be read.
-    pub kubernetes: Option<KubernetesVersion>,
-    /// Nodes that this pool selects and an older one owns, with one example.
-    pub overlap: Option<Overlap>,
-    /// The number of nodes by build and revision; `None` for nodes that report no revision.
-    pub builds: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
-    /// The builds that each vendor's nodes run.
-    pub vendors: BTreeSet<(Build, Vendor)>,
-    /// Windows nodes in the cluster, selected or not.
-    pub windows_nodes: usize,
-    /// The kinds that winpool cannot read, with the reasons. The rest may be old.
-    pub unreadable: BTreeMap<&'static str, String>,
-    /// The reason why taints are held, if it is known.
-    pub held: Option<HeldTaints>,
-    /// Kinds that the last workload check could not list, with the API server's message.
-    pub unlisted: BTreeMap<String, String>,
-    /// The classes after the writes.
-    pub classes: Vec<RuntimeClassStatus>,
-    /// The names of those that select a capability label.
-    pub labelled: Vec<String>,
-    pub admission: Admission,
-    /// Problems, the most important first.
-    pub problems: Vec<Problem>,
-    /// The pods that fail because of Windows.
-    pub health: PodHealth,
-}
-
-/// Nodes that an older pool owns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overlap {
-    pub nodes: usize,
-    /// The name of one of them.
-    pub example: String,
-    /// The pool that owns it.
-    pub owner: String,
-}
-
-/// Taints that wait, with the reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldTaints {
-    pub taints: BTreeSet<Taint>,
-    pub because: HeldBecause,
-}
-
-/// The reason why taints wait.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeldBecause {
-    /// These workloads would become unschedulable, each with the number of its pods that count.
-    Unschedulable(BTreeMap<String, usize>),
-    /// winpool may not list pods; with the API server's message.
-    PodsUnreadable(String),
-    /// The workload check failed and is repeated.
-    CheckFailed(String),
-    /// These RuntimeClasses do not tolerate them yet.
-    Classes(BTreeSet<String>),
-    /// Pods of these workloads waited only because of them, so winpool removed them. The second part is the time of the
-    /// next attempt; `None` if it begins with the next clean check.
-    Objected(BTreeSet<String>, Option<Timestamp>),
-}
 
 /// The status of a valid pool. `previous` is its present status: transition times of unchanged conditions are kept.
 pub fn status(
@@ -168,7 +98,7 @@ pub fn suspended_status(
     }
     WindowsPoolStatus {
         observed_generation: generation,
-        problems: problems(&[problem(reason, ObjectReference::windows_pool(pool), message)]),
+        problems: problems(&[Problem::new(reason, ObjectReference::windows_pool(pool), message)]),
         conditions: conditions.done,
         ..previous.cloned().unwrap_or_default()
     }
@@ -228,7 +158,7 @@ fn build_status(
     BuildStatus {
         build: build.to_string(),
         product: product::by_build(build).map(|product| product.name.to_owned()),
-        kubernetes_support: support_of(observation, build),
+        kubernetes_support: observation.support_of(build),
         end_of_support: product::by_build(build).map(|product| product.end_of_support().to_string()),
         vendors: vendors(observation, build),
         nodes: number(revisions.values().sum()),
@@ -252,15 +182,6 @@ fn vendors(observation: &Observation, build: Build) -> Vec<VendorStatus> {
         }
     })
     .collect()
-}
-
-fn support_of(observation: &Observation, build: Build) -> KubernetesSupport {
-    observation.kubernetes.map_or(KubernetesSupport::Unknown, |version| version.support_of(build))
-}
-
-/// A count in the API's integer type.
-pub fn number(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn problems(problems: &[Problem]) -> Vec<Problem> {

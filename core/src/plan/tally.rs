@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    api::{NodeCounts, ObjectReference, Problem, Taint, names::reason},
+    api::{NodeCounts, ObjectReference, Problem, Taint, names::reason, number},
     windows::{Build, KernelVersion, Vendor},
     words::count as count_of,
 };
@@ -17,8 +17,6 @@ use super::{
     consent::Consent,
     node::{Node, State},
     pools::Policy,
-    problem,
-    status::{Overlap, number},
     watched::Watched,
 };
 
@@ -76,6 +74,16 @@ pub struct Tally {
     unfinished: usize,
     /// Nodes that an older pool owns, with that pool.
     overlaps: BTreeMap<Arc<str>, String>,
+}
+
+/// Nodes that an older pool owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    pub nodes: usize,
+    /// The name of one of them.
+    pub example: String,
+    /// The pool that owns it.
+    pub owner: String,
 }
 
 /// Adds one to the count of this key, or subtracts one.
@@ -385,6 +393,6 @@ impl NodeProblem {
             ),
             Self::WouldChange => (reason::WOULD_CHANGE, format!("winpool would change {nodes}")),
         };
-        problem(reason, ObjectReference::node(example), message)
+        Problem::new(reason, ObjectReference::node(example), message)
     }
 }

@@ -1,17 +1,18 @@
 //! The part of a RuntimeClass that places pods, and the changes that the API server's `RuntimeClass` admission makes
 //! to a pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 
 use crate::{
     api::{Isolation, names},
-    pod::{
-        PodSpec,
-        tolerations::{normalised, tolerations_of},
-    },
     windows::Build,
+};
+
+use super::{
+    spec::PodSpec,
+    tolerations::{normalised, tolerations_of},
 };
 
 /// The fields of an existing or planned RuntimeClass that winpool reads.
@@ -78,6 +79,19 @@ impl Class {
         // The API server adds them as they are written in the class, perhaps without an operator.
         let is_of_class = |own: &Toleration| normalised([own.clone()]).iter().all(|own| self.tolerations.contains(own));
         spec.tolerations.retain(|own| !is_of_class(own));
+    }
+}
+
+impl PodSpec {
+    /// Returns the builds of the nodes on which it may run, by its selector and affinity, and by its class. If they contradict,
+    /// returns its own.
+    pub fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>> {
+        let own = self.builds();
+        let of_class = class.and_then(Class::build);
+        match of_class.filter(|build| own.as_ref().is_none_or(|own| own.contains(build))) {
+            Some(build) => Some(BTreeSet::from([build])),
+            None => own,
+        }
     }
 }
 

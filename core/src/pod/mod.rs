@@ -5,20 +5,24 @@
 pub mod affinity;
 mod class;
 pub mod errors;
+mod metadata;
 mod object;
 mod spec;
+mod system;
 mod target;
 pub mod tolerations;
 mod trouble;
 mod workload;
+mod workload_kind;
 
 pub use class::Class;
 pub use errors::{Cause, Certainty, KnownError, known_error};
-pub(crate) use object::WireMetadata;
 pub use object::{Pod, PodProgress};
 pub use spec::{Container, ContainerList, PodSpec};
+pub use system::System;
 pub use target::{ARCH_KEYS, BETA_OS, CLOUD_LABELS, OS_KEYS};
-pub use target::{Evidence, Guess, System, Target, is_label_of_every_node, selects_windows, tells_the_system};
+pub use target::{Evidence, Guess, Target, is_label_of_every_node, selects_windows, tells_the_system};
 pub use tolerations::{Tolerance, tolerance, tolerate};
 pub use trouble::{ContainerFailure, Trouble};
-pub use workload::{LISTED_KINDS, Workload, WorkloadKind};
+pub use workload::Workload;
+pub use workload_kind::{LISTED_KINDS, WorkloadKind};

@@ -1,17 +1,20 @@
 //! Pods: their controller, progress and errors.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::{
     api::core::v1::{ContainerState, PodStatus},
-    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
     jiff::Timestamp,
 };
 use serde::Deserialize;
 
 use crate::api::names;
 
-use super::{KnownError, PodSpec, Trouble, WorkloadKind, known_error};
+use super::{
+    errors::{KnownError, known_error},
+    metadata::WireMetadata,
+    spec::PodSpec,
+    trouble::Trouble,
+    workload_kind::WorkloadKind,
+};
 
 /// The fields of a pod that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -68,44 +71,6 @@ struct WirePod {
     spec: PodSpec,
     #[serde(default)]
     status: PodStatus,
-}
-
-/// Metadata without managedFields, which are larger than the rest.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(crate) struct WireMetadata {
-    pub namespace: Option<String>,
-    name: Option<String>,
-    uid: Option<String>,
-    generate_name: Option<String>,
-    pub creation_timestamp: Option<Time>,
-    pub deletion_timestamp: Option<Time>,
-    pub labels: Option<BTreeMap<String, String>>,
-    pub annotations: Option<BTreeMap<String, String>>,
-    pub owner_references: Option<Vec<OwnerReference>>,
-    pub generation: Option<i64>,
-}
-
-impl WireMetadata {
-    pub fn is_ignored(&self) -> bool {
-        self.annotations.as_ref().and_then(|all| all.get(names::IGNORE)).is_some_and(|value| value == "true")
-    }
-
-    /// Returns the name or, if the API server makes it, its prefix.
-    pub fn take_name(&mut self) -> String {
-        self.name.take().or(self.generate_name.take()).unwrap_or_default()
-    }
-
-    /// Kind and name of the controller. A foreign kind with the name of a listed one is written with its group:
-    /// `StatefulSet.apps.kruise.io`.
-    pub fn controller(&self) -> Option<(String, String)> {
-        let owner = self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
-        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        let listed = WorkloadKind::by_name(&owner.kind);
-        let is_foreign = listed.is_some_and(|kind| kind.resource().0 != group);
-        let kind = if is_foreign { format!("{}.{group}", owner.kind) } else { owner.kind.clone() };
-        Some((kind, owner.name.clone()))
-    }
 }
 
 impl From<WirePod> for Pod {

@@ -14,7 +14,11 @@ use crate::{
     windows::{Build, image},
 };
 
-use super::{Class, System, Tolerance, affinity::is_empty, target::program_of, tolerance, tolerate};
+use super::{
+    affinity::is_empty,
+    system::{System, program_of},
+    tolerations::{Tolerance, tolerance, tolerate},
+};
 
 /// The fields of a pod spec that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -274,17 +278,6 @@ impl PodSpec {
         let selected = self.selected(names::WINDOWS_BUILD).map(|value| BTreeSet::from([value]));
         let values = selected.or_else(|| self.affinity_values(names::WINDOWS_BUILD))?;
         Some(values.into_iter().filter_map(|value| value.parse().ok()).collect())
-    }
-
-    /// Returns the builds of the nodes on which it may run, by its selector and affinity, and by its class. If they contradict,
-    /// returns its own.
-    pub fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>> {
-        let own = self.builds();
-        let of_class = class.and_then(Class::build);
-        match of_class.filter(|build| own.as_ref().is_none_or(|own| own.contains(build))) {
-            Some(build) => Some(BTreeSet::from([build])),
-            None => own,
-        }
     }
 
     /// Returns the images that the pod needs, each with its container.

@@ -5,61 +5,7 @@ use serde::Deserialize;
 
 use crate::{api::names, windows::Build};
 
-use super::{PodSpec, WireMetadata};
-
-/// The kinds whose templates a workload check lists, with group and plural. All are of version v1. Pods of
-/// all other kinds are checked one by one.
-pub const LISTED_KINDS: [(WorkloadKind, &str, &str); 7] = [
-    (WorkloadKind::Deployment, "apps", "deployments"),
-    (WorkloadKind::StatefulSet, "apps", "statefulsets"),
-    (WorkloadKind::DaemonSet, "apps", "daemonsets"),
-    (WorkloadKind::ReplicaSet, "apps", "replicasets"),
-    (WorkloadKind::ReplicationController, "", "replicationcontrollers"),
-    (WorkloadKind::Job, "batch", "jobs"),
-    (WorkloadKind::CronJob, "batch", "cronjobs"),
-];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum WorkloadKind {
-    Deployment,
-    StatefulSet,
-    DaemonSet,
-    ReplicaSet,
-    ReplicationController,
-    Job,
-    CronJob,
-}
-
-impl WorkloadKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Deployment => "Deployment",
-            Self::StatefulSet => "StatefulSet",
-            Self::DaemonSet => "DaemonSet",
-            Self::ReplicaSet => "ReplicaSet",
-            Self::ReplicationController => "ReplicationController",
-            Self::Job => "Job",
-            Self::CronJob => "CronJob",
-        }
-    }
-
-    /// Its group and plural in `LISTED_KINDS`.
-    pub fn resource(self) -> (&'static str, &'static str) {
-        let listed = LISTED_KINDS.iter().find(|(kind, ..)| *kind == self);
-        listed.map_or(("", ""), |(_, group, plural)| (*group, *plural))
-    }
-
-    /// True if it replaces the pods of an old template by those of a new one step by step, as its status shows. The pods
-    /// of a DaemonSet follow its template on every node by themselves.
-    pub fn rolls_out(self) -> bool {
-        matches!(self, Self::Deployment | Self::StatefulSet)
-    }
-
-    /// Returns the kind with this name, if its templates are listed.
-    pub fn by_name(name: &str) -> Option<Self> {
-        LISTED_KINDS.iter().map(|(kind, ..)| *kind).find(|kind| kind.as_str() == name)
-    }
-}
+use super::{metadata::WireMetadata, spec::PodSpec};
 
 /// The fields of a workload that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -8,10 +8,7 @@ use crate::{
     words::count,
 };
 
-use super::{
-    super::problem,
-    judge::{Finding, Words},
-};
+use super::judge::{Finding, Words};
 
 /// The limit of workloads that are kept as examples while pods are listed. Others only count.
 const GROUPS: usize = 1000;
@@ -65,7 +62,7 @@ pub struct FailingWorkload {
 
 impl FailingWorkload {
     pub fn problem(&self) -> Problem {
-        problem(reason::PODS_FAILING, self.object.clone(), self.message.clone())
+        Problem::new(reason::PODS_FAILING, self.object.clone(), self.message.clone())
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
         capability_labels::has_capability_labels,
         conflict::WriteConflict,
         consent::Consent,
-        label_users::{Departures, Search},
+        departures::{Departures, Search},
         node::{ChangeFingerprint, NodePlan},
         pools::Policy,
         tally::Contribution,

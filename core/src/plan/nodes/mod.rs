@@ -7,6 +7,7 @@
 
 mod entry;
 mod event;
+mod exchange;
 mod labels;
 mod object;
 mod request;
@@ -23,7 +24,7 @@ use std::{
 use super::{
     assessment::Assessment,
     capability_labels::has_capability_labels,
-    label_users::Departures,
+    departures::Departures,
     node::ChangeFingerprint,
     pools::Policy,
     tally::Tally,

@@ -34,9 +34,9 @@ use super::{
             CheckAnswer, CheckScope, ClassSource, KnownNode, PODS, PoolNodes, QUESTIONS, Question, WorkloadCheck,
         },
     },
-    LOOK_AGAIN,
     memory::{Intent, Memory, PoolMemory},
-    step::{Cluster, Now},
+    pauses::LOOK_AGAIN,
+    step::{Cluster, Now, whole_seconds},
 };
 
 use basis::{Basis, read};
@@ -366,9 +366,4 @@ fn to_approve(pool: &Pool, tally: &Tally, now: Now) -> impl Iterator<Item = Tain
 /// True if the taint pauses after a trial that failed.
 fn pauses(pool: &Pool, taint: &Taint, now: Now) -> bool {
     pool.consent.trial(taint).is_some_and(|trial| trial.pause(now.time).is_some())
-}
-
-/// The API stores whole seconds.
-pub(super) fn whole_seconds(time: k8s_openapi::jiff::Timestamp) -> k8s_openapi::jiff::Timestamp {
-    k8s_openapi::jiff::Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

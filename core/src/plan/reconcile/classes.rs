@@ -26,9 +26,8 @@ use super::{
         tally::Tally,
         workloads::{ClassGifts, ClassUsers},
     },
-    LOOK_AGAIN,
     memory::{Memory, Request},
-    problem,
+    pauses::LOOK_AGAIN,
     step::{Answer, ClassRequest, ClassStep, Cluster, Note, Refusal, Step},
     write_failed,
 };
@@ -303,8 +302,8 @@ impl Memory {
                     Refusal::Denied(words) => {
                         let words = format!("the API server refuses the class, next try within 10 minutes: {words}");
                         let message = format!("RuntimeClass {name} stays as it is and keeps winpool's labels: {words}");
-                        let left = Note::Left(problem(reason::ADMISSION_DENIED, object.clone(), message));
-                        (problem(reason::ADMISSION_DENIED, object, words), planned.is_none().then_some(left))
+                        let left = Note::Left(Problem::new(reason::ADMISSION_DENIED, object.clone(), message));
+                        (Problem::new(reason::ADMISSION_DENIED, object, words), planned.is_none().then_some(left))
                     }
                     _ => (write_failed(object, refusal.message()), None),
                 };

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 
 use crate::{
     api::{
-        NodeCounts, ObjectReference, Taint,
+        NodeCounts, ObjectReference, Problem, Taint,
         names::{self, reason},
     },
     words::count,
@@ -33,7 +33,6 @@ use super::{
         watched::Watched,
     },
     memory::{Memory, Request},
-    problem,
     step::{Cluster, Note, Now, Step},
 };
 
@@ -68,7 +67,7 @@ impl Memory {
             let message =
                 "the spec cannot be decoded, so nodes keep their labels and taints, and RuntimeClasses stay".to_owned();
             let name = guarded.name_any();
-            let left = problem(reason::INVALID_SPEC, ObjectReference::windows_pool(&name), message);
+            let left = Problem::new(reason::INVALID_SPEC, ObjectReference::windows_pool(&name), message);
             self.note(&name, Note::Left(left));
             self.set_finalizer(guarded, false, now.instant)
         })
@@ -221,7 +220,7 @@ impl Memory {
             names::POOL,
             pool.spec.name
         );
-        let left = problem(reason::DELETING, ObjectReference::windows_pool(&pool.spec.name), message);
+        let left = Problem::new(reason::DELETING, ObjectReference::windows_pool(&pool.spec.name), message);
         self.note(&pool.spec.name, Note::Left(left));
     }
 

@@ -12,9 +12,8 @@ use crate::api::{Taint, WindowsPoolStatus, names};
 
 use super::{
     super::{
-        failing_pods::FailingPauses,
+        departures::wanted_labels,
         guarded::{GuardedPool, read_all},
-        label_users::ADMITS_LATE,
         pool_consent::PoolConsent,
         pools::{Policy, Pool, PoolEntry, managed_taints},
         runtime_class::{owner, selector_of},
@@ -26,53 +25,15 @@ use super::{
     },
     classes::memory::ClassMemory,
     deletion::memory::DeletionMemory,
+    pauses::Pauses,
     step::{Cluster, Note, Refusal, Step},
-    trial::LookMemory,
+    trial::memory::LookMemory,
 };
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// The number of attempts to write a pool that changes between reading and writing, before the write has to wait.
 const ATTEMPTS: u32 = 4;
-
-/// Pauses that may be shorter where one API server serves everything, as in tests.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pauses {
-    /// The shortest one between two listings of workloads.
-    pub listings: Duration,
-    /// The time that nodes wait after the tolerations of an existing class were changed. Admission reads
-    /// RuntimeClasses from a cache and writes their tolerations into each new pod.
-    pub classes: Duration,
-    /// The shortest one between two looks at the pods that are not scheduled, while a taint is on trial.
-    pub looks: Duration,
-    /// The time for which a taint is on trial.
-    pub trial: Duration,
-    /// The pause after the first trial that failed.
-    pub retry: Duration,
-    /// The time between the moment at which no RuntimeClass selects a capability label any more and the search for pods
-    /// that need it.
-    pub labels: Duration,
-    /// The one between two searches for pods and workloads that use a class which selects no node. The first search
-    /// comes after a fifth of it.
-    pub unserved: Duration,
-    /// Those of the search for pods that fail.
-    pub failing: FailingPauses,
-}
-
-impl Default for Pauses {
-    fn default() -> Self {
-        Self {
-            listings: Duration::from_secs(10),
-            classes: Duration::from_secs(5),
-            looks: Duration::from_secs(5),
-            trial: Duration::from_hours(7 * 24),
-            retry: Duration::from_hours(1),
-            labels: ADMITS_LATE,
-            unserved: Duration::from_mins(5),
-            failing: FailingPauses::default(),
-        }
-    }
-}
 
 /// The state between steps. It begins with the term of leadership.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -310,7 +271,9 @@ impl Memory {
             Some(published) => PoolEntry { pool: Arc::clone(published), ready: true },
             None => PoolEntry { pool: Arc::clone(pool), ready: false },
         });
-        let policy = Policy::new(entries, invalid).with_selected_labels(&self.selected_labels(cluster));
+        let policy = Policy::new(entries, invalid);
+        let held_labels = &self.selected_labels(cluster) - &wanted_labels(&policy);
+        let policy = policy.with_held_labels(held_labels);
         if self.policy.as_deref() == Some(&policy) {
             return None;
         }

@@ -22,9 +22,8 @@ use super::{
         status::{Observation, status, suspended_status},
         tally::Tally,
     },
-    check::whole_seconds,
     memory::{Memory, Request},
-    step::{Cluster, Note, Now, Step},
+    step::{Cluster, Note, Now, Step, whole_seconds},
     write_failed,
 };
 

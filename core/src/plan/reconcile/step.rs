@@ -73,6 +73,11 @@ pub struct Now {
     pub time: Timestamp,
 }
 
+/// The API stores whole seconds.
+pub(super) fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
 /// The next step for a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {

@@ -1,5 +1,7 @@
 //! The looks at pods that are not scheduled, while a taint of any pool is on trial.
 
+pub(super) mod memory;
+
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use kube::ResourceExt;
@@ -8,34 +10,21 @@ use crate::pod::Class;
 
 use super::{
     super::{
-        look::{Look, LookResult, LookScope, Objection, OnTrial, Paused, Suspects},
+        look::{Look, LookResult, LookScope, Objection, OnTrial, Paused},
         node::Node,
         pool_consent::PoolConsent,
         pools::{Policy, Pool},
         status::{HeldBecause, HeldTaints},
         trial::{TrialState, workload_name},
     },
-    check::whole_seconds,
     memory::Memory,
-    step::{Cluster, Note, Now},
+    step::{Cluster, Note, Now, whole_seconds},
 };
+
+use memory::LookMemory;
 
 /// The pause after a look, as a multiple of its duration.
 const PAUSE_TIMES: u32 = 20;
-
-/// The state of looks.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct LookMemory {
-    /// The start of the look that is in progress.
-    running: Option<Now>,
-    not_before: Option<Instant>,
-    /// The pods that the last complete look found.
-    suspects: Suspects,
-    /// The trials whose time is over and against which the last complete look found no pod.
-    quiet: Vec<OnTrial>,
-    /// True if there is a taint to look after.
-    is_needed: bool,
-}
 
 impl Memory {
     /// Returns the look that is due, if any. The caller carries it out and reports its end to [`Self::looked`]. One look

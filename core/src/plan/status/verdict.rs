@@ -16,8 +16,8 @@ use crate::{
 };
 
 use super::{
-    super::failing_pods::PoolFailures, super::pools::Pool, HeldBecause, HeldTaints, Observation, Overlap, number,
-    support_of,
+    super::{failing_pods::PoolFailures, pools::Pool, tally::Overlap},
+    observation::{HeldBecause, HeldTaints, Observation},
 };
 
 /// The limit of workloads named in a condition.
@@ -105,7 +105,7 @@ fn changes(nodes: i64, classes: usize) -> String {
 }
 
 fn no_nodes(pool: &Pool, observation: &Observation) -> Verdict {
-    let windows = count_of(number(observation.windows_nodes), "Windows node");
+    let windows = count_of(observation.windows_nodes, "Windows node");
     let selector = &pool.spec.node_selector;
     if selector.is_empty() || observation.windows_nodes == 0 {
         return Verdict::yes(reason::NO_NODES_SELECTED, format!("the pool selects no node; the cluster has {windows}"));
@@ -181,7 +181,7 @@ pub fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
     let today = now.to_zoned(TimeZone::UTC).date();
     let name = |build: &Build| product::name_of(*build);
     let ended = |build: &&Build| product::by_build(**build).is_some_and(|p| p.end_of_support() < today);
-    let unlisted = |build: &&Build| support_of(observation, **build) == KubernetesSupport::Unlisted;
+    let unlisted = |build: &&Build| observation.support_of(**build) == KubernetesSupport::Unlisted;
     let ended: Vec<String> = observation.builds.keys().filter(ended).map(name).collect();
     let unlisted: Vec<String> = observation.builds.keys().filter(unlisted).map(name).collect();
     let listing = match observation.kubernetes {
@@ -226,11 +226,11 @@ pub fn health_verdict(failures: &PoolFailures, unseen: Option<&str>) -> Verdict 
         };
     }
     let named = failures.workloads.iter().map(|workload| {
-        format!("{} ({}, {})", workload.object, count_of(number(workload.pods), "pod"), workload.cause.as_str())
+        format!("{} ({}, {})", workload.object, count_of(workload.pods, "pod"), workload.cause.as_str())
     });
     let named = named.collect::<Vec<_>>().join(", ");
     let more = if failures.more > 0 { format!(" and {} more", failures.more) } else { String::new() };
-    let pods = count_of(number(failures.counts.values().sum()), "pod");
+    let pods = count_of(failures.counts.values().sum::<usize>(), "pod");
     let unseen = unseen.map(|words| format!("; {words}")).unwrap_or_default();
     Verdict::no(
         reason::PODS_FAILING,
@@ -284,7 +284,7 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
         HeldBecause::Unschedulable(workloads) => {
             let described = workloads.iter().take(WORKLOADS).map(|(name, pods)| match pods {
                 0 => name.clone(),
-                pods => format!("{name} ({})", count_of(number(*pods), "pod")),
+                pods => format!("{name} ({})", count_of(*pods, "pod")),
             });
             let described = described.collect::<Vec<_>>().join(", ");
             let more = workloads.len().saturating_sub(WORKLOADS);

@@ -10,7 +10,7 @@ use super::{
             trial::{WorkloadName, workload_name},
             workload_check::CheckAnswer,
         },
-        LOOK_AGAIN,
+        pauses::LOOK_AGAIN,
         step::Cluster,
     },
     basis::Basis,

@@ -21,7 +21,7 @@ use super::super::{
         runtime_class::{ClassAction, DesiredClass, PlannedClass},
         workloads::ClassUsers,
     },
-    LOOK_AGAIN, problem,
+    pauses::LOOK_AGAIN,
     step::ClassRequest,
 };
 
@@ -142,7 +142,7 @@ impl ClassMemory {
             count(found.values().sum::<usize>(), "pod"),
             named.join(", ")
         );
-        let problem = problem(reason::PODS_CREATED_TOO_EARLY, ObjectReference::runtime_class(class), message);
+        let problem = Problem::new(reason::PODS_CREATED_TOO_EARLY, ObjectReference::runtime_class(class), message);
         (!found.is_empty()).then_some(problem)
     }
 }

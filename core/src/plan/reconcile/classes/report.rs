@@ -13,6 +13,7 @@ use crate::{
     api::{
         ClassState, Isolation, ObjectReference, Problem, RuntimeClassStatus, Taint,
         names::{self, reason},
+        number,
     },
     windows::{Build, compatibility::can_run_by_process_isolation},
 };
@@ -29,11 +30,9 @@ use super::{
                 ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
                 selected_build, selector_of,
             },
-            status::number,
             workloads::ClassUsers,
         },
         memory::Memory,
-        problem,
     },
     memory::ClassMemory,
 };
@@ -107,10 +106,11 @@ impl Memory {
             match &action {
                 ClassAction::Conflict(problem) => problems.push(problem.clone()),
                 _ if pool.spec.enforces() => problems.extend(waits),
-                action => problems.extend(
-                    describe(action)
-                        .map(|message| problem(reason::WOULD_CHANGE, ObjectReference::runtime_class(&name), message)),
-                ),
+                action => {
+                    problems.extend(describe(action).map(|message| {
+                        Problem::new(reason::WOULD_CHANGE, ObjectReference::runtime_class(&name), message)
+                    }))
+                }
             }
             problems.extend(known.and_then(|known| known.created_too_early(&name)));
             let unserved = known.and_then(ClassMemory::unserved_users);
@@ -170,7 +170,7 @@ pub(super) fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Proble
         "another writer keeps reverting winpool's changes (field manager: {writer}); correct the class at its source, or \
          give this pool's classes other names with runtimeClassNameFormat"
     );
-    problem(reason::CONTESTED, ObjectReference::runtime_class(name), message)
+    Problem::new(reason::CONTESTED, ObjectReference::runtime_class(name), message)
 }
 
 pub(super) fn in_use(name: &str, users: &Result<ClassUsers, String>) -> Problem {
@@ -179,7 +179,7 @@ pub(super) fn in_use(name: &str, users: &Result<ClassUsers, String>) -> Problem 
         Err(words) => format!("pods cannot be listed: {words}"),
     };
     let message = format!("gets another handler, for which winpool recreates it once no pod uses it; {why}");
-    problem(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
+    Problem::new(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
 }
 
 /// The problem of a class that pods use and that selects no node. `builds` are those of the pool's nodes.
@@ -200,7 +200,7 @@ fn not_served(pool: &Pool, class: &str, hosts: Hosts, builds: &BTreeMap<Build, u
         None => "add a node that it selects, or let the workloads use another class".to_owned(),
     };
     let message = format!("selects no node and is {}; {remedy}", users.describe());
-    problem(reason::CLASS_WITHOUT_NODES, ObjectReference::runtime_class(class), message)
+    Problem::new(reason::CLASS_WITHOUT_NODES, ObjectReference::runtime_class(class), message)
 }
 
 pub(super) fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>) -> Problem {
@@ -209,13 +209,13 @@ pub(super) fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>)
         Err(words) => format!("pods cannot be listed: {words}"),
     };
     let message = format!("keeps selecting its capability label, because no node has its build; {why}");
-    problem(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
+    Problem::new(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
 }
 
 pub(super) fn not_recorded(name: &str) -> Problem {
     let message = "carries winpool's labels, but winpool has no record that it created this class and no pool wants \
      it, so winpool does not change it; remove its labels, or delete it";
-    problem(reason::CLASS_NOT_RECORDED, ObjectReference::runtime_class(name), message.to_owned())
+    Problem::new(reason::CLASS_NOT_RECORDED, ObjectReference::runtime_class(name), message.to_owned())
 }
 
 /// True if the class is deleted as soon as its finalizers are removed. winpool adds none.
@@ -226,5 +226,5 @@ pub(super) fn is_being_deleted(class: &RuntimeClass) -> bool {
 pub(super) fn being_deleted(class: &RuntimeClass) -> Problem {
     let message =
         format!("is being deleted, and stays until these finalizers are removed: {}", class.finalizers().join(", "));
-    problem(reason::IN_PROGRESS, ObjectReference::runtime_class(&class.name_any()), message)
+    Problem::new(reason::IN_PROGRESS, ObjectReference::runtime_class(&class.name_any()), message)
 }

@@ -1,0 +1,51 @@
+//! Pauses between requests.
+
+use std::time::Duration;
+
+use super::super::{departures::ADMITS_LATE, failing_pods::FailingPauses};
+
+/// The pause between reads of what cannot be watched: pods, and facts about the control plane.
+pub const LOOK_AGAIN: Duration = Duration::from_mins(1);
+/// The pause between status writes, unless one records a taint.
+pub(super) const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause before winpool reads a pool again that the cache shows in an old version.
+pub(super) const CACHE_BEHIND: Duration = Duration::from_secs(1);
+
+/// Pauses that may be shorter where one API server serves everything, as in tests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pauses {
+    /// The shortest one between two listings of workloads.
+    pub listings: Duration,
+    /// The time that nodes wait after the tolerations of an existing class were changed. Admission reads
+    /// RuntimeClasses from a cache and writes their tolerations into each new pod.
+    pub classes: Duration,
+    /// The shortest one between two looks at the pods that are not scheduled, while a taint is on trial.
+    pub looks: Duration,
+    /// The time for which a taint is on trial.
+    pub trial: Duration,
+    /// The pause after the first trial that failed.
+    pub retry: Duration,
+    /// The time between the moment at which no RuntimeClass selects a capability label any more and the search for pods
+    /// that need it.
+    pub labels: Duration,
+    /// The one between two searches for pods and workloads that use a class which selects no node. The first search
+    /// comes after a fifth of it.
+    pub unserved: Duration,
+    /// Those of the search for pods that fail.
+    pub failing: FailingPauses,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self {
+            listings: Duration::from_secs(10),
+            classes: Duration::from_secs(5),
+            looks: Duration::from_secs(5),
+            trial: Duration::from_hours(7 * 24),
+            retry: Duration::from_hours(1),
+            labels: ADMITS_LATE,
+            unserved: Duration::from_mins(5),
+            failing: FailingPauses::default(),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Operating systems of nodes, and of the programs that containers run.
+
+use serde_json::Value;
+
+use crate::api::names;
+
+/// An operating system of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum System {
+    Windows,
+    Linux,
+}
+
+impl System {
+    /// The system of this name. There are only Linux and Windows nodes.
+    pub(super) fn named(name: &str) -> Self {
+        if name == names::WINDOWS { Self::Windows } else { Self::Linux }
+    }
+
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Windows => Self::Linux,
+            Self::Linux => Self::Windows,
+        }
+    }
+
+    /// The value of `kubernetes.io/os`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Windows => names::WINDOWS,
+            Self::Linux => "linux",
+        }
+    }
+}
+
+/// Ends of the names of Windows programs.
+const WINDOWS_PROGRAMS: [&str; 4] = [".exe", ".ps1", ".cmd", ".bat"];
+
+/// Returns the system of the program that a container runs.
+pub(super) fn program_of(command_and_args: [&Option<Value>; 2]) -> Option<System> {
+    let lists = command_and_args.into_iter().flatten().filter_map(Value::as_array);
+    let mut words = lists.flatten().filter_map(Value::as_str);
+    let program = words.next()?.trim().to_ascii_lowercase();
+    let is_windows = ["powershell", "cmd"].contains(&program.as_str())
+        || WINDOWS_PROGRAMS.iter().any(|end| program.split_whitespace().next().is_some_and(|word| word.ends_with(end)))
+        || is_on_drive(&program)
+        || words.any(is_on_drive);
+    if is_windows {
+        Some(System::Windows)
+    } else {
+        (program.starts_with("/bin/") || program.starts_with("/usr/bin/")).then_some(System::Linux)
+    }
+}
+
+/// True for a path such as `C:\app`.
+fn is_on_drive(word: &str) -> bool {
+    word.split_at_checked(3).is_some_and(|(start, _)| {
+        start.starts_with(|c: char| c.is_ascii_alphabetic()) && (start.ends_with(":\\") || start.ends_with(":/"))
+    })
+}
