@@ -156,7 +156,7 @@ impl From<Wire> for ListedNode {
             name: metadata.name.into(),
             uid: metadata.uid,
             resource_version: metadata.resource_version,
-            node: plan::Node {
+            node: plan::NodeFields {
                 labels,
                 has_annotations,
                 applied: annotation(names::APPLIED),
@@ -263,7 +263,7 @@ mod tests {
         assert!(
             ![with(true, "True", "1"), with(false, "False", "1"), with(false, "Unknown", "1")]
                 .iter()
-                .any(plan::Node::serves)
+                .any(plan::NodeFields::serves)
         );
     }
 

@@ -15,7 +15,7 @@ use prometheus_client::{
 };
 use winpool_core::{
     api::{ClassState, WindowsPoolStatus},
-    plan::{State, number},
+    plan::{NodeState, number},
     pod::Cause,
     windows::vendor::ends_of_support,
 };
@@ -87,7 +87,7 @@ impl Gauges {
     }
 
     fn encode_nodes(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let mut counts: BTreeMap<(String, String, State), usize> = BTreeMap::new();
+        let mut counts: BTreeMap<(String, String, NodeState), usize> = BTreeMap::new();
         let mut in_use = BTreeSet::new();
         for nodes in self.nodes.lock().states() {
             let build = match nodes.build {

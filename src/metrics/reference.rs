@@ -10,7 +10,7 @@ use prometheus_client::{
 use winpool_client::{asked, error::RequestError};
 use winpool_core::{
     api::{ClassState, names::condition},
-    plan::State,
+    plan::NodeState,
     pod::Cause,
     windows::{Vendor, vendor::MICROSOFT},
 };
@@ -99,7 +99,7 @@ metrics! {
                 "a build with a name, such as `10.0.20348`; `other` for all that neither this release nor \
                  `spec.buildNames` names; `unknown` where the node reports none",
             ),
-            closed("state", || State::ALL.map(State::as_str).to_vec()),
+            closed("state", || NodeState::ALL.map(NodeState::as_str).to_vec()),
         ],
         "Windows nodes of a pool. With mode DryRun, pending nodes are those that would be changed. Combinations \
          without nodes are absent",

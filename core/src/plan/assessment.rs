@@ -11,7 +11,7 @@ use super::{
     capability_labels,
     consent::Consent,
     marks::Marks,
-    node::{ChangeFingerprint, MetadataChange, Node, NodePlan, State},
+    node::{ChangeFingerprint, MetadataChange, NodeFields, NodePlan, NodeState},
     pools::{Policy, Pool, PoolEntry},
     taint_list::Applied,
     taints::{self, guards},
@@ -54,13 +54,13 @@ pub struct Assessment {
 
 impl Assessment {
     /// The state of the node. Refusals by the API server and other writers are not included: only the writer knows them.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> NodeState {
         match self {
-            Self { ignored: true, .. } => State::Ignored,
-            Self { plan, label_settles, .. } if !plan.is_empty() || label_settles.is_some() => State::Pending,
-            Self { held, .. } if !held.is_empty() => State::Held,
-            Self { version: None, .. } => State::Blocked,
-            _ => State::Converged,
+            Self { ignored: true, .. } => NodeState::Ignored,
+            Self { plan, label_settles, .. } if !plan.is_empty() || label_settles.is_some() => NodeState::Pending,
+            Self { held, .. } if !held.is_empty() => NodeState::Held,
+            Self { version: None, .. } => NodeState::Blocked,
+            _ => NodeState::Converged,
         }
     }
 
@@ -76,7 +76,7 @@ impl Assessment {
 }
 
 /// Assesses `node` under `policy`.
-pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Assessment {
+pub fn assess(node: &NodeFields, policy: &Policy, consent: Consent<'_>) -> Assessment {
     if !node.is_windows() && node.contradicts_itself() {
         return Assessment::default();
     }
@@ -92,7 +92,7 @@ pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Assessment 
 
 /// Assesses a node that came back with another operating system under its old name: winpool removes everything that it
 /// added, and `windows-build`.
-fn assess_reimaged(node: &Node, policy: &Policy) -> Assessment {
+fn assess_reimaged(node: &NodeFields, policy: &Policy) -> Assessment {
     let marks = Marks::of(node);
     if node.is_ignored() || !marks.belong_to_a_live_pool(policy) {
         return Assessment::default();
@@ -116,7 +116,7 @@ pub(super) enum Release {
 /// Removes everything that winpool added to a node, for any pool. `windows-build` stays on Windows nodes. Also returns
 /// the capability labels that stay.
 pub(super) fn release(
-    node: &Node,
+    node: &NodeFields,
     marks: &Marks,
     policy: &Policy,
     label: impl Fn(&str) -> Release,
@@ -135,7 +135,7 @@ pub(super) fn release(
 }
 
 /// Assesses `node` as if it belonged to `pool`: the preview of a pool in dry run.
-pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Assessment {
+pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Assessment {
     let mut assessment =
         Assessment { pool: pool.map(|p| p.spec.name.clone()), ignored: node.is_ignored(), ..Assessment::default() };
     let marks = Marks::of(node);
@@ -205,7 +205,7 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Con
 /// Counts a node that contradicts itself for its pool, without a change. Neither its version nor its taints make
 /// RuntimeClasses.
 fn contradictory(
-    node: &Node,
+    node: &NodeFields,
     pool: Option<&Pool>,
     policy: &Policy,
     marks: &Marks,
@@ -222,7 +222,7 @@ fn contradictory(
 
 /// The taints on a node that the pool's RuntimeClasses have to tolerate besides the pool's own: Windows taints in any
 /// spelling, taints with the key and effect of a wanted one, and taints that winpool added under an older spec.
-fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
+fn to_tolerate(node: &NodeFields, pool: &Pool, policy: &Policy) -> Vec<Taint> {
     let wanted = pool.spec.wanted_taints();
     let concerns =
         |taint: &&Taint| guards(taint) || policy.may_remove(taint) || wanted.iter().any(|w| w.same_identity(taint));
@@ -243,7 +243,7 @@ fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
 /// True if another pool owns the node now, and has yet to take it over, or to record a taint of winpool's on it that
 /// `pool` has recorded. Without a record winpool never removes the taint.
 pub(super) fn is_being_handed_over(
-    node: &Node,
+    node: &NodeFields,
     pool: &Pool,
     policy: &Policy,
     recorded_by_others: impl Fn(&Taint) -> bool,

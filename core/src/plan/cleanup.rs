@@ -12,7 +12,7 @@ use super::{
     capability_labels::has_capability_labels,
     classes::is_declared,
     marks::Marks,
-    node::{Node, NodePlan},
+    node::{NodeFields, NodePlan},
     pools::{Policy, Pool, PoolEntry},
     runtime_class::{
         ClassRetirement, KEPT_TAINT, KeptTaints, is_made_by_winpool, is_needed_by, owner, release_class, selected_build,
@@ -71,7 +71,7 @@ impl Cleanup {
     }
 
     /// Plans the release of this node. `user` returns a pod that needs a capability label of it.
-    pub fn node(&self, node: &Node, user: impl Fn(&str) -> Option<String>) -> NodeRelease {
+    pub fn node(&self, node: &NodeFields, user: impl Fn(&str) -> Option<String>) -> NodeRelease {
         let marks = Marks::of(node);
         let goes = match self.extent {
             Extent::Everything => marks.are_there() || has_capability_labels(node),
@@ -95,7 +95,7 @@ impl Cleanup {
     }
 
     /// The pools' taints on a node: those that stay if it is not cleaned up, or after that.
-    pub fn kept_taints(&self, node: &Node) -> Option<KeptTaints> {
+    pub fn kept_taints(&self, node: &NodeFields) -> Option<KeptTaints> {
         let taints = node.taints.taints().iter().filter(|taint| self.policy.may_remove(taint));
         let taints: Vec<_> = taints.cloned().collect();
         (!taints.is_empty()).then(|| (node.labels.clone(), taints))

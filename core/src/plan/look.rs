@@ -20,7 +20,7 @@ use crate::{
 };
 
 use super::{
-    node::Node,
+    node::NodeFields,
     nodes::NodeObject,
     pools::Policy,
     taint_list::Applied,
@@ -222,7 +222,7 @@ impl Look {
 
     /// The trials of the taints on this node that the pod does not tolerate; `None` if there is another taint. Only taints
     /// that winpool put there can be taken back, from nodes that it writes.
-    fn trials_of(&self, node: &Node, tolerations: &[Toleration]) -> Option<BTreeSet<usize>> {
+    fn trials_of(&self, node: &NodeFields, tolerations: &[Toleration]) -> Option<BTreeSet<usize>> {
         let keeps_off = |taint: &&Taint| taint.effect != "PreferNoSchedule" && !tolerate(tolerations, taint);
         let untolerated: Vec<&Taint> = node.taints.taints().iter().filter(keeps_off).collect();
         if untolerated.is_empty() {

@@ -3,7 +3,7 @@
 use crate::api::{Mode, names};
 
 use super::{
-    node::{MetadataChange, Node},
+    node::{MetadataChange, NodeFields},
     pools::Policy,
     taint_list::Applied,
 };
@@ -16,7 +16,7 @@ pub(super) struct Marks<'n> {
 }
 
 impl<'n> Marks<'n> {
-    pub(super) fn of(node: &'n Node) -> Self {
+    pub(super) fn of(node: &'n NodeFields) -> Self {
         let annotation = node.applied.as_deref();
         Self { label: node.labels.get(names::POOL), annotation, applied: annotation.and_then(Applied::parse) }
     }

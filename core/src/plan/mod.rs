@@ -43,7 +43,7 @@ pub use deletion::PendingCleanup;
 pub use guarded::GuardedPool;
 pub use guarded::read_all;
 pub use label_users::LabelUsers;
-pub use node::{ChangeFingerprint, MetadataChange, Node, NodePlan, State};
+pub use node::{ChangeFingerprint, MetadataChange, NodeFields, NodePlan, NodeState};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
 pub use pool_consent::{Approval, CHECK_GOOD_FOR, CleanCheck, LaggingClass, PoolConsent};
 pub use pool_spec::{Hosts, InvalidPool, PoolSpec, WantedTaints};

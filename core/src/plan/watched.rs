@@ -11,7 +11,7 @@ use crate::{
     windows::{Build, KernelVersion},
 };
 
-use super::{label_users::Found, node::Node, pool_spec::PoolSpec, taint_list::TaintList};
+use super::{label_users::Found, node::NodeFields, pool_spec::PoolSpec, taint_list::TaintList};
 
 /// The time in which an approved taint that was lost is restored without a check.
 pub const AT_ONCE: Duration = Duration::from_mins(1);
@@ -60,7 +60,7 @@ struct Builds {
 impl Builds {
     /// Only a label that has just changed may contradict the report for a while. A label that the node registered
     /// with, or that stays while the report changes, is wrong.
-    fn next(before: Option<&Self>, node: &Node, sighting: Sighting, now: Instant) -> Self {
+    fn next(before: Option<&Self>, node: &NodeFields, sighting: Sighting, now: Instant) -> Self {
         let label = node.labels.get(names::WINDOWS_BUILD).and_then(|text| text.parse().ok());
         let version = node.kernel_version.as_deref().and_then(|text| text.parse::<KernelVersion>().ok());
         let reported = version.map(|version| version.build);
@@ -79,7 +79,7 @@ impl Watched {
     /// The past of `node` after it was seen as a node of `owner`; `before` is its past so far.
     pub fn next(
         before: Option<&Self>,
-        node: &Node,
+        node: &NodeFields,
         owner: Option<&PoolSpec>,
         sighting: Sighting,
         now: Instant,

@@ -13,7 +13,7 @@ use winpool_core::{
     api::{Problem, Taint, WindowsPool, WindowsPoolStatus, names},
     labels::Labels,
     plan::{
-        GuardedPool, InstalledPolicy, Node, Policy, WorkloadCheck,
+        GuardedPool, InstalledPolicy, NodeFields, Policy, WorkloadCheck,
         reconcile::{CheckTask, ClassRequest, Outage, Refusal, Step},
     },
     pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind},
@@ -207,7 +207,7 @@ impl World {
         self.put_class(serde_json::from_value(object).unwrap());
     }
 
-    pub fn change_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
+    pub fn change_node(&mut self, name: &str, change: impl FnOnce(&mut NodeFields)) {
         change(self.nodes.get_mut(name).unwrap());
         self.watch();
     }

@@ -26,7 +26,7 @@ use super::{
         deletion::PendingCleanup,
         guarded::GuardedPool,
         marks::Marks,
-        node::Node,
+        node::NodeFields,
         nodes::NodeObject,
         pools::{Policy, Pool},
         runtime_class::{KeptTaints, is_needed_by, owner},
@@ -276,6 +276,6 @@ fn kept_taints(cluster: &Cluster<'_>, pool: &Pool) -> Vec<KeptTaints> {
     let is_the_pools =
         |taint: &&Taint| pool.managed_taints.contains(taint) || pool.spec.wanted_taints().contains(taint);
     let of_node =
-        |node: &Node| (node.labels.clone(), node.taints.taints().iter().filter(is_the_pools).cloned().collect());
+        |node: &NodeFields| (node.labels.clone(), node.taints.taints().iter().filter(is_the_pools).cloned().collect());
     cluster.nodes.nodes().map(|(object, _)| of_node(&object.node)).collect()
 }

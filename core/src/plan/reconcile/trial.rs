@@ -9,7 +9,7 @@ use crate::pod::Class;
 use super::{
     super::{
         look::{Look, LookResult, LookScope, Objection, OnTrial, Paused, Suspects},
-        node::Node,
+        node::NodeFields,
         pool_consent::PoolConsent,
         pools::{Policy, Pool},
         status::{HeldBecause, HeldTaints},
@@ -56,7 +56,7 @@ impl Memory {
         }
         self.look.running = Some(now);
         // Of a node that contradicts itself only the labels and taints are known.
-        let can_help = |node: &Node| node.serves() && !node.contradicts_itself();
+        let can_help = |node: &NodeFields| node.serves() && !node.contradicts_itself();
         let nodes = cluster.nodes.objects().filter(|object| !trials.is_empty() && can_help(&object.node));
         let nodes = nodes.cloned().collect();
         let classes = cluster.classes.iter().map(|class| (class.name_any(), Class::from(class.as_ref()))).collect();
