@@ -37,10 +37,10 @@ const KINDS: [&str; REASONS.len()] =
 
 /// The pods that fail because of Windows, as far as this process knows.
 pub struct Failing {
-    /// True if winpool looks for them.
+    /// True if the search is enabled.
     is_on: bool,
     pauses: FailingPauses,
-    /// `None` while this process does not look.
+    /// `None` while this process does not search.
     table: Mutex<Option<FailingPods>>,
     /// The outages of the watches of Events. They do not make the operator blind.
     reading: Arc<Reading>,
@@ -68,24 +68,24 @@ impl Failing {
     }
 }
 
-/// Looks for failing pods until `stop` is cancelled.
+/// Searches for failing pods until `stop` is cancelled.
 pub async fn run(context: Arc<Context>, stop: CancellationToken) {
-    let look = async {
+    let search = async {
         loop {
             let term = context.leadership.begun().await;
-            context.leadership.during(term, look_while_there_are_nodes(&context)).await;
+            context.leadership.during(term, search_while_there_are_nodes(&context)).await;
             *context.failing.table.lock() = None;
         }
     };
     if context.failing.is_on {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = look => {}
+            () = search => {}
         }
     }
 }
 
-async fn look_while_there_are_nodes(context: &Arc<Context>) -> Infallible {
+async fn search_while_there_are_nodes(context: &Arc<Context>) -> Infallible {
     let mut changed = context.changed.subscribe();
     loop {
         while !context.synced.all() || !has_nodes(context) {

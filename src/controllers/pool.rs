@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use winpool_client::{causes::shortened, error::RequestError, watches::Selection};
 use winpool_core::plan::{
     CheckAnswer, GuardedPool,
-    look::{Look, LookResult},
     reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Note, Now, Step, next},
+    trial_check::{TrialCheck, TrialCheckResult},
 };
 
 use super::{Cache, Context};
@@ -75,7 +75,7 @@ enum Done {
         pool: String,
         are_settled: bool,
     },
-    Looked(Result<LookResult, RequestError>),
+    TrialChecked(Result<TrialCheckResult, RequestError>),
     ControlPlane(ControlPlaneInfo),
     /// An Event was written, or the term of leadership ended before.
     Nothing,
@@ -93,8 +93,8 @@ struct Loop {
     rounds: BTreeMap<String, (Instant, Option<&'static str>)>,
     /// The last answer of the control plane. Pools wait for the first one, because every status contains it.
     control_plane: Option<ControlPlaneInfo>,
-    /// True if the last look failed.
-    looks_fail: bool,
+    /// True if the last check failed.
+    trial_checks_fail: bool,
     /// The time of the next question to the control plane; `None` while one is in progress.
     ask_at: Option<Instant>,
 }
@@ -109,7 +109,7 @@ impl Loop {
             busy: BTreeSet::new(),
             rounds: BTreeMap::new(),
             control_plane: None,
-            looks_fail: false,
+            trial_checks_fail: false,
             ask_at: Some(Instant::now()),
         }
     }
@@ -156,17 +156,17 @@ impl Loop {
                 self.memory = memory;
             }
             Done::Asked { pool, are_settled } => self.memory.asked(&pool, are_settled),
-            Done::Looked(result) => self.take_in_look(result),
+            Done::TrialChecked(result) => self.take_in_trial_check(result),
             Done::ControlPlane(info) => {
                 self.control_plane = Some(info);
-                self.ask_at = Some(now + winpool_core::plan::reconcile::LOOK_AGAIN);
+                self.ask_at = Some(now + winpool_core::plan::reconcile::POLL_INTERVAL);
             }
             Done::Nothing => {}
         }
     }
 
-    fn take_in_look(&mut self, result: Result<LookResult, RequestError>) {
-        let did_fail = std::mem::replace(&mut self.looks_fail, result.is_err());
+    fn take_in_trial_check(&mut self, result: Result<TrialCheckResult, RequestError>) {
+        let did_fail = std::mem::replace(&mut self.trial_checks_fail, result.is_err());
         if let Err(error) = result.as_ref().map_err(shortened)
             && !did_fail
         {
@@ -174,7 +174,7 @@ impl Loop {
         }
         let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
         let mut memory = std::mem::take(&mut self.memory);
-        self.with_cluster(&pools, &classes, |cluster| memory.looked(cluster, result.ok(), now()));
+        self.with_cluster(&pools, &classes, |cluster| memory.trial_checked(cluster, result.ok(), now()));
         self.memory = memory;
     }
 
@@ -212,10 +212,10 @@ impl Loop {
         if let Some(task) = self.with_cluster(&pools, &classes, |cluster| memory.start_check(cluster, now())) {
             self.start_check(task);
         }
-        if let Some(look) = self.with_cluster(&pools, &classes, |cluster| memory.start_look(cluster, now())) {
-            self.start_look(look);
+        if let Some(check) = self.with_cluster(&pools, &classes, |cluster| memory.start_trial_check(cluster, now())) {
+            self.start_trial_check(check);
         }
-        let dues = memory.check_due(Instant::now()).into_iter().chain(memory.look_due());
+        let dues = memory.check_due(Instant::now()).into_iter().chain(memory.trial_check_due());
         wake = dues.fold(wake, Instant::min);
         self.tell(&pools, &mut memory);
         self.memory = memory;
@@ -318,9 +318,9 @@ impl Loop {
         }
     }
 
-    fn start_look(&self, look: Look) {
+    fn start_trial_check(&self, check: TrialCheck) {
         let context = Arc::clone(&self.context);
-        self.spawn(async move { Done::Looked(trial::look(&context, look).await) });
+        self.spawn(async move { Done::TrialChecked(trial::check(&context, check).await) });
     }
 
     /// Logs and counts what happened, and writes Events.

@@ -46,7 +46,7 @@ struct Pool {
     problems: BTreeMap<String, i64>,
     /// The conditions' types and statuses.
     conditions: BTreeMap<String, String>,
-    /// The numbers of failing pods by cause, if winpool looks.
+    /// The numbers of failing pods by cause, if the search is enabled.
     failing: Option<BTreeMap<Cause, usize>>,
 }
 

@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// The time limit for finding out, on termination, if winpool is being removed.
-const LAST_LOOK: Duration = Duration::from_secs(3);
+const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time in which the leader may finish its requests and clean up, before a standby does it.
 const AFTER_THE_LEADER: Duration = Duration::from_secs(5);
 /// The number of attempts while others change the objects, or refuse some of them.
@@ -140,7 +140,7 @@ impl Installation {
             }
             failed.map_or(Ok(false), Err)
         };
-        tokio::time::timeout(LAST_LOOK, all).await.unwrap_or(Err(RequestError::TimedOut(LAST_LOOK)))
+        tokio::time::timeout(FINAL_READ_TIMEOUT, all).await.unwrap_or(Err(RequestError::TimedOut(FINAL_READ_TIMEOUT)))
     }
 
     async fn removal(&self) {

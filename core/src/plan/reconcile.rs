@@ -43,7 +43,7 @@ pub use outage::Outage;
 pub use step::{Answer, ClassRequest, ClassStep, Cluster, ControlPlaneInfo, Note, Now, Refusal, Step};
 
 /// The pause between reads of what cannot be watched: pods, and facts about the control plane.
-pub const LOOK_AGAIN: Duration = Duration::from_mins(1);
+pub const POLL_INTERVAL: Duration = Duration::from_mins(1);
 /// The pause between status writes, unless one records a taint.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause before winpool reads a pool again that the cache shows in an old version.
@@ -157,7 +157,7 @@ impl Memory {
     fn set_finalizer(&mut self, guarded: &GuardedPool, wanted: bool, now: Instant) -> Step {
         let memory = self.of(&guarded.name_any());
         if memory.old_version.is_some() && memory.old_version == guarded.resource_version() {
-            return Step::Wait(Some(now + LOOK_AGAIN));
+            return Step::Wait(Some(now + POLL_INTERVAL));
         }
         memory.old_version = guarded.resource_version();
         Step::SetFinalizer(wanted)
@@ -250,7 +250,7 @@ impl Memory {
         let mut ready = Pool::clone(&self.intended(pool));
         ready.managed_taints.retain(|taint| managed.contains(taint));
         let consent = Arc::make_mut(&mut ready.consent);
-        // A leader that does not know of a trial would not look.
+        // A leader that does not know of a trial would not check it.
         let trials = recorded_trials(recorded);
         let is_tried = |taint: &Taint| {
             consent.trials.iter().all(|ours| {
@@ -274,7 +274,7 @@ impl Memory {
         let now = now.instant;
         let former = self.former_taints_due(pool).map(|until| until.max(now + CACHE_BEHIND));
         let dues =
-            retries.chain(former).chain(pauses).chain(classes).chain(clean).chain(status).chain([now + LOOK_AGAIN]);
+            retries.chain(former).chain(pauses).chain(classes).chain(clean).chain(status).chain([now + POLL_INTERVAL]);
         dues.filter(|due| *due > now).min()
     }
 }

@@ -110,8 +110,8 @@ pub(super) async fn are_settled(
     for (kind, namespace, name) in workloads {
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
         let (api, mut is_settled) = (pods::workloads(client, *kind, Some(namespace)), true);
-        let look = |workload: Workload| is_settled &= check.is_settled(*kind, &workload);
-        if pages::each(&api, named, look).await.is_err() || !is_settled {
+        let judge = |workload: Workload| is_settled &= check.is_settled(*kind, &workload);
+        if pages::each(&api, named, judge).await.is_err() || !is_settled {
             return false;
         }
     }

@@ -13,10 +13,10 @@ use crate::{
 };
 
 use super::super::{
-    look::digest,
     nodes::{NodeObject, NodeTable},
     pool_spec::PoolSpec,
     pools::Policy,
+    trial_check::digest,
     workload_check,
 };
 

@@ -21,10 +21,10 @@ const WORKLOADS: usize = 10;
 /// What is known of pods that fail because of Windows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum PodHealth {
-    /// winpool does not look: that is switched off, or there are no Windows nodes.
+    /// The search is disabled, or there are no Windows nodes.
     #[default]
     Off,
-    /// winpool has not looked yet, in this term.
+    /// No search is complete yet, in this term.
     NotYet,
     Seen {
         pools: Arc<BTreeMap<String, PoolFailures>>,
@@ -34,7 +34,7 @@ pub enum PodHealth {
 }
 
 impl PodHealth {
-    /// The number of pods of this pool by cause; `None` if winpool does not look, or may not and knows of none.
+    /// The number of pods of this pool by cause; `None` if the search is disabled, or not permitted and nothing is known.
     pub fn counts(&self, pool: &str) -> Option<BTreeMap<Cause, usize>> {
         let Self::Seen { pools, unseen } = self else { return None };
         let counts = pools.get(pool).map(|failures| failures.counts.clone());

@@ -34,7 +34,7 @@ use super::{
             CheckAnswer, CheckScope, ClassSource, KnownNode, PODS, PoolNodes, QUESTIONS, Question, WorkloadCheck,
         },
     },
-    LOOK_AGAIN,
+    POLL_INTERVAL,
     memory::{Intent, Memory, PoolMemory},
     step::{Cluster, Now},
 };
@@ -117,7 +117,7 @@ impl Memory {
     /// The time at which the next check may be due.
     pub fn check_due(&self, now: Instant) -> Option<Instant> {
         let asks = self.pools.values().filter_map(|memory| memory.check.as_ref());
-        let dues = asks.flat_map(|check| check.ask_at.into_iter().chain([check.ended + LOOK_AGAIN]));
+        let dues = asks.flat_map(|check| check.ask_at.into_iter().chain([check.ended + POLL_INTERVAL]));
         let dues = dues.chain(self.check.not_before).filter(|due| *due > now);
         dues.min().filter(|_| self.check.running.is_none())
     }

@@ -26,7 +26,7 @@ use super::{
         tally::Tally,
         workloads::{ClassGifts, ClassUsers},
     },
-    LOOK_AGAIN,
+    POLL_INTERVAL,
     memory::{Memory, Request},
     problem,
     step::{Answer, ClassRequest, ClassStep, Cluster, Note, Refusal, Step},
@@ -177,12 +177,12 @@ impl Memory {
                 Some(Ok(ClassUsers { count: 0, .. })) => step(ClassRequest::patch(class, changes.clone())),
                 Some(users) => {
                     let problem = needs_other_builds(name, users);
-                    self.postpone(pool, Some(planned), problem, LOOK_AGAIN, now)
+                    self.postpone(pool, Some(planned), problem, POLL_INTERVAL, now)
                 }
             },
             (ClassAction::Change { changes, .. }, Some(class)) => step(ClassRequest::patch(class, changes.clone())),
             (ClassAction::Replace(_), Some(current)) if is_being_deleted(current) => {
-                self.postpone(pool, Some(planned), being_deleted(current), LOOK_AGAIN, now)
+                self.postpone(pool, Some(planned), being_deleted(current), POLL_INTERVAL, now)
             }
             (ClassAction::Replace(class), Some(current)) => match memory.users(now) {
                 None => self.find_users(cluster, pool, [name.clone()], now),
@@ -192,7 +192,7 @@ impl Memory {
                 Some(Ok(ClassUsers { count: 0, .. })) => step(ClassRequest::TryCreate(class.clone())),
                 Some(users) => {
                     let problem = in_use(name, users);
-                    self.postpone(pool, Some(planned), problem, LOOK_AGAIN, now)
+                    self.postpone(pool, Some(planned), problem, POLL_INTERVAL, now)
                 }
             },
             _ => None,
@@ -231,7 +231,7 @@ impl Memory {
             return None;
         }
         if is_being_deleted(class) {
-            known.postpone(None, being_deleted(class), now + LOOK_AGAIN);
+            known.postpone(None, being_deleted(class), now + POLL_INTERVAL);
             return None;
         }
         if let Some(pause) = known.conflict.pause(&None, now) {
@@ -240,7 +240,7 @@ impl Memory {
         if is_made_by_winpool(class) && !is_recorded && !release {
             // A user copied a class with its labels, or winpool ended before it recorded the class that it had
             // created.
-            known.postpone(None, not_recorded(&name), now + LOOK_AGAIN);
+            known.postpone(None, not_recorded(&name), now + POLL_INTERVAL);
             return None;
         }
         let retirement = if release {

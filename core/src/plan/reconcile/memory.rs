@@ -27,7 +27,7 @@ use super::{
     classes::memory::ClassMemory,
     deletion::memory::DeletionMemory,
     step::{Cluster, Note, Refusal, Step},
-    trial::LookMemory,
+    trial::TrialCheckMemory,
 };
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -43,8 +43,8 @@ pub struct Pauses {
     /// The time that nodes wait after the tolerations of an existing class were changed. Admission reads
     /// RuntimeClasses from a cache and writes their tolerations into each new pod.
     pub classes: Duration,
-    /// The shortest one between two looks at the pods that are not scheduled, while a taint is on trial.
-    pub looks: Duration,
+    /// The shortest one between two checks at the pods that are not scheduled, while a taint is on trial.
+    pub trial_checks: Duration,
     /// The time for which a taint is on trial.
     pub trial: Duration,
     /// The pause after the first trial that failed.
@@ -64,7 +64,7 @@ impl Default for Pauses {
         Self {
             listings: Duration::from_secs(10),
             classes: Duration::from_secs(5),
-            looks: Duration::from_secs(5),
+            trial_checks: Duration::from_secs(5),
             trial: Duration::from_hours(7 * 24),
             retry: Duration::from_hours(1),
             labels: ADMITS_LATE,
@@ -84,7 +84,7 @@ pub struct Memory {
     /// The last published policy.
     policy: Option<Arc<Policy>>,
     pub(super) check: CheckMemory,
-    pub(super) look: LookMemory,
+    pub(super) trial_check: TrialCheckMemory,
     pub(super) notes: Vec<(String, Note)>,
 }
 

@@ -1,7 +1,7 @@
-//! A look at the pods that are not scheduled: finds those that wait only because of a taint on trial.
+//! The trial check: finds the pods that are not scheduled only because of a taint on trial.
 //!
-//! A look fixes nodes and trials when it starts. Then it receives every pod that no node has, one by one, and keeps only
-//! those that may object. It asks for the workloads of those that have waited since an earlier look.
+//! A check fixes nodes and trials when it starts. Then it receives every pod that no node has, one by one, and keeps only
+//! those that may object. It asks for the workloads of those that have waited since an earlier check.
 
 mod suspects;
 
@@ -34,13 +34,13 @@ use suspects::{PLACEMENT, Suspect};
 pub use suspects::Suspects;
 pub(super) use suspects::digest;
 
-/// The limit of pods that are kept from one look to the next. Others are found when these are gone.
+/// The limit of pods that are kept from one check to the next. Others are found when these are gone.
 const SUSPECTS: usize = 1000;
 /// The limit of placements whose result is kept for further pods.
 const PLACEMENTS: usize = 1000;
 /// The limit of workloads that are known not to object.
 const EXCUSED: usize = 10_000;
-/// The limit of workloads that one look reads by name.
+/// The limit of workloads that one check reads by name.
 const ASKED: usize = 50;
 /// The limit of owners above a pod.
 const OWNERS: usize = 5;
@@ -64,9 +64,9 @@ pub struct Paused {
     pub workload: WorkloadName,
 }
 
-/// The input of a look.
+/// The input of a check.
 #[derive(Clone, Debug)]
-pub struct LookScope {
+pub struct TrialCheckScope {
     pub trials: Vec<OnTrial>,
     pub paused: Vec<Paused>,
     /// The Windows nodes that serve.
@@ -75,16 +75,16 @@ pub struct LookScope {
     pub policy: Policy,
     /// The RuntimeClasses by name.
     pub classes: BTreeMap<String, Class>,
-    /// The start of the look.
+    /// The start of the check.
     pub started: Instant,
-    /// Pods that an earlier look found at this time or before may object.
+    /// Pods that an earlier check found at this time or before may object.
     pub ripe: Instant,
 }
 
-/// A look in progress.
+/// A check in progress.
 #[derive(Clone, Debug)]
-pub struct Look {
-    scope: LookScope,
+pub struct TrialCheck {
+    scope: TrialCheckScope,
     before: Suspects,
     suspects: Suspects,
     /// The result for each placement, by its digest.
@@ -111,10 +111,10 @@ enum MayObject {
     Unread(WorkloadName),
 }
 
-/// The result of a look.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct LookResult {
-    /// The pods to compare with in the next look.
+pub struct TrialCheckResult {
+    /// The pods to compare with in the next check.
     pub suspects: Suspects,
     pub objections: Vec<Objection>,
     /// The trials against which no pod may object.
@@ -133,9 +133,9 @@ pub struct Objection {
     pub nodes: BTreeSet<Arc<str>>,
 }
 
-impl Look {
-    /// Starts a look; `before` are the pods that the last one found.
-    pub fn start(scope: LookScope, mut before: Suspects) -> Self {
+impl TrialCheck {
+    /// Starts a check; `before` are the pods that the last one found.
+    pub fn start(scope: TrialCheckScope, mut before: Suspects) -> Self {
         before.forget_old_excuses(scope.started);
         let suspects = Suspects { excused_since: before.excused_since, ..Suspects::default() };
         let (fits, workloads, unreadable) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
@@ -285,8 +285,8 @@ impl Look {
         self.suspects.pods.values_mut().for_each(|suspect| suspect.only_if = None);
     }
 
-    /// Ends the look.
-    pub fn finish(mut self) -> LookResult {
+    /// Ends the check.
+    pub fn finish(mut self) -> TrialCheckResult {
         let (mut objections, mut excused) = (BTreeMap::<usize, Objection>::new(), BTreeSet::new());
         for suspect in self.ripe() {
             let owner = match self.may_object(suspect) {
@@ -319,10 +319,10 @@ impl Look {
         let quiet = trials.filter(|(place, _)| is_quiet(*place)).map(|(_, trial)| trial.clone()).collect();
         let settled = self.scope.paused.iter().filter(|paused| self.is_settled(&paused.taint, &paused.workload));
         let settled = settled.cloned().collect();
-        LookResult { suspects, objections: objections.into_values().collect(), quiet, settled }
+        TrialCheckResult { suspects, objections: objections.into_values().collect(), quiet, settled }
     }
 
-    /// The pods that an earlier look found too.
+    /// The pods that an earlier check found too.
     fn ripe(&self) -> impl Iterator<Item = &Suspect> {
         self.suspects.pods.values().filter(|suspect| suspect.seen <= self.scope.ripe)
     }
