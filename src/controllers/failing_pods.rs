@@ -19,7 +19,7 @@ use winpool_client::{
 use winpool_core::{
     plan::{
         Policy, PoolEntry,
-        failing_pods::{FailingPauses, FailingPods, PodAnswer, PodHealth, PodStep, REASONS, Surroundings},
+        failing_pods::{ClusterFacts, FailingPauses, FailingPods, PodAnswer, PodHealth, PodStep, REASONS},
         nodes::NodeTable,
         owner, read_all,
         reconcile::Now,
@@ -46,8 +46,8 @@ pub struct Failing {
     reading: Arc<Reading>,
 }
 
-/// What pods are judged by, besides nodes.
-pub struct Rules {
+/// The facts besides nodes by which pods are judged.
+pub struct PoolsAndClasses {
     policy: Policy,
     classes: BTreeMap<String, String>,
 }
@@ -108,7 +108,7 @@ fn has_nodes(context: &Context) -> bool {
 
 /// Executes the steps of the table until there are no more Windows nodes.
 async fn execute_rounds(context: &Context) {
-    let (mut did_fail, mut rules) = (false, rules(context));
+    let (mut did_fail, mut known) = (false, pools_and_classes(context));
     while has_nodes(context) {
         let Some(step) = context.failing.table.lock().as_mut().map(|table| table.next(Instant::now())) else { return };
         let result = match step {
@@ -118,8 +118,8 @@ async fn execute_rounds(context: &Context) {
                 continue;
             }
             PodStep::List { only_with_node } => {
-                rules = self::rules(context);
-                list(context, &rules, only_with_node).await
+                known = self::pools_and_classes(context);
+                list(context, &known, only_with_node).await
             }
             PodStep::Read((namespace, name)) => read(&context.client, &namespace, &name).await,
         };
@@ -133,7 +133,7 @@ async fn execute_rounds(context: &Context) {
             RequestError::Denied(words) => PodAnswer::Denied(words),
             error => PodAnswer::Failed(error.to_string()),
         });
-        with_table(context, &rules, |table, around, now| table.answer(answer, around, now));
+        with_table(context, &known, |table, facts, now| table.answer(answer, facts, now));
     }
 }
 
@@ -143,11 +143,11 @@ fn tell_pools(context: &Context) {
     }
 }
 
-async fn list(context: &Context, rules: &Rules, only_with_node: bool) -> Result<PodAnswer, RequestError> {
+async fn list(context: &Context, known: &PoolsAndClasses, only_with_node: bool) -> Result<PodAnswer, RequestError> {
     let with_node = if only_with_node { ",spec.nodeName!=" } else { "" };
     let pending = ListParams::default().fields(&format!("status.phase=Pending{with_node}")).limit(PAGE);
     let pods: Api<v1::Pod> = Api::all(context.client.clone());
-    let see = |pod: Pod| with_table(context, rules, |table, around, now| table.see(&pod, around, now));
+    let see = |pod: Pod| with_table(context, known, |table, facts, now| table.see(&pod, facts, now));
     pages::first(&pods, pending, see).await?;
     Ok(PodAnswer::Listed)
 }
@@ -180,18 +180,18 @@ async fn follow_events(context: &Arc<Context>) {
         .await;
 }
 
-/// What pods are judged by at present.
-pub(super) fn rules(context: &Context) -> Rules {
+/// Returns the present pools and classes.
+pub(super) fn pools_and_classes(context: &Context) -> PoolsAndClasses {
     let (valid, invalid) = read_all(&context.pools.state());
     let entries = valid.into_iter().map(|pool| PoolEntry { pool, ready: true });
     let classes = context.classes.state();
     let of_pools = classes.iter().filter_map(|class| Some((class.name_any(), owner(class)?.to_owned())));
-    Rules { policy: Policy::new(entries, invalid), classes: of_pools.collect() }
+    PoolsAndClasses { policy: Policy::new(entries, invalid), classes: of_pools.collect() }
 }
 
 /// Shows the table a pod without a node that another listing found.
-pub(super) fn see_unscheduled(context: &Context, rules: &Rules, pod: &Pod) {
-    with_table(context, rules, |table, around, _| table.see_unscheduled(pod, around));
+pub(super) fn see_unscheduled(context: &Context, known: &PoolsAndClasses, pod: &Pod) {
+    with_table(context, known, |table, facts, _| table.see_unscheduled(pod, facts));
 }
 
 /// Ends that listing.
@@ -201,11 +201,11 @@ pub(super) fn saw_unscheduled(context: &Context, is_complete: bool) {
     }
 }
 
-fn with_table(context: &Context, rules: &Rules, work: impl FnOnce(&mut FailingPods, &Surroundings<'_>, Now)) {
+fn with_table(context: &Context, known: &PoolsAndClasses, work: impl FnOnce(&mut FailingPods, &ClusterFacts<'_>, Now)) {
     let nodes = context.nodes.lock();
     if let Some(table) = &mut *context.failing.table.lock() {
-        let around = Surroundings { nodes: &nodes, policy: &rules.policy, classes: &rules.classes };
-        work(table, &around, now());
+        let facts = ClusterFacts { nodes: &nodes, policy: &known.policy, classes: &known.classes };
+        work(table, &facts, now());
     }
 }
 

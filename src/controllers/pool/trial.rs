@@ -24,9 +24,9 @@ pub(super) async fn check(context: &Context, mut check: TrialCheck) -> Result<Tr
     if check.lists_pods() {
         let api: Api<core::v1::Pod> = Api::all(client.clone());
         let unscheduled = ListParams::default().fields("spec.nodeName=").limit(PAGE);
-        let rules = failing_pods::rules(context);
+        let known = failing_pods::pools_and_classes(context);
         let see = |pod: Pod| {
-            failing_pods::see_unscheduled(context, &rules, &pod);
+            failing_pods::see_unscheduled(context, &known, &pod);
             check.pod(&pod);
         };
         let listed = pages::each(&api, unscheduled, see).await;
