@@ -133,7 +133,7 @@ impl Memory {
                     memory.class(class).found_users(found.map_err(Clone::clone), pause, now);
                 }
             }
-            (Step::ListMarkedNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
+            (Step::ListLabelledNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
             (Step::WriteStatus { status, news, .. }, Answer::Done) => {
                 memory.next_status = Some(now + STATUS_INTERVAL);
                 memory.written = Some(status.as_ref().clone());

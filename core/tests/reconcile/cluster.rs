@@ -87,7 +87,7 @@ fn line(step: &Step) -> Option<String> {
             };
             format!("{verb} {}", class.name)
         }
-        Step::ListMarkedNodes => "ListMarkedNodes".to_owned(),
+        Step::ListLabelledNodes => "ListLabelledNodes".to_owned(),
         Step::WriteStatus { .. } => "WriteStatus".to_owned(),
     })
 }

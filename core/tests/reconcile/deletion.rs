@@ -56,7 +56,7 @@ fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes
     let cases: [(&str, bool, Matches, &str, bool); 5] = [
         ("a node refuses its change", true, never, "node", true),
         ("the class is refused", false, |line| line.starts_with("Delete"), "RuntimeClass windows-2022", true),
-        ("nodes cannot be listed", false, |line| line == "ListMarkedNodes", "nodes cannot be listed", true),
+        ("nodes cannot be listed", false, |line| line == "ListLabelledNodes", "nodes cannot be listed", true),
         ("pods cannot be counted", false, |line| line.starts_with("FindUsers"), "", true),
         ("nothing is refused", false, never, "", false),
     ];

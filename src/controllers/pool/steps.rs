@@ -42,20 +42,20 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
         }
         Step::FindUsers(classes) => Answer::Users(pods::users(&context.client, classes).await?),
         Step::Class(class) => class_request(context, &class.name, &class.request).await?,
-        Step::ListMarkedNodes => {
-            let mut marked = BTreeSet::new();
+        Step::ListLabelledNodes => {
+            let mut labelled = BTreeSet::new();
             let labels = format!("{}={name}", names::POOL);
             let nodes = pages::each(
                 &context.metadata,
                 ListParams::default().labels(&labels),
                 |node: PartialObjectMeta<Node>| {
                     if node.annotations().get(names::IGNORE).is_none_or(|ignore| ignore != "true") {
-                        marked.insert(node.name_any());
+                        labelled.insert(node.name_any());
                     }
                 },
             );
             nodes.await?;
-            Answer::Nodes(marked)
+            Answer::Nodes(labelled)
         }
         Step::WriteStatus { status, seen, .. } => {
             applier.write_status(guarded.meta(), seen.as_ref(), status).await?;
@@ -98,7 +98,7 @@ fn object(step: &Step) -> String {
         Step::Class(class) => format!("RuntimeClass {}", class.name),
         Step::SetFinalizer(_) => "finalizer".to_owned(),
         Step::FindUsers(_) => "pods".to_owned(),
-        Step::ListMarkedNodes => "nodes".to_owned(),
+        Step::ListLabelledNodes => "nodes".to_owned(),
         Step::WriteStatus { .. } => "status".to_owned(),
         Step::ReadPool { .. } | Step::Publish(_) | Step::Wait(_) => "WindowsPool".to_owned(),
     }

@@ -226,7 +226,7 @@ impl Simulation {
                 Answer::Users(pods.map(|pods| ClassUsers::count(pods, workloads, classes)))
             }
             Step::Class(class) => self.request(&class.name, &class.request),
-            Step::ListMarkedNodes => {
+            Step::ListLabelledNodes => {
                 let is_marked = |node: &NodeFields| node.labels.get(names::POOL) == Some(pool) && !node.is_ignored();
                 let marked = self.nodes.iter().filter(|(_, node)| is_marked(node));
                 Answer::Nodes(marked.map(|(name, _)| name.clone()).collect())

@@ -146,7 +146,7 @@ impl Request {
             Step::ReadPool { .. } => Some(Self::Read),
             Step::SetFinalizer(_) => Some(Self::Finalizer),
             Step::FindUsers(_) => Some(Self::Users),
-            Step::ListMarkedNodes => Some(Self::Nodes),
+            Step::ListLabelledNodes => Some(Self::Nodes),
             Step::WriteStatus { .. } => Some(Self::Status),
             Step::Class(_) | Step::Publish(_) | Step::Wait(_) => None,
         }

@@ -85,7 +85,7 @@ pub enum Step {
     /// Read or write a RuntimeClass.
     Class(Box<ClassStep>),
     /// List the nodes with the pool's label, with any operating system, except ignored ones.
-    ListMarkedNodes,
+    ListLabelledNodes,
     /// Write the pool's status.
     WriteStatus {
         status: Box<WindowsPoolStatus>,
