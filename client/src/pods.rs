@@ -9,7 +9,7 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use winpool_core::{
-    plan::{ClassGifts, ClassUsers, LabelUsers},
+    plan::{ClassScheduling, ClassUsers, LabelUsers},
     pod::{self, LISTED_KINDS, WorkloadKind},
 };
 
@@ -26,7 +26,7 @@ pub fn unfinished() -> ListParams {
 /// not be listed. Kinds of workloads that may not be listed are left out.
 pub async fn users(
     client: &Client,
-    classes: &BTreeMap<String, ClassGifts>,
+    classes: &BTreeMap<String, ClassScheduling>,
 ) -> Result<Result<BTreeMap<String, ClassUsers>, String>, RequestError> {
     let mut users = ClassUsers::count([], [], classes);
     let add = |pod: pod::Pod| ClassUsers::add(&mut users, &pod, classes);
@@ -35,7 +35,7 @@ pub async fn users(
         Err(RequestError::Denied(words)) => return Ok(Err(words)),
         Err(error) => return Err(error),
     }
-    if classes.values().any(|gifts| gifts.are_unserved) {
+    if classes.values().any(|scheduling| scheduling.is_unserved) {
         for (kind, ..) in LISTED_KINDS {
             let add = |workload| ClassUsers::add_workload(&mut users, kind, &workload, classes);
             match pages::each_patiently(&workloads(client, kind, None), of_kind(kind), add).await {

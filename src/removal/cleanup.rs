@@ -13,7 +13,7 @@ use winpool_client::{error::RequestError, node::ListedNode, pages, pods};
 use winpool_core::{
     api::{DeletionPolicy, Taint, WindowsPool, WindowsPoolSpec, names},
     plan::{
-        self, ClassGifts, ClassRetirement, ClassUsers, Extent, GuardedPool, KeptTaints, LabelUsers, NodePlan,
+        self, ClassRetirement, ClassScheduling, ClassUsers, Extent, GuardedPool, KeptTaints, LabelUsers, NodePlan,
         nodes::{Attempt, NodeAnswer, NodeObject, Turn},
         retire_class,
     },
@@ -195,7 +195,7 @@ impl Cleaner {
             return Ok(Vec::new());
         }
         let none = ClassUsers::default();
-        let names = classes.iter().map(|class| (class.name_any(), ClassGifts::default())).collect();
+        let names = classes.iter().map(|class| (class.name_any(), ClassScheduling::default())).collect();
         let users = pods::users(&self.client, &names).await?;
         let end = |class: RuntimeClass| {
             let users =

@@ -61,7 +61,7 @@ pub use watched::{AT_ONCE, LABEL_SETTLES, Sighting, Watched};
 pub use workload_check::{
     CheckAnswer, CheckScope, ClassSource, KnownNode, NodeChoice, PODS, PoolNodes, Question, WorkloadCheck,
 };
-pub use workloads::{ClassGifts, ClassUsers};
+pub use workloads::{ClassScheduling, ClassUsers};
 
 pub use patch::finalizers;
 pub use runtime_class::selected_build;

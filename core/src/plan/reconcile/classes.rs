@@ -24,7 +24,7 @@ use super::{
             selector_of,
         },
         tally::Tally,
-        workloads::{ClassGifts, ClassUsers},
+        workloads::{ClassScheduling, ClassUsers},
     },
     POLL_INTERVAL,
     memory::{Memory, Request},
@@ -129,13 +129,14 @@ impl Memory {
         let existing = self.classes(cluster, &pool.spec.name);
         let may_list = self.of(&pool.spec.name).retry(Request::Users, now).is_none();
         let known = &self.of(&pool.spec.name).classes;
-        let gifts = |class: &String| {
-            let are_unserved = known.get(class).is_some_and(|class| class.unserved_again.is_some());
+        let scheduling = |class: &String| {
+            let is_unserved = known.get(class).is_some_and(|class| class.unserved_again.is_some());
             let class = existing.iter().find(|found| found.metadata.name.as_ref() == Some(class));
             let selector = class.map(|class| selector_of(class)).unwrap_or_default();
-            ClassGifts { selector, tolerate: pool.spec.wanted_taints(), are_unserved }
+            ClassScheduling { selector, tolerate: pool.spec.wanted_taints(), is_unserved }
         };
-        may_list.then(|| Step::FindUsers(classes.into_iter().map(|class| (class.clone(), gifts(&class))).collect()))
+        may_list
+            .then(|| Step::FindUsers(classes.into_iter().map(|class| (class.clone(), scheduling(&class))).collect()))
     }
 
     /// The next request to create or change a class that the pool wants.
