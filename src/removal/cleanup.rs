@@ -14,7 +14,7 @@ use winpool_core::{
     api::{DeletionPolicy, Taint, WindowsPool, WindowsPoolSpec, names},
     plan::{
         self, ClassRetirement, ClassScheduling, ClassUsers, Extent, GuardedPool, KeptTaints, LabelUsers, NodePlan,
-        nodes::{Attempt, NodeAnswer, NodeObject, Turn},
+        nodes::{Attempt, AttemptState, NodeAnswer, NodeObject},
         retire_class,
     },
     words,
@@ -304,8 +304,8 @@ impl Cleaner {
                 Err(error) => (NodeAnswer::from(&error), Some(error)),
             };
             step = match attempt.answer(answer, policy) {
-                Turn::Next(step) => step,
-                Turn::PlanAgain(object) => {
+                AttemptState::Next(step) => step,
+                AttemptState::PlanAgain(object) => {
                     let user = |label: &str| findings.users.of(&object.name, label);
                     let plan = findings.judge.node(&object.node, user).plan;
                     if plan.is_empty() {
@@ -313,9 +313,11 @@ impl Cleaner {
                     }
                     attempt.patch(object, plan, policy)
                 }
-                Turn::Written | Turn::Gone => return Ok(()),
-                Turn::Refused(_, message) => return Err(RequestError::Denied(message)),
-                Turn::Denied(_) | Turn::Failed(_) => return Err(error.unwrap_or(RequestError::Conflict)),
+                AttemptState::Written | AttemptState::Gone => return Ok(()),
+                AttemptState::Refused(_, message) => return Err(RequestError::Denied(message)),
+                AttemptState::Denied(_) | AttemptState::Failed(_) => {
+                    return Err(error.unwrap_or(RequestError::Conflict));
+                }
             };
         }
     }

@@ -77,13 +77,13 @@ impl<'a> FromIterator<&'a Pod> for LabelUsers {
 
 /// The result of a search for pods that need labels of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct LabelSearch {
     at: Instant,
     /// The labels that were searched for. Each has a pod that needs it, or the reason why pods cannot be listed.
     labels: BTreeMap<String, Option<String>>,
 }
 
-impl Found {
+impl LabelSearch {
     pub(super) fn new(labels: BTreeMap<String, Option<String>>, at: Instant) -> Self {
         Self { at, labels }
     }
@@ -131,7 +131,7 @@ impl Default for Departures {
 }
 
 /// What to do about the labels that pods may need.
-pub(super) enum Search {
+pub(super) enum NextSearch {
     For(BTreeSet<String>),
     /// Nothing is to be done before this moment.
     Wait(Option<Instant>),
@@ -159,7 +159,13 @@ impl Departures {
 
     /// Returns the labels of this node that are to be searched for among pods. `leaving` are those that it keeps only
     /// because pods may need them, and `found` is the last search.
-    pub(super) fn search(&self, leaving: &[String], found: Option<&Found>, patience: Duration, now: Instant) -> Search {
+    pub(super) fn search(
+        &self,
+        leaving: &[String],
+        found: Option<&LabelSearch>,
+        patience: Duration,
+        now: Instant,
+    ) -> NextSearch {
         let due = |key: &str| {
             let began = self.began.filter(|_| !self.held.contains(key))?;
             let first = self.left.get(key).map_or(began, |left| began.max(*left)) + self.pause;
@@ -169,9 +175,9 @@ impl Departures {
         let dues = leaving.iter().filter_map(|key| Some((key, due(key)?)));
         let (ripe, later): (Vec<_>, Vec<_>) = dues.partition(|(_, due)| *due <= now);
         if ripe.is_empty() {
-            return Search::Wait(later.into_iter().map(|(_, due)| due).min());
+            return NextSearch::Wait(later.into_iter().map(|(_, due)| due).min());
         }
-        Search::For(ripe.into_iter().map(|(key, _)| key.clone()).collect())
+        NextSearch::For(ripe.into_iter().map(|(key, _)| key.clone()).collect())
     }
 }
 

@@ -35,7 +35,7 @@ use super::{
 };
 
 use classes::memory::ClassMemory;
-use memory::{PoolMemory, Request, Retry};
+use memory::{PoolMemory, RequestKind, Retry};
 
 pub use check::CheckTask;
 pub use memory::{Memory, Pauses};
@@ -99,7 +99,7 @@ impl Memory {
             return self.class_answered(pool, class, answer, now);
         }
         let memory = self.of(pool);
-        if let Some(request) = Request::of(step) {
+        if let Some(request) = RequestKind::of(step) {
             match &answer {
                 Answer::Refused(refusal) => memory.failed(request, refusal, patience, now),
                 _ => drop(memory.retries.remove(&request)),
@@ -112,7 +112,7 @@ impl Memory {
                 memory.deletion.answered(now);
                 if !memory.fresh {
                     let retry = Retry { failures: 0, until: now + CACHE_BEHIND, refusal: Refusal::Conflict };
-                    memory.retries.insert(Request::Read, retry);
+                    memory.retries.insert(RequestKind::Read, retry);
                 }
             }
             (Step::ReadPool { .. }, Answer::Refused(refusal)) => {
@@ -173,7 +173,7 @@ impl Memory {
         now: Now,
     ) -> Option<Step> {
         let name = &pool.spec.name;
-        let retry = self.of(name).retry(Request::Finalizer, now.instant).cloned();
+        let retry = self.of(name).retry(RequestKind::Finalizer, now.instant).cloned();
         if pool.spec.needs_cleanup() && !guarded.has_finalizer() {
             let Some(Retry { until, refusal, .. }) = retry else {
                 return Some(self.set_finalizer(guarded, true, now.instant));

@@ -26,7 +26,7 @@ use super::{
     taint_list::Applied,
     taints::owned,
     trial::{WorkloadName, workload_name},
-    workload_check::{NodeChoice, Says, fits},
+    workload_check::{ForWindows, NodeChoice, fits},
 };
 
 use suspects::{PLACEMENT, Suspect};
@@ -155,11 +155,11 @@ impl TrialCheck {
         }
         let placement = format!("{:?} {:?} {:?}", pod.spec.node_selector, pod.spec.terms, pod.spec.tolerations);
         // The API server has added the selector of its class.
-        let says = Says::of(&pod.spec);
-        if says == Says::NotWindows || says == Says::WindowsIf && placement.len() > PLACEMENT {
+        let for_windows = ForWindows::of(&pod.spec);
+        if for_windows == ForWindows::No || for_windows == ForWindows::IfNoOtherNode && placement.len() > PLACEMENT {
             return;
         }
-        let only_if = (says == Says::WindowsIf).then(|| NodeChoice::of(&pod.spec));
+        let only_if = (for_windows == ForWindows::IfNoOtherNode).then(|| NodeChoice::of(&pod.spec));
         let placement = digest(&placement);
         let Some(Fit { trials, nodes }) = self.fit(placement, &pod.spec) else { return };
         let owner = pod.controller.clone().unwrap_or_else(|| ("Pod".to_owned(), pod.name.clone()));

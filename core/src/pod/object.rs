@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::api::names;
 
-use super::{KnownError, PodSpec, Trouble, WorkloadKind, known_error};
+use super::{KnownError, PodSpec, StartStatus, WorkloadKind, known_error};
 
 /// The fields of a pod that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -45,7 +45,7 @@ pub struct Pod {
     /// The known errors in its status.
     pub errors: Vec<KnownError>,
     /// What its status says about failures at present.
-    pub trouble: Trouble,
+    pub start_status: StartStatus,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl From<WirePod> for Pod {
             spec,
             is_bound: status.phase.is_some(),
             errors: errors(&status),
-            trouble: Trouble::of(&status),
+            start_status: StartStatus::of(&status),
         }
     }
 }

@@ -60,8 +60,8 @@ pub(super) fn log(pool: &str, note: &Note) {
         Note::Problem(Problem { reason, object, message }) => {
             tracing::warn!(pool, %object, reason, detail = shortened(message), "problem");
         }
-        Note::TaintsTurned { are_applied: true, .. } => tracing::info!(pool, "every node has its taints"),
-        Note::TaintsTurned { reason, message, .. } => {
+        Note::TaintsChanged { are_applied: true, .. } => tracing::info!(pool, "every node has its taints"),
+        Note::TaintsChanged { reason, message, .. } => {
             tracing::warn!(pool, reason, detail = shortened(message), "taints are held");
         }
     }
@@ -95,7 +95,7 @@ pub(super) fn event(note: &Note) -> Option<News> {
         Note::Problem(Problem { reason, object, message }) => {
             news(EventType::Warning, reason, &object.to_string(), format!("{object}: {message}"))
         }
-        Note::TaintsTurned { are_applied, reason, message } => {
+        Note::TaintsChanged { are_applied, reason, message } => {
             let (type_, reason) = if *are_applied {
                 (EventType::Normal, reason::TAINTS_ADDED)
             } else {

@@ -74,7 +74,7 @@ impl ClusterFacts<'_> {
     /// The reason why a container of the pod does not run.
     pub(super) fn failure(&self, pod: &Pod) -> Option<PodFailure> {
         let host = self.host(pod);
-        pod.trouble.failures.iter().find_map(|failure| {
+        pod.start_status.failures.iter().find_map(|failure| {
             let (cause, certainty) = failure.error.counted?;
             let is_certain = match certainty {
                 Certainty::Always => host.is_some(),
@@ -154,7 +154,7 @@ impl ClusterFacts<'_> {
     /// The failure of a pod that selects labels which no Windows node has. Full nodes and taints do not count.
     fn without_node(&self, pod: &Pod, fits: &mut Fits) -> Option<PodFailure> {
         let spec = &pod.spec;
-        let waits = pod.trouble.is_unschedulable && spec.scheduling_gates.is_empty();
+        let waits = pod.start_status.is_unschedulable && spec.scheduling_gates.is_empty();
         if !waits || spec.target(None) != Target::Windows {
             return None;
         }

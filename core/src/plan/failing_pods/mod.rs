@@ -382,7 +382,9 @@ impl Named {
     }
 
     fn waits_in_sandbox(&self, pod: &Pod) -> bool {
-        let waits = pod.progress == PodProgress::Waiting && !pod.trouble.has_sandbox && pod.trouble.failures.is_empty();
+        let waits = pod.progress == PodProgress::Waiting
+            && !pod.start_status.has_sandbox
+            && pod.start_status.failures.is_empty();
         self.is_about_sandbox() && waits && !pod.is_terminating() && !pod.is_ignored
     }
 }

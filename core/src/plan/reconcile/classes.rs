@@ -27,7 +27,7 @@ use super::{
         workloads::{ClassScheduling, ClassUsers},
     },
     POLL_INTERVAL,
-    memory::{Memory, Request},
+    memory::{Memory, RequestKind},
     problem,
     step::{Answer, ClassRequest, ClassStep, Cluster, Note, Refusal, Step},
     write_failed,
@@ -127,7 +127,7 @@ impl Memory {
         now: Instant,
     ) -> Option<Step> {
         let existing = self.classes(cluster, &pool.spec.name);
-        let may_list = self.of(&pool.spec.name).retry(Request::Users, now).is_none();
+        let may_list = self.of(&pool.spec.name).retry(RequestKind::Users, now).is_none();
         let known = &self.of(&pool.spec.name).classes;
         let scheduling = |class: &String| {
             let is_unserved = known.get(class).is_some_and(|class| class.unserved_again.is_some());

@@ -32,7 +32,7 @@ use super::{
         runtime_class::{KeptTaints, is_needed_by, owner},
         watched::Watched,
     },
-    memory::{Memory, Request},
+    memory::{Memory, RequestKind},
     problem,
     step::{Cluster, Note, Now, Step},
 };
@@ -87,7 +87,7 @@ impl Memory {
             return Some(publish);
         }
         if guarded.has_finalizer() {
-            let retry = self.of(&guarded.name_any()).retry(Request::Finalizer, now.instant);
+            let retry = self.of(&guarded.name_any()).retry(RequestKind::Finalizer, now.instant);
             return retry.map(|retry| Step::Wait(Some(retry.until)));
         }
         if guarded.finalizers().is_empty() {
@@ -135,7 +135,7 @@ impl Memory {
         let patience = self.patience;
         let memory = self.of(&guarded.name_any());
         let may_not = |request| memory.retry(request, now).is_some();
-        let (may_not_list, may_not_read) = (may_not(Request::Nodes), may_not(Request::Read));
+        let (may_not_list, may_not_read) = (may_not(RequestKind::Nodes), may_not(RequestKind::Read));
         let deletion = &mut memory.deletion;
         deletion.started.get_or_insert(now);
         let is_old = |at: Option<Instant>, age: Duration| at.is_none_or(|at| now >= at + age);
@@ -168,7 +168,7 @@ impl Memory {
         let deletion = &mut memory.deletion;
         deletion.progress(left.saturating_add(cleanup.unseen).saturating_add(owned.len()), patience);
         let overdue = deletion.is_overdue(patience);
-        if let Some(retry) = memory.retry(Request::Nodes, now).filter(|_| !overdue) {
+        if let Some(retry) = memory.retry(RequestKind::Nodes, now).filter(|_| !overdue) {
             return Err(format!("the nodes cannot be listed: {}", retry.refusal.message()));
         }
         if cleanup.keep(overdue) {

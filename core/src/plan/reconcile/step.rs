@@ -201,7 +201,7 @@ pub enum Note {
     },
     Problem(Problem),
     /// The condition `TaintsApplied` of the pool has changed.
-    TaintsTurned {
+    TaintsChanged {
         are_applied: bool,
         reason: String,
         message: String,

@@ -53,16 +53,16 @@ pub struct ClassMemory {
 }
 
 /// The class that the pool wants, with the kind of the next action; `None` if the pool gives the class up.
-type Target = Option<(DesiredClass, Discriminant<ClassAction>)>;
+type WriteTarget = Option<(DesiredClass, Discriminant<ClassAction>)>;
 
-fn target(planned: Option<&PlannedClass>) -> Target {
+fn target(planned: Option<&PlannedClass>) -> WriteTarget {
     planned.map(|planned| (planned.desired.clone(), discriminant(&planned.action)))
 }
 
 /// A write that was refused or has to wait. It is not sent before `until`, unless the target changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Postponed {
-    target: Target,
+    target: WriteTarget,
     pub(super) problem: Problem,
     pub(super) until: Instant,
 }
