@@ -84,7 +84,7 @@ impl Metrics {
             for result in RESULTS {
                 drop(self.reconciles.get_or_create(&[("controller", controller), ("result", result)]));
             }
-            for reason in RequestError::WORDS {
+            for reason in RequestError::REASONS {
                 drop(self.errors.get_or_create(&[("controller", controller), ("reason", reason)]));
             }
         }

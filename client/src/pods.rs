@@ -32,7 +32,7 @@ pub async fn users(
     let add = |pod: pod::Pod| ClassUsers::add(&mut users, &pod, classes);
     match pages::each(&Api::<Pod>::all(client.clone()), unfinished(), add).await {
         Ok(()) => {}
-        Err(RequestError::Denied(words)) => return Ok(Err(words)),
+        Err(RequestError::Denied(message)) => return Ok(Err(message)),
         Err(error) => return Err(error),
     }
     if classes.values().any(|scheduling| scheduling.is_unserved) {
@@ -56,7 +56,7 @@ pub async fn that_need_labels(pods: &Api<Pod>, node: Option<&str>) -> Result<Lab
     };
     for list in lists {
         match pages::each(pods, list, |pod: pod::Pod| users.add(&pod)).await {
-            Err(RequestError::Denied(words)) => return Ok(LabelUsers::unreadable(&words)),
+            Err(RequestError::Denied(message)) => return Ok(LabelUsers::unreadable(&message)),
             listed => listed?,
         }
     }

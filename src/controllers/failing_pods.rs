@@ -130,7 +130,7 @@ async fn execute_rounds(context: &Context) {
         }
         did_fail &= result.is_err();
         let answer = result.unwrap_or_else(|error| match error {
-            RequestError::Denied(words) => PodAnswer::Denied(words),
+            RequestError::Denied(message) => PodAnswer::Denied(message),
             error => PodAnswer::Failed(error.to_string()),
         });
         with_table(context, &known, |table, facts, now| table.answer(answer, facts, now));

@@ -71,7 +71,7 @@ fn supporters() -> Vec<&'static str> {
 
 /// `ok`, or the reason why a write was not accepted.
 pub(super) fn write_results() -> Vec<&'static str> {
-    ["ok"].into_iter().chain(RequestError::WORDS).collect()
+    ["ok"].into_iter().chain(RequestError::REASONS).collect()
 }
 
 /// Declares metrics, and a table of them in this order.
@@ -166,7 +166,7 @@ metrics! {
     );
     RECONCILE_ERRORS = counter(
         "winpool_reconcile_errors_total",
-        &[CONTROLLER, closed("reason", || RequestError::WORDS.to_vec())],
+        &[CONTROLLER, closed("reason", || RequestError::REASONS.to_vec())],
         "Reconciles that failed and are tried again. Writes that the API server refuses permanently are not \
          counted here: see the state blocked of winpool_nodes",
     );

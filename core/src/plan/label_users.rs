@@ -38,8 +38,8 @@ pub struct LabelUsers {
 
 impl LabelUsers {
     /// Any pod may need any label, because pods cannot be listed for this reason.
-    pub fn unreadable(words: &str) -> Self {
-        Self { unreadable: Some(format!("pods cannot be listed: {words}")), ..Self::default() }
+    pub fn unreadable(message: &str) -> Self {
+        Self { unreadable: Some(format!("pods cannot be listed: {message}")), ..Self::default() }
     }
 
     /// Adds a pod.

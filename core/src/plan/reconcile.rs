@@ -144,9 +144,9 @@ impl Memory {
                 (memory.fresh, memory.written) = (false, None);
             }
             // The API server validates the whole object, so an invalid spec is a possible reason.
-            (Step::WriteStatus { status, .. }, Answer::Refused(Refusal::Denied(words))) => {
+            (Step::WriteStatus { status, .. }, Answer::Refused(Refusal::Denied(message))) => {
                 let invalid = status.problems.iter().find(|problem| problem.reason == reason::INVALID_SPEC);
-                let why = invalid.map_or(words, |problem| problem.message.clone());
+                let why = invalid.map_or(message, |problem| problem.message.clone());
                 self.note(pool, Note::StatusRefused(why));
             }
             _ => {}
@@ -180,8 +180,8 @@ impl Memory {
             };
             let is_denied = matches!(refusal, Refusal::Denied(_));
             let reason = if is_denied { reason::ADMISSION_DENIED } else { reason::WRITE_FAILED };
-            let (finalizer, words) = (crate::api::names::CLEANUP, refusal.message());
-            let message = format!("the API server refuses the finalizer {finalizer}, so nothing is done: {words}");
+            let (finalizer, message) = (crate::api::names::CLEANUP, refusal.message());
+            let message = format!("the API server refuses the finalizer {finalizer}, so nothing is done: {message}");
             return Some(self.stop(cluster, guarded, reason, &message, now).at_latest(until));
         }
         self.keep_former_taints(cluster, name, now.instant);
@@ -280,7 +280,7 @@ impl Memory {
 }
 
 /// The problem for a write that failed and is retried.
-fn write_failed(object: ObjectReference, words: &str) -> Problem {
-    let message = format!("the API server did not accept the change, winpool tries again: {words}");
+fn write_failed(object: ObjectReference, message: &str) -> Problem {
+    let message = format!("the API server did not accept the change, winpool tries again: {message}");
     problem(reason::WRITE_FAILED, object, message)
 }

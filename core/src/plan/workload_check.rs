@@ -254,8 +254,8 @@ impl WorkloadCheck {
     }
 
     /// Records that the API server does not allow to list this kind, named in the plural.
-    pub fn unlisted(&mut self, plural: &str, words: String) {
-        self.unlisted.insert(plural.to_owned(), words);
+    pub fn unlisted(&mut self, plural: &str, message: String) {
+        self.unlisted.insert(plural.to_owned(), message);
     }
 
     /// Reads a workload. All workloads have to come before the first pod.

@@ -86,7 +86,7 @@ fn refusal(error: RequestError) -> Refusal {
     match error {
         RequestError::Stale | RequestError::Conflict => Refusal::Conflict,
         RequestError::Gone => Refusal::Gone,
-        RequestError::Denied(words) => Refusal::Denied(words),
+        RequestError::Denied(message) => Refusal::Denied(message),
         error @ (RequestError::Failed(_) | RequestError::TimedOut(_) | RequestError::NotLeading) => {
             Refusal::Failed(error.to_string())
         }

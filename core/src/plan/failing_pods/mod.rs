@@ -238,12 +238,12 @@ impl FailingPods {
         match answer {
             PodAnswer::Listed => self.plan_reads(),
             PodAnswer::Read(pod) => self.was_read(pod.as_deref(), facts, now),
-            PodAnswer::Denied(words) => {
-                self.changed |= self.denied.as_ref() != Some(&words);
-                self.denied = Some(words);
+            PodAnswer::Denied(message) => {
+                self.changed |= self.denied.as_ref() != Some(&message);
+                self.denied = Some(message);
                 self.end_round(now.instant, 1);
             }
-            PodAnswer::Failed(words) => self.request_failed(words, now.instant),
+            PodAnswer::Failed(message) => self.request_failed(message, now.instant),
         }
     }
 
@@ -255,9 +255,9 @@ impl FailingPods {
     /// What is known. Events cannot be watched for the reason `events`, if given.
     pub fn health(&self, events: Option<String>, now: Instant) -> PodHealth {
         let is_old = || self.complete.is_none_or(|complete| now.duration_since(complete) >= TOO_OLD);
-        let pods = self.denied.as_ref().map(|words| format!("it may not list pods: {words}"));
-        let failed = self.failed.as_ref().filter(|_| is_old()).map(|words| format!("it cannot list pods: {words}"));
-        let unseen = pods.or(failed).or(events.map(|words| format!("it cannot watch Events: {words}")));
+        let pods = self.denied.as_ref().map(|message| format!("it may not list pods: {message}"));
+        let failed = self.failed.as_ref().filter(|_| is_old()).map(|message| format!("it cannot list pods: {message}"));
+        let unseen = pods.or(failed).or(events.map(|message| format!("it cannot watch Events: {message}")));
         match &self.report {
             None if unseen.is_none() => PodHealth::NotYet,
             report => PodHealth::Seen { pools: report.clone().unwrap_or_default(), unseen },
@@ -265,13 +265,13 @@ impl FailingPods {
     }
 
     /// Ends the round: without a result if pods could not be listed, and else without the pods that were not read.
-    fn request_failed(&mut self, words: String, now: Instant) {
+    fn request_failed(&mut self, message: String, now: Instant) {
         if let Some((name, round)) = self.round.as_mut().and_then(|round| Some((round.reading.take()?, round))) {
             // It is the last one to be read in the next round.
             self.named.get_mut(&name).into_iter().for_each(|named| named.read = Some(now));
             round.left = Some(Vec::new());
         } else {
-            self.failed = Some(words);
+            self.failed = Some(message);
             self.end_round(now, 1);
         }
     }

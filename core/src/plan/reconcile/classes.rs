@@ -301,11 +301,12 @@ impl Memory {
                 let (wait, object) = (refusal.pause(memory.failures, patience), ObjectReference::runtime_class(name));
                 let planned = step.planned.as_ref();
                 let (problem, note) = match &refusal {
-                    Refusal::Denied(words) => {
-                        let words = format!("the API server refuses the class, next try within 10 minutes: {words}");
-                        let message = format!("RuntimeClass {name} stays as it is and keeps winpool's labels: {words}");
+                    Refusal::Denied(message) => {
+                        let detail = format!("the API server refuses the class, next try within 10 minutes: {message}");
+                        let message =
+                            format!("RuntimeClass {name} stays as it is and keeps winpool's labels: {detail}");
                         let left = Note::Left(problem(reason::ADMISSION_DENIED, object.clone(), message));
-                        (problem(reason::ADMISSION_DENIED, object, words), planned.is_none().then_some(left))
+                        (problem(reason::ADMISSION_DENIED, object, detail), planned.is_none().then_some(left))
                     }
                     _ => (write_failed(object, refusal.message()), None),
                 };

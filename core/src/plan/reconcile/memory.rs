@@ -171,7 +171,7 @@ impl Refusal {
     /// The reason, as a message.
     pub(super) fn message(&self) -> &str {
         match self {
-            Self::Denied(words) | Self::Failed(words) => words,
+            Self::Denied(message) | Self::Failed(message) => message,
             Self::Conflict | Self::Gone => "the object keeps changing",
         }
     }
