@@ -27,7 +27,7 @@ use winpool_core::{
     pod::Pod,
 };
 
-use super::{Context, Reading};
+use super::{Context, WatchHealth};
 
 /// The number of Pending pods in the only page. The API server has an index of the first page only.
 const PAGE: u32 = 500;
@@ -36,14 +36,14 @@ const KINDS: [&str; REASONS.len()] =
     ["Events (FailedCreatePodSandBox)", "Events (Failed)", "Events (PodOSNotSupported)", "Events (NodeAffinity)"];
 
 /// The pods that fail because of Windows, as far as this process knows.
-pub struct Failing {
+pub struct FailingPodSearch {
     /// True if the search is enabled.
     is_on: bool,
     pauses: FailingPauses,
     /// `None` while this process does not search.
     table: Mutex<Option<FailingPods>>,
     /// The outages of the watches of Events. They do not make the operator blind.
-    reading: Arc<Reading>,
+    watch_health: Arc<WatchHealth>,
 }
 
 /// The facts besides nodes by which pods are judged.
@@ -52,9 +52,9 @@ pub struct PoolsAndClasses {
     classes: BTreeMap<String, String>,
 }
 
-impl Failing {
-    pub fn new(is_on: bool, pauses: FailingPauses, reading: Reading) -> Self {
-        Self { is_on, pauses, table: Mutex::default(), reading: Arc::new(reading) }
+impl FailingPodSearch {
+    pub fn new(is_on: bool, pauses: FailingPauses, watch_health: WatchHealth) -> Self {
+        Self { is_on, pauses, table: Mutex::default(), watch_health: Arc::new(watch_health) }
     }
 
     /// What is known at this moment.
@@ -62,7 +62,7 @@ impl Failing {
         if !self.is_on || nodes.objects().next().is_none() {
             return PodHealth::Off;
         }
-        let outages = self.reading.outages();
+        let outages = self.watch_health.outages();
         let events = outages.values().find(|outage| outage.counts(now)).map(|outage| outage.message().to_owned());
         self.table.lock().as_ref().map_or(PodHealth::NotYet, |table| table.health(events, now))
     }
@@ -113,7 +113,7 @@ async fn execute_rounds(context: &Context) {
         let Some(step) = context.failing.table.lock().as_mut().map(|table| table.next(Instant::now())) else { return };
         let result = match step {
             PodStep::Wait(until) => {
-                tell_pools(context);
+                notify_pools(context);
                 sleep_until(until.into()).await;
                 continue;
             }
@@ -137,7 +137,7 @@ async fn execute_rounds(context: &Context) {
     }
 }
 
-fn tell_pools(context: &Context) {
+fn notify_pools(context: &Context) {
     if context.failing.table.lock().as_mut().is_some_and(FailingPods::take_changed) {
         context.changed.send_replace(());
     }
@@ -164,7 +164,7 @@ async fn read(client: &Client, namespace: &str, name: &str) -> Result<PodAnswer,
 async fn follow_events(context: &Arc<Context>) {
     let watches = REASONS.into_iter().zip(KINDS).map(|(reason, kind)| {
         let selected = warnings(reason);
-        let events = context.failing.reading.watch(&context.client, Selection::Fields(&selected), kind);
+        let events = context.failing.watch_health.watch(&context.client, Selection::Fields(&selected), kind);
         events.boxed()
     });
     let events = select_all(watches);

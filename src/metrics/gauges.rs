@@ -20,7 +20,7 @@ use winpool_core::{
     windows::vendor::ends_of_support,
 };
 
-use crate::nodes::Nodes;
+use crate::nodes::SharedNodes;
 
 use super::reference::{self, CONDITION_STATUS};
 
@@ -33,14 +33,14 @@ pub(super) const OTHER: &str = "other";
 /// The gauges of all pools. A standby exposes none, so that sums over all processes are right.
 #[derive(Clone)]
 pub struct Gauges {
-    nodes: Arc<Nodes>,
+    nodes: Arc<SharedNodes>,
     leader: Gauge,
-    pools: Arc<Mutex<BTreeMap<String, Pool>>>,
+    pools: Arc<Mutex<BTreeMap<String, PoolGauges>>>,
 }
 
 /// The state of a pool as the pool controller last saw it.
 #[derive(Default)]
-struct Pool {
+struct PoolGauges {
     classes: BTreeMap<ClassState, i64>,
     /// The numbers of problems, by reason.
     problems: BTreeMap<String, i64>,
@@ -51,12 +51,12 @@ struct Pool {
 }
 
 impl Gauges {
-    pub fn new(nodes: Arc<Nodes>, leader: Gauge) -> Self {
+    pub fn new(nodes: Arc<SharedNodes>, leader: Gauge) -> Self {
         Self { nodes, leader, pools: Arc::default() }
     }
 
     pub(super) fn status(&self, pool: &str, status: &WindowsPoolStatus) {
-        let mut seen = Pool::default();
+        let mut seen = PoolGauges::default();
         for class in &status.runtime_classes {
             *seen.classes.entry(class.state).or_default() += 1;
         }
@@ -66,7 +66,7 @@ impl Gauges {
         seen.conditions = status.conditions.iter().map(|c| (c.type_.clone(), c.status.clone())).collect();
         let mut pools = self.pools.lock();
         let pool = pools.entry(pool.to_owned()).or_default();
-        *pool = Pool { failing: pool.failing.take(), ..seen };
+        *pool = PoolGauges { failing: pool.failing.take(), ..seen };
     }
 
     /// Remembers that there are metrics of this pool.

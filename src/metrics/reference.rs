@@ -7,7 +7,7 @@ use prometheus_client::{
     metrics::MetricType,
     registry::{Metric, Registry, Unit},
 };
-use winpool_client::{asked, error::RequestError};
+use winpool_client::{error::RequestError, request_info};
 use winpool_core::{
     api::{ClassState, names::condition},
     plan::NodeState,
@@ -178,8 +178,8 @@ metrics! {
     KUBE_REQUESTS = counter(
         "winpool_kube_requests_total",
         &[
-            closed("verb", || asked::VERBS.to_vec()),
-            closed("resource", || asked::RESOURCES.to_vec()),
+            closed("verb", || request_info::VERBS.to_vec()),
+            closed("resource", || request_info::RESOURCES.to_vec()),
             open("code", "HTTP status; `error` without an answer; `cancelled` if winpool no longer waited for one"),
         ],
         "Requests to the API server, including Events. A watch counts once, when it is answered",

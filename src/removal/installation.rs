@@ -30,7 +30,7 @@ use winpool_client::{
 use winpool_core::{api::names, plan::Extent};
 
 use crate::{
-    removal::cleanup::{Cleaner, Leftover, Unreadable, Why},
+    removal::cleanup::{Cleaner, Leftover, LeftoverReason, Unreadable},
     write::Applier,
 };
 
@@ -195,7 +195,7 @@ impl Installation {
                 Err((_, RequestError::Gone | RequestError::Stale | RequestError::Conflict)) => {}
                 Err((number, error)) => {
                     let goes_on = error.is_denied();
-                    left.push(Leftover { object: held[number].object(), why: Why::Refused(error) });
+                    left.push(Leftover { object: held[number].object(), why: LeftoverReason::Refused(error) });
                     // One object that is refused permanently does not keep the others.
                     if !goes_on {
                         break;

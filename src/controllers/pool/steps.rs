@@ -16,9 +16,9 @@ use winpool_core::{
 
 use crate::controllers::Context;
 
-use super::Done;
+use super::TaskResult;
 
-pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> Done {
+pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> TaskResult {
     let pool = guarded.name_any();
     let result = request(context, guarded, &step).await;
     let error = result.as_ref().err().map(RequestError::as_str);
@@ -29,7 +29,7 @@ pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step
         let (object, reason) = (object(&step), source.as_str());
         tracing::warn!(pool, object, reason, error = shortened(source), "a request for the pool failed");
     }
-    Done::Step { pool, step, answer: result.unwrap_or_else(|error| Answer::Refused(refusal(error))), error }
+    TaskResult::Step { pool, step, answer: result.unwrap_or_else(|error| Answer::Refused(refusal(error))), error }
 }
 
 async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Result<Answer, RequestError> {
