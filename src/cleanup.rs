@@ -28,10 +28,10 @@ use winpool_core::{
 use crate::{
     election::{Leadership, Seized},
     metrics::Metrics,
-    nodes::Nodes,
+    nodes::SharedNodes,
     operator,
     removal::{
-        cleanup::{Cleaner, Leftover, Unreadable, Why},
+        cleanup::{Cleaner, Leftover, LeftoverReason, Unreadable},
         installation::Installation,
     },
     write::{Applier, Leases},
@@ -156,7 +156,7 @@ pub async fn clean_up(
 ) -> Result<Outcome, Error> {
     let cluster = config.cluster_url.to_string();
     let client = operator::connect(config, None).map_err(Unusable::from)?;
-    let metrics = Arc::new(Metrics::new(Arc::new(Nodes::default())));
+    let metrics = Arc::new(Metrics::new(Arc::new(SharedNodes::default())));
     let applier = |leadership| Applier::new(client.clone(), leadership, Arc::clone(&metrics));
     let reader = Cleaner::new(client.clone(), applier(Leadership::alone()), Extent::Everything);
     let namespace = namespace(&client, arguments).await;
@@ -188,7 +188,7 @@ pub async fn clean_up(
     if left.is_empty() {
         tokio::time::sleep(SETTLE).await;
         let found = Box::pin(reader.find()).await?;
-        left.extend(found.objects().map(|object| Leftover { object, why: Why::CameBack }));
+        left.extend(found.objects().map(|object| Leftover { object, why: LeftoverReason::CameBack }));
     }
     (still_runs.came_back, left) = left.into_iter().partition(Leftover::came_back);
     still_runs.stands_by = alone.had_leader() && !arguments.uninstalling;

@@ -11,22 +11,22 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-use winpool_client::{asked::Asked, error::RequestError, requests};
+use winpool_client::{error::RequestError, request_info::RequestInfo, requests};
 use winpool_core::api::WindowsPoolStatus;
 
-use crate::nodes::Nodes;
+use crate::nodes::SharedNodes;
 
 use self::{gauges::Gauges, process::Process};
 
 /// Labels whose values are closed lists.
-type Labels<const N: usize> = [(&'static str, &'static str); N];
+type MetricLabels<const N: usize> = [(&'static str, &'static str); N];
 
 pub struct Metrics {
-    reconciles: Family<Labels<2>, Counter>,
-    errors: Family<Labels<2>, Counter>,
-    durations: Family<Labels<1>, Histogram, fn() -> Histogram>,
-    node_writes: Family<Labels<2>, Counter>,
-    class_writes: Family<Labels<2>, Counter>,
+    reconciles: Family<MetricLabels<2>, Counter>,
+    errors: Family<MetricLabels<2>, Counter>,
+    durations: Family<MetricLabels<1>, Histogram, fn() -> Histogram>,
+    node_writes: Family<MetricLabels<2>, Counter>,
+    class_writes: Family<MetricLabels<2>, Counter>,
     objections: Family<[(&'static str, String); 1], Counter>,
     convergence: Histogram,
     requests: Family<[(&'static str, Cow<'static, str>); 3], Counter>,
@@ -51,10 +51,10 @@ fn histogram() -> Histogram {
 
 impl Metrics {
     /// Creates all metrics, at zero. Gauges of nodes are read from `nodes` when they are scraped.
-    pub fn new(nodes: Arc<Nodes>) -> Self {
+    pub fn new(nodes: Arc<SharedNodes>) -> Self {
         let mut registry = Registry::default();
         let all = &mut registry;
-        let build: Family<Labels<1>, Gauge> = reference::BUILD_INFO.register(all, Family::default());
+        let build: Family<MetricLabels<1>, Gauge> = reference::BUILD_INFO.register(all, Family::default());
         build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
         let leader = reference::LEADER.register(all, Gauge::default());
         let gauges = Gauges::new(nodes, leader.clone());
@@ -84,7 +84,7 @@ impl Metrics {
             for result in RESULTS {
                 drop(self.reconciles.get_or_create(&[("controller", controller), ("result", result)]));
             }
-            for reason in RequestError::WORDS {
+            for reason in RequestError::REASONS {
                 drop(self.errors.get_or_create(&[("controller", controller), ("reason", reason)]));
             }
         }
@@ -156,7 +156,7 @@ impl Metrics {
 }
 
 impl requests::Counter for Metrics {
-    fn count(&self, Asked { verb, resource }: Asked, code: String) {
+    fn count(&self, RequestInfo { verb, resource }: RequestInfo, code: String) {
         let labels = [("verb", verb.into()), ("resource", resource.into()), ("code", code.into())];
         self.requests.get_or_create(&labels).inc();
     }
@@ -180,7 +180,7 @@ mod tests {
         let metrics = Metrics::new(Arc::default());
         metrics.leads(true);
         // HTTP codes are no closed list, so this metric does not start at zero.
-        requests::Counter::count(&metrics, Asked { verb: "get", resource: "nodes" }, "200".to_owned());
+        requests::Counter::count(&metrics, RequestInfo { verb: "get", resource: "nodes" }, "200".to_owned());
         // Neither are the names of pools.
         metrics.objected("default");
         let text = metrics.encode().unwrap();

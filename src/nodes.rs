@@ -11,14 +11,14 @@ use winpool_core::plan::{Policy, nodes::NodeTable};
 
 /// The table of nodes that one watch shows. The lock is never held across an await.
 #[derive(Default)]
-pub struct Nodes {
+pub struct SharedNodes {
     table: Mutex<NodeTable>,
     /// Nodes whose next step is due because the policy changed.
     due: Mutex<Vec<Arc<str>>>,
     is_due: Notify,
 }
 
-impl Nodes {
+impl SharedNodes {
     /// `patience` is the pause after a refusal, and `labels` the one before a search for pods that need a label.
     pub fn new(patience: Duration, labels: Duration) -> Self {
         Self { table: Mutex::new(NodeTable::new(patience).searching_after(labels)), ..Self::default() }

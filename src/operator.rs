@@ -22,10 +22,10 @@ use winpool_client::{
 use winpool_core::plan::reconcile::Pauses;
 
 use crate::{
-    controllers::{self, Cache, Context, Failing, Reading, Synced},
+    controllers::{self, Context, FailingPodSearch, Synced, WatchHealth, WatchedKind},
     election::{Elector, Leadership},
     metrics::Metrics,
-    nodes::Nodes,
+    nodes::SharedNodes,
     removal::installation::{self, Installation},
     server, together,
     write::Applier,
@@ -120,7 +120,7 @@ const GRACE: Duration = Duration::from_secs(4);
 pub async fn run(config: Config, options: Options, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let namespace = config.default_namespace.clone();
-    let nodes = Arc::new(Nodes::new(options.patience, options.pauses.labels));
+    let nodes = Arc::new(SharedNodes::new(options.patience, options.pauses.labels));
     let metrics = Arc::new(Metrics::new(Arc::clone(&nodes)));
     // Writes list nothing, so they do without the limit on the size of pages.
     let writing = connect(config, Some(Arc::clone(&metrics)))?;
@@ -134,28 +134,28 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let (classes, class_writer) = reflector::store();
     let parting = Applier::new(writing.clone(), Leadership::alone(), Arc::clone(&metrics));
     let changed = watch::Sender::new(());
-    let reading = Arc::new(Reading::new(changed.clone()));
+    let watch_health = Arc::new(WatchHealth::new(changed.clone()));
     let context = Arc::new(Context {
         taint_events: Mutex::default(),
         applier: Applier::new(writing, leadership.clone(), Arc::clone(&metrics)),
         leadership,
         metrics: Arc::clone(&metrics),
         nodes,
-        reimaged: Nodes::new(options.patience, options.pauses.labels),
+        reimaged: SharedNodes::new(options.patience, options.pauses.labels),
         open_term: Mutex::default(),
         metadata: Api::all(client.clone()),
         pools,
         classes,
         control_plane: ControlPlane::new(&client, options.karpenter),
         synced: Synced::default(),
-        reading: Arc::clone(&reading),
-        failing: Failing::new(options.failing_pods, options.pauses.failing, Reading::new(changed.clone())),
+        watch_health: Arc::clone(&watch_health),
+        failing: FailingPodSearch::new(options.failing_pods, options.pauses.failing, WatchHealth::new(changed.clone())),
         changed,
         client: client.clone(),
         patience: options.patience,
         pauses: options.pauses,
     });
-    let endpoints = server::Endpoints { metrics, filled: context.synced.subscribe(), reading };
+    let endpoints = server::Endpoints { metrics, filled: context.synced.subscribe(), watch_health };
     let listener = listen(options.listen).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "winpool starts");
     // In its own task, so that no work of the controllers delays a renewal.
@@ -174,8 +174,8 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         tokio::join!(
             controllers::node::run(client.clone(), Arc::clone(&context), options.concurrency, ending.child_token()),
             controllers::node::run_reimaged(client.clone(), Arc::clone(&context), ending.child_token()),
-            controllers::pool::watch(Cache::Pools, pool_writer, Arc::clone(&context), ending.child_token()),
-            controllers::pool::watch(Cache::Classes, class_writer, Arc::clone(&context), ending.child_token()),
+            controllers::pool::watch(WatchedKind::Pools, pool_writer, Arc::clone(&context), ending.child_token()),
+            controllers::pool::watch(WatchedKind::Classes, class_writer, Arc::clone(&context), ending.child_token()),
             controllers::pool::run(Arc::clone(&context), ending.child_token()),
             controllers::failing_pods::run(Arc::clone(&context), ending.child_token()),
         );

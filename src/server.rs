@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{controllers::Reading, metrics::Metrics};
+use crate::{controllers::WatchHealth, metrics::Metrics};
 
 /// The number of connections. One more ends the oldest, so that a probe is answered while others open connections.
 const CONNECTIONS: usize = 64;
@@ -35,7 +35,7 @@ pub struct Endpoints {
     pub metrics: Arc<Metrics>,
     /// True if all caches are filled.
     pub filled: watch::Receiver<bool>,
-    pub reading: Arc<Reading>,
+    pub watch_health: Arc<WatchHealth>,
 }
 
 /// Answers until `stop` is cancelled.
@@ -81,7 +81,7 @@ async fn metrics(State(endpoints): State<Endpoints>) -> impl IntoResponse {
 /// Ready if all caches are filled and this process may read all kinds. During an outage of the API server it stays ready:
 /// another process could read nothing either.
 async fn readyz(State(endpoints): State<Endpoints>) -> impl IntoResponse {
-    let forbidden = endpoints.reading.forbidden();
+    let forbidden = endpoints.watch_health.forbidden();
     if !*endpoints.filled.borrow() {
         let text = "caches of nodes, pools and RuntimeClasses are not filled yet";
         (StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
@@ -113,7 +113,7 @@ mod tests {
         let endpoints = Endpoints {
             metrics: Arc::new(Metrics::new(Arc::default())),
             filled: watch::channel(true).1,
-            reading: Arc::new(Reading::new(watch::Sender::new(()))),
+            watch_health: Arc::new(WatchHealth::new(watch::Sender::new(()))),
         };
         (address, stop.clone(), tokio::spawn(serve(listener, endpoints, stop)))
     }

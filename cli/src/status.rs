@@ -15,7 +15,7 @@ use winpool_answers::{
     view::Known,
 };
 use winpool_client::terminal::Outcome;
-use winpool_core::{api::names::reason, plan::State, words::count};
+use winpool_core::{api::names::reason, plan::NodeState, words::count};
 
 use super::{
     Common, Error,
@@ -192,7 +192,7 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
 
 /// `3 converged, 1 held`, in the order of the states.
 fn states(counts: &BTreeMap<String, usize>) -> String {
-    let known = State::ALL.into_iter().map(State::as_str);
+    let known = NodeState::ALL.into_iter().map(NodeState::as_str);
     let place = |state: &str| known.clone().position(|known| known == state).unwrap_or(usize::MAX);
     let mut counts: Vec<_> = counts.iter().collect();
     counts.sort_by_key(|(state, _)| place(state));

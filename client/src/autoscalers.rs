@@ -43,8 +43,8 @@ pub async fn read(client: &Client) -> Result<Autoscalers, RequestError> {
         };
         match pages::each(&api, ListParams::default(), keep).await {
             Ok(()) | Err(RequestError::Gone) => {}
-            Err(RequestError::Denied(words)) => {
-                unreadable.push(format!("{plural}.{group} cannot be listed: {words}"));
+            Err(RequestError::Denied(message)) => {
+                unreadable.push(format!("{plural}.{group} cannot be listed: {message}"));
             }
             Err(error) => return Err(error),
         }

@@ -6,12 +6,12 @@ use kube::{core::Status, runtime::watcher};
 
 /// The error and its causes, each said once. Only the innermost cause says why a server cannot be reached.
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
-    let mut text = words(error);
+    let mut text = message_of(error);
     let mut cause = behind(error);
     while let Some(error) = cause {
-        let words = words(error);
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
+        let message = message_of(error);
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
         }
         cause = behind(error);
     }
@@ -32,7 +32,7 @@ fn of_kube<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e kube::Error> {
 }
 
 /// kube shows an answer for developers: the whole `Status`, twice.
-fn words(error: &(dyn Error + 'static)) -> String {
+fn message_of(error: &(dyn Error + 'static)) -> String {
     if let Some(error) = of_kube(error) {
         return match error {
             kube::Error::Api(status) => said(status),
@@ -52,12 +52,12 @@ fn words(error: &(dyn Error + 'static)) -> String {
 
 /// Formats a status as `429 Too many requests, please try again later`.
 fn said(status: &Status) -> String {
-    let words = if status.message.is_empty() { &status.reason } else { &status.message };
-    let words = words.trim().trim_end_matches('.');
-    match (status.code, words) {
-        (0, words) => words.to_owned(),
+    let message = if status.message.is_empty() { &status.reason } else { &status.message };
+    let message = message.trim().trim_end_matches('.');
+    match (status.code, message) {
+        (0, message) => message.to_owned(),
         (code, "") => code.to_string(),
-        (code, words) => format!("{code} {words}"),
+        (code, message) => format!("{code} {message}"),
     }
 }
 
@@ -102,8 +102,8 @@ mod tests {
     }
 
     fn busy() -> kube::Error {
-        let words = "Too many requests, please try again later.";
-        kube::Error::Api(Status::failure(words, "Failed to parse error data").with_code(429).boxed())
+        let message = "Too many requests, please try again later.";
+        kube::Error::Api(Status::failure(message, "Failed to parse error data").with_code(429).boxed())
     }
 
     fn refused() -> kube::Error {
@@ -127,12 +127,12 @@ mod tests {
 
     #[test]
     fn whatever_failed_says_it_once() {
-        for (error, words) in [(busy(), "429 Too many requests, please try again later"), (refused(), "refused")] {
+        for (error, message) in [(busy(), "429 Too many requests, please try again later"), (refused(), "refused")] {
             let failed = RequestError::from(error);
             let text = with_causes(&failed);
             assert!(text.starts_with("the API server did not answer as it should: "), "{text}");
             assert_eq!(text, failed.to_string(), "the causes are in the message");
-            assert!(text.ends_with(words) && text.matches(words).count() == 1, "{text}");
+            assert!(text.ends_with(message) && text.matches(message).count() == 1, "{text}");
         }
         let watch = watcher::Error::InitialListFailed(busy());
         assert_eq!(with_causes(&watch), "cannot list: 429 Too many requests, please try again later");

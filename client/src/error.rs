@@ -37,7 +37,7 @@ pub enum RequestError {
 
 impl RequestError {
     /// All values of [`Self::as_str`].
-    pub const WORDS: [&str; 7] = ["stale", "conflict", "gone", "denied", "failed", "timed_out", "not_leading"];
+    pub const REASONS: [&str; 7] = ["stale", "conflict", "gone", "denied", "failed", "timed_out", "not_leading"];
 
     /// True if the API server refuses this write, and will refuse it again.
     pub fn is_denied(&self) -> bool {

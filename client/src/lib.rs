@@ -1,6 +1,5 @@
 //! How winpool's programs read a cluster: the client, its pages and its errors. Nothing here writes.
 
-pub mod asked;
 mod autoscalers;
 pub mod causes;
 pub mod client;
@@ -11,6 +10,7 @@ pub mod node;
 pub mod pages;
 pub mod pod_events;
 pub mod pods;
+pub mod request_info;
 pub mod requests;
 mod shared;
 pub mod terminal;

@@ -44,7 +44,7 @@ const HANDLER: usize = 63;
 /// takes more memory than the rest.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
 #[resource(inherit = Node)]
-#[serde(from = "Wire")]
+#[serde(from = "WireNode")]
 pub struct ListedNode {
     /// Only name, uid and resourceVersion.
     metadata: ObjectMeta,
@@ -71,7 +71,7 @@ pub fn reimaged() -> String {
 
 /// The fields to decode. serde skips all others, such as managedFields and images.
 #[derive(Deserialize)]
-struct Wire {
+struct WireNode {
     metadata: WireMetadata,
     #[serde(default)]
     spec: WireSpec,
@@ -140,9 +140,9 @@ static TAINT_LISTS: LazyLock<Shared<TaintList>> = LazyLock::new(Shared::default)
 static TEXTS: LazyLock<Shared<str>> = LazyLock::new(Shared::default);
 static HANDLER_LISTS: LazyLock<Shared<[Box<str>]>> = LazyLock::new(Shared::default);
 
-impl From<Wire> for ListedNode {
-    fn from(wire: Wire) -> Self {
-        let Wire { metadata, spec, status } = wire;
+impl From<WireNode> for ListedNode {
+    fn from(wire: WireNode) -> Self {
+        let WireNode { metadata, spec, status } = wire;
         let labels = metadata.labels.into_iter().flatten().take(LABELS);
         let labels: Labels = labels.map(|pair| PAIRS.share(pair)).collect();
         let has_annotations = metadata.annotations.is_some();
@@ -156,7 +156,7 @@ impl From<Wire> for ListedNode {
             name: metadata.name.into(),
             uid: metadata.uid,
             resource_version: metadata.resource_version,
-            node: plan::Node {
+            node: plan::NodeFields {
                 labels,
                 has_annotations,
                 applied: annotation(names::APPLIED),
@@ -263,7 +263,7 @@ mod tests {
         assert!(
             ![with(true, "True", "1"), with(false, "False", "1"), with(false, "Unknown", "1")]
                 .iter()
-                .any(plan::Node::serves)
+                .any(plan::NodeFields::serves)
         );
     }
 

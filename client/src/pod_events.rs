@@ -10,7 +10,7 @@ use winpool_core::plan::failing_pods::PodEvent;
 /// An Event with the metadata that kube needs.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
 #[resource(inherit = Event)]
-#[serde(from = "Wire")]
+#[serde(from = "WireEvent")]
 pub struct ListedEvent {
     /// Only namespace, name and resourceVersion.
     metadata: ObjectMeta,
@@ -24,7 +24,7 @@ pub fn warnings(reason: &str) -> String {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Wire {
+struct WireEvent {
     metadata: ObjectMeta,
     #[serde(default)]
     involved_object: ObjectReference,
@@ -38,8 +38,8 @@ struct Wire {
     series: Option<EventSeries>,
 }
 
-impl From<Wire> for ListedEvent {
-    fn from(wire: Wire) -> Self {
+impl From<WireEvent> for ListedEvent {
+    fn from(wire: WireEvent) -> Self {
         let ObjectMeta { name, namespace, resource_version, .. } = wire.metadata;
         let host =
             wire.source.and_then(|source| source.host).filter(|host| !host.is_empty()).or(wire.reporting_instance);

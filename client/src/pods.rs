@@ -9,7 +9,7 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use winpool_core::{
-    plan::{ClassGifts, ClassUsers, LabelUsers},
+    plan::{ClassScheduling, ClassUsers, LabelUsers},
     pod::{self, LISTED_KINDS, WorkloadKind},
 };
 
@@ -26,16 +26,16 @@ pub fn unfinished() -> ListParams {
 /// not be listed. Kinds of workloads that may not be listed are left out.
 pub async fn users(
     client: &Client,
-    classes: &BTreeMap<String, ClassGifts>,
+    classes: &BTreeMap<String, ClassScheduling>,
 ) -> Result<Result<BTreeMap<String, ClassUsers>, String>, RequestError> {
     let mut users = ClassUsers::count([], [], classes);
     let add = |pod: pod::Pod| ClassUsers::add(&mut users, &pod, classes);
     match pages::each(&Api::<Pod>::all(client.clone()), unfinished(), add).await {
         Ok(()) => {}
-        Err(RequestError::Denied(words)) => return Ok(Err(words)),
+        Err(RequestError::Denied(message)) => return Ok(Err(message)),
         Err(error) => return Err(error),
     }
-    if classes.values().any(|gifts| gifts.are_unserved) {
+    if classes.values().any(|scheduling| scheduling.is_unserved) {
         for (kind, ..) in LISTED_KINDS {
             let add = |workload| ClassUsers::add_workload(&mut users, kind, &workload, classes);
             match pages::each_patiently(&workloads(client, kind, None), of_kind(kind), add).await {
@@ -56,7 +56,7 @@ pub async fn that_need_labels(pods: &Api<Pod>, node: Option<&str>) -> Result<Lab
     };
     for list in lists {
         match pages::each(pods, list, |pod: pod::Pod| users.add(&pod)).await {
-            Err(RequestError::Denied(words)) => return Ok(LabelUsers::unreadable(&words)),
+            Err(RequestError::Denied(message)) => return Ok(LabelUsers::unreadable(&message)),
             listed => listed?,
         }
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use winpool_core::{
     api::{WindowsPool, WindowsPoolSpec, names},
     labels::Labels,
-    plan::{Consent, Node, Policy, Pool, PoolEntry, TaintList, assess, node_patch},
+    plan::{Consent, NodeFields, Policy, Pool, PoolEntry, TaintList, assess, node_patch},
     windows::{
         Build, ContainerRuntime, KernelVersion,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
@@ -24,14 +24,14 @@ fn policy() -> Policy {
 }
 
 /// A node as its kubelet registers it, with the labels of a cloud.
-fn new_node(number: usize) -> Node {
+fn new_node(number: usize) -> NodeFields {
     let mut labels: Vec<(String, String)> = (0..12)
         .map(|label| (format!("kubernetes.example.com/label-{label:02}"), format!("value-{label:02}")))
         .collect();
     let own = [(names::OS, "windows"), (names::WINDOWS_BUILD, "10.0.20348"), ("kubernetes.io/arch", "amd64")];
     labels.extend(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
     labels.push(("kubernetes.io/hostname".to_owned(), format!("node-{number}")));
-    Node {
+    NodeFields {
         labels: labels.into_iter().collect::<Labels>(),
         has_annotations: true,
         taints: Arc::new(TaintList::new(Some(vec![
@@ -40,19 +40,19 @@ fn new_node(number: usize) -> Node {
         kernel_version: Some("10.0.20348.2655".into()),
         operating_system: Some("windows".into()),
         container_runtime: Some("containerd://1.7.17+azure".into()),
-        ..Node::default()
+        ..NodeFields::default()
     }
 }
 
 /// The same node, converged.
-fn right_node(number: usize) -> Node {
+fn right_node(number: usize) -> NodeFields {
     let node = new_node(number);
     let labels = ["kubernetes.io/arch", "kubernetes.io/hostname", names::OS, names::WINDOWS_BUILD];
     let own = labels.iter().filter_map(|key| Some(((*key).to_owned(), node.labels.get(key)?.to_owned())));
     let rest =
         node.labels.with_prefix("kubernetes.example.com/").map(|(key, value)| (key.to_owned(), value.to_owned()));
     let pool = [(names::POOL.to_owned(), "default".to_owned())];
-    Node {
+    NodeFields {
         labels: own.chain(rest).chain(pool).collect(),
         applied: Some(r#"{"pool":"default","taints":["os=windows:NoSchedule"]}"#.into()),
         taints: Arc::new(TaintList::new(Some(vec![json!({"key": "os", "value": "windows", "effect": "NoSchedule"})]))),
@@ -82,7 +82,7 @@ fn pool(criterion: &mut Criterion) {
     let policy = policy();
     let mut group = criterion.benchmark_group("pool");
     for size in SIZES {
-        let nodes: Vec<Node> =
+        let nodes: Vec<NodeFields> =
             (0..size).map(|number| if number % 10 == 0 { new_node(number) } else { right_node(number) }).collect();
         group.throughput(Throughput::Elements(u64::try_from(size).unwrap_or(u64::MAX)));
         group.bench_with_input(BenchmarkId::from_parameter(size), &nodes, |b, nodes| {

@@ -4,7 +4,7 @@ use crate::common::{UID, apply, class, marked, node, pool_object, read, tainted,
 use serde_json::{Value, json};
 use winpool_core::{
     api::{WindowsPool, names},
-    plan::{ClassGifts, ClassRetirement, ClassUsers, Cleanup, Extent, NodeRelease, node_patch, retire_class},
+    plan::{ClassRetirement, ClassScheduling, ClassUsers, Cleanup, Extent, NodeRelease, node_patch, retire_class},
     pod::{Pod, PodProgress, PodSpec},
 };
 
@@ -215,7 +215,7 @@ fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
         ..Pod::default()
     };
     let users = |pods: &[Pod]| {
-        ClassUsers::count(pods, [], &[("c".to_owned(), ClassGifts::default())].into()).remove("c").unwrap()
+        ClassUsers::count(pods, [], &[("c".to_owned(), ClassScheduling::default())].into()).remove("c").unwrap()
     };
     let used = users(&[pod("c", PodProgress::Started)]);
     let unused = users(&[pod("c", PodProgress::Finished), pod("d", PodProgress::Started)]);

@@ -11,7 +11,7 @@ use winpool_core::{
         NodeCounts,
         names::{self, reason},
     },
-    plan::{Assessment, Consent, LABEL_SETTLES, NodeShare, Sighting, State, Tally, Watched, assess},
+    plan::{Assessment, Consent, LABEL_SETTLES, NodeShare, NodeState, Sighting, Tally, Watched, assess},
 };
 
 const OLD: &str = "10.0.20348";
@@ -100,7 +100,7 @@ fn a_node_that_waits_for_its_label_gets_everything_else() {
     let seen = [(Listed, 0, of(OLD, OLD)), (Changed, 5000, of(NEW, OLD))];
     let assessment = stand(&seen, 5200, "spec: {taintPolicy: Never}");
     assert!(assessment.plan.is_empty(), "{:?}", assessment.plan);
-    assert_eq!(assessment.state(), State::Pending);
+    assert_eq!(assessment.state(), NodeState::Pending);
     assert!(assessment.label_settles.is_some());
 }
 

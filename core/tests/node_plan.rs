@@ -8,7 +8,7 @@ use crate::common::{
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
-    plan::{self, Consent, Policy, PoolEntry, State, assess_as},
+    plan::{self, Consent, NodeState, Policy, PoolEntry, assess_as},
     windows::taint::SPELLINGS,
 };
 
@@ -33,7 +33,7 @@ fn a_correct_node_gets_no_write_and_no_marks() {
     for taint in [DEFAULT, "os=Windows:NoSchedule"] {
         let right = tainted(&[taint]);
         let assessment = assess(&read(&right), &policy([pool("{}")]));
-        assert_eq!(assessment.state(), State::Converged);
+        assert_eq!(assessment.state(), NodeState::Converged);
         assert!(assessment.plan.is_empty(), "{taint}: {:?}", assessment.plan);
     }
 }
@@ -152,7 +152,7 @@ fn taints_become_what_the_pool_says() {
 fn a_differing_value_counts_as_converged_and_is_tolerated() {
     let policy = policy([pool("spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}")]);
     let assessment = assess(&read(&tainted(&["os=legacy:NoSchedule"])), &policy);
-    assert_eq!(assessment.state(), State::Converged);
+    assert_eq!(assessment.state(), NodeState::Converged);
     assert_eq!(assessment.tolerate, parse(&["os=legacy:NoSchedule"]));
 }
 
@@ -183,16 +183,21 @@ fn taints_of_others_keep_their_order_and_every_byte() {
 fn the_build_label_follows_the_reported_version() {
     let cases = [
         // Reported kernel version, label before, label after, state before anything is sent.
-        ("10.0.20348.825", None, Some("10.0.20348"), State::Pending),
-        ("10.0.20348.825", Some("10.0.20348"), Some("10.0.20348"), State::Converged),
-        ("10.0.20348.825", Some("10.0.17763"), Some("10.0.20348"), State::Pending),
-        ("10.0.20348.825", Some("windows-2022"), Some("10.0.20348"), State::Pending),
-        ("10.0.14393", None, Some("10.0.14393"), State::Pending),
-        ("10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)", None, Some("10.0.14393"), State::Pending),
-        ("", Some("10.0.17763"), Some("10.0.17763"), State::Converged),
-        ("5.15.0-1019-azure", Some("10.0.17763"), Some("10.0.17763"), State::Converged),
-        ("", None, None, State::Blocked),
-        ("unreadable", Some("2019"), Some("2019"), State::Blocked),
+        ("10.0.20348.825", None, Some("10.0.20348"), NodeState::Pending),
+        ("10.0.20348.825", Some("10.0.20348"), Some("10.0.20348"), NodeState::Converged),
+        ("10.0.20348.825", Some("10.0.17763"), Some("10.0.20348"), NodeState::Pending),
+        ("10.0.20348.825", Some("windows-2022"), Some("10.0.20348"), NodeState::Pending),
+        ("10.0.14393", None, Some("10.0.14393"), NodeState::Pending),
+        (
+            "10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)",
+            None,
+            Some("10.0.14393"),
+            NodeState::Pending,
+        ),
+        ("", Some("10.0.17763"), Some("10.0.17763"), NodeState::Converged),
+        ("5.15.0-1019-azure", Some("10.0.17763"), Some("10.0.17763"), NodeState::Converged),
+        ("", None, None, NodeState::Blocked),
+        ("unreadable", Some("2019"), Some("2019"), NodeState::Blocked),
     ];
     for (kernel, before, after, state) in cases {
         let mut node = tainted(&[DEFAULT]);
@@ -216,7 +221,7 @@ fn a_node_without_a_readable_build_is_blocked_and_tainted_all_the_same() {
         let after = converge(&unknown, &policy);
         assert_eq!(taints_of(&after), [DEFAULT]);
         assert_eq!(label(&after, names::WINDOWS_BUILD), None);
-        for (node, state) in [(&unknown, State::Pending), (&after, State::Blocked)] {
+        for (node, state) in [(&unknown, NodeState::Pending), (&after, NodeState::Blocked)] {
             assert_eq!(assess(&read(node), &policy).state(), state, "{kernel}");
         }
     }
@@ -251,7 +256,7 @@ fn nodes_that_are_not_the_pools_are_left_alone() {
         assert_eq!((assessment.pool, assessment.plan.is_empty()), (None, true), "{case}");
     }
     let claims = assess(&read(&node("status: {nodeInfo: {operatingSystem: linux}}")), &policy([pool("{}")]));
-    assert_eq!((claims.pool.as_deref(), claims.state()), (Some("default"), State::Blocked), "it is counted only");
+    assert_eq!((claims.pool.as_deref(), claims.state()), (Some("default"), NodeState::Blocked), "it is counted only");
     assert!(claims.plan.is_empty() && claims.version.is_none());
     for changes in ["status: {nodeInfo: {operatingSystem: null}}", "status: {nodeInfo: {operatingSystem: ''}}"] {
         let assessment = assess(&read(&node(changes)), &policy([pool("{}")]));
@@ -267,14 +272,14 @@ fn an_ignored_node_is_not_changed_and_its_taints_are_tolerated() {
         node["metadata"]["labels"].as_object_mut().unwrap().remove(names::WINDOWS_BUILD);
         for spec in ["{}", "spec: {nodeSelector: {no: node}}"] {
             let assessment = assess(&read(&node), &policy([pool(spec)]));
-            assert_eq!((assessment.state(), assessment.plan.is_empty()), (State::Ignored, true));
+            assert_eq!((assessment.state(), assessment.plan.is_empty()), (NodeState::Ignored, true));
         }
     }
     let mut node = tainted(&["os=Windows:NoSchedule"]);
     json_patch::merge(&mut node, &ignored);
     assert_eq!(assess(&read(&node), &policy([pool("{}")])).tolerate, parse(&["os=Windows:NoSchedule"]));
     node["metadata"]["annotations"][names::IGNORE] = "false".into();
-    assert_eq!(assess(&read(&node), &policy([pool("{}")])).state(), State::Converged);
+    assert_eq!(assess(&read(&node), &policy([pool("{}")])).state(), NodeState::Converged);
 }
 
 #[test]
@@ -295,7 +300,7 @@ fn a_dry_run_owns_no_node_and_previews_what_it_would_do() {
     let previews: Vec<_> = policy.previews(&bare.labels).map(|pool| pool.spec.name.as_str()).collect();
     assert_eq!(previews, ["default"]);
     let preview = assess_as(&bare, Some(&dry), &policy, Consent::Given);
-    assert_eq!((preview.state(), preview.plan.taints.unwrap().added), (State::Pending, vec![Taint::os_windows()]));
+    assert_eq!((preview.state(), preview.plan.taints.unwrap().added), (NodeState::Pending, vec![Taint::os_windows()]));
 }
 
 #[test]

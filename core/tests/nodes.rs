@@ -10,7 +10,7 @@ use serde_json::Value;
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        CleanCheck, Policy, State, Trial, TrialState,
+        CleanCheck, NodeState, Policy, Trial, TrialState,
         nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep, NodeTable},
     },
     pod::{Pod, PodSpec},
@@ -95,7 +95,7 @@ impl Scene {
         self.answer(NodeAnswer::Node(Box::new(NodeObject::clone(&object("win", version, value)))))
     }
 
-    fn states(&self) -> Vec<State> {
+    fn states(&self) -> Vec<NodeState> {
         self.table.states().into_iter().map(|count| count.state).collect()
     }
 
@@ -149,7 +149,7 @@ fn a_refused_taint_delays_no_label_and_is_not_sent_again_before_its_pause_ends()
         assert!(scene.see(2, &shown));
         let step = scene.next();
         let step = if shown == labelled {
-            assert_eq!(scene.states(), [State::Blocked]);
+            assert_eq!(scene.states(), [NodeState::Blocked]);
             step
         } else {
             assert_eq!(writes(&step), "label taint", "its tests fail, so admission does not see it");
@@ -169,7 +169,7 @@ fn a_patch_whose_tests_fail_on_an_unchanged_node_is_a_refusal() {
     assert_eq!(writes(&scene.next()), "label taint");
     assert_eq!(writes(&scene.answer(NodeAnswer::Stale)), "read");
     assert_eq!(until(&scene.read(1, &bare())), scene.now + PATIENCE);
-    assert_eq!((scene.notes(), scene.states()), (vec!["refused"], vec![State::Blocked]));
+    assert_eq!((scene.notes(), scene.states()), (vec!["refused"], vec![NodeState::Blocked]));
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_change_that_another_writer_reverts_three_times_waits_and_the_writer_is_look
     let end = until(&scene.answer(NodeAnswer::OtherWriter("node-pool-api".to_owned())));
     assert_eq!(end, scene.now + 10 * SECOND);
     assert_eq!(scene.notes(), ["written", "written", "written", "contested"]);
-    assert_eq!(scene.states(), [State::Contested]);
+    assert_eq!(scene.states(), [NodeState::Contested]);
     scene.see(9, &bare());
     assert_eq!(until(&scene.next()), end, "it is known already");
     scene.now = end;
@@ -271,12 +271,12 @@ fn a_node_whose_taint_is_refused_or_reverted_waits_for_that_also_when_its_check_
         scene.table.count_by(expired.clone(), scene.now);
         let due = scene.table.write_by(Some(expired.into()), scene.now);
         let state = match (waits, is_refused) {
-            (false, _) => State::Held,
-            (true, true) => State::Blocked,
-            (true, false) => State::Contested,
+            (false, _) => NodeState::Held,
+            (true, true) => NodeState::Blocked,
+            (true, false) => NodeState::Contested,
         };
         assert_eq!((scene.states(), due.is_empty()), (vec![state], !waits));
-        assert_eq!(scene.table.tally("default").waits(), state == State::Held, "a check would change nothing");
+        assert_eq!(scene.table.tally("default").waits(), state == NodeState::Held, "a check would change nothing");
     }
 }
 
@@ -329,7 +329,7 @@ fn another_node_with_the_same_name_starts_afresh() {
     scene.denied();
     let new = NodeObject { uid: "new".into(), ..NodeObject::clone(&object("win", 2, &node("{}"))) };
     scene.table.observe(NodeEvent::Listed(vec![new.into()]), scene.now);
-    assert_eq!((writes(&scene.next()), scene.states()), ("taint".to_owned(), vec![State::Pending]));
+    assert_eq!((writes(&scene.next()), scene.states()), ("taint".to_owned(), vec![NodeState::Pending]));
 }
 
 #[test]
@@ -412,7 +412,7 @@ fn pods_are_searched_for_a_minute_after_the_label_is_not_wanted_any_more() {
     scene.now = again;
     assert_eq!(writes(&scene.next()), "pods");
     assert_eq!(until(&scene.answer(users(Some("win")))), scene.now + PATIENCE);
-    assert_eq!((scene.notes(), scene.states()), (vec!["timed_out", "needed"], vec![State::Converged]));
+    assert_eq!((scene.notes(), scene.states()), (vec!["timed_out", "needed"], vec![NodeState::Converged]));
     scene.now += PATIENCE;
     assert_eq!(writes(&scene.next()), "pods");
     assert_eq!(writes(&scene.answer(users(Some("other")))), "capability");

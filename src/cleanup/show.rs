@@ -9,12 +9,12 @@ use kube::ResourceExt;
 use winpool_client::terminal::{escape, some as first};
 use winpool_core::{api::names, plan::ClassRetirement, words::count};
 
-use crate::removal::{cleanup::Findings, installation::HeldObject};
+use crate::removal::{cleanup::ManagedObjects, installation::HeldObject};
 
 use super::SHOWN;
 
 /// Shows what was found.
-pub fn show(cluster: &str, findings: &Findings, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {
+pub fn show(cluster: &str, findings: &ManagedObjects, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {
     if findings.is_empty() && held.is_empty() {
         writeln!(out, "winpool has nothing to remove in {cluster}.")?;
     } else {
@@ -55,7 +55,7 @@ pub fn show(cluster: &str, findings: &Findings, held: &[HeldObject], out: &mut i
     show_what_stays(findings, out)
 }
 
-fn show_nodes(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
+fn show_nodes(findings: &ManagedObjects, out: &mut impl Write) -> io::Result<()> {
     if findings.nodes.is_empty() {
         return Ok(());
     }
@@ -76,7 +76,7 @@ fn show_nodes(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn show_what_stays(findings: &Findings, out: &mut impl Write) -> io::Result<()> {
+fn show_what_stays(findings: &ManagedObjects, out: &mut impl Write) -> io::Result<()> {
     if !findings.ignored.is_empty() {
         let (nodes, names) = (count(findings.ignored.len(), "Node"), some(findings.ignored.iter().cloned()));
         writeln!(out, "\nNot changed: {nodes} with {}: \"true\":\n  {names}", names::IGNORE)?;

@@ -19,7 +19,7 @@ use winpool_client::{
 use winpool_core::{
     plan::{
         Policy, PoolEntry,
-        failing_pods::{FailingPauses, FailingPods, PodAnswer, PodHealth, PodStep, REASONS, Surroundings},
+        failing_pods::{ClusterFacts, FailingPauses, FailingPods, PodAnswer, PodHealth, PodStep, REASONS},
         nodes::NodeTable,
         owner, read_all,
         reconcile::Now,
@@ -27,7 +27,7 @@ use winpool_core::{
     pod::Pod,
 };
 
-use super::{Context, Reading};
+use super::{Context, WatchHealth};
 
 /// The number of Pending pods in the only page. The API server has an index of the first page only.
 const PAGE: u32 = 500;
@@ -36,25 +36,25 @@ const KINDS: [&str; REASONS.len()] =
     ["Events (FailedCreatePodSandBox)", "Events (Failed)", "Events (PodOSNotSupported)", "Events (NodeAffinity)"];
 
 /// The pods that fail because of Windows, as far as this process knows.
-pub struct Failing {
-    /// True if winpool looks for them.
+pub struct FailingPodSearch {
+    /// True if the search is enabled.
     is_on: bool,
     pauses: FailingPauses,
-    /// `None` while this process does not look.
+    /// `None` while this process does not search.
     table: Mutex<Option<FailingPods>>,
     /// The outages of the watches of Events. They do not make the operator blind.
-    reading: Arc<Reading>,
+    watch_health: Arc<WatchHealth>,
 }
 
-/// What pods are judged by, besides nodes.
-pub struct Rules {
+/// The facts besides nodes by which pods are judged.
+pub struct PoolsAndClasses {
     policy: Policy,
     classes: BTreeMap<String, String>,
 }
 
-impl Failing {
-    pub fn new(is_on: bool, pauses: FailingPauses, reading: Reading) -> Self {
-        Self { is_on, pauses, table: Mutex::default(), reading: Arc::new(reading) }
+impl FailingPodSearch {
+    pub fn new(is_on: bool, pauses: FailingPauses, watch_health: WatchHealth) -> Self {
+        Self { is_on, pauses, table: Mutex::default(), watch_health: Arc::new(watch_health) }
     }
 
     /// What is known at this moment.
@@ -62,30 +62,30 @@ impl Failing {
         if !self.is_on || nodes.objects().next().is_none() {
             return PodHealth::Off;
         }
-        let outages = self.reading.outages();
+        let outages = self.watch_health.outages();
         let events = outages.values().find(|outage| outage.counts(now)).map(|outage| outage.message().to_owned());
         self.table.lock().as_ref().map_or(PodHealth::NotYet, |table| table.health(events, now))
     }
 }
 
-/// Looks for failing pods until `stop` is cancelled.
+/// Searches for failing pods until `stop` is cancelled.
 pub async fn run(context: Arc<Context>, stop: CancellationToken) {
-    let look = async {
+    let search = async {
         loop {
             let term = context.leadership.begun().await;
-            context.leadership.during(term, look_while_there_are_nodes(&context)).await;
+            context.leadership.during(term, search_while_there_are_nodes(&context)).await;
             *context.failing.table.lock() = None;
         }
     };
     if context.failing.is_on {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = look => {}
+            () = search => {}
         }
     }
 }
 
-async fn look_while_there_are_nodes(context: &Arc<Context>) -> Infallible {
+async fn search_while_there_are_nodes(context: &Arc<Context>) -> Infallible {
     let mut changed = context.changed.subscribe();
     loop {
         while !context.synced.all() || !has_nodes(context) {
@@ -108,18 +108,18 @@ fn has_nodes(context: &Context) -> bool {
 
 /// Executes the steps of the table until there are no more Windows nodes.
 async fn execute_rounds(context: &Context) {
-    let (mut did_fail, mut rules) = (false, rules(context));
+    let (mut did_fail, mut known) = (false, pools_and_classes(context));
     while has_nodes(context) {
         let Some(step) = context.failing.table.lock().as_mut().map(|table| table.next(Instant::now())) else { return };
         let result = match step {
             PodStep::Wait(until) => {
-                tell_pools(context);
+                notify_pools(context);
                 sleep_until(until.into()).await;
                 continue;
             }
             PodStep::List { only_with_node } => {
-                rules = self::rules(context);
-                list(context, &rules, only_with_node).await
+                known = self::pools_and_classes(context);
+                list(context, &known, only_with_node).await
             }
             PodStep::Read((namespace, name)) => read(&context.client, &namespace, &name).await,
         };
@@ -130,24 +130,24 @@ async fn execute_rounds(context: &Context) {
         }
         did_fail &= result.is_err();
         let answer = result.unwrap_or_else(|error| match error {
-            RequestError::Denied(words) => PodAnswer::Denied(words),
+            RequestError::Denied(message) => PodAnswer::Denied(message),
             error => PodAnswer::Failed(error.to_string()),
         });
-        with_table(context, &rules, |table, around, now| table.answer(answer, around, now));
+        with_table(context, &known, |table, facts, now| table.answer(answer, facts, now));
     }
 }
 
-fn tell_pools(context: &Context) {
+fn notify_pools(context: &Context) {
     if context.failing.table.lock().as_mut().is_some_and(FailingPods::take_changed) {
         context.changed.send_replace(());
     }
 }
 
-async fn list(context: &Context, rules: &Rules, only_with_node: bool) -> Result<PodAnswer, RequestError> {
+async fn list(context: &Context, known: &PoolsAndClasses, only_with_node: bool) -> Result<PodAnswer, RequestError> {
     let with_node = if only_with_node { ",spec.nodeName!=" } else { "" };
     let pending = ListParams::default().fields(&format!("status.phase=Pending{with_node}")).limit(PAGE);
     let pods: Api<v1::Pod> = Api::all(context.client.clone());
-    let see = |pod: Pod| with_table(context, rules, |table, around, now| table.see(&pod, around, now));
+    let see = |pod: Pod| with_table(context, known, |table, facts, now| table.see(&pod, facts, now));
     pages::first(&pods, pending, see).await?;
     Ok(PodAnswer::Listed)
 }
@@ -164,7 +164,7 @@ async fn read(client: &Client, namespace: &str, name: &str) -> Result<PodAnswer,
 async fn follow_events(context: &Arc<Context>) {
     let watches = REASONS.into_iter().zip(KINDS).map(|(reason, kind)| {
         let selected = warnings(reason);
-        let events = context.failing.reading.watch(&context.client, Selection::Fields(&selected), kind);
+        let events = context.failing.watch_health.watch(&context.client, Selection::Fields(&selected), kind);
         events.boxed()
     });
     let events = select_all(watches);
@@ -180,18 +180,18 @@ async fn follow_events(context: &Arc<Context>) {
         .await;
 }
 
-/// What pods are judged by at present.
-pub(super) fn rules(context: &Context) -> Rules {
+/// Returns the present pools and classes.
+pub(super) fn pools_and_classes(context: &Context) -> PoolsAndClasses {
     let (valid, invalid) = read_all(&context.pools.state());
     let entries = valid.into_iter().map(|pool| PoolEntry { pool, ready: true });
     let classes = context.classes.state();
     let of_pools = classes.iter().filter_map(|class| Some((class.name_any(), owner(class)?.to_owned())));
-    Rules { policy: Policy::new(entries, invalid), classes: of_pools.collect() }
+    PoolsAndClasses { policy: Policy::new(entries, invalid), classes: of_pools.collect() }
 }
 
 /// Shows the table a pod without a node that another listing found.
-pub(super) fn see_unscheduled(context: &Context, rules: &Rules, pod: &Pod) {
-    with_table(context, rules, |table, around, _| table.see_unscheduled(pod, around));
+pub(super) fn see_unscheduled(context: &Context, known: &PoolsAndClasses, pod: &Pod) {
+    with_table(context, known, |table, facts, _| table.see_unscheduled(pod, facts));
 }
 
 /// Ends that listing.
@@ -201,11 +201,11 @@ pub(super) fn saw_unscheduled(context: &Context, is_complete: bool) {
     }
 }
 
-fn with_table(context: &Context, rules: &Rules, work: impl FnOnce(&mut FailingPods, &Surroundings<'_>, Now)) {
+fn with_table(context: &Context, known: &PoolsAndClasses, work: impl FnOnce(&mut FailingPods, &ClusterFacts<'_>, Now)) {
     let nodes = context.nodes.lock();
     if let Some(table) = &mut *context.failing.table.lock() {
-        let around = Surroundings { nodes: &nodes, policy: &rules.policy, classes: &rules.classes };
-        work(table, &around, now());
+        let facts = ClusterFacts { nodes: &nodes, policy: &known.policy, classes: &known.classes };
+        work(table, &facts, now());
     }
 }
 

@@ -5,7 +5,7 @@ pub mod failing_pods;
 pub mod node;
 pub mod pool;
 mod queue;
-mod reading;
+mod watch_health;
 
 use std::{
     convert::Infallible,
@@ -20,11 +20,11 @@ use tokio::sync::watch;
 use winpool_client::control_plane::ControlPlane;
 use winpool_core::plan::{Policy, nodes::NodeEvent, reconcile::Pauses};
 
-use crate::{election::Leadership, metrics::Metrics, nodes::Nodes, write::Applier};
+use crate::{election::Leadership, metrics::Metrics, nodes::SharedNodes, write::Applier};
 
 use budget::Budget;
-pub use failing_pods::Failing;
-pub use reading::Reading;
+pub use failing_pods::FailingPodSearch;
+pub use watch_health::WatchHealth;
 pub use winpool_core::plan::GuardedPool;
 
 /// The state that both controllers share.
@@ -34,9 +34,9 @@ pub struct Context {
     pub leadership: Leadership,
     pub metrics: Arc<Metrics>,
     /// The Windows nodes.
-    pub nodes: Arc<Nodes>,
+    pub nodes: Arc<SharedNodes>,
     /// Nodes that came back with another operating system. They count for no pool.
-    pub reimaged: Nodes,
+    pub reimaged: SharedNodes,
     /// The term of leadership in which nodes may be written.
     pub open_term: Mutex<Option<u64>>,
     /// Nodes with all their metadata, read when another writer reverts winpool's changes.
@@ -48,9 +48,9 @@ pub struct Context {
     /// Shows which caches are filled.
     pub synced: Synced,
     /// Shows which kinds cannot be read.
-    pub reading: Arc<Reading>,
+    pub watch_health: Arc<WatchHealth>,
     /// The pods that fail because of Windows.
-    pub failing: Failing,
+    pub failing: FailingPodSearch,
     /// Notifies the pool controller that something changed that pools are made from.
     pub changed: watch::Sender<()>,
     /// Lists objects that are not cached.
@@ -102,13 +102,13 @@ impl Context {
 
 /// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cache {
+pub enum WatchedKind {
     Nodes,
     Pools,
     Classes,
 }
 
-impl Cache {
+impl WatchedKind {
     fn plural(self) -> &'static str {
         match self {
             Self::Nodes => "Nodes",
@@ -120,22 +120,22 @@ impl Cache {
 
 /// Shows if all caches have received their first list. A cache's own `wait_until_ready` wakes only one waiter.
 pub struct Synced {
-    empty: Mutex<Vec<Cache>>,
+    empty: Mutex<Vec<WatchedKind>>,
     all: watch::Sender<bool>,
 }
 
 impl Default for Synced {
     fn default() -> Self {
-        let empty = vec![Cache::Nodes, Cache::Pools, Cache::Classes];
+        let empty = vec![WatchedKind::Nodes, WatchedKind::Pools, WatchedKind::Classes];
         Self { empty: Mutex::new(empty), all: watch::Sender::new(false) }
     }
 }
 
 impl Synced {
     /// Records that a cache has received its first list.
-    pub fn filled(&self, cache: Cache) {
+    pub fn filled(&self, kind: WatchedKind) {
         let mut empty = self.empty.lock();
-        empty.retain(|other| *other != cache);
+        empty.retain(|other| *other != kind);
         self.all.send_if_modified(|all| std::mem::replace(all, empty.is_empty()) != empty.is_empty());
     }
 

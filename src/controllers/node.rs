@@ -30,9 +30,9 @@ use winpool_core::{
     },
 };
 
-use crate::{nodes::Nodes, other_writer, telemetry::list};
+use crate::{nodes::SharedNodes, other_writer, telemetry::list};
 
-use super::{Cache, Context, queue::Queue};
+use super::{Context, WatchedKind, queue::Queue};
 
 const CONTROLLER: &str = "node";
 /// The kind of the second watch, in messages.
@@ -41,16 +41,16 @@ const REIMAGED: &str = "reimaged Nodes";
 /// Keeps Windows nodes up to date, `concurrency` of them at the same time, until `stop` is cancelled and the requests in
 /// flight have ended.
 pub async fn run(client: Client, context: Arc<Context>, concurrency: u16, stop: CancellationToken) {
-    let events = context.reading.watch(&client, Selection::Labels(&node::windows()), Cache::Nodes.plural());
+    let events = context.watch_health.watch(&client, Selection::Labels(&node::windows()), WatchedKind::Nodes.plural());
     let events = events.filter_map(|event| future::ready(event.ok()));
-    let filled = || context.synced.filled(Cache::Nodes);
+    let filled = || context.synced.filled(WatchedKind::Nodes);
     execute_steps(events, filled, &context.nodes, &context, concurrency, stop).await;
 }
 
 /// Finds nodes that came back with another operating system under their old name, and removes winpool's labels,
 /// annotations and taints from them. The watch of Windows nodes cannot tell them from deleted nodes.
 pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: CancellationToken) {
-    let events = context.reading.watch(&client, Selection::Labels(&node::reimaged()), REIMAGED);
+    let events = context.watch_health.watch(&client, Selection::Labels(&node::reimaged()), REIMAGED);
     let events = events.filter_map(|event| future::ready(event.ok()));
     execute_steps(events, || {}, &context.reimaged, &context, 1, stop).await;
 }
@@ -59,7 +59,7 @@ pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: Cancellat
 async fn execute_steps(
     events: impl Stream<Item = Event<ListedNode>>,
     filled: impl Fn(),
-    nodes: &Nodes,
+    nodes: &SharedNodes,
     context: &Context,
     concurrency: u16,
     stop: CancellationToken,
@@ -112,7 +112,7 @@ fn node_event(event: Event<ListedNode>, listed: &mut Vec<Arc<NodeObject>>) -> Op
     None
 }
 
-fn wake_pools(nodes: &Nodes, context: &Context) {
+fn wake_pools(nodes: &SharedNodes, context: &Context) {
     if nodes.lock().take_changed() {
         context.changed.send_replace(());
     }
@@ -120,7 +120,7 @@ fn wake_pools(nodes: &Nodes, context: &Context) {
 
 /// Executes the steps of a node until it waits, or this process no longer leads. Returns the time at which it is due
 /// again.
-async fn write(name: &str, nodes: &Nodes, context: &Context) -> Option<Instant> {
+async fn write(name: &str, nodes: &SharedNodes, context: &Context) -> Option<Instant> {
     let term = context.term()?;
     let started = Instant::now();
     let mut step = nodes.lock().next(name, started);
@@ -149,7 +149,7 @@ async fn write(name: &str, nodes: &Nodes, context: &Context) -> Option<Instant> 
                 if let NodeNote::Failed { reason, .. } = note {
                     failure = Some(reason);
                 }
-                tell(object, note, error.as_ref(), context).await;
+                report(object, note, error.as_ref(), context).await;
             }
         }
     };
@@ -170,7 +170,7 @@ async fn execute(name: &str, step: NodeStep, context: &Context) -> Result<NodeAn
 }
 
 /// Logs what happened, and writes Events and metrics.
-async fn tell(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestError>, context: &Context) {
+async fn report(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestError>, context: &Context) {
     let node = &*object.name;
     let (reason, message) = match news {
         NodeNote::Written { pool, plan, waited } => {
@@ -178,7 +178,7 @@ async fn tell(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestErr
                 context.metrics.converged(waited);
             }
             log_written(node, pool.as_deref(), &plan);
-            return tell_taints(&object, &plan, context).await;
+            return send_taint_event(&object, &plan, context).await;
         }
         NodeNote::Failed { reason, pause } => {
             let (error, wait_ms) = (error.map(shortened), pause.as_millis());
@@ -205,7 +205,7 @@ async fn tell(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestErr
 }
 
 /// Writes an Event about taints that winpool added or removed, unless there were too many in this minute.
-async fn tell_taints(object: &NodeObject, plan: &NodePlan, context: &Context) {
+async fn send_taint_event(object: &NodeObject, plan: &NodePlan, context: &Context) {
     let Some(TaintChange { added, removed, .. }) = &plan.taints else { return };
     let names = |taints: &[Taint]| taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let (reason, message) = match (added.as_slice(), removed.as_slice()) {

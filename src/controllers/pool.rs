@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 use winpool_client::{causes::shortened, error::RequestError, watches::Selection};
 use winpool_core::plan::{
     CheckAnswer, GuardedPool,
-    look::{Look, LookResult},
     reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Note, Now, Step, next},
+    trial_check::{TrialCheck, TrialCheckResult},
 };
 
-use super::{Cache, Context};
+use super::{Context, WatchedKind};
 
 pub mod check;
 mod notes;
@@ -41,15 +41,15 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
 }
 
 /// Caches all objects of a kind, and notifies the pools when one changes.
-pub async fn watch<K>(cache: Cache, store: Writer<K>, context: Arc<Context>, stop: CancellationToken)
+pub async fn watch<K>(kind: WatchedKind, store: Writer<K>, context: Arc<Context>, stop: CancellationToken)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    let events = context.reading.watch(&context.client, Selection::All, cache.plural()).reflect(store);
+    let events = context.watch_health.watch(&context.client, Selection::All, kind.plural()).reflect(store);
     let events = events.take_until(stop.cancelled_owned());
     let notice = events.for_each(async |event| match event {
         Ok(Event::InitDone) => {
-            context.synced.filled(cache);
+            context.synced.filled(kind);
             context.changed.send_replace(());
         }
         Ok(Event::Apply(_) | Event::Delete(_)) => {
@@ -62,7 +62,7 @@ where
 }
 
 /// The result of a task that was started.
-enum Done {
+enum TaskResult {
     /// A step of a pool with its answer and, if it failed, one word for metrics.
     Step {
         pool: String,
@@ -75,7 +75,7 @@ enum Done {
         pool: String,
         are_settled: bool,
     },
-    Looked(Result<LookResult, RequestError>),
+    TrialChecked(Result<TrialCheckResult, RequestError>),
     ControlPlane(ControlPlaneInfo),
     /// An Event was written, or the term of leadership ended before.
     Nothing,
@@ -86,15 +86,15 @@ struct Loop {
     context: Arc<Context>,
     term: Option<u64>,
     memory: Memory,
-    under_way: FuturesUnordered<BoxFuture<'static, Done>>,
+    under_way: FuturesUnordered<BoxFuture<'static, TaskResult>>,
     /// Pools that have a step in progress.
     busy: BTreeSet<String>,
     /// The start of the first step of a pool since it last waited, and the first error since.
     rounds: BTreeMap<String, (Instant, Option<&'static str>)>,
     /// The last answer of the control plane. Pools wait for the first one, because every status contains it.
     control_plane: Option<ControlPlaneInfo>,
-    /// True if the last look failed.
-    looks_fail: bool,
+    /// True if the last check failed.
+    trial_checks_fail: bool,
     /// The time of the next question to the control plane; `None` while one is in progress.
     ask_at: Option<Instant>,
 }
@@ -109,7 +109,7 @@ impl Loop {
             busy: BTreeSet::new(),
             rounds: BTreeMap::new(),
             control_plane: None,
-            looks_fail: false,
+            trial_checks_fail: false,
             ask_at: Some(Instant::now()),
         }
     }
@@ -132,41 +132,41 @@ impl Loop {
         while self.under_way.next().await.is_some() {}
     }
 
-    fn take_in_all(&mut self, first: Done) {
+    fn take_in_all(&mut self, first: TaskResult) {
         self.take_in(first);
         while let Some(Some(done)) = self.under_way.next().now_or_never() {
             self.take_in(done);
         }
     }
 
-    fn take_in(&mut self, done: Done) {
+    fn take_in(&mut self, done: TaskResult) {
         let now = Instant::now();
         match done {
-            Done::Step { pool, step, answer, error } => {
+            TaskResult::Step { pool, step, answer, error } => {
                 self.busy.remove(&pool);
                 if let Some((_, first_error)) = self.rounds.get_mut(&pool) {
                     *first_error = first_error.or(error);
                 }
                 self.memory.answer(&pool, &step, answer, now);
             }
-            Done::Checked(result) => {
+            TaskResult::Checked(result) => {
                 let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
                 let mut memory = std::mem::take(&mut self.memory);
                 self.with_cluster(&pools, &classes, |cluster| memory.checked(cluster, result, now));
                 self.memory = memory;
             }
-            Done::Asked { pool, are_settled } => self.memory.asked(&pool, are_settled),
-            Done::Looked(result) => self.take_in_look(result),
-            Done::ControlPlane(info) => {
+            TaskResult::Asked { pool, are_settled } => self.memory.asked(&pool, are_settled),
+            TaskResult::TrialChecked(result) => self.take_in_trial_check(result),
+            TaskResult::ControlPlane(info) => {
                 self.control_plane = Some(info);
-                self.ask_at = Some(now + winpool_core::plan::reconcile::LOOK_AGAIN);
+                self.ask_at = Some(now + winpool_core::plan::reconcile::POLL_INTERVAL);
             }
-            Done::Nothing => {}
+            TaskResult::Nothing => {}
         }
     }
 
-    fn take_in_look(&mut self, result: Result<LookResult, RequestError>) {
-        let did_fail = std::mem::replace(&mut self.looks_fail, result.is_err());
+    fn take_in_trial_check(&mut self, result: Result<TrialCheckResult, RequestError>) {
+        let did_fail = std::mem::replace(&mut self.trial_checks_fail, result.is_err());
         if let Err(error) = result.as_ref().map_err(shortened)
             && !did_fail
         {
@@ -174,7 +174,7 @@ impl Loop {
         }
         let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
         let mut memory = std::mem::take(&mut self.memory);
-        self.with_cluster(&pools, &classes, |cluster| memory.looked(cluster, result.ok(), now()));
+        self.with_cluster(&pools, &classes, |cluster| memory.trial_checked(cluster, result.ok(), now()));
         self.memory = memory;
     }
 
@@ -212,12 +212,12 @@ impl Loop {
         if let Some(task) = self.with_cluster(&pools, &classes, |cluster| memory.start_check(cluster, now())) {
             self.start_check(task);
         }
-        if let Some(look) = self.with_cluster(&pools, &classes, |cluster| memory.start_look(cluster, now())) {
-            self.start_look(look);
+        if let Some(check) = self.with_cluster(&pools, &classes, |cluster| memory.start_trial_check(cluster, now())) {
+            self.start_trial_check(check);
         }
-        let dues = memory.check_due(Instant::now()).into_iter().chain(memory.look_due());
+        let dues = memory.check_due(Instant::now()).into_iter().chain(memory.trial_check_due());
         wake = dues.fold(wake, Instant::min);
-        self.tell(&pools, &mut memory);
+        self.report_notes(&pools, &mut memory);
         self.memory = memory;
         // A pool changed how nodes are counted, which may concern pools before it.
         if self.context.nodes.lock().take_changed() { Instant::now() } else { wake }
@@ -278,15 +278,15 @@ impl Loop {
         work: impl FnOnce(&mut Cluster<'_>) -> T,
     ) -> T {
         let control_plane = self.control_plane.clone().unwrap_or_default();
-        let (nodes, outages) = (&mut *self.context.nodes.lock(), self.context.reading.outages());
+        let (nodes, outages) = (&mut *self.context.nodes.lock(), self.context.watch_health.outages());
         let health = self.context.failing.health(nodes, Instant::now());
         work(&mut Cluster { pools, classes, nodes, control_plane, outages, health })
     }
 
     /// Starts this work, and drops it when the term of leadership ends.
-    fn spawn(&self, work: impl Future<Output = Done> + Send + 'static) {
+    fn spawn(&self, work: impl Future<Output = TaskResult> + Send + 'static) {
         let (leadership, Some(term)) = (self.context.leadership.clone(), self.term) else { return };
-        let work = async move { leadership.during(term, work).await.unwrap_or(Done::Nothing) };
+        let work = async move { leadership.during(term, work).await.unwrap_or(TaskResult::Nothing) };
         self.under_way.push(work.boxed());
     }
 
@@ -296,7 +296,7 @@ impl Loop {
             self.ask_at = None;
             let context = Arc::clone(&self.context);
             let known = self.control_plane.as_ref().and_then(|info| info.kubernetes);
-            self.spawn(async move { Done::ControlPlane(context.control_plane.ask(known).await) });
+            self.spawn(async move { TaskResult::ControlPlane(context.control_plane.ask(known).await) });
         }
         self.ask_at
     }
@@ -309,22 +309,22 @@ impl Loop {
                 if let Err(error) = &result {
                     tracing::warn!(error = shortened(error), "workload check failed; trying again");
                 }
-                Done::Checked(result.map_err(|error| error.to_string()))
+                TaskResult::Checked(result.map_err(|error| error.to_string()))
             }),
             CheckTask::Named { pool, check, workloads } => self.spawn(async move {
                 let are_settled = check::are_settled(&client, &check, &workloads).await;
-                Done::Asked { pool, are_settled }
+                TaskResult::Asked { pool, are_settled }
             }),
         }
     }
 
-    fn start_look(&self, look: Look) {
+    fn start_trial_check(&self, check: TrialCheck) {
         let context = Arc::clone(&self.context);
-        self.spawn(async move { Done::Looked(trial::look(&context, look).await) });
+        self.spawn(async move { TaskResult::TrialChecked(trial::check(&context, check).await) });
     }
 
     /// Logs and counts what happened, and writes Events.
-    fn tell(&self, pools: &[Arc<GuardedPool>], memory: &mut Memory) {
+    fn report_notes(&self, pools: &[Arc<GuardedPool>], memory: &mut Memory) {
         for (pool, note) in memory.take_notes() {
             notes::log(&pool, &note);
             if matches!(note, Note::TaintObjected { .. }) {
@@ -335,7 +335,7 @@ impl Loop {
                 let (context, guarded) = (Arc::clone(&self.context), Arc::clone(guarded));
                 self.spawn(async move {
                     notes::send(&context, &guarded, event).await;
-                    Done::Nothing
+                    TaskResult::Nothing
                 });
             }
         }

@@ -16,7 +16,7 @@ use crate::{
 const ATTEMPTS: usize = 10;
 
 /// The pause between two reads of the Lease: half the pause between two renewals.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(1);
 
 /// The Lease, taken by force. No other process leads until it is released or expires.
 pub struct Seized {
@@ -50,7 +50,7 @@ impl Seized {
         let until = Instant::now() + LEASE_DURATION;
         let first = version(current.as_ref());
         while current.as_ref().is_some_and(is_held) && Instant::now() < until {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
             current = leases.read().await?;
             if version(current.as_ref()) != first {
                 had_leader = current.as_ref().is_some_and(is_held);

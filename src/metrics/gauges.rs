@@ -15,12 +15,12 @@ use prometheus_client::{
 };
 use winpool_core::{
     api::{ClassState, WindowsPoolStatus, number},
-    plan::State,
+    plan::NodeState,
     pod::Cause,
     windows::vendor::ends_of_support,
 };
 
-use crate::nodes::Nodes;
+use crate::nodes::SharedNodes;
 
 use super::reference::{self, CONDITION_STATUS};
 
@@ -33,30 +33,30 @@ pub(super) const OTHER: &str = "other";
 /// The gauges of all pools. A standby exposes none, so that sums over all processes are right.
 #[derive(Clone)]
 pub struct Gauges {
-    nodes: Arc<Nodes>,
+    nodes: Arc<SharedNodes>,
     leader: Gauge,
-    pools: Arc<Mutex<BTreeMap<String, Pool>>>,
+    pools: Arc<Mutex<BTreeMap<String, PoolGauges>>>,
 }
 
 /// The state of a pool as the pool controller last saw it.
 #[derive(Default)]
-struct Pool {
+struct PoolGauges {
     classes: BTreeMap<ClassState, i64>,
     /// The numbers of problems, by reason.
     problems: BTreeMap<String, i64>,
     /// The conditions' types and statuses.
     conditions: BTreeMap<String, String>,
-    /// The numbers of failing pods by cause, if winpool looks.
+    /// The numbers of failing pods by cause, if the search is enabled.
     failing: Option<BTreeMap<Cause, usize>>,
 }
 
 impl Gauges {
-    pub fn new(nodes: Arc<Nodes>, leader: Gauge) -> Self {
+    pub fn new(nodes: Arc<SharedNodes>, leader: Gauge) -> Self {
         Self { nodes, leader, pools: Arc::default() }
     }
 
     pub(super) fn status(&self, pool: &str, status: &WindowsPoolStatus) {
-        let mut seen = Pool::default();
+        let mut seen = PoolGauges::default();
         for class in &status.runtime_classes {
             *seen.classes.entry(class.state).or_default() += 1;
         }
@@ -66,7 +66,7 @@ impl Gauges {
         seen.conditions = status.conditions.iter().map(|c| (c.type_.clone(), c.status.clone())).collect();
         let mut pools = self.pools.lock();
         let pool = pools.entry(pool.to_owned()).or_default();
-        *pool = Pool { failing: pool.failing.take(), ..seen };
+        *pool = PoolGauges { failing: pool.failing.take(), ..seen };
     }
 
     /// Remembers that there are metrics of this pool.
@@ -87,7 +87,7 @@ impl Gauges {
     }
 
     fn encode_nodes(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let mut counts: BTreeMap<(String, String, State), usize> = BTreeMap::new();
+        let mut counts: BTreeMap<(String, String, NodeState), usize> = BTreeMap::new();
         let mut in_use = BTreeSet::new();
         for nodes in self.nodes.lock().states() {
             let build = match nodes.build {

@@ -7,10 +7,10 @@ use prometheus_client::{
     metrics::MetricType,
     registry::{Metric, Registry, Unit},
 };
-use winpool_client::{asked, error::RequestError};
+use winpool_client::{error::RequestError, request_info};
 use winpool_core::{
     api::{ClassState, names::condition},
-    plan::State,
+    plan::NodeState,
     pod::Cause,
     windows::{Vendor, vendor::MICROSOFT},
 };
@@ -71,7 +71,7 @@ fn supporters() -> Vec<&'static str> {
 
 /// `ok`, or the reason why a write was not accepted.
 pub(super) fn write_results() -> Vec<&'static str> {
-    ["ok"].into_iter().chain(RequestError::WORDS).collect()
+    ["ok"].into_iter().chain(RequestError::REASONS).collect()
 }
 
 /// Declares metrics, and a table of them in this order.
@@ -99,7 +99,7 @@ metrics! {
                 "a build with a name, such as `10.0.20348`; `other` for all that neither this release nor \
                  `spec.buildNames` names; `unknown` where the node reports none",
             ),
-            closed("state", || State::ALL.map(State::as_str).to_vec()),
+            closed("state", || NodeState::ALL.map(NodeState::as_str).to_vec()),
         ],
         "Windows nodes of a pool. With mode DryRun, pending nodes are those that would be changed. Combinations \
          without nodes are absent",
@@ -166,7 +166,7 @@ metrics! {
     );
     RECONCILE_ERRORS = counter(
         "winpool_reconcile_errors_total",
-        &[CONTROLLER, closed("reason", || RequestError::WORDS.to_vec())],
+        &[CONTROLLER, closed("reason", || RequestError::REASONS.to_vec())],
         "Reconciles that failed and are tried again. Writes that the API server refuses permanently are not \
          counted here: see the state blocked of winpool_nodes",
     );
@@ -178,8 +178,8 @@ metrics! {
     KUBE_REQUESTS = counter(
         "winpool_kube_requests_total",
         &[
-            closed("verb", || asked::VERBS.to_vec()),
-            closed("resource", || asked::RESOURCES.to_vec()),
+            closed("verb", || request_info::VERBS.to_vec()),
+            closed("resource", || request_info::RESOURCES.to_vec()),
             open("code", "HTTP status; `error` without an answer; `cancelled` if winpool no longer waited for one"),
         ],
         "Requests to the API server, including Events. A watch counts once, when it is answered",

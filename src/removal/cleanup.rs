@@ -13,8 +13,8 @@ use winpool_client::{error::RequestError, node::ListedNode, pages, pods};
 use winpool_core::{
     api::{DeletionPolicy, Taint, WindowsPool, WindowsPoolSpec, names},
     plan::{
-        self, ClassGifts, ClassRetirement, ClassUsers, Extent, GuardedPool, KeptTaints, LabelUsers, NodePlan,
-        nodes::{Attempt, NodeAnswer, NodeObject, Turn},
+        self, ClassRetirement, ClassScheduling, ClassUsers, Extent, GuardedPool, KeptTaints, LabelUsers, NodePlan,
+        nodes::{Attempt, AttemptState, NodeAnswer, NodeObject},
         retire_class,
     },
     words,
@@ -56,12 +56,12 @@ impl Unreadable {
 pub struct Leftover {
     /// Kind and name of the object.
     pub object: String,
-    pub why: Why,
+    pub why: LeftoverReason,
 }
 
 /// The reason why something could not be removed.
 #[derive(Debug, Error)]
-pub enum Why {
+pub enum LeftoverReason {
     #[error(transparent)]
     Refused(RequestError),
     #[error("waits for the objects that could not be cleaned up")]
@@ -74,17 +74,17 @@ pub enum Why {
 impl Leftover {
     /// True if the API server refuses to change it, and will refuse that again.
     pub fn is_denied(&self) -> bool {
-        matches!(&self.why, Why::Refused(error) if error.is_denied())
+        matches!(&self.why, LeftoverReason::Refused(error) if error.is_denied())
     }
 
     /// True if another writer puts it back.
     pub fn came_back(&self) -> bool {
-        matches!(self.why, Why::CameBack)
+        matches!(self.why, LeftoverReason::CameBack)
     }
 }
 
 /// Everything of winpool's in the cluster.
-pub struct Findings {
+pub struct ManagedObjects {
     judge: plan::Cleanup,
     users: LabelUsers,
     /// Nodes with winpool's labels, annotations or taints, and the change that removes these.
@@ -103,7 +103,7 @@ pub struct Findings {
     pub pools: Vec<ObjectMeta>,
 }
 
-impl Findings {
+impl ManagedObjects {
     /// True if there is nothing to remove.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.classes.is_empty() && self.pools.is_empty()
@@ -143,7 +143,7 @@ impl Cleaner {
 
     /// Reads the whole cluster. All nodes are listed, because no selector finds a node whose label another writer
     /// removed.
-    pub async fn find(&self) -> Result<Findings, Unreadable> {
+    pub async fn find(&self) -> Result<ManagedObjects, Unreadable> {
         let unreadable = |what| move |source| Unreadable { what, source };
         let (mut pools, mut all, mut classes) = (Vec::new(), Vec::new(), Vec::new());
         match pages::each(&self.pools, ListParams::default(), |pool: GuardedPool| all.push(pool)).await {
@@ -169,10 +169,10 @@ impl Cleaner {
             }
         };
         let (mut labelled, mut users) = (Vec::new(), LabelUsers::default());
-        let sort = |ListedNode { object, .. }: ListedNode| {
+        let visit = |ListedNode { object, .. }: ListedNode| {
             if plan::has_capability_labels(&object.node) { labelled.push(object) } else { find(object, &users) }
         };
-        pages::each(&self.nodes, ListParams::default(), sort).await.map_err(unreadable("Nodes"))?;
+        pages::each(&self.nodes, ListParams::default(), visit).await.map_err(unreadable("Nodes"))?;
         if !labelled.is_empty() {
             users = pods::that_need_labels(&Api::all(self.client.clone()), None).await.map_err(unreadable("Pods"))?;
         }
@@ -187,7 +187,7 @@ impl Cleaner {
         };
         pages::each(&self.classes, ListParams::default(), &mut find).await.map_err(unreadable("RuntimeClasses"))?;
         let classes = self.retire(classes).await.map_err(unreadable("Pods"))?;
-        Ok(Findings { judge, users, nodes, ignored, doubtful, needed, kept, classes, pools })
+        Ok(ManagedObjects { judge, users, nodes, ignored, doubtful, needed, kept, classes, pools })
     }
 
     async fn retire(&self, classes: Vec<RuntimeClass>) -> Result<Vec<(RuntimeClass, ClassRetirement)>, RequestError> {
@@ -195,7 +195,7 @@ impl Cleaner {
             return Ok(Vec::new());
         }
         let none = ClassUsers::default();
-        let names = classes.iter().map(|class| (class.name_any(), ClassGifts::default())).collect();
+        let names = classes.iter().map(|class| (class.name_any(), ClassScheduling::default())).collect();
         let users = pods::users(&self.client, &names).await?;
         let end = |class: RuntimeClass| {
             let users =
@@ -207,12 +207,16 @@ impl Cleaner {
     }
 
     /// Removes the findings, reads the cluster again, and goes on until nothing is found, another writer puts
-    /// something back, or nothing helps. Reports its progress to `tell`.
-    pub async fn run(&self, found: Findings, tell: &(dyn Fn(String) + Sync)) -> Result<Vec<Leftover>, Unreadable> {
+    /// something back, or nothing helps. Reports its progress to `report`.
+    pub async fn run(
+        &self,
+        found: ManagedObjects,
+        report: &(dyn Fn(String) + Sync),
+    ) -> Result<Vec<Leftover>, Unreadable> {
         let mut findings = found;
         let mut round = 1;
         loop {
-            let done = self.remove(&findings, tell).await;
+            let done = self.remove(&findings, report).await;
             let hopeless = !done.refused.is_empty() && done.refused.iter().all(|(_, error)| error.is_denied());
             findings = self.find().await?;
             let left = leftovers(&findings, done);
@@ -226,8 +230,8 @@ impl Cleaner {
 
     /// Cleans nodes first, so that no class goes whose nodes are still tainted, and removes finalizers last: until
     /// then pools are the record of winpool's changes.
-    async fn remove(&self, findings: &Findings, tell: &(dyn Fn(String) + Sync)) -> Done {
-        let mut done = self.clean_nodes(findings, tell).await;
+    async fn remove(&self, findings: &ManagedObjects, report: &(dyn Fn(String) + Sync)) -> CleanupResults {
+        let mut done = self.clean_nodes(findings, report).await;
         if self.has_to_wait(&done) {
             return done;
         }
@@ -236,9 +240,9 @@ impl Cleaner {
             let (name, end) = (class.name_any(), findings.judge.spare(class, end.clone(), &kept));
             let result = self.applier.retire_class(class, &end).await;
             match (&result, end) {
-                (Ok(None), ClassRetirement::Delete) => tell(format!("RuntimeClass {name} deleted")),
+                (Ok(None), ClassRetirement::Delete) => report(format!("RuntimeClass {name} deleted")),
                 (Ok(_), ClassRetirement::Release { why, .. }) => {
-                    tell(format!("RuntimeClass {name} stays and is no longer managed: {why}"));
+                    report(format!("RuntimeClass {name} stays and is no longer managed: {why}"));
                 }
                 _ => {}
             }
@@ -251,7 +255,7 @@ impl Cleaner {
             let name = pool.name.as_deref().unwrap_or_default();
             let result = self.applier.set_finalizer(pool, false).await;
             if result.is_ok() {
-                tell(format!("finalizer {} removed from WindowsPool {name}", names::CLEANUP));
+                report(format!("finalizer {} removed from WindowsPool {name}", names::CLEANUP));
             }
             done.note(format!("WindowsPool {name}"), result);
         }
@@ -260,11 +264,11 @@ impl Cleaner {
 
     /// True if the next kind of object has to wait. A person who runs the command can fix what is refused and run it
     /// again. An operator that is being removed cannot wait for that.
-    fn has_to_wait(&self, done: &Done) -> bool {
+    fn has_to_wait(&self, done: &CleanupResults) -> bool {
         done.refused.iter().any(|(_, error)| self.extent == Extent::Everything || !error.is_denied())
     }
 
-    async fn clean_nodes(&self, findings: &Findings, tell: &(dyn Fn(String) + Sync)) -> Done {
+    async fn clean_nodes(&self, findings: &ManagedObjects, report: &(dyn Fn(String) + Sync)) -> CleanupResults {
         let all = findings.nodes.len();
         let cleaning: Vec<_> = findings
             .nodes
@@ -272,7 +276,7 @@ impl Cleaner {
             .map(async |(node, plan)| (node, self.clean_node(node, plan, findings).await))
             .collect();
         let mut results = stream::iter(cleaning).buffer_unordered(CONCURRENCY);
-        let (mut count, mut done) = (0, Done::default());
+        let (mut count, mut done) = (0, CleanupResults::default());
         while let Some((node, result)) = results.next().await {
             count += 1;
             if !matches!(result, Ok(()) | Err(RequestError::Gone)) {
@@ -280,11 +284,11 @@ impl Cleaner {
             }
             done.note(format!("Node {}", node.name), result);
             if count % MANY == 0 && count < all {
-                tell(format!("{count} of {all} nodes"));
+                report(format!("{count} of {all} nodes"));
             }
         }
         if all > 0 {
-            tell(format!("{} cleaned", words::count(all - done.refused.len(), "node")));
+            report(format!("{} cleaned", words::count(all - done.refused.len(), "node")));
         }
         done
     }
@@ -294,7 +298,7 @@ impl Cleaner {
         &self,
         found: &Arc<NodeObject>,
         plan: &NodePlan,
-        findings: &Findings,
+        findings: &ManagedObjects,
     ) -> Result<(), RequestError> {
         let policy = findings.judge.policy();
         let (mut attempt, mut step) = Attempt::begin(Arc::clone(found), plan.clone(), policy);
@@ -304,8 +308,8 @@ impl Cleaner {
                 Err(error) => (NodeAnswer::from(&error), Some(error)),
             };
             step = match attempt.answer(answer, policy) {
-                Turn::Next(step) => step,
-                Turn::PlanAgain(object) => {
+                AttemptState::Next(step) => step,
+                AttemptState::PlanAgain(object) => {
                     let user = |label: &str| findings.users.of(&object.name, label);
                     let plan = findings.judge.node(&object.node, user).plan;
                     if plan.is_empty() {
@@ -313,9 +317,11 @@ impl Cleaner {
                     }
                     attempt.patch(object, plan, policy)
                 }
-                Turn::Written | Turn::Gone => return Ok(()),
-                Turn::Refused(_, message) => return Err(RequestError::Denied(message)),
-                Turn::Denied(_) | Turn::Failed(_) => return Err(error.unwrap_or(RequestError::Conflict)),
+                AttemptState::Written | AttemptState::Gone => return Ok(()),
+                AttemptState::Refused(_, message) => return Err(RequestError::Denied(message)),
+                AttemptState::Denied(_) | AttemptState::Failed(_) => {
+                    return Err(error.unwrap_or(RequestError::Conflict));
+                }
             };
         }
     }
@@ -323,14 +329,14 @@ impl Cleaner {
 
 /// The results of the writes.
 #[derive(Default)]
-struct Done {
+struct CleanupResults {
     removed: BTreeSet<String>,
     refused: Vec<(String, RequestError)>,
     /// winpool's taints on the nodes that could not be cleaned.
     kept: Vec<KeptTaints>,
 }
 
-impl Done {
+impl CleanupResults {
     fn note(&mut self, object: String, result: Result<(), RequestError>) {
         match result {
             Ok(()) | Err(RequestError::Gone) => _ = self.removed.insert(object),
@@ -341,16 +347,16 @@ impl Done {
 
 /// Everything that is left, with the reason. A node whose write was denied counts even if its pool is gone and it is
 /// no longer found.
-fn leftovers(findings: &Findings, done: Done) -> Vec<Leftover> {
+fn leftovers(findings: &ManagedObjects, done: CleanupResults) -> Vec<Leftover> {
     let mut found: BTreeSet<String> = findings.objects().collect();
     let mut left = Vec::new();
     for (object, error) in done.refused {
         if found.remove(&object) || error.is_denied() {
-            left.push(Leftover { object, why: Why::Refused(error) });
+            left.push(Leftover { object, why: LeftoverReason::Refused(error) });
         }
     }
     for object in found {
-        let why = if done.removed.contains(&object) { Why::CameBack } else { Why::Waits };
+        let why = if done.removed.contains(&object) { LeftoverReason::CameBack } else { LeftoverReason::Waits };
         left.push(Leftover { object, why });
     }
     left

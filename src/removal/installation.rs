@@ -30,12 +30,12 @@ use winpool_client::{
 use winpool_core::{api::names, plan::Extent};
 
 use crate::{
-    removal::cleanup::{Cleaner, Leftover, Unreadable, Why},
+    removal::cleanup::{Cleaner, Leftover, LeftoverReason, Unreadable},
     write::Applier,
 };
 
 /// The time limit for finding out, on termination, if winpool is being removed.
-const LAST_LOOK: Duration = Duration::from_secs(3);
+const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time in which the leader may finish its requests and clean up, before a standby does it.
 const AFTER_THE_LEADER: Duration = Duration::from_secs(5);
 /// The number of attempts while others change the objects, or refuse some of them.
@@ -140,7 +140,7 @@ impl Installation {
             }
             failed.map_or(Ok(false), Err)
         };
-        tokio::time::timeout(LAST_LOOK, all).await.unwrap_or(Err(RequestError::TimedOut(LAST_LOOK)))
+        tokio::time::timeout(FINAL_READ_TIMEOUT, all).await.unwrap_or(Err(RequestError::TimedOut(FINAL_READ_TIMEOUT)))
     }
 
     async fn removal(&self) {
@@ -195,7 +195,7 @@ impl Installation {
                 Err((_, RequestError::Gone | RequestError::Stale | RequestError::Conflict)) => {}
                 Err((number, error)) => {
                     let goes_on = error.is_denied();
-                    left.push(Leftover { object: held[number].object(), why: Why::Refused(error) });
+                    left.push(Leftover { object: held[number].object(), why: LeftoverReason::Refused(error) });
                     // One object that is refused permanently does not keep the others.
                     if !goes_on {
                         break;

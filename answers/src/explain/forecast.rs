@@ -18,7 +18,7 @@ use winpool_core::{
     api::Problem,
     labels::Labels,
     plan::{
-        GuardedPool, Node, ScaleExplanation,
+        GuardedPool, NodeFields, ScaleExplanation,
         reconcile::{ControlPlaneInfo, Now},
     },
     pod::{Pod, Workload, WorkloadKind},
@@ -35,7 +35,7 @@ pub use simulation::Simulation;
 pub struct Snapshot {
     pub pools: Vec<GuardedPool>,
     /// The nodes by name: Windows nodes, and nodes with labels, annotations or taints of winpool.
-    pub nodes: BTreeMap<String, Node>,
+    pub nodes: BTreeMap<String, NodeFields>,
     pub classes: Vec<Arc<RuntimeClass>>,
     pub other_nodes: Vec<Labels>,
     /// The objects that create pods from a template.
@@ -151,7 +151,7 @@ pub struct Change {
 /// The cluster after the operator has finished, and the changes that it made.
 #[derive(Clone, Debug)]
 pub struct ForecastOutcome {
-    pub nodes: BTreeMap<String, Node>,
+    pub nodes: BTreeMap<String, NodeFields>,
     pub classes: BTreeMap<String, Arc<RuntimeClass>>,
     pub forecast: Forecast,
 }
@@ -165,7 +165,7 @@ pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
     simulation.run();
     let nodes = changes::nodes(&nodes_before, &simulation);
     let runtime_classes = changes::classes(&classes_before, &mut simulation);
-    let on_windows = |name: &str| simulation.nodes.get(name).is_some_and(Node::is_windows);
+    let on_windows = |name: &str| simulation.nodes.get(name).is_some_and(NodeFields::is_windows);
     let summary = ForecastSummary {
         node_count: simulation.nodes.len(),
         nodes_to_change: nodes.len(),

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::{Mode, Taint, names},
-    plan::{Applied, Assessment, Consent, GuardedPool, Node, Policy, Pool, PoolEntry, assess, read_all},
+    plan::{Applied, Assessment, Consent, GuardedPool, NodeFields, Policy, Pool, PoolEntry, assess, read_all},
     windows::{product, taint::SPELLINGS},
 };
 
@@ -55,7 +55,7 @@ pub struct TaintExplanation {
 /// Explains the node, with the policy of all pools and the changes that the operator would make to the cluster.
 pub fn node_explanation(
     name: &str,
-    node: &Node,
+    node: &NodeFields,
     policy: &Policy,
     classes: &[Arc<RuntimeClass>],
     outcome: &ForecastOutcome,
@@ -95,7 +95,7 @@ pub fn policy_of(pools: &[GuardedPool]) -> Policy {
 }
 
 /// Assesses the node. The taints of its pool are held if they are held in this outcome.
-fn assess_under(node: &Node, policy: &Policy, outcome: &ForecastOutcome) -> Assessment {
+fn assess_under(node: &NodeFields, policy: &Policy, outcome: &ForecastOutcome) -> Assessment {
     let is_held = policy.owner(&node.labels).is_some_and(|owner| {
         let mut pools = outcome.forecast.summary.pools.iter();
         pools.any(|pool| pool.name == owner.pool.spec.name && !pool.held_taints.is_empty())
@@ -111,12 +111,12 @@ fn state_of(assessment: &Assessment) -> &'static str {
 }
 
 /// Returns the state of the node, [`UNOWNED`] included.
-pub(super) fn state_under(node: &Node, policy: &Policy, outcome: &ForecastOutcome) -> &'static str {
+pub(super) fn state_under(node: &NodeFields, policy: &Policy, outcome: &ForecastOutcome) -> &'static str {
     state_of(&assess_under(node, policy, outcome))
 }
 
 /// Returns which pools select the node and which one owns it, as sentences.
-fn belonging(node: &Node, policy: &Policy) -> Vec<String> {
+fn belonging(node: &NodeFields, policy: &Policy) -> Vec<String> {
     if !node.is_windows() {
         let os = node.labels.get(names::OS).unwrap_or("missing");
         return vec![format!("its label kubernetes.io/os is {os}: no pool selects it")];
@@ -157,7 +157,7 @@ fn belonging(node: &Node, policy: &Policy) -> Vec<String> {
     reasons
 }
 
-fn mismatch(node: &Node, pool: &Pool) -> String {
+fn mismatch(node: &NodeFields, pool: &Pool) -> String {
     let differing = pool.spec.node_selector.iter().filter(|(key, value)| node.labels.get(key) != Some(value));
     let texts: Vec<String> = differing
         .map(|(key, value)| match node.labels.get(key) {
@@ -168,7 +168,7 @@ fn mismatch(node: &Node, pool: &Pool) -> String {
     texts.join(", ")
 }
 
-fn build_reasons(node: &Node) -> Vec<String> {
+fn build_reasons(node: &NodeFields) -> Vec<String> {
     let label = node.labels.get(names::WINDOWS_BUILD);
     let reported = node.kernel_version.as_deref().filter(|version| !version.is_empty());
     if !node.is_windows() {
@@ -203,7 +203,7 @@ fn held_reasons(pool: &PoolForecast, held: bool) -> Vec<String> {
     vec![format!("{} is held, because these workloads do not tolerate it: {who}", pool.held_taints.join(", "))]
 }
 
-fn taint_explanation(taint: &Taint, node: &Node, policy: &Policy) -> TaintExplanation {
+fn taint_explanation(taint: &Taint, node: &NodeFields, policy: &Policy) -> TaintExplanation {
     let applied = node.applied.as_deref().and_then(Applied::parse);
     let text = taint.to_string();
     let claimed = applied.filter(|applied| applied.taints.contains(&text) && policy.may_remove(taint));
@@ -218,7 +218,7 @@ fn taint_explanation(taint: &Taint, node: &Node, policy: &Policy) -> TaintExplan
 }
 
 /// Returns true if pods of the class can be scheduled to the node.
-pub(super) fn selects(class: &RuntimeClass, node: &Node) -> bool {
+pub(super) fn selects(class: &RuntimeClass, node: &NodeFields) -> bool {
     let Some(scheduling) = &class.scheduling else { return false };
     let selector = scheduling.node_selector.iter().flatten();
     // Kubernetes adds and removes its own taints with the node's condition.

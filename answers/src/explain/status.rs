@@ -16,7 +16,7 @@ use winpool_core::{
         names::{self, reason},
         number,
     },
-    plan::{GuardedPool, Node, State},
+    plan::{GuardedPool, NodeFields, NodeState},
     pod::{Class, Pod, selects_windows},
     windows::{Build, Vendor, product, vendor::ends_of_support},
 };
@@ -162,7 +162,7 @@ fn is_zero(number: &usize) -> bool {
 }
 
 /// Returns the build of a node and the vendor that its labels show.
-fn vendor_of(node: &Node) -> Option<(Build, Vendor)> {
+fn vendor_of(node: &NodeFields) -> Option<(Build, Vendor)> {
     Some((node.windows_version()?.build, Vendor::of(&node.labels)?))
 }
 
@@ -198,7 +198,7 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
             owner.is_some_and(|owner| owner.pool.spec.name == pool.name_any())
         };
         for name in contested(pool, &states, is_of_pool, reverted) {
-            states.insert(name, State::Contested.as_str());
+            states.insert(name, NodeState::Contested.as_str());
         }
     }
     for (name, state) in states {
@@ -226,7 +226,7 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
     };
     let is_without_class = |pod: &&Pod| {
         let node = pod.spec.node.as_ref().and_then(|name| nodes.get(name));
-        pod.spec.runtime_class.is_none() && node.is_some_and(Node::is_windows)
+        pod.spec.runtime_class.is_none() && node.is_some_and(NodeFields::is_windows)
     };
     let forecasts = &outcome.forecast.summary.pools;
     let hosts = nodes.iter().filter(|(_, node)| node.is_windows());
@@ -288,7 +288,7 @@ fn contested<'a>(
     reverted: &BTreeSet<String>,
 ) -> Vec<&'a str> {
     let count = pool.status.as_ref().map_or(0, |status| status.nodes.contested);
-    let pending = states.iter().filter(|(_, state)| **state == State::Pending.as_str()).map(|(name, _)| *name);
+    let pending = states.iter().filter(|(_, state)| **state == NodeState::Pending.as_str()).map(|(name, _)| *name);
     let pending: Vec<&str> = pending.filter(|name| count > 0 && is_of_pool(name)).collect();
     if number(pending.len()) <= count {
         return pending;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Toleration;
 use winpool_core::{
     api::Taint,
-    pod::{BETA_OS, Evidence, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
+    pod::{BETA_OS, OS_KEYS, SystemEvidence, Tolerance, selects_windows, tolerance, tolerate},
     windows::{Build, taint::SPELLINGS},
 };
 
@@ -110,8 +110,8 @@ pub(super) const RULES: &[Rule] = &[
         "add os.name: windows and nodeSelector kubernetes.io/os: windows, or a runtimeClassName",
         own(|subject, hits| {
             let hit = match subject.pod.guess(subject.class).map(|guess| guess.evidence) {
-                Some(Evidence::ImageName) => Hit::at("nodeSelector").saying(format!("an image is, by its name, {PROBABLY}")),
-                Some(Evidence::Program) => {
+                Some(SystemEvidence::ImageName) => Hit::at("nodeSelector").saying(format!("an image is, by its name, {PROBABLY}")),
+                Some(SystemEvidence::Program) => {
                     Hit::at("nodeSelector").saying(format!("a container is, by its program, {PROBABLY}"))
                 }
                 _ => Hit::at("nodeSelector"),

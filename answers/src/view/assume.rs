@@ -13,7 +13,7 @@ use thiserror::Error;
 use winpool_core::{
     api::names,
     labels::Labels,
-    plan::{Consent, Node, NodePlan, Policy, assess, capability_label},
+    plan::{Consent, NodeFields, NodePlan, Policy, assess, capability_label},
     pod::affinity::holds,
     windows::{
         Build,
@@ -190,7 +190,7 @@ pub fn without_version(labels: &Labels) -> Labels {
 }
 
 /// The labels of the node whose values after an upgrade are not known.
-fn unknown_labels(node: &Node) -> impl Iterator<Item = String> + '_ {
+fn unknown_labels(node: &NodeFields) -> impl Iterator<Item = String> + '_ {
     UNKNOWN.iter().filter(|key| node.labels.get(key).is_some()).map(|key| (*key).to_owned())
 }
 
@@ -216,7 +216,7 @@ fn upgrade(seen: &mut SeenNode, build: Build, policy: &Policy) {
 }
 
 /// Recomputes the capability labels of the node by the operator's rules.
-fn relabel(node: &mut Node, build: Build, policy: &Policy) {
+fn relabel(node: &mut NodeFields, build: Build, policy: &Policy) {
     let plan = assess(node, policy, Consent::Given).plan;
     *node = node.after(&NodePlan { capability_labels: plan.capability_labels, ..NodePlan::default() });
     let Some(owner) = policy.owner(&node.labels) else { return };

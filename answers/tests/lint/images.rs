@@ -11,7 +11,7 @@ use winpool_answers::{
     lint::{Facts, WorkloadManifest},
     view,
 };
-use winpool_core::{plan::Node, windows::Build};
+use winpool_core::{plan::NodeFields, windows::Build};
 
 use super::{findings, workload};
 
@@ -75,11 +75,11 @@ fn facts(nodes: &[(&str, &str)]) -> Facts {
             ("kubernetes.io/arch", "amd64"),
             ("node.kubernetes.io/windows-build", build),
         ];
-        let node = Node {
+        let node = NodeFields {
             labels: labels.into_iter().collect(),
             kernel_version: Some((*kernel).into()),
             container_runtime: Some(format!("containerd://{containerd}").into()),
-            ..Node::default()
+            ..NodeFields::default()
         };
         facts.add_node(view::Node::of("", &node));
     }

@@ -21,7 +21,7 @@ use winpool_answers::{
 };
 use winpool_core::{
     api::{Taint, WindowsPool},
-    plan::{Node, Pool, TaintList},
+    plan::{NodeFields, Pool, TaintList},
     windows::KubernetesVersion,
 };
 
@@ -55,11 +55,11 @@ fn broken(kind: &str, spec: &Value, facts: &Facts) -> Vec<String> {
 }
 
 /// A Windows node with these taints and further labels.
-fn node(build: &str, taints: &[&str], labels: &[(&str, &str)]) -> Node {
+fn node(build: &str, taints: &[&str], labels: &[(&str, &str)]) -> NodeFields {
     let taints = taints.iter().map(|taint| json!(taint.parse::<Taint>().unwrap())).collect();
     let own = [("kubernetes.io/os", "windows"), ("node.kubernetes.io/windows-build", build)];
     let labels = own.iter().chain(labels).copied().collect();
-    Node { labels, taints: Arc::new(TaintList::new(Some(taints))), ..Node::default() }
+    NodeFields { labels, taints: Arc::new(TaintList::new(Some(taints))), ..NodeFields::default() }
 }
 
 /// A cluster of these nodes (build, taints), pools and classes.

@@ -11,7 +11,7 @@ use winpool_answers::{
     },
     view,
 };
-use winpool_core::{plan::Node, windows::KubernetesVersion};
+use winpool_core::{plan::NodeFields, windows::KubernetesVersion};
 
 use super::{broken, findings, workload};
 
@@ -97,8 +97,10 @@ fn a_grace_period_is_ignored_by_runtimes_other_than_containerd() {
     let of = |runtime: &str, seconds: i64| {
         let mut facts = Facts::none();
         let labels = [("kubernetes.io/os", "windows")].into_iter().collect();
-        facts
-            .add_node(view::Node::of("", &Node { labels, container_runtime: Some(runtime.into()), ..Node::default() }));
+        facts.add_node(view::Node::of(
+            "",
+            &NodeFields { labels, container_runtime: Some(runtime.into()), ..NodeFields::default() },
+        ));
         let spec = json!({"os": {"name": "windows"}, "terminationGracePeriodSeconds": seconds});
         broken("Pod", &spec, &facts.complete()).contains(&"termination-grace-period".to_owned())
     };

@@ -25,7 +25,7 @@ use super::{
 type CleanNodes = BTreeMap<Taint, Arc<BTreeSet<Arc<str>>>>;
 
 /// The facts that the decision is made from.
-pub(super) struct Grounds<'a> {
+pub(super) struct ApprovalFacts<'a> {
     pub(super) pool: &'a Pool,
     pub(super) tally: &'a Tally,
     /// The last decision in this term.
@@ -54,7 +54,7 @@ pub(super) struct Grounds<'a> {
     pub(super) server_now: Timestamp,
 }
 
-impl Grounds<'_> {
+impl ApprovalFacts<'_> {
     /// Returns what the pool may do to nodes.
     pub(super) fn consent(self) -> PoolConsent {
         let trials = self.known_trials();

@@ -10,8 +10,8 @@ use crate::{
 use super::{
     capability_labels,
     consent::Consent,
-    marks::Marks,
-    node::{ChangeFingerprint, MetadataChange, Node, NodePlan, State},
+    node::{ChangeFingerprint, MetadataChange, NodeFields, NodePlan, NodeState},
+    node_record::NodeRecord,
     pools::{Policy, Pool, PoolEntry},
     taint_list::Applied,
     taints::{self, guards},
@@ -54,13 +54,13 @@ pub struct Assessment {
 
 impl Assessment {
     /// The state of the node. Refusals by the API server and other writers are not included: only the writer knows them.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> NodeState {
         match self {
-            Self { ignored: true, .. } => State::Ignored,
-            Self { plan, label_settles, .. } if !plan.is_empty() || label_settles.is_some() => State::Pending,
-            Self { held, .. } if !held.is_empty() => State::Held,
-            Self { version: None, .. } => State::Blocked,
-            _ => State::Converged,
+            Self { ignored: true, .. } => NodeState::Ignored,
+            Self { plan, label_settles, .. } if !plan.is_empty() || label_settles.is_some() => NodeState::Pending,
+            Self { held, .. } if !held.is_empty() => NodeState::Held,
+            Self { version: None, .. } => NodeState::Blocked,
+            _ => NodeState::Converged,
         }
     }
 
@@ -76,7 +76,7 @@ impl Assessment {
 }
 
 /// Assesses `node` under `policy`.
-pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Assessment {
+pub fn assess(node: &NodeFields, policy: &Policy, consent: Consent<'_>) -> Assessment {
     if !node.is_windows() && node.contradicts_itself() {
         return Assessment::default();
     }
@@ -92,15 +92,15 @@ pub fn assess(node: &Node, policy: &Policy, consent: Consent<'_>) -> Assessment 
 
 /// Assesses a node that came back with another operating system under its old name: winpool removes everything that it
 /// added, and `windows-build`.
-fn assess_reimaged(node: &Node, policy: &Policy) -> Assessment {
-    let marks = Marks::of(node);
-    if node.is_ignored() || !marks.belong_to_a_live_pool(policy) {
+fn assess_reimaged(node: &NodeFields, policy: &Policy) -> Assessment {
+    let record = NodeRecord::of(node);
+    if node.is_ignored() || !record.belongs_to_a_live_pool(policy) {
         return Assessment::default();
     }
     // It cannot run Windows images.
-    let (plan, _) = release(node, &marks, policy, |_| Release::Now);
+    let (plan, _) = release(node, &record, policy, |_| Release::Now);
     let fingerprint = ChangeFingerprint::of(node, &plan, &[], &[]);
-    Assessment { releasing: marks.pool().map(str::to_owned), plan, fingerprint, ..Assessment::default() }
+    Assessment { releasing: record.pool().map(str::to_owned), plan, fingerprint, ..Assessment::default() }
 }
 
 /// What happens to a capability label of a node that winpool releases.
@@ -116,8 +116,8 @@ pub(super) enum Release {
 /// Removes everything that winpool added to a node, for any pool. `windows-build` stays on Windows nodes. Also returns
 /// the capability labels that stay.
 pub(super) fn release(
-    node: &Node,
-    marks: &Marks,
+    node: &NodeFields,
+    record: &NodeRecord,
     policy: &Policy,
     label: impl Fn(&str) -> Release,
 ) -> (NodePlan, Vec<String>) {
@@ -127,51 +127,51 @@ pub(super) fn release(
     let plan = NodePlan {
         windows_build: MetadataChange::between(names::WINDOWS_BUILD, build, None),
         capability_labels: labels.changes,
-        taints: taints::plan(node, marks.applied.as_ref(), None, policy, Consent::Given).change,
-        pool: marks.label_change(marks.pool().filter(|_| !is_over)),
-        applied: marks.annotation_change(None),
+        taints: taints::plan(node, record.applied.as_ref(), None, policy, Consent::Given).change,
+        pool: record.label_change(record.pool().filter(|_| !is_over)),
+        applied: record.annotation_change(None),
     };
     (plan, labels.leaving)
 }
 
 /// Assesses `node` as if it belonged to `pool`: the preview of a pool in dry run.
-pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Assessment {
+pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Assessment {
     let mut assessment =
         Assessment { pool: pool.map(|p| p.spec.name.clone()), ignored: node.is_ignored(), ..Assessment::default() };
-    let marks = Marks::of(node);
+    let record = NodeRecord::of(node);
     if node.contradicts_itself() {
-        return contradictory(node, pool, policy, &marks, assessment);
+        return contradictory(node, pool, policy, &record, assessment);
     }
     let version = node.windows_version();
     assessment.version = version;
     if let Some(pool) = pool {
         assessment.tolerate = to_tolerate(node, pool, policy);
     }
-    if pool.is_none() && marks.belong_to_a_live_pool(policy) {
-        assessment.releasing = marks.pool().map(str::to_owned);
+    if pool.is_none() && record.belongs_to_a_live_pool(policy) {
+        assessment.releasing = record.pool().map(str::to_owned);
     }
     if assessment.ignored {
         return assessment;
     }
-    if marks.belong_to_a_suspended_pool(policy) {
+    if record.belongs_to_a_suspended_pool(policy) {
         return Assessment::default();
     }
     let Some(pool) = pool else {
         // Only on evidence: an existing pool no longer owns the node, or another pool owns it.
         if assessment.releasing.is_some() {
             // A deleted pool does not wait until pods end.
-            let is_deleted = marks.pool().and_then(|name| policy.pool(name)).is_some_and(|pool| pool.spec.deleting);
+            let is_deleted = record.pool().and_then(|name| policy.pool(name)).is_some_and(|pool| pool.spec.deleting);
             let label = |key: &str| match () {
                 () if consent.frees(key) => Release::Now,
                 () if is_deleted && consent.needs(key) => Release::Never,
                 () => Release::Later,
             };
-            (assessment.plan, assessment.leaving) = release(node, &marks, policy, label);
+            (assessment.plan, assessment.leaving) = release(node, &record, policy, label);
             assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &[], &assessment.leaving);
         }
         return assessment;
     };
-    let taints = taints::plan(node, marks.applied.as_ref(), Some(pool), policy, consent);
+    let taints = taints::plan(node, record.applied.as_ref(), Some(pool), policy, consent);
     assessment.differing = taints.differing;
     assessment.held = taints.held;
     assessment.uncarried = pool.spec.wanted_taints();
@@ -188,15 +188,15 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Con
     let wrote = assessment.plan.windows_build.is_some()
         || assessment.plan.capability_labels.iter().any(|label| label.to.is_some())
         || !taints.owned.is_empty();
-    let wanted = (wrote || marks.are_there()).then(|| Applied {
+    let wanted = (wrote || record.exists()).then(|| Applied {
         pool: pool.spec.name.clone(),
         taints: taints.owned.iter().map(ToString::to_string).collect(),
         replaced: taints.replaced.iter().map(ToString::to_string).collect(),
     });
     assessment.owned = taints.owned;
     assessment.plan.taints = taints.change;
-    assessment.plan.pool = marks.label_change(wanted.as_ref().map(|wanted| wanted.pool.as_str()));
-    assessment.plan.applied = marks.annotation_change(wanted.as_ref());
+    assessment.plan.pool = record.label_change(wanted.as_ref().map(|wanted| wanted.pool.as_str()));
+    assessment.plan.applied = record.annotation_change(wanted.as_ref());
     let wanted = pool.spec.wanted_taints();
     assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &wanted, &assessment.leaving);
     assessment
@@ -205,16 +205,16 @@ pub fn assess_as(node: &Node, pool: Option<&Pool>, policy: &Policy, consent: Con
 /// Counts a node that contradicts itself for its pool, without a change. Neither its version nor its taints make
 /// RuntimeClasses.
 fn contradictory(
-    node: &Node,
+    node: &NodeFields,
     pool: Option<&Pool>,
     policy: &Policy,
-    marks: &Marks,
+    record: &NodeRecord,
     assessment: Assessment,
 ) -> Assessment {
-    if !assessment.ignored && marks.belong_to_a_suspended_pool(policy) {
+    if !assessment.ignored && record.belongs_to_a_suspended_pool(policy) {
         return Assessment::default();
     }
-    let plan = |pool| taints::plan(node, marks.applied.as_ref(), Some(pool), policy, Consent::Given);
+    let plan = |pool| taints::plan(node, record.applied.as_ref(), Some(pool), policy, Consent::Given);
     let lacking = pool.filter(|_| !assessment.ignored).and_then(|pool| plan(pool).change);
     let uncarried = lacking.map(|change| change.added).unwrap_or_default();
     Assessment { contradicts_itself: true, uncarried, ..assessment }
@@ -222,7 +222,7 @@ fn contradictory(
 
 /// The taints on a node that the pool's RuntimeClasses have to tolerate besides the pool's own: Windows taints in any
 /// spelling, taints with the key and effect of a wanted one, and taints that winpool added under an older spec.
-fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
+fn to_tolerate(node: &NodeFields, pool: &Pool, policy: &Policy) -> Vec<Taint> {
     let wanted = pool.spec.wanted_taints();
     let concerns =
         |taint: &&Taint| guards(taint) || policy.may_remove(taint) || wanted.iter().any(|w| w.same_identity(taint));
@@ -243,17 +243,17 @@ fn to_tolerate(node: &Node, pool: &Pool, policy: &Policy) -> Vec<Taint> {
 /// True if another pool owns the node now, and has yet to take it over, or to record a taint of winpool's on it that
 /// `pool` has recorded. Without a record winpool never removes the taint.
 pub(super) fn is_being_handed_over(
-    node: &Node,
+    node: &NodeFields,
     pool: &Pool,
     policy: &Policy,
     recorded_by_others: impl Fn(&Taint) -> bool,
 ) -> bool {
-    let marks = Marks::of(node);
+    let record = NodeRecord::of(node);
     let is_unrecorded = |taint: &Taint| {
         let claims = |applied: &Applied| applied.taints.contains(&taint.to_string());
-        marks.applied.as_ref().is_some_and(claims) && pool.managed_taints.contains(taint) && !recorded_by_others(taint)
+        record.applied.as_ref().is_some_and(claims) && pool.managed_taints.contains(taint) && !recorded_by_others(taint)
     };
     !node.is_ignored()
         && policy.owner(&node.labels).is_some()
-        && (marks.pool() == Some(&pool.spec.name) || node.taints.taints().iter().any(is_unrecorded))
+        && (record.pool() == Some(&pool.spec.name) || node.taints.taints().iter().any(is_unrecorded))
 }

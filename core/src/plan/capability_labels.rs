@@ -3,7 +3,7 @@
 use crate::{
     api::{Isolation, names},
     plan::{
-        node::{MetadataChange, Node},
+        node::{MetadataChange, NodeFields},
         pool_consent::LabelledClass,
         pool_spec::Hosts,
         pools::Pool,
@@ -27,7 +27,7 @@ fn class_of(key: &str) -> &str {
 }
 
 /// True if the node has a capability label.
-pub fn has_capability_labels(node: &Node) -> bool {
+pub fn has_capability_labels(node: &NodeFields) -> bool {
     node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).next().is_some()
 }
 
@@ -77,7 +77,7 @@ pub(super) struct LabelsPlan {
 
 /// Plans the capability labels of a node of `pool`. A label that the pool does not want is removed if `goes` returns
 /// true for it, because a kubelet that starts ends the pods on its node that select a label which the node lacks.
-pub(super) fn plan(node: &Node, pool: Option<&Pool>, goes: impl Fn(&str) -> bool) -> LabelsPlan {
+pub(super) fn plan(node: &NodeFields, pool: Option<&Pool>, goes: impl Fn(&str) -> bool) -> LabelsPlan {
     let mut plan = LabelsPlan::default();
     let wanted: Vec<Served<'_>> = pool.into_iter().flat_map(served).collect();
     for served in &wanted {
@@ -101,7 +101,7 @@ pub(super) fn plan(node: &Node, pool: Option<&Pool>, goes: impl Fn(&str) -> bool
 }
 
 /// True if the node can serve the class; `None` if that is unknown.
-fn is_able(node: &Node, &Served { image, isolation, handler, .. }: &Served<'_>) -> Option<bool> {
+fn is_able(node: &NodeFields, &Served { image, isolation, handler, .. }: &Served<'_>) -> Option<bool> {
     let host = node.windows_version()?.build;
     if node.runtime_handlers.as_ref().is_some_and(|handlers| !handlers.iter().any(|name| **name == *handler)) {
         return Some(false);

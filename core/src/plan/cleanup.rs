@@ -11,8 +11,8 @@ use super::{
     assessment::{Release, release},
     capability_labels::has_capability_labels,
     classes::is_declared,
-    marks::Marks,
-    node::{Node, NodePlan},
+    node::{NodeFields, NodePlan},
+    node_record::NodeRecord,
     pools::{Policy, Pool, PoolEntry},
     runtime_class::{
         ClassRetirement, KEPT_TAINT, KeptTaints, is_made_by_winpool, is_needed_by, owner, release_class, selected_build,
@@ -71,17 +71,17 @@ impl Cleanup {
     }
 
     /// Plans the release of this node. `user` returns a pod that needs a capability label of it.
-    pub fn node(&self, node: &Node, user: impl Fn(&str) -> Option<String>) -> NodeRelease {
-        let marks = Marks::of(node);
+    pub fn node(&self, node: &NodeFields, user: impl Fn(&str) -> Option<String>) -> NodeRelease {
+        let record = NodeRecord::of(node);
         let goes = match self.extent {
-            Extent::Everything => marks.are_there() || has_capability_labels(node),
-            Extent::AsPoolsSay => marks.belong_to_a_live_pool(&self.policy),
+            Extent::Everything => record.exists() || has_capability_labels(node),
+            Extent::AsPoolsSay => record.belongs_to_a_live_pool(&self.policy),
         };
         if !goes || node.is_ignored() {
             return NodeRelease { ignored: goes, ..NodeRelease::default() };
         }
         let claimed: Vec<Taint> =
-            marks.applied.iter().flat_map(|applied| &applied.taints).filter_map(|text| text.parse().ok()).collect();
+            record.applied.iter().flat_map(|applied| &applied.taints).filter_map(|text| text.parse().ok()).collect();
         let is_doubtful =
             |taint: &&Taint| claimed.contains(taint) && !taint.has_foreign_key() && !self.policy.may_remove(taint);
         let doubtful = node.taints.taints().iter().filter(is_doubtful).cloned().collect();
@@ -89,13 +89,13 @@ impl Cleanup {
             Some(_) if !node.was_reimaged() => Release::Never,
             _ => Release::Now,
         };
-        let (plan, kept) = release(node, &marks, &self.policy, label);
+        let (plan, kept) = release(node, &record, &self.policy, label);
         let needed = kept.into_iter().filter_map(|key| user(&key).map(|user| (key, user))).collect();
         NodeRelease { plan, ignored: false, doubtful, needed }
     }
 
     /// The pools' taints on a node: those that stay if it is not cleaned up, or after that.
-    pub fn kept_taints(&self, node: &Node) -> Option<KeptTaints> {
+    pub fn kept_taints(&self, node: &NodeFields) -> Option<KeptTaints> {
         let taints = node.taints.taints().iter().filter(|taint| self.policy.may_remove(taint));
         let taints: Vec<_> = taints.cloned().collect();
         (!taints.is_empty()).then(|| (node.labels.clone(), taints))

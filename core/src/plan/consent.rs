@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use crate::{api::Taint, windows::KernelVersion};
 
-use super::{node::Node, pools::Pool, watched::Watched};
+use super::{node::NodeFields, pools::Pool, watched::Watched};
 
 /// The basis on which a wanted taint may be added to a node.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub enum Consent<'a> {
 
 impl Consent<'_> {
     /// True if `taint` may be added to `node` for `pool`.
-    pub(super) fn allows(self, pool: &Pool, taint: &Taint, node: &Node) -> bool {
+    pub(super) fn allows(self, pool: &Pool, taint: &Taint, node: &NodeFields) -> bool {
         let (uid, watched, now) = match self {
             Self::Given => return true,
             Self::Withheld => return pool.spec.needs_no_check(taint),
@@ -83,7 +83,7 @@ impl Consent<'_> {
 }
 
 /// True if a RuntimeClass of the pool that selects the node does not tolerate the taint yet.
-pub(super) fn waits_for_a_class(pool: &Pool, taint: &Taint, node: &Node) -> bool {
+pub(super) fn waits_for_a_class(pool: &Pool, taint: &Taint, node: &NodeFields) -> bool {
     let (spec, consent, version) = (&pool.spec, &pool.consent, node.windows_version());
     let is_planned = |version: KernelVersion| !spec.discover || consent.planned_builds.contains(&version.build);
     taint.effect != "PreferNoSchedule"

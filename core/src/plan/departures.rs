@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{capability_labels, label_users::Found, pools::Policy};
+use super::{capability_labels, label_users::LabelSearch, pools::Policy};
 
 /// The time between the moment at which no RuntimeClass selects a label any more and the first search for pods.
 pub const ADMITS_LATE: Duration = Duration::from_mins(1);
@@ -35,7 +35,7 @@ impl Default for Departures {
 }
 
 /// What to do about the labels that pods may need.
-pub(super) enum Search {
+pub(super) enum NextSearch {
     For(BTreeSet<String>),
     /// Nothing is to be done before this moment.
     Wait(Option<Instant>),
@@ -63,7 +63,13 @@ impl Departures {
 
     /// Returns the labels of this node that are to be searched for among pods. `leaving` are those that it keeps only
     /// because pods may need them, and `found` is the last search.
-    pub(super) fn search(&self, leaving: &[String], found: Option<&Found>, patience: Duration, now: Instant) -> Search {
+    pub(super) fn search(
+        &self,
+        leaving: &[String],
+        found: Option<&LabelSearch>,
+        patience: Duration,
+        now: Instant,
+    ) -> NextSearch {
         let due = |key: &str| {
             let began = self.began.filter(|_| !self.held.contains(key))?;
             let first = self.left.get(key).map_or(began, |left| began.max(*left)) + self.pause;
@@ -73,9 +79,9 @@ impl Departures {
         let dues = leaving.iter().filter_map(|key| Some((key, due(key)?)));
         let (ripe, later): (Vec<_>, Vec<_>) = dues.partition(|(_, due)| *due <= now);
         if ripe.is_empty() {
-            return Search::Wait(later.into_iter().map(|(_, due)| due).min());
+            return NextSearch::Wait(later.into_iter().map(|(_, due)| due).min());
         }
-        Search::For(ripe.into_iter().map(|(key, _)| key.clone()).collect())
+        NextSearch::For(ripe.into_iter().map(|(key, _)| key.clone()).collect())
     }
 }
 

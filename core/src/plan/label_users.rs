@@ -29,8 +29,8 @@ pub struct LabelUsers {
 
 impl LabelUsers {
     /// Any pod may need any label, because pods cannot be listed for this reason.
-    pub fn unreadable(words: &str) -> Self {
-        Self { unreadable: Some(format!("pods cannot be listed: {words}")), ..Self::default() }
+    pub fn unreadable(message: &str) -> Self {
+        Self { unreadable: Some(format!("pods cannot be listed: {message}")), ..Self::default() }
     }
 
     /// Adds a pod.
@@ -68,13 +68,13 @@ impl<'a> FromIterator<&'a Pod> for LabelUsers {
 
 /// The result of a search for pods that need labels of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct LabelSearch {
     at: Instant,
     /// The labels that were searched for. Each has a pod that needs it, or the reason why pods cannot be listed.
     labels: BTreeMap<String, Option<String>>,
 }
 
-impl Found {
+impl LabelSearch {
     pub(super) fn new(labels: BTreeMap<String, Option<String>>, at: Instant) -> Self {
         Self { at, labels }
     }

@@ -13,9 +13,8 @@ mod departures;
 pub mod failing_pods;
 mod guarded;
 mod label_users;
-pub mod look;
-mod marks;
 mod node;
+mod node_record;
 pub mod nodes;
 mod patch;
 mod pool_consent;
@@ -29,6 +28,7 @@ mod taint_list;
 mod taints;
 mod tally;
 mod trial;
+pub mod trial_check;
 mod watched;
 mod workload_check;
 mod workloads;
@@ -44,7 +44,7 @@ pub use deletion::PendingCleanup;
 pub use guarded::GuardedPool;
 pub use guarded::read_all;
 pub use label_users::LabelUsers;
-pub use node::{ChangeFingerprint, MetadataChange, Node, NodePlan, State};
+pub use node::{ChangeFingerprint, MetadataChange, NodeFields, NodePlan, NodeState};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
 pub use pool_consent::{Approval, CHECK_GOOD_FOR, CleanCheck, LaggingClass, PoolConsent};
 pub use pool_spec::{Hosts, InvalidPool, PoolSpec, WantedTaints};
@@ -62,7 +62,7 @@ pub use watched::{AT_ONCE, LABEL_SETTLES, Sighting, Watched};
 pub use workload_check::{
     CheckAnswer, CheckScope, ClassSource, KnownNode, NodeChoice, PODS, PoolNodes, Question, WorkloadCheck,
 };
-pub use workloads::{ClassGifts, ClassUsers};
+pub use workloads::{ClassScheduling, ClassUsers};
 
 pub use patch::finalizers;
 pub use runtime_class::selected_build;

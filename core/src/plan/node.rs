@@ -12,7 +12,7 @@ use super::taint_list::{TaintChange, TaintList};
 
 /// The fields of a node that winpool reads, as the API server sent them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
+pub struct NodeFields {
     pub labels: Labels,
     /// True if `metadata.annotations` is not empty: a JSON Patch cannot add a key to an absent map.
     pub has_annotations: bool,
@@ -35,7 +35,7 @@ pub struct Node {
     pub runtime_handlers: Option<Arc<[Box<str>]>>,
 }
 
-impl Node {
+impl NodeFields {
     /// The Windows version that the node reports, or else the build of a well-formed `windows-build` label.
     pub fn windows_version(&self) -> Option<KernelVersion> {
         let reported = self.kernel_version.as_deref().and_then(|text| text.parse().ok());
@@ -157,7 +157,7 @@ pub struct ChangeFingerprint {
 
 impl ChangeFingerprint {
     /// `wanted` are the taints of the pool, and `leaving` the capability labels that stay only for a while.
-    pub(super) fn of(node: &Node, plan: &NodePlan, wanted: &[Taint], leaving: &[String]) -> Self {
+    pub(super) fn of(node: &NodeFields, plan: &NodePlan, wanted: &[Taint], leaving: &[String]) -> Self {
         if plan.is_empty() {
             return Self::default();
         }
@@ -179,7 +179,7 @@ impl ChangeFingerprint {
 
 /// State of a node, as status and metrics count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum State {
+pub enum NodeState {
     /// It has the right labels and taints.
     Converged,
     /// winpool is about to change it.
@@ -194,7 +194,7 @@ pub enum State {
     Ignored,
 }
 
-impl State {
+impl NodeState {
     pub const ALL: [Self; 6] =
         [Self::Converged, Self::Pending, Self::Held, Self::Contested, Self::Blocked, Self::Ignored];
 

@@ -23,12 +23,12 @@ use serde_json::{Value, json};
 use crate::api::{WindowsPoolStatus, names};
 
 use super::{
-    node::{MetadataChange, Node, NodePlan},
+    node::{MetadataChange, NodeFields, NodePlan},
     pools::Policy,
 };
 
 /// The patch that applies `plan` to the node with this uid.
-pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> Patch {
+pub fn node_patch(uid: &str, node: &NodeFields, plan: &NodePlan, policy: &Policy) -> Patch {
     let mut patch = Operations::default();
     patch.test(&["metadata", "uid"], json!(uid));
     patch.test(&["spec", "taints"], node.taints.to_json());
@@ -65,7 +65,7 @@ pub fn node_patch(uid: &str, node: &Node, plan: &NodePlan, policy: &Policy) -> P
 }
 
 /// True if a label follows from the version that the node reports, or if no label tells the build that it reports.
-fn needs_version(node: &Node, plan: &NodePlan) -> bool {
+fn needs_version(node: &NodeFields, plan: &NodePlan) -> bool {
     let build = node.windows_version().map(|version| version.build.to_string());
     plan.windows_build.is_some()
         || !plan.capability_labels.is_empty()

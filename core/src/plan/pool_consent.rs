@@ -13,7 +13,7 @@ use crate::{
     windows::{Build, KernelVersion},
 };
 
-use super::{node::Node, trial::Trial, watched::Watched};
+use super::{node::NodeFields, trial::Trial, watched::Watched};
 
 /// The validity of a workload check, counted from its end.
 pub const CHECK_GOOD_FOR: Duration = Duration::from_mins(1);
@@ -103,12 +103,12 @@ impl LaggingClass {
     }
 
     /// True if the node may not get the taint before the class tolerates it.
-    pub(super) fn holds(&self, taint: &Taint, node: &Node, version: Option<KernelVersion>) -> bool {
+    pub(super) fn holds(&self, taint: &Taint, node: &NodeFields, version: Option<KernelVersion>) -> bool {
         self.taints.contains(taint) && self.selects(node, version)
     }
 
     /// True if the class selects the node, now or once that has its build label and capability labels.
-    fn selects(&self, node: &Node, version: Option<KernelVersion>) -> bool {
+    fn selects(&self, node: &NodeFields, version: Option<KernelVersion>) -> bool {
         let is_planned = |key: &str, value: &str| match key {
             names::WINDOWS_BUILD => version.is_none_or(|version| version.build.to_string() == value),
             key => key.starts_with(names::CAPABILITY_LABEL_PREFIX),

@@ -32,13 +32,13 @@ use super::{
 };
 
 use classes::memory::ClassMemory;
-use memory::{PoolMemory, Request, Retry};
+use memory::{PoolMemory, RequestKind, Retry};
 use pauses::{CACHE_BEHIND, STATUS_INTERVAL};
 
 pub use check::CheckTask;
 pub use memory::Memory;
 pub use outage::Outage;
-pub use pauses::{LOOK_AGAIN, Pauses};
+pub use pauses::{POLL_INTERVAL, Pauses};
 pub use step::{Answer, ClassRequest, ClassStep, Cluster, ControlPlaneInfo, Note, Now, Refusal, Step};
 
 /// Returns the next step for the pool with this name.
@@ -91,7 +91,7 @@ impl Memory {
             return self.class_answered(pool, class, answer, now);
         }
         let memory = self.of(pool);
-        if let Some(request) = Request::of(step) {
+        if let Some(request) = RequestKind::of(step) {
             match &answer {
                 Answer::Refused(refusal) => memory.failed(request, refusal, patience, now),
                 _ => drop(memory.retries.remove(&request)),
@@ -104,7 +104,7 @@ impl Memory {
                 memory.deletion.answered(now);
                 if !memory.fresh {
                     let retry = Retry { failures: 0, until: now + CACHE_BEHIND, refusal: Refusal::Conflict };
-                    memory.retries.insert(Request::Read, retry);
+                    memory.retries.insert(RequestKind::Read, retry);
                 }
             }
             (Step::ReadPool { .. }, Answer::Refused(refusal)) => {
@@ -125,7 +125,7 @@ impl Memory {
                     memory.class(class).found_users(found.map_err(Clone::clone), pause, now);
                 }
             }
-            (Step::ListMarkedNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
+            (Step::ListLabelledNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
             (Step::WriteStatus { status, news, .. }, Answer::Done) => {
                 memory.next_status = Some(now + STATUS_INTERVAL);
                 memory.written = Some(status.as_ref().clone());
@@ -136,9 +136,9 @@ impl Memory {
                 (memory.fresh, memory.written) = (false, None);
             }
             // The API server validates the whole object, so an invalid spec is a possible reason.
-            (Step::WriteStatus { status, .. }, Answer::Refused(Refusal::Denied(words))) => {
+            (Step::WriteStatus { status, .. }, Answer::Refused(Refusal::Denied(message))) => {
                 let invalid = status.problems.iter().find(|problem| problem.reason == reason::INVALID_SPEC);
-                let why = invalid.map_or(words, |problem| problem.message.clone());
+                let why = invalid.map_or(message, |problem| problem.message.clone());
                 self.note(pool, Note::StatusRefused(why));
             }
             _ => {}
@@ -149,7 +149,7 @@ impl Memory {
     fn set_finalizer(&mut self, guarded: &GuardedPool, wanted: bool, now: Instant) -> Step {
         let memory = self.of(&guarded.name_any());
         if memory.old_version.is_some() && memory.old_version == guarded.resource_version() {
-            return Step::Wait(Some(now + LOOK_AGAIN));
+            return Step::Wait(Some(now + POLL_INTERVAL));
         }
         memory.old_version = guarded.resource_version();
         Step::SetFinalizer(wanted)
@@ -165,15 +165,15 @@ impl Memory {
         now: Now,
     ) -> Option<Step> {
         let name = &pool.spec.name;
-        let retry = self.of(name).retry(Request::Finalizer, now.instant).cloned();
+        let retry = self.of(name).retry(RequestKind::Finalizer, now.instant).cloned();
         if pool.spec.needs_cleanup() && !guarded.has_finalizer() {
             let Some(Retry { until, refusal, .. }) = retry else {
                 return Some(self.set_finalizer(guarded, true, now.instant));
             };
             let is_denied = matches!(refusal, Refusal::Denied(_));
             let reason = if is_denied { reason::ADMISSION_DENIED } else { reason::WRITE_FAILED };
-            let (finalizer, words) = (crate::api::names::CLEANUP, refusal.message());
-            let message = format!("the API server refuses the finalizer {finalizer}, so nothing is done: {words}");
+            let (finalizer, message) = (crate::api::names::CLEANUP, refusal.message());
+            let message = format!("the API server refuses the finalizer {finalizer}, so nothing is done: {message}");
             return Some(self.stop(cluster, guarded, reason, &message, now).at_latest(until));
         }
         self.keep_former_taints(cluster, name, now.instant);
@@ -242,7 +242,7 @@ impl Memory {
         let mut ready = Pool::clone(&self.intended(pool));
         ready.managed_taints.retain(|taint| managed.contains(taint));
         let consent = Arc::make_mut(&mut ready.consent);
-        // A leader that does not know of a trial would not look.
+        // A leader that does not know of a trial would not check it.
         let trials = recorded_trials(recorded);
         let is_tried = |taint: &Taint| {
             consent.trials.iter().all(|ours| {
@@ -266,13 +266,13 @@ impl Memory {
         let now = now.instant;
         let former = self.former_taints_due(pool).map(|until| until.max(now + CACHE_BEHIND));
         let dues =
-            retries.chain(former).chain(pauses).chain(classes).chain(clean).chain(status).chain([now + LOOK_AGAIN]);
+            retries.chain(former).chain(pauses).chain(classes).chain(clean).chain(status).chain([now + POLL_INTERVAL]);
         dues.filter(|due| *due > now).min()
     }
 }
 
 /// The problem for a write that failed and is retried.
-fn write_failed(object: ObjectReference, words: &str) -> Problem {
-    let message = format!("the API server did not accept the change, winpool tries again: {words}");
+fn write_failed(object: ObjectReference, message: &str) -> Problem {
+    let message = format!("the API server did not accept the change, winpool tries again: {message}");
     Problem::new(reason::WRITE_FAILED, object, message)
 }

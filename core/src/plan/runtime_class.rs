@@ -317,7 +317,7 @@ pub fn retire_class(class: &RuntimeClass, users: Result<&ClassUsers, &str>) -> C
         _ if !is_made_by_winpool(class) => "winpool did not create it".to_owned(),
         Ok(ClassUsers { count: 0, .. }) => return ClassRetirement::Delete,
         Ok(users) => users.describe(),
-        Err(words) => format!("pods cannot be listed: {words}"),
+        Err(message) => format!("pods cannot be listed: {message}"),
     };
     release_class(class, why)
 }

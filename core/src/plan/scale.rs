@@ -46,16 +46,16 @@ pub struct Template {
     /// The reasons why it creates no nodes at all.
     stopped: Vec<String>,
     weight: i64,
-    kind: Kind,
+    kind: AutoscalerKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum AutoscalerKind {
     Karpenter,
     ClusterAutoscaler,
 }
 
-impl Kind {
+impl AutoscalerKind {
     /// Returns true if the label comes from the instance type, so that a template need not set it.
     fn implies(self, key: &str) -> bool {
         match self {
@@ -265,11 +265,11 @@ impl Template {
         let add = |values: &str| format!("add {{key: {key}, operator: In, values: [{values}]}}");
         let field = karpenter::REQUIREMENTS;
         match (self.kind, key) {
-            (Kind::Karpenter, names::OS) => format!(
+            (AutoscalerKind::Karpenter, names::OS) => format!(
                 "{field} does not name the {key}, so it takes Linux and Windows pods alike: {} or [windows]",
                 add("linux")
             ),
-            (Kind::Karpenter, names::WINDOWS_BUILD) => format!(
+            (AutoscalerKind::Karpenter, names::WINDOWS_BUILD) => format!(
                 "{field} does not name the build. If the instance types do not know theirs, Karpenter starts a node of any \
                  Windows and labels it with the build that the pod asks for: {} if its image has that build",
                 add(&format!("{value:?}"))

@@ -11,7 +11,7 @@ use crate::{
 
 use super::{
     consent::Consent,
-    node::Node,
+    node::NodeFields,
     pool_spec::WantedTaints,
     pools::{Policy, Pool},
     taint_list::{Applied, TaintChange},
@@ -38,7 +38,7 @@ pub(super) fn guards(taint: &Taint) -> bool {
 
 /// Plans the taints of a node of `pool`; without a pool, removes winpool's taints.
 pub(super) fn plan(
-    node: &Node,
+    node: &NodeFields,
     applied: Option<&Applied>,
     pool: Option<&Pool>,
     policy: &Policy,

@@ -15,7 +15,7 @@ use super::{
     assessment::{Assessment, assess_as},
     classes::SeenNodes,
     consent::Consent,
-    node::{Node, State},
+    node::{NodeFields, NodeState},
     pools::Policy,
     watched::Watched,
 };
@@ -26,7 +26,7 @@ pub struct Contribution {
     pub pool: String,
     version: Option<KernelVersion>,
     vendor: Option<Vendor>,
-    state: State,
+    state: NodeState,
     unlabeled: bool,
     untainted: bool,
     /// Wanted taints that it may not get now.
@@ -55,7 +55,7 @@ enum NodeProblem {
 /// The sums over the nodes of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
-    states: BTreeMap<(Option<Build>, State), usize>,
+    states: BTreeMap<(Option<Build>, NodeState), usize>,
     /// Nodes by build and revision.
     pub(super) revisions: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
     /// Nodes by build and the vendor that their labels show.
@@ -105,8 +105,8 @@ impl Contribution {
         other_writer: Option<Arc<str>>,
     ) -> Option<Self> {
         let state = match (&refusal, &other_writer) {
-            (Some(_), _) => State::Blocked,
-            (None, Some(_)) => State::Contested,
+            (Some(_), _) => NodeState::Blocked,
+            (None, Some(_)) => NodeState::Contested,
             (None, None) => assessment.state(),
         };
         let Assessment { pool, version, ignored, tolerate, differing, needed, plan, held, owned, uncarried, .. } =
@@ -167,7 +167,7 @@ impl NodeShare {
     /// The contributions of `node`, which was assessed with `assessment`. A pool that is being deleted counts the
     /// nodes that winpool still has to clean up.
     pub fn of(
-        node: &Node,
+        node: &NodeFields,
         mut assessment: Assessment,
         policy: &Policy,
         consent: Consent<'_>,
@@ -276,13 +276,13 @@ impl Tally {
     }
 
     /// Numbers of nodes by build, if it is known, and state.
-    pub fn states(&self) -> impl Iterator<Item = (Option<Build>, State, usize)> {
+    pub fn states(&self) -> impl Iterator<Item = (Option<Build>, NodeState, usize)> {
         self.states.iter().map(|((build, state), count)| (*build, *state, *count))
     }
 
     /// True if every node, and at least one, has this wanted taint.
     pub fn all_carry(&self, taint: &Taint) -> bool {
-        let ignored = |((_, state), _): &(&(Option<Build>, State), &usize)| *state == State::Ignored;
+        let ignored = |((_, state), _): &(&(Option<Build>, NodeState), &usize)| *state == NodeState::Ignored;
         self.states.iter().any(|entry| !ignored(&entry)) && !self.uncarried.contains_key(taint)
     }
 
@@ -309,12 +309,12 @@ impl Tally {
             let count = number(*count);
             counts.selected += count;
             match state {
-                State::Converged => counts.converged += count,
-                State::Pending => counts.pending += count,
-                State::Held => counts.held += count,
-                State::Contested => counts.contested += count,
-                State::Blocked => counts.blocked += count,
-                State::Ignored => counts.ignored += count,
+                NodeState::Converged => counts.converged += count,
+                NodeState::Pending => counts.pending += count,
+                NodeState::Held => counts.held += count,
+                NodeState::Contested => counts.contested += count,
+                NodeState::Blocked => counts.blocked += count,
+                NodeState::Ignored => counts.ignored += count,
             }
         }
         counts

@@ -1,8 +1,8 @@
-//! The trial of a taint. No workload check finds everything, so winpool looks for a week at what its taint does, and
+//! The trial of a taint. No workload check finds everything, so winpool checks for a week what its taint does, and
 //! takes it back if a pod waits only because of it.
 //!
 //! A trial begins when winpool may add the taint, and outlives the approval of the taint. It ends well by a complete
-//! look after its time, and badly by a pod that objects. Then the taint leaves every node on which winpool put it, until
+//! check after its time, and badly by a pod that objects. Then the taint leaves every node on which winpool put it, until
 //! the next attempt.
 
 use std::{
@@ -39,7 +39,7 @@ pub struct Trial {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrialState {
-    /// The taint is on trial until a complete look after this time.
+    /// The taint is on trial until a complete check after this time.
     Until(Timestamp),
     /// The taint leaves every node on which winpool put it.
     Held {

@@ -11,7 +11,7 @@ use crate::{
     windows::{Build, KernelVersion},
 };
 
-use super::{label_users::Found, node::Node, pool_spec::PoolSpec, taint_list::TaintList};
+use super::{label_users::LabelSearch, node::NodeFields, pool_spec::PoolSpec, taint_list::TaintList};
 
 /// The time in which an approved taint that was lost is restored without a check.
 pub const AT_ONCE: Duration = Duration::from_mins(1);
@@ -46,7 +46,7 @@ pub struct Watched {
     /// Its builds, also for a node without a pool.
     builds: Builds,
     /// The last search for pods that need its capability labels, also for a node without a pool.
-    found: Option<Arc<Found>>,
+    found: Option<Arc<LabelSearch>>,
 }
 
 /// The build in a node's label, the build that it reports, and the time until which a contradiction is tolerated.
@@ -60,7 +60,7 @@ struct Builds {
 impl Builds {
     /// Only a label that has just changed may contradict the report for a while. A label that the node registered
     /// with, or that stays while the report changes, is wrong.
-    fn next(before: Option<&Self>, node: &Node, sighting: Sighting, now: Instant) -> Self {
+    fn next(before: Option<&Self>, node: &NodeFields, sighting: Sighting, now: Instant) -> Self {
         let label = node.labels.get(names::WINDOWS_BUILD).and_then(|text| text.parse().ok());
         let version = node.kernel_version.as_deref().and_then(|text| text.parse::<KernelVersion>().ok());
         let reported = version.map(|version| version.build);
@@ -79,14 +79,14 @@ impl Watched {
     /// The past of `node` after it was seen as a node of `owner`; `before` is its past so far.
     pub fn next(
         before: Option<&Self>,
-        node: &Node,
+        node: &NodeFields,
         owner: Option<&PoolSpec>,
         sighting: Sighting,
         now: Instant,
     ) -> Self {
         let owner = owner.filter(|_| !node.is_ignored());
         let builds = Builds::next(before.map(|before| &before.builds), node, sighting, now);
-        let found = Found::still(before.and_then(|before| before.found.as_ref()), &node.labels);
+        let found = LabelSearch::still(before.and_then(|before| before.found.as_ref()), &node.labels);
         let Some(owner) = owner else {
             return Self { taints: Arc::clone(&node.taints), builds, found, ..Self::default() };
         };
@@ -115,12 +115,12 @@ impl Watched {
     }
 
     /// The last search for pods that need its capability labels.
-    pub(super) fn found(&self) -> Option<&Found> {
+    pub(super) fn found(&self) -> Option<&LabelSearch> {
         self.found.as_deref()
     }
 
     /// The same after a search.
-    pub(super) fn with_found(self, found: Found) -> Self {
+    pub(super) fn with_found(self, found: LabelSearch) -> Self {
         Self { found: Some(Arc::new(found)), ..self }
     }
 

@@ -23,7 +23,7 @@ use super::admission::Admission;
 
 pub use assigned::ClassSource;
 pub use placement::NodeChoice;
-pub(super) use placement::{Says, fits};
+pub(super) use placement::{ForWindows, fits};
 
 /// The limit of questions in one check. Further ones go to the next check.
 pub(super) const QUESTIONS: usize = 64;
@@ -254,8 +254,8 @@ impl WorkloadCheck {
     }
 
     /// Records that the API server does not allow to list this kind, named in the plural.
-    pub fn unlisted(&mut self, plural: &str, words: String) {
-        self.unlisted.insert(plural.to_owned(), words);
+    pub fn unlisted(&mut self, plural: &str, message: String) {
+        self.unlisted.insert(plural.to_owned(), message);
     }
 
     /// Reads a workload. All workloads have to come before the first pod.
@@ -315,18 +315,21 @@ impl WorkloadCheck {
         let untolerated = own & class.map_or(Mask::MAX, |class| self.untolerated(&class.tolerations));
         let on_candidate = on_windows.map_or(0, |index| self.candidates[index]);
         let bound = if is_judged_by_template { on_candidate } else { on_candidate & untolerated };
-        let says = Says::of(&pod.spec);
+        let for_windows = ForWindows::of(&pod.spec);
         let may_move = !is_daemon_set && (on.is_none() || !is_judged_by_template);
-        let moving =
-            if may_move { untolerated & !on_candidate & self.without_refuge(untolerated, &pod.spec, says) } else { 0 };
+        let moving = if may_move {
+            untolerated & !on_candidate & self.without_refuge(untolerated, &pod.spec, for_windows)
+        } else {
+            0
+        };
         let started = on_windows.is_some() && pod.progress == PodProgress::Started;
         let matters = bound | moving != 0;
         let is_remembered = matters || is_known || started && pod.controller.is_some();
         if !is_remembered {
             return;
         }
-        let is_stray = on_windows.is_some() && !started && self.is_stray(pod, says);
-        let only_if = if matters && says == Says::WindowsIf { self.choice(&pod.spec) } else { None };
+        let is_stray = on_windows.is_some() && !started && self.is_stray(pod, for_windows);
+        let only_if = if matters && for_windows == ForWindows::IfNoOtherNode { self.choice(&pod.spec) } else { None };
         let seen = self.workloads.entry(key).or_default();
         seen.started |= started;
         seen.of_pods = Some(seen.of_pods.unwrap_or_default() | own);

@@ -11,20 +11,20 @@ use crate::{
 /// The number of pods that are named as examples.
 const NAMED: usize = 5;
 
-/// What a new pod of a RuntimeClass gets from it.
+/// The scheduling that a RuntimeClass gives to its new pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClassGifts {
+pub struct ClassScheduling {
     /// The selector of the class.
     pub selector: BTreeMap<String, String>,
     /// The taints that its pods have to tolerate.
     pub tolerate: Vec<Taint>,
     /// True if no node has the selector, so that workloads without pods matter too: their next pod waits.
-    pub are_unserved: bool,
+    pub is_unserved: bool,
 }
 
-impl ClassGifts {
+impl ClassScheduling {
     /// True if the pod was created with the class as it is.
-    fn are_in(&self, pod: &Pod) -> bool {
+    fn is_applied_to(&self, pod: &Pod) -> bool {
         self.tolerate.iter().all(|taint| pod.spec.tolerates(taint))
             && self.selector.iter().all(|(key, value)| pod.spec.node_selector.get(key) == Some(value))
     }
@@ -49,7 +49,7 @@ impl ClassUsers {
     pub fn count<'a>(
         pods: impl IntoIterator<Item = &'a Pod>,
         workloads: impl IntoIterator<Item = (WorkloadKind, &'a Workload)>,
-        classes: &BTreeMap<String, ClassGifts>,
+        classes: &BTreeMap<String, ClassScheduling>,
     ) -> BTreeMap<String, Self> {
         let mut users: BTreeMap<String, Self> = classes.keys().map(|class| (class.clone(), Self::default())).collect();
         pods.into_iter().for_each(|pod| Self::add(&mut users, pod, classes));
@@ -58,15 +58,17 @@ impl ClassUsers {
     }
 
     /// Adds a pod to the users of its class.
-    pub fn add(users: &mut BTreeMap<String, Self>, pod: &Pod, classes: &BTreeMap<String, ClassGifts>) {
+    pub fn add(users: &mut BTreeMap<String, Self>, pod: &Pod, classes: &BTreeMap<String, ClassScheduling>) {
         let class = pod.spec.runtime_class.as_ref().filter(|_| pod.progress != PodProgress::Finished);
-        let Some((users, gifts)) = class.and_then(|class| users.get_mut(class).zip(classes.get(class))) else { return };
+        let Some((users, scheduling)) = class.and_then(|class| users.get_mut(class).zip(classes.get(class))) else {
+            return;
+        };
         users.count += 1;
         if users.examples.len() < NAMED {
             users.examples.push(format!("{}/{}", pod.namespace, pod.name));
         }
         let waits = pod.spec.node.is_none() && !pod.is_terminating();
-        if waits && !gifts.are_in(pod) {
+        if waits && !scheduling.is_applied_to(pod) {
             *users.created_too_early.entry(pod.workload()).or_default() += 1;
         }
     }
@@ -76,7 +78,7 @@ impl ClassUsers {
         users: &mut BTreeMap<String, Self>,
         kind: WorkloadKind,
         workload: &Workload,
-        classes: &BTreeMap<String, ClassGifts>,
+        classes: &BTreeMap<String, ClassScheduling>,
     ) {
         // A workload of a kind that is listed stands for those that it controls.
         let is_listed = |(kind, _): &(String, String)| WorkloadKind::by_name(kind).is_some();
@@ -84,7 +86,7 @@ impl ClassUsers {
             return;
         }
         let class = workload.template.runtime_class.as_ref();
-        let class = class.filter(|class| classes.get(*class).is_some_and(|gifts| gifts.are_unserved));
+        let class = class.filter(|class| classes.get(*class).is_some_and(|scheduling| scheduling.is_unserved));
         let Some(users) = class.and_then(|class| users.get_mut(class)) else { return };
         users.workloads.insert(format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name));
         if users.workloads.len() > NAMED {
@@ -134,10 +136,11 @@ mod tests {
             on("win", "{}"),
         ];
         let (selector, tolerate) = ([("a".to_owned(), "b".to_owned())].into(), vec![Taint::os_windows()]);
-        let (none, too_early) = (ClassGifts::default(), Some(&1));
-        let (by_taint, by_label) = (ClassGifts { tolerate, ..none.clone() }, ClassGifts { selector, ..none.clone() });
-        for (gifts, expected) in [(by_taint, too_early), (by_label, too_early), (none, None)] {
-            let users = ClassUsers::count(&pods, [], &[("windows-2019".to_owned(), gifts)].into());
+        let (none, too_early) = (ClassScheduling::default(), Some(&1));
+        let (by_taint, by_label) =
+            (ClassScheduling { tolerate, ..none.clone() }, ClassScheduling { selector, ..none.clone() });
+        for (scheduling, expected) in [(by_taint, too_early), (by_label, too_early), (none, None)] {
+            let users = ClassUsers::count(&pods, [], &[("windows-2019".to_owned(), scheduling)].into());
             let users = &users["windows-2019"];
             assert_eq!((users.count, users.created_too_early.get("Pod shop/web-1")), (3, expected));
         }

@@ -12,7 +12,7 @@ use super::{
     errors::{KnownError, known_error},
     metadata::WireMetadata,
     spec::PodSpec,
-    trouble::Trouble,
+    start_status::StartStatus,
     workload_kind::WorkloadKind,
 };
 
@@ -48,7 +48,7 @@ pub struct Pod {
     /// The known errors in its status.
     pub errors: Vec<KnownError>,
     /// What its status says about failures at present.
-    pub trouble: Trouble,
+    pub start_status: StartStatus,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl From<WirePod> for Pod {
             spec,
             is_bound: status.phase.is_some(),
             errors: errors(&status),
-            trouble: Trouble::of(&status),
+            start_status: StartStatus::of(&status),
         }
     }
 }

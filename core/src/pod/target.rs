@@ -17,7 +17,7 @@ pub const OS_KEYS: [&str; 2] = [names::OS, BETA_OS];
 
 /// What tells the operating system of a pod, the most certain first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Evidence {
+pub enum SystemEvidence {
     /// `os.name`.
     OsName,
     /// A node selector or a required node affinity that only nodes of one system meet.
@@ -40,13 +40,13 @@ pub enum Evidence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guess {
     pub system: System,
-    pub evidence: Evidence,
+    pub evidence: SystemEvidence,
 }
 
 impl Guess {
     /// False if the answer is "probably".
     pub fn is_certain(self) -> bool {
-        self.evidence < Evidence::ImageName
+        self.evidence < SystemEvidence::ImageName
     }
 }
 
@@ -70,20 +70,20 @@ impl PodSpec {
             let is_windows = self.images().filter_map(|(_, name)| sign_of_windows(name)).any(|sign| sign <= least);
             is_windows.then_some(System::Windows)
         };
-        by(Evidence::OsName, self.os.as_deref().map(System::named))
-            .or_else(|| by(Evidence::Placement, self.placed_system()))
-            .or_else(|| by(Evidence::Class, class.and_then(|class| selected_system(&class.selector))))
-            .or_else(|| by(Evidence::Architecture, self.excludes_amd64(class).then_some(System::Linux)))
-            .or_else(|| by(Evidence::WindowsOptions, self.has_windows_options.then_some(System::Windows)))
-            .or_else(|| by(Evidence::Image, image(Sign::Tag)))
-            .or_else(|| by(Evidence::ImageName, image(Sign::Name)))
-            .or_else(|| by(Evidence::Program, self.containers.iter().find_map(|container| container.program)))
+        by(SystemEvidence::OsName, self.os.as_deref().map(System::named))
+            .or_else(|| by(SystemEvidence::Placement, self.placed_system()))
+            .or_else(|| by(SystemEvidence::Class, class.and_then(|class| selected_system(&class.selector))))
+            .or_else(|| by(SystemEvidence::Architecture, self.excludes_amd64(class).then_some(System::Linux)))
+            .or_else(|| by(SystemEvidence::WindowsOptions, self.has_windows_options.then_some(System::Windows)))
+            .or_else(|| by(SystemEvidence::Image, image(Sign::Tag)))
+            .or_else(|| by(SystemEvidence::ImageName, image(Sign::Name)))
+            .or_else(|| by(SystemEvidence::Program, self.containers.iter().find_map(|container| container.program)))
     }
 
     /// Returns how the pod says its system. A Linux program alone says nothing: nothing keeps the pod where it belongs.
     pub fn target(&self, class: Option<&Class>) -> Target {
         match self.guess(class) {
-            Some(Guess { system: System::Windows, evidence }) if evidence <= Evidence::WindowsOptions => {
+            Some(Guess { system: System::Windows, evidence }) if evidence <= SystemEvidence::WindowsOptions => {
                 Target::Windows
             }
             Some(Guess { system: System::Windows, .. }) => Target::WindowsImage,
@@ -226,8 +226,8 @@ mod tests {
 
     #[test]
     fn the_first_evidence_that_speaks_decides() {
-        use Evidence::{Architecture, Image, ImageName, OsName, Placement, Program, WindowsOptions};
         use System::{Linux, Windows};
+        use SystemEvidence::{Architecture, Image, ImageName, OsName, Placement, Program, WindowsOptions};
         let select = |key: &str, value: &str| Value::from_iter([("nodeSelector", Value::from_iter([(key, value)]))]);
         let image = |name: &str| json!({"containers": [{"name": "c", "image": name}]});
         let command = |words: &[&str]| json!({"containers": [{"name": "c", "image": "app", "command": words}]});

@@ -11,7 +11,7 @@ use winpool_answers::explain::forecast::Snapshot;
 use winpool_core::{
     api::{Taint, WindowsPool, names},
     plan::{
-        self, Assessment, ClassAction, ClassesPlan, Consent, GuardedPool, Node, PlannedClass, Policy, Pool,
+        self, Assessment, ClassAction, ClassesPlan, Consent, GuardedPool, NodeFields, PlannedClass, Policy, Pool,
         PoolConsent, PoolEntry, PoolSpec, SeenNodes, TaintList, node_patch,
         reconcile::{ControlPlaneInfo, Now},
         runtime_class_patch,
@@ -78,11 +78,11 @@ pub fn marked(mut node: Value, pool: &str, taints: &[&str]) -> Value {
 }
 
 /// The node as the operator reads it.
-pub fn read(node: &Value) -> Node {
+pub fn read(node: &Value) -> NodeFields {
     let text = |path: &str| node.pointer(path).and_then(Value::as_str);
     let labels: BTreeMap<String, String> =
         node.pointer("/metadata/labels").map(|map| serde_json::from_value(map.clone()).unwrap()).unwrap_or_default();
-    Node {
+    NodeFields {
         labels: labels.into_iter().collect(),
         has_annotations: node.pointer("/metadata/annotations").is_some(),
         applied: text("/metadata/annotations/winpool.dev~1applied").map(Into::into),
@@ -136,7 +136,7 @@ pub fn policy(pools: impl IntoIterator<Item = Pool>) -> Policy {
 }
 
 /// The assessment of the node if every workload consents.
-pub fn assess(node: &Node, policy: &Policy) -> Assessment {
+pub fn assess(node: &NodeFields, policy: &Policy) -> Assessment {
     plan::assess(node, policy, Consent::Given)
 }
 

@@ -1,7 +1,7 @@
 //! What is counted of the pods that fail, how long, and how many of them are read.
 
 use serde_json::{Value, json};
-use winpool_core::plan::failing_pods::{PodAnswer, PodHealth, PodStep, Surroundings};
+use winpool_core::plan::failing_pods::{ClusterFacts, PodAnswer, PodHealth, PodStep};
 
 use super::{World, counts, creating, decode, does_not_start, pod, refused, runs, waits, world};
 
@@ -32,7 +32,7 @@ fn a_pod_without_a_node_counts_if_no_node_has_the_labels_that_it_selects() {
 #[test]
 fn memory_is_bounded_whatever_pods_require() {
     let mut world = world();
-    let around = Surroundings { nodes: &world.nodes, policy: &world.policy, classes: &world.classes };
+    let facts = ClusterFacts { nodes: &world.nodes, policy: &world.policy, classes: &world.classes };
     let status = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]});
     for number in 0..50 {
         let values: Vec<String> = (0..2000).map(|value| format!("a-long-value-{number}-{value}")).collect();
@@ -41,7 +41,7 @@ fn memory_is_bounded_whatever_pods_require() {
             json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
         let spec = json!({"nodeName": null, "os": {"name": "windows"}, "affinity": affinity});
         let pod = decode(&pod(&format!("web-5d8f7-{number}"), "", &spec, &status));
-        world.table.see_unscheduled(&pod, &around);
+        world.table.see_unscheduled(&pod, &facts);
     }
     let kept = format!("{:?}", world.table).len();
     assert!(kept < 100_000, "{kept} bytes for 50 pods");
@@ -153,12 +153,12 @@ fn pods_that_another_listing_shows_are_not_listed_again() {
     let unscheduled = pod("web-5d8f7-a", "", &spec, &status);
     world.pods = vec![waits("web-5d8f7-b", "win", "nginx", "no match for platform in manifest")];
     world.wait(15);
-    let around = Surroundings { nodes: &world.nodes, policy: &world.policy, classes: &world.classes };
-    world.table.see_unscheduled(&decode(&unscheduled), &around);
+    let facts = ClusterFacts { nodes: &world.nodes, policy: &world.policy, classes: &world.classes };
+    world.table.see_unscheduled(&decode(&unscheduled), &facts);
     world.table.saw_unscheduled(true, world.now.instant);
     assert_eq!(world.table.next(world.now.instant), PodStep::List { only_with_node: true });
-    world.table.see(&decode(&world.pods[0]), &around, world.now);
-    world.table.answer(PodAnswer::Listed, &around, world.now);
+    world.table.see(&decode(&world.pods[0]), &facts, world.now);
+    world.table.answer(PodAnswer::Listed, &facts, world.now);
     assert!(matches!(world.table.next(world.now.instant), PodStep::Wait(_)));
     assert_eq!(counts(&world.failures()), [("no_variant", 1), ("no_node", 1)]);
     // That listing has ended.
@@ -195,12 +195,12 @@ fn a_pod_that_cannot_be_read_delays_no_report() {
     world.pods = vec![waits("web-5d8f7-a", "win", "nginx", "no match for platform in manifest")];
     world.event("broken", "Failed", "0xc0370101");
     world.wait(15);
-    let around = Surroundings { nodes: &world.nodes, policy: &world.policy, classes: &world.classes };
+    let facts = ClusterFacts { nodes: &world.nodes, policy: &world.policy, classes: &world.classes };
     assert!(matches!(world.table.next(world.now.instant), PodStep::List { .. }));
-    world.table.see(&decode(&world.pods[0]), &around, world.now);
-    world.table.answer(PodAnswer::Listed, &around, world.now);
+    world.table.see(&decode(&world.pods[0]), &facts, world.now);
+    world.table.answer(PodAnswer::Listed, &facts, world.now);
     assert!(matches!(world.table.next(world.now.instant), PodStep::Read(_)));
-    world.table.answer(PodAnswer::Failed("no".to_owned()), &around, world.now);
+    world.table.answer(PodAnswer::Failed("no".to_owned()), &facts, world.now);
     assert!(matches!(world.table.next(world.now.instant), PodStep::Wait(_)));
     assert_eq!(counts(&world.failures()), [("no_variant", 1)]);
 }

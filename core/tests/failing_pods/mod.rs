@@ -10,7 +10,7 @@ use winpool_core::{
     plan::{
         Policy,
         failing_pods::{
-            FailingPauses, FailingPods, PodAnswer, PodEvent, PodHealth, PodStep, PoolFailures, Surroundings,
+            ClusterFacts, FailingPauses, FailingPods, PodAnswer, PodEvent, PodHealth, PodStep, PoolFailures,
         },
         nodes::{NodeEvent, NodeObject, NodeTable},
         reconcile::Now,
@@ -63,14 +63,14 @@ impl World {
         let pending = |pod: &&Value| pod["status"]["phase"] == "Pending";
         loop {
             let step = self.table.next(self.now.instant);
-            let around = Surroundings { nodes: &self.nodes, policy: &self.policy, classes: &self.classes };
+            let facts = ClusterFacts { nodes: &self.nodes, policy: &self.policy, classes: &self.classes };
             let answer = match step {
                 PodStep::Wait(_) => return self.failures(),
                 _ if !self.allowed => PodAnswer::Denied("pods is forbidden".to_owned()),
                 PodStep::List { only_with_node } => {
                     let listed = self.pods.iter().filter(pending).map(decode);
                     for pod in listed.filter(|pod| !only_with_node || pod.spec.node.is_some()).take(500) {
-                        self.table.see(&pod, &around, self.now);
+                        self.table.see(&pod, &facts, self.now);
                     }
                     PodAnswer::Listed
                 }
@@ -80,7 +80,7 @@ impl World {
                     PodAnswer::Read(all.find(|pod| (&pod.namespace, &pod.name) == (&namespace, &name)).map(Box::new))
                 }
             };
-            self.table.answer(answer, &around, self.now);
+            self.table.answer(answer, &facts, self.now);
         }
     }
 

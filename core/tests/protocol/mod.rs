@@ -7,7 +7,6 @@
 
 mod cluster;
 mod events;
-mod looks;
 mod model;
 mod operator;
 mod properties;
@@ -15,6 +14,7 @@ mod scenes;
 mod server;
 mod shared;
 mod state;
+mod trial_checks;
 
 use std::time::Instant;
 

@@ -110,7 +110,7 @@ pub struct Protocol {
     /// True if the policy `born-tainted` is installed.
     pub born_tainted: bool,
     /// True if the operator looks at pods that wait while a taint is on trial.
-    pub looks: bool,
+    pub trial_checks: bool,
     pub patience: Option<Duration>,
     /// The number of patches of one node that may be accepted within ten seconds, in scenes that count them: winpool
     /// must not insist.
@@ -135,7 +135,7 @@ pub const SCENE: Protocol = Protocol {
     successors: 0,
     kept: [2, 2, 2],
     born_tainted: false,
-    looks: false,
+    trial_checks: false,
     patience: None,
     most_writes: None,
     retired: &[],
@@ -161,8 +161,8 @@ pub enum Action {
     List(Option<Fault>),
     /// Its result arrives.
     EndCheck,
-    /// The look that has started lists the pods that wait.
-    Look,
+    /// The check that has started lists the pods that wait.
+    TrialCheck,
     /// Everything waits, and time passes until something is due.
     Wait,
     /// Time passes, whatever is in progress.
@@ -178,7 +178,7 @@ impl Protocol {
     fn begin(&self, world: &World, known: &Known) -> Process {
         let (nodes, pools, classes) = (world.nodes.seen(), world.pools.seen(), world.classes.seen());
         let mut process = Operator::begin(nodes.clone(), pools.clone(), classes.clone(), self.broken, self.patience);
-        (process.looks, process.is_late) = (self.looks, world.is_late);
+        (process.trial_checks, process.is_late) = (self.trial_checks, world.is_late);
         process.share(&known.processes)
     }
 }
@@ -265,7 +265,7 @@ impl Model for Protocol {
             Some(_) => actions.push(Action::EndCheck),
             None => {}
         }
-        actions.extend(process.look.is_some().then_some(Action::Look));
+        actions.extend(process.trial_check.is_some().then_some(Action::TrialCheck));
         actions.push(Action::Wait);
         actions.extend(state.delays.iter().copied().map(Action::Delay));
         for (number, (script, done)) in self.scripts.iter().zip(&state.done).enumerate() {
@@ -311,7 +311,7 @@ impl Model for Protocol {
                 state.list(fault.is_some());
             }
             Action::EndCheck => state.end_check(),
-            Action::Look => state.look(),
+            Action::TrialCheck => state.check_trials(),
             Action::Wait => {
                 if !state.is_idle() {
                     return None;

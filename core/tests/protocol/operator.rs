@@ -15,9 +15,9 @@ use winpool_core::{
     plan::{
         Applied, CheckAnswer, CleanCheck, GuardedPool, NodePlan, Policy, Pool, PoolEntry, WorkloadCheck,
         failing_pods::PodHealth,
-        look::Look,
         nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
         reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
+        trial_check::TrialCheck,
     },
 };
 
@@ -45,9 +45,9 @@ pub struct Operator {
     /// The request in flight for a node; true if it is for a Windows node.
     pub node_requests: BTreeMap<&'static str, (bool, NodeRequest)>,
     pub check: Option<Check>,
-    /// The look that has started; none in scenes without looks.
-    pub look: Option<Look>,
-    pub looks: bool,
+    /// The check that has started; none in scenes without trial checks.
+    pub trial_check: Option<TrialCheck>,
+    pub trial_checks: bool,
     /// True once a week has passed.
     pub is_late: bool,
     /// The times at which the pools are due again.
@@ -117,8 +117,8 @@ impl Operator {
             requests: BTreeMap::new(),
             node_requests: BTreeMap::new(),
             check: None,
-            look: None,
-            looks: false,
+            trial_check: None,
+            trial_checks: false,
             is_late: false,
             wake: None,
             broken,
@@ -232,7 +232,7 @@ impl Operator {
             self.check = self.with_cluster(|cluster, memory, now| memory.start_check(cluster, now)).map(Check::Started);
         }
         self.wake = self.wake.into_iter().chain(self.memory.check_due(self.now)).min();
-        self.start_look();
+        self.start_trial_check();
         self.memory.take_notes();
     }
 

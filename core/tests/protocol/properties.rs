@@ -135,8 +135,8 @@ impl State {
             self.answer(pool, None, before.broken)?;
         } else if let Some(node) = patch {
             self.answer_node(node, None, None)?;
-        } else if before.look.is_some() {
-            self.look();
+        } else if before.trial_check.is_some() {
+            self.check_trials();
         } else if let Some(check) = &before.check {
             if matches!(check, Check::Started(_)) { self.list(false) } else { self.end_check() }
         } else {

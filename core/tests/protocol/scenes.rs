@@ -308,7 +308,7 @@ scenes! {
     /// A pod that no check sees comes and goes at any time.
     overlooked: a_pod_that_no_check_sees_is_rescued {
         scripts: &[&[Create("a", ASKS)], &[Run("run")]],
-        looks: true,
+        trial_checks: true,
         lag: 0,
     }
 
@@ -316,7 +316,7 @@ scenes! {
     overlooked_twice: a_pod_that_waits_because_of_two_taints_is_rescued {
         before: &[Create("a", ASKS_MORE)],
         scripts: &[&[Run("run")]],
-        looks: true,
+        trial_checks: true,
     }
 
     /// A leader ends between the hold and the removal of the taint.
@@ -325,7 +325,7 @@ scenes! {
         before: &[Create("a", ASKS)],
         away: &[Beat("n1")],
         scripts: &[&[Run("run")]],
-        looks: true,
+        trial_checks: true,
         successors: 1,
         kept: [1, 2, 1],
         lag: 0,
@@ -336,7 +336,7 @@ scenes! {
         before: &[Create("a", ASKS)],
         scripts: &[&[Run("run")]],
         faults: &[Fault::Denied(Write::Status)],
-        looks: true,
+        trial_checks: true,
         successors: 1,
         kept: [1, 1, 1],
         lag: 0,
@@ -347,7 +347,7 @@ scenes! {
         before: &[Create("a", ASKS)],
         away: &[Beat("n1")],
         scripts: &[&[Run("run"), WeekPasses]],
-        looks: true,
+        trial_checks: true,
         successors: 1,
         kept: [1, 1, 1],
         lag: 0,
@@ -357,7 +357,7 @@ scenes! {
     runs: runs_that_are_new_objects_lift_a_taint_once {
         before: &[Create("a", ASKS)],
         scripts: &[&[Run("run-1"), EndRun("run-1"), Run("run-2")]],
-        looks: true,
+        trial_checks: true,
         lag: 0,
     }
 

@@ -184,8 +184,8 @@ impl World {
                 Answer::Users(Ok(ClassUsers::count(&pods, templates, classes)))
             }
             Step::Class(class) => self.request_class(&class.name, &class.request),
-            Step::ListMarkedNodes if broken == Break::BlindDeletion => Answer::Nodes(BTreeSet::new()),
-            Step::ListMarkedNodes => {
+            Step::ListLabelledNodes if broken == Break::BlindDeletion => Answer::Nodes(BTreeSet::new()),
+            Step::ListLabelledNodes => {
                 let nodes = self.nodes.truth().iter().filter(|(_, node)| {
                     node.seen.node.labels.get(names::POOL) == Some(pool)
                         && node.seen.node.ignore.as_deref() != Some("true")

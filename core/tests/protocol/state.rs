@@ -212,7 +212,7 @@ impl State {
         let works = !process.requests.is_empty()
             || !process.node_requests.is_empty()
             || process.check.is_some()
-            || process.look.is_some();
+            || process.trial_check.is_some();
         !works && self.lag() == 0 && {
             let mut after = self.clone();
             after.advance();
@@ -232,7 +232,7 @@ pub enum Turn {
     SeeClasses(Classes),
     List(Vec<Work>, bool),
     EndCheck,
-    Look(Vec<Work>),
+    TrialCheck(Vec<Work>),
     WeekPasses,
     Pass(Duration),
     /// The request for a pool was answered; the number selects the answer.

@@ -13,7 +13,7 @@ use winpool_core::{
     api::{Problem, Taint, WindowsPool, WindowsPoolStatus, names},
     labels::Labels,
     plan::{
-        GuardedPool, InstalledPolicy, Node, Policy, WorkloadCheck,
+        GuardedPool, InstalledPolicy, NodeFields, Policy, WorkloadCheck,
         reconcile::{CheckTask, ClassRequest, Outage, Refusal, Step},
     },
     pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind},
@@ -87,7 +87,7 @@ fn line(step: &Step) -> Option<String> {
             };
             format!("{verb} {}", class.name)
         }
-        Step::ListMarkedNodes => "ListMarkedNodes".to_owned(),
+        Step::ListLabelledNodes => "ListLabelledNodes".to_owned(),
         Step::WriteStatus { .. } => "WriteStatus".to_owned(),
     })
 }
@@ -207,7 +207,7 @@ impl World {
         self.put_class(serde_json::from_value(object).unwrap());
     }
 
-    pub fn change_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
+    pub fn change_node(&mut self, name: &str, change: impl FnOnce(&mut NodeFields)) {
         change(self.nodes.get_mut(name).unwrap());
         self.watch();
     }
@@ -361,37 +361,37 @@ impl World {
         self.wait(2);
     }
 
-    /// Rests, and carries out the look that is due. Tells whether one was due.
-    pub fn look(&mut self) -> bool {
+    /// Rests, and carries out the check that is due. Tells whether one was due.
+    pub fn check_trials(&mut self) -> bool {
         self.rest();
-        let Some(mut look) = self.with_cluster(|cluster, memory, now| memory.start_look(cluster, now)) else {
+        let Some(mut check) = self.with_cluster(|cluster, memory, now| memory.start_trial_check(cluster, now)) else {
             return false;
         };
         for pod in self.pods.iter().flatten().filter(|pod| pod.spec.node.is_none()) {
-            look.pod(pod);
+            check.pod(pod);
         }
-        while let Some(name) = look.unknown_workload() {
+        while let Some(name) = check.unknown_workload() {
             let is_it = |kind: &WorkloadKind, found: &Workload| {
                 (kind, &found.namespace, &found.name) == (&name.0, &name.1, &name.2)
             };
             let found = self.workloads.iter().find(|(kind, found)| is_it(kind, found));
-            look.workload(name.clone(), found.map(|(_, found)| found.clone()));
+            check.workload(name.clone(), found.map(|(_, found)| found.clone()));
         }
-        if look.needs_other_nodes() {
-            self.linux.iter().for_each(|labels| look.other_node("linux", labels));
-            look.has_other_nodes();
+        if check.needs_other_nodes() {
+            self.linux.iter().for_each(|labels| check.other_node("linux", labels));
+            check.has_other_nodes();
         }
-        let result = look.finish();
-        self.with_cluster(|cluster, memory, now| memory.looked(cluster, Some(result), now));
+        let result = check.finish();
+        self.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, Some(result), now));
         self.rest();
         true
     }
 
-    /// Looks three times, with pauses.
+    /// Checks trials three times, with pauses.
     pub fn look_on(&mut self) {
         for _ in 0..3 {
             self.wait(5);
-            self.look();
+            self.check_trials();
         }
     }
 

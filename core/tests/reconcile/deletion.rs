@@ -1,6 +1,6 @@
 //! The end of a pool: what it waits for, and for how long.
 
-use winpool_core::{api::names::condition, plan::Node};
+use winpool_core::{api::names::condition, plan::NodeFields};
 
 use super::cluster::{MINE, World, denied, failed, of_class, pool};
 use crate::common::node;
@@ -56,7 +56,7 @@ fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes
     let cases: [(&str, bool, Matches, &str, bool); 5] = [
         ("a node refuses its change", true, never, "node", true),
         ("the class is refused", false, |line| line.starts_with("Delete"), "RuntimeClass windows-2022", true),
-        ("nodes cannot be listed", false, |line| line == "ListMarkedNodes", "nodes cannot be listed", true),
+        ("nodes cannot be listed", false, |line| line == "ListLabelledNodes", "nodes cannot be listed", true),
         ("pods cannot be counted", false, |line| line.starts_with("FindUsers"), "", true),
         ("nothing is refused", false, never, "", false),
     ];
@@ -85,7 +85,7 @@ fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes
 
 #[test]
 fn a_class_is_released_instead_of_deleted_while_a_node_keeps_a_taint_that_it_tolerates() {
-    type Change = fn(&mut Node);
+    type Change = fn(&mut NodeFields);
     let without_label: Change = |node| {
         let kept = node.labels.with_prefix("").filter(|(key, _)| *key != "winpool.dev/pool");
         node.labels = kept.collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use winpool_core::{
     api::names::{condition, reason},
-    plan::{Node, reconcile::Step},
+    plan::{NodeFields, reconcile::Step},
     pod::{Workload, WorkloadKind},
 };
 
@@ -120,7 +120,7 @@ fn a_pool_is_not_ready_before_its_class_selects_the_label() {
 
 #[test]
 fn a_node_that_cannot_serve_the_class_does_not_count() {
-    type Change = fn(&mut Node);
+    type Change = fn(&mut NodeFields);
     let cases: [(&str, Change); 3] = [
         ("it is ignored", |node| node.ignore = Some("true".into())),
         ("no handler", |node| node.runtime_handlers = Some(["other".into()].into())),

@@ -138,7 +138,7 @@ fn an_approval_that_status_still_has_counts_only_with_the_record_of_its_new_tria
     world.check();
     world.add_node("late", &node("{}"));
     world.wait(2);
-    assert!(world.taints("late").is_empty(), "a new leader would not look after it");
+    assert!(world.taints("late").is_empty(), "a new leader would not check it");
     world.accept_all();
     advance(&mut world, 600);
     world.check();
@@ -228,7 +228,7 @@ fn a_trial_goes_on_after_a_dry_run_and_a_hold_ends_with_the_policy_never() {
     world.change_pool("default", "spec: {mode: DryRun}");
     world.wait(5);
     world.pods = Ok(vec![waiting("{}")]);
-    assert!(!world.look());
+    assert!(!world.check_trials());
     assert_eq!(world.taints("win"), [MINE]);
     world.change_pool("default", "spec: {mode: Enforce}");
     world.wait(5);
@@ -239,7 +239,7 @@ fn a_trial_goes_on_after_a_dry_run_and_a_hold_ends_with_the_policy_never() {
     world.change_pool("default", "spec: {taintPolicy: Never}");
     world.wait(5);
     assert!(world.status().taint_trials.is_empty());
-    assert!(!world.look());
+    assert!(!world.check_trials());
     world.change_pool("default", "spec: {taintPolicy: WhenTolerated}");
     world.wait(20);
     world.check();
@@ -284,14 +284,14 @@ fn a_trial_does_not_end_while_more_pods_wait_than_a_look_keeps() {
     };
     world.pods = Ok((0..1001).map(pod).collect());
     advance(&mut world, WEEK);
-    world.look();
+    world.check_trials();
     world.wait(5);
-    world.look();
+    world.check_trials();
     world.wait(2);
     assert_eq!(world.status().taint_trials.len(), 1);
     for _ in 0..3 {
         world.wait(5);
-        world.look();
+        world.check_trials();
     }
     world.wait(2);
     assert_eq!(world.status().taint_trials.len(), 0, "all of them are of a younger workload");
@@ -313,16 +313,16 @@ fn no_trial_ends_while_nodes_cannot_be_read() {
     assert_eq!(world.status().taint_trials.len(), 0);
 }
 
-/// A look at these pods by a process that may not read workloads.
+/// A check at these pods by a process that may not read workloads.
 fn look_without_permission(world: &mut World) {
     world.wait(5);
-    let mut look = world.with_cluster(|cluster, memory, now| memory.start_look(cluster, now)).unwrap();
-    world.pods.iter().flatten().for_each(|pod| look.pod(pod));
-    while let Some(name) = look.unknown_workload() {
-        look.unreadable_workload(name);
+    let mut check = world.with_cluster(|cluster, memory, now| memory.start_trial_check(cluster, now)).unwrap();
+    world.pods.iter().flatten().for_each(|pod| check.pod(pod));
+    while let Some(name) = check.unknown_workload() {
+        check.unreadable_workload(name);
     }
-    let result = look.finish();
-    world.with_cluster(|cluster, memory, now| memory.looked(cluster, Some(result), now));
+    let result = check.finish();
+    world.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, Some(result), now));
     world.rest();
 }
 

@@ -103,11 +103,11 @@ fn a_new_approval_is_on_trial_for_a_week() {
 fn a_pod_that_waits_only_because_of_a_taint_on_trial_ends_the_trial_and_the_taint() {
     let mut world = tried();
     world.pods = Ok(vec![waiting_of("Workflow", "run-1")]);
-    assert!(world.look());
-    assert!(!world.look(), "a look is followed by a pause");
-    assert_eq!(world.has_taint("win"), (true, true), "one look is not enough");
+    assert!(world.check_trials());
+    assert!(!world.check_trials(), "a check is followed by a pause");
+    assert_eq!(world.has_taint("win"), (true, true), "one check is not enough");
     world.wait(5);
-    assert!(world.look());
+    assert!(world.check_trials());
     assert_eq!(world.has_taint("win"), (false, false));
     let trial = trial(&world);
     assert_eq!((trial.until, trial.failures, trial.workload.as_deref()), (None, 1, Some("Workflow shop/run-1")));
@@ -314,7 +314,7 @@ fn a_workload_that_is_right_or_gone_ends_the_pause_if_winpool_reads_its_kind() {
         world.workloads =
             changes.map(|changes| workload(WorkloadKind::Deployment, "web", OLD, changes)).into_iter().collect();
         world.wait(10);
-        world.look();
+        world.check_trials();
         world.check();
         world.wait(2);
         assert_eq!(world.has_taint("win"), (ends, ends), "{fact}");
@@ -327,7 +327,7 @@ fn a_workload_that_is_right_or_gone_ends_the_pause_if_winpool_reads_its_kind() {
 #[test]
 fn a_trial_ends_only_by_a_complete_look_after_its_time() {
     let mut world = tried();
-    world.look();
+    world.check_trials();
     advance(&mut world, WEEK);
     world.restart();
     world.pods = Ok(vec![waiting("{}")]);
@@ -336,22 +336,22 @@ fn a_trial_ends_only_by_a_complete_look_after_its_time() {
 
     let mut world = tried();
     advance(&mut world, WEEK);
-    let look = world.with_cluster(|cluster, memory, now| memory.start_look(cluster, now));
-    assert!(look.is_some());
-    world.with_cluster(|cluster, memory, now| memory.looked(cluster, None, now));
+    let check = world.with_cluster(|cluster, memory, now| memory.start_trial_check(cluster, now));
+    assert!(check.is_some());
+    world.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, None, now));
     world.wait(2);
-    assert_eq!(world.status().taint_trials.len(), 1, "a look that fails ends no trial");
+    assert_eq!(world.status().taint_trials.len(), 1, "a check that fails ends no trial");
     world.wait(5);
-    assert!(world.look());
+    assert!(world.check_trials());
     world.wait(5);
-    assert_eq!(world.status().taint_trials.len(), 1, "one look is not enough");
-    assert!(world.look());
+    assert_eq!(world.status().taint_trials.len(), 1, "one check is not enough");
+    assert!(world.check_trials());
     world.wait(2);
     assert!(world.status().taint_trials.is_empty());
     world.pods = Ok(vec![waiting("{}")]);
     world.look_on();
     assert_eq!(world.has_taint("win"), (true, true), "later a pod waits");
-    assert!(!world.look(), "nobody looks any more");
+    assert!(!world.check_trials(), "nobody checks any more");
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn always_ends_trials_and_holds() {
         assert_eq!(world.has_taint("win"), (true, true));
         assert!(world.status().taint_trials.is_empty());
         world.pods = Ok(vec![waiting("{}")]);
-        assert!(!world.look());
+        assert!(!world.check_trials());
     }
 }
 
@@ -392,7 +392,7 @@ fn a_pool_in_dry_run_is_not_looked_after_and_keeps_its_hold() {
     let mut world = held();
     world.change_pool("default", "spec: {mode: DryRun}");
     world.wait(5);
-    assert!(!world.look());
+    assert!(!world.check_trials());
     assert_eq!(trial(&world).failures, 1);
 }
 

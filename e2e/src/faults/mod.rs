@@ -34,7 +34,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use traffic::Traffic;
-use winpool_client::asked::Asked;
+use winpool_client::request_info::RequestInfo;
 
 use crate::{ApiServer, Result, error::FileContext, kubeconfig::token_kubeconfig, proxy::serve, wait_for};
 
@@ -156,7 +156,7 @@ impl Shared {
     }
 
     async fn pass(self: Arc<Self>, request: Request<Incoming>) -> std::result::Result<Response<Answer>, Severed> {
-        let asked = Asked::of(request.method(), request.uri());
+        let asked = RequestInfo::of(request.method(), request.uri());
         let (passing, fault) = self.traffic.next(asked, request.uri());
         let released = self.traffic.released();
         match fault {

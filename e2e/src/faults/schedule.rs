@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use fastrand::Rng;
-use winpool_client::asked::Asked;
+use winpool_client::request_info::RequestInfo;
 
 /// The fate of a request or its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Schedule {
 
     /// The fate of the request with this number among its like. It depends on nothing else, so that other requests,
     /// whose order may differ in each run, do not change it.
-    pub fn fault(&self, asked: Asked, number: u64) -> Option<Fault> {
+    pub fn fault(&self, asked: RequestInfo, number: u64) -> Option<Fault> {
         let mut random = self.random(asked, number);
         if random.u8(..100) >= self.percent {
             return None;
@@ -156,7 +156,7 @@ impl Schedule {
         OF_EVERY_REQUEST.iter().chain(own).nth(which).copied()
     }
 
-    fn random(&self, asked: Asked, number: u64) -> Rng {
+    fn random(&self, asked: RequestInfo, number: u64) -> Rng {
         let bytes = asked.verb.bytes().chain([b' ']).chain(asked.resource.bytes()).chain(number.to_le_bytes());
         let seed = bytes.fold(self.seed, |seed, byte| Rng::with_seed(seed ^ u64::from(byte)).u64(..));
         Rng::with_seed(seed)
@@ -170,10 +170,10 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    const PATCH: Asked = Asked { verb: "patch", resource: "nodes" };
-    const WATCH: Asked = Asked { verb: "watch", resource: "nodes" };
+    const PATCH: RequestInfo = RequestInfo { verb: "patch", resource: "nodes" };
+    const WATCH: RequestInfo = RequestInfo { verb: "watch", resource: "nodes" };
 
-    fn of(seed: u64, asked: Asked) -> Vec<Option<Fault>> {
+    fn of(seed: u64, asked: RequestInfo) -> Vec<Option<Fault>> {
         (0..2000).map(|number| Schedule::new(seed, 25).fault(asked, number)).collect()
     }
 
@@ -181,7 +181,7 @@ mod tests {
     fn a_seed_always_gives_the_same_faults() {
         assert_eq!(of(1, PATCH), of(1, PATCH));
         assert_ne!(of(1, PATCH), of(2, PATCH));
-        assert_ne!(of(1, PATCH), of(1, Asked { resource: "runtimeclasses", ..PATCH }));
+        assert_ne!(of(1, PATCH), of(1, RequestInfo { resource: "runtimeclasses", ..PATCH }));
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_requested_number_of_faults_occurs_and_every_kind_of_them() {
-        for (asked, kinds) in [(PATCH, 10), (WATCH, 14), (Asked { verb: "get", resource: "nodes" }, 7)] {
+        for (asked, kinds) in [(PATCH, 10), (WATCH, 14), (RequestInfo { verb: "get", resource: "nodes" }, 7)] {
             let mut counts = BTreeMap::<&str, usize>::new();
             for fault in of(7, asked).into_iter().flatten() {
                 *counts.entry(fault.name()).or_default() += 1;

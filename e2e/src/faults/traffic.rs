@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use http::Uri;
 use tokio::sync::watch;
-use winpool_client::asked::Asked;
+use winpool_client::request_info::RequestInfo;
 
 use super::Fault;
 
 /// A request, before its fate is decided.
 #[derive(Clone, Debug)]
 pub struct Passing {
-    pub asked: Asked,
+    pub asked: RequestInfo,
     /// Its path and query.
     pub path: String,
     /// Its number among requests of the same kind, from 0.
@@ -35,7 +35,7 @@ pub struct Passed {
 impl Passed {
     /// `patch nodes 200`.
     pub fn summary(&self) -> String {
-        let Asked { verb, resource } = self.request.asked;
+        let RequestInfo { verb, resource } = self.request.asked;
         let code = self.code.map_or_else(|| "-".to_owned(), |code| code.to_string());
         format!("{verb} {resource} {code}")
     }
@@ -46,7 +46,7 @@ pub(super) type Rule = Box<dyn Fn(&Passing) -> Option<Fault> + Send + Sync>;
 #[derive(Default)]
 struct State {
     rule: Option<Rule>,
-    counts: BTreeMap<Asked, u64>,
+    counts: BTreeMap<RequestInfo, u64>,
     writes: u64,
     faulted: usize,
     passed: Vec<Passed>,
@@ -73,7 +73,7 @@ impl Traffic {
     }
 
     /// Counts a request and decides its fate.
-    pub fn next(&self, asked: Asked, uri: &Uri) -> (Passing, Option<Fault>) {
+    pub fn next(&self, asked: RequestInfo, uri: &Uri) -> (Passing, Option<Fault>) {
         let mut state = self.state();
         let count = state.counts.entry(asked).or_default();
         let number = *count;
@@ -123,7 +123,7 @@ impl Traffic {
     }
 }
 
-fn is_write(asked: Asked) -> bool {
+fn is_write(asked: RequestInfo) -> bool {
     matches!(asked.verb, "create" | "update" | "patch" | "delete")
         && !matches!(asked.resource, "events" | "leases" | "other")
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use winpool_client::asked::Asked;
+use winpool_client::request_info::RequestInfo;
 use winpool_core::api::NodeCounts;
 use winpool_e2e::{Fault, Passing, Refusal, prelude::*};
 
@@ -82,7 +82,7 @@ async fn failed_lists_are_retried_with_pauses() {
     stage.harness.apply_until_ready(json!({})).await;
     let passed = stage.proxy.passed();
     for kind in KINDS {
-        let lists = passed.iter().filter(|passed| passed.request.asked == Asked { verb: "list", resource: kind });
+        let lists = passed.iter().filter(|passed| passed.request.asked == RequestInfo { verb: "list", resource: kind });
         let times: Vec<_> = lists.map(|passed| passed.request.received).collect();
         let (first, last) = (times[0], times[times.len() - 1]);
         assert!(last - first >= Duration::from_secs(1), "{kind}: {:?} for {} lists", last - first, times.len());

@@ -15,7 +15,7 @@ const RESCUE: Duration = Duration::from_secs(30);
 
 /// An operator whose trials last this long.
 fn operator(harness: &Harness, trial: Duration) -> Operator {
-    let pauses = Pauses { trial, looks: Duration::from_millis(500), ..alone().pauses };
+    let pauses = Pauses { trial, trial_checks: Duration::from_millis(500), ..alone().pauses };
     Operator::start_with(harness.account.config.clone(), Options { pauses, ..alone() })
 }
 

@@ -46,13 +46,13 @@ pub async fn everything(
         let api = pods::workloads(client, kind, None);
         let add = |workload: Workload| check.lock().workload(kind, &workload);
         let listed = pages::each_patiently(&api, pods::of_kind(kind), add).await;
-        allowed(plural, listed, |words| check.lock().unlisted(plural, words))
+        allowed(plural, listed, |message| check.lock().unlisted(plural, message))
     });
     try_join_all(kinds).await?;
     let mut check = shared.into_inner();
     let pods: Api<core::v1::Pod> = Api::all(client.clone());
     let listed = pages::each_patiently(&pods, pods::unfinished(), |pod: Pod| check.pod(&pod)).await;
-    allowed(PODS, listed, |words| check.unlisted(PODS, words))?;
+    allowed(PODS, listed, |message| check.unlisted(PODS, message))?;
     decide(client, &mut check).await.map_err(|source| Error { what: "nodes", source })?;
     Ok(check.finish())
 }
@@ -93,8 +93,8 @@ async fn decide(client: &Client, check: &mut WorkloadCheck) -> Result<(), Reques
 fn allowed(what: &'static str, listed: Result<(), RequestError>, forbidden: impl FnOnce(String)) -> Result<(), Error> {
     match listed {
         Ok(()) => Ok(()),
-        Err(RequestError::Denied(words)) => {
-            forbidden(words);
+        Err(RequestError::Denied(message)) => {
+            forbidden(message);
             Ok(())
         }
         Err(source) => Err(Error { what, source }),
@@ -110,8 +110,8 @@ pub(super) async fn are_settled(
     for (kind, namespace, name) in workloads {
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
         let (api, mut is_settled) = (pods::workloads(client, *kind, Some(namespace)), true);
-        let look = |workload: Workload| is_settled &= check.is_settled(*kind, &workload);
-        if pages::each(&api, named, look).await.is_err() || !is_settled {
+        let judge = |workload: Workload| is_settled &= check.is_settled(*kind, &workload);
+        if pages::each(&api, named, judge).await.is_err() || !is_settled {
             return false;
         }
     }

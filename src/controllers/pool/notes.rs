@@ -10,14 +10,14 @@ use winpool_core::{
 use crate::{controllers::Context, telemetry::list};
 
 /// An Event on a pool.
-pub(super) struct News {
+pub(super) struct PoolEvent {
     type_: EventType,
     reason: String,
     action: String,
     note: String,
 }
 
-pub(super) async fn send(context: &Context, pool: &GuardedPool, News { type_, reason, action, note }: News) {
+pub(super) async fn send(context: &Context, pool: &GuardedPool, PoolEvent { type_, reason, action, note }: PoolEvent) {
     context.applier.event(&pool.object_ref(&()), type_, &reason, &action, note).await;
 }
 
@@ -60,48 +60,48 @@ pub(super) fn log(pool: &str, note: &Note) {
         Note::Problem(Problem { reason, object, message }) => {
             tracing::warn!(pool, %object, reason, detail = shortened(message), "problem");
         }
-        Note::TaintsTurned { are_applied: true, .. } => tracing::info!(pool, "every node has its taints"),
-        Note::TaintsTurned { reason, message, .. } => {
+        Note::TaintsChanged { are_applied: true, .. } => tracing::info!(pool, "every node has its taints"),
+        Note::TaintsChanged { reason, message, .. } => {
             tracing::warn!(pool, reason, detail = shortened(message), "taints are held");
         }
     }
 }
 
-pub(super) fn event(note: &Note) -> Option<News> {
-    let news = |type_, reason: &str, action: &str, note: String| {
-        Some(News { type_, reason: reason.to_owned(), action: action.to_owned(), note })
+pub(super) fn event(note: &Note) -> Option<PoolEvent> {
+    let pool_event = |type_, reason: &str, action: &str, note: String| {
+        Some(PoolEvent { type_, reason: reason.to_owned(), action: action.to_owned(), note })
     };
     match note {
         Note::ClassWritten(class, reason, fields) => {
             let note = if fields.is_empty() { class.clone() } else { format!("{class}: {}", fields.join(", ")) };
-            news(EventType::Normal, reason, class, note)
+            pool_event(EventType::Normal, reason, class, note)
         }
         Note::ClassReleased { class, why } => {
             let note = format!("RuntimeClass {class} stays and is no longer managed: {why}");
-            news(EventType::Warning, reason::CLASS_IN_USE, class, note)
+            pool_event(EventType::Warning, reason::CLASS_IN_USE, class, note)
         }
         Note::Left(Problem { reason, object, message }) => {
             // Another action than that of a problem of the same object: Events with equal actions and reasons are merged.
-            news(EventType::Warning, reason, &object.name, message.clone())
+            pool_event(EventType::Warning, reason, &object.name, message.clone())
         }
-        Note::StatusRefused(error) => news(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
+        Note::StatusRefused(error) => pool_event(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
         Note::TaintObjected { taint, workload, pause } => {
             let note = format!(
                 "{taint} removed: a pod of {workload} was Pending only because of it; winpool tries again in \
                  {pause:?} at the earliest"
             );
-            news(EventType::Warning, reason::TAINT_OBJECTED, "RemoveTaint", note)
+            pool_event(EventType::Warning, reason::TAINT_OBJECTED, "RemoveTaint", note)
         }
         Note::Problem(Problem { reason, object, message }) => {
-            news(EventType::Warning, reason, &object.to_string(), format!("{object}: {message}"))
+            pool_event(EventType::Warning, reason, &object.to_string(), format!("{object}: {message}"))
         }
-        Note::TaintsTurned { are_applied, reason, message } => {
+        Note::TaintsChanged { are_applied, reason, message } => {
             let (type_, reason) = if *are_applied {
                 (EventType::Normal, reason::TAINTS_ADDED)
             } else {
                 (EventType::Warning, reason.as_str())
             };
-            news(type_, reason, "Taint", message.clone())
+            pool_event(type_, reason, "Taint", message.clone())
         }
         Note::ClassPostponed(..) | Note::ClassDeleted(_) | Note::FinalizerWritten(_) | Note::CleanedUp => None,
     }

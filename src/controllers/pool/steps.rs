@@ -16,9 +16,9 @@ use winpool_core::{
 
 use crate::controllers::Context;
 
-use super::Done;
+use super::TaskResult;
 
-pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> Done {
+pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> TaskResult {
     let pool = guarded.name_any();
     let result = request(context, guarded, &step).await;
     let error = result.as_ref().err().map(RequestError::as_str);
@@ -29,7 +29,7 @@ pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step
         let (object, reason) = (object(&step), source.as_str());
         tracing::warn!(pool, object, reason, error = shortened(source), "a request for the pool failed");
     }
-    Done::Step { pool, step, answer: result.unwrap_or_else(|error| Answer::Refused(refusal(error))), error }
+    TaskResult::Step { pool, step, answer: result.unwrap_or_else(|error| Answer::Refused(refusal(error))), error }
 }
 
 async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Result<Answer, RequestError> {
@@ -42,20 +42,20 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
         }
         Step::FindUsers(classes) => Answer::Users(pods::users(&context.client, classes).await?),
         Step::Class(class) => class_request(context, &class.name, &class.request).await?,
-        Step::ListMarkedNodes => {
-            let mut marked = BTreeSet::new();
+        Step::ListLabelledNodes => {
+            let mut labelled = BTreeSet::new();
             let labels = format!("{}={name}", names::POOL);
             let nodes = pages::each(
                 &context.metadata,
                 ListParams::default().labels(&labels),
                 |node: PartialObjectMeta<Node>| {
                     if node.annotations().get(names::IGNORE).is_none_or(|ignore| ignore != "true") {
-                        marked.insert(node.name_any());
+                        labelled.insert(node.name_any());
                     }
                 },
             );
             nodes.await?;
-            Answer::Nodes(marked)
+            Answer::Nodes(labelled)
         }
         Step::WriteStatus { status, seen, .. } => {
             applier.write_status(guarded.meta(), seen.as_ref(), status).await?;
@@ -86,7 +86,7 @@ fn refusal(error: RequestError) -> Refusal {
     match error {
         RequestError::Stale | RequestError::Conflict => Refusal::Conflict,
         RequestError::Gone => Refusal::Gone,
-        RequestError::Denied(words) => Refusal::Denied(words),
+        RequestError::Denied(message) => Refusal::Denied(message),
         error @ (RequestError::Failed(_) | RequestError::TimedOut(_) | RequestError::NotLeading) => {
             Refusal::Failed(error.to_string())
         }
@@ -98,7 +98,7 @@ fn object(step: &Step) -> String {
         Step::Class(class) => format!("RuntimeClass {}", class.name),
         Step::SetFinalizer(_) => "finalizer".to_owned(),
         Step::FindUsers(_) => "pods".to_owned(),
-        Step::ListMarkedNodes => "nodes".to_owned(),
+        Step::ListLabelledNodes => "nodes".to_owned(),
         Step::WriteStatus { .. } => "status".to_owned(),
         Step::ReadPool { .. } | Step::Publish(_) | Step::Wait(_) => "WindowsPool".to_owned(),
     }

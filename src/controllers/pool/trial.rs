@@ -1,4 +1,4 @@
-//! The requests of a look at pods that are not scheduled, while a taint is on trial. No page is kept.
+//! The requests of a check of pods that are not scheduled, while a taint is on trial. No page is kept.
 
 use k8s_openapi::api::core::{self, v1::Node};
 use kube::{Api, ResourceExt, api::ListParams, core::PartialObjectMeta};
@@ -6,7 +6,7 @@ use winpool_client::{error::RequestError, pages, pods};
 use winpool_core::{
     api::names,
     labels::Labels,
-    plan::look::{Look, LookResult},
+    plan::trial_check::{TrialCheck, TrialCheckResult},
     pod::{Pod, Workload},
 };
 
@@ -15,43 +15,43 @@ use crate::controllers::{Context, failing_pods};
 /// The number of pods in one request. The API server has an index of the first page only.
 const PAGE: u32 = 500;
 
-/// Shows the pods that no node has to `look`, and what else it asks for. The search for failing pods sees these pods too.
+/// Shows the pods that no node has to `check`, and what else it asks for. The search for failing pods sees these pods too.
 ///
 /// # Errors
 /// Fails if something cannot be listed.
-pub(super) async fn look(context: &Context, mut look: Look) -> Result<LookResult, RequestError> {
+pub(super) async fn check(context: &Context, mut check: TrialCheck) -> Result<TrialCheckResult, RequestError> {
     let client = &context.client;
-    if look.lists_pods() {
+    if check.lists_pods() {
         let api: Api<core::v1::Pod> = Api::all(client.clone());
         let unscheduled = ListParams::default().fields("spec.nodeName=").limit(PAGE);
-        let rules = failing_pods::rules(context);
+        let known = failing_pods::pools_and_classes(context);
         let see = |pod: Pod| {
-            failing_pods::see_unscheduled(context, &rules, &pod);
-            look.pod(&pod);
+            failing_pods::see_unscheduled(context, &known, &pod);
+            check.pod(&pod);
         };
         let listed = pages::each(&api, unscheduled, see).await;
         failing_pods::saw_unscheduled(context, listed.is_ok());
         listed?;
     }
-    while let Some(name) = look.unknown_workload() {
+    while let Some(name) = check.unknown_workload() {
         let api = pods::workloads(client, name.0, Some(&name.1));
         let named = ListParams::default().fields(&format!("metadata.name={}", name.2));
         let mut found = None;
         match pages::each(&api, named, |workload: Workload| found = Some(workload)).await {
-            Ok(()) => look.workload(name, found),
-            Err(RequestError::Denied(_)) => look.unreadable_workload(name),
+            Ok(()) => check.workload(name, found),
+            Err(RequestError::Denied(_)) => check.unreadable_workload(name),
             Err(error) => return Err(error),
         }
     }
-    if look.needs_other_nodes() {
+    if check.needs_other_nodes() {
         let api: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
         let others = ListParams::default().labels(&format!("{}!={}", names::OS, names::WINDOWS));
         let other = |node: PartialObjectMeta<Node>| {
             let (name, labels) = (node.name_any(), node.metadata.labels.into_iter().flatten());
-            look.other_node(&name, &labels.collect::<Labels>());
+            check.other_node(&name, &labels.collect::<Labels>());
         };
         pages::each(&api, others, other).await?;
-        look.has_other_nodes();
+        check.has_other_nodes();
     }
-    Ok(look.finish())
+    Ok(check.finish())
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        Applied, Hosts, Node, Policy, Pool, WantedTaints, classes::is_declared, is_made_by_winpool, owner,
+        Applied, Hosts, NodeFields, Policy, Pool, WantedTaints, classes::is_declared, is_made_by_winpool, owner,
         reconcile::Note, selected_build,
     },
     windows::product,
@@ -22,7 +22,7 @@ const ANNOTATION: &str = "metadata.annotations[winpool.dev/applied]";
 const TAINTS: &str = "spec.taints";
 
 /// Returns the nodes that differ.
-pub(super) fn nodes(before: &BTreeMap<String, Node>, after: &Simulation) -> Vec<NodeForecast> {
+pub(super) fn nodes(before: &BTreeMap<String, NodeFields>, after: &Simulation) -> Vec<NodeForecast> {
     let policy = after.published.clone().unwrap_or_default();
     let differing = before.iter().filter_map(|(name, before)| Some((name, before, after.nodes.get(name)?)));
     let differing = differing.filter_map(|(name, before, after)| {
@@ -39,8 +39,8 @@ pub(super) fn nodes(before: &BTreeMap<String, Node>, after: &Simulation) -> Vec<
 
 /// A node that changed.
 struct Difference<'a> {
-    before: &'a Node,
-    after: &'a Node,
+    before: &'a NodeFields,
+    after: &'a NodeFields,
     /// The pool that owns the node at the end.
     owner: Option<&'a Arc<Pool>>,
     /// The pool whose labels, annotations and taints the node had.
@@ -55,7 +55,7 @@ impl Difference<'_> {
         let mut add = |field: &str, from: Value, to: Value, reason: String| {
             changes.push(Change { field: field.to_owned(), from, to, reason });
         };
-        let own = |node: &'_ Node| -> BTreeSet<String> {
+        let own = |node: &'_ NodeFields| -> BTreeSet<String> {
             let capability_labels =
                 node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).map(|(key, _)| key.to_owned());
             [names::WINDOWS_BUILD, names::POOL].map(str::to_owned).into_iter().chain(capability_labels).collect()

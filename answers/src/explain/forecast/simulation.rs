@@ -12,7 +12,7 @@ use winpool_core::{
     api::names,
     labels::Labels,
     plan::{
-        CheckAnswer, ClassUsers, GuardedPool, HeldTaints, LabelUsers, Node, PODS, Policy, Pool, WorkloadCheck,
+        CheckAnswer, ClassUsers, GuardedPool, HeldTaints, LabelUsers, NodeFields, PODS, Policy, Pool, WorkloadCheck,
         failing_pods::PodHealth,
         finalizers,
         nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable},
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 pub struct Simulation {
     pub pools: Vec<Arc<GuardedPool>>,
     /// The nodes by name. The name is also the uid.
-    pub nodes: BTreeMap<String, Node>,
+    pub nodes: BTreeMap<String, NodeFields>,
     /// The RuntimeClasses by name.
     pub classes: BTreeMap<String, Arc<RuntimeClass>>,
     /// The unfinished pods, or the reason why they cannot be listed.
@@ -226,8 +226,8 @@ impl Simulation {
                 Answer::Users(pods.map(|pods| ClassUsers::count(pods, workloads, classes)))
             }
             Step::Class(class) => self.request(&class.name, &class.request),
-            Step::ListMarkedNodes => {
-                let is_marked = |node: &Node| node.labels.get(names::POOL) == Some(pool) && !node.is_ignored();
+            Step::ListLabelledNodes => {
+                let is_marked = |node: &NodeFields| node.labels.get(names::POOL) == Some(pool) && !node.is_ignored();
                 let marked = self.nodes.iter().filter(|(_, node)| is_marked(node));
                 Answer::Nodes(marked.map(|(name, _)| name.clone()).collect())
             }
@@ -290,7 +290,7 @@ impl Simulation {
     }
 
     fn table_of(&mut self, name: &str) -> &mut NodeTable {
-        let is_windows = self.nodes.get(name).is_some_and(Node::is_windows);
+        let is_windows = self.nodes.get(name).is_some_and(NodeFields::is_windows);
         if is_windows { &mut self.windows } else { &mut self.reimaged }
     }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use winpool_core::{
     api::{ObjectReference, Problem, names::reason},
     plan::{
-        failing_pods::{FailingPauses, FailingPods, PodAnswer, PodHealth, PodStep, PoolFailures, Surroundings},
+        failing_pods::{ClusterFacts, FailingPauses, FailingPods, PodAnswer, PodHealth, PodStep, PoolFailures},
         nodes::{NodeEvent, NodeTable},
         owner,
         reconcile::Now,
@@ -62,13 +62,13 @@ pub(super) fn look(view: &View, now: Now) -> Option<BTreeMap<String, PoolFailure
     let policy = policy_of(&pools);
     let of_pools = view.classes.all().iter().filter_map(|class| Some((class.name_any(), owner(class)?.to_owned())));
     let classes: BTreeMap<String, String> = of_pools.collect();
-    let around = Surroundings { nodes: &table, policy: &policy, classes: &classes };
+    let facts = ClusterFacts { nodes: &table, policy: &policy, classes: &classes };
     let mut failing = FailingPods::new(FailingPauses::default());
     while let PodStep::List { .. } = failing.next(now.instant) {
         for pod in pods {
-            failing.see(pod, &around, now);
+            failing.see(pod, &facts, now);
         }
-        failing.answer(PodAnswer::Listed, &around, now);
+        failing.answer(PodAnswer::Listed, &facts, now);
     }
     match failing.health(None, now.instant) {
         PodHealth::Seen { pools, .. } => Some(pools.as_ref().clone()),

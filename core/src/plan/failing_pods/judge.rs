@@ -13,10 +13,10 @@ use crate::{
 };
 
 use super::super::{
-    look::digest,
     nodes::{NodeObject, NodeTable},
     pool_spec::PoolSpec,
     pools::Policy,
+    trial_check::digest,
     workload_check,
 };
 
@@ -26,8 +26,8 @@ const PLACEMENTS: usize = 100;
 /// The longest list of labels in a message.
 const LABELS: usize = 300;
 
-/// What pods are judged by.
-pub struct Surroundings<'a> {
+/// The facts by which pods are judged.
+pub struct ClusterFacts<'a> {
     /// The Windows nodes.
     pub nodes: &'a NodeTable,
     pub policy: &'a Policy,
@@ -37,7 +37,7 @@ pub struct Surroundings<'a> {
 
 /// A pod that fails because of Windows.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Finding {
+pub(super) struct PodFailure {
     pub pool: String,
     pub cause: Cause,
     /// Such as `Deployment shop/web`.
@@ -45,12 +45,12 @@ pub(super) struct Finding {
     /// Namespace and name.
     pub pod: String,
     pub node: Option<Arc<str>>,
-    pub words: Words,
+    pub explanation: Explanation,
 }
 
 /// The explanation of a failure.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Words {
+pub(super) enum Explanation {
     Known(&'static KnownError),
     /// No node has the labels in this text.
     NoNode(String),
@@ -59,9 +59,9 @@ pub(super) enum Words {
 /// True if a node has the labels that a placement selects, by the digest of the placement.
 pub(super) type Fits = HashMap<u64, bool>;
 
-impl Surroundings<'_> {
+impl ClusterFacts<'_> {
     /// The reason why a pod that has not finished fails at present.
-    pub(super) fn judge(&self, pod: &Pod, fits: &mut Fits) -> Option<Finding> {
+    pub(super) fn judge(&self, pod: &Pod, fits: &mut Fits) -> Option<PodFailure> {
         if pod.is_terminating() || pod.is_ignored || pod.progress == PodProgress::Finished {
             return None;
         }
@@ -72,9 +72,9 @@ impl Surroundings<'_> {
     }
 
     /// The reason why a container of the pod does not run.
-    pub(super) fn failure(&self, pod: &Pod) -> Option<Finding> {
+    pub(super) fn failure(&self, pod: &Pod) -> Option<PodFailure> {
         let host = self.host(pod);
-        pod.trouble.failures.iter().find_map(|failure| {
+        pod.start_status.failures.iter().find_map(|failure| {
             let (cause, certainty) = failure.error.counted?;
             let is_certain = match certainty {
                 Certainty::Always => host.is_some(),
@@ -83,47 +83,47 @@ impl Surroundings<'_> {
                 Certainty::IfItLasts => false,
             };
             let cause = if cause == Cause::NoVariant { variant(host, failure) } else { cause };
-            self.found(pod, cause, Words::Known(failure.error)).filter(|_| is_certain)
+            self.found(pod, cause, Explanation::Known(failure.error)).filter(|_| is_certain)
         })
     }
 
-    /// The finding that the pod has this error, by an Event.
-    pub(super) fn known(&self, pod: &Pod, error: &'static KnownError) -> Option<Finding> {
-        self.found(pod, error.counted?.0, Words::Known(error))
+    /// The failure of a pod that has this error by an Event.
+    pub(super) fn known(&self, pod: &Pod, error: &'static KnownError) -> Option<PodFailure> {
+        self.found(pod, error.counted?.0, Explanation::Known(error))
     }
 
-    /// The finding that a pod had this error which is gone.
+    /// The failure of a pod that had this error and is gone.
     pub(super) fn gone(
         &self,
         (namespace, name): &(String, String),
         node: &str,
         error: &'static KnownError,
-    ) -> Option<Finding> {
+    ) -> Option<PodFailure> {
         let host = self.nodes.object(node)?;
         let pod = format!("{namespace}/{name}");
-        Some(Finding {
+        Some(PodFailure {
             pool: self.pool_of_node(&host.node.labels)?.name.clone(),
             cause: error.counted?.0,
             workload: format!("Pod {pod}"),
             pod,
             node: Some(Arc::clone(&host.name)),
-            words: Words::Known(error),
+            explanation: Explanation::Known(error),
         })
     }
 
-    fn found(&self, pod: &Pod, cause: Cause, words: Words) -> Option<Finding> {
+    fn found(&self, pod: &Pod, cause: Cause, explanation: Explanation) -> Option<PodFailure> {
         let host = self.host(pod);
         let pool = match host {
             Some(host) => self.pool_of_node(&host.node.labels)?.name.clone(),
             None => self.pool_of_spec(&pod.spec)?,
         };
-        Some(Finding {
+        Some(PodFailure {
             pool,
             cause,
             workload: pod.workload(),
             pod: format!("{}/{}", pod.namespace, pod.name),
             node: host.map(|host| Arc::clone(&host.name)),
-            words,
+            explanation,
         })
     }
 
@@ -151,10 +151,10 @@ impl Surroundings<'_> {
         is_for_windows.then(|| pool.spec.name.clone())
     }
 
-    /// The finding that no Windows node has the labels which the pod selects. Full nodes and taints do not count.
-    fn without_node(&self, pod: &Pod, fits: &mut Fits) -> Option<Finding> {
+    /// The failure of a pod that selects labels which no Windows node has. Full nodes and taints do not count.
+    fn without_node(&self, pod: &Pod, fits: &mut Fits) -> Option<PodFailure> {
         let spec = &pod.spec;
-        let waits = pod.trouble.is_unschedulable && spec.scheduling_gates.is_empty();
+        let waits = pod.start_status.is_unschedulable && spec.scheduling_gates.is_empty();
         if !waits || spec.target(None) != Target::Windows {
             return None;
         }
@@ -177,7 +177,7 @@ impl Surroundings<'_> {
         if !spec.terms.is_empty() {
             labels.push("its required node affinity".to_owned());
         }
-        self.found(pod, Cause::NoNode, Words::NoNode(plain(&labels.join(", "), LABELS)))
+        self.found(pod, Cause::NoNode, Explanation::NoNode(plain(&labels.join(", "), LABELS)))
     }
 }
 

@@ -19,11 +19,11 @@ use crate::pod::{Cause, Certainty, KnownError, Pod, PodProgress};
 use super::{nodes::NodeTable, reconcile::Now};
 
 use event::is_refusal;
-use judge::{Finding, Fits};
-use report::Findings;
+use judge::{Fits, PodFailure};
+use report::PodFailures;
 
 pub use event::{PodEvent, REASONS};
-pub use judge::Surroundings;
+pub use judge::ClusterFacts;
 pub use report::{FailingWorkload, PodHealth, PoolFailures};
 
 /// The limit of pods that Events have named and that winpool reads.
@@ -93,10 +93,10 @@ pub struct FailingPods {
     complete: Option<Instant>,
     /// The pods that Events have named.
     named: BTreeMap<PodName, Named>,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedWorkload>,
     /// Unscheduled pods that another listing shows while it is in progress, and those of the last complete one.
-    shared: (Findings, Fits),
-    last_shared: Option<(Instant, Findings)>,
+    shared: (PodFailures, Fits),
+    last_shared: Option<(Instant, PodFailures)>,
     denied: Option<String>,
     failed: Option<String>,
     report: Option<Arc<BTreeMap<String, PoolFailures>>>,
@@ -107,7 +107,7 @@ pub struct FailingPods {
 #[derive(Clone, Debug)]
 struct Round {
     started: Instant,
-    findings: Findings,
+    failures: PodFailures,
     fits: Fits,
     /// Named pods that the list has shown.
     seen: BTreeSet<PodName>,
@@ -125,16 +125,16 @@ struct Named {
     began: Instant,
     last: Instant,
     read: Option<Instant>,
-    finding: Option<Finding>,
+    failure: Option<PodFailure>,
 }
 
 /// A workload whose pods the kubelet refuses, or a pod without a controller.
 #[derive(Clone, Debug)]
-struct Refused {
+struct RefusedWorkload {
     /// Namespace and the start of the names of the workload's pods, if it has a controller.
     pods: Option<PodName>,
     error: &'static KnownError,
-    finding: Finding,
+    failure: PodFailure,
     last: Instant,
 }
 
@@ -157,7 +157,7 @@ impl FailingPods {
         }
         let name = (event.namespace.clone(), event.pod.clone());
         let pods = start_of(&name);
-        let is_known = |known: &&mut Refused| known.pods.as_ref() == Some(&pods) && known.error == error;
+        let is_known = |known: &&mut RefusedWorkload| known.pods.as_ref() == Some(&pods) && known.error == error;
         if let Some(known) = self.refused.iter_mut().find(is_known) {
             known.last = known.last.max(last);
             return;
@@ -171,7 +171,7 @@ impl FailingPods {
         }
         let of_workload = self.named.keys().filter(|name| start_of(name) == pods).count();
         if self.named.len() < NAMED && of_workload < OF_WORKLOAD {
-            let named = Named { error, node: event.node.clone(), began, last, read: None, finding: None };
+            let named = Named { error, node: event.node.clone(), began, last, read: None, failure: None };
             self.named.insert(name, named);
         }
     }
@@ -182,11 +182,11 @@ impl FailingPods {
             if let Some(not_before) = self.not_before.filter(|not_before| now < *not_before) {
                 return PodStep::Wait(not_before);
             }
-            let is_new = |(at, _): &(Instant, Findings)| now.duration_since(*at) < self.pauses.rounds;
+            let is_new = |(at, _): &(Instant, PodFailures)| now.duration_since(*at) < self.pauses.rounds;
             let shared = self.last_shared.take().filter(is_new);
             let only_with_node = shared.is_some();
-            let findings = shared.map(|(_, findings)| findings).unwrap_or_default();
-            self.round = Some(Round::new(now, findings));
+            let failures = shared.map(|(_, failures)| failures).unwrap_or_default();
+            self.round = Some(Round::new(now, failures));
             return PodStep::List { only_with_node };
         };
         match round.left.as_mut().and_then(Vec::pop) {
@@ -199,17 +199,17 @@ impl FailingPods {
     }
 
     /// Takes in a pod of the list that was asked for.
-    pub fn see(&mut self, pod: &Pod, around: &Surroundings<'_>, now: Now) {
+    pub fn see(&mut self, pod: &Pod, facts: &ClusterFacts<'_>, now: Now) {
         let Some(round) = &mut self.round else { return };
         let name = (pod.namespace.clone(), pod.name.clone());
         let named = self.named.get_mut(&name);
-        let by_event = named.as_ref().and_then(|named| named.in_sandbox(pod, around, self.pauses.network, now.instant));
-        if let Some(finding) = by_event.or_else(|| around.judge(pod, &mut round.fits)) {
-            round.findings.add(finding);
+        let by_event = named.as_ref().and_then(|named| named.in_sandbox(pod, facts, self.pauses.network, now.instant));
+        if let Some(failure) = by_event.or_else(|| facts.judge(pod, &mut round.fits)) {
+            round.failures.add(failure);
         }
         let Some(named) = named else { return };
         if named.is_about_sandbox() {
-            (named.read, named.finding) = (Some(now.instant), None);
+            (named.read, named.failure) = (Some(now.instant), None);
             round.seen.insert(name);
         } else {
             // The next list shows it too.
@@ -218,32 +218,32 @@ impl FailingPods {
     }
 
     /// Takes in a pod without a node of another listing, so that this one can leave such pods out.
-    pub fn see_unscheduled(&mut self, pod: &Pod, around: &Surroundings<'_>) {
-        let (findings, fits) = &mut self.shared;
-        if let Some(finding) = around.judge(pod, fits) {
-            findings.add(finding);
+    pub fn see_unscheduled(&mut self, pod: &Pod, facts: &ClusterFacts<'_>) {
+        let (failures, fits) = &mut self.shared;
+        if let Some(failure) = facts.judge(pod, fits) {
+            failures.add(failure);
         }
     }
 
     /// Ends that listing, which has shown all pods without a node, or has failed.
     pub fn saw_unscheduled(&mut self, is_complete: bool, now: Instant) {
-        let (findings, _) = std::mem::take(&mut self.shared);
+        let (failures, _) = std::mem::take(&mut self.shared);
         if is_complete {
-            self.last_shared = Some((now, findings));
+            self.last_shared = Some((now, failures));
         }
     }
 
     /// Takes in the answer to the last step.
-    pub fn answer(&mut self, answer: PodAnswer, around: &Surroundings<'_>, now: Now) {
+    pub fn answer(&mut self, answer: PodAnswer, facts: &ClusterFacts<'_>, now: Now) {
         match answer {
             PodAnswer::Listed => self.plan_reads(),
-            PodAnswer::Read(pod) => self.was_read(pod.as_deref(), around, now),
-            PodAnswer::Denied(words) => {
-                self.changed |= self.denied.as_ref() != Some(&words);
-                self.denied = Some(words);
+            PodAnswer::Read(pod) => self.was_read(pod.as_deref(), facts, now),
+            PodAnswer::Denied(message) => {
+                self.changed |= self.denied.as_ref() != Some(&message);
+                self.denied = Some(message);
                 self.end_round(now.instant, 1);
             }
-            PodAnswer::Failed(words) => self.request_failed(words, now.instant),
+            PodAnswer::Failed(message) => self.request_failed(message, now.instant),
         }
     }
 
@@ -255,9 +255,9 @@ impl FailingPods {
     /// What is known. Events cannot be watched for the reason `events`, if given.
     pub fn health(&self, events: Option<String>, now: Instant) -> PodHealth {
         let is_old = || self.complete.is_none_or(|complete| now.duration_since(complete) >= TOO_OLD);
-        let pods = self.denied.as_ref().map(|words| format!("it may not list pods: {words}"));
-        let failed = self.failed.as_ref().filter(|_| is_old()).map(|words| format!("it cannot list pods: {words}"));
-        let unseen = pods.or(failed).or(events.map(|words| format!("it cannot watch Events: {words}")));
+        let pods = self.denied.as_ref().map(|message| format!("it may not list pods: {message}"));
+        let failed = self.failed.as_ref().filter(|_| is_old()).map(|message| format!("it cannot list pods: {message}"));
+        let unseen = pods.or(failed).or(events.map(|message| format!("it cannot watch Events: {message}")));
         match &self.report {
             None if unseen.is_none() => PodHealth::NotYet,
             report => PodHealth::Seen { pools: report.clone().unwrap_or_default(), unseen },
@@ -265,13 +265,13 @@ impl FailingPods {
     }
 
     /// Ends the round: without a result if pods could not be listed, and else without the pods that were not read.
-    fn request_failed(&mut self, words: String, now: Instant) {
+    fn request_failed(&mut self, message: String, now: Instant) {
         if let Some((name, round)) = self.round.as_mut().and_then(|round| Some((round.reading.take()?, round))) {
             // It is the last one to be read in the next round.
             self.named.get_mut(&name).into_iter().for_each(|named| named.read = Some(now));
             round.left = Some(Vec::new());
         } else {
-            self.failed = Some(words);
+            self.failed = Some(message);
             self.end_round(now, 1);
         }
     }
@@ -286,47 +286,53 @@ impl FailingPods {
         round.left = Some(unread.into_iter().rev().map(|(_, name)| name).collect());
     }
 
-    fn was_read(&mut self, pod: Option<&Pod>, around: &Surroundings<'_>, now: Now) {
+    fn was_read(&mut self, pod: Option<&Pod>, facts: &ClusterFacts<'_>, now: Now) {
         let Some(round) = &mut self.round else { return };
         let Some((name, named)) = round.reading.take().and_then(|name| self.named.remove_entry(&name)) else { return };
         let Some(pod) = pod else {
-            let refused = is_refusal(named.error).then(|| around.gone(&name, &named.node, named.error)).flatten();
+            let refused = is_refusal(named.error).then(|| facts.gone(&name, &named.node, named.error)).flatten();
             return self.refuse(None, named.error, refused, named.last);
         };
         if pod.progress == PodProgress::Finished || pod.is_terminating() || pod.is_ignored {
-            let by_event = || around.known(pod, named.error).filter(|_| is_refusal(named.error));
-            let by_status = || around.failure(pod).filter(|_| !pod.is_terminating());
+            let by_event = || facts.known(pod, named.error).filter(|_| is_refusal(named.error));
+            let by_status = || facts.failure(pod).filter(|_| !pod.is_terminating());
             let pods = pod.controller.is_some().then(|| start_of(&name));
-            let finding = by_event().or_else(by_status).filter(|_| !pod.is_ignored);
-            return self.refuse(pods, named.error, finding, named.last);
+            let failure = by_event().or_else(by_status).filter(|_| !pod.is_ignored);
+            return self.refuse(pods, named.error, failure, named.last);
         }
-        let by_event = named.in_sandbox(pod, around, self.pauses.network, now.instant);
-        let finding = by_event.or_else(|| around.judge(pod, &mut round.fits));
+        let by_event = named.in_sandbox(pod, facts, self.pauses.network, now.instant);
+        let failure = by_event.or_else(|| facts.judge(pod, &mut round.fits));
         let is_of_interest =
-            finding.is_some() || now.instant.duration_since(named.last) < STATUS_FOLLOWS || named.waits_in_sandbox(pod);
+            failure.is_some() || now.instant.duration_since(named.last) < STATUS_FOLLOWS || named.waits_in_sandbox(pod);
         if is_of_interest {
-            self.named.insert(name, Named { read: Some(now.instant), finding, ..named });
+            self.named.insert(name, Named { read: Some(now.instant), failure, ..named });
         }
     }
 
     /// Records that a pod was refused, or has failed for good.
-    fn refuse(&mut self, pods: Option<PodName>, error: &'static KnownError, finding: Option<Finding>, last: Instant) {
-        let Some(finding) = finding else { return };
-        let is_same = |known: &&mut Refused| {
-            (&known.finding.pool, known.finding.cause, &known.finding.workload)
-                == (&finding.pool, finding.cause, &finding.workload)
+    fn refuse(
+        &mut self,
+        pods: Option<PodName>,
+        error: &'static KnownError,
+        failure: Option<PodFailure>,
+        last: Instant,
+    ) {
+        let Some(failure) = failure else { return };
+        let is_same = |known: &&mut RefusedWorkload| {
+            (&known.failure.pool, known.failure.cause, &known.failure.workload)
+                == (&failure.pool, failure.cause, &failure.workload)
         };
         let is_full = self.refused.len() >= REFUSED;
         match self.refused.iter_mut().find(is_same) {
             Some(known) => known.last = known.last.max(last),
-            None if !is_full => self.refused.push(Refused { pods, error, finding, last }),
+            None if !is_full => self.refused.push(RefusedWorkload { pods, error, failure, last }),
             None => {}
         }
     }
 
     /// Ends a complete round. Returns the start of the next one.
     fn finish(&mut self, now: Instant) -> Instant {
-        let mut findings = self.round.as_mut().map(|round| std::mem::take(&mut round.findings)).unwrap_or_default();
+        let mut failures = self.round.as_mut().map(|round| std::mem::take(&mut round.failures)).unwrap_or_default();
         self.refused.retain(|refused| now.duration_since(refused.last) < self.pauses.refusals);
         let is_refused = |name: &PodName, error| {
             self.refused.iter().any(|known| known.pods.as_ref() == Some(&start_of(name)) && known.error == error)
@@ -338,11 +344,11 @@ impl FailingPods {
             .map(|(name, _)| name.clone())
             .collect();
         self.named.retain(|name, _| !known.contains(name));
-        let named = self.named.values().filter_map(|named| named.finding.as_ref());
+        let named = self.named.values().filter_map(|named| named.failure.as_ref());
         named
-            .chain(self.refused.iter().map(|refused| &refused.finding))
-            .for_each(|finding| findings.add(finding.clone()));
-        let report = findings.report();
+            .chain(self.refused.iter().map(|refused| &refused.failure))
+            .for_each(|failure| failures.add(failure.clone()));
+        let report = failures.report();
         self.changed |= self.report.as_deref() != Some(&report) || self.denied.is_some() || self.failed.is_some();
         self.report = Some(Arc::new(report));
         (self.complete, self.denied, self.failed) = (Some(now), None, None);
@@ -358,17 +364,17 @@ impl FailingPods {
 }
 
 impl Round {
-    fn new(started: Instant, findings: Findings) -> Self {
-        Self { started, findings, fits: Fits::default(), seen: BTreeSet::new(), left: None, reading: None }
+    fn new(started: Instant, failures: PodFailures) -> Self {
+        Self { started, failures, fits: Fits::default(), seen: BTreeSet::new(), left: None, reading: None }
     }
 }
 
 impl Named {
-    /// The finding that the pod has no sandbox, which only an Event shows.
-    fn in_sandbox(&self, pod: &Pod, around: &Surroundings<'_>, lasts: Duration, now: Instant) -> Option<Finding> {
+    /// The failure of a pod without a sandbox, which only an Event shows.
+    fn in_sandbox(&self, pod: &Pod, facts: &ClusterFacts<'_>, lasts: Duration, now: Instant) -> Option<PodFailure> {
         let (_, certainty) = self.error.counted?;
         let is_certain = certainty != Certainty::IfItLasts || now.duration_since(self.began) >= lasts;
-        (is_certain && self.waits_in_sandbox(pod)).then(|| around.known(pod, self.error)).flatten()
+        (is_certain && self.waits_in_sandbox(pod)).then(|| facts.known(pod, self.error)).flatten()
     }
 
     fn is_about_sandbox(&self) -> bool {
@@ -376,7 +382,9 @@ impl Named {
     }
 
     fn waits_in_sandbox(&self, pod: &Pod) -> bool {
-        let waits = pod.progress == PodProgress::Waiting && !pod.trouble.has_sandbox && pod.trouble.failures.is_empty();
+        let waits = pod.progress == PodProgress::Waiting
+            && !pod.start_status.has_sandbox
+            && pod.start_status.failures.is_empty();
         self.is_about_sandbox() && waits && !pod.is_terminating() && !pod.is_ignored
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     words::count,
 };
 
-use super::judge::{Finding, Words};
+use super::judge::{Explanation, PodFailure};
 
 /// The limit of workloads that are kept as examples while pods are listed. Others only count.
 const GROUPS: usize = 1000;
@@ -18,10 +18,10 @@ const WORKLOADS: usize = 10;
 /// What is known of pods that fail because of Windows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum PodHealth {
-    /// winpool does not look: that is switched off, or there are no Windows nodes.
+    /// The search is disabled, or there are no Windows nodes.
     #[default]
     Off,
-    /// winpool has not looked yet, in this term.
+    /// No search is complete yet, in this term.
     NotYet,
     Seen {
         pools: Arc<BTreeMap<String, PoolFailures>>,
@@ -31,7 +31,7 @@ pub enum PodHealth {
 }
 
 impl PodHealth {
-    /// The number of pods of this pool by cause; `None` if winpool does not look, or may not and knows of none.
+    /// The number of pods of this pool by cause; `None` if the search is disabled, or not permitted and nothing is known.
     pub fn counts(&self, pool: &str) -> Option<BTreeMap<Cause, usize>> {
         let Self::Seen { pools, unseen } = self else { return None };
         let counts = pools.get(pool).map(|failures| failures.counts.clone());
@@ -66,34 +66,34 @@ impl FailingWorkload {
     }
 }
 
-/// The findings of one round.
+/// The failures that one round found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Findings {
-    groups: BTreeMap<(String, Cause, String), Group>,
+pub(super) struct PodFailures {
+    groups: BTreeMap<(String, Cause, String), FailureGroup>,
     counts: BTreeMap<(String, Cause), usize>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Group {
+struct FailureGroup {
     pods: usize,
     /// The pod whose name is the first one, so that status stays the same.
-    example: Finding,
+    example: PodFailure,
 }
 
-impl Findings {
-    pub fn add(&mut self, finding: Finding) {
-        *self.counts.entry((finding.pool.clone(), finding.cause)).or_default() += 1;
-        let key = (finding.pool.clone(), finding.cause, finding.workload.clone());
+impl PodFailures {
+    pub fn add(&mut self, failure: PodFailure) {
+        *self.counts.entry((failure.pool.clone(), failure.cause)).or_default() += 1;
+        let key = (failure.pool.clone(), failure.cause, failure.workload.clone());
         let is_full = self.groups.len() >= GROUPS;
         match self.groups.get_mut(&key) {
             Some(group) => {
                 group.pods += 1;
-                if finding.pod < group.example.pod {
-                    group.example = finding;
+                if failure.pod < group.example.pod {
+                    group.example = failure;
                 }
             }
             None if !is_full => {
-                self.groups.insert(key, Group { pods: 1, example: finding });
+                self.groups.insert(key, FailureGroup { pods: 1, example: failure });
             }
             None => {}
         }
@@ -120,15 +120,15 @@ impl Findings {
     }
 }
 
-impl Group {
+impl FailureGroup {
     fn message(&self) -> String {
-        let Finding { pod, node, words, .. } = &self.example;
+        let PodFailure { pod, node, explanation, .. } = &self.example;
         let node = node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
         let (pods, fail) = (count(self.pods, "pod"), if self.pods == 1 { "fails" } else { "fail" });
         let example = format!("{pods} {fail}, such as {pod}{node}");
-        match words {
-            Words::Known(error) => format!("{example}: {}; {}", error.meaning, error.remedy),
-            Words::NoNode(labels) => format!(
+        match explanation {
+            Explanation::Known(error) => format!("{example}: {}; {}", error.meaning, error.remedy),
+            Explanation::NoNode(labels) => format!(
                 "{example}: no Windows node has the labels that it selects: {labels}; add such a node, or let the workload \
                  select labels that nodes have"
             ),

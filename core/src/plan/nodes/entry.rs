@@ -14,7 +14,7 @@ use super::{
         capability_labels::has_capability_labels,
         conflict::WriteConflict,
         consent::Consent,
-        departures::{Departures, Search},
+        departures::{Departures, NextSearch},
         node::{ChangeFingerprint, NodePlan},
         pools::Policy,
         tally::Contribution,
@@ -40,23 +40,23 @@ pub(super) struct Entry {
     pub(super) pending_since: Option<Instant>,
     /// Recent writes, to notice another writer that reverts them.
     pub(super) conflict: Option<Box<WriteConflict<Arc<ChangeFingerprint>>>>,
-    pub(super) trouble: Option<Box<Trouble>>,
+    pub(super) wait_reasons: Option<Box<WaitReasons>>,
     /// True while the watch does not show a patch that was accepted.
     pub(super) is_behind: bool,
 }
 
 /// The reasons for which a node waits.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Trouble {
-    pub(super) refusal: Option<Refusal>,
+pub(super) struct WaitReasons {
+    pub(super) refusal: Option<RefusedPlan>,
     pub(super) other_writer: Option<OtherWriter>,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<FailedAttempts>,
 }
 
 /// A plan that the API server refused, or a part of it. It is kept while the node seems to need another plan: the watch
 /// may be behind, and show the node as it was before the other part was accepted.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Refusal {
+pub(super) struct RefusedPlan {
     pub(super) plan: NodePlan,
     /// The message of the API server or of the policy that refused, without the name of the node.
     pub(super) message: Arc<str>,
@@ -74,7 +74,7 @@ pub(super) struct OtherWriter {
 
 /// Attempts that failed in a row, and the time of the next one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Failure {
+pub(super) struct FailedAttempts {
     count: u32,
     pub(super) until: Instant,
 }
@@ -117,7 +117,7 @@ impl Entry {
 
     /// What the node needs, as far as the watch shows it.
     pub(super) fn next(&self, policy: &Policy, departures: &Departures, patience: Duration, now: Instant) -> Need {
-        let failure = self.trouble.as_ref().and_then(|trouble| trouble.failure);
+        let failure = self.wait_reasons.as_ref().and_then(|wait_reasons| wait_reasons.failure);
         if let Some(failure) = failure.filter(|failure| now < failure.until) {
             return Need::Nothing(Some(failure.until));
         }
@@ -125,8 +125,8 @@ impl Entry {
             Need::Nothing(until) if has_capability_labels(&self.object.node) && !self.is_refused(now) => {
                 let leaving = assess(&self.object.node, policy, self.consent(now)).leaving;
                 match departures.search(&leaving, self.watched.found(), patience, now) {
-                    Search::For(labels) => Need::FindPods(labels),
-                    Search::Wait(due) => Need::Nothing(until.into_iter().chain(due).min()),
+                    NextSearch::For(labels) => Need::FindPods(labels),
+                    NextSearch::Wait(due) => Need::Nothing(until.into_iter().chain(due).min()),
                 }
             }
             need => need,
@@ -135,23 +135,23 @@ impl Entry {
 
     /// True while the node waits because of a refusal or another writer.
     fn is_refused(&self, now: Instant) -> bool {
-        let Some(Trouble { refusal, other_writer, .. }) = self.trouble.as_deref() else { return false };
+        let Some(WaitReasons { refusal, other_writer, .. }) = self.wait_reasons.as_deref() else { return false };
         let refused = refusal.iter().map(|refusal| refusal.until);
         refused.chain(other_writer.iter().map(|writer| writer.until)).any(|until| now < until)
     }
 
     /// The refusal of this plan that was the last answer to it.
-    pub(super) fn last_refusal(&self, plan: &NodePlan) -> Option<&Refusal> {
-        self.trouble.as_ref()?.refusal.as_ref().filter(|refusal| refusal.plan == *plan)
+    pub(super) fn last_refusal(&self, plan: &NodePlan) -> Option<&RefusedPlan> {
+        self.wait_reasons.as_ref()?.refusal.as_ref().filter(|refusal| refusal.plan == *plan)
     }
 
     /// The refusal because of which this plan is not sent now.
-    pub(super) fn refusal(&self, plan: &NodePlan, now: Instant) -> Option<&Refusal> {
+    pub(super) fn refusal(&self, plan: &NodePlan, now: Instant) -> Option<&RefusedPlan> {
         self.last_refusal(plan).filter(|refusal| now < refusal.until)
     }
 
     pub(super) fn other_writer(&self) -> Option<&OtherWriter> {
-        self.trouble.as_ref()?.other_writer.as_ref()
+        self.wait_reasons.as_ref()?.other_writer.as_ref()
     }
 
     /// The time for which the change that `assessment` plans has to wait because another writer keeps reverting it.
@@ -167,40 +167,40 @@ impl Entry {
     /// The plan that was refused or is reverted, and the end of the pause, if `assessment` differs only because the
     /// workload check of its taints has expired since.
     pub(super) fn waiting(&self, assessment: &Assessment, now: Instant) -> Option<(&NodePlan, Instant)> {
-        let trouble = self.trouble.as_ref()?;
-        let refused = trouble.refusal.iter().map(|refusal| (&refusal.plan, refusal.until));
-        let reverted = trouble.other_writer.iter().map(|writer| (&writer.plan, writer.until));
+        let wait_reasons = self.wait_reasons.as_ref()?;
+        let refused = wait_reasons.refusal.iter().map(|refusal| (&refusal.plan, refusal.until));
+        let reverted = wait_reasons.other_writer.iter().map(|writer| (&writer.plan, writer.until));
         refused.chain(reverted).find(|(plan, until)| now < *until && assessment.is_still(plan))
     }
 
     /// Records a failed attempt. Returns the pause before the next one: exponential, and up to twice as long, by the
     /// name of the node, so that nodes which failed together are not tried together.
     pub(super) fn fail(&mut self, now: Instant) -> Duration {
-        let failure = &mut self.trouble.get_or_insert_default().failure;
+        let failure = &mut self.wait_reasons.get_or_insert_default().failure;
         let count = failure.map_or(1, |failure| failure.count.saturating_add(1));
         let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow((count - 1).min(10)));
         let pause = pause + pause.mul_f64(share(&self.object.name, count));
-        *failure = Some(Failure { count, until: now + pause });
+        *failure = Some(FailedAttempts { count, until: now + pause });
         pause
     }
 
     /// Forgets earlier failures, because the API server answers.
     pub(super) fn forget_failures(&mut self) {
-        if let Some(trouble) = &mut self.trouble {
-            trouble.failure = None;
+        if let Some(wait_reasons) = &mut self.wait_reasons {
+            wait_reasons.failure = None;
         }
     }
 
     /// Forgets earlier refusals, because a whole plan was accepted.
     pub(super) fn forget_refusal(&mut self) {
-        if let Some(trouble) = &mut self.trouble {
-            trouble.refusal = None;
+        if let Some(wait_reasons) = &mut self.wait_reasons {
+            wait_reasons.refusal = None;
         }
     }
 
     /// Forgets everything that another process may have changed since.
     pub(super) fn begin_term(&mut self) {
-        (self.conflict, self.trouble, self.is_behind) = (None, None, false);
+        (self.conflict, self.wait_reasons, self.is_behind) = (None, None, false);
     }
 }
 
@@ -221,7 +221,7 @@ impl fmt::Debug for Entry {
             .field("watched", &self.watched)
             .field("contributions", &contributions.finish())
             .field("conflict", &self.conflict)
-            .field("trouble", &self.trouble)
+            .field("wait_reasons", &self.wait_reasons)
             .field("is_behind", &self.is_behind)
             .finish_non_exhaustive()
     }

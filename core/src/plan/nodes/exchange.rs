@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Instant};
 use super::{
     super::{node::NodePlan, watched::Sighting},
     NodeTable,
-    entry::{Entry, Need, OtherWriter, Refusal},
+    entry::{Entry, Need, OtherWriter, RefusedPlan},
     event::NodeNote,
     object::NodeObject,
     request::{Purpose, Request, Running},
-    step::{Attempt, NodeAnswer, NodeStep, Turn},
+    step::{Attempt, AttemptState, NodeAnswer, NodeStep},
 };
 
 impl NodeTable {
@@ -52,32 +52,34 @@ impl NodeTable {
                 if answer == NodeAnswer::Written {
                     self.record_write(name, &mut running, now);
                 }
-                let turn = running.attempt.answer(answer, &running.by);
-                self.take_turn(name, *running, turn, now)
+                let state = running.attempt.answer(answer, &running.by);
+                self.continue_attempt(name, *running, state, now)
             }
         }
     }
 
-    fn take_turn(&mut self, name: &str, mut running: Running, turn: Turn, now: Instant) -> NodeStep {
-        if let (Turn::Written | Turn::Denied(_) | Turn::Refused(..) | Turn::PlanAgain(_), Some(entry)) =
-            (&turn, self.entries.get_mut(name))
+    fn continue_attempt(&mut self, name: &str, mut running: Running, state: AttemptState, now: Instant) -> NodeStep {
+        if let (
+            AttemptState::Written | AttemptState::Denied(_) | AttemptState::Refused(..) | AttemptState::PlanAgain(_),
+            Some(entry),
+        ) = (&state, self.entries.get_mut(name))
         {
             entry.forget_failures();
         }
-        match turn {
-            Turn::Next(step) => self.send(running, step),
-            Turn::Gone => NodeStep::Wait(None),
-            Turn::Written => {
+        match state {
+            AttemptState::Next(step) => self.send(running, step),
+            AttemptState::Gone => NodeStep::Wait(None),
+            AttemptState::Written => {
                 self.entries.get_mut(name).into_iter().for_each(Entry::forget_refusal);
                 NodeStep::Wait(None)
             }
-            Turn::Failed(reason) => self.fail(name, reason, now),
-            Turn::Refused(plan, message) => self.refuse(name, *plan, message, now),
-            Turn::Denied(message) => match running.attempt.split(&running.by) {
+            AttemptState::Failed(reason) => self.fail(name, reason, now),
+            AttemptState::Refused(plan, message) => self.refuse(name, *plan, message, now),
+            AttemptState::Denied(message) => match running.attempt.split(&running.by) {
                 Some(step) => self.send(running, step),
                 None => self.refuse(name, running.attempt.plan().clone(), message, now),
             },
-            Turn::PlanAgain(object) => self.plan_again(name, running, object, now),
+            AttemptState::PlanAgain(object) => self.plan_again(name, running, object, now),
         }
     }
 
@@ -132,7 +134,7 @@ impl NodeTable {
         // The API server names the node. Nodes that are refused for the same reason are one problem.
         let shared = message.replace(&format!(" \"{name}\""), "").into();
         let until = now + self.patience;
-        entry.trouble.get_or_insert_default().refusal = Some(Refusal { plan, message: shared, until });
+        entry.wait_reasons.get_or_insert_default().refusal = Some(RefusedPlan { plan, message: shared, until });
         let note = NodeNote::Refused { message, pause: self.patience };
         self.notes.push((Arc::clone(&entry.object), note));
         self.count(name, Sighting::Changed, now);
@@ -146,7 +148,8 @@ impl NodeTable {
             let pause = until.saturating_duration_since(now);
             self.notes.push((Arc::clone(&entry.object), NodeNote::Contested { writer: writer.clone(), pause }));
         }
-        entry.trouble.get_or_insert_default().other_writer = Some(OtherWriter { name: writer.into(), plan, until });
+        entry.wait_reasons.get_or_insert_default().other_writer =
+            Some(OtherWriter { name: writer.into(), plan, until });
         self.count(name, Sighting::Changed, now);
         NodeStep::Wait(Some(until))
     }

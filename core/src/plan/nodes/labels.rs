@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    super::{label_users::Found, watched::Sighting},
+    super::{label_users::LabelSearch, watched::Sighting},
     NodeTable,
     event::NodeNote,
     object::NodeObject,
@@ -49,7 +49,7 @@ impl NodeTable {
         if !news.is_empty() {
             self.notes.push((Arc::clone(&entry.object), NodeNote::LabelsNeeded(news)));
         }
-        entry.watched = std::mem::take(&mut entry.watched).with_found(Found::new(found, now));
+        entry.watched = std::mem::take(&mut entry.watched).with_found(LabelSearch::new(found, now));
         self.count(name, Sighting::Changed, now);
         self.next(name, now)
     }

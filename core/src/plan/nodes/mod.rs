@@ -40,7 +40,7 @@ use sums::Sums;
 
 pub use event::{NodeEvent, NodeNote};
 pub use object::NodeObject;
-pub use step::{Attempt, NodeAnswer, NodeStep, Turn};
+pub use step::{Attempt, AttemptState, NodeAnswer, NodeStep};
 pub use sums::NodeCount;
 
 /// All nodes that a watch shows, and the requests in flight.

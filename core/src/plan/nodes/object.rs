@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::node::Node;
+use super::super::node::NodeFields;
 
 /// A node as a watch or a read shows it: its identity, and the fields that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct NodeObject {
     pub uid: Box<str>,
     pub resource_version: Box<str>,
     /// The fields that winpool decides by.
-    pub node: Node,
+    pub node: NodeFields,
     /// True until the kubelet first reports the node's status after registration.
     pub is_as_registered: bool,
 }

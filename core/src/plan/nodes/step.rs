@@ -63,16 +63,16 @@ pub struct Attempt {
     object: Arc<NodeObject>,
     /// The plan in flight.
     plan: NodePlan,
-    extent: Extent,
+    part: PlanPart,
     /// The parts that were refused, and the last message.
     denied: Option<(NodePlan, String)>,
     reads: usize,
-    reading: Option<Reading>,
+    reading: Option<ReadReason>,
 }
 
 /// The extent of the plan in flight.
 #[derive(Clone, Debug, PartialEq)]
-enum Extent {
+enum PlanPart {
     Whole,
     /// The labels of a plan that was refused as a whole. The rest, which is here, follows.
     Labels(Box<NodePlan>),
@@ -82,7 +82,7 @@ enum Extent {
 
 /// The reason for a read in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
+enum ReadReason {
     /// A test of the patch failed.
     Stale,
     /// Another write came first.
@@ -93,7 +93,7 @@ enum Reading {
 
 /// The course of an attempt after an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Turn {
+pub enum AttemptState {
     Next(NodeStep),
     /// The node has changed. Plan again from this one, and continue with [`Attempt::patch`].
     PlanAgain(Arc<NodeObject>),
@@ -112,24 +112,24 @@ pub enum Turn {
 /// `resourceVersion` and the plans stand for the fields of the node.
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { object, plan, extent, denied, reads, reading } = self;
+        let Self { object, plan, part, denied, reads, reading } = self;
         let version = (&object.uid, &object.resource_version);
-        write!(f, "{version:?} {plan:?} {extent:?} {denied:?} {reads} {reading:?}")
+        write!(f, "{version:?} {plan:?} {part:?} {denied:?} {reads} {reading:?}")
     }
 }
 
 impl Attempt {
     /// Begins with a patch of this node.
     pub fn begin(object: Arc<NodeObject>, plan: NodePlan, policy: &Policy) -> (Self, NodeStep) {
-        let attempt = Self { object, plan, extent: Extent::Whole, denied: None, reads: 0, reading: None };
+        let attempt = Self { object, plan, part: PlanPart::Whole, denied: None, reads: 0, reading: None };
         let step = attempt.send(policy);
         (attempt, step)
     }
 
     /// Begins with a read, because the watch does not show the last accepted patch of this node yet.
     pub fn begin_behind(object: Arc<NodeObject>, plan: NodePlan) -> (Self, NodeStep) {
-        let reading = Some(Reading::Behind);
-        (Self { object, plan, extent: Extent::Whole, denied: None, reads: 1, reading }, NodeStep::Read)
+        let reading = Some(ReadReason::Behind);
+        (Self { object, plan, part: PlanPart::Whole, denied: None, reads: 1, reading }, NodeStep::Read)
     }
 
     /// Continues with a patch of the node that was read.
@@ -145,7 +145,7 @@ impl Attempt {
         if labels.is_empty() || rest.is_empty() {
             return None;
         }
-        (self.plan, self.extent) = (labels, Extent::Labels(rest.into()));
+        (self.plan, self.part) = (labels, PlanPart::Labels(rest.into()));
         Some(self.send(policy))
     }
 
@@ -161,23 +161,23 @@ impl Attempt {
 
     /// True if it sends the parts of a plan.
     pub fn is_split(&self) -> bool {
-        self.extent != Extent::Whole
+        self.part != PlanPart::Whole
     }
 
     /// Takes in the answer to its last step.
-    pub fn answer(&mut self, answer: NodeAnswer, policy: &Policy) -> Turn {
+    pub fn answer(&mut self, answer: NodeAnswer, policy: &Policy) -> AttemptState {
         match (self.reading.take(), answer) {
-            (_, NodeAnswer::Gone) => Turn::Gone,
-            (_, NodeAnswer::Failed(reason)) => Turn::Failed(reason),
+            (_, NodeAnswer::Gone) => AttemptState::Gone,
+            (_, NodeAnswer::Failed(reason)) => AttemptState::Failed(reason),
             (Some(reading), NodeAnswer::Node(found)) => self.found(reading, *found),
             (Some(_), _) | (None, NodeAnswer::Node(_) | NodeAnswer::Users(_) | NodeAnswer::OtherWriter(_)) => {
-                Turn::Failed("failed")
+                AttemptState::Failed("failed")
             }
             (None, NodeAnswer::Written) => self.next_part(policy, None),
             (None, NodeAnswer::Denied(message)) if self.is_split() => self.next_part(policy, Some(message)),
-            (None, NodeAnswer::Denied(message)) => Turn::Denied(message),
-            (None, NodeAnswer::Stale) => self.read(Reading::Stale),
-            (None, NodeAnswer::Conflict) => self.read(Reading::Conflict),
+            (None, NodeAnswer::Denied(message)) => AttemptState::Denied(message),
+            (None, NodeAnswer::Stale) => self.read(ReadReason::Stale),
+            (None, NodeAnswer::Conflict) => self.read(ReadReason::Conflict),
         }
     }
 
@@ -187,29 +187,29 @@ impl Attempt {
     }
 
     /// Reads the node, unless it has changed too often. Parts are not planned again.
-    fn read(&mut self, reading: Reading) -> Turn {
+    fn read(&mut self, reading: ReadReason) -> AttemptState {
         if self.is_split() || self.reads == READS {
-            return Turn::Failed(if reading == Reading::Stale { "stale" } else { "conflict" });
+            return AttemptState::Failed(if reading == ReadReason::Stale { "stale" } else { "conflict" });
         }
         (self.reads, self.reading) = (self.reads + 1, Some(reading));
-        Turn::Next(NodeStep::Read)
+        AttemptState::Next(NodeStep::Read)
     }
 
-    fn found(&self, reading: Reading, found: NodeObject) -> Turn {
+    fn found(&self, reading: ReadReason, found: NodeObject) -> AttemptState {
         let found = Arc::new(found);
         if found.uid != self.object.uid {
-            return Turn::Gone;
+            return AttemptState::Gone;
         }
         // A patch that tests what was not read, because that is too large, fails for ever.
-        if reading == Reading::Stale && found.resource_version == self.object.resource_version {
+        if reading == ReadReason::Stale && found.resource_version == self.object.resource_version {
             let message = "the patch's tests fail although the node is as it was read";
-            return Turn::Refused(self.plan.clone().into(), message.to_owned());
+            return AttemptState::Refused(self.plan.clone().into(), message.to_owned());
         }
-        Turn::PlanAgain(found)
+        AttemptState::PlanAgain(found)
     }
 
     /// Continues after a part, or the whole plan, was accepted, or the part was refused with this message.
-    fn next_part(&mut self, policy: &Policy, denied: Option<String>) -> Turn {
+    fn next_part(&mut self, policy: &Policy, denied: Option<String>) -> AttemptState {
         if let Some(message) = denied {
             let plan = match self.denied.take() {
                 Some((labels, _)) => labels.with_rest(&self.plan),
@@ -221,13 +221,13 @@ impl Attempt {
             let node = self.object.node.after(&self.plan);
             self.object = Arc::new(NodeObject { node, ..NodeObject::clone(&self.object) });
         }
-        if let Extent::Labels(rest) = &mut self.extent {
-            (self.plan, self.extent) = (std::mem::take(&mut **rest), Extent::Rest);
-            return Turn::Next(self.send(policy));
+        if let PlanPart::Labels(rest) = &mut self.part {
+            (self.plan, self.part) = (std::mem::take(&mut **rest), PlanPart::Rest);
+            return AttemptState::Next(self.send(policy));
         }
         match self.denied.take() {
-            Some((plan, message)) => Turn::Refused(plan.into(), message),
-            None => Turn::Written,
+            Some((plan, message)) => AttemptState::Refused(plan.into(), message),
+            None => AttemptState::Written,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     super::{
         assessment::assess,
         consent::Consent,
-        node::State,
+        node::NodeState,
         pools::Policy,
         tally::{Contribution, NodeShare, Tally},
         watched::{Sighting, Watched},
@@ -31,7 +31,7 @@ pub struct NodeCount {
     pub build: Option<Build>,
     /// True if this release or the pool has a name for the build.
     pub named: bool,
-    pub state: State,
+    pub state: NodeState,
     pub count: usize,
 }
 
@@ -145,7 +145,7 @@ fn share(entry: &mut Entry, policy: &Policy, now: Instant) -> NodeShare {
         (assessment.plan, assessment.held) = (plan, Vec::new());
     }
     entry.pending_since = match assessment.state() {
-        State::Pending => entry.pending_since.or(Some(now)),
+        NodeState::Pending => entry.pending_since.or(Some(now)),
         _ => None,
     };
     let is_reverted = !assessment.plan.is_empty() && entry.pause(&assessment, now).is_some();

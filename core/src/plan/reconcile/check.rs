@@ -19,7 +19,7 @@ use crate::{
 
 use super::{
     super::{
-        approval::Grounds,
+        approval::ApprovalFacts,
         assessment::{assess, assess_as},
         classes::ClassesPlan,
         consent::{Consent, waits_for_a_class},
@@ -35,7 +35,7 @@ use super::{
         },
     },
     memory::{Intent, Memory, PoolMemory},
-    pauses::LOOK_AGAIN,
+    pauses::POLL_INTERVAL,
     step::{Cluster, Now, whole_seconds},
 };
 
@@ -117,7 +117,7 @@ impl Memory {
     /// The time at which the next check may be due.
     pub fn check_due(&self, now: Instant) -> Option<Instant> {
         let asks = self.pools.values().filter_map(|memory| memory.check.as_ref());
-        let dues = asks.flat_map(|check| check.ask_at.into_iter().chain([check.ended + LOOK_AGAIN]));
+        let dues = asks.flat_map(|check| check.ask_at.into_iter().chain([check.ended + POLL_INTERVAL]));
         let dues = dues.chain(self.check.not_before).filter(|due| *due > now);
         dues.min().filter(|_| self.check.running.is_none())
     }
@@ -290,7 +290,7 @@ impl Memory {
         let check = memory.and_then(|memory| memory.check.as_ref()).filter(|check| check.is_about(guarded));
         let server_ahead = check.and_then(PoolCheck::answer).map(|answer| answer.server_ahead).unwrap_or_default();
         let seen = tally.seen();
-        let grounds = Grounds {
+        let facts = ApprovalFacts {
             pool,
             tally,
             before: memory.and_then(|memory| memory.intent.as_ref()).map(|intent| &*intent.consent),
@@ -309,7 +309,7 @@ impl Memory {
             server_now: whole_seconds(now.time.checked_add(server_ahead).unwrap_or(now.time)),
         };
         let lingering = seen.tolerate.into_iter().filter(|taint| pool.managed_taints.contains(taint));
-        let consent = grounds.consent();
+        let consent = facts.consent();
         // A taint that one on trial replaces may come back.
         let replaced = if consent.trials.is_empty() { Vec::new() } else { pool.spec.retired_taints.clone() };
         let carried = tally.owned().cloned().chain(lingering).chain(replaced).collect();

@@ -24,10 +24,10 @@ use super::{
             selector_of,
         },
         tally::Tally,
-        workloads::{ClassGifts, ClassUsers},
+        workloads::{ClassScheduling, ClassUsers},
     },
-    memory::{Memory, Request},
-    pauses::LOOK_AGAIN,
+    memory::{Memory, RequestKind},
+    pauses::POLL_INTERVAL,
     step::{Answer, ClassRequest, ClassStep, Cluster, Note, Refusal, Step},
     write_failed,
 };
@@ -126,15 +126,16 @@ impl Memory {
         now: Instant,
     ) -> Option<Step> {
         let existing = self.classes(cluster, &pool.spec.name);
-        let may_list = self.of(&pool.spec.name).retry(Request::Users, now).is_none();
+        let may_list = self.of(&pool.spec.name).retry(RequestKind::Users, now).is_none();
         let known = &self.of(&pool.spec.name).classes;
-        let gifts = |class: &String| {
-            let are_unserved = known.get(class).is_some_and(|class| class.unserved_again.is_some());
+        let scheduling = |class: &String| {
+            let is_unserved = known.get(class).is_some_and(|class| class.unserved_again.is_some());
             let class = existing.iter().find(|found| found.metadata.name.as_ref() == Some(class));
             let selector = class.map(|class| selector_of(class)).unwrap_or_default();
-            ClassGifts { selector, tolerate: pool.spec.wanted_taints(), are_unserved }
+            ClassScheduling { selector, tolerate: pool.spec.wanted_taints(), is_unserved }
         };
-        may_list.then(|| Step::FindUsers(classes.into_iter().map(|class| (class.clone(), gifts(&class))).collect()))
+        may_list
+            .then(|| Step::FindUsers(classes.into_iter().map(|class| (class.clone(), scheduling(&class))).collect()))
     }
 
     /// The next request to create or change a class that the pool wants.
@@ -176,12 +177,12 @@ impl Memory {
                 Some(Ok(ClassUsers { count: 0, .. })) => step(ClassRequest::patch(class, changes.clone())),
                 Some(users) => {
                     let problem = needs_other_builds(name, users);
-                    self.postpone(pool, Some(planned), problem, LOOK_AGAIN, now)
+                    self.postpone(pool, Some(planned), problem, POLL_INTERVAL, now)
                 }
             },
             (ClassAction::Change { changes, .. }, Some(class)) => step(ClassRequest::patch(class, changes.clone())),
             (ClassAction::Replace(_), Some(current)) if is_being_deleted(current) => {
-                self.postpone(pool, Some(planned), being_deleted(current), LOOK_AGAIN, now)
+                self.postpone(pool, Some(planned), being_deleted(current), POLL_INTERVAL, now)
             }
             (ClassAction::Replace(class), Some(current)) => match memory.users(now) {
                 None => self.find_users(cluster, pool, [name.clone()], now),
@@ -191,7 +192,7 @@ impl Memory {
                 Some(Ok(ClassUsers { count: 0, .. })) => step(ClassRequest::TryCreate(class.clone())),
                 Some(users) => {
                     let problem = in_use(name, users);
-                    self.postpone(pool, Some(planned), problem, LOOK_AGAIN, now)
+                    self.postpone(pool, Some(planned), problem, POLL_INTERVAL, now)
                 }
             },
             _ => None,
@@ -230,7 +231,7 @@ impl Memory {
             return None;
         }
         if is_being_deleted(class) {
-            known.postpone(None, being_deleted(class), now + LOOK_AGAIN);
+            known.postpone(None, being_deleted(class), now + POLL_INTERVAL);
             return None;
         }
         if let Some(pause) = known.conflict.pause(&None, now) {
@@ -239,7 +240,7 @@ impl Memory {
         if is_made_by_winpool(class) && !is_recorded && !release {
             // A user copied a class with its labels, or winpool ended before it recorded the class that it had
             // created.
-            known.postpone(None, not_recorded(&name), now + LOOK_AGAIN);
+            known.postpone(None, not_recorded(&name), now + POLL_INTERVAL);
             return None;
         }
         let retirement = if release {
@@ -299,11 +300,12 @@ impl Memory {
                 let (wait, object) = (refusal.pause(memory.failures, patience), ObjectReference::runtime_class(name));
                 let planned = step.planned.as_ref();
                 let (problem, note) = match &refusal {
-                    Refusal::Denied(words) => {
-                        let words = format!("the API server refuses the class, next try within 10 minutes: {words}");
-                        let message = format!("RuntimeClass {name} stays as it is and keeps winpool's labels: {words}");
+                    Refusal::Denied(message) => {
+                        let detail = format!("the API server refuses the class, next try within 10 minutes: {message}");
+                        let message =
+                            format!("RuntimeClass {name} stays as it is and keeps winpool's labels: {detail}");
                         let left = Note::Left(Problem::new(reason::ADMISSION_DENIED, object.clone(), message));
-                        (Problem::new(reason::ADMISSION_DENIED, object, words), planned.is_none().then_some(left))
+                        (Problem::new(reason::ADMISSION_DENIED, object, detail), planned.is_none().then_some(left))
                     }
                     _ => (write_failed(object, refusal.message()), None),
                 };

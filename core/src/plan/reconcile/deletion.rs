@@ -25,14 +25,14 @@ use super::{
         consent::Consent,
         deletion::PendingCleanup,
         guarded::GuardedPool,
-        marks::Marks,
-        node::Node,
+        node::NodeFields,
+        node_record::NodeRecord,
         nodes::NodeObject,
         pools::{Policy, Pool},
         runtime_class::{KeptTaints, is_needed_by, owner},
         watched::Watched,
     },
-    memory::{Memory, Request},
+    memory::{Memory, RequestKind},
     step::{Cluster, Note, Now, Step},
 };
 
@@ -86,7 +86,7 @@ impl Memory {
             return Some(publish);
         }
         if guarded.has_finalizer() {
-            let retry = self.of(&guarded.name_any()).retry(Request::Finalizer, now.instant);
+            let retry = self.of(&guarded.name_any()).retry(RequestKind::Finalizer, now.instant);
             return retry.map(|retry| Step::Wait(Some(retry.until)));
         }
         if guarded.finalizers().is_empty() {
@@ -134,14 +134,14 @@ impl Memory {
         let patience = self.patience;
         let memory = self.of(&guarded.name_any());
         let may_not = |request| memory.retry(request, now).is_some();
-        let (may_not_list, may_not_read) = (may_not(Request::Nodes), may_not(Request::Read));
+        let (may_not_list, may_not_read) = (may_not(RequestKind::Nodes), may_not(RequestKind::Read));
         let deletion = &mut memory.deletion;
         deletion.started.get_or_insert(now);
         let is_old = |at: Option<Instant>, age: Duration| at.is_none_or(|at| now >= at + age);
-        let listed = deletion.marked.as_ref().map(|(_, at)| *at);
+        let listed = deletion.labelled.as_ref().map(|(_, at)| *at);
         let may_list = nodes_are_written && cluster.nodes.is_settled() && !may_not_list;
         if may_list && is_old(listed, NEXT_STEP) {
-            return Some(Step::ListMarkedNodes);
+            return Some(Step::ListLabelledNodes);
         }
         if is_old(deletion.answered, PROBE.min(patience / 2)) && !may_not_read {
             return Some(Step::ReadPool { uid: guarded.uid(), version: guarded.resource_version() });
@@ -167,7 +167,7 @@ impl Memory {
         let deletion = &mut memory.deletion;
         deletion.progress(left.saturating_add(cleanup.unseen).saturating_add(owned.len()), patience);
         let overdue = deletion.is_overdue(patience);
-        if let Some(retry) = memory.retry(Request::Nodes, now).filter(|_| !overdue) {
+        if let Some(retry) = memory.retry(RequestKind::Nodes, now).filter(|_| !overdue) {
             return Err(format!("the nodes cannot be listed: {}", retry.refusal.message()));
         }
         if cleanup.keep(overdue) {
@@ -226,8 +226,8 @@ impl Memory {
 
     /// The cleanup that is left: requests in flight, nodes that the API server knows, and nodes in the cache.
     fn pending_cleanup(&self, cluster: &Cluster<'_>, pool: &Pool, policy: &Policy, now: Instant) -> PendingCleanup {
-        let marked = self.pools.get(&pool.spec.name).and_then(|memory| memory.deletion.marked.as_ref());
-        let mut unseen = marked.map(|(nodes, _)| nodes.clone()).unwrap_or_default();
+        let labelled = self.pools.get(&pool.spec.name).and_then(|memory| memory.deletion.labelled.as_ref());
+        let mut unseen = labelled.map(|(nodes, _)| nodes.clone()).unwrap_or_default();
         let mut nodes = cluster.nodes.tally(&pool.spec.name).counts();
         let (mut handing_over, mut example) = (false, None);
         let others = || {
@@ -242,7 +242,7 @@ impl Memory {
             if node.labels.get(names::POOL) == Some(&pool.spec.name) {
                 unseen.remove(&**name);
             }
-            if Marks::of(node).pool() == Some(&pool.spec.name) {
+            if NodeRecord::of(node).pool() == Some(&pool.spec.name) {
                 let assessment = assess(node, policy, Consent::Known { uid, watched, now });
                 let releasing = assessment.releasing.as_ref() == Some(&pool.spec.name) && !assessment.plan.is_empty();
                 // The counts follow the cache a moment later.
@@ -262,7 +262,7 @@ impl Memory {
 /// The number of nodes that keep a capability label of the pool until it is known if pods need it.
 fn nodes_with_open_labels(cluster: &Cluster<'_>, pool: &Pool, policy: &Policy, now: Instant) -> usize {
     let is_open = |(NodeObject { uid, node, .. }, watched): &(&NodeObject, &Watched)| {
-        Marks::of(node).pool() == Some(&pool.spec.name) && {
+        NodeRecord::of(node).pool() == Some(&pool.spec.name) && {
             let assessment = assess(node, policy, Consent::Known { uid, watched, now });
             assessment.releasing.as_ref() == Some(&pool.spec.name) && !assessment.leaving.is_empty()
         }
@@ -275,6 +275,6 @@ fn kept_taints(cluster: &Cluster<'_>, pool: &Pool) -> Vec<KeptTaints> {
     let is_the_pools =
         |taint: &&Taint| pool.managed_taints.contains(taint) || pool.spec.wanted_taints().contains(taint);
     let of_node =
-        |node: &Node| (node.labels.clone(), node.taints.taints().iter().filter(is_the_pools).cloned().collect());
+        |node: &NodeFields| (node.labels.clone(), node.taints.taints().iter().filter(is_the_pools).cloned().collect());
     cluster.nodes.nodes().map(|(object, _)| of_node(&object.node)).collect()
 }

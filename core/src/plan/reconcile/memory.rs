@@ -27,7 +27,7 @@ use super::{
     deletion::memory::DeletionMemory,
     pauses::Pauses,
     step::{Cluster, Note, Refusal, Step},
-    trial::memory::LookMemory,
+    trial::memory::TrialCheckMemory,
 };
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -45,7 +45,7 @@ pub struct Memory {
     /// The last published policy.
     policy: Option<Arc<Policy>>,
     pub(super) check: CheckMemory,
-    pub(super) look: LookMemory,
+    pub(super) trial_check: TrialCheckMemory,
     pub(super) notes: Vec<(String, Note)>,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct PoolMemory {
     /// The uids of classes that winpool created, as status has them or will have them.
     pub(super) created: BTreeSet<String>,
     /// The requests that failed last.
-    pub(super) retries: BTreeMap<Request, Retry>,
+    pub(super) retries: BTreeMap<RequestKind, Retry>,
     /// The last computed status.
     pub(super) reported: Option<WindowsPoolStatus>,
     /// The last written status, which the cache may not show yet.
@@ -93,7 +93,7 @@ pub(super) struct Intent {
 
 /// A kind of request for a pool that is retried after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Request {
+pub(super) enum RequestKind {
     Read,
     Finalizer,
     Users,
@@ -101,13 +101,13 @@ pub(super) enum Request {
     Status,
 }
 
-impl Request {
+impl RequestKind {
     pub(super) fn of(step: &Step) -> Option<Self> {
         match step {
             Step::ReadPool { .. } => Some(Self::Read),
             Step::SetFinalizer(_) => Some(Self::Finalizer),
             Step::FindUsers(_) => Some(Self::Users),
-            Step::ListMarkedNodes => Some(Self::Nodes),
+            Step::ListLabelledNodes => Some(Self::Nodes),
             Step::WriteStatus { .. } => Some(Self::Status),
             Step::Class(_) | Step::Publish(_) | Step::Wait(_) => None,
         }
@@ -132,7 +132,7 @@ impl Refusal {
     /// The reason, as a message.
     pub(super) fn message(&self) -> &str {
         match self {
-            Self::Denied(words) | Self::Failed(words) => words,
+            Self::Denied(message) | Self::Failed(message) => message,
             Self::Conflict | Self::Gone => "the object keeps changing",
         }
     }
@@ -300,7 +300,7 @@ impl PoolMemory {
     }
 
     /// Records a request that was not accepted.
-    pub(super) fn failed(&mut self, request: Request, refusal: &Refusal, patience: Duration, now: Instant) {
+    pub(super) fn failed(&mut self, request: RequestKind, refusal: &Refusal, patience: Duration, now: Instant) {
         let failures = self.retries.get(&request).map_or(1, |retry| retry.failures + 1);
         // At first the cache is behind, and the pool's own event follows.
         let is_late = request.writes() && matches!(refusal, Refusal::Conflict | Refusal::Gone);
@@ -310,7 +310,7 @@ impl PoolMemory {
     }
 
     /// The reason why a request may not be sent now.
-    pub(super) fn retry(&self, request: Request, now: Instant) -> Option<&Retry> {
+    pub(super) fn retry(&self, request: RequestKind, now: Instant) -> Option<&Retry> {
         self.retries.get(&request).filter(|retry| now < retry.until)
     }
 
@@ -323,7 +323,7 @@ impl PoolMemory {
         let (uid, version) = (guarded.uid(), guarded.resource_version());
         // A new version is a reason to try at once.
         let is_new = self.old_version.is_some() && self.old_version != version;
-        let retry = self.retry(Request::Read, now).filter(|_| !is_new);
+        let retry = self.retry(RequestKind::Read, now).filter(|_| !is_new);
         Some(retry.map_or(Step::ReadPool { uid, version }, |retry| Step::Wait(Some(retry.until))))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::{departures::ADMITS_LATE, failing_pods::FailingPauses};
 
 /// The pause between reads of what cannot be watched: pods, and facts about the control plane.
-pub const LOOK_AGAIN: Duration = Duration::from_mins(1);
+pub const POLL_INTERVAL: Duration = Duration::from_mins(1);
 /// The pause between status writes, unless one records a taint.
 pub(super) const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause before winpool reads a pool again that the cache shows in an old version.
@@ -19,8 +19,8 @@ pub struct Pauses {
     /// The time that nodes wait after the tolerations of an existing class were changed. Admission reads
     /// RuntimeClasses from a cache and writes their tolerations into each new pod.
     pub classes: Duration,
-    /// The shortest one between two looks at the pods that are not scheduled, while a taint is on trial.
-    pub looks: Duration,
+    /// The shortest one between two checks of the pods that are not scheduled, while a taint is on trial.
+    pub trial_checks: Duration,
     /// The time for which a taint is on trial.
     pub trial: Duration,
     /// The pause after the first trial that failed.
@@ -40,7 +40,7 @@ impl Default for Pauses {
         Self {
             listings: Duration::from_secs(10),
             classes: Duration::from_secs(5),
-            looks: Duration::from_secs(5),
+            trial_checks: Duration::from_secs(5),
             trial: Duration::from_hours(7 * 24),
             retry: Duration::from_hours(1),
             labels: ADMITS_LATE,

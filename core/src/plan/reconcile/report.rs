@@ -22,7 +22,7 @@ use super::{
         status::{Observation, status, suspended_status},
         tally::Tally,
     },
-    memory::{Memory, Request},
+    memory::{Memory, RequestKind},
     step::{Cluster, Note, Now, Step, whole_seconds},
     write_failed,
 };
@@ -46,8 +46,8 @@ impl Memory {
         let (classes, mut problems) = self.class_report(pool, plan, &existing, &builds, now.instant);
         let memory = self.of(&pool.spec.name);
         let is_needless = guarded.has_finalizer() && !pool.spec.needs_cleanup();
-        let failed = memory.retry(Request::Users, now.instant).into_iter();
-        let failed = failed.chain(memory.retries.get(&Request::Finalizer).filter(|_| is_needless));
+        let failed = memory.retry(RequestKind::Users, now.instant).into_iter();
+        let failed = failed.chain(memory.retries.get(&RequestKind::Finalizer).filter(|_| is_needless));
         let object = || ObjectReference::windows_pool(&pool.spec.name);
         problems.extend(failed.map(|retry| write_failed(object(), retry.refusal.message())));
         problems.extend(tally.problems());
@@ -107,7 +107,7 @@ impl Memory {
         if previous == Some(&status) {
             return Step::Wait(None);
         }
-        if let Some(retry) = memory.retry(Request::Status, now.instant) {
+        if let Some(retry) = memory.retry(RequestKind::Status, now.instant) {
             return Step::Wait(Some(retry.until));
         }
         let records = previous.is_none_or(|old| {
@@ -125,7 +125,7 @@ impl Memory {
             !known.any(|known| (&known.reason, &known.object) == (&problem.reason, &problem.object))
         };
         let problems = status.problems.iter().filter(is_news).cloned().map(Note::Problem);
-        let news = problems.chain(turn_of_taints(previous, &status)).collect();
+        let news = problems.chain(taints_note(previous, &status)).collect();
         let seen = memory.written.as_ref().map(recorded).or_else(|| guarded.recorded.clone());
         Step::WriteStatus { seen, status: Box::new(status), news }
     }
@@ -138,9 +138,9 @@ impl Memory {
 }
 
 /// Returns a note if the taints of the pool were approved or held since the previous status.
-fn turn_of_taints(previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus) -> Option<Note> {
+fn taints_note(previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus) -> Option<Note> {
     // Others say that winpool is on its way, or have a note of their own.
-    const TOLD: [&str; 3] = [reason::DONE, reason::WORKLOADS_NOT_TOLERATING, reason::PODS_CREATED_TOO_EARLY];
+    const NOTED: [&str; 3] = [reason::DONE, reason::WORKLOADS_NOT_TOLERATING, reason::PODS_CREATED_TOO_EARLY];
     let find = |status: &WindowsPoolStatus| {
         let mut conditions = status.conditions.iter();
         let found = conditions.find(|condition| condition.type_ == condition::TAINTS_APPLIED)?;
@@ -148,8 +148,8 @@ fn turn_of_taints(previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStat
     };
     let (is_applied, reason, message) = find(status)?;
     let (was_applied, before, _) = previous.and_then(find).unwrap_or_default();
-    let is_new = (&was_applied, &before) != (&is_applied, &reason) && TOLD.contains(&reason.as_str());
-    is_new.then_some(Note::TaintsTurned { are_applied: is_applied == "True", reason, message })
+    let is_new = (&was_applied, &before) != (&is_applied, &reason) && NOTED.contains(&reason.as_str());
+    is_new.then_some(Note::TaintsChanged { are_applied: is_applied == "True", reason, message })
 }
 
 /// The problems of declared classes that have no nodes and that no autoscaler makes nodes for.

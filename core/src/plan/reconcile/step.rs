@@ -24,7 +24,7 @@ use super::super::{
     pools::Policy,
     runtime_class::PlannedClass,
     scale::Autoscalers,
-    workloads::{ClassGifts, ClassUsers},
+    workloads::{ClassScheduling, ClassUsers},
 };
 use super::outage::Outage;
 
@@ -86,11 +86,11 @@ pub enum Step {
     /// Add winpool's finalizer to the pool, or remove it.
     SetFinalizer(bool),
     /// Count the pods of these classes.
-    FindUsers(BTreeMap<String, ClassGifts>),
+    FindUsers(BTreeMap<String, ClassScheduling>),
     /// Read or write a RuntimeClass.
     Class(Box<ClassStep>),
     /// List the nodes with the pool's label, with any operating system, except ignored ones.
-    ListMarkedNodes,
+    ListLabelledNodes,
     /// Write the pool's status.
     WriteStatus {
         status: Box<WindowsPoolStatus>,
@@ -206,7 +206,7 @@ pub enum Note {
     },
     Problem(Problem),
     /// The condition `TaintsApplied` of the pool has changed.
-    TaintsTurned {
+    TaintsChanged {
         are_applied: bool,
         reason: String,
         message: String,

@@ -1,4 +1,4 @@
-//! The looks at pods that are not scheduled, while a taint of any pool is on trial.
+//! The checks at pods that are not scheduled, while a taint of any pool is on trial.
 
 pub(super) mod memory;
 
@@ -10,69 +10,69 @@ use crate::pod::Class;
 
 use super::{
     super::{
-        look::{Look, LookResult, LookScope, Objection, OnTrial, Paused},
-        node::Node,
+        node::NodeFields,
         pool_consent::PoolConsent,
         pools::{Policy, Pool},
         status::{HeldBecause, HeldTaints},
         trial::{TrialState, workload_name},
+        trial_check::{Objection, OnTrial, Paused, TrialCheck, TrialCheckResult, TrialCheckScope},
     },
     memory::Memory,
     step::{Cluster, Note, Now, whole_seconds},
 };
 
-use memory::LookMemory;
+use memory::TrialCheckMemory;
 
-/// The pause after a look, as a multiple of its duration.
+/// The pause after a check, as a multiple of its duration.
 const PAUSE_TIMES: u32 = 20;
 
 impl Memory {
-    /// Returns the look that is due, if any. The caller carries it out and reports its end to [`Self::looked`]. One look
+    /// Returns the check that is due, if any. The caller carries it out and reports its end to [`Self::trial_checked`]. One look
     /// serves all pools.
-    pub fn start_look(&mut self, cluster: &Cluster<'_>, now: Now) -> Option<Look> {
-        if self.look.running.is_some() {
+    pub fn start_trial_check(&mut self, cluster: &Cluster<'_>, now: Now) -> Option<TrialCheck> {
+        if self.trial_check.running.is_some() {
             return None;
         }
         let policy = self.policy(cluster.pools);
         let (trials, paused) = (on_trial(&policy), paused(&policy, now));
-        self.look.is_needed = !trials.is_empty() || !paused.is_empty();
-        if !self.look.is_needed {
-            self.look = LookMemory::default();
+        self.trial_check.is_needed = !trials.is_empty() || !paused.is_empty();
+        if !self.trial_check.is_needed {
+            self.trial_check = TrialCheckMemory::default();
             return None;
         }
-        if self.look.not_before.is_some_and(|not_before| now.instant < not_before) {
+        if self.trial_check.not_before.is_some_and(|not_before| now.instant < not_before) {
             return None;
         }
-        self.look.running = Some(now);
+        self.trial_check.running = Some(now);
         // Of a node that contradicts itself only the labels and taints are known.
-        let can_help = |node: &Node| node.serves() && !node.contradicts_itself();
+        let can_help = |node: &NodeFields| node.serves() && !node.contradicts_itself();
         let nodes = cluster.nodes.objects().filter(|object| !trials.is_empty() && can_help(&object.node));
         let nodes = nodes.cloned().collect();
         let classes = cluster.classes.iter().map(|class| (class.name_any(), Class::from(class.as_ref()))).collect();
-        let ripe = now.instant.checked_sub(self.pauses.looks).unwrap_or(now.instant);
-        let scope = LookScope { trials, paused, nodes, policy, classes, started: now.instant, ripe };
-        Some(Look::start(scope, self.look.suspects.clone()))
+        let ripe = now.instant.checked_sub(self.pauses.trial_checks).unwrap_or(now.instant);
+        let scope = TrialCheckScope { trials, paused, nodes, policy, classes, started: now.instant, ripe };
+        Some(TrialCheck::start(scope, self.trial_check.suspects.clone()))
     }
 
-    /// The time at which the next look is due.
-    pub fn look_due(&self) -> Option<Instant> {
-        self.look.not_before.filter(|_| self.look.is_needed && self.look.running.is_none())
+    /// The time at which the next check is due.
+    pub fn trial_check_due(&self) -> Option<Instant> {
+        self.trial_check.not_before.filter(|_| self.trial_check.is_needed && self.trial_check.running.is_none())
     }
 
-    /// Records the result of a look; `None` if it could not be completed.
-    pub fn looked(&mut self, cluster: &Cluster<'_>, result: Option<LookResult>, now: Now) {
-        let started = self.look.running.take().unwrap_or(now);
-        // A look that failed mostly waited for an answer.
+    /// Records the result of a check; `None` if it could not be completed.
+    pub fn trial_checked(&mut self, cluster: &Cluster<'_>, result: Option<TrialCheckResult>, now: Now) {
+        let started = self.trial_check.running.take().unwrap_or(now);
+        // A check that failed mostly waited for an answer.
         let times = if result.is_some() { PAUSE_TIMES } else { 1 };
         let pause = now.instant.duration_since(started.instant) * times;
-        self.look.not_before = Some(now.instant + self.pauses.looks.max(pause));
-        let Some(LookResult { suspects, objections, quiet, settled }) = result else { return };
-        self.look.suspects = suspects;
+        self.trial_check.not_before = Some(now.instant + self.pauses.trial_checks.max(pause));
+        let Some(TrialCheckResult { suspects, objections, quiet, settled }) = result else { return };
+        self.trial_check.suspects = suspects;
         let is_blind = !cluster.unreadable(now.instant).is_empty();
-        // Two looks end a trial, because one may have seen nodes as they were before they got the taint.
+        // Two checks end a trial, because one may have seen nodes as they were before they got the taint.
         let is_over = |trial: &OnTrial| !is_blind && trial.until <= started.time;
         let quiet: Vec<OnTrial> = quiet.into_iter().filter(is_over).collect();
-        let before = std::mem::replace(&mut self.look.quiet, quiet.clone());
+        let before = std::mem::replace(&mut self.trial_check.quiet, quiet.clone());
         for trial in quiet.iter().filter(|trial| before.contains(trial)) {
             self.change(trial, |consent| consent.trials.retain(|known| known.taint != trial.taint));
         }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::api::{Taint, names};
 
-use super::{Kind, Requirement, Template};
+use super::{AutoscalerKind, Requirement, Template};
 
 const TAG: &str = "k8s.io/cluster-autoscaler/node-template/";
 const LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
@@ -99,6 +99,6 @@ fn template(name: String, field: &'static str, labels: &[(String, String)], tain
         taint_field: field,
         stopped: Vec::new(),
         weight: 0,
-        kind: Kind::ClusterAutoscaler,
+        kind: AutoscalerKind::ClusterAutoscaler,
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     windows::product,
 };
 
-use super::{Kind, Requirement, Template};
+use super::{AutoscalerKind, Requirement, Template};
 
 pub(super) const REQUIREMENTS: &str = "spec.template.spec.requirements";
 const LABELS: &str = "spec.template.metadata.labels";
@@ -161,7 +161,7 @@ fn template(object: &Value, objects: &[Value]) -> Template {
         taint_field: "spec.template.spec.taints",
         stopped,
         weight: pool.spec.weight,
-        kind: Kind::Karpenter,
+        kind: AutoscalerKind::Karpenter,
     }
 }
 

@@ -41,9 +41,9 @@ impl Verdict {
 
     /// Adds the kinds that the workload check had to leave out.
     pub fn with_unlisted(mut self, unlisted: &BTreeMap<String, String>) -> Self {
-        if let Some((_, words)) = unlisted.first_key_value() {
+        if let Some((_, message)) = unlisted.first_key_value() {
             let kinds = unlisted.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let _ = write!(self.message, "; not checked, because winpool may not list them: {kinds} ({words})");
+            let _ = write!(self.message, "; not checked, because winpool may not list them: {kinds} ({message})");
         }
         self
     }
@@ -218,7 +218,7 @@ fn vendor_support(observation: &Observation, today: Date) -> (Vec<String>, Vec<S
 
 /// The verdict about pods. winpool does not see all of them for the reason `unseen`, if given.
 pub fn health_verdict(failures: &PoolFailures, unseen: Option<&str>) -> Verdict {
-    let unseen = unseen.map(|words| format!("winpool does not see all pods that fail: {words}"));
+    let unseen = unseen.map(|message| format!("winpool does not see all pods that fail: {message}"));
     if failures.counts.is_empty() {
         return match unseen {
             Some(message) => Verdict { status: "Unknown", reason: reason::PODS_NOT_SEEN, message },
@@ -231,7 +231,7 @@ pub fn health_verdict(failures: &PoolFailures, unseen: Option<&str>) -> Verdict 
     let named = named.collect::<Vec<_>>().join(", ");
     let more = if failures.more > 0 { format!(" and {} more", failures.more) } else { String::new() };
     let pods = count_of(failures.counts.values().sum::<usize>(), "pod");
-    let unseen = unseen.map(|words| format!("; {words}")).unwrap_or_default();
+    let unseen = unseen.map(|message| format!("; {message}")).unwrap_or_default();
     Verdict::no(
         reason::PODS_FAILING,
         format!("{pods} of {named}{more} cannot run because of Windows, see problems{unseen}"),
@@ -256,10 +256,10 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
             reason: reason::WORKLOAD_CHECK_FAILED,
             message: format!("{named} held: the workload check failed and is repeated: {error}"),
         },
-        HeldBecause::PodsUnreadable(words) => Verdict::no(
+        HeldBecause::PodsUnreadable(message) => Verdict::no(
             reason::WORKLOADS_NOT_TOLERATING,
             format!(
-                "{named} held: winpool cannot find out which pods tolerate it: {words}. Allow winpool to list pods, or \
+                "{named} held: winpool cannot find out which pods tolerate it: {message}. Allow winpool to list pods, or \
                  set taintPolicy: Always"
             ),
         ),

@@ -29,22 +29,22 @@ const OVERHEAD: (usize, usize) = (200, 20);
 
 /// The answer to "is this pod for Windows?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
-    Windows,
+pub(crate) enum ForWindows {
+    Yes,
     /// Only if its [`NodeChoice`] matches no node of another system.
-    WindowsIf,
-    NotWindows,
+    IfNoOtherNode,
+    No,
 }
 
-impl Says {
+impl ForWindows {
     /// Reads an admitted pod, or a template with its class.
     pub(crate) fn of(spec: &PodSpec) -> Self {
         match spec.target(None) {
-            Target::Windows => Self::Windows,
+            Target::Windows => Self::Yes,
             Target::WindowsImage | Target::Unknown if !spec.node_selector.is_empty() || !spec.terms.is_empty() => {
-                Self::WindowsIf
+                Self::IfNoOtherNode
             }
-            Target::Linux | Target::WindowsImage | Target::Unknown => Self::NotWindows,
+            Target::Linux | Target::WindowsImage | Target::Unknown => Self::No,
         }
     }
 }
@@ -160,32 +160,32 @@ impl WorkloadCheck {
         if let Some(class) = self.class_of(kind, workload) {
             class.admit(&mut spec);
         }
-        let says = Says::of(&spec);
-        let mask = match says {
-            Says::NotWindows => 0,
+        let for_windows = ForWindows::of(&spec);
+        let mask = match for_windows {
+            ForWindows::No => 0,
             // It needs every node that it fits.
-            _ if is_daemon_set => seen.untolerated & self.reach(&spec, says, seen.untolerated).0,
-            _ => self.without_refuge(seen.untolerated, &spec, says),
+            _ if is_daemon_set => seen.untolerated & self.reach(&spec, for_windows, seen.untolerated).0,
+            _ => self.without_refuge(seen.untolerated, &spec, for_windows),
         };
         if mask != 0 {
-            let only_if = if says == Says::WindowsIf { self.choice(&spec) } else { None };
+            let only_if = if for_windows == ForWindows::IfNoOtherNode { self.choice(&spec) } else { None };
             seen.found.add(mask, only_if);
         }
         seen
     }
 
     /// The questions of `untolerated` about nodes that an admitted pod could be on, if no other node would remain for it.
-    pub(super) fn without_refuge(&self, untolerated: Mask, spec: &PodSpec, says: Says) -> Mask {
-        if says == Says::NotWindows || untolerated == 0 {
+    pub(super) fn without_refuge(&self, untolerated: Mask, spec: &PodSpec, for_windows: ForWindows) -> Mask {
+        if for_windows == ForWindows::No || untolerated == 0 {
             return 0;
         }
-        let (reached, refuge) = self.reach(spec, says, untolerated);
+        let (reached, refuge) = self.reach(spec, for_windows, untolerated);
         untolerated & reached & !refuge
     }
 
     /// The questions about nodes that an admitted pod could be on, and those for which it has a refuge: a node that
     /// serves, is no candidate, and whose taints it tolerates. Taints and conditions of the former nodes are passing.
-    fn reach(&self, spec: &PodSpec, says: Says, untolerated: Mask) -> (Mask, Mask) {
+    fn reach(&self, spec: &PodSpec, for_windows: ForWindows, untolerated: Mask) -> (Mask, Mask) {
         let (mut reached, mut refuge, mut fits_any) = (0, 0, false);
         for (index, node) in self.scope.nodes.iter().enumerate() {
             if !fits(spec, &node.labels, &node.name) {
@@ -198,7 +198,7 @@ impl WorkloadCheck {
                 refuge |= !self.candidates[index];
             }
         }
-        if !fits_any && says == Says::Windows {
+        if !fits_any && for_windows == ForWindows::Yes {
             for (bit, question) in self.scope.questions.iter().enumerate() {
                 let may_come = question.to_approve.as_ref().is_some_and(|pool| !contradicts(spec, &pool.labels));
                 reached |= Mask::from(may_come) << bit;
@@ -218,10 +218,11 @@ impl WorkloadCheck {
     }
 
     /// True for a Linux pod on a Windows node. It never started there and loses nothing.
-    pub(super) fn is_stray(&self, pod: &Pod, says: Says) -> bool {
+    pub(super) fn is_stray(&self, pod: &Pod, for_windows: ForWindows) -> bool {
         let has_waited = || pod.created.is_some_and(|created| self.scope.now.duration_since(created) >= PATIENCE);
         let cannot_start =
             || pod.progress == PodProgress::ImageOfAnotherSystem || pod.spec.has_linux_fields || has_waited();
-        pod.spec.target(None) == Target::Linux || says != Says::Windows && pod.spec.says_no_system() && cannot_start()
+        pod.spec.target(None) == Target::Linux
+            || for_windows != ForWindows::Yes && pod.spec.says_no_system() && cannot_start()
     }
 }

@@ -294,7 +294,7 @@ async fn pools_as_they_are(client: &Client) -> Value {
 }
 
 /// The fields of a node that winpool can write. The order of taints and the marks without taints depend on the history.
-fn face_of_node(node: &plan::Node) -> Value {
+fn face_of_node(node: &plan::NodeFields) -> Value {
     let mut labels: BTreeMap<_, _> = node.labels.with_prefix("").collect();
     let taints: BTreeSet<String> = node.taints.taints().iter().map(ToString::to_string).collect();
     let applied = node.applied.as_deref().filter(|applied| !applied.ends_with(r#""taints":[]}"#));

@@ -10,7 +10,7 @@ use super::{
             trial::{WorkloadName, workload_name},
             workload_check::CheckAnswer,
         },
-        pauses::LOOK_AGAIN,
+        pauses::POLL_INTERVAL,
         step::Cluster,
     },
     basis::Basis,
@@ -59,7 +59,7 @@ impl PoolCheck {
         let holds = self.answer().is_some_and(|answer| !answer.held.is_empty());
         // A clean check does not cover nodes that still wait, and a failed check is repeated.
         let is_new = || !self.is_about(pool) || !self.basis.is_current(cluster);
-        !holds || self.is_outdated || now >= self.ended + LOOK_AGAIN || is_new()
+        !holds || self.is_outdated || now >= self.ended + POLL_INTERVAL || is_new()
     }
 
     /// The workloads that hold a taint and are due to be read by name.

@@ -21,7 +21,7 @@ use super::super::{
         runtime_class::{ClassAction, DesiredClass, PlannedClass},
         workloads::ClassUsers,
     },
-    pauses::LOOK_AGAIN,
+    pauses::POLL_INTERVAL,
     step::ClassRequest,
 };
 
@@ -53,16 +53,16 @@ pub struct ClassMemory {
 }
 
 /// The class that the pool wants, with the kind of the next action; `None` if the pool gives the class up.
-type Target = Option<(DesiredClass, Discriminant<ClassAction>)>;
+type WriteTarget = Option<(DesiredClass, Discriminant<ClassAction>)>;
 
-fn target(planned: Option<&PlannedClass>) -> Target {
+fn target(planned: Option<&PlannedClass>) -> WriteTarget {
     planned.map(|planned| (planned.desired.clone(), discriminant(&planned.action)))
 }
 
 /// A write that was refused or has to wait. It is not sent before `until`, unless the target changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Postponed {
-    target: Target,
+    target: WriteTarget,
     pub(super) problem: Problem,
     pub(super) until: Instant,
 }
@@ -86,10 +86,10 @@ impl ClassMemory {
     pub fn found_users(&mut self, users: Result<ClassUsers, String>, unserved: Duration, now: Instant) {
         self.unserved_again = self.unserved_again.map(|_| now + unserved);
         let waiting = users.as_ref().is_ok_and(|users| !users.created_too_early.is_empty());
-        self.early_again = self.early_again.filter(|_| waiting).map(|_| now + LOOK_AGAIN);
+        self.early_again = self.early_again.filter(|_| waiting).map(|_| now + POLL_INTERVAL);
         // "No users" is a fact for a moment only.
         let is_unused = users.as_ref().is_ok_and(|users| users.count == 0);
-        self.users = Some((users, now + if is_unused { UNUSED } else { LOOK_AGAIN }));
+        self.users = Some((users, now + if is_unused { UNUSED } else { POLL_INTERVAL }));
     }
 
     /// The users, if they were counted recently.
@@ -109,7 +109,7 @@ impl ClassMemory {
 
     /// True if a test creation has just shown that this class may be created.
     pub(super) fn may_create(&self, class: &RuntimeClass, now: Instant) -> bool {
-        self.creatable.as_ref().is_some_and(|(tried, at)| **tried == *class && now < *at + LOOK_AGAIN)
+        self.creatable.as_ref().is_some_and(|(tried, at)| **tried == *class && now < *at + POLL_INTERVAL)
     }
 
     /// True if some API servers may not know its tolerations yet.

@@ -176,7 +176,7 @@ pub(super) fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Proble
 pub(super) fn in_use(name: &str, users: &Result<ClassUsers, String>) -> Problem {
     let why = match users {
         Ok(users) => users.describe(),
-        Err(words) => format!("pods cannot be listed: {words}"),
+        Err(message) => format!("pods cannot be listed: {message}"),
     };
     let message = format!("gets another handler, for which winpool recreates it once no pod uses it; {why}");
     Problem::new(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
@@ -206,7 +206,7 @@ fn not_served(pool: &Pool, class: &str, hosts: Hosts, builds: &BTreeMap<Build, u
 pub(super) fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>) -> Problem {
     let why = match users {
         Ok(users) => users.describe(),
-        Err(words) => format!("pods cannot be listed: {words}"),
+        Err(message) => format!("pods cannot be listed: {message}"),
     };
     let message = format!("keeps selecting its capability label, because no node has its build; {why}");
     Problem::new(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)

@@ -17,7 +17,7 @@ pub(in super::super) struct DeletionMemory {
     /// The amount that was left at the last progress.
     pub(in super::super) left: Option<usize>,
     /// Nodes with the pool's label, and the time at which they were listed.
-    pub(in super::super) marked: Option<(BTreeSet<String>, Instant)>,
+    pub(in super::super) labelled: Option<(BTreeSet<String>, Instant)>,
 }
 
 impl DeletionMemory {
@@ -39,7 +39,7 @@ impl DeletionMemory {
 
     pub(in super::super) fn listed(&mut self, nodes: BTreeSet<String>, now: Instant) {
         self.answered(now);
-        self.marked = Some((nodes, now));
+        self.labelled = Some((nodes, now));
     }
 
     /// True if it has taken too long: from then on it waits for nothing.

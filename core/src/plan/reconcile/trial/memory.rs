@@ -1,22 +1,22 @@
-//! The state of looks between steps.
+//! The state of trial checks between steps.
 
 use std::time::Instant;
 
 use super::super::{
-    super::look::{OnTrial, Suspects},
+    super::trial_check::{OnTrial, Suspects},
     step::Now,
 };
 
-/// The state of looks.
+/// The state of checks.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(in super::super) struct LookMemory {
-    /// The start of the look that is in progress.
+pub(in super::super) struct TrialCheckMemory {
+    /// The start of the check that is in progress.
     pub(super) running: Option<Now>,
     pub(super) not_before: Option<Instant>,
-    /// The pods that the last complete look found.
+    /// The pods that the last complete check found.
     pub(super) suspects: Suspects,
-    /// The trials whose time is over and against which the last complete look found no pod.
+    /// The trials whose time is over and against which the last complete check found no pod.
     pub(super) quiet: Vec<OnTrial>,
-    /// True if there is a taint to look after.
+    /// True if there is a taint to check.
     pub(super) is_needed: bool,
 }

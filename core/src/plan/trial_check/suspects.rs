@@ -1,4 +1,4 @@
-//! The pods that a look keeps for the next one.
+//! The pods that a check keeps for the next one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ pub(super) const PLACEMENT: usize = 4096;
 /// A pod that waits only because of taints on trial, as far as is known.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suspect {
-    /// The start of the first look that found it.
+    /// The start of the first check that found it.
     pub(super) seen: Instant,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -35,7 +35,7 @@ pub struct Suspect {
     pub(super) only_if: Option<NodeChoice>,
 }
 
-/// The pods that a look found, for the next one.
+/// The pods that a check found, for the next one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Suspects {
     /// Pods that may object, by uid.

@@ -1,7 +1,7 @@
-//! A look at the pods that are not scheduled: finds those that wait only because of a taint on trial.
+//! The trial check: finds the pods that are not scheduled only because of a taint on trial.
 //!
-//! A look fixes nodes and trials when it starts. Then it receives every pod that no node has, one by one, and keeps only
-//! those that may object. It asks for the workloads of those that have waited since an earlier look.
+//! A check fixes nodes and trials when it starts. Then it receives every pod that no node has, one by one, and keeps only
+//! those that may object. It asks for the workloads of those that have waited since an earlier check.
 
 mod suspects;
 
@@ -20,13 +20,13 @@ use crate::{
 };
 
 use super::{
-    node::Node,
+    node::NodeFields,
     nodes::NodeObject,
     pools::Policy,
     taint_list::Applied,
     taints::owned,
     trial::{WorkloadName, workload_name},
-    workload_check::{NodeChoice, Says, fits},
+    workload_check::{ForWindows, NodeChoice, fits},
 };
 
 use suspects::{ASKED, PLACEMENT, Suspect};
@@ -34,7 +34,7 @@ use suspects::{ASKED, PLACEMENT, Suspect};
 pub use suspects::Suspects;
 pub(super) use suspects::digest;
 
-/// The limit of pods that are kept from one look to the next. Others are found when these are gone.
+/// The limit of pods that are kept from one check to the next. Others are found when these are gone.
 const SUSPECTS: usize = 1000;
 /// The limit of placements whose result is kept for further pods.
 const PLACEMENTS: usize = 1000;
@@ -62,9 +62,9 @@ pub struct Paused {
     pub workload: WorkloadName,
 }
 
-/// The input of a look.
+/// The input of a check.
 #[derive(Clone, Debug)]
-pub struct LookScope {
+pub struct TrialCheckScope {
     pub trials: Vec<OnTrial>,
     pub paused: Vec<Paused>,
     /// The Windows nodes that serve.
@@ -73,16 +73,16 @@ pub struct LookScope {
     pub policy: Policy,
     /// The RuntimeClasses by name.
     pub classes: BTreeMap<String, Class>,
-    /// The start of the look.
+    /// The start of the check.
     pub started: Instant,
-    /// Pods that an earlier look found at this time or before may object.
+    /// Pods that an earlier check found at this time or before may object.
     pub ripe: Instant,
 }
 
-/// A look in progress.
+/// A check in progress.
 #[derive(Clone, Debug)]
-pub struct Look {
-    scope: LookScope,
+pub struct TrialCheck {
+    scope: TrialCheckScope,
     before: Suspects,
     suspects: Suspects,
     /// The result for each placement, by its digest.
@@ -109,10 +109,10 @@ enum MayObject {
     Unread(WorkloadName),
 }
 
-/// The result of a look.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct LookResult {
-    /// The pods to compare with in the next look.
+pub struct TrialCheckResult {
+    /// The pods to compare with in the next check.
     pub suspects: Suspects,
     pub objections: Vec<Objection>,
     /// The trials against which no pod may object.
@@ -131,9 +131,9 @@ pub struct Objection {
     pub nodes: BTreeSet<Arc<str>>,
 }
 
-impl Look {
-    /// Starts a look; `before` are the pods that the last one found.
-    pub fn start(scope: LookScope, mut before: Suspects) -> Self {
+impl TrialCheck {
+    /// Starts a check; `before` are the pods that the last one found.
+    pub fn start(scope: TrialCheckScope, mut before: Suspects) -> Self {
         before.forget_old_excuses(scope.started);
         let suspects = Suspects { excused_since: before.excused_since, ..Suspects::default() };
         let (fits, workloads, unreadable) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
@@ -153,11 +153,11 @@ impl Look {
         }
         let placement = format!("{:?} {:?} {:?}", pod.spec.node_selector, pod.spec.terms, pod.spec.tolerations);
         // The API server has added the selector of its class.
-        let says = Says::of(&pod.spec);
-        if says == Says::NotWindows || says == Says::WindowsIf && placement.len() > PLACEMENT {
+        let for_windows = ForWindows::of(&pod.spec);
+        if for_windows == ForWindows::No || for_windows == ForWindows::IfNoOtherNode && placement.len() > PLACEMENT {
             return;
         }
-        let only_if = (says == Says::WindowsIf).then(|| NodeChoice::of(&pod.spec));
+        let only_if = (for_windows == ForWindows::IfNoOtherNode).then(|| NodeChoice::of(&pod.spec));
         let placement = digest(&placement);
         let Some(Fit { trials, nodes }) = self.fit(placement, &pod.spec) else { return };
         let owner = pod.controller.clone().unwrap_or_else(|| ("Pod".to_owned(), pod.name.clone()));
@@ -220,7 +220,7 @@ impl Look {
 
     /// The trials of the taints on this node that the pod does not tolerate; `None` if there is another taint. Only taints
     /// that winpool put there can be taken back, from nodes that it writes.
-    fn trials_of(&self, node: &Node, tolerations: &[Toleration]) -> Option<BTreeSet<usize>> {
+    fn trials_of(&self, node: &NodeFields, tolerations: &[Toleration]) -> Option<BTreeSet<usize>> {
         let keeps_off = |taint: &&Taint| taint.effect != "PreferNoSchedule" && !tolerate(tolerations, taint);
         let untolerated: Vec<&Taint> = node.taints.taints().iter().filter(keeps_off).collect();
         if untolerated.is_empty() {
@@ -283,8 +283,8 @@ impl Look {
         self.suspects.pods.values_mut().for_each(|suspect| suspect.only_if = None);
     }
 
-    /// Ends the look.
-    pub fn finish(mut self) -> LookResult {
+    /// Ends the check.
+    pub fn finish(mut self) -> TrialCheckResult {
         let (mut objections, mut excused) = (BTreeMap::<usize, Objection>::new(), BTreeSet::new());
         for suspect in self.ripe() {
             let owner = match self.may_object(suspect) {
@@ -317,10 +317,10 @@ impl Look {
         let quiet = trials.filter(|(place, _)| is_quiet(*place)).map(|(_, trial)| trial.clone()).collect();
         let settled = self.scope.paused.iter().filter(|paused| self.is_settled(&paused.taint, &paused.workload));
         let settled = settled.cloned().collect();
-        LookResult { suspects, objections: objections.into_values().collect(), quiet, settled }
+        TrialCheckResult { suspects, objections: objections.into_values().collect(), quiet, settled }
     }
 
-    /// The pods that an earlier look found too.
+    /// The pods that an earlier check found too.
     fn ripe(&self) -> impl Iterator<Item = &Suspect> {
         self.suspects.pods.values().filter(|suspect| suspect.seen <= self.scope.ripe)
     }

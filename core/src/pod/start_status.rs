@@ -11,7 +11,7 @@ const BEFORE_SANDBOX: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 /// What the status of a pod says about failures at present.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Trouble {
+pub struct StartStatus {
     /// The containers that do not run because of known errors.
     pub failures: Vec<ContainerFailure>,
     /// The error for which the kubelet refused the pod.
@@ -29,7 +29,7 @@ pub struct ContainerFailure {
     pub error: &'static KnownError,
 }
 
-impl Trouble {
+impl StartStatus {
     pub(super) fn of(status: &PodStatus) -> Self {
         let has = |kind: &str, is: &str| {
             status.conditions.iter().flatten().any(|condition| condition.type_ == kind && condition.status == is)

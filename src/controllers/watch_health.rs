@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tower::service_fn;
 use winpool_client::{
-    asked::Asked,
     causes::failure,
+    request_info::RequestInfo,
     watches::{self, Selection},
 };
 use winpool_core::plan::reconcile::Outage;
@@ -24,13 +24,13 @@ use winpool_core::plan::reconcile::Outage;
 use crate::telemetry::{watch_fails, watch_works};
 
 /// The outages of all watches.
-pub struct Reading {
+pub struct WatchHealth {
     outages: Mutex<BTreeMap<&'static str, Outage>>,
     /// Notifies the pool controller.
     changed: watch::Sender<()>,
 }
 
-impl Reading {
+impl WatchHealth {
     pub fn new(changed: watch::Sender<()>) -> Self {
         Self { outages: Mutex::default(), changed }
     }
@@ -62,14 +62,15 @@ impl Reading {
     /// Returns a client for the watch of this kind. It notices when the API server accepts the watch: that causes no event
     /// as long as nothing changes.
     fn client(self: &Arc<Self>, kind: &'static str, client: &Client) -> Client {
-        let (reading, namespace, client) = (Arc::clone(self), client.default_namespace().to_owned(), client.clone());
+        let (watch_health, namespace, client) =
+            (Arc::clone(self), client.default_namespace().to_owned(), client.clone());
         let send = move |request: Request<Body>| {
-            let (reading, client) = (Arc::clone(&reading), client.clone());
+            let (watch_health, client) = (Arc::clone(&watch_health), client.clone());
             async move {
-                let watches = Asked::of(request.method(), request.uri()).verb == "watch";
+                let watches = RequestInfo::of(request.method(), request.uri()).verb == "watch";
                 let answer = client.send(request).await?;
                 if watches && answer.status().is_success() {
-                    reading.works(kind);
+                    watch_health.works(kind);
                 }
                 Ok::<_, kube::Error>(answer)
             }
@@ -79,12 +80,12 @@ impl Reading {
 
     /// Follows the events of the watch of this kind.
     fn follow<T>(self: &Arc<Self>, kind: &'static str) -> impl FnMut(&watcher::Result<Event<T>>) + Send + use<T> {
-        let reading = Arc::clone(self);
+        let watch_health = Arc::clone(self);
         move |event| match event {
             // A list that has begun may still fail.
             Ok(Event::Init | Event::InitApply(_)) => {}
-            Ok(_) => reading.works(kind),
-            Err(error) => reading.fails(kind, error),
+            Ok(_) => watch_health.works(kind),
+            Err(error) => watch_health.fails(kind, error),
         }
     }
 
@@ -128,8 +129,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_outage_ends_when_the_api_server_accepts_the_watch_or_shows_an_event() {
-        let reading = Arc::new(Reading::new(watch::Sender::new(())));
-        let mut follow = reading.follow::<()>("Nodes");
+        let watch_health = Arc::new(WatchHealth::new(watch::Sender::new(())));
+        let mut follow = watch_health.follow::<()>("Nodes");
         let forbidden = || {
             Err(watcher::Error::WatchStartFailed(kube::Error::Api(Status::failure("no", "no").with_code(403).boxed())))
         };
@@ -137,14 +138,14 @@ mod tests {
             let answer = move |_: Request<Body>| async move {
                 Ok::<_, kube::Error>(Response::builder().status(code).body(Body::empty()).unwrap())
             };
-            reading.client("Nodes", &Client::new(service_fn(answer), "default"))
+            watch_health.client("Nodes", &Client::new(service_fn(answer), "default"))
         };
         let ask =
             async |code, uri: &str| drop(answering(code).send(Request::get(uri).body(Body::empty()).unwrap()).await);
         for (fact, ends) in [("the next list begins", false), ("a list ends", true)] {
             follow(&forbidden());
             follow(&Ok(if ends { Event::InitDone } else { Event::Init }));
-            assert_eq!(reading.outages().is_empty(), ends, "{fact}");
+            assert_eq!(watch_health.outages().is_empty(), ends, "{fact}");
         }
         for (code, uri, ends) in [
             (403, "/api/v1/nodes?watch=true", false),
@@ -153,8 +154,8 @@ mod tests {
         ] {
             follow(&forbidden());
             ask(code, uri).await;
-            assert_eq!(reading.outages().is_empty(), ends, "{code} {uri}");
+            assert_eq!(watch_health.outages().is_empty(), ends, "{code} {uri}");
         }
-        assert_eq!(reading.forbidden(), [""; 0], "not before it has lasted");
+        assert_eq!(watch_health.forbidden(), [""; 0], "not before it has lasted");
     }
 }

@@ -3,25 +3,25 @@
 use crate::api::{Mode, names};
 
 use super::{
-    node::{MetadataChange, Node},
+    node::{MetadataChange, NodeFields},
     pools::Policy,
     taint_list::Applied,
 };
 
 /// The label `winpool.dev/pool` and the annotation `winpool.dev/applied` of a node.
-pub(super) struct Marks<'n> {
+pub(super) struct NodeRecord<'n> {
     label: Option<&'n str>,
     annotation: Option<&'n str>,
     pub(super) applied: Option<Applied>,
 }
 
-impl<'n> Marks<'n> {
-    pub(super) fn of(node: &'n Node) -> Self {
+impl<'n> NodeRecord<'n> {
+    pub(super) fn of(node: &'n NodeFields) -> Self {
         let annotation = node.applied.as_deref();
         Self { label: node.labels.get(names::POOL), annotation, applied: annotation.and_then(Applied::parse) }
     }
 
-    pub(super) fn are_there(&self) -> bool {
+    pub(super) fn exists(&self) -> bool {
         self.label.is_some() || self.annotation.is_some()
     }
 
@@ -29,12 +29,12 @@ impl<'n> Marks<'n> {
         self.applied.as_ref().map(|applied| applied.pool.as_str()).or(self.label)
     }
 
-    pub(super) fn belong_to_a_live_pool(&self, policy: &Policy) -> bool {
+    pub(super) fn belongs_to_a_live_pool(&self, policy: &Policy) -> bool {
         let pool = self.pool().and_then(|name| policy.pool(name));
         pool.is_some_and(|pool| pool.spec.mode == Mode::Enforce && (!pool.spec.deleting || pool.spec.needs_cleanup()))
     }
 
-    pub(super) fn belong_to_a_suspended_pool(&self, policy: &Policy) -> bool {
+    pub(super) fn belongs_to_a_suspended_pool(&self, policy: &Policy) -> bool {
         self.pool().is_some_and(|name| policy.is_suspended(name))
     }
 

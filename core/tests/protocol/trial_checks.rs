@@ -1,7 +1,7 @@
-//! Looks at pods that wait, and pods that no check sees.
+//! Trial checks of pods that wait, and of pods that no check sees.
 
 use winpool_core::{
-    plan::look::Look,
+    plan::trial_check::TrialCheck,
     pod::{Pod, Workload, WorkloadKind},
 };
 
@@ -13,22 +13,22 @@ use super::{
 };
 
 impl Operator {
-    /// Starts the look that is due, in scenes with looks.
-    pub fn start_look(&mut self) {
-        if self.look.is_none() && self.looks && self.broken != Break::NoTrial {
-            self.look = self.with_cluster(|cluster, memory, now| memory.start_look(cluster, now));
-            self.wake = self.wake.into_iter().chain(self.memory.look_due()).min();
+    /// Starts the check that is due, in scenes with trial checks.
+    pub fn start_trial_check(&mut self) {
+        if self.trial_check.is_none() && self.trial_checks && self.broken != Break::NoTrial {
+            self.trial_check = self.with_cluster(|cluster, memory, now| memory.start_trial_check(cluster, now));
+            self.wake = self.wake.into_iter().chain(self.memory.trial_check_due()).min();
         }
     }
 
-    /// Carries out the look that has started.
-    fn look(&mut self, works: &[Work]) {
-        let Some(mut look) = self.look.take() else { return };
+    /// Carries out the check that has started.
+    fn check_trials(&mut self, works: &[Work]) {
+        let Some(mut check) = self.trial_check.take() else { return };
         let pods = works.iter().filter_map(|work| self.waiting(work));
-        pods.for_each(|pod| look.pod(&pod));
-        read_workloads(&mut look, works, self.broken);
-        let result = look.finish();
-        self.with_cluster(|cluster, memory, now| memory.looked(cluster, Some(result), now));
+        pods.for_each(|pod| check.pod(&pod));
+        read_workloads(&mut check, works, self.broken);
+        let result = check.finish();
+        self.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, Some(result), now));
     }
 
     /// The pod of this workload, if no node has it.
@@ -42,23 +42,23 @@ impl Operator {
     }
 }
 
-fn read_workloads(look: &mut Look, works: &[Work], broken: Break) {
+fn read_workloads(check: &mut TrialCheck, works: &[Work], broken: Break) {
     let run = |work: &Work| {
         let waits = work.pod.as_ref().is_some_and(|pod| pod.node.is_none());
         let name = work.name.to_owned();
         (broken == Break::RunsEndHolds && waits).then(|| (WorkloadKind::Job, Workload { name, ..Workload::default() }))
     };
-    while let Some(name) = look.unknown_workload() {
+    while let Some(name) = check.unknown_workload() {
         let mut templates = works.iter().filter_map(|work| work.template().or_else(|| run(work)));
         let found = templates.find(|(kind, template)| (*kind, &template.name) == (name.0, &name.2));
-        look.workload(name, found.map(|(_, template)| template));
+        check.workload(name, found.map(|(_, template)| template));
     }
 }
 
 impl State {
-    pub fn look(&mut self) {
+    pub fn check_trials(&mut self) {
         let works: Vec<Work> = self.world.works.iter().map(Work::without_past).collect();
-        self.turn(Turn::Look(works.clone()), |process| process.look(&works));
+        self.turn(Turn::TrialCheck(works.clone()), |process| process.check_trials(&works));
     }
 
     /// More than a week passes while the operator does nothing.

@@ -1,4 +1,4 @@
-//! The pods that a look counts, while workloads, nodes and clocks change.
+//! The pods that a check counts, while workloads, nodes and clocks change.
 
 use winpool_core::{
     labels::Labels,
@@ -14,11 +14,11 @@ use crate::common::{node, read};
 const IGNORED: &str = "metadata: {annotations: {winpool.dev/ignore: 'true'}}";
 const TOLERATES: &str = "spec: {template: {spec: {tolerations: [{key: os, operator: Exists}]}}}";
 
-/// Looks for somewhat longer than an excuse lasts.
+/// Checks trials for somewhat longer than an excuse lasts.
 fn look_for_a_minute(world: &mut World) {
     for _ in 0..16 {
         world.wait(5);
-        world.look();
+        world.check_trials();
     }
 }
 
@@ -63,7 +63,7 @@ fn a_pause_does_not_end_because_of_a_workload_that_was_right_before() {
         world.pods = Ok(Vec::new());
         for _ in 0..3 {
             world.wait(20);
-            world.look();
+            world.check_trials();
             assert!(!world.check(), "{fact}");
         }
         assert_eq!(world.has_taint("win"), (false, false), "{fact}");
@@ -104,7 +104,7 @@ fn a_check_from_before_the_objection_does_not_end_the_hold() {
     world.workloads = Vec::new();
     world.end_check(running);
     world.wait(5);
-    world.look();
+    world.check_trials();
     world.wait(2);
     assert_eq!(world.has_taint("win"), (false, false), "the pause is over, and there was no check since");
     assert!(trial(&world).retry_at.unwrap().0 <= world.now.time);
@@ -154,7 +154,7 @@ fn memory_is_bounded_whatever_pods_require() {
             ))
         };
         world.pods = Ok((0..20).map(pod).collect());
-        world.look();
+        world.check_trials();
         let kept = format!("{:?}", world.memory).len();
         assert!(kept < 100_000, "{kept} bytes for 20 pods");
     }
@@ -164,16 +164,16 @@ fn memory_is_bounded_whatever_pods_require() {
 fn a_look_keeps_the_same_of_any_number_of_pods() {
     let names: Vec<String> = (0..100).map(|number| format!("node-{number}")).collect();
     let mut world = tried_with("{}", &names.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut look = world.with_cluster(|cluster, memory, now| memory.start_look(cluster, now)).unwrap();
+    let mut check = world.with_cluster(|cluster, memory, now| memory.start_trial_check(cluster, now)).unwrap();
     let mut kept = Vec::new();
     for number in 0..4000 {
         let name = format!("web-{number}");
         let tolerations = format!("[{{key: other-{number}, operator: Exists}}]");
-        look.pod(&waiting(&format!(
+        check.pod(&waiting(&format!(
             "{{metadata: {{name: {name}, uid: {name}}}, spec: {{tolerations: {tolerations}}}}}"
         )));
         if [1500, 3999].contains(&number) {
-            kept.push(format!("{look:?}").len());
+            kept.push(format!("{check:?}").len());
         }
     }
     assert!(kept[1] < kept[0] + kept[0] / 20, "{kept:?} bytes");
