@@ -1,14 +1,9 @@
 //! `winpool plan`: what the operator would do now, to a live cluster or to manifests.
 
-use std::{collections::BTreeSet, time::Instant};
-
 use anstyle::Style;
-use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
 use winpool_answers::{
     explain::{
-        forecast::{Change, ClassForecast, Forecast, NodeForecast, PoolForecast, Snapshot, forecast},
-        pod_count::PodCount,
+        forecast::{ClassForecast, Forecast, NodeForecast, PoolForecast, forecast},
         status::unread,
         upgrade::upgrade,
     },
@@ -17,15 +12,16 @@ use winpool_answers::{
 };
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
-    api::{Mode, Taint, names},
-    plan::{GuardedPool, owner, reconcile::Now},
+    api::{Taint, names},
+    plan::{GuardedPool, owner},
     pod::{Class, Workload, WorkloadKind, tolerations},
-    words::{count, yaml},
+    words::count,
 };
 
 use super::{
     Common, Error, Origin,
     assume::Assume,
+    forecast::{change_text, changes_text, enforce, now, snapshot, workloads_text},
     live,
     output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
     resolve::Resolve,
@@ -81,7 +77,7 @@ pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Resu
 /// Prints what happens to workloads if nodes run other versions.
 async fn rehearse(view: View, assume: &Assume, resolve: &Resolve, common: &Common) -> Result<Outcome, Error> {
     let images = resolve.images(|| templates(&view).flat_map(|(_, workload)| images_of(workload)).collect()).await?;
-    let work = || upgrade(view, &assume.assume, images, Now { instant: Instant::now(), time: Timestamp::now() });
+    let work = || upgrade(view, &assume.assume, images, now());
     let upgrade = live::during("computing what happens to workloads", work)?;
     output::print(common.output.format, &upgrade, || super::upgrade::text(&upgrade))?;
     Ok(if upgrade.is_harmless() { Outcome::Done } else { Outcome::Pending })
@@ -193,22 +189,6 @@ pub fn of(mut view: View) -> Forecast {
     forecast
 }
 
-/// Sets all pools to Enforce, and returns the names of those in dry run.
-pub(super) fn enforce<'a>(pools: impl Iterator<Item = &'a mut GuardedPool>) -> BTreeSet<String> {
-    let dry = pools.filter_map(|guarded| {
-        let name = guarded.metadata.name.clone()?;
-        guarded.pool().ok().filter(|pool| pool.spec.mode == Mode::DryRun)?;
-        guarded.change_spec(|spec| spec.mode = Mode::Enforce);
-        Some(name)
-    });
-    dry.collect()
-}
-
-/// Converts the view to the input of the operator's decisions, at the present moment.
-pub fn snapshot(view: View) -> Snapshot {
-    view.snapshot(Now { instant: Instant::now(), time: Timestamp::now() })
-}
-
 fn text(forecast: &Forecast) -> Text {
     let (mut text, summary) = (Text::new(), &forecast.summary);
     if forecast.is_empty() {
@@ -291,16 +271,6 @@ fn remedy(taints: &[String]) -> String {
     )
 }
 
-/// Lists workloads, each with the number of its pods if it has any.
-pub(super) fn workloads_text<'a>(text: &mut Text, workloads: impl IntoIterator<Item = &'a PodCount>) {
-    for PodCount { object, pods } in workloads {
-        text.line(&match pods {
-            0 => format!("    {object}"),
-            _ => format!("    {object} ({})", count(*pods, "pod")),
-        });
-    }
-}
-
 fn class_text(text: &mut Text, class: &ClassForecast) {
     let (sign, style) = match class.action {
         "Create" => ("+", GOOD),
@@ -321,24 +291,4 @@ fn nodes_text(text: &mut Text, nodes: &[NodeForecast]) {
         text.styled("  ", WARN, &format!("~ {}", terminal::some(&names, SHOWN)));
         changes_text(text, &node.changes);
     }
-}
-
-/// Prints the changes of a node, each with its reason.
-pub(super) fn changes_text(text: &mut Text, changes: &[Change]) {
-    for change in changes {
-        change_text(text, change);
-        text.wrapped("          ", DIM, &change.reason);
-    }
-}
-
-fn change_text(text: &mut Text, Change { field, from, to, .. }: &Change) {
-    match (from, to) {
-        (Value::Null, to) => text.wrapped("      ", GOOD, &format!("+ {field}: {}", shown(to))),
-        (from, Value::Null) => text.wrapped("      ", BAD, &format!("- {field}: {}", shown(from))),
-        (from, to) => text.wrapped("      ", WARN, &format!("~ {field}: {} -> {}", shown(from), shown(to))),
-    };
-}
-
-fn shown(value: &Value) -> String {
-    value.as_str().map_or_else(|| yaml(value), str::to_owned)
 }

@@ -20,11 +20,11 @@ use winpool_core::{api::names::reason, plan::NodeState, words::count};
 use super::{
     Common, Error,
     assume::Assume,
+    forecast::{snapshot, workloads_text},
     gaps::Gaps,
     installation,
     live::{self, ReadError},
     output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
-    plan::{snapshot, workloads_text},
     view::{self, Seen},
 };
 

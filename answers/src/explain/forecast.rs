@@ -6,6 +6,7 @@ mod class_request;
 mod pools;
 mod silent;
 mod simulation;
+mod snapshot;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,12 +17,7 @@ use serde::Serialize;
 use serde_json::Value;
 use winpool_core::{
     api::Problem,
-    labels::Labels,
-    plan::{
-        GuardedPool, NodeFields, ScaleExplanation,
-        reconcile::{ControlPlaneInfo, Now},
-    },
-    pod::{Pod, Workload, WorkloadKind},
+    plan::{NodeFields, ScaleExplanation},
 };
 
 use super::pod_count::{PodCount, pod_counts};
@@ -29,26 +25,7 @@ use silent::silent;
 
 pub use class_request::{apply_request, is_a_question};
 pub use simulation::Simulation;
-
-/// A cluster at one point in time.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    pub pools: Vec<GuardedPool>,
-    /// The nodes by name: Windows nodes, and nodes with labels, annotations or taints of winpool.
-    pub nodes: BTreeMap<String, NodeFields>,
-    pub classes: Vec<Arc<RuntimeClass>>,
-    pub other_nodes: Vec<Labels>,
-    /// The objects that create pods from a template.
-    pub workloads: Vec<(WorkloadKind, Workload)>,
-    /// The kinds that cannot be listed, with the API server's message.
-    pub unlisted: BTreeMap<String, String>,
-    /// The unfinished pods, or the reason why they cannot be read.
-    pub pods: Result<Vec<Pod>, String>,
-    /// The information that the control plane reports about itself.
-    pub control_plane: ControlPlaneInfo,
-    /// The current time.
-    pub now: Now,
-}
+pub use snapshot::Snapshot;
 
 /// The changes that the operator would make.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

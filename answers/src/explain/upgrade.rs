@@ -3,6 +3,7 @@
 
 mod change;
 mod ended;
+mod pool_change;
 mod stage;
 mod subject;
 

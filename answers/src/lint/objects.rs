@@ -5,23 +5,26 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use winpool_core::{
     api::{ObjectReference, quantity::amount},
     windows::{Build, KernelVersion, KubernetesVersion},
 };
 
-use crate::lint::{
-    Finding, Rule,
-    facts::Facts,
-    field::get,
-    rule::{
-        Consequence::{Fails, Ignored, Note},
-        Hit, Judgement, Scope,
-        Severity::{Info, Warning},
-        Test, rule,
+use crate::{
+    lint::{
+        Finding, Rule,
+        facts::Facts,
+        field::get,
+        rule::{
+            Consequence::{Fails, Ignored, Note},
+            Hit, Judgement, Scope,
+            Severity::{Info, Warning},
+            Test, rule,
+        },
+        workload::{namespace_of, served},
     },
-    workload::{namespace_of, served},
+    view::PAUSE,
 };
 
 pub(super) const SERVICES: &[Rule] = &[
@@ -140,31 +143,6 @@ pub(super) fn finding(rule: &Rule, kind: &str, object: &Value, hit: Hit) -> Find
         message: hit.message.unwrap_or_else(|| rule.reason.to_owned()),
         remedy: hit.remedy.unwrap_or_else(|| rule.remedy.to_owned()),
     }
-}
-
-/// Returns a copy of the node that has only the fields that the rules read.
-pub fn reduced_node(node: &Value) -> Value {
-    let status = &node["status"];
-    let images = get(status, &["images"]).and_then(Value::as_array).into_iter().flatten();
-    let is_pause = |image: &&Value| image["names"].as_array().is_some_and(|names| names.iter().any(is_pause_image));
-    let images: Vec<&Value> = images.filter(is_pause).collect();
-    json!({
-        "metadata": {"name": node["metadata"]["name"]},
-        "status": {
-            "nodeInfo": {
-                "kubeletVersion": status["nodeInfo"]["kubeletVersion"], "kernelVersion": status["nodeInfo"]["kernelVersion"],
-            },
-            "capacity": {"memory": status["capacity"]["memory"]},
-            "allocatable": {"memory": status["allocatable"]["memory"]},
-            "images": images,
-        },
-    })
-}
-
-const PAUSE: &str = "registry.k8s.io/pause:";
-
-fn is_pause_image(name: &Value) -> bool {
-    name.as_str().is_some_and(|name| name.starts_with(PAUSE))
 }
 
 /// Returns true if the Service selects pods with these labels.

@@ -29,14 +29,12 @@ use crate::{
 };
 
 pub use known::Known;
-pub use node::{Node, SeenNode};
+pub(crate) use node::PAUSE;
+pub use node::{Node, SeenNode, reduced_node};
 pub use reduced::Reduced;
-pub use source::{Placed, Source};
+pub use source::{DEFAULT_NAMESPACE, Placed, Source};
 pub use started::Started;
 pub use written::Written;
-
-/// The namespace of objects in manifests that name none, unless the user names it.
-pub const DEFAULT_NAMESPACE: &str = "default";
 
 /// The objects of a cluster that winpool read to answer a question.
 #[derive(Debug, Default)]

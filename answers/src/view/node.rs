@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
     labels::Labels,
@@ -12,9 +12,9 @@ use winpool_core::{
     windows::{ContainerRuntime, KernelVersion},
 };
 
-use crate::{image::Host, lint::objects::reduced_node};
+use crate::image::Host;
 
-use super::Source;
+use super::source::Source;
 
 /// A node as it was read.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +38,32 @@ impl SeenNode {
     pub fn host(&self) -> Node {
         Node { allocatable: self.allocatable.clone(), ..Node::of(&self.object.name, &self.object.node) }
     }
+}
+
+/// The repository of Kubernetes' pause images.
+pub(crate) const PAUSE: &str = "registry.k8s.io/pause:";
+
+/// Returns a copy of the node that has only the fields that the rules read.
+pub fn reduced_node(node: &Value) -> Value {
+    let status = &node["status"];
+    let images = status["images"].as_array().into_iter().flatten();
+    let is_pause = |image: &&Value| image["names"].as_array().is_some_and(|names| names.iter().any(is_pause_image));
+    let images: Vec<&Value> = images.filter(is_pause).collect();
+    json!({
+        "metadata": {"name": node["metadata"]["name"]},
+        "status": {
+            "nodeInfo": {
+                "kubeletVersion": status["nodeInfo"]["kubeletVersion"], "kernelVersion": status["nodeInfo"]["kernelVersion"],
+            },
+            "capacity": {"memory": status["capacity"]["memory"]},
+            "allocatable": {"memory": status["allocatable"]["memory"]},
+            "images": images,
+        },
+    })
+}
+
+fn is_pause_image(name: &Value) -> bool {
+    name.as_str().is_some_and(|name| name.starts_with(PAUSE))
 }
 
 /// The fields of a node that decide which pods can be scheduled there and start.

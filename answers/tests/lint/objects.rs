@@ -7,9 +7,9 @@ use winpool_answers::{
     lint::{
         Facts, Finding,
         gmsa::check_credential_spec,
-        objects::{check_node, check_service, reduced_node, selects},
+        objects::{check_node, check_service, selects},
     },
-    view,
+    view::{self, reduced_node},
 };
 use winpool_core::{plan::NodeFields, windows::KubernetesVersion};
 

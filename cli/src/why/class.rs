@@ -9,9 +9,9 @@ use winpool_core::{
 use crate::{
     Common, Error,
     assume::Assume,
+    forecast::{enforce, snapshot},
     gaps::Gaps,
     output::{BAD, BOLD, DIM, GOOD, Text, WARN},
-    plan::{enforce, snapshot},
     view::Seen,
 };
 

@@ -9,10 +9,10 @@ use winpool_answers::explain::{
 use crate::{
     Common, Error,
     assume::Assume,
+    forecast::{changes_text, snapshot},
     gaps::Gaps,
     live,
     output::{BOLD, GOOD, Table, Text, WARN},
-    plan::{changes_text, snapshot},
     view::Seen,
 };
 

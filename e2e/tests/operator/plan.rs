@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use winpool::{plan::snapshot, view};
+use winpool::{forecast::snapshot, view};
 use winpool_answers::explain::forecast::{ForecastOutcome, ForecastSummary, forecast};
 use winpool_client::node::ListedNode;
 use winpool_e2e::{WINDOWS_BUILD, prelude::*};

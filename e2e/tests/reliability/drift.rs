@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use winpool::{plan::snapshot, view};
+use winpool::{forecast::snapshot, view};
 use winpool_answers::explain::forecast::{Snapshot, forecast};
 use winpool_e2e::Requests;
 

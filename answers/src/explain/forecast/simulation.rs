@@ -24,7 +24,10 @@ use winpool_core::{
     pod::{Pod, Workload, WorkloadKind},
 };
 
-use super::{Snapshot, apply_request, is_a_question};
+use super::{
+    class_request::{apply_request, is_a_question},
+    snapshot::Snapshot,
+};
 
 /// The time before the operator retries a refused request, and the time that a deletion waits without progress.
 const PATIENCE: Duration = Duration::from_mins(10);

@@ -17,7 +17,7 @@ use crate::{
     view::{Node, SeenNode, View, assume::Assumed},
 };
 
-use super::{Question, Runs, Stages, Subject, change::PoolChange};
+use super::{Question, Runs, Stages, Subject, pool_change::PoolChange};
 
 /// The end of the name of a node with the new version, as long as the node with the old version is there too.
 const AGAIN: &str = " (upgraded)";

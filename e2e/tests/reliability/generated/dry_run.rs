@@ -7,7 +7,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use serde::Deserialize;
-use winpool::plan::snapshot;
+use winpool::forecast::snapshot;
 use winpool_answers::{
     explain::forecast::forecast,
     view::{Known, View},

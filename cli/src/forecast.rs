@@ -1,0 +1,71 @@
+//! The input of a forecast, and its parts as text.
+
+use std::{collections::BTreeSet, time::Instant};
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+use winpool_answers::{
+    explain::{
+        forecast::{Change, Snapshot},
+        pod_count::PodCount,
+    },
+    view::View,
+};
+use winpool_core::{
+    api::Mode,
+    plan::{GuardedPool, reconcile::Now},
+    words::{count, yaml},
+};
+
+use crate::output::{BAD, DIM, GOOD, Text, WARN};
+
+/// Sets all pools to Enforce, and returns the names of those in dry run.
+pub fn enforce<'a>(pools: impl Iterator<Item = &'a mut GuardedPool>) -> BTreeSet<String> {
+    let dry = pools.filter_map(|guarded| {
+        let name = guarded.metadata.name.clone()?;
+        guarded.pool().ok().filter(|pool| pool.spec.mode == Mode::DryRun)?;
+        guarded.change_spec(|spec| spec.mode = Mode::Enforce);
+        Some(name)
+    });
+    dry.collect()
+}
+
+/// Converts the view to the input of the operator's decisions, at the present moment.
+pub fn snapshot(view: View) -> Snapshot {
+    view.snapshot(now())
+}
+
+/// Returns the present moment.
+pub fn now() -> Now {
+    Now { instant: Instant::now(), time: Timestamp::now() }
+}
+
+/// Lists workloads, each with the number of its pods if it has any.
+pub fn workloads_text<'a>(text: &mut Text, workloads: impl IntoIterator<Item = &'a PodCount>) {
+    for PodCount { object, pods } in workloads {
+        text.line(&match pods {
+            0 => format!("    {object}"),
+            _ => format!("    {object} ({})", count(*pods, "pod")),
+        });
+    }
+}
+
+/// Prints the changes of a node, each with its reason.
+pub fn changes_text(text: &mut Text, changes: &[Change]) {
+    for change in changes {
+        change_text(text, change);
+        text.wrapped("          ", DIM, &change.reason);
+    }
+}
+
+pub fn change_text(text: &mut Text, Change { field, from, to, .. }: &Change) {
+    match (from, to) {
+        (Value::Null, to) => text.wrapped("      ", GOOD, &format!("+ {field}: {}", shown(to))),
+        (from, Value::Null) => text.wrapped("      ", BAD, &format!("- {field}: {}", shown(from))),
+        (from, to) => text.wrapped("      ", WARN, &format!("~ {field}: {} -> {}", shown(from), shown(to))),
+    };
+}
+
+fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| yaml(value), str::to_owned)
+}
