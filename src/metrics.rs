@@ -16,7 +16,11 @@ use winpool_core::api::WindowsPoolStatus;
 
 use crate::nodes::SharedNodes;
 
-use self::{gauges::Gauges, process::Process};
+use self::{
+    gauges::Gauges,
+    process::Process,
+    reference::{CONTROLLERS, OPERATIONS, RESULTS},
+};
 
 /// Labels whose values are closed lists.
 type MetricLabels<const N: usize> = [(&'static str, &'static str); N];
@@ -34,13 +38,6 @@ pub struct Metrics {
     pub(crate) gauges: Gauges,
     registry: Registry,
 }
-
-/// Values of the label `controller`.
-const CONTROLLERS: [&str; 2] = ["node", "pool"];
-/// Values of the label `result` of reconciles.
-const RESULTS: [&str; 2] = ["ok", "error"];
-/// Values of the label `operation`. Nodes are only patched.
-const OPERATIONS: [&str; 3] = ["create", "patch", "delete"];
 
 /// Buckets from a millisecond to a minute.
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0];

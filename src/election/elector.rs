@@ -20,7 +20,9 @@ use winpool_core::{
     election::{Candidate, ElectionStep, RETRY_PERIOD, Term},
 };
 
-use crate::{election::Leadership, telemetry::outages, write::Leases};
+use crate::{telemetry::outages, write::Leases};
+
+use super::leadership::Leadership;
 
 /// The time limit for the release, within the time that a process has to end.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(900);

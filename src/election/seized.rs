@@ -7,10 +7,9 @@ use kube::Client;
 use winpool_client::error::RequestError;
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE, held_by, is_held, released};
 
-use crate::{
-    election::{Leadership, elector::identity},
-    write::Leases,
-};
+use crate::write::Leases;
+
+use super::{elector::identity, leadership::Leadership};
 
 /// The number of attempts while others change the Lease.
 const ATTEMPTS: usize = 10;

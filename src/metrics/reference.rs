@@ -15,7 +15,12 @@ use winpool_core::{
     windows::{Vendor, vendor::MICROSOFT},
 };
 
-use super::{CONTROLLERS, OPERATIONS, RESULTS};
+/// Values of the label `controller`.
+pub(super) const CONTROLLERS: [&str; 2] = ["node", "pool"];
+/// Values of the label `result` of reconciles.
+pub(super) const RESULTS: [&str; 2] = ["ok", "error"];
+/// Values of the label `operation`. Nodes are only patched.
+pub(super) const OPERATIONS: [&str; 3] = ["create", "patch", "delete"];
 
 pub struct Description {
     /// The name in queries. A histogram has further names that begin with it.
