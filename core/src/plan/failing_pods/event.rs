@@ -6,10 +6,9 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::{
     api::validation::{is_dns_label, is_dns_subdomain},
+    plan::reconcile::Now,
     pod::{Cause, KnownError, known_error},
 };
-
-use super::super::reconcile::Now;
 
 /// The reasons of Events that winpool watches.
 pub const REASONS: [&str; 4] = ["FailedCreatePodSandBox", "Failed", "PodOSNotSupported", "NodeAffinity"];

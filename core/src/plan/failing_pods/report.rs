@@ -4,14 +4,12 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use crate::{
     api::{ObjectReference, Problem, names::reason},
+    plan::problem,
     pod::Cause,
     words::count,
 };
 
-use super::{
-    super::problem,
-    judge::{Explanation, PodFailure},
-};
+use super::judge::{Explanation, PodFailure};
 
 /// The limit of workloads that are kept as examples while pods are listed. Others only count.
 const GROUPS: usize = 1000;

@@ -8,20 +8,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    super::{
-        assessment::{Assessment, assess},
-        capability_labels::has_capability_labels,
-        conflict::WriteConflict,
-        consent::Consent,
-        label_users::{Departures, NextSearch},
-        node::{ChangeFingerprint, NodePlan},
-        pools::Policy,
-        tally::Contribution,
-        watched::Watched,
-    },
-    object::NodeObject,
+use crate::plan::{
+    assessment::{Assessment, assess},
+    capability_labels::has_capability_labels,
+    conflict::WriteConflict,
+    consent::Consent,
+    label_users::{Departures, NextSearch},
+    node::{ChangeFingerprint, NodePlan},
+    pools::Policy,
+    tally::Contribution,
+    watched::Watched,
 };
+
+use super::object::NodeObject;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);

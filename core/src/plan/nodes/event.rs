@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{super::node::NodePlan, object::NodeObject};
+use crate::plan::node::NodePlan;
+
+use super::object::NodeObject;
 
 /// News about nodes.
 #[derive(Clone, Debug, PartialEq)]

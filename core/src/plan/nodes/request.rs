@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Instant};
 
+use crate::plan::{
+    assessment::Assessment,
+    node::{ChangeFingerprint, NodePlan},
+    pools::Policy,
+    watched::Sighting,
+};
+
 use super::{
-    super::{
-        assessment::Assessment,
-        node::{ChangeFingerprint, NodePlan},
-        pools::Policy,
-        watched::Sighting,
-    },
     NodeTable,
     entry::{Entry, Need, OtherWriter, RefusedPlan},
     event::NodeNote,

@@ -7,8 +7,9 @@ use std::{
     time::Instant,
 };
 
-use super::{
-    super::{
+use crate::{
+    interner::Interner,
+    plan::{
         assessment::assess,
         consent::Consent,
         node::NodeState,
@@ -16,12 +17,10 @@ use super::{
         tally::{Contribution, NodeShare, Tally},
         watched::{Sighting, Watched},
     },
-    entry::Entry,
-};
-use crate::{
-    interner::Interner,
     windows::{Build, Vendor, product},
 };
+
+use super::entry::Entry;
 
 /// The number of nodes in one pool with the same build and state.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,10 +13,9 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use crate::api::{ObjectReference, Problem, names::reason};
-
-use super::{
-    super::{
+use crate::{
+    api::{ObjectReference, Problem, names::reason},
+    plan::{
         classes::{ClassesPlan, plan_classes},
         pools::Pool,
         runtime_class::{
@@ -26,6 +25,9 @@ use super::{
         tally::Tally,
         workloads::{ClassScheduling, ClassUsers},
     },
+};
+
+use super::{
     POLL_INTERVAL,
     memory::{Memory, RequestKind},
     problem,

@@ -15,11 +15,7 @@ use crate::{
         NodeCounts, ObjectReference, Taint,
         names::{self, reason},
     },
-    words::count,
-};
-
-use super::{
-    super::{
+    plan::{
         assessment::{assess, is_being_handed_over},
         classes::classes_of_others,
         consent::Consent,
@@ -32,6 +28,10 @@ use super::{
         runtime_class::{KeptTaints, is_needed_by, owner},
         watched::Watched,
     },
+    words::count,
+};
+
+use super::{
     memory::{Memory, RequestKind},
     problem,
     step::{Cluster, Note, Now, Step},

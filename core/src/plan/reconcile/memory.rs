@@ -8,10 +8,9 @@ use std::{
 
 use kube::ResourceExt;
 
-use crate::api::{Taint, WindowsPoolStatus, names};
-
-use super::{
-    super::{
+use crate::{
+    api::{Taint, WindowsPoolStatus, names},
+    plan::{
         failing_pods::FailingPauses,
         guarded::{GuardedPool, read_all},
         label_users::ADMITS_LATE,
@@ -20,6 +19,9 @@ use super::{
         runtime_class::{owner, selector_of},
         status::ever_applied,
     },
+};
+
+use super::{
     check::{
         basis::Basis,
         memory::{CheckMemory, PoolCheck},

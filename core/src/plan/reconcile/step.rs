@@ -12,20 +12,20 @@ use serde_json::Value;
 
 use crate::{
     api::{Problem, Taint, WindowsPoolStatus},
+    plan::{
+        admission::Admission,
+        failing_pods::PodHealth,
+        guarded::GuardedPool,
+        nodes::NodeTable,
+        patch::FieldChange,
+        pools::Policy,
+        runtime_class::PlannedClass,
+        scale::Autoscalers,
+        workloads::{ClassScheduling, ClassUsers},
+    },
     windows::KubernetesVersion,
 };
 
-use super::super::{
-    admission::Admission,
-    failing_pods::PodHealth,
-    guarded::GuardedPool,
-    nodes::NodeTable,
-    patch::FieldChange,
-    pools::Policy,
-    runtime_class::PlannedClass,
-    scale::Autoscalers,
-    workloads::{ClassScheduling, ClassUsers},
-};
 use super::outage::Outage;
 
 /// The cluster, as the caches show it.

@@ -4,10 +4,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use kube::ResourceExt;
 
-use crate::pod::Class;
-
-use super::{
-    super::{
+use crate::{
+    plan::{
         node::NodeFields,
         pool_consent::PoolConsent,
         pools::{Policy, Pool},
@@ -15,6 +13,10 @@ use super::{
         trial::{TrialState, workload_name},
         trial_check::{Objection, OnTrial, Paused, Suspects, TrialCheck, TrialCheckResult, TrialCheckScope},
     },
+    pod::Class,
+};
+
+use super::{
     check::whole_seconds,
     memory::Memory,
     step::{Cluster, Note, Now},

@@ -10,15 +10,13 @@ use crate::{
         ClassState, Mode, NodeCounts, TaintPolicy,
         names::{self, reason},
     },
+    plan::{failing_pods::PoolFailures, pools::Pool},
     pod::tolerations,
     windows::{Build, KubernetesSupport, product},
     words::{count as count_of, yaml},
 };
 
-use super::{
-    super::failing_pods::PoolFailures, super::pools::Pool, HeldBecause, HeldTaints, Observation, Overlap, number,
-    support_of,
-};
+use super::{HeldBecause, HeldTaints, Observation, Overlap, number, support_of};
 
 /// The limit of workloads named in a condition.
 const WORKLOADS: usize = 10;

@@ -14,29 +14,24 @@ use crate::{
         ClassState, Isolation, ObjectReference, Problem, RuntimeClassStatus, Taint,
         names::{self, reason},
     },
+    plan::{
+        capability_labels,
+        classes::{ClassesPlan, is_declared},
+        pool_consent::LaggingClass,
+        pool_spec::Hosts,
+        pools::Pool,
+        reconcile::{memory::Memory, problem},
+        runtime_class::{
+            ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
+            selected_build, selector_of,
+        },
+        status::number,
+        workloads::ClassUsers,
+    },
     windows::{Build, compatibility::can_run_by_process_isolation},
 };
 
-use super::{
-    super::{
-        super::{
-            capability_labels,
-            classes::{ClassesPlan, is_declared},
-            pool_consent::LaggingClass,
-            pool_spec::Hosts,
-            pools::Pool,
-            runtime_class::{
-                ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
-                selected_build, selector_of,
-            },
-            status::number,
-            workloads::ClassUsers,
-        },
-        memory::Memory,
-        problem,
-    },
-    memory::ClassMemory,
-};
+use super::memory::ClassMemory;
 
 impl Memory {
     /// The classes that do not tolerate the pool's taints yet.
