@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Instant};
 
 use futures::{StreamExt, stream::select_all};
-use k8s_openapi::{api::core::v1, jiff::Timestamp};
+use k8s_openapi::api::core::v1;
 use kube::{Api, Client, ResourceExt, api::ListParams, runtime::watcher::Event};
 use parking_lot::Mutex;
 use tokio::time::sleep_until;
@@ -27,7 +27,7 @@ use winpool_core::{
     pod::Pod,
 };
 
-use super::{Context, WatchHealth};
+use super::{Context, WatchHealth, now};
 
 /// The number of Pending pods in the only page. The API server has an index of the first page only.
 const PAGE: u32 = 500;
@@ -207,10 +207,6 @@ fn with_table(context: &Context, known: &PoolsAndClasses, work: impl FnOnce(&mut
         let facts = ClusterFacts { nodes: &nodes, policy: &known.policy, classes: &known.classes };
         work(table, &facts, now());
     }
-}
-
-fn now() -> Now {
-    Now { instant: Instant::now(), time: Timestamp::now() }
 }
 
 #[cfg(test)]

@@ -13,12 +13,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use k8s_openapi::{
+    api::{core::v1::Node, node::v1::RuntimeClass},
+    jiff::Timestamp,
+};
 use kube::{Api, Client, core::PartialObjectMeta, runtime::reflector::Store};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use winpool_client::control_plane::ControlPlane;
-use winpool_core::plan::{Policy, nodes::NodeEvent, reconcile::Pauses};
+use winpool_core::plan::{
+    Policy,
+    nodes::NodeEvent,
+    reconcile::{Now, Pauses},
+};
 
 use crate::{election::Leadership, metrics::Metrics, nodes::SharedNodes, write::Applier};
 
@@ -98,6 +105,11 @@ impl Context {
             nodes.write_by(Some(Arc::clone(policy)));
         }
     }
+}
+
+/// The present moment.
+pub(crate) fn now() -> Now {
+    Now { instant: Instant::now(), time: Timestamp::now() }
 }
 
 /// A watched kind.
