@@ -13,6 +13,7 @@ use winpool_core::{
     plan::NodeState,
     pod::Cause,
     windows::{Vendor, vendor::MICROSOFT},
+    words::joined,
 };
 
 use super::{CONTROLLERS, OPERATIONS, RESULTS};
@@ -230,8 +231,8 @@ impl Description {
 impl Label {
     fn markdown(&self) -> String {
         let values = match self.values {
-            Values::Closed(values) => values().iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", "),
-            Values::Open(words) => words.to_owned(),
+            Values::Closed(values) => joined(values().iter().map(|value| format!("`{value}`"))),
+            Values::Open(meaning) => meaning.to_owned(),
         };
         format!("`{}`: {values}", self.name)
     }

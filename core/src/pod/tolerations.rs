@@ -3,7 +3,10 @@
 use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 use serde_json::json;
 
-use crate::{api::Taint, words::yaml};
+use crate::{
+    api::Taint,
+    words::{joined, yaml},
+};
 
 /// Returns the toleration of exactly this taint.
 pub fn toleration(taint: &Taint) -> Toleration {
@@ -18,8 +21,7 @@ pub fn toleration(taint: &Taint) -> Toleration {
 
 /// Returns the lines of a pod template that tolerate these taints: `tolerations: [{…}]`.
 pub fn to_write<'a>(taints: impl IntoIterator<Item = &'a Taint>) -> String {
-    let tolerations: Vec<String> = taints.into_iter().map(|taint| yaml(&json!(toleration(taint)))).collect();
-    format!("tolerations: [{}]", tolerations.join(", "))
+    format!("tolerations: [{}]", joined(taints.into_iter().map(|taint| yaml(&json!(toleration(taint))))))
 }
 
 /// The answer to "do these tolerations tolerate this taint?".

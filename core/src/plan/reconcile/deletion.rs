@@ -28,7 +28,7 @@ use crate::{
         runtime_class::{KeptTaints, is_needed_by, owner},
         watched::Watched,
     },
-    words::count,
+    words::{count, joined},
 };
 
 use super::{
@@ -214,13 +214,9 @@ impl Memory {
             (nodes.ignored, "with winpool.dev/ignore"),
         ];
         let parts = why.iter().filter(|(number, _)| *number > 0);
-        let parts: Vec<String> = parts.map(|(number, what)| format!("{} {what}", count(*number, "node"))).collect();
-        let message = format!(
-            "these keep their labels and taints: {}; see label {}={}",
-            parts.join(", "),
-            names::POOL,
-            pool.spec.name
-        );
+        let parts = joined(parts.map(|(number, what)| format!("{} {what}", count(*number, "node"))));
+        let (label, name) = (names::POOL, &pool.spec.name);
+        let message = format!("these keep their labels and taints: {parts}; see label {label}={name}");
         let left = problem(reason::DELETING, ObjectReference::windows_pool(&pool.spec.name), message);
         self.note(&pool.spec.name, Note::Left(left));
     }

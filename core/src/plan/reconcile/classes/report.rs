@@ -26,7 +26,7 @@ use crate::{
             selected_build, selector_of,
         },
         status::number,
-        workloads::ClassUsers,
+        workloads::{ClassUsers, describe_users},
     },
     windows::{Build, compatibility::can_run_by_process_isolation},
 };
@@ -169,10 +169,7 @@ pub(super) fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Proble
 }
 
 pub(super) fn in_use(name: &str, users: &Result<ClassUsers, String>) -> Problem {
-    let why = match users {
-        Ok(users) => users.describe(),
-        Err(message) => format!("pods cannot be listed: {message}"),
-    };
+    let why = describe_users(users.as_ref().map_err(String::as_str));
     let message = format!("gets another handler, for which winpool recreates it once no pod uses it; {why}");
     problem(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
 }
@@ -199,10 +196,7 @@ fn not_served(pool: &Pool, class: &str, hosts: Hosts, builds: &BTreeMap<Build, u
 }
 
 pub(super) fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>) -> Problem {
-    let why = match users {
-        Ok(users) => users.describe(),
-        Err(message) => format!("pods cannot be listed: {message}"),
-    };
+    let why = describe_users(users.as_ref().map_err(String::as_str));
     let message = format!("keeps selecting its capability label, because no node has its build; {why}");
     problem(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
 }
