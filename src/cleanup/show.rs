@@ -13,7 +13,7 @@ use crate::removal::{cleanup::ManagedObjects, installation::HeldObject};
 
 use super::SHOWN;
 
-/// Shows what was found.
+/// Shows the objects that were found.
 pub fn show(cluster: &str, findings: &ManagedObjects, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {
     if findings.is_empty() && held.is_empty() {
         writeln!(out, "winpool has nothing to remove in {cluster}.")?;

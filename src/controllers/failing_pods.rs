@@ -57,7 +57,7 @@ impl FailingPodSearch {
         Self { is_on, pauses, table: Mutex::default(), watch_health: Arc::new(watch_health) }
     }
 
-    /// What is known at this moment.
+    /// Returns what is known of failing pods at this moment.
     pub fn health(&self, nodes: &NodeTable, now: Instant) -> PodHealth {
         if !self.is_on || nodes.objects().next().is_none() {
             return PodHealth::Off;
@@ -160,7 +160,7 @@ async fn read(client: &Client, namespace: &str, name: &str) -> Result<PodAnswer,
     Ok(PodAnswer::Read(found))
 }
 
-/// Shows the table Events, for ever.
+/// Shows the table each Event, and never ends.
 async fn follow_events(context: &Arc<Context>) {
     let watches = REASONS.into_iter().zip(KINDS).map(|(reason, kind)| {
         let selected = warnings(reason);

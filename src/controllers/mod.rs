@@ -70,8 +70,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// Follows the terms of leadership, for ever. Each term starts afresh, because another process may have led in
-    /// between.
+    /// Follows the terms of leadership, and never ends. Each term begins without the state of the last one, because
+    /// another process may have led since.
     pub async fn follow_leadership(&self) -> Infallible {
         loop {
             let term = self.leadership.begun().await;

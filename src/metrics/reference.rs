@@ -36,7 +36,7 @@ pub struct Label {
 /// The values of a label: never the name of a node, nor anything else that a node chooses.
 pub enum Values {
     Closed(fn() -> Vec<&'static str>),
-    /// An open set, described in words that say why it does not grow.
+    /// An open set, with a description that shows why it does not grow.
     Open(&'static str),
 }
 

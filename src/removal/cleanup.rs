@@ -1,4 +1,4 @@
-//! Removes winpool from a cluster: finds everything that is winpool's, removes it, and looks again.
+//! Removes winpool from a cluster: finds the objects that it manages, removes its changes, and reads the cluster again.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -77,13 +77,13 @@ impl Leftover {
         matches!(&self.why, LeftoverReason::Refused(error) if error.is_denied())
     }
 
-    /// True if another writer puts it back.
+    /// True if another writer restored it.
     pub fn came_back(&self) -> bool {
         matches!(self.why, LeftoverReason::CameBack)
     }
 }
 
-/// Everything of winpool's in the cluster.
+/// The objects in the cluster that winpool manages.
 pub struct ManagedObjects {
     judge: plan::Cleanup,
     users: LabelUsers,
@@ -206,8 +206,8 @@ impl Cleaner {
         Ok(classes.into_iter().map(end).collect())
     }
 
-    /// Removes the findings, reads the cluster again, and goes on until nothing is found, another writer puts
-    /// something back, or nothing helps. Reports its progress to `report`.
+    /// Removes winpool's changes of these objects and reads the cluster again, until no object is left, another writer
+    /// restores one, or the API server refuses all others. Passes its progress to `report`.
     pub async fn run(
         &self,
         found: ManagedObjects,

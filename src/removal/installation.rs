@@ -1,4 +1,4 @@
-//! The objects of winpool's own installation. Their deletion tells the operator that it is being removed.
+//! The objects of winpool's own installation. Their deletion shows the operator that it is being removed.
 //!
 //! The manifests put the finalizer `winpool.dev/cleanup` on the operator's own account and permissions. Their deletion
 //! then waits for the operator, which still has the permissions and cleans up the cluster first.

@@ -59,8 +59,8 @@ impl Component {
 /// An installed policy, as far as winpool reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstalledPolicy {
-    /// The namespaces that it excludes; `None` if policy or binding differ from what winpool ships, so that nobody knows
-    /// what it does.
+    /// The namespaces that it excludes; `None` if policy or binding differ from what winpool ships, so that their
+    /// effect is unknown.
     pub excluded: Option<BTreeSet<String>>,
     /// The pool that its binding names.
     pub pool: Option<String>,

@@ -1,4 +1,4 @@
-//! Capability labels: they tell which RuntimeClasses a node can serve, where its build alone does not.
+//! Capability labels: they show which RuntimeClasses a node can serve, where its build alone does not.
 
 use crate::{
     api::{Isolation, names},

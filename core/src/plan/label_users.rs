@@ -32,7 +32,7 @@ const LABELS: usize = 1000;
 pub struct LabelUsers {
     /// One pod for each node and label. `None` stands for no node.
     pods: BTreeMap<Option<String>, BTreeMap<String, String>>,
-    /// The reason why nobody knows.
+    /// The reason why the pods are unknown.
     unreadable: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl LabelUsers {
         }
     }
 
-    /// A pod on this node, or without a node, that selects this label; or the reason why nobody knows.
+    /// A pod on this node, or without a node, that selects this label; or the reason why that is unknown.
     pub fn of(&self, node: &str, label: &str) -> Option<String> {
         let on = |node: Option<String>| self.pods.get(&node)?.get(label).cloned();
         on(Some(node.to_owned())).or_else(|| on(None)).or_else(|| self.unreadable.clone())
@@ -130,7 +130,7 @@ impl Default for Departures {
     }
 }
 
-/// What to do about the labels that pods may need.
+/// The next step for the labels that pods may need.
 pub(super) enum NextSearch {
     For(BTreeSet<String>),
     /// Nothing is to be done before this moment.

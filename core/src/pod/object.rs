@@ -44,7 +44,7 @@ pub struct Pod {
     pub os_label: Option<String>,
     /// The known errors in its status.
     pub errors: Vec<KnownError>,
-    /// What its status says about failures at present.
+    /// The part of its status that shows if it starts.
     pub start_status: StartStatus,
 }
 

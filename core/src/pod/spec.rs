@@ -53,7 +53,7 @@ pub struct Container {
     /// Its place in that list.
     pub index: usize,
     pub image: Option<String>,
-    /// The operating system of the program that it runs, as far as its path or name tells.
+    /// The operating system of the program that it runs, as far as its path or name shows it.
     pub program: Option<System>,
     /// True for an init container that keeps running: a sidecar.
     pub is_sidecar: bool,

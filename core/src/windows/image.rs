@@ -13,7 +13,7 @@ use super::{
 const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows", "mcr.microsoft.com/dotnet/framework"];
 /// Words of a tag or of a name that stand for Windows.
 pub const WINDOWS_WORDS: [&str; 5] = ["windows", "win", "windowsservercore", "servercore", "nanoserver"];
-/// What may stand before the year of a release: `win2019`.
+/// The prefixes of the year of a release: `win2019`.
 pub const BEFORE_A_YEAR: [&str; 3] = ["win", "ws", "windows"];
 
 /// Microsoft's Windows images on Docker Hub, which get no more updates, with their current repositories.

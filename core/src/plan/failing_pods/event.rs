@@ -28,7 +28,7 @@ pub struct PodEvent {
 }
 
 impl PodEvent {
-    /// The known error that it tells of, if that counts. The API server does not validate what an Event is about.
+    /// The known error that it reports, if that counts. The API server does not validate what an Event is about.
     pub(super) fn error(&self) -> Option<&'static KnownError> {
         if !is_dns_label(&self.namespace) || !is_dns_subdomain(&self.pod) {
             return None;

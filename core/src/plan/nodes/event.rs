@@ -1,4 +1,4 @@
-//! What the table takes in, and what it says has happened.
+//! The events that the table takes in, and the notes that it returns.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -132,7 +132,7 @@ impl Sums {
     }
 }
 
-/// What a node contributes to its pools, with its refusals and other writers.
+/// The contributions of a node to its pools, with its refusals and other writers.
 fn share(entry: &mut Entry, policy: &Policy, now: Instant) -> NodeShare {
     let object = Arc::clone(&entry.object);
     let watched = entry.watched.clone();

@@ -45,7 +45,7 @@ const ATTEMPTS: u32 = 4;
 const RECORDED: usize = 128;
 
 impl Memory {
-    /// Forgets classes that do not exist and that the pool does not want: a node may report ever new builds.
+    /// Forgets classes that do not exist and that the pool does not want: a node may report many different builds.
     pub(super) fn forget_classes(&mut self, cluster: &Cluster<'_>, pool: &str, plan: &ClassesPlan) {
         self.of(pool).classes.retain(|name, memory| {
             plan.classes.iter().any(|planned| planned.desired.name == *name)

@@ -202,7 +202,7 @@ pub fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
     Verdict::no(reason::END_OF_SUPPORT, format!("{}{notes}", ended.join("; ")))
 }
 
-/// What has ended by the vendors' own calendars, and what ends with a newer Kubernetes.
+/// The versions whose support a vendor has ended, and those that end with a newer Kubernetes.
 fn vendor_support(observation: &Observation, today: Date) -> (Vec<String>, Vec<String>) {
     let rows = observation.vendors.iter().filter_map(|(build, vendor)| vendor.support_of(*build));
     let (mut ended, mut removed) = (Vec::new(), Vec::new());

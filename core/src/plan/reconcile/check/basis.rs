@@ -1,4 +1,4 @@
-//! What a check read of a pool and of RuntimeClasses.
+//! The pool and the RuntimeClasses that a check has read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
