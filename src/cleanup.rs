@@ -245,7 +245,7 @@ impl Alone {
         self.seized.as_ref().map_or_else(Leadership::alone, Seized::leadership)
     }
 
-    /// Returns true if an operator led before.
+    /// True if an operator led before.
     fn had_leader(&self) -> bool {
         self.seized.as_ref().is_some_and(Seized::had_leader)
     }

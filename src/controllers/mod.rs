@@ -151,7 +151,7 @@ impl Synced {
         self.all.send_if_modified(|all| std::mem::replace(all, empty.is_empty()) != empty.is_empty());
     }
 
-    /// Returns true if all caches are filled.
+    /// True if all caches are filled.
     pub fn all(&self) -> bool {
         *self.all.borrow()
     }

@@ -168,7 +168,7 @@ fn errors(status: &PodStatus) -> Vec<KnownError> {
     found
 }
 
-/// Returns true for containerd's message about an image that has no variant for the node.
+/// True for containerd's message about an image that has no variant for the node.
 fn says_no_variant(message: &str) -> bool {
     message.contains("no match for platform in manifest") || message.contains("no matching manifest for windows")
 }
@@ -210,7 +210,7 @@ impl Pod {
         by_affinity.map(String::as_str).next().or(self.spec.node.as_deref())
     }
 
-    /// Returns true if it has a deletionTimestamp.
+    /// True if it has a deletionTimestamp.
     pub fn is_terminating(&self) -> bool {
         self.deleted.is_some()
     }

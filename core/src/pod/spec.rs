@@ -242,7 +242,7 @@ impl PodSpec {
         tolerance(&self.tolerations, [taint])
     }
 
-    /// Returns true if its own tolerations certainly tolerate `taint`.
+    /// True if its own tolerations certainly tolerate `taint`.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         tolerate(&self.tolerations, taint)
     }
@@ -298,7 +298,7 @@ impl PodSpec {
         self.images().filter_map(|(container, name)| Some((container, image::build_of(name)?)))
     }
 
-    /// Returns true if all of its containers are host-process containers, which run on every build.
+    /// True if all of its containers are host-process containers, which run on every build.
     pub fn is_host_process(&self) -> bool {
         !self.containers.is_empty() && self.containers.iter().all(|container| container.is_host_process)
     }

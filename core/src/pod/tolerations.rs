@@ -42,7 +42,7 @@ pub fn tolerance<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item 
     keeping_off.map(of_one).min().unwrap_or(Tolerance::Yes)
 }
 
-/// Returns true if one of these tolerations certainly tolerates the taint.
+/// True if one of these tolerations certainly tolerates the taint.
 pub fn tolerate(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerance(tolerations, [taint]) == Tolerance::Yes
 }
@@ -89,7 +89,7 @@ pub fn tolerations_of(class: &RuntimeClass) -> Vec<Toleration> {
     normalised(class.scheduling.iter().flat_map(|s| s.tolerations.iter().flatten()).cloned())
 }
 
-/// Returns true if `toleration` tolerates everything that `wanted` tolerates.
+/// True if `toleration` tolerates everything that `wanted` tolerates.
 pub fn covers(toleration: &Toleration, wanted: &Toleration) -> bool {
     let any_key = toleration.key.is_none();
     let exists = toleration.operator.as_deref() == Some("Exists");

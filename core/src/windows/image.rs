@@ -52,7 +52,7 @@ pub fn sign_of_windows(image: &str) -> Option<Sign> {
     }
 }
 
-/// Returns true if the image can only be for Windows.
+/// True if the image can only be for Windows.
 pub fn is_for_windows(image: &str) -> bool {
     sign_of_windows(image).is_some_and(|sign| sign < Sign::Name)
 }

@@ -80,7 +80,7 @@ impl VendorSupport {
         Self { vendor, build, first: None, removed: None, end: None, images_end: None, note: None, source, checked }
     }
 
-    /// Returns true if the vendor no longer supports it on this day.
+    /// True if the vendor no longer supports it on this day.
     pub fn has_ended(&self, today: Date) -> bool {
         self.end.is_some_and(|end| end < today)
     }
