@@ -10,14 +10,14 @@ pub const RESOURCES: [&str; 9] =
 
 /// The verb and the resource of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Asked {
+pub struct RequestInfo {
     /// One of [`VERBS`].
     pub verb: &'static str,
     /// One of [`RESOURCES`].
     pub resource: &'static str,
 }
 
-impl Asked {
+impl RequestInfo {
     /// Reads them from the path: `/api/v1/nodes/a`,
     /// `/apis/<group>/<version>/namespaces/<namespace>/<resource>/<name>`.
     pub fn of(method: &Method, uri: &Uri) -> Self {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     fn asked(method: &Method, uri: &'static str) -> (&'static str, &'static str) {
-        let Asked { verb, resource } = Asked::of(method, &Uri::from_static(uri));
+        let RequestInfo { verb, resource } = RequestInfo::of(method, &Uri::from_static(uri));
         (verb, resource)
     }
 
