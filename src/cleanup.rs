@@ -162,14 +162,14 @@ pub async fn clean_up(
     let namespace = namespace(&client, arguments).await;
     let installation = Installation::new(client.clone(), &arguments.installation, &namespace);
 
-    let findings = Box::pin(reader.find()).await?;
+    let managed = Box::pin(reader.find()).await?;
     let held = Box::pin(installation.held()).await.unwrap_or_else(|error| {
         let error = with_causes(&error);
         eprintln!("winpool: cannot see the objects that winpool was installed as: {}", escape(&error));
         Vec::new()
     });
-    show(&cluster, &findings, &held, out)?;
-    let nothing_found = findings.is_empty() && held.is_empty();
+    show(&cluster, &managed, &held, out)?;
+    let nothing_found = managed.is_empty() && held.is_empty();
     if !nothing_found && (arguments.dry_run || !(arguments.yes || ask()?)) {
         return Ok(Outcome::Pending);
     }
@@ -180,11 +180,11 @@ pub async fn clean_up(
         }
         return if still_runs.is_empty() { Ok(Outcome::Done) } else { Err(Error::StillRuns(still_runs)) };
     }
-    let doubtful = !findings.doubtful.is_empty();
+    let doubtful = !managed.doubtful.is_empty();
     let alone = Box::pin(Alone::get(&client, &namespace)).await.map_err(|source| Error::Lease { namespace, source })?;
     let applier = applier(alone.leadership());
     let cleaner = Cleaner::new(client.clone(), applier.clone(), Extent::Everything);
-    let mut left = Box::pin(cleaner.run(findings, &|line| eprintln!("{}", escape(&line)))).await?;
+    let mut left = Box::pin(cleaner.run(managed, &|line| eprintln!("{}", escape(&line)))).await?;
     if left.is_empty() {
         tokio::time::sleep(SETTLE).await;
         let found = Box::pin(reader.find()).await?;
@@ -245,7 +245,7 @@ impl Alone {
         self.seized.as_ref().map_or_else(Leadership::alone, Seized::leadership)
     }
 
-    /// Returns true if an operator led before.
+    /// True if an operator led before.
     fn had_leader(&self) -> bool {
         self.seized.as_ref().is_some_and(Seized::had_leader)
     }

@@ -19,7 +19,7 @@ const LARGEST: usize = 4 << 20;
 /// Reads Karpenter's descriptions of nodes that do not exist yet. The result is empty if Karpenter is not installed.
 ///
 /// # Errors
-/// Fails if the API server does not answer. A missing permission is no error: it stands in the result.
+/// Fails if the API server does not answer. A missing permission is not an error: the result names it.
 pub async fn read(client: &Client) -> Result<Autoscalers, RequestError> {
     let (mut objects, mut unreadable, mut size) = (Vec::new(), Vec::new(), 0);
     for (group, kind, plural) in KINDS {

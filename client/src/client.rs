@@ -36,7 +36,7 @@ struct Unreachable {
     error: Box<legacy::Error>,
 }
 
-/// Returns what names the URL in errors of a connection.
+/// Returns a function that adds the URL to errors of a connection.
 fn naming(config: &Config) -> impl Fn(BoxError) -> BoxError + Clone + Send + Sync + 'static {
     let url = config.cluster_url.to_string();
     // A proxy's URL may have a password in it.
@@ -53,9 +53,9 @@ fn naming(config: &Config) -> impl Fn(BoxError) -> BoxError + Clone + Send + Syn
 /// that connections that died together are all found at the same time. It has to leave time for a request.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// There is no client for the kubeconfig.
+/// The error for a kubeconfig from which no client can be created.
 #[derive(Debug, Error)]
-#[error("cannot make a client from the kubeconfig: {0}")]
+#[error("cannot create a client from the kubeconfig: {0}")]
 pub struct ConnectError(#[source] pub Box<kube::Error>);
 
 /// Creates a client for reading.
@@ -63,8 +63,8 @@ pub fn connect(config: Config) -> Result<Client, ConnectError> {
     connect_with(config, None, std::convert::identity)
 }
 
-/// Creates a client, which counts its requests if a counter is given, and sends each request as `prepared` returns it. With a proxy from the kubeconfig or
-/// `HTTPS_PROXY`, kube's own connector is used, which leaves Nagle's algorithm on.
+/// Creates a client, which counts its requests if a counter is given, and sends each request as `prepared` returns it.
+/// With a proxy from the kubeconfig or `HTTPS_PROXY`, it uses kube's own connector, which leaves Nagle's algorithm on.
 ///
 /// The client retries nothing: its callers limit and count their attempts for each object, and kube's 15 attempts
 /// would block for minutes.

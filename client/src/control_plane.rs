@@ -84,7 +84,7 @@ impl ControlPlane {
         admission
     }
 
-    /// What a workload check needs to know at its start: the RuntimeClasses, the admission policies that help workloads,
+    /// Reads the facts that a workload check needs at its start: the RuntimeClasses, the admission policies that help workloads,
     /// and the time. A policy that cannot be read helps no workload.
     pub async fn at_start(&self) -> Result<(BTreeMap<String, Class>, Admission, Timestamp), RequestError> {
         let time = in_time(server_time(&self.client)).await?.unwrap_or_else(Timestamp::now);
@@ -136,7 +136,7 @@ impl ControlPlane {
     }
 }
 
-/// The API server's time, by which the objects are dated; `None` if it does not tell.
+/// The API server's time, by which the objects are dated; `None` if its answer has no date.
 async fn server_time(client: &Client) -> kube::Result<Option<Timestamp>> {
     let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
     let answer = client.send(request).await?;

@@ -88,7 +88,7 @@ impl From<kube::Error> for RequestError {
     }
 }
 
-/// Tells the kinds of refusals apart. A failed JSON Patch `test` is 422 without causes. An invalid value is 422 with
+/// Distinguishes the kinds of refusals. A failed JSON Patch `test` is 422 without causes. An invalid value is 422 with
 /// causes, and so is a denial by a ValidatingAdmissionPolicy without a reason. A policy may also choose 401, 403 or
 /// 413.
 fn refusal(status: Box<Status>) -> RequestError {

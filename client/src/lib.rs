@@ -1,4 +1,4 @@
-//! How winpool's programs read a cluster: the client, its pages and its errors. Nothing here writes.
+//! The client with which winpool's programs read a cluster, its pages and its errors. Nothing here writes.
 
 mod autoscalers;
 pub mod causes;

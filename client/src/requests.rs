@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Counts requests.
 pub trait Counter: Send + Sync {
     /// Counts a request that was answered with this code, or with `error` or `cancelled`.
-    fn count(&self, asked: RequestInfo, code: String);
+    fn count(&self, info: RequestInfo, code: String);
 }
 
 /// Counts every request, and obeys the pauses that the API server asks for.
@@ -48,8 +48,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let asked = RequestInfo::of(request.method(), request.uri());
-        let mut count = Count { counter: Arc::clone(&self.counter), asked, code: "cancelled".to_owned() };
+        let info = RequestInfo::of(request.method(), request.uri());
+        let mut count = Count { counter: Arc::clone(&self.counter), info, code: "cancelled".to_owned() };
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
@@ -75,13 +75,13 @@ fn pause<A>(answer: &Response<A>) -> Option<Duration> {
 /// Counts on drop, because a request may be dropped before it is answered.
 struct Count {
     counter: Arc<dyn Counter>,
-    asked: RequestInfo,
+    info: RequestInfo,
     code: String,
 }
 
 impl Drop for Count {
     fn drop(&mut self) {
-        self.counter.count(self.asked, std::mem::take(&mut self.code));
+        self.counter.count(self.info, std::mem::take(&mut self.code));
     }
 }
 

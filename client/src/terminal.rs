@@ -1,4 +1,4 @@
-//! What a terminal shows: text from other users made harmless, and the outcome of a command.
+//! Output on a terminal: text from other users made harmless, and the outcome of a command.
 
 use std::{
     borrow::Cow,
@@ -38,7 +38,7 @@ pub fn emit(text: &str) -> io::Result<()> {
     }
 }
 
-/// Returns true if nobody reads from the pipe any more.
+/// True if the reader has closed the pipe.
 fn is_closed_pipe(error: &io::Error) -> bool {
     // The standard library does not know every code with which Windows says so.
     const PIPE_IS_CLOSING: i32 = 232;

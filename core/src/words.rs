@@ -1,5 +1,7 @@
 //! Text for people: text from others, made safe to show, and YAML for them to write.
 
+use std::fmt::Display;
+
 use serde_json::{Value, json};
 
 /// True if a terminal may interpret the character, or reorder the text around it.
@@ -38,15 +40,19 @@ pub fn count(number: impl TryInto<i64>, noun: &str) -> String {
     }
 }
 
+/// The items, separated by commas: `2019, 2022`.
+pub fn joined(items: impl IntoIterator<Item: Display>) -> String {
+    let texts: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    texts.join(", ")
+}
+
 /// YAML on one line, to be pasted into a manifest: `{key: os, value: windows}`.
 pub fn yaml(value: &Value) -> String {
     match value {
         Value::Object(members) => {
-            let members: Vec<_> =
-                members.iter().map(|(key, value)| format!("{}: {}", scalar(key), yaml(value))).collect();
-            format!("{{{}}}", members.join(", "))
+            format!("{{{}}}", joined(members.iter().map(|(key, value)| format!("{}: {}", scalar(key), yaml(value)))))
         }
-        Value::Array(items) => format!("[{}]", items.iter().map(yaml).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => format!("[{}]", joined(items.iter().map(yaml))),
         Value::String(text) => scalar(text),
         other => other.to_string(),
     }

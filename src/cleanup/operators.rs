@@ -36,7 +36,7 @@ pub struct StillRuns {
 }
 
 impl StillRuns {
-    /// Returns true if there is no sign of an operator.
+    /// True if there is no sign of an operator.
     pub fn is_empty(&self) -> bool {
         self.came_back.is_empty() && !self.stands_by && self.commands.is_empty()
     }
@@ -113,7 +113,7 @@ pub async fn commands_to_stop(client: &Client) -> Result<Vec<String>, RequestErr
     Ok(commands)
 }
 
-/// Returns true if the Deployment has or will have pods. A Deployment that is being deleted creates no new pods.
+/// True if the Deployment has or will have pods. A Deployment that is being deleted creates no new pods.
 fn runs_an_operator(deployment: &ListedDeployment) -> bool {
     let ListedDeployment { metadata, spec } = deployment;
     let labels = spec.template.metadata.labels.as_ref();

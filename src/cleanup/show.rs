@@ -13,16 +13,16 @@ use crate::removal::{cleanup::ManagedObjects, installation::HeldObject};
 
 use super::SHOWN;
 
-/// Shows what was found.
-pub fn show(cluster: &str, findings: &ManagedObjects, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {
-    if findings.is_empty() && held.is_empty() {
+/// Shows the objects that were found.
+pub fn show(cluster: &str, managed: &ManagedObjects, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {
+    if managed.is_empty() && held.is_empty() {
         writeln!(out, "winpool has nothing to remove in {cluster}.")?;
     } else {
         writeln!(out, "Found in {cluster}:")?;
     }
-    show_nodes(findings, out)?;
+    show_nodes(managed, out)?;
     let (deleted, released): (Vec<_>, Vec<_>) =
-        findings.classes.iter().partition(|(_, end)| matches!(end, ClassRetirement::Delete));
+        managed.classes.iter().partition(|(_, end)| matches!(end, ClassRetirement::Delete));
     if !deleted.is_empty() {
         let names = deleted.iter().map(|(class, _)| class.name_any());
         writeln!(out, "\n{} to delete, used by no pod:\n  {}", count(deleted.len(), "RuntimeClass"), some(names))?;
@@ -35,7 +35,7 @@ pub fn show(cluster: &str, findings: &ManagedObjects, held: &[HeldObject], out: 
             writeln!(out, "  {}: {}", class.name_any(), escape(why))?;
         }
     }
-    let (going, staying): (Vec<_>, Vec<_>) = findings.pools.iter().partition(|pool| pool.deletion_timestamp.is_some());
+    let (going, staying): (Vec<_>, Vec<_>) = managed.pools.iter().partition(|pool| pool.deletion_timestamp.is_some());
     for (pools, what) in [(staying, "to keep"), (going, "being deleted")] {
         if !pools.is_empty() {
             let names = pools.iter().map(|pool| pool.name.clone().unwrap_or_default());
@@ -52,22 +52,17 @@ pub fn show(cluster: &str, findings: &ManagedObjects, held: &[HeldObject], out: 
             writeln!(out, "  {}", held.object())?;
         }
     }
-    show_what_stays(findings, out)
+    show_what_stays(managed, out)
 }
 
-fn show_nodes(findings: &ManagedObjects, out: &mut impl Write) -> io::Result<()> {
-    if findings.nodes.is_empty() {
+fn show_nodes(managed: &ManagedObjects, out: &mut impl Write) -> io::Result<()> {
+    if managed.nodes.is_empty() {
         return Ok(());
     }
-    let names = findings.nodes.iter().map(|(node, _)| node.name.to_string());
-    writeln!(
-        out,
-        "\n{} with winpool's labels and annotation:\n  {}",
-        count(findings.nodes.len(), "Node"),
-        some(names)
-    )?;
+    let names = managed.nodes.iter().map(|(node, _)| node.name.to_string());
+    writeln!(out, "\n{} with winpool's labels and annotation:\n  {}", count(managed.nodes.len(), "Node"), some(names))?;
     let mut taints: BTreeMap<String, usize> = BTreeMap::new();
-    for taint in findings.nodes.iter().flat_map(|(_, plan)| plan.taints.iter().flat_map(|change| &change.removed)) {
+    for taint in managed.nodes.iter().flat_map(|(_, plan)| plan.taints.iter().flat_map(|change| &change.removed)) {
         *taints.entry(taint.to_string()).or_default() += 1;
     }
     for (taint, nodes) in taints {
@@ -76,28 +71,28 @@ fn show_nodes(findings: &ManagedObjects, out: &mut impl Write) -> io::Result<()>
     Ok(())
 }
 
-fn show_what_stays(findings: &ManagedObjects, out: &mut impl Write) -> io::Result<()> {
-    if !findings.ignored.is_empty() {
-        let (nodes, names) = (count(findings.ignored.len(), "Node"), some(findings.ignored.iter().cloned()));
+fn show_what_stays(managed: &ManagedObjects, out: &mut impl Write) -> io::Result<()> {
+    if !managed.ignored.is_empty() {
+        let (nodes, names) = (count(managed.ignored.len(), "Node"), some(managed.ignored.iter().cloned()));
         writeln!(out, "\nNot changed: {nodes} with {}: \"true\":\n  {names}", names::IGNORE)?;
     }
-    if !findings.doubtful.is_empty() {
+    if !managed.doubtful.is_empty() {
         writeln!(out, "\nNot changed: taints that only the annotation of their node claims for winpool:")?;
     }
-    for (node, taint) in findings.doubtful.iter().take(SHOWN) {
+    for (node, taint) in managed.doubtful.iter().take(SHOWN) {
         let (key, effect) = (&taint.key, &taint.effect);
         writeln!(out, "  {taint}; if it is winpool's: kubectl taint nodes {node} {key}:{effect}-")?;
     }
-    if let Some(more) = findings.doubtful.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+    if let Some(more) = managed.doubtful.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         writeln!(out, "  and {more} more")?;
     }
-    if !findings.needed.is_empty() {
+    if !managed.needed.is_empty() {
         writeln!(out, "\nNot changed: labels that pods select; a kubelet that starts would end these pods:")?;
     }
-    for (node, label, pod) in findings.needed.iter().take(SHOWN) {
+    for (node, label, pod) in managed.needed.iter().take(SHOWN) {
         writeln!(out, "  {node}: {label}, {}", escape(pod))?;
     }
-    if let Some(more) = findings.needed.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+    if let Some(more) = managed.needed.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         writeln!(out, "  and {more} more; run this again when they have ended")?;
     }
     Ok(())

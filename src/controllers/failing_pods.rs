@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Instant};
 
 use futures::{StreamExt, stream::select_all};
-use k8s_openapi::{api::core::v1, jiff::Timestamp};
+use k8s_openapi::api::core::v1;
 use kube::{Api, Client, ResourceExt, api::ListParams, runtime::watcher::Event};
 use parking_lot::Mutex;
 use tokio::time::sleep_until;
@@ -27,7 +27,7 @@ use winpool_core::{
     pod::Pod,
 };
 
-use super::{Context, WatchHealth};
+use super::{Context, WatchHealth, now};
 
 /// The number of Pending pods in the only page. The API server has an index of the first page only.
 const PAGE: u32 = 500;
@@ -57,7 +57,7 @@ impl FailingPodSearch {
         Self { is_on, pauses, table: Mutex::default(), watch_health: Arc::new(watch_health) }
     }
 
-    /// What is known at this moment.
+    /// Returns what is known of failing pods at this moment.
     pub fn health(&self, nodes: &NodeTable, now: Instant) -> PodHealth {
         if !self.is_on || nodes.objects().next().is_none() {
             return PodHealth::Off;
@@ -160,7 +160,7 @@ async fn read(client: &Client, namespace: &str, name: &str) -> Result<PodAnswer,
     Ok(PodAnswer::Read(found))
 }
 
-/// Shows the table Events, for ever.
+/// Shows the table each Event, and never ends.
 async fn follow_events(context: &Arc<Context>) {
     let watches = REASONS.into_iter().zip(KINDS).map(|(reason, kind)| {
         let selected = warnings(reason);
@@ -207,10 +207,6 @@ fn with_table(context: &Context, known: &PoolsAndClasses, work: impl FnOnce(&mut
         let facts = ClusterFacts { nodes: &nodes, policy: &known.policy, classes: &known.classes };
         work(table, &facts, now());
     }
-}
-
-fn now() -> Now {
-    Now { instant: Instant::now(), time: Timestamp::now() }
 }
 
 #[cfg(test)]

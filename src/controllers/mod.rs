@@ -13,12 +13,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use k8s_openapi::{
+    api::{core::v1::Node, node::v1::RuntimeClass},
+    jiff::Timestamp,
+};
 use kube::{Api, Client, core::PartialObjectMeta, runtime::reflector::Store};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use winpool_client::control_plane::ControlPlane;
-use winpool_core::plan::{Policy, nodes::NodeEvent, reconcile::Pauses};
+use winpool_core::plan::{
+    Policy,
+    nodes::NodeEvent,
+    reconcile::{Now, Pauses},
+};
 
 use crate::{election::Leadership, metrics::Metrics, nodes::SharedNodes, write::Applier};
 
@@ -63,8 +70,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// Follows the terms of leadership, for ever. Each term starts afresh, because another process may have led in
-    /// between.
+    /// Follows the terms of leadership, and never ends. Each term begins without the state of the last one, because
+    /// another process may have led since.
     pub async fn follow_leadership(&self) -> Infallible {
         loop {
             let term = self.leadership.begun().await;
@@ -98,6 +105,11 @@ impl Context {
             nodes.write_by(Some(Arc::clone(policy)));
         }
     }
+}
+
+/// The present moment.
+pub(crate) fn now() -> Now {
+    Now { instant: Instant::now(), time: Timestamp::now() }
 }
 
 /// A watched kind.
@@ -139,7 +151,7 @@ impl Synced {
         self.all.send_if_modified(|all| std::mem::replace(all, empty.is_empty()) != empty.is_empty());
     }
 
-    /// Returns true if all caches are filled.
+    /// True if all caches are filled.
     pub fn all(&self) -> bool {
         *self.all.borrow()
     }

@@ -23,11 +23,12 @@ use winpool_client::{
     watches::Selection,
 };
 use winpool_core::{
-    api::{Taint, names::reason},
+    api::names::reason,
     plan::{
         MetadataChange, NodePlan, TaintChange,
         nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep},
     },
+    words::joined,
 };
 
 use crate::{nodes::SharedNodes, other_writer, telemetry::list};
@@ -207,14 +208,11 @@ async fn report(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestE
 /// Writes an Event about taints that winpool added or removed, unless there were too many in this minute.
 async fn send_taint_event(object: &NodeObject, plan: &NodePlan, context: &Context) {
     let Some(TaintChange { added, removed, .. }) = &plan.taints else { return };
-    let names = |taints: &[Taint]| taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let (reason, message) = match (added.as_slice(), removed.as_slice()) {
-        ([], []) => return,
-        (added, []) => (reason::TAINTS_ADDED, format!("winpool added {}", names(added))),
-        ([], removed) => (reason::TAINTS_REMOVED, format!("winpool removed {}", names(removed))),
-        (added, removed) => {
-            (reason::TAINTS_ADDED, format!("winpool added {} and removed {}", names(added), names(removed)))
-        }
+    let (reason, message) = match (joined(added), joined(removed)) {
+        (added, removed) if added.is_empty() && removed.is_empty() => return,
+        (added, removed) if removed.is_empty() => (reason::TAINTS_ADDED, format!("winpool added {added}")),
+        (added, removed) if added.is_empty() => (reason::TAINTS_REMOVED, format!("winpool removed {removed}")),
+        (added, removed) => (reason::TAINTS_ADDED, format!("winpool added {added} and removed {removed}")),
     };
     if context.taint_events.lock().take(Instant::now()) {
         let object = ListedNode::from(object.clone()).object_ref(&());

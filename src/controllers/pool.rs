@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{
     Resource, ResourceExt,
     runtime::{WatchStreamExt, reflector::store::Writer, watcher::Event},
@@ -20,11 +20,11 @@ use tokio_util::sync::CancellationToken;
 use winpool_client::{causes::shortened, error::RequestError, watches::Selection};
 use winpool_core::plan::{
     CheckAnswer, GuardedPool,
-    reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Note, Now, Step, next},
+    reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Note, Step, next},
     trial_check::{TrialCheck, TrialCheckResult},
 };
 
-use super::{Context, WatchedKind};
+use super::{Context, WatchedKind, now};
 
 pub mod check;
 mod notes;
@@ -86,6 +86,9 @@ struct Loop {
     context: Arc<Context>,
     term: Option<u64>,
     memory: Memory,
+    /// The pools and RuntimeClasses as the caches last showed them.
+    pools: Vec<Arc<GuardedPool>>,
+    classes: Vec<Arc<RuntimeClass>>,
     under_way: FuturesUnordered<BoxFuture<'static, TaskResult>>,
     /// Pools that have a step in progress.
     busy: BTreeSet<String>,
@@ -105,6 +108,8 @@ impl Loop {
             memory: Memory::new(context.patience, context.pauses),
             context,
             term: None,
+            pools: Vec::new(),
+            classes: Vec::new(),
             under_way: FuturesUnordered::new(),
             busy: BTreeSet::new(),
             rounds: BTreeMap::new(),
@@ -150,10 +155,8 @@ impl Loop {
                 self.memory.answer(&pool, &step, answer, now);
             }
             TaskResult::Checked(result) => {
-                let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
-                let mut memory = std::mem::take(&mut self.memory);
-                self.with_cluster(&pools, &classes, |cluster| memory.checked(cluster, result, now));
-                self.memory = memory;
+                self.read_caches();
+                self.with_cluster(|memory, cluster| memory.checked(cluster, result, now));
             }
             TaskResult::Asked { pool, are_settled } => self.memory.asked(&pool, are_settled),
             TaskResult::TrialChecked(result) => self.take_in_trial_check(result),
@@ -172,10 +175,8 @@ impl Loop {
         {
             tracing::warn!(error, "cannot see which pods wait because of a taint on trial; trying again");
         }
-        let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
-        let mut memory = std::mem::take(&mut self.memory);
-        self.with_cluster(&pools, &classes, |cluster| memory.trial_checked(cluster, result.ok(), now()));
-        self.memory = memory;
+        self.read_caches();
+        self.with_cluster(|memory, cluster| memory.trial_checked(cluster, result.ok(), now()));
     }
 
     /// Starts every step that can be started, and returns the time to continue if nothing happens before.
@@ -188,37 +189,35 @@ impl Loop {
         if !self.context.synced.all() {
             return far;
         }
-        let (pools, classes) = (self.context.pools.state(), self.context.classes.state());
+        self.read_caches();
         if term.is_none() {
             // Keeps the sums of a standby up to date, so that it can take over.
-            self.context.nodes.lock().count_by(self.memory.policy(&pools), Instant::now());
+            self.context.nodes.lock().count_by(self.memory.policy(&self.pools), Instant::now());
             return far;
         }
         let mut wake = far.min(self.ask_control_plane().unwrap_or(far));
         if self.control_plane.is_none() {
             return far;
         }
-        let exists = |name: &str| pools.iter().any(|pool| pool.name_any() == name);
+        let exists = |name: &str| self.pools.iter().any(|pool| pool.name_any() == name);
         self.context.metrics.keep_pools(exists);
         self.rounds.retain(|name, _| exists(name));
-        let mut memory = std::mem::take(&mut self.memory);
-        let without_deleted = self.with_cluster(&pools, &classes, |cluster| memory.drop_gone(cluster, Instant::now()));
+        let without_deleted = self.with_cluster(|memory, cluster| memory.drop_gone(cluster, Instant::now()));
         if let Some(Step::Publish(policy)) = without_deleted {
             self.context.publish(&policy);
         }
-        for pool in &pools {
-            wake = wake.min(self.advance_pool(pool, &pools, &classes, &mut memory).unwrap_or(far));
+        for pool in self.pools.clone() {
+            wake = wake.min(self.advance_pool(&pool).unwrap_or(far));
         }
-        if let Some(task) = self.with_cluster(&pools, &classes, |cluster| memory.start_check(cluster, now())) {
+        if let Some(task) = self.with_cluster(|memory, cluster| memory.start_check(cluster, now())) {
             self.start_check(task);
         }
-        if let Some(check) = self.with_cluster(&pools, &classes, |cluster| memory.start_trial_check(cluster, now())) {
+        if let Some(check) = self.with_cluster(|memory, cluster| memory.start_trial_check(cluster, now())) {
             self.start_trial_check(check);
         }
-        let dues = memory.check_due(Instant::now()).into_iter().chain(memory.trial_check_due());
+        let dues = self.memory.check_due(Instant::now()).into_iter().chain(self.memory.trial_check_due());
         wake = dues.fold(wake, Instant::min);
-        self.report_notes(&pools, &mut memory);
-        self.memory = memory;
+        self.report_notes();
         // A pool changed how nodes are counted, which may concern pools before it.
         if self.context.nodes.lock().take_changed() { Instant::now() } else { wake }
     }
@@ -234,23 +233,17 @@ impl Loop {
     }
 
     /// Advances the pool until it waits for an answer. Returns the time at which it is due again.
-    fn advance_pool(
-        &mut self,
-        guarded: &Arc<GuardedPool>,
-        pools: &[Arc<GuardedPool>],
-        classes: &[Arc<RuntimeClass>],
-        memory: &mut Memory,
-    ) -> Option<Instant> {
+    fn advance_pool(&mut self, guarded: &Arc<GuardedPool>) -> Option<Instant> {
         let name = guarded.name_any();
         if self.busy.contains(&name) {
             return None;
         }
         loop {
-            let step = self.with_cluster(pools, classes, |cluster| next(cluster, memory, &name, now()));
+            let step = self.with_cluster(|memory, cluster| next(cluster, memory, &name, now()));
             match step {
                 Step::Publish(policy) => self.context.publish(&policy),
                 Step::Wait(until) => {
-                    if let Some(status) = memory.status_of(&name) {
+                    if let Some(status) = self.memory.status_of(&name) {
                         self.context.metrics.pool(&name, status);
                     }
                     let failing = self.context.failing.health(&self.context.nodes.lock(), Instant::now()).counts(&name);
@@ -271,16 +264,17 @@ impl Loop {
         }
     }
 
-    fn with_cluster<T>(
-        &self,
-        pools: &[Arc<GuardedPool>],
-        classes: &[Arc<RuntimeClass>],
-        work: impl FnOnce(&mut Cluster<'_>) -> T,
-    ) -> T {
+    /// Takes over what the caches show at this moment.
+    fn read_caches(&mut self) {
+        (self.pools, self.classes) = (self.context.pools.state(), self.context.classes.state());
+    }
+
+    fn with_cluster<T>(&mut self, work: impl FnOnce(&mut Memory, &mut Cluster<'_>) -> T) -> T {
         let control_plane = self.control_plane.clone().unwrap_or_default();
         let (nodes, outages) = (&mut *self.context.nodes.lock(), self.context.watch_health.outages());
         let health = self.context.failing.health(nodes, Instant::now());
-        work(&mut Cluster { pools, classes, nodes, control_plane, outages, health })
+        let (pools, classes) = (self.pools.as_slice(), self.classes.as_slice());
+        work(&mut self.memory, &mut Cluster { pools, classes, nodes, control_plane, outages, health })
     }
 
     /// Starts this work, and drops it when the term of leadership ends.
@@ -324,13 +318,13 @@ impl Loop {
     }
 
     /// Logs and counts what happened, and writes Events.
-    fn report_notes(&self, pools: &[Arc<GuardedPool>], memory: &mut Memory) {
-        for (pool, note) in memory.take_notes() {
+    fn report_notes(&mut self) {
+        for (pool, note) in self.memory.take_notes() {
             notes::log(&pool, &note);
             if matches!(note, Note::TaintObjected { .. }) {
                 self.context.metrics.objected(&pool);
             }
-            let guarded = pools.iter().find(|guarded| guarded.name_any() == pool);
+            let guarded = self.pools.iter().find(|guarded| guarded.name_any() == pool);
             if let Some((guarded, event)) = guarded.zip(notes::event(&note)) {
                 let (context, guarded) = (Arc::clone(&self.context), Arc::clone(guarded));
                 self.spawn(async move {
@@ -340,8 +334,4 @@ impl Loop {
             }
         }
     }
-}
-
-fn now() -> Now {
-    Now { instant: Instant::now(), time: Timestamp::now() }
 }

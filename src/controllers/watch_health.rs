@@ -1,4 +1,4 @@
-//! Which kinds this process cannot read at present, as its lists and watches show.
+//! The kinds that this process cannot read at present, as its lists and watches show.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Instant};
 

@@ -32,7 +32,7 @@ impl Collector for Process {
     }
 }
 
-/// Clock ticks per second. Linux shows 100 to programs, whatever the kernel uses itself.
+/// Clock ticks per second. Linux shows programs 100, even if the kernel itself uses another number.
 const TICKS: f64 = 100.0;
 
 /// `VmRSS` of proc(5), which the kernel gives in KiB.

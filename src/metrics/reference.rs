@@ -13,6 +13,7 @@ use winpool_core::{
     plan::NodeState,
     pod::Cause,
     windows::{Vendor, vendor::MICROSOFT},
+    words::joined,
 };
 
 /// Values of the label `controller`.
@@ -40,7 +41,7 @@ pub struct Label {
 /// The values of a label: never the name of a node, nor anything else that a node chooses.
 pub enum Values {
     Closed(fn() -> Vec<&'static str>),
-    /// An open set, described in words that say why it does not grow.
+    /// An open set, with a description that shows why it does not grow.
     Open(&'static str),
 }
 
@@ -235,8 +236,8 @@ impl Description {
 impl Label {
     fn markdown(&self) -> String {
         let values = match self.values {
-            Values::Closed(values) => values().iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", "),
-            Values::Open(words) => words.to_owned(),
+            Values::Closed(values) => joined(values().iter().map(|value| format!("`{value}`"))),
+            Values::Open(meaning) => meaning.to_owned(),
         };
         format!("`{}`: {values}", self.name)
     }

@@ -1,4 +1,4 @@
-//! Removes winpool from a cluster: finds everything that is winpool's, removes it, and looks again.
+//! Removes winpool from a cluster: finds the objects that it manages, removes its changes, and reads the cluster again.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -77,15 +77,18 @@ impl Leftover {
         matches!(&self.why, LeftoverReason::Refused(error) if error.is_denied())
     }
 
-    /// True if another writer puts it back.
+    /// True if another writer restored it.
     pub fn came_back(&self) -> bool {
         matches!(self.why, LeftoverReason::CameBack)
     }
 }
 
-/// Everything of winpool's in the cluster.
+/// Receives each line of progress.
+type Progress<'a> = &'a (dyn Fn(String) + Sync);
+
+/// The objects in the cluster that winpool manages.
 pub struct ManagedObjects {
-    judge: plan::Cleanup,
+    rules: plan::Cleanup,
     users: LabelUsers,
     /// Nodes with winpool's labels, annotations or taints, and the change that removes these.
     pub nodes: Vec<(Arc<NodeObject>, NodePlan)>,
@@ -145,21 +148,21 @@ impl Cleaner {
     /// removed.
     pub async fn find(&self) -> Result<ManagedObjects, Unreadable> {
         let unreadable = |what| move |source| Unreadable { what, source };
-        let (mut pools, mut all, mut classes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut all, mut classes) = (Vec::new(), Vec::new());
         match pages::each(&self.pools, ListParams::default(), |pool: GuardedPool| all.push(pool)).await {
             // Without the CRD there are no pools.
             Ok(()) | Err(RequestError::Gone) => {}
             Err(source) => return Err(Unreadable { what: "WindowsPools", source }),
         }
-        let judge = plan::Cleanup::new(all.iter().map(as_far_as_readable), self.extent);
-        pools.extend(all.into_iter().filter(GuardedPool::has_finalizer).map(|pool| pool.metadata));
+        let rules = plan::Cleanup::new(all.iter().map(as_far_as_readable), self.extent);
+        let pools = all.into_iter().filter(GuardedPool::has_finalizer).map(|pool| pool.metadata).collect();
 
         let (mut nodes, mut ignored, mut doubtful) = (Vec::new(), Vec::new(), Vec::new());
         let (mut kept, mut needed) = (Vec::new(), Vec::new());
         let mut find = |object: NodeObject, users: &LabelUsers| {
-            let release = judge.node(&object.node, |label| users.of(&object.name, label));
+            let release = rules.node(&object.node, |label| users.of(&object.name, label));
             needed.extend(release.needed.into_iter().map(|(label, pod)| (object.name.to_string(), label, pod)));
-            kept.extend(judge.kept_taints(&object.node.after(&release.plan)));
+            kept.extend(rules.kept_taints(&object.node.after(&release.plan)));
             if release.ignored {
                 ignored.push(object.name.to_string());
             }
@@ -180,14 +183,10 @@ impl Cleaner {
             find(object, &users);
         }
 
-        let mut find = |class: RuntimeClass| {
-            if judge.concerns_class(&class) {
-                classes.push(class);
-            }
-        };
-        pages::each(&self.classes, ListParams::default(), &mut find).await.map_err(unreadable("RuntimeClasses"))?;
+        let keep = |class: RuntimeClass| classes.extend(rules.concerns_class(&class).then_some(class));
+        pages::each(&self.classes, ListParams::default(), keep).await.map_err(unreadable("RuntimeClasses"))?;
         let classes = self.retire(classes).await.map_err(unreadable("Pods"))?;
-        Ok(ManagedObjects { judge, users, nodes, ignored, doubtful, needed, kept, classes, pools })
+        Ok(ManagedObjects { rules, users, nodes, ignored, doubtful, needed, kept, classes, pools })
     }
 
     async fn retire(&self, classes: Vec<RuntimeClass>) -> Result<Vec<(RuntimeClass, ClassRetirement)>, RequestError> {
@@ -206,21 +205,17 @@ impl Cleaner {
         Ok(classes.into_iter().map(end).collect())
     }
 
-    /// Removes the findings, reads the cluster again, and goes on until nothing is found, another writer puts
-    /// something back, or nothing helps. Reports its progress to `report`.
-    pub async fn run(
-        &self,
-        found: ManagedObjects,
-        report: &(dyn Fn(String) + Sync),
-    ) -> Result<Vec<Leftover>, Unreadable> {
-        let mut findings = found;
+    /// Removes winpool's changes of these objects and reads the cluster again, until no object is left, another writer
+    /// restores one, or the API server refuses all others. Passes its progress to `report`.
+    pub async fn run(&self, found: ManagedObjects, report: Progress<'_>) -> Result<Vec<Leftover>, Unreadable> {
+        let mut managed = found;
         let mut round = 1;
         loop {
-            let done = self.remove(&findings, report).await;
+            let done = self.remove(&managed, report).await;
             let hopeless = !done.refused.is_empty() && done.refused.iter().all(|(_, error)| error.is_denied());
-            findings = self.find().await?;
-            let left = leftovers(&findings, done);
-            if findings.is_empty() || round == ROUNDS || hopeless || left.iter().any(Leftover::came_back) {
+            managed = self.find().await?;
+            let left = leftovers(&managed, done);
+            if managed.is_empty() || round == ROUNDS || hopeless || left.iter().any(Leftover::came_back) {
                 return Ok(left);
             }
             tokio::time::sleep(PAUSE * round).await;
@@ -230,14 +225,14 @@ impl Cleaner {
 
     /// Cleans nodes first, so that no class goes whose nodes are still tainted, and removes finalizers last: until
     /// then pools are the record of winpool's changes.
-    async fn remove(&self, findings: &ManagedObjects, report: &(dyn Fn(String) + Sync)) -> CleanupResults {
-        let mut done = self.clean_nodes(findings, report).await;
+    async fn remove(&self, managed: &ManagedObjects, report: Progress<'_>) -> CleanupResults {
+        let mut done = self.clean_nodes(managed, report).await;
         if self.has_to_wait(&done) {
             return done;
         }
-        let kept = [findings.kept.as_slice(), &done.kept].concat();
-        for (class, end) in &findings.classes {
-            let (name, end) = (class.name_any(), findings.judge.spare(class, end.clone(), &kept));
+        let kept = [managed.kept.as_slice(), &done.kept].concat();
+        for (class, end) in &managed.classes {
+            let (name, end) = (class.name_any(), managed.rules.spare(class, end.clone(), &kept));
             let result = self.applier.retire_class(class, &end).await;
             match (&result, end) {
                 (Ok(None), ClassRetirement::Delete) => report(format!("RuntimeClass {name} deleted")),
@@ -251,7 +246,7 @@ impl Cleaner {
         if self.has_to_wait(&done) {
             return done;
         }
-        for pool in &findings.pools {
+        for pool in &managed.pools {
             let name = pool.name.as_deref().unwrap_or_default();
             let result = self.applier.set_finalizer(pool, false).await;
             if result.is_ok() {
@@ -268,19 +263,16 @@ impl Cleaner {
         done.refused.iter().any(|(_, error)| self.extent == Extent::Everything || !error.is_denied())
     }
 
-    async fn clean_nodes(&self, findings: &ManagedObjects, report: &(dyn Fn(String) + Sync)) -> CleanupResults {
-        let all = findings.nodes.len();
-        let cleaning: Vec<_> = findings
-            .nodes
-            .iter()
-            .map(async |(node, plan)| (node, self.clean_node(node, plan, findings).await))
-            .collect();
+    async fn clean_nodes(&self, managed: &ManagedObjects, report: Progress<'_>) -> CleanupResults {
+        let all = managed.nodes.len();
+        let cleaning: Vec<_> =
+            managed.nodes.iter().map(async |(node, plan)| (node, self.clean_node(node, plan, managed).await)).collect();
         let mut results = stream::iter(cleaning).buffer_unordered(CONCURRENCY);
         let (mut count, mut done) = (0, CleanupResults::default());
         while let Some((node, result)) = results.next().await {
             count += 1;
             if !matches!(result, Ok(()) | Err(RequestError::Gone)) {
-                done.kept.extend(findings.judge.kept_taints(&node.node));
+                done.kept.extend(managed.rules.kept_taints(&node.node));
             }
             done.note(format!("Node {}", node.name), result);
             if count % MANY == 0 && count < all {
@@ -298,9 +290,9 @@ impl Cleaner {
         &self,
         found: &Arc<NodeObject>,
         plan: &NodePlan,
-        findings: &ManagedObjects,
+        managed: &ManagedObjects,
     ) -> Result<(), RequestError> {
-        let policy = findings.judge.policy();
+        let policy = managed.rules.policy();
         let (mut attempt, mut step) = Attempt::begin(Arc::clone(found), plan.clone(), policy);
         loop {
             let (answer, error) = match self.applier.execute(&found.name, step).await {
@@ -310,8 +302,8 @@ impl Cleaner {
             step = match attempt.answer(answer, policy) {
                 AttemptState::Next(step) => step,
                 AttemptState::PlanAgain(object) => {
-                    let user = |label: &str| findings.users.of(&object.name, label);
-                    let plan = findings.judge.node(&object.node, user).plan;
+                    let user = |label: &str| managed.users.of(&object.name, label);
+                    let plan = managed.rules.node(&object.node, user).plan;
                     if plan.is_empty() {
                         return Ok(());
                     }
@@ -347,8 +339,8 @@ impl CleanupResults {
 
 /// Everything that is left, with the reason. A node whose write was denied counts even if its pool is gone and it is
 /// no longer found.
-fn leftovers(findings: &ManagedObjects, done: CleanupResults) -> Vec<Leftover> {
-    let mut found: BTreeSet<String> = findings.objects().collect();
+fn leftovers(managed: &ManagedObjects, done: CleanupResults) -> Vec<Leftover> {
+    let mut found: BTreeSet<String> = managed.objects().collect();
     let mut left = Vec::new();
     for (object, error) in done.refused {
         if found.remove(&object) || error.is_denied() {

@@ -1,4 +1,4 @@
-//! The objects of winpool's own installation. Their deletion tells the operator that it is being removed.
+//! The objects of winpool's own installation. Their deletion shows the operator that it is being removed.
 //!
 //! The manifests put the finalizer `winpool.dev/cleanup` on the operator's own account and permissions. Their deletion
 //! then waits for the operator, which still has the permissions and cleans up the cluster first.
@@ -250,11 +250,11 @@ impl Installation {
     }
 
     async fn try_to_clean_up(&self, cleaner: &Cleaner, applier: &Applier) -> Result<Vec<Leftover>, Unreadable> {
-        let findings = cleaner.find().await?;
-        for node in &findings.ignored {
+        let managed = cleaner.find().await?;
+        for node in &managed.ignored {
             tracing::warn!(node, "the node has the annotation winpool.dev/ignore and is not cleaned up");
         }
-        let mut left = cleaner.run(findings, &|line| tracing::info!(detail = shortened(&line), "cleanup")).await?;
+        let mut left = cleaner.run(managed, &|line| tracing::info!(detail = shortened(&line), "cleanup")).await?;
         if left.iter().all(Leftover::is_denied) {
             left.extend(self.release(applier, |_| true).await?);
         }

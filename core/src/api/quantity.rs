@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// True if both are the same amount. Texts that are no quantity are equal only to themselves.
+/// True if both are the same amount. Texts that are not quantities are equal only to themselves.
 pub fn equal(a: &Quantity, b: &Quantity) -> bool {
     match (amount(a), amount(b)) {
         (Some(a), Some(b)) => a == b,
@@ -21,7 +21,7 @@ pub fn is_whole(quantity: &Quantity) -> bool {
 }
 
 /// The amount in billionths, the finest unit of Kubernetes. As in Kubernetes, finer amounts are rounded up, and those
-/// above a 64-bit number are capped. `None` for a text that is no quantity or has too many digits.
+/// above a 64-bit number are capped. `None` for a text that is not a quantity or has too many digits.
 pub fn amount(Quantity(text): &Quantity) -> Option<i128> {
     let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);

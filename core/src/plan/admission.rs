@@ -10,6 +10,7 @@ use crate::{
         AdmissionPolicyState, AdmissionPolicyStatus, ObjectReference, Problem, TaintPolicy, WindowsPool, names::reason,
     },
     windows::KubernetesVersion,
+    words::joined,
 };
 
 use super::pools::Pool;
@@ -58,8 +59,8 @@ impl Component {
 /// An installed policy, as far as winpool reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstalledPolicy {
-    /// The namespaces that it excludes; `None` if policy or binding differ from what winpool ships, so that nobody knows
-    /// what it does.
+    /// The namespaces that it excludes; `None` if policy or binding differ from what winpool ships, so that their
+    /// effect is unknown.
     pub excluded: Option<BTreeSet<String>>,
     /// The pool that its binding names.
     pub pool: Option<String>,
@@ -155,14 +156,14 @@ impl Admission {
 
     /// Returns `status.admissionPolicies`.
     pub fn report(&self, kubernetes: Option<KubernetesVersion>) -> Vec<AdmissionPolicyStatus> {
-        let state = |component: &Component| match self.installed.get(component.name) {
-            _ if !component.is_supported(kubernetes) => Some(AdmissionPolicyState::Unsupported),
-            Some(Some(_)) => Some(AdmissionPolicyState::Installed),
-            Some(None) => Some(AdmissionPolicyState::NotInstalled),
-            None => None,
-        };
         let entry = |component: &Component| {
-            Some(AdmissionPolicyStatus { name: component.name.to_owned(), state: state(component)? })
+            let state = match self.installed.get(component.name) {
+                _ if !component.is_supported(kubernetes) => AdmissionPolicyState::Unsupported,
+                Some(Some(_)) => AdmissionPolicyState::Installed,
+                Some(None) => AdmissionPolicyState::NotInstalled,
+                None => return None,
+            };
+            Some(AdmissionPolicyStatus { name: component.name.to_owned(), state })
         };
         COMPONENTS.iter().filter_map(entry).collect()
     }
@@ -179,7 +180,7 @@ impl Admission {
         if unlisted.is_empty() {
             return None;
         }
-        let unlisted = unlisted.into_iter().collect::<Vec<_>>().join(", ");
+        let unlisted = joined(unlisted);
         let message = format!(
             "the admission policy winpool-guard-nodes lets winpool change no taints with these keys: {unlisted}; add them \
              to its variable taintKeys where the guard is installed"
@@ -190,8 +191,7 @@ impl Admission {
     /// A problem if no policy applies the pool's `podDefaults`.
     pub fn unused_pod_defaults(&self, pool: &WindowsPool, kubernetes: Option<KubernetesVersion>) -> Option<Problem> {
         pool.spec.pod_defaults.as_ref()?;
-        let mut components = COMPONENTS.iter().filter(|component| component.name == "assign-class");
-        let is_impossible = components.any(|component| !component.is_supported(kubernetes));
+        let is_impossible = COMPONENTS.iter().any(|it| it.name == "assign-class" && !it.is_supported(kubernetes));
         let name = pool.name_any();
         let message = match self.installed.get("assign-class") {
             Some(Some(policy)) if !is_impossible => {

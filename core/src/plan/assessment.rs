@@ -103,7 +103,7 @@ fn assess_reimaged(node: &NodeFields, policy: &Policy) -> Assessment {
     Assessment { releasing: record.pool().map(str::to_owned), plan, fingerprint, ..Assessment::default() }
 }
 
-/// What happens to a capability label of a node that winpool releases.
+/// The decision about a capability label of a node that winpool releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Release {
     Now,

@@ -1,4 +1,4 @@
-//! Write conflicts: tells a repair from another writer that keeps reverting winpool's changes.
+//! Write conflicts: distinguishes a repair from another writer that keeps reverting winpool's changes.
 
 use std::{
     borrow::Borrow,

@@ -23,7 +23,7 @@ const LABELS: usize = 1000;
 pub struct LabelUsers {
     /// One pod for each node and label. `None` stands for no node.
     pods: BTreeMap<Option<String>, BTreeMap<String, String>>,
-    /// The reason why nobody knows.
+    /// The reason why the pods are unknown.
     unreadable: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl LabelUsers {
         }
     }
 
-    /// A pod on this node, or without a node, that selects this label; or the reason why nobody knows.
+    /// A pod on this node, or without a node, that selects this label; or the reason why that is unknown.
     pub fn of(&self, node: &str, label: &str) -> Option<String> {
         let on = |node: Option<String>| self.pods.get(&node)?.get(label).cloned();
         on(Some(node.to_owned())).or_else(|| on(None)).or_else(|| self.unreadable.clone())
@@ -99,4 +99,81 @@ impl LabelSearch {
     pub(super) fn still(found: Option<&Arc<Self>>, labels: &Labels) -> Option<Arc<Self>> {
         found.filter(|found| found.labels.keys().any(|key| labels.get(key).is_some())).cloned()
     }
+}
+
+/// The times at which labels stopped being selected, as far as this process knows.
+#[derive(Clone, Debug)]
+pub(super) struct Departures {
+    /// The start of the term. Another process may have changed a class just before.
+    began: Option<Instant>,
+    left: BTreeMap<String, Instant>,
+    /// The labels that a pool wants or a class selects.
+    selected: BTreeSet<String>,
+    /// Those that a class selects although no pool wants them: the class is yet to be changed.
+    held: BTreeSet<String>,
+    pause: Duration,
+}
+
+impl Default for Departures {
+    fn default() -> Self {
+        let (left, selected, held) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self { began: None, left, selected, held, pause: ADMITS_LATE }
+    }
+}
+
+/// The next step for the labels that pods may need.
+pub(super) enum NextSearch {
+    For(BTreeSet<String>),
+    /// Nothing is to be done before this moment.
+    Wait(Option<Instant>),
+}
+
+impl Departures {
+    /// The same with another pause.
+    pub(super) fn after(self, pause: Duration) -> Self {
+        Self { pause, ..self }
+    }
+
+    /// Takes in the policy that nodes are written by from now on; `None` if this process does not lead.
+    pub(super) fn follow(&mut self, policy: Option<&Policy>, now: Instant) {
+        let Some(policy) = policy else {
+            *self = Self::default().after(self.pause);
+            return;
+        };
+        self.began.get_or_insert(now);
+        self.held.clone_from(policy.held_labels());
+        let (selected, pause) = (&wanted_labels(policy) | &self.held, self.pause);
+        self.left.retain(|key, since| !selected.contains(key) && now < *since + pause);
+        self.left.extend(self.selected.difference(&selected).map(|key| (key.clone(), now)));
+        self.selected = selected;
+    }
+
+    /// Returns the labels of this node that are to be searched for among pods. `leaving` are those that it keeps only
+    /// because pods may need them, and `found` is the last search.
+    pub(super) fn search(
+        &self,
+        leaving: &[String],
+        found: Option<&LabelSearch>,
+        patience: Duration,
+        now: Instant,
+    ) -> NextSearch {
+        let due = |key: &str| {
+            let began = self.began.filter(|_| !self.held.contains(key))?;
+            let first = self.left.get(key).map_or(began, |left| began.max(*left)) + self.pause;
+            let again = found.and_then(|found| found.again(key, patience));
+            Some(again.map_or(first, |again| first.max(again)))
+        };
+        let dues = leaving.iter().filter_map(|key| Some((key, due(key)?)));
+        let (ripe, later): (Vec<_>, Vec<_>) = dues.partition(|(_, due)| *due <= now);
+        if ripe.is_empty() {
+            return NextSearch::Wait(later.into_iter().map(|(_, due)| due).min());
+        }
+        NextSearch::For(ripe.into_iter().map(|(key, _)| key.clone()).collect())
+    }
+}
+
+/// The capability labels that pools want on nodes.
+pub(super) fn wanted_labels(policy: &Policy) -> BTreeSet<String> {
+    let pools = policy.pools().filter(|pool| pool.spec.enforces());
+    pools.flat_map(|pool| capability_labels::wanted(pool)).collect()
 }

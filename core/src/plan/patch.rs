@@ -64,7 +64,7 @@ pub fn node_patch(uid: &str, node: &NodeFields, plan: &NodePlan, policy: &Policy
     Patch(patch.0)
 }
 
-/// True if a label follows from the version that the node reports, or if no label tells the build that it reports.
+/// True if a label follows from the version that the node reports, or if no label shows the build that it reports.
 fn needs_version(node: &NodeFields, plan: &NodePlan) -> bool {
     let build = node.windows_version().map(|version| version.build.to_string());
     plan.windows_build.is_some()

@@ -1,4 +1,4 @@
-//! What a pool may do to nodes at this moment.
+//! The changes that a pool may make to nodes at this moment.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

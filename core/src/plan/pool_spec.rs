@@ -1,4 +1,4 @@
-//! What a user wrote about a pool: validated and typed.
+//! Metadata and spec of a pool, validated and typed.
 
 use std::collections::BTreeMap;
 

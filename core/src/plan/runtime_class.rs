@@ -24,10 +24,17 @@ use crate::{
         tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of},
     },
     windows::{Build, product},
-    words::yaml,
+    words::{joined, yaml},
 };
 
-use super::{capability_labels, patch::FieldChange, pool_spec::Hosts, pools::Policy, workloads::ClassUsers};
+use super::{
+    capability_labels,
+    patch::FieldChange,
+    pool_spec::Hosts,
+    pools::Policy,
+    problem,
+    workloads::{ClassUsers, describe_users},
+};
 
 /// The planned state of a RuntimeClass.
 #[derive(Clone, Debug, PartialEq)]
@@ -224,9 +231,10 @@ fn incompatibilities(
         let pairs: Vec<String> = others.iter().map(|(key, value)| format!("{key}={value}")).collect();
         problems.push(format!("selects {}, which no node of the pool has", pairs.join(",")));
     }
-    let missing: Vec<String> = untolerated(desired, existing).iter().map(|t| yaml(&json!(t))).collect();
+    let missing = untolerated(desired, existing);
     if !missing.is_empty() {
-        problems.push(format!("does not tolerate its nodes' taints: {}", missing.join(", ")));
+        let missing = joined(missing.iter().map(|toleration| yaml(&json!(toleration))));
+        problems.push(format!("does not tolerate its nodes' taints: {missing}"));
     }
     problems
 }
@@ -316,8 +324,7 @@ pub fn retire_class(class: &RuntimeClass, users: Result<&ClassUsers, &str>) -> C
     let why = match users {
         _ if !is_made_by_winpool(class) => "winpool did not create it".to_owned(),
         Ok(ClassUsers { count: 0, .. }) => return ClassRetirement::Delete,
-        Ok(users) => users.describe(),
-        Err(message) => format!("pods cannot be listed: {message}"),
+        users => describe_users(users),
     };
     release_class(class, why)
 }
@@ -389,8 +396,7 @@ pub fn describe(action: &ClassAction) -> Option<String> {
         ClassAction::Create(_) => Some("would be created".to_owned()),
         ClassAction::Replace(class) => Some(format!("would be recreated with handler {}", class.handler)),
         ClassAction::Change { changes, .. } => {
-            let fields: Vec<String> = changes.iter().map(|c| c.path.join(".")).collect();
-            Some(format!("would be changed: {}", fields.join(", ")))
+            Some(format!("would be changed: {}", joined(changes.iter().map(|change| change.path.join(".")))))
         }
     }
 }

@@ -56,7 +56,7 @@ enum AutoscalerKind {
 }
 
 impl AutoscalerKind {
-    /// Returns true if the label comes from the instance type, so that a template need not set it.
+    /// True if the label comes from the instance type, so that a template need not set it.
     fn implies(self, key: &str) -> bool {
         match self {
             Self::Karpenter => karpenter::is_implied(key),
@@ -82,7 +82,7 @@ impl Requirement {
         Self { key: key.to_owned(), operator: "In".to_owned(), values: vec![value.to_owned()], field: field.to_owned() }
     }
 
-    /// Returns true if the nodes can have this value. Follows `Requirement` of Karpenter: with `NotIn` and the
+    /// True if the nodes can have this value. Follows `Requirement` of Karpenter: with `NotIn` and the
     /// comparisons, a pod can choose a value.
     fn admits(&self, value: &str) -> bool {
         let listed = self.values.iter().any(|other| other == value);
@@ -152,7 +152,7 @@ impl Autoscalers {
         Self { templates, unreadable }
     }
 
-    /// Returns true if [`Self::read`] uses objects of this kind.
+    /// True if [`Self::read`] uses objects of this kind.
     pub fn are_read_from(group: &str, kind: &str) -> bool {
         match group {
             "karpenter.sh" => kind == "NodePool",
@@ -163,7 +163,7 @@ impl Autoscalers {
         }
     }
 
-    /// Returns true if a template specifies that its nodes run Windows.
+    /// True if a template specifies that its nodes run Windows.
     fn say_windows(&self) -> bool {
         self.templates.iter().any(|template| template.says_system(names::WINDOWS))
     }
@@ -231,7 +231,7 @@ impl Template {
         TemplateExplanation { template: self.name.clone(), serves, missing, warnings }
     }
 
-    /// Returns true if the template specifies that its nodes run this operating system.
+    /// True if the template specifies that its nodes run this operating system.
     fn says_system(&self, system: &str) -> bool {
         self.requirements.iter().any(|r| r.key == names::OS && r.operator == "In" && r.values == [system])
     }
@@ -252,7 +252,7 @@ impl Template {
         found
     }
 
-    /// Returns true if the template specifies that its nodes have this value, independent of instance types. Every
+    /// True if the template specifies that its nodes have this value, independent of instance types. Every
     /// instance type that runs Windows has the default architecture.
     fn says(&self, key: &str, value: &str) -> bool {
         let mut known = self.requirements.iter().filter(|requirement| requirement.key == key).peekable();

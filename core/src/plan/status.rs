@@ -196,23 +196,26 @@ struct Conditions<'a> {
     done: Vec<Condition>,
 }
 
-impl Conditions<'_> {
+impl<'a> Conditions<'a> {
+    /// The present condition of this type.
+    fn present(&self, name: &str) -> Option<&'a Condition> {
+        self.previous?.conditions.iter().find(|condition| condition.type_ == name)
+    }
+
     /// Keeps the condition as it is, if there is one.
     fn keep(&mut self, name: &str) {
-        let mut previous = self.previous.iter().flat_map(|status| &status.conditions);
-        self.done.extend(previous.find(|condition| condition.type_ == name).cloned());
+        self.done.extend(self.present(name).cloned());
     }
 
     fn push(&mut self, name: &str, Verdict { status, reason, message }: Verdict) {
-        let mut previous = self.previous.iter().flat_map(|status| &status.conditions);
-        let same = previous.find(|c| c.type_ == name && c.status == status);
+        let same = self.present(name).filter(|condition| condition.status == status);
         self.done.push(Condition {
             type_: name.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
             message: plain(&message, MESSAGE),
             observed_generation: self.generation,
-            last_transition_time: same.map_or(Time(self.now), |c| c.last_transition_time.clone()),
+            last_transition_time: same.map_or(Time(self.now), |condition| condition.last_transition_time.clone()),
         });
     }
 }

@@ -325,8 +325,8 @@ impl TrialCheck {
         self.suspects.pods.values().filter(|suspect| suspect.seen <= self.scope.ripe)
     }
 
-    /// Follows the owners of a pod. Workloads of kinds that winpool does not read object whatever their age: their
-    /// objects may be made anew for each run.
+    /// Follows the owners of a pod. Workloads of kinds that winpool does not read object at any age, because
+    /// their objects may be recreated for each run.
     fn may_object(&self, suspect: &Suspect) -> MayObject {
         let since = self.since(&suspect.trials);
         let is_younger = |workload: &Workload| workload.created.is_some_and(|created| created > since);

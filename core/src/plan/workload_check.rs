@@ -82,7 +82,7 @@ pub struct CheckScope {
     pub planned_classes: BTreeMap<String, Class>,
     /// The admission policies.
     pub admission: Admission,
-    /// What the admission policy `assign-class` reads of each pool, if it acts for the pool.
+    /// The fields of each pool that the admission policy `assign-class` reads, if it acts for the pool.
     pub class_sources: BTreeMap<String, ClassSource>,
     /// The present time, to tell how long a pod has waited.
     pub now: Timestamp,
@@ -106,8 +106,8 @@ pub struct WorkloadCheck {
     newest_sets: HashMap<String, NewestSets>,
     unlisted: BTreeMap<String, String>,
     server_ahead: SignedDuration,
-    /// What pods and templates require of nodes, if that may also match nodes of another operating system, and whether
-    /// it does.
+    /// The requirements of pods and templates on nodes that nodes of another operating system may meet too. True if one
+    /// does, and `None` until that is known.
     choices: Vec<(NodeChoice, Option<bool>)>,
     by_choice: HashMap<String, usize>,
     /// Their size in memory, roughly.
@@ -241,7 +241,7 @@ impl WorkloadCheck {
     }
 
     /// Replaces what a cache or an earlier answer showed by what the API server has at the start of the listing. `now` is
-    /// its time, which it tells in whole seconds. In case of doubt its clock is ahead, so that a workload is older.
+    /// its time, in whole seconds. In case of doubt its clock is ahead, so that a workload is older.
     pub fn begin(&mut self, classes: impl IntoIterator<Item = (String, Class)>, admission: Admission, now: Timestamp) {
         self.server_ahead = now.duration_since(self.scope.now) + SignedDuration::from_secs(1);
         self.scope.classes = classes.into_iter().collect();

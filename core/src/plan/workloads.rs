@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     api::Taint,
     pod::{Pod, PodProgress, Workload, WorkloadKind},
-    words::count,
+    words::{count, joined},
 };
 
 /// The number of pods that are named as examples.
@@ -28,6 +28,11 @@ impl ClassScheduling {
         self.tolerate.iter().all(|taint| pod.spec.tolerates(taint))
             && self.selector.iter().all(|(key, value)| pod.spec.node_selector.get(key) == Some(value))
     }
+}
+
+/// Describes the users of a class, or says that pods cannot be listed.
+pub(super) fn describe_users(users: Result<&ClassUsers, &str>) -> String {
+    users.map_or_else(|message| format!("pods cannot be listed: {message}"), ClassUsers::describe)
 }
 
 /// The unfinished pods of one RuntimeClass, and the workloads that create such pods if no node serves the class.
@@ -103,8 +108,7 @@ impl ClassUsers {
     pub fn describe(&self) -> String {
         let pods =
             (self.count > 0).then(|| format!("{}, such as {}", count(self.count, "pod"), self.examples.join(", ")));
-        let workloads = self.workloads.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let workloads = (!workloads.is_empty()).then(|| format!("the next pods of {workloads}"));
+        let workloads = (!self.workloads.is_empty()).then(|| format!("the next pods of {}", joined(&self.workloads)));
         format!("used by {}", pods.into_iter().chain(workloads).collect::<Vec<_>>().join(", and by "))
     }
 }

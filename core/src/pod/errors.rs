@@ -32,7 +32,7 @@ pub enum Cause {
     LinuxImage,
     /// An image for another Windows build than the node's.
     OtherBuild,
-    /// One of these two; the image does not tell which.
+    /// One of these two; the image does not show which.
     NoVariant,
     /// The node has an older update of its Windows build than the image.
     NodeOlder,

@@ -47,7 +47,7 @@ pub struct Pod {
     pub os_label: Option<String>,
     /// The known errors in its status.
     pub errors: Vec<KnownError>,
-    /// What its status says about failures at present.
+    /// The part of its status that shows if it starts.
     pub start_status: StartStatus,
 }
 
@@ -133,7 +133,7 @@ fn errors(status: &PodStatus) -> Vec<KnownError> {
     found
 }
 
-/// Returns true for containerd's message about an image that has no variant for the node.
+/// True for containerd's message about an image that has no variant for the node.
 fn says_no_variant(message: &str) -> bool {
     message.contains("no match for platform in manifest") || message.contains("no matching manifest for windows")
 }
@@ -175,7 +175,7 @@ impl Pod {
         by_affinity.map(String::as_str).next().or(self.spec.node.as_deref())
     }
 
-    /// Returns true if it has a deletionTimestamp.
+    /// True if it has a deletionTimestamp.
     pub fn is_terminating(&self) -> bool {
         self.deleted.is_some()
     }

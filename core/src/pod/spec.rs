@@ -57,7 +57,7 @@ pub struct Container {
     /// Its place in that list.
     pub index: usize,
     pub image: Option<String>,
-    /// The operating system of the program that it runs, as far as its path or name tells.
+    /// The operating system of the program that it runs, as far as its path or name shows it.
     pub program: Option<System>,
     /// True for an init container that keeps running: a sidecar.
     pub is_sidecar: bool,
@@ -246,7 +246,7 @@ impl PodSpec {
         tolerance(&self.tolerations, [taint])
     }
 
-    /// Returns true if its own tolerations certainly tolerate `taint`.
+    /// True if its own tolerations certainly tolerate `taint`.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         tolerate(&self.tolerations, taint)
     }
@@ -291,7 +291,7 @@ impl PodSpec {
         self.images().filter_map(|(container, name)| Some((container, image::build_of(name)?)))
     }
 
-    /// Returns true if all of its containers are host-process containers, which run on every build.
+    /// True if all of its containers are host-process containers, which run on every build.
     pub fn is_host_process(&self) -> bool {
         !self.containers.is_empty() && self.containers.iter().all(|container| container.is_host_process)
     }

@@ -1,4 +1,4 @@
-//! What the status of a pod says about failures at present.
+//! The part of the status of a pod that shows if it starts.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 
@@ -9,7 +9,7 @@ const NOT_STARTED: [&str; 2] = ["StartError", "ContainerCannotRun"];
 /// The reasons of containers that wait while their pod may still have no sandbox.
 const BEFORE_SANDBOX: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
-/// What the status of a pod says about failures at present.
+/// The part of the status of a pod that shows if it starts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StartStatus {
     /// The containers that do not run because of known errors.

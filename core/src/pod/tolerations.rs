@@ -3,7 +3,10 @@
 use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 use serde_json::json;
 
-use crate::{api::Taint, words::yaml};
+use crate::{
+    api::Taint,
+    words::{joined, yaml},
+};
 
 /// Returns the toleration of exactly this taint.
 pub fn toleration(taint: &Taint) -> Toleration {
@@ -18,8 +21,7 @@ pub fn toleration(taint: &Taint) -> Toleration {
 
 /// Returns the lines of a pod template that tolerate these taints: `tolerations: [{…}]`.
 pub fn to_write<'a>(taints: impl IntoIterator<Item = &'a Taint>) -> String {
-    let tolerations: Vec<String> = taints.into_iter().map(|taint| yaml(&json!(toleration(taint)))).collect();
-    format!("tolerations: [{}]", tolerations.join(", "))
+    format!("tolerations: [{}]", joined(taints.into_iter().map(|taint| yaml(&json!(toleration(taint))))))
 }
 
 /// The answer to "do these tolerations tolerate this taint?".
@@ -40,7 +42,7 @@ pub fn tolerance<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item 
     keeping_off.map(of_one).min().unwrap_or(Tolerance::Yes)
 }
 
-/// Returns true if one of these tolerations certainly tolerates the taint.
+/// True if one of these tolerations certainly tolerates the taint.
 pub fn tolerate(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerance(tolerations, [taint]) == Tolerance::Yes
 }
@@ -87,7 +89,7 @@ pub fn tolerations_of(class: &RuntimeClass) -> Vec<Toleration> {
     normalised(class.scheduling.iter().flat_map(|s| s.tolerations.iter().flatten()).cloned())
 }
 
-/// Returns true if `toleration` tolerates everything that `wanted` tolerates.
+/// True if `toleration` tolerates everything that `wanted` tolerates.
 pub fn covers(toleration: &Toleration, wanted: &Toleration) -> bool {
     let any_key = toleration.key.is_none();
     let exists = toleration.operator.as_deref() == Some("Exists");

@@ -14,7 +14,7 @@ use super::product::{Channel, PRODUCTS};
 /// The first build whose images run on later hosts without a virtual machine. Microsoft calls this the stable ABI.
 const STABLE_ABI: Build = Build::new(20348);
 
-/// Returns true if a host with this build and container runtime runs images of a build by process isolation, the
+/// True if a host with this build and container runtime runs images of a build by process isolation, the
 /// default of Kubernetes.
 ///
 /// Before Windows Server 2022 both builds must be equal. Hosts of 2022 and later run images from the previous LTSC
@@ -39,12 +39,12 @@ pub fn runs_by_process_isolation(host: Build, runtime: Option<ContainerRuntime>,
     host == image || can_run_by_process_isolation(host, image) && runtime.is_some_and(knows_stable_abi)
 }
 
-/// Returns true if a host with this build, and containerd 1.7.19 or later, runs images of a build by process isolation.
+/// True if a host with this build, and containerd 1.7.19 or later, runs images of a build by process isolation.
 pub fn can_run_by_process_isolation(host: Build, image: Build) -> bool {
     host == image || host >= STABLE_ABI && (oldest_image(host)..=host).contains(&image)
 }
 
-/// Returns true if a host runs images of a build by Hyper-V isolation: its own build and every older one.
+/// True if a host runs images of a build by Hyper-V isolation: its own build and every older one.
 ///
 /// The image has its own kernel in a virtual machine, but never a newer one than the host's (Microsoft, and Kubernetes
 /// enhancement proposal 1301). The build does not show if the host supports Hyper-V. Microsoft does not document
@@ -59,7 +59,7 @@ fn oldest_image(host: Build) -> Build {
     ltsc.filter(|build| (STABLE_ABI..host).contains(build)).max().unwrap_or(STABLE_ABI)
 }
 
-/// Returns true if this containerd has the rule itself: v1.7.19 is the first tag of its line, and v2.0.0 has it. Some
+/// True if this containerd has the rule itself: v1.7.19 is the first tag of its line, and v2.0.0 has it. Some
 /// pre-releases of 2.0.0 are older than 1.7.19, and it is unknown which of them have the rule.
 fn knows_stable_abi(runtime: ContainerRuntime) -> bool {
     let unknown = RuntimeVersion { major: 2, minor: 0, patch: 0, stage: Stage::PreRelease };

@@ -15,7 +15,7 @@ pub struct ContainerRuntime {
 }
 
 impl ContainerRuntime {
-    /// Returns true for this release of containerd or a later one, and false if the version cannot be read. A
+    /// True for this release of containerd or a later one, and false if the version cannot be read. A
     /// pre-release comes before its release: `1.7.19-rc.1` is not at least 1.7.19.
     pub fn is_containerd_at_least(self, major: u32, minor: u32, patch: u32) -> bool {
         let wanted = RuntimeVersion { major, minor, patch, stage: Stage::Release };

@@ -13,7 +13,7 @@ use super::{
 const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows", "mcr.microsoft.com/dotnet/framework"];
 /// Words of a tag or of a name that stand for Windows.
 pub const WINDOWS_WORDS: [&str; 5] = ["windows", "win", "windowsservercore", "servercore", "nanoserver"];
-/// What may stand before the year of a release: `win2019`.
+/// The prefixes of the year of a release: `win2019`.
 pub const BEFORE_A_YEAR: [&str; 3] = ["win", "ws", "windows"];
 
 /// Microsoft's Windows images on Docker Hub, which get no more updates, with their current repositories.
@@ -52,7 +52,7 @@ pub fn sign_of_windows(image: &str) -> Option<Sign> {
     }
 }
 
-/// Returns true if the image can only be for Windows.
+/// True if the image can only be for Windows.
 pub fn is_for_windows(image: &str) -> bool {
     sign_of_windows(image).is_some_and(|sign| sign < Sign::Name)
 }

@@ -15,7 +15,7 @@
 //! - [`kubernetes`]: the builds that the documentation of a Kubernetes version lists.
 //! - [`product`]: the table of Windows Server releases. A new release of Windows is a new row there.
 //! - [`taint`]: the spellings of the taint that keeps Linux pods off Windows nodes.
-//! - [`vendor`]: what AKS, EKS and others say about Windows versions.
+//! - [`vendor`]: the support of Windows versions by AKS, EKS and others.
 
 pub mod build;
 pub mod compatibility;

@@ -30,7 +30,7 @@ pub const SPELLINGS: &[Spelling] = &[
     spelling("sku", "windows", "users of AKS (azure-docs)"),
 ];
 
-/// Returns true if a taint with this key and value is one of the [`SPELLINGS`], in the same letter case.
+/// True if a taint with this key and value is one of the [`SPELLINGS`], in the same letter case.
 pub fn is_known_spelling(key: &str, value: &str) -> bool {
     SPELLINGS.iter().any(|spelling| spelling.key == key && spelling.value == value)
 }

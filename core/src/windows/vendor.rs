@@ -1,14 +1,14 @@
-//! The support of Windows versions by those who run or ship a cluster, beside Microsoft's own.
+//! The support of Windows versions by vendors of clusters, besides Microsoft's own.
 //!
-//! A row stands here only if the vendor says so in public; what no row says is unknown. Each row has its source and the
-//! day on which somebody last read it there.
+//! The table contains only public statements of vendors; everything else is unknown. Each row has its source and the day
+//! on which the source was last read.
 
 use k8s_openapi::jiff::civil::{Date, date};
 
 use super::{Build, KubernetesVersion, product};
 use crate::labels::Labels;
 
-/// Who runs or ships a cluster.
+/// A vendor that runs or ships clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Vendor {
     Aks,
@@ -48,13 +48,13 @@ impl Vendor {
         }
     }
 
-    /// Returns what the vendor says about a build, if it says something.
+    /// Returns the statement of the vendor about a build, if there is one.
     pub fn support_of(self, build: Build) -> Option<&'static VendorSupport> {
         VENDORS.iter().find(|row| row.vendor == self && row.build == build)
     }
 }
 
-/// What a vendor says about a Windows version.
+/// The statement of a vendor about a Windows version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VendorSupport {
     pub vendor: Vendor,
@@ -67,7 +67,7 @@ pub struct VendorSupport {
     pub end: Option<Date>,
     /// The last day on which its node images exist; afterwards such nodes cannot be created or replaced.
     pub images_end: Option<Date>,
-    /// What else has to be known.
+    /// A restriction that the other fields do not cover.
     pub note: Option<&'static str>,
     pub source: &'static str,
     /// The day on which the source was last read.
@@ -80,7 +80,7 @@ impl VendorSupport {
         Self { vendor, build, first: None, removed: None, end: None, images_end: None, note: None, source, checked }
     }
 
-    /// Returns true if the vendor no longer supports it on this day.
+    /// True if the vendor no longer supports it on this day.
     pub fn has_ended(&self, today: Date) -> bool {
         self.end.is_some_and(|end| end < today)
     }
@@ -92,11 +92,11 @@ impl VendorSupport {
     }
 }
 
-/// Who supports every Windows version for some time.
+/// The vendor that supports every Windows version for some time.
 pub const MICROSOFT: &str = "Microsoft";
 
-/// Returns the last days of support of a build, each with the one who ends it: Microsoft, and those of the vendors that
-/// name a day.
+/// Returns the last days of support of a build, each with the vendor: Microsoft, and those of the others that name a
+/// day.
 pub fn ends_of_support<'a>(
     build: Build,
     vendors: impl IntoIterator<Item = &'a (Build, Vendor)>,

@@ -101,7 +101,7 @@ fn allowed(what: &'static str, listed: Result<(), RequestError>, forbidden: impl
     }
 }
 
-/// Returns true if none of these workloads is a reason to hold a taint any more, as far as they can be read.
+/// True if none of these workloads is a reason to hold a taint any more, as far as they can be read.
 pub(super) async fn are_settled(
     client: &Client,
     check: &WorkloadCheck,

@@ -15,7 +15,8 @@ use crate::controllers::{Context, failing_pods};
 /// The number of pods in one request. The API server has an index of the first page only.
 const PAGE: u32 = 500;
 
-/// Shows the pods that no node has to `check`, and what else it asks for. The search for failing pods sees these pods too.
+/// Shows `check` the pods without a node, and everything else that it asks for. The search for failing pods sees these
+/// pods too.
 ///
 /// # Errors
 /// Fails if something cannot be listed.

@@ -6,10 +6,9 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::{
     api::validation::{is_dns_label, is_dns_subdomain},
+    plan::reconcile::Now,
     pod::{Cause, KnownError, known_error},
 };
-
-use super::super::reconcile::Now;
 
 /// The reasons of Events that winpool watches.
 pub const REASONS: [&str; 4] = ["FailedCreatePodSandBox", "Failed", "PodOSNotSupported", "NodeAffinity"];
@@ -29,7 +28,7 @@ pub struct PodEvent {
 }
 
 impl PodEvent {
-    /// The known error that it tells of, if that counts. The API server does not validate what an Event is about.
+    /// The known error that it reports, if that counts. The API server does not validate what an Event is about.
     pub(super) fn error(&self) -> Option<&'static KnownError> {
         if !is_dns_label(&self.namespace) || !is_dns_subdomain(&self.pod) {
             return None;

@@ -7,17 +7,16 @@ use std::{
 
 use crate::{
     labels::Labels,
+    plan::{
+        nodes::{NodeObject, NodeTable},
+        pool_spec::PoolSpec,
+        pools::Policy,
+        trial_check::digest,
+        workload_check,
+    },
     pod::{Cause, Certainty, ContainerFailure, KnownError, Pod, PodProgress, PodSpec, Target},
     windows::{ContainerRuntime, compatibility::runs_by_process_isolation, image},
     words::plain,
-};
-
-use super::super::{
-    nodes::{NodeObject, NodeTable},
-    pool_spec::PoolSpec,
-    pools::Policy,
-    trial_check::digest,
-    workload_check,
 };
 
 /// The limit of different placements that are compared with all nodes in one round. Pods with others are found when

@@ -83,7 +83,7 @@ pub enum PodAnswer {
     Failed(String),
 }
 
-/// What is known of pods that fail because of Windows.
+/// The table of pods that fail because of Windows.
 #[derive(Clone, Debug, Default)]
 pub struct FailingPods {
     pauses: FailingPauses,
@@ -100,7 +100,7 @@ pub struct FailingPods {
     denied: Option<String>,
     failed: Option<String>,
     report: Option<Arc<BTreeMap<String, PoolFailures>>>,
-    /// True if what is known has changed.
+    /// True if the known failures have changed.
     changed: bool,
 }
 
@@ -252,7 +252,7 @@ impl FailingPods {
         std::mem::take(&mut self.changed)
     }
 
-    /// What is known. Events cannot be watched for the reason `events`, if given.
+    /// Returns what is known of failing pods. Events cannot be watched for the reason `events`, if given.
     pub fn health(&self, events: Option<String>, now: Instant) -> PodHealth {
         let is_old = || self.complete.is_none_or(|complete| now.duration_since(complete) >= TOO_OLD);
         let pods = self.denied.as_ref().map(|message| format!("it may not list pods: {message}"));

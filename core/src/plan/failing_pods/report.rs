@@ -4,6 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use crate::{
     api::{ObjectReference, Problem, names::reason},
+    plan::problem,
     pod::Cause,
     words::count,
 };
@@ -15,7 +16,7 @@ const GROUPS: usize = 1000;
 /// The limit of workloads that a pool reports.
 const WORKLOADS: usize = 10;
 
-/// What is known of pods that fail because of Windows.
+/// The pods that are known to fail because of Windows, by pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum PodHealth {
     /// The search is disabled, or there are no Windows nodes.

@@ -1,4 +1,4 @@
-//! What this process knows about one node.
+//! The record of one node: everything that this process knows about it.
 
 use std::{
     collections::BTreeSet,
@@ -8,20 +8,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    super::{
-        assessment::{Assessment, assess},
-        capability_labels::has_capability_labels,
-        conflict::WriteConflict,
-        consent::Consent,
-        departures::{Departures, NextSearch},
-        node::{ChangeFingerprint, NodePlan},
-        pools::Policy,
-        tally::Contribution,
-        watched::Watched,
-    },
-    object::NodeObject,
+use crate::plan::{
+    assessment::{Assessment, assess},
+    capability_labels::has_capability_labels,
+    conflict::WriteConflict,
+    consent::Consent,
+    label_users::{Departures, NextSearch},
+    node::{ChangeFingerprint, NodePlan},
+    pools::Policy,
+    tally::Contribution,
+    watched::Watched,
 };
+
+use super::object::NodeObject;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
@@ -79,7 +78,7 @@ pub(super) struct FailedAttempts {
     pub(super) until: Instant,
 }
 
-/// What a node needs next.
+/// The next need of a node.
 pub(super) enum Need {
     /// Nothing before this moment, unless the node changes.
     Nothing(Option<Instant>),
@@ -96,7 +95,8 @@ impl Entry {
         Consent::Known { uid: &self.object.uid, watched: &self.watched, now }
     }
 
-    /// What the node needs by this policy. `object` is the node as the watch shows it, or as it was read for an attempt.
+    /// Returns the need of the node by this policy. `object` is the node as the watch shows it, or as it was read for an
+    /// attempt.
     pub(super) fn need(&self, object: &NodeObject, policy: &Policy, now: Instant) -> Need {
         let assessment = assess(&object.node, policy, self.consent(now));
         if let Some((_, until)) = self.waiting(&assessment, now) {
@@ -115,7 +115,7 @@ impl Entry {
         }
     }
 
-    /// What the node needs, as far as the watch shows it.
+    /// Returns the need of the node, as far as the watch shows it.
     pub(super) fn next(&self, policy: &Policy, departures: &Departures, patience: Duration, now: Instant) -> Need {
         let failure = self.wait_reasons.as_ref().and_then(|wait_reasons| wait_reasons.failure);
         if let Some(failure) = failure.filter(|failure| now < failure.until) {

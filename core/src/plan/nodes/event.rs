@@ -1,8 +1,10 @@
-//! What the table takes in, and what it says has happened.
+//! The events that the table takes in, and the notes that it returns.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{super::node::NodePlan, object::NodeObject};
+use crate::plan::node::NodePlan;
+
+use super::object::NodeObject;
 
 /// News about nodes.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,8 +6,9 @@ use std::{
     time::Instant,
 };
 
+use crate::plan::{label_users::LabelSearch, watched::Sighting};
+
 use super::{
-    super::{label_users::LabelSearch, watched::Sighting},
     NodeTable,
     event::NodeNote,
     object::NodeObject,

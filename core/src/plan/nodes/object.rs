@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::node::NodeFields;
+use crate::plan::node::NodeFields;
 
 /// A node as a watch or a read shows it: its identity, and the fields that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,13 +2,19 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Instant};
 
+use crate::plan::{
+    assessment::Assessment,
+    node::{ChangeFingerprint, NodePlan},
+    pools::Policy,
+    watched::Sighting,
+};
+
 use super::{
-    super::{
-        assessment::Assessment,
-        node::{ChangeFingerprint, NodePlan},
-        pools::Policy,
-    },
-    step::Attempt,
+    NodeTable,
+    entry::{Entry, Need, OtherWriter, RefusedPlan},
+    event::NodeNote,
+    object::NodeObject,
+    step::{Attempt, AttemptState, NodeAnswer, NodeStep},
 };
 
 /// A request in flight for a node, and why it was sent.

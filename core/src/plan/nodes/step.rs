@@ -5,10 +5,9 @@ use std::{fmt, sync::Arc, time::Instant};
 
 use json_patch::Patch;
 
-use super::{
-    super::{label_users::LabelUsers, node::NodePlan, patch::node_patch, pools::Policy},
-    object::NodeObject,
-};
+use crate::plan::{label_users::LabelUsers, node::NodePlan, patch::node_patch, pools::Policy};
+
+use super::object::NodeObject;
 
 /// The number of times that an attempt reads a node which changes between reading and writing.
 const READS: usize = 3;

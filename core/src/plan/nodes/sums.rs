@@ -7,8 +7,9 @@ use std::{
     time::Instant,
 };
 
-use super::{
-    super::{
+use crate::{
+    interner::Interner,
+    plan::{
         assessment::assess,
         consent::Consent,
         node::NodeState,
@@ -16,12 +17,10 @@ use super::{
         tally::{Contribution, NodeShare, Tally},
         watched::{Sighting, Watched},
     },
-    entry::Entry,
-};
-use crate::{
-    interner::Interner,
     windows::{Build, Vendor, product},
 };
+
+use super::entry::Entry;
 
 /// The number of nodes in one pool with the same build and state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +132,7 @@ impl Sums {
     }
 }
 
-/// What a node contributes to its pools, with its refusals and other writers.
+/// The contributions of a node to its pools, with its refusals and other writers.
 fn share(entry: &mut Entry, policy: &Policy, now: Instant) -> NodeShare {
     let object = Arc::clone(&entry.object);
     let watched = entry.watched.clone();

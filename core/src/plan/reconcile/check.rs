@@ -13,12 +13,7 @@ use kube::ResourceExt;
 
 use crate::{
     api::{Taint, names},
-    pod::Class,
-    words::plain,
-};
-
-use super::{
-    super::{
+    plan::{
         approval::ApprovalFacts,
         assessment::{assess, assess_as},
         classes::ClassesPlan,
@@ -34,6 +29,12 @@ use super::{
             CheckAnswer, CheckScope, ClassSource, KnownNode, PODS, PoolNodes, QUESTIONS, Question, WorkloadCheck,
         },
     },
+    pod::Class,
+    words::plain,
+};
+
+use super::{
+    POLL_INTERVAL,
     memory::{Intent, Memory, PoolMemory},
     pauses::POLL_INTERVAL,
     step::{Cluster, Now, whole_seconds},

@@ -13,10 +13,9 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use crate::api::{ObjectReference, Problem, names::reason};
-
-use super::{
-    super::{
+use crate::{
+    api::{ObjectReference, Problem, names::reason},
+    plan::{
         classes::{ClassesPlan, plan_classes},
         pools::Pool,
         runtime_class::{
@@ -26,6 +25,10 @@ use super::{
         tally::Tally,
         workloads::{ClassScheduling, ClassUsers},
     },
+};
+
+use super::{
+    POLL_INTERVAL,
     memory::{Memory, RequestKind},
     pauses::POLL_INTERVAL,
     step::{Answer, ClassRequest, ClassStep, Cluster, Note, Refusal, Step},
@@ -42,7 +45,7 @@ const ATTEMPTS: u32 = 4;
 const RECORDED: usize = 128;
 
 impl Memory {
-    /// Forgets classes that do not exist and that the pool does not want: a node may report ever new builds.
+    /// Forgets classes that do not exist and that the pool does not want: a node may report many different builds.
     pub(super) fn forget_classes(&mut self, cluster: &Cluster<'_>, pool: &str, plan: &ClassesPlan) {
         self.of(pool).classes.retain(|name, memory| {
             plan.classes.iter().any(|planned| planned.desired.name == *name)

@@ -15,11 +15,7 @@ use crate::{
         NodeCounts, ObjectReference, Problem, Taint,
         names::{self, reason},
     },
-    words::count,
-};
-
-use super::{
-    super::{
+    plan::{
         assessment::{assess, is_being_handed_over},
         classes::classes_of_others,
         consent::Consent,
@@ -32,6 +28,10 @@ use super::{
         runtime_class::{KeptTaints, is_needed_by, owner},
         watched::Watched,
     },
+    words::{count, joined},
+};
+
+use super::{
     memory::{Memory, RequestKind},
     step::{Cluster, Note, Now, Step},
 };
@@ -213,14 +213,10 @@ impl Memory {
             (nodes.ignored, "with winpool.dev/ignore"),
         ];
         let parts = why.iter().filter(|(number, _)| *number > 0);
-        let parts: Vec<String> = parts.map(|(number, what)| format!("{} {what}", count(*number, "node"))).collect();
-        let message = format!(
-            "these keep their labels and taints: {}; see label {}={}",
-            parts.join(", "),
-            names::POOL,
-            pool.spec.name
-        );
-        let left = Problem::new(reason::DELETING, ObjectReference::windows_pool(&pool.spec.name), message);
+        let parts = joined(parts.map(|(number, what)| format!("{} {what}", count(*number, "node"))));
+        let (label, name) = (names::POOL, &pool.spec.name);
+        let message = format!("these keep their labels and taints: {parts}; see label {label}={name}");
+        let left = problem(reason::DELETING, ObjectReference::windows_pool(&pool.spec.name), message);
         self.note(&pool.spec.name, Note::Left(left));
     }
 

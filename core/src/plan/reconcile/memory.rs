@@ -8,17 +8,19 @@ use std::{
 
 use kube::ResourceExt;
 
-use crate::api::{Taint, WindowsPoolStatus, names};
-
-use super::{
-    super::{
-        departures::wanted_labels,
+use crate::{
+    api::{Taint, WindowsPoolStatus, names},
+    plan::{
+        failing_pods::FailingPauses,
         guarded::{GuardedPool, read_all},
         pool_consent::PoolConsent,
         pools::{Policy, Pool, PoolEntry, managed_taints},
         runtime_class::{owner, selector_of},
         status::ever_applied,
     },
+};
+
+use super::{
     check::{
         basis::Basis,
         memory::{CheckMemory, PoolCheck},
@@ -52,7 +54,7 @@ pub struct Memory {
 /// The state of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PoolMemory {
-    /// The uid of the pool, to tell it from a later pool with the same name.
+    /// The uid of the pool, to distinguish it from a later pool with the same name.
     pub(super) uid: Option<String>,
     pub(super) generation: Option<i64>,
     /// True if the spec has changed since its taints were last decided.
@@ -315,7 +317,7 @@ impl PoolMemory {
     }
 
     /// Reads the pool if the cache may be stale: a former leader may have just ended the pool or recorded taints.
-    /// Later in a term nobody else does.
+    /// Later in a term no other process does.
     pub(super) fn read_when_stale(&mut self, guarded: &GuardedPool, now: Instant) -> Option<Step> {
         if self.fresh {
             return None;

@@ -10,11 +10,7 @@ use crate::{
         ObjectReference, Problem, WindowsPoolStatus,
         names::{condition, reason},
     },
-    pod::Class,
-};
-
-use super::{
-    super::{
+    plan::{
         classes::ClassesPlan,
         failing_pods::{FailingWorkload, PodHealth},
         guarded::{GuardedPool, recorded},
@@ -22,6 +18,11 @@ use super::{
         status::{Observation, status, suspended_status},
         tally::Tally,
     },
+    pod::Class,
+};
+
+use super::{
+    check::whole_seconds,
     memory::{Memory, RequestKind},
     step::{Cluster, Note, Now, Step, whole_seconds},
     write_failed,

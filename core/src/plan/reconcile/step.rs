@@ -12,20 +12,20 @@ use serde_json::Value;
 
 use crate::{
     api::{Problem, Taint, WindowsPoolStatus},
+    plan::{
+        admission::Admission,
+        failing_pods::PodHealth,
+        guarded::GuardedPool,
+        nodes::NodeTable,
+        patch::FieldChange,
+        pools::Policy,
+        runtime_class::PlannedClass,
+        scale::Autoscalers,
+        workloads::{ClassScheduling, ClassUsers},
+    },
     windows::KubernetesVersion,
 };
 
-use super::super::{
-    admission::Admission,
-    failing_pods::PodHealth,
-    guarded::GuardedPool,
-    nodes::NodeTable,
-    patch::FieldChange,
-    pools::Policy,
-    runtime_class::PlannedClass,
-    scale::Autoscalers,
-    workloads::{ClassScheduling, ClassUsers},
-};
 use super::outage::Outage;
 
 /// The cluster, as the caches show it.
@@ -60,7 +60,7 @@ pub struct ControlPlaneInfo {
     pub kubernetes: Option<KubernetesVersion>,
     /// winpool's admission policies that are installed.
     pub admission: Admission,
-    /// What Karpenter knows of nodes that do not exist yet; empty where winpool has no permission to read it.
+    /// Karpenter's configuration of nodes that do not exist yet; empty without permission to read it.
     pub autoscalers: Autoscalers,
 }
 
@@ -96,7 +96,7 @@ pub enum Step {
         status: Box<WindowsPoolStatus>,
         /// The part of the present status that the patch tests; `None` if there is no status.
         seen: Option<Value>,
-        /// What is new in it: problems, and taints that are held or no longer held.
+        /// Notes about the changes in it: problems, and taints that are held or no longer held.
         news: Vec<Note>,
     },
     /// Let nodes be assessed by this policy.

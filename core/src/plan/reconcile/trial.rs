@@ -6,10 +6,8 @@ use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use kube::ResourceExt;
 
-use crate::pod::Class;
-
-use super::{
-    super::{
+use crate::{
+    plan::{
         node::NodeFields,
         pool_consent::PoolConsent,
         pools::{Policy, Pool},
@@ -17,6 +15,11 @@ use super::{
         trial::{TrialState, workload_name},
         trial_check::{Objection, OnTrial, Paused, TrialCheck, TrialCheckResult, TrialCheckScope},
     },
+    pod::Class,
+};
+
+use super::{
+    check::whole_seconds,
     memory::Memory,
     step::{Cluster, Note, Now, whole_seconds},
 };

@@ -15,7 +15,7 @@ const TAG: &str = "k8s.io/cluster-autoscaler/node-template/";
 const LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
 const TAINTS: &str = "capacity.cluster-autoscaler.kubernetes.io/taints";
 
-/// Returns true if the label comes from the instance type.
+/// True if the label comes from the instance type.
 pub(super) fn is_implied(key: &str) -> bool {
     matches!(
         key,

@@ -10,15 +10,13 @@ use crate::{
         ClassState, Mode, NodeCounts, TaintPolicy,
         names::{self, reason},
     },
+    plan::{failing_pods::PoolFailures, pools::Pool},
     pod::tolerations,
     windows::{Build, KubernetesSupport, product},
-    words::{count as count_of, yaml},
+    words::{count as count_of, joined, yaml},
 };
 
-use super::{
-    super::{failing_pods::PoolFailures, pools::Pool, tally::Overlap},
-    observation::{HeldBecause, HeldTaints, Observation},
-};
+use super::{HeldBecause, HeldTaints, Observation, Overlap, number, support_of};
 
 /// The limit of workloads named in a condition.
 const WORKLOADS: usize = 10;
@@ -39,10 +37,14 @@ impl Verdict {
         Self { status: "False", reason, message: message.into() }
     }
 
+    fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status: "Unknown", reason, message: message.into() }
+    }
+
     /// Adds the kinds that the workload check had to leave out.
     pub fn with_unlisted(mut self, unlisted: &BTreeMap<String, String>) -> Self {
         if let Some((_, message)) = unlisted.first_key_value() {
-            let kinds = unlisted.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let kinds = joined(unlisted.keys());
             let _ = write!(self.message, "; not checked, because winpool may not list them: {kinds} ({message})");
         }
         self
@@ -51,10 +53,10 @@ impl Verdict {
 
 /// The verdict about nodes while kinds cannot be read, which are given with the reasons.
 pub fn unreadable_verdict(unreadable: &BTreeMap<&'static str, String>) -> Verdict {
-    let kinds = unreadable.keys().copied().collect::<Vec<_>>().join(", ");
+    let kinds = joined(unreadable.keys());
     let why = unreadable.first_key_value().map(|(_, why)| why.as_str()).unwrap_or_default();
     let message = format!("winpool cannot read {kinds}, so this status may be old, and no taint is added: {why}");
-    Verdict { status: "Unknown", reason: reason::READ_FAILED, message }
+    Verdict::unknown(reason::READ_FAILED, message)
 }
 
 pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
@@ -181,12 +183,12 @@ pub fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
     let today = now.to_zoned(TimeZone::UTC).date();
     let name = |build: &Build| product::name_of(*build);
     let ended = |build: &&Build| product::by_build(**build).is_some_and(|p| p.end_of_support() < today);
-    let unlisted = |build: &&Build| observation.support_of(**build) == KubernetesSupport::Unlisted;
-    let ended: Vec<String> = observation.builds.keys().filter(ended).map(name).collect();
-    let unlisted: Vec<String> = observation.builds.keys().filter(unlisted).map(name).collect();
+    let unlisted = |build: &&Build| support_of(observation, **build) == KubernetesSupport::Unlisted;
+    let ended = joined(observation.builds.keys().filter(ended).map(name));
+    let unlisted = joined(observation.builds.keys().filter(unlisted).map(name));
     let listing = match observation.kubernetes {
         Some(version) if !unlisted.is_empty() => {
-            format!("; the documentation of Kubernetes {version} does not list {}", unlisted.join(", "))
+            format!("; the documentation of Kubernetes {version} does not list {unlisted}")
         }
         _ => String::new(),
     };
@@ -195,12 +197,12 @@ pub fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
     if ended.is_empty() && by_vendor.is_empty() {
         return Verdict::yes(reason::SUPPORTED, format!("Microsoft supports every known build in use{notes}"));
     }
-    let by_microsoft = (!ended.is_empty()).then(|| format!("past Microsoft's end of support: {}", ended.join(", ")));
+    let by_microsoft = (!ended.is_empty()).then(|| format!("past Microsoft's end of support: {ended}"));
     let ended: Vec<String> = by_microsoft.into_iter().chain(by_vendor).collect();
     Verdict::no(reason::END_OF_SUPPORT, format!("{}{notes}", ended.join("; ")))
 }
 
-/// What has ended by the vendors' own calendars, and what ends with a newer Kubernetes.
+/// The versions whose support a vendor has ended, and those that end with a newer Kubernetes.
 fn vendor_support(observation: &Observation, today: Date) -> (Vec<String>, Vec<String>) {
     let rows = observation.vendors.iter().filter_map(|(build, vendor)| vendor.support_of(*build));
     let (mut ended, mut removed) = (Vec::new(), Vec::new());
@@ -221,21 +223,19 @@ pub fn health_verdict(failures: &PoolFailures, unseen: Option<&str>) -> Verdict 
     let unseen = unseen.map(|message| format!("winpool does not see all pods that fail: {message}"));
     if failures.counts.is_empty() {
         return match unseen {
-            Some(message) => Verdict { status: "Unknown", reason: reason::PODS_NOT_SEEN, message },
+            Some(message) => Verdict::unknown(reason::PODS_NOT_SEEN, message),
             None => Verdict::yes(reason::HEALTHY, "no pod is known to fail because of Windows"),
         };
     }
     let named = failures.workloads.iter().map(|workload| {
         format!("{} ({}, {})", workload.object, count_of(workload.pods, "pod"), workload.cause.as_str())
     });
-    let named = named.collect::<Vec<_>>().join(", ");
+    let named = joined(named);
     let more = if failures.more > 0 { format!(" and {} more", failures.more) } else { String::new() };
     let pods = count_of(failures.counts.values().sum::<usize>(), "pod");
     let unseen = unseen.map(|message| format!("; {message}")).unwrap_or_default();
-    Verdict::no(
-        reason::PODS_FAILING,
-        format!("{pods} of {named}{more} cannot run because of Windows, see problems{unseen}"),
-    )
+    let message = format!("{pods} of {named}{more} cannot run because of Windows, see problems{unseen}");
+    Verdict::no(reason::PODS_FAILING, message)
 }
 
 pub fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
@@ -249,13 +249,12 @@ pub fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
 
 /// The reason why the taints wait, with the remedy.
 pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) -> Verdict {
-    let named = taints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let named = joined(taints);
     match because {
-        HeldBecause::CheckFailed(error) => Verdict {
-            status: "Unknown",
-            reason: reason::WORKLOAD_CHECK_FAILED,
-            message: format!("{named} held: the workload check failed and is repeated: {error}"),
-        },
+        HeldBecause::CheckFailed(error) => {
+            let message = format!("{named} held: the workload check failed and is repeated: {error}");
+            Verdict::unknown(reason::WORKLOAD_CHECK_FAILED, message)
+        }
         HeldBecause::PodsUnreadable(message) => Verdict::no(
             reason::WORKLOADS_NOT_TOLERATING,
             format!(
@@ -264,7 +263,7 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
             ),
         ),
         HeldBecause::Objected(workloads, retry_at) => {
-            let workloads = workloads.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let workloads = joined(workloads);
             let again = retry_at.map_or_else(
                 || "when a workload check finds nothing".to_owned(),
                 |time| format!("at {time}, if a workload check finds nothing"),
@@ -277,7 +276,7 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
             Verdict::no(reason::TAINT_OBJECTED, message)
         }
         HeldBecause::Classes(classes) => {
-            let classes = classes.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let classes = joined(classes);
             let message = format!("{named} held until these RuntimeClasses tolerate it: {classes}; see problems");
             Verdict::no(reason::WAITING, message)
         }
@@ -286,7 +285,7 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
                 0 => name.clone(),
                 pods => format!("{name} ({})", count_of(*pods, "pod")),
             });
-            let described = described.collect::<Vec<_>>().join(", ");
+            let described = joined(described);
             let more = workloads.len().saturating_sub(WORKLOADS);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let held = if pool.spec.mode == Mode::DryRun { "would be held" } else { "held" };
@@ -304,19 +303,15 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
 pub fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {
     let pending = count(observation, ClassState::Pending);
     if pool.spec.mode == Mode::DryRun && pending > 0 {
-        return Verdict::no(
-            reason::DRY_RUN,
-            format!("dry run: winpool would write {}", count_of(pending, "RuntimeClass")),
-        );
+        let message = format!("dry run: winpool would write {}", count_of(pending, "RuntimeClass"));
+        return Verdict::no(reason::DRY_RUN, message);
     }
     if count(observation, ClassState::Conflict) > 0 {
         return Verdict::no(reason::CLASS_CONFLICT, conflicts(observation));
     }
     if pending > 0 {
-        return Verdict::no(
-            reason::IN_PROGRESS,
-            format!("winpool has yet to write {}", count_of(pending, "RuntimeClass")),
-        );
+        let message = format!("winpool has yet to write {}", count_of(pending, "RuntimeClass"));
+        return Verdict::no(reason::IN_PROGRESS, message);
     }
     if let Some(missing) = impossible_classes(observation) {
         return missing;

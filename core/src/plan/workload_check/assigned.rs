@@ -10,7 +10,7 @@ use crate::{
 
 use super::WorkloadCheck;
 
-/// What the policy reads of a pool.
+/// The fields of a pool that the policy reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassSource {
     /// `spec.podDefaults`.

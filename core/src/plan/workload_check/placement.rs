@@ -54,7 +54,7 @@ pub(crate) fn fits(spec: &PodSpec, labels: &Labels, name: &str) -> bool {
     labels.matches(&spec.node_selector) && matches_affinity(&spec.terms, labels, name)
 }
 
-/// What a pod requires of its node.
+/// The requirements of a pod on its node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeChoice {
     pub selector: BTreeMap<String, String>,

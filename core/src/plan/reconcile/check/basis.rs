@@ -1,4 +1,4 @@
-//! What a check read of a pool and of RuntimeClasses.
+//! The pool and the RuntimeClasses that a check has read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,9 +8,11 @@ use std::{
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 
-use crate::{api::names, pod::Class};
-
-use super::super::{super::pools::Pool, step::Cluster};
+use crate::{
+    api::names,
+    plan::{pools::Pool, reconcile::step::Cluster},
+    pod::Class,
+};
 
 /// The objects that a check depends on: if they changed, its result is void.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,19 +2,15 @@
 
 use std::time::Instant;
 
-use super::{
-    super::{
-        super::{
-            guarded::GuardedPool,
-            pool_consent::CHECK_GOOD_FOR,
-            trial::{WorkloadName, workload_name},
-            workload_check::CheckAnswer,
-        },
-        pauses::POLL_INTERVAL,
-        step::Cluster,
-    },
-    basis::Basis,
+use crate::plan::{
+    guarded::GuardedPool,
+    pool_consent::CHECK_GOOD_FOR,
+    reconcile::{POLL_INTERVAL, step::Cluster},
+    trial::{WorkloadName, workload_name},
+    workload_check::CheckAnswer,
 };
+
+use super::basis::Basis;
 
 /// The limit of workloads that are read by name.
 const ASKED: usize = 10;

@@ -5,22 +5,20 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use crate::windows::Build;
-
-use super::{
-    super::{
-        super::{
-            capability_labels,
-            classes::ClassesPlan,
-            pool_spec::Hosts,
-            pools::Pool,
-            runtime_class::{DesiredClass, PlannedClass, selected_build, selector_of},
-            tally::Tally,
-        },
-        memory::Memory,
+use crate::{
+    plan::{
+        capability_labels,
+        classes::ClassesPlan,
+        pool_spec::Hosts,
+        pools::Pool,
+        reconcile::memory::Memory,
+        runtime_class::{DesiredClass, PlannedClass, selected_build, selector_of},
+        tally::Tally,
     },
-    Cluster,
+    windows::Build,
 };
+
+use super::Cluster;
 
 impl Memory {
     /// The classes that select a build whose nodes do not have the class's capability label yet. A label that nodes do not

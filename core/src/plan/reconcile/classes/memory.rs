@@ -11,18 +11,14 @@ use kube::ResourceExt;
 
 use crate::{
     api::{ObjectReference, Problem, names::reason},
-    words::count,
-};
-
-use super::super::{
-    super::{
+    plan::{
         conflict::WriteConflict,
         patch::FieldChange,
+        reconcile::{POLL_INTERVAL, problem, step::ClassRequest},
         runtime_class::{ClassAction, DesiredClass, PlannedClass},
         workloads::ClassUsers,
     },
-    pauses::POLL_INTERVAL,
-    step::ClassRequest,
+    words::count,
 };
 
 /// The time for which a class without pods is assumed to be unused.

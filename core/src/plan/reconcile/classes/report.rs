@@ -15,27 +15,24 @@ use crate::{
         names::{self, reason},
         number,
     },
+    plan::{
+        capability_labels,
+        classes::{ClassesPlan, is_declared},
+        pool_consent::LaggingClass,
+        pool_spec::Hosts,
+        pools::Pool,
+        reconcile::{memory::Memory, problem},
+        runtime_class::{
+            ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
+            selected_build, selector_of,
+        },
+        status::number,
+        workloads::{ClassUsers, describe_users},
+    },
     windows::{Build, compatibility::can_run_by_process_isolation},
 };
 
-use super::{
-    super::{
-        super::{
-            capability_labels,
-            classes::{ClassesPlan, is_declared},
-            pool_consent::LaggingClass,
-            pool_spec::Hosts,
-            pools::Pool,
-            runtime_class::{
-                ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
-                selected_build, selector_of,
-            },
-            workloads::ClassUsers,
-        },
-        memory::Memory,
-    },
-    memory::ClassMemory,
-};
+use super::memory::ClassMemory;
 
 impl Memory {
     /// The classes that do not tolerate the pool's taints yet.
@@ -174,10 +171,7 @@ pub(super) fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Proble
 }
 
 pub(super) fn in_use(name: &str, users: &Result<ClassUsers, String>) -> Problem {
-    let why = match users {
-        Ok(users) => users.describe(),
-        Err(message) => format!("pods cannot be listed: {message}"),
-    };
+    let why = describe_users(users.as_ref().map_err(String::as_str));
     let message = format!("gets another handler, for which winpool recreates it once no pod uses it; {why}");
     Problem::new(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
 }
@@ -204,10 +198,7 @@ fn not_served(pool: &Pool, class: &str, hosts: Hosts, builds: &BTreeMap<Build, u
 }
 
 pub(super) fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>) -> Problem {
-    let why = match users {
-        Ok(users) => users.describe(),
-        Err(message) => format!("pods cannot be listed: {message}"),
-    };
+    let why = describe_users(users.as_ref().map_err(String::as_str));
     let message = format!("keeps selecting its capability label, because no node has its build; {why}");
     Problem::new(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
 }

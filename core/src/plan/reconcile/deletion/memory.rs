@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::super::step::Refusal;
+use crate::plan::reconcile::step::Refusal;
 
 /// The state of a deletion.
 #[derive(Clone, Debug, Default, PartialEq)]
