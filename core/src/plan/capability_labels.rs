@@ -9,7 +9,7 @@ use crate::{
         pools::Pool,
     },
     windows::{
-        Build, ContainerRuntime,
+        ContainerRuntime,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
     },
 };
@@ -39,14 +39,6 @@ pub(super) fn wanted(pool: &Pool) -> impl Iterator<Item = String> + '_ {
 /// True if nodes get the label of this class, which runs images by process isolation.
 pub(super) fn serves(pool: &Pool, class: &str) -> bool {
     served(pool).any(|(served, _)| served == class)
-}
-
-/// A class that selects a capability label, and the images that its nodes have to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LabelledClass {
-    pub image: Build,
-    pub isolation: Isolation,
-    pub handler: String,
 }
 
 /// The declared classes that select a label, and the others that do, now or soon.

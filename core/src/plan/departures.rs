@@ -34,7 +34,7 @@ impl Default for Departures {
     }
 }
 
-/// What to do about the labels that pods may need.
+/// The next step for the labels that pods may need.
 pub(super) enum NextSearch {
     For(BTreeSet<String>),
     /// Nothing is to be done before this moment.

@@ -32,7 +32,6 @@ use super::{
     patch::FieldChange,
     pool_spec::Hosts,
     pools::Policy,
-    problem,
     workloads::{ClassUsers, describe_users},
 };
 

@@ -4,7 +4,6 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use crate::{
     api::{ObjectReference, Problem, names::reason},
-    plan::problem,
     pod::Cause,
     words::count,
 };

@@ -13,7 +13,7 @@ use crate::plan::{
     capability_labels::has_capability_labels,
     conflict::WriteConflict,
     consent::Consent,
-    label_users::{Departures, NextSearch},
+    departures::{Departures, NextSearch},
     node::{ChangeFingerprint, NodePlan},
     pools::Policy,
     tally::Contribution,

@@ -6,16 +6,9 @@ use crate::plan::{
     assessment::Assessment,
     node::{ChangeFingerprint, NodePlan},
     pools::Policy,
-    watched::Sighting,
 };
 
-use super::{
-    NodeTable,
-    entry::{Entry, Need, OtherWriter, RefusedPlan},
-    event::NodeNote,
-    object::NodeObject,
-    step::{Attempt, AttemptState, NodeAnswer, NodeStep},
-};
+use super::step::Attempt;
 
 /// A request in flight for a node, and why it was sent.
 #[derive(Clone, Debug)]

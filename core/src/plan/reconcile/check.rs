@@ -34,7 +34,6 @@ use crate::{
 };
 
 use super::{
-    POLL_INTERVAL,
     memory::{Intent, Memory, PoolMemory},
     pauses::POLL_INTERVAL,
     step::{Cluster, Now, whole_seconds},

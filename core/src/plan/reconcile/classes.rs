@@ -28,7 +28,6 @@ use crate::{
 };
 
 use super::{
-    POLL_INTERVAL,
     memory::{Memory, RequestKind},
     pauses::POLL_INTERVAL,
     step::{Answer, ClassRequest, ClassStep, Cluster, Note, Refusal, Step},

@@ -216,7 +216,7 @@ impl Memory {
         let parts = joined(parts.map(|(number, what)| format!("{} {what}", count(*number, "node"))));
         let (label, name) = (names::POOL, &pool.spec.name);
         let message = format!("these keep their labels and taints: {parts}; see label {label}={name}");
-        let left = problem(reason::DELETING, ObjectReference::windows_pool(&pool.spec.name), message);
+        let left = Problem::new(reason::DELETING, ObjectReference::windows_pool(&pool.spec.name), message);
         self.note(&pool.spec.name, Note::Left(left));
     }
 

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use crate::{
     api::{Taint, WindowsPoolStatus, names},
     plan::{
-        failing_pods::FailingPauses,
+        departures::wanted_labels,
         guarded::{GuardedPool, read_all},
         pool_consent::PoolConsent,
         pools::{Policy, Pool, PoolEntry, managed_taints},

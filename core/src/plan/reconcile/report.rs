@@ -22,7 +22,6 @@ use crate::{
 };
 
 use super::{
-    check::whole_seconds,
     memory::{Memory, RequestKind},
     step::{Cluster, Note, Now, Step, whole_seconds},
     write_failed,

@@ -19,7 +19,6 @@ use crate::{
 };
 
 use super::{
-    check::whole_seconds,
     memory::Memory,
     step::{Cluster, Note, Now, whole_seconds},
 };

@@ -10,13 +10,13 @@ use crate::{
         ClassState, Mode, NodeCounts, TaintPolicy,
         names::{self, reason},
     },
-    plan::{failing_pods::PoolFailures, pools::Pool},
+    plan::{failing_pods::PoolFailures, pools::Pool, tally::Overlap},
     pod::tolerations,
     windows::{Build, KubernetesSupport, product},
     words::{count as count_of, joined, yaml},
 };
 
-use super::{HeldBecause, HeldTaints, Observation, Overlap, number, support_of};
+use super::observation::{HeldBecause, HeldTaints, Observation};
 
 /// The limit of workloads named in a condition.
 const WORKLOADS: usize = 10;
@@ -183,7 +183,7 @@ pub fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
     let today = now.to_zoned(TimeZone::UTC).date();
     let name = |build: &Build| product::name_of(*build);
     let ended = |build: &&Build| product::by_build(**build).is_some_and(|p| p.end_of_support() < today);
-    let unlisted = |build: &&Build| support_of(observation, **build) == KubernetesSupport::Unlisted;
+    let unlisted = |build: &&Build| observation.support_of(**build) == KubernetesSupport::Unlisted;
     let ended = joined(observation.builds.keys().filter(ended).map(name));
     let unlisted = joined(observation.builds.keys().filter(unlisted).map(name));
     let listing = match observation.kubernetes {

@@ -14,7 +14,7 @@ use crate::{
     plan::{
         conflict::WriteConflict,
         patch::FieldChange,
-        reconcile::{POLL_INTERVAL, problem, step::ClassRequest},
+        reconcile::{pauses::POLL_INTERVAL, step::ClassRequest},
         runtime_class::{ClassAction, DesiredClass, PlannedClass},
         workloads::ClassUsers,
     },

@@ -21,12 +21,11 @@ use crate::{
         pool_consent::LaggingClass,
         pool_spec::Hosts,
         pools::Pool,
-        reconcile::{memory::Memory, problem},
+        reconcile::memory::Memory,
         runtime_class::{
             ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
             selected_build, selector_of,
         },
-        status::number,
         workloads::{ClassUsers, describe_users},
     },
     windows::{Build, compatibility::can_run_by_process_isolation},
