@@ -45,7 +45,7 @@ PUBLISHED = $(or $(SOURCE),https://github.com/winpool/winpool)
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
 # The features of a dependency follow from the packages and the kinds of targets that Cargo is told to build. These name
-# the whole workspace, and `--examples` (there are none) adds the dependencies of tests: nothing is compiled twice.
+# the whole workspace, and `--examples` (there are none) adds the dependencies of tests: no dependency is compiled twice.
 BUILD := cargo build --locked --workspace --examples
 TEST := cargo test --locked --workspace
 
