@@ -192,8 +192,9 @@ kubelet-test: ## Tests with real Windows kubelets of 1.36 and winpool.exe under 
 			&& $(TEST) --test kubelet -- --include-ignored; \
 		else echo "make $@: skipped"; fi)
 
-# The commit from which `make upgrade-test` upgrades: until the first release, one with an older design of the node loop.
-FROM := 25c3c7b
+# The commit from which `make upgrade-test` upgrades: until the first release, the last one with an older design of the node
+# loop. It is found by the subject of the next commit, because a rebase changes the hashes.
+FROM := $(shell git rev-parse --short 'HEAD^{/^Decide about nodes in one table}~1' 2>/dev/null)
 OLDER_TREE := $(CURDIR)/target/upgrade/$(FROM)
 OLDER_PROGRAM := $(CURDIR)/target/upgrade/operator-$(FROM)
 
