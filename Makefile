@@ -45,7 +45,7 @@ PUBLISHED = $(or $(SOURCE),https://github.com/winpool/winpool)
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
 # The features of a dependency follow from the packages and the kinds of targets that Cargo is told to build. These name
-# the whole workspace, and `--examples` (there are none) adds the dependencies of tests: nothing is compiled twice.
+# the whole workspace, and `--examples` (there are none) adds the dependencies of tests: no dependency is compiled twice.
 BUILD := cargo build --locked --workspace --examples
 TEST := cargo test --locked --workspace
 
@@ -192,8 +192,9 @@ kubelet-test: ## Tests with real Windows kubelets of 1.36 and winpool.exe under 
 			&& $(TEST) --test kubelet -- --include-ignored; \
 		else echo "make $@: skipped"; fi)
 
-# The commit from which `make upgrade-test` upgrades: until the first release, one with an older design of the node loop.
-FROM := 25c3c7b
+# The commit from which `make upgrade-test` upgrades: until the first release, the last one with an older design of the node
+# loop. It is found by the subject of the next commit, because a rebase changes the hashes.
+FROM := $(shell git rev-parse --short 'HEAD^{/^Decide about nodes in one table}~1' 2>/dev/null)
 OLDER_TREE := $(CURDIR)/target/upgrade/$(FROM)
 OLDER_PROGRAM := $(CURDIR)/target/upgrade/operator-$(FROM)
 

@@ -55,9 +55,11 @@ impl Observer {
         Ok(())
     }
 
-    /// Returns when the last of the converged nodes got there.
-    pub fn last(&self) -> Option<Instant> {
-        self.seen.borrow().nodes.values().filter_map(|(_, converged)| *converged).max()
+    /// Returns when the first and the last of the converged nodes got there.
+    pub fn first_and_last(&self) -> Option<(Instant, Instant)> {
+        let seen = self.seen.borrow();
+        let converged = || seen.nodes.values().filter_map(|(_, converged)| *converged);
+        converged().min().zip(converged().max())
     }
 
     /// Returns how many events have arrived.

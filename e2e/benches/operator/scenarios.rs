@@ -96,6 +96,7 @@ pub const PARTS: &[Part] = &[
     part(Scenario::Converge, Kind::Converge, |options| options.nodes.clone(), &[
         Row("{size} nodes: pool created until the last node is right", "s", "seconds", Pairs, Ratio(1.1)),
         Row("{size} nodes: the same, beside the smallest patches", "s", "seconds", Smallest, Ratio(1.1)),
+        Row("{size} nodes: of that until the first node is right", "s", "first", Pairs, None),
         Row("{size} nodes: the API server's CPU time for each", "ms", "server", Pairs, None),
         Row("{size} nodes: the same, beside the smallest patches", "ms", "server", Smallest, Ratio(1.1)),
         Row("{size} nodes: writes of a node, worst turn", "", "writes", Winpool(1.0), Value(1.0)),
@@ -230,13 +231,14 @@ impl Part {
         stage.begin(&mut writer).await?;
         stage.until(stage.size, stage.size).await?;
         let server = (server()? - before) * 1e3 / stage.size as f64;
-        let last = stage.observer.last().ok_or("no node is converged")?;
+        let (first, last) = stage.observer.first_and_last().ok_or("no node is converged")?;
         match turn {
             Turn::Winpool => tokio::time::sleep(REPORTED).await,
             Turn::Floor | Turn::Smallest => writer.done().await?,
         }
         let mut values = meter.stop(stage, &writer).await?;
         values.push(("server", server));
+        values.push(("first", (first - meter.start).as_secs_f64()));
         values.push(("seconds", (last - meter.start).as_secs_f64()));
         writer.stop().await?;
         stage.reset().await?;
