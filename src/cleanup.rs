@@ -62,7 +62,7 @@ const SETTLE: Duration = Duration::from_secs(3);
   winpool-operator cleanup --dry-run
   winpool-operator cleanup --yes")]
 pub struct Arguments {
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short)]
     pub yes: bool,
     /// Show what winpool would remove, and change nothing.
@@ -165,7 +165,7 @@ pub async fn clean_up(
     let managed = Box::pin(reader.find()).await?;
     let held = Box::pin(installation.held()).await.unwrap_or_else(|error| {
         let error = with_causes(&error);
-        eprintln!("winpool: cannot see the objects that winpool was installed as: {}", escape(&error));
+        eprintln!("winpool: cannot read the objects of the installation: {}", escape(&error));
         Vec::new()
     });
     show(&cluster, &managed, &held, out)?;
@@ -219,7 +219,7 @@ async fn commands(client: &Client, arguments: &Arguments) -> Vec<String> {
     }
     Box::pin(commands_to_stop(client)).await.unwrap_or_else(|error| {
         let error = with_causes(&error);
-        eprintln!("winpool: cannot see whether an operator is installed: {}", escape(&error));
+        eprintln!("winpool: cannot find out if an operator is installed: {}", escape(&error));
         Vec::new()
     })
 }

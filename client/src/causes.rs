@@ -130,7 +130,7 @@ mod tests {
         for (error, message) in [(busy(), "429 Too many requests, please try again later"), (refused(), "refused")] {
             let failed = RequestError::from(error);
             let text = with_causes(&failed);
-            assert!(text.starts_with("the API server did not answer as it should: "), "{text}");
+            assert!(text.starts_with("the request to the API server failed: "), "{text}");
             assert_eq!(text, failed.to_string(), "the causes are in the message");
             assert!(text.ends_with(message) && text.matches(message).count() == 1, "{text}");
         }

@@ -15,10 +15,10 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Error)]
 pub enum RequestError {
     /// A `test` of the patch failed: the object has changed. Read it again and plan again.
-    #[error("the object is not what the change was computed from")]
+    #[error("the object has changed since it was read")]
     Stale,
     /// Another write came first, or an object with that name exists. Read it again and plan again.
-    #[error("another write came in between")]
+    #[error("another write came first")]
     Conflict,
     #[error("the object is gone")]
     Gone,
@@ -26,7 +26,7 @@ pub enum RequestError {
     #[error("the API server refuses: {0}")]
     Denied(String),
     /// The API server cannot be reached, is busy, or failed.
-    #[error("the API server did not answer as it should: {}", with_causes(.0.as_ref()))]
+    #[error("the request to the API server failed: {}", with_causes(.0.as_ref()))]
     Failed(#[source] Box<kube::Error>),
     #[error("the API server did not answer within {0:?}")]
     TimedOut(Duration),
@@ -51,7 +51,7 @@ impl RequestError {
         self.is_denied() || matches!(self, Self::Failed(error) if has_no_account(error))
     }
 
-    /// The error as one word, for metrics and logs.
+    /// The error in one word, for metrics and logs.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Stale => "stale",

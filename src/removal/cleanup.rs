@@ -41,7 +41,7 @@ pub struct Unreadable {
 
 impl Unreadable {
     pub(crate) fn installation(source: RequestError) -> Self {
-        Self { what: "the objects that winpool was installed as", source }
+        Self { what: "the objects of the installation", source }
     }
 
     /// True if the permission is missing, or the account is gone.

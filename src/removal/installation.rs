@@ -115,7 +115,7 @@ impl Installation {
         // A pod may be terminated before the watch reports the reason. Namespaces are not watched: the pods of a
         // deleted namespace go first.
         self.is_being_removed().await.unwrap_or_else(|error| {
-            tracing::debug!(error = shortened(&error), "cannot tell whether winpool is being removed");
+            tracing::debug!(error = shortened(&error), "cannot find out if winpool is being removed");
             false
         })
     }
@@ -154,7 +154,7 @@ impl Installation {
                 }),
                 Err(error) => {
                     if !std::mem::replace(&mut said, true) {
-                        tracing::debug!(error = failure(error), "cannot watch whether winpool is being removed");
+                        tracing::debug!(error = failure(error), "cannot watch the objects of the installation");
                     }
                     false
                 }

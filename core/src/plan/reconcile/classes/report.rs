@@ -92,13 +92,12 @@ impl Memory {
             |name: &str| find(name)?.uid().filter(|uid| memory.is_some_and(|memory| memory.created.contains(uid)));
         let nodes = |build: Option<Build>| number(build.and_then(|build| builds.get(&build)).copied().unwrap_or(0));
         let text = |build: Option<Build>| build.map_or_else(|| "Any".to_owned(), |build| build.to_string());
-        let is_due = |name: &str| pool.spec.enforces() && plan.to_label.get(name) == Some(&0);
         for planned in plan.classes {
             let known = known(&planned.desired.name);
             let waits = known.and_then(|known| known.stands(Some(&planned), now)).cloned();
             let PlannedClass { desired, action, state } = planned;
             let (name, build) = (desired.name, desired.hosts.build());
-            let is_due = is_due(&name);
+            let is_due = pool.spec.enforces() && plan.to_label.get(&name) == Some(&0);
             match &action {
                 ClassAction::Conflict(problem) => problems.push(problem.clone()),
                 _ if pool.spec.enforces() => problems.extend(waits),
