@@ -103,7 +103,8 @@ impl Grounds<'_> {
         trials
     }
 
-    /// The trials from now on. A new approval begins one, and so does a clean check without an approval.
+    /// The trials from now on. A new approval begins one, and so do a clean check without an approval, and a taint that
+    /// another pool put on nodes.
     fn trials(&self, mut trials: Vec<Trial>, clean: &CleanNodes, approved: &[Approval]) -> Vec<Trial> {
         let wanted = if self.pool.spec.enforces() { self.pool.spec.checked_taints() } else { Vec::new() };
         for taint in wanted {
@@ -117,7 +118,7 @@ impl Grounds<'_> {
             let begins = match place.map(|place| trials[place].is_held()) {
                 Some(true) => may_come,
                 Some(false) => is_approved && !was_approved,
-                None => may_come && !was_approved,
+                None => may_come && !was_approved || self.is_taken_over(&taint),
             };
             if begins {
                 let before = place.map(|place| trials.remove(place));
@@ -126,6 +127,12 @@ impl Grounds<'_> {
         }
         trials.sort_by(|a, b| a.taint.cmp(&b.taint));
         trials
+    }
+
+    /// True if nodes came to the pool with this taint of winpool's: from another pool, or from one that had its name.
+    fn is_taken_over(&self, taint: &Taint) -> bool {
+        let is_recorded = self.pool.managed_taints.contains(taint);
+        self.tally.is_taken_over(taint) || !is_recorded && self.tally.owned().any(|owned| owned == taint)
     }
 
     /// True if new nodes get this taint at once.

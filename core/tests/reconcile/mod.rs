@@ -10,5 +10,7 @@ mod labels;
 mod looks;
 mod rare_states;
 mod status;
+mod taken_over;
 mod trial_limits;
 mod trials;
+
