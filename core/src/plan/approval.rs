@@ -37,6 +37,8 @@ pub(super) struct Grounds<'a> {
     pub(super) recorded_trials: Vec<Trial>,
     /// True if the spec has changed since the last decision.
     pub(super) is_new_spec: bool,
+    /// True if the selector may match more nodes since then. What is approved was not checked for these.
+    pub(super) is_widened: bool,
     pub(super) trial_lasts: Duration,
     /// The pause after the first trial that failed.
     pub(super) first_pause: Duration,
@@ -156,7 +158,7 @@ impl Grounds<'_> {
     /// The approval that status records. One that was dropped stays dropped, even if the status that says so is not
     /// written yet.
     fn known(&self, taint: &Taint) -> Option<&Approval> {
-        let stands = self.before.is_none_or(|before| before.approves(taint));
+        let stands = !self.is_widened && self.before.is_none_or(|before| before.approves(taint));
         self.recorded.iter().find(|known| known.taint == *taint).filter(|_| stands)
     }
 

@@ -13,4 +13,5 @@ mod status;
 mod taken_over;
 mod trial_limits;
 mod trials;
+mod widened;
 
