@@ -15,6 +15,7 @@ mod label_users;
 pub mod look;
 mod marks;
 mod node;
+mod node_groups;
 pub mod nodes;
 mod patch;
 mod pool_consent;

@@ -14,10 +14,10 @@ use crate::{
 
 use super::super::{
     look::digest,
+    node_groups,
     nodes::{NodeObject, NodeTable},
     pool_spec::PoolSpec,
     pools::Policy,
-    workload_check,
 };
 
 /// The limit of different placements that are compared with all nodes in one round. Pods with others are found when
@@ -165,7 +165,7 @@ impl Surroundings<'_> {
             None if fits.len() >= PLACEMENTS => true,
             None => {
                 let found =
-                    self.nodes.objects().any(|object| workload_check::fits(spec, &object.node.labels, &object.name));
+                    self.nodes.objects().any(|object| node_groups::fits(spec, &object.node.labels, &object.name));
                 fits.insert(placement, found);
                 found
             }
