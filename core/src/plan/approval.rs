@@ -36,6 +36,8 @@ pub(super) struct ApprovalFacts<'a> {
     pub(super) recorded_trials: Vec<Trial>,
     /// True if the spec has changed since the last decision.
     pub(super) is_new_spec: bool,
+    /// True if the selector may match more nodes since then. What is approved was not checked for these.
+    pub(super) is_widened: bool,
     pub(super) trial_lasts: Duration,
     /// The pause after the first trial that failed.
     pub(super) first_pause: Duration,
@@ -102,7 +104,8 @@ impl ApprovalFacts<'_> {
         trials
     }
 
-    /// The trials from now on. A new approval begins one, and so does a clean check without an approval.
+    /// The trials from now on. A new approval begins one, and so do a clean check without an approval, and a taint that
+    /// another pool put on nodes.
     fn trials(&self, mut trials: Vec<Trial>, clean: &CleanNodes, approved: &[Approval]) -> Vec<Trial> {
         let wanted = if self.pool.spec.enforces() { self.pool.spec.checked_taints() } else { Vec::new() };
         for taint in wanted {
@@ -116,7 +119,7 @@ impl ApprovalFacts<'_> {
             let begins = match place.map(|place| trials[place].is_held()) {
                 Some(true) => may_come,
                 Some(false) => is_approved && !was_approved,
-                None => may_come && !was_approved,
+                None => may_come && !was_approved || self.is_taken_over(&taint),
             };
             if begins {
                 let before = place.map(|place| trials.remove(place));
@@ -125,6 +128,12 @@ impl ApprovalFacts<'_> {
         }
         trials.sort_by(|a, b| a.taint.cmp(&b.taint));
         trials
+    }
+
+    /// True if nodes came to the pool with this taint of winpool's: from another pool, or from one that had its name.
+    fn is_taken_over(&self, taint: &Taint) -> bool {
+        let is_recorded = self.pool.managed_taints.contains(taint);
+        self.tally.is_taken_over(taint) || !is_recorded && self.tally.owned().any(|owned| owned == taint)
     }
 
     /// True if new nodes get this taint at once.
@@ -148,7 +157,7 @@ impl ApprovalFacts<'_> {
     /// The approval that status records. One that was dropped stays dropped, even if the status that says so is not
     /// written yet.
     fn known(&self, taint: &Taint) -> Option<&Approval> {
-        let stands = self.before.is_none_or(|before| before.approves(taint));
+        let stands = !self.is_widened && self.before.is_none_or(|before| before.approves(taint));
         self.recorded.iter().find(|known| known.taint == *taint).filter(|_| stands)
     }
 

@@ -36,6 +36,8 @@ pub struct Assessment {
     pub held: Vec<Taint>,
     /// winpool's taints on it once the plan is executed.
     pub owned: Vec<Taint>,
+    /// Those of them that another pool recorded on it, and that its pool has yet to record.
+    pub taken_over: Vec<Taint>,
     /// Wanted taints that it lacks, for any reason.
     pub uncarried: Vec<Taint>,
     /// The pool that no longer owns the node, and whose labels, annotations and taints are about to be removed from it.
@@ -193,6 +195,10 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
         taints: taints.owned.iter().map(ToString::to_string).collect(),
         replaced: taints.replaced.iter().map(ToString::to_string).collect(),
     });
+    let is_others = record.applied.as_ref().is_some_and(|applied| applied.pool != pool.spec.name);
+    if is_others && !consent.saw_registration() {
+        assessment.taken_over.clone_from(&taints.owned);
+    }
     assessment.owned = taints.owned;
     assessment.plan.taints = taints.change;
     assessment.plan.pool = record.label_change(wanted.as_ref().map(|wanted| wanted.pool.as_str()));

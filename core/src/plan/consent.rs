@@ -51,6 +51,11 @@ impl Consent<'_> {
         !matches!(self, Self::Given) && pool.spec.enforces() && pool.consent.keeps_off(taint)
     }
 
+    /// True if this process saw the node register as a node of its pool.
+    pub(super) fn saw_registration(self) -> bool {
+        matches!(self, Self::Known { watched, .. } if watched.registered)
+    }
+
     /// True if this capability label, which the node's pool does not want, may be removed: no pod needs it.
     pub(super) fn frees(self, label: &str) -> bool {
         match self {

@@ -14,6 +14,7 @@ pub mod failing_pods;
 mod guarded;
 mod label_users;
 mod node;
+mod node_groups;
 mod node_record;
 pub mod nodes;
 mod patch;

@@ -184,9 +184,10 @@ impl Memory {
             return Some(step);
         }
         let intent = Some(self.intend(cluster, guarded, pool, &plan, tally, now));
-        self.of(name).is_new_spec = false;
-        if self.of(name).intent != intent {
-            self.of(name).intent = intent;
+        let memory = self.of(name);
+        (memory.is_new_spec, memory.selector) = (false, Some(pool.spec.node_selector.clone()));
+        if memory.intent != intent {
+            memory.intent = intent;
             return None;
         }
         // Before status says so.

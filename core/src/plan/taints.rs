@@ -103,9 +103,10 @@ pub(super) fn plan(
     if added.iter().any(on_trial) {
         replaced.extend(removed.iter().filter(|taint| outdated(taint)).cloned());
     }
-    // Approved and no longer on trial: the trial ended well.
-    let is_over = pool
-        .is_some_and(|pool| pool.consent.trials.is_empty() && owned.iter().any(|taint| pool.consent.approves(taint)));
+    // No trial: it ended well. A pool that has just taken over the taint has yet to record it, and to begin one.
+    let is_known =
+        |pool: &Pool, taint: &Taint| pool.managed_taints.contains(taint) && pool.consent.trial(taint).is_none();
+    let is_over = pool.is_some_and(|pool| owned.iter().all(|taint| is_known(pool, taint)));
     replaced.retain(|taint| !kept.contains(taint) && !owned.is_empty() && !is_over);
     let change = (!added.is_empty() || !removed.is_empty()).then_some(TaintChange { to, added, removed });
     TaintPlan { change, owned, replaced, differing, held }

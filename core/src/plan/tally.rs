@@ -34,6 +34,7 @@ pub struct Contribution {
     unfinished: bool,
     tolerate: Vec<Taint>,
     owned: Vec<Taint>,
+    taken_over: Vec<Taint>,
     /// Wanted taints that it lacks, for any reason.
     uncarried: Vec<Taint>,
     /// Capability labels that it is to get.
@@ -62,6 +63,7 @@ pub struct Tally {
     pub(super) vendors: BTreeMap<(Build, Vendor), usize>,
     tolerate: BTreeMap<Taint, usize>,
     owned: BTreeMap<Taint, usize>,
+    taken_over: BTreeMap<Taint, usize>,
     problems: BTreeMap<NodeProblem, BTreeSet<Arc<str>>>,
     /// The number of nodes without the right label.
     pub(super) unlabeled: usize,
@@ -109,8 +111,7 @@ impl Contribution {
             (None, Some(_)) => NodeState::Contested,
             (None, None) => assessment.state(),
         };
-        let Assessment { pool, version, ignored, tolerate, differing, needed, plan, held, owned, uncarried, .. } =
-            assessment;
+        let Assessment { pool, version, ignored, tolerate, differing, needed, plan, held, uncarried, .. } = assessment;
         let differs = assessment.contradicts_itself && !ignored;
         let unknown = version.is_none() && !ignored;
         let is_to_be_labelled = plan.windows_build.is_some() || assessment.label_settles.is_some();
@@ -137,7 +138,8 @@ impl Contribution {
             held,
             uncarried,
             tolerate,
-            owned,
+            owned: assessment.owned,
+            taken_over: assessment.taken_over,
             problems,
         })
     }
@@ -146,7 +148,8 @@ impl Contribution {
     pub fn preview(assessment: Assessment, vendor: Option<Vendor>) -> Option<Self> {
         let changes = !assessment.plan.is_empty();
         // A dry run adds no taint.
-        let mut contribution = Self::of(Assessment { owned: Vec::new(), ..assessment }, vendor, None, None)?;
+        let mut contribution =
+            Self::of(Assessment { owned: Vec::new(), taken_over: Vec::new(), ..assessment }, vendor, None, None)?;
         if changes {
             contribution.problems.push(NodeProblem::WouldChange);
         }
@@ -240,6 +243,7 @@ impl Tally {
             (&mut self.held, &contribution.held),
             (&mut self.tolerate, &contribution.tolerate),
             (&mut self.owned, &contribution.owned),
+            (&mut self.taken_over, &contribution.taken_over),
             (&mut self.uncarried, &contribution.uncarried),
         ] {
             for taint in taints {
@@ -328,6 +332,11 @@ impl Tally {
     /// True if a node lacks this taint and may not get it now.
     pub fn is_held(&self, taint: &Taint) -> bool {
         self.held.contains_key(taint)
+    }
+
+    /// True if a node carries this taint by the record of another pool.
+    pub(super) fn is_taken_over(&self, taint: &Taint) -> bool {
+        self.taken_over.contains_key(taint)
     }
 
     /// winpool's taints on the nodes.

@@ -3,15 +3,16 @@
 //! A check fixes nodes and trials when it starts. Then it receives every pod that no node has, one by one, and keeps only
 //! those that may object. It asks for the workloads of those that have waited since an earlier check.
 
+mod barrier;
 mod suspects;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Instant,
 };
 
-use k8s_openapi::{api::core::v1::Toleration, jiff::Timestamp};
+use k8s_openapi::jiff::Timestamp;
 
 use crate::{
     api::Taint,
@@ -20,15 +21,14 @@ use crate::{
 };
 
 use super::{
-    node::NodeFields,
+    node_groups::{GroupedNode, NodeGroups},
     nodes::NodeObject,
     pools::Policy,
-    taint_list::Applied,
-    taints::owned,
     trial::{WorkloadName, workload_name},
-    workload_check::{ForWindows, NodeChoice, fits},
+    workload_check::{ForWindows, NodeChoice},
 };
 
+use barrier::Barrier;
 use suspects::{ASKED, PLACEMENT, Suspect};
 
 pub use suspects::Suspects;
@@ -85,12 +85,37 @@ pub struct TrialCheck {
     scope: TrialCheckScope,
     before: Suspects,
     suspects: Suspects,
+    /// Made for the first pod that is for Windows.
+    places: OnceLock<Places>,
     /// The result for each placement, by its digest.
     fits: HashMap<u64, Option<Fit>>,
     /// The workloads that were read; `None` if one does not exist or may not be read.
     workloads: BTreeMap<WorkloadName, Option<Workload>>,
     /// Workloads of paused taints that may not be read. It is unknown if they are gone.
     unreadable: BTreeSet<WorkloadName>,
+}
+
+/// The nodes of a look, grouped by what decides if a pod could be scheduled there.
+#[derive(Clone, Debug)]
+struct Places {
+    groups: NodeGroups,
+    /// The classes of the nodes.
+    barriers: Vec<Barrier>,
+}
+
+impl Places {
+    fn of(scope: &TrialCheckScope) -> Self {
+        let mut classes: HashMap<Barrier, usize> = HashMap::new();
+        let grouped = scope.nodes.iter().map(|object| {
+            let next = classes.len();
+            let class = *classes.entry(Barrier::of(&object.node, scope)).or_insert(next);
+            GroupedNode { labels: object.node.labels.clone(), name: Arc::clone(&object.name), class }
+        });
+        let groups = NodeGroups::new(grouped.collect());
+        let mut barriers: Vec<(Barrier, usize)> = classes.into_iter().collect();
+        barriers.sort_by_key(|(_, class)| *class);
+        Self { groups, barriers: barriers.into_iter().map(|(barrier, _)| barrier).collect() }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -136,8 +161,9 @@ impl TrialCheck {
     pub fn start(scope: TrialCheckScope, mut before: Suspects) -> Self {
         before.forget_old_excuses(scope.started);
         let suspects = Suspects { excused_since: before.excused_since, ..Suspects::default() };
-        let (fits, workloads, unreadable) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { scope, before, suspects, fits, workloads, unreadable }
+        let (places, fits) = (OnceLock::new(), HashMap::new());
+        let (workloads, unreadable) = (BTreeMap::new(), BTreeSet::new());
+        Self { scope, before, suspects, places, fits, workloads, unreadable }
     }
 
     /// True if pods have to be listed.
@@ -196,49 +222,25 @@ impl TrialCheck {
     }
 
     fn find_fit(&self, spec: &PodSpec) -> Option<Fit> {
+        let Places { groups, barriers } = self.places.get_or_init(|| Places::of(&self.scope));
+        let trials: Vec<_> = barriers.iter().map(|barrier| barrier.trials(&spec.tolerations)).collect();
         let mut best: Option<Fit> = None;
-        for NodeObject { name, node, .. } in self.scope.nodes.iter().map(AsRef::as_ref) {
-            if !fits(spec, &node.labels, name) {
+        for nodes in groups.fitting(spec) {
+            let Some(trials) = nodes.first().and_then(|node| trials[groups.node(*node).class].as_ref()) else {
                 continue;
-            }
-            let Some(trials) = self.trials_of(node, &spec.tolerations) else { continue };
+            };
             if trials.is_empty() {
                 return None;
             }
-            match &mut best {
-                Some(best) if best.trials == trials => {
-                    if best.nodes.len() < FIRST {
-                        best.nodes.insert(Arc::clone(name));
-                    }
-                }
-                Some(best) if best.trials.len() <= trials.len() => {}
-                _ => best = Some(Fit { trials, nodes: [Arc::clone(name)].into() }),
+            if best.as_ref().is_none_or(|best| best.trials.len() > trials.len()) {
+                best = Some(Fit { trials: trials.clone(), nodes: BTreeSet::new() });
+            }
+            if let Some(best) = best.as_mut().filter(|best| best.trials == *trials) {
+                let room = FIRST.saturating_sub(best.nodes.len());
+                best.nodes.extend(nodes.iter().take(room).map(|node| Arc::clone(&groups.node(*node).name)));
             }
         }
         best
-    }
-
-    /// The trials of the taints on this node that the pod does not tolerate; `None` if there is another taint. Only taints
-    /// that winpool put there can be taken back, from nodes that it writes.
-    fn trials_of(&self, node: &NodeFields, tolerations: &[Toleration]) -> Option<BTreeSet<usize>> {
-        let keeps_off = |taint: &&Taint| taint.effect != "PreferNoSchedule" && !tolerate(tolerations, taint);
-        let untolerated: Vec<&Taint> = node.taints.taints().iter().filter(keeps_off).collect();
-        if untolerated.is_empty() {
-            return Some(BTreeSet::new());
-        }
-        let owner = self.scope.policy.owner(&node.labels).filter(|_| !node.is_ignored())?;
-        let applied = node.applied.as_deref().and_then(Applied::parse)?;
-        let own = owned(Some(&applied), &self.scope.policy);
-        // These come back when the taint on trial goes.
-        let mut replaced = applied.replaced.iter().filter_map(|text| text.parse().ok());
-        if replaced.any(|taint: Taint| self.scope.policy.may_remove(&taint) && keeps_off(&&taint)) {
-            return None;
-        }
-        let trial = |taint: &Taint| {
-            let is_about = |trial: &OnTrial| trial.taint == *taint && trial.pool == owner.pool.spec.name;
-            self.scope.trials.iter().position(is_about).filter(|_| own.contains(taint))
-        };
-        untolerated.into_iter().map(trial).collect()
     }
 
     /// The next workload that has to be read by name, unless enough were.

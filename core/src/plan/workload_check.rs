@@ -3,12 +3,13 @@
 //! A check fixes nodes, classes and questions when it starts. Then it receives every template, and after that every
 //! pod, one by one, and keeps only what matters.
 
+mod answer;
 mod assigned;
 mod placement;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -19,11 +20,11 @@ use crate::{
     pod::{Class, Pod, PodProgress, Workload, WorkloadKind},
 };
 
-use super::admission::Admission;
+use super::{admission::Admission, node_groups::NodeGroups};
 
 pub use assigned::ClassSource;
+pub(super) use placement::ForWindows;
 pub use placement::NodeChoice;
-pub(super) use placement::{ForWindows, fits};
 
 /// The limit of questions in one check. Further ones go to the next check.
 pub(super) const QUESTIONS: usize = 64;
@@ -100,6 +101,8 @@ pub struct WorkloadCheck {
     concerned: Vec<Mask>,
     /// Those of pools that enforce: the node gets these taints if no workload counts against them.
     coming: Vec<Mask>,
+    /// The nodes in groups for which all of this is equal. Made for the first pod that needs them.
+    groups: OnceLock<NodeGroups>,
     /// Every pod of another controller may be one. This map needs less memory than a hash map while it grows.
     workloads: BTreeMap<String, SeenWorkload>,
     /// The newest `ReplicaSets` of each rollout controller.
@@ -229,6 +232,7 @@ impl WorkloadCheck {
             candidates,
             concerned,
             coming,
+            groups: OnceLock::new(),
             scope,
             workloads: BTreeMap::new(),
             newest_sets: HashMap::new(),
@@ -370,56 +374,5 @@ impl WorkloadCheck {
         if let Some(index) = self.by_choice.get(&choice.key()) {
             self.choices[*index].1 = Some(on_another_system);
         }
-    }
-
-    /// Ends the check and returns its results by pool.
-    pub fn finish(mut self) -> BTreeMap<String, CheckAnswer> {
-        for (key, template) in std::mem::take(&mut self.newest_sets).into_values().flat_map(|newest| newest.empty) {
-            self.workloads.entry(key).or_default().template = Some(Box::new(template));
-        }
-        let mut answers: BTreeMap<String, CheckAnswer> = BTreeMap::new();
-        let mut held = 0;
-        for (name, seen) in std::mem::take(&mut self.workloads) {
-            let against = self.counts_against(&seen);
-            held |= against;
-            let strays = seen.others.filter(|_| seen.started).map_or(0, |others| others.stray_count);
-            let count = seen.count + strays;
-            for bit in bits(against) {
-                let answer = answers.entry(self.scope.questions[bit].pool.clone()).or_default();
-                answer.unschedulable.insert(name.clone(), count as usize);
-            }
-        }
-        for (bit, question) in self.scope.questions.iter().enumerate() {
-            let answer = answers.entry(question.pool.clone()).or_default();
-            answer.unlisted.clone_from(&self.unlisted);
-            answer.server_ahead = self.server_ahead;
-            if held & (1 << bit) != 0 || self.unlisted.contains_key(PODS) {
-                answer.held.insert(question.taint.clone());
-            } else {
-                let uids = question.candidates.iter().map(|index| Arc::clone(&self.scope.nodes[*index].uid));
-                answer.clean.insert(question.taint.clone(), Arc::new(uids.collect()));
-            }
-        }
-        answers
-    }
-
-    /// The questions that this workload counts against.
-    fn counts_against(&self, seen: &SeenWorkload) -> Mask {
-        if seen.is_ignored {
-            return 0;
-        }
-        let others = seen.others.as_deref();
-        let bound = self.resolve(&seen.bound) | others.filter(|_| seen.started).map_or(0, |others| others.strays);
-        let moving = others.map_or(0, |others| self.resolve(&others.moving));
-        let Some(template) = &seen.template else { return bound | moving };
-        let of_pods = seen.of_pods.filter(|_| template.is_shown_by_pods).unwrap_or(Mask::MAX);
-        let next = template.untolerated & of_pods;
-        let bound = if template.is_rolling_out { bound } else { bound & next };
-        bound | moving | self.resolve(&template.found) & next
-    }
-
-    fn resolve(&self, found: &Found) -> Mask {
-        let sure = |choice: usize| self.choices[choice].1 == Some(false);
-        found.unsure.iter().filter(|(choice, _)| sure(*choice)).fold(found.sure, |all, (_, mask)| all | mask)
     }
 }

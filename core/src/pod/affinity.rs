@@ -17,17 +17,29 @@ pub fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name: &str)
     if is_empty(term) {
         return Some(vec!["something of an empty term, which selects no node".to_owned()]);
     }
-    let expressions = term.match_expressions.iter().flatten().map(|e| (e, labels.get(&e.key)));
-    let fields = term.match_fields.iter().flatten();
-    let fields = fields.map(|e| (e, (e.key == "metadata.name").then_some(name)));
-    let failing = expressions.chain(fields).filter(|(e, found)| !holds(e, *found));
-    let failing: Vec<String> = failing.map(|(e, _)| describe(e)).collect();
+    let failing = found(term, labels, name).filter(|(expression, found)| !holds(expression, *found));
+    let failing: Vec<String> = failing.map(|(expression, _)| describe(expression)).collect();
     (!failing.is_empty()).then_some(failing)
 }
 
 /// Returns true if the required node affinity with these terms allows a node with these labels and this name.
 pub fn matches_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> bool {
-    terms.is_empty() || terms.iter().any(|term| failing_expressions(term, labels, name).is_none())
+    terms.is_empty() || terms.iter().any(|term| matches(term, labels, name))
+}
+
+fn matches(term: &NodeSelectorTerm, labels: &Labels, name: &str) -> bool {
+    !is_empty(term) && found(term, labels, name).all(|(expression, found)| holds(expression, found))
+}
+
+/// The expressions of a term, each with the value that a node with these labels and this name has.
+fn found<'a>(
+    term: &'a NodeSelectorTerm,
+    labels: &'a Labels,
+    name: &'a str,
+) -> impl Iterator<Item = (&'a NodeSelectorRequirement, Option<&'a str>)> {
+    let expressions = term.match_expressions.iter().flatten().map(|e| (e, labels.get(&e.key)));
+    let fields = term.match_fields.iter().flatten();
+    expressions.chain(fields.map(move |e| (e, (e.key == "metadata.name").then_some(name))))
 }
 
 /// Follows `labels.Requirement` of k8s.io/apimachinery: a node without the label satisfies `NotIn` and `DoesNotExist`;

@@ -319,6 +319,14 @@ scenes! {
         trial_checks: true,
     }
 
+    /// A pool is renamed while a pod waits. A workload arrives that the check of the new pool finds.
+    renamed: a_pod_that_waits_while_its_pool_is_renamed_is_rescued {
+        before: &[Create("a", ASKS)],
+        scripts: &[&[Run("run"), Create("b", ASKS_AS_B), Delete("a")], &[WEB]],
+        trial_checks: true,
+        lag: 0,
+    }
+
     /// A leader ends between the hold and the removal of the taint.
     held: a_new_leader_goes_on_with_a_removal {
         nodes: &[("n1", "a"), ("n2", "b")],

@@ -149,6 +149,29 @@ fn a_node_that_cannot_serve_the_class_does_not_count() {
 }
 
 #[test]
+fn a_class_selects_its_build_while_no_node_gets_the_label() {
+    let ignore = |ignored: bool| move |node: &mut NodeFields| node.ignore = ignored.then(|| "true".into());
+    let mut world = World::new([pool("{}")], [("win-1", server_2022())]);
+    world.check();
+    world.change_node("win-1", ignore(true));
+    world.change_pool("default", COMPATIBLE);
+    world.wait(10);
+    assert!(!by_label(&world), "its pods would find no node");
+    assert!(world.problems(reason::WAITING_FOR_LABELS)[0].message.contains("1 more node"), "{:?}", world.status());
+    world.change_node("win-1", ignore(false));
+    world.wait(10);
+    assert!(by_label(&world) && labelled(&world) == ["win-1"]);
+
+    let mut world = World::new([pool("{}")], [("win-1", server_2022())]);
+    world.check();
+    world.nodes.clear();
+    world.watch();
+    world.change_pool("default", COMPATIBLE);
+    world.wait(10);
+    assert!(by_label(&world), "there are no nodes");
+}
+
+#[test]
 fn a_refused_label_holds_the_change_and_is_named_in_status() {
     let mut world = world();
     world.blocked.insert("win-1".to_owned());

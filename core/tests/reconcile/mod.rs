@@ -9,6 +9,8 @@ mod host_match;
 mod labels;
 mod rare_states;
 mod status;
+mod taken_over;
 mod trial_checks;
 mod trial_limits;
 mod trials;
+mod widened;

@@ -75,6 +75,22 @@ fn trials(pool: &WindowsPool) -> Vec<TaintTrial> {
     pool.status.clone().unwrap_or_default().taint_trials
 }
 
+/// Waits for some seconds by the API server's clock. Status and the API server tell whole seconds, so a workload of the
+/// first ones may count as older than the trial.
+async fn trial_is_some_seconds_old(harness: &Harness) {
+    let since = trials(&harness.ready("default").await)[0].since.0;
+    let mut beat = 0;
+    let now = async || {
+        beat += 1;
+        let annotations = json!({"metadata": {"annotations": {"example.com/beat": beat.to_string()}}});
+        let node = harness.edit_node("win", annotations).await;
+        let managed = node.metadata.managed_fields.unwrap_or_default();
+        let last = managed.iter().filter_map(|entry| entry.time.clone()).map(|time| time.0).max();
+        Ok(last.filter(|time| time.duration_since(since).as_secs() >= 3))
+    };
+    wait_for("some seconds have passed", LIMIT, now).await.unwrap();
+}
+
 /// Waits until the pool `default` names this workload as the one because of which its taint is gone.
 async fn is_named(harness: &Harness, workload: &str, failures: i64) -> WindowsPool {
     let is_named = |pool: &WindowsPool| {
@@ -232,18 +248,7 @@ async fn pods_that_wait_for_other_reasons_and_younger_workloads_lift_no_taint() 
     let deployments: Api<Deployment> = Api::default_namespaced(harness.client.clone());
     merge(&deployments, "full-refuge", json!({"spec": {"replicas": 2}})).await;
     harness.apply(deployment("linux", 1, json!({"containers": cpu("10000")}))).await;
-    // Status and the API server tell whole seconds, so a workload of the next second may count as older.
-    let since = trials(&harness.ready("default").await)[0].since.0;
-    let mut beat = 0;
-    let now = async || {
-        beat += 1;
-        let annotations = json!({"metadata": {"annotations": {"example.com/beat": beat.to_string()}}});
-        let node = harness.edit_node("win", annotations).await;
-        let managed = node.metadata.managed_fields.unwrap_or_default();
-        let last = managed.iter().filter_map(|entry| entry.time.clone()).map(|time| time.0).max();
-        Ok(last.filter(|time| time.duration_since(since).as_secs() >= 3))
-    };
-    wait_for("some seconds have passed", LIMIT, now).await.unwrap();
+    trial_is_some_seconds_old(&harness).await;
     harness.apply(deployment("younger", 1, on("a", json!({})))).await;
     for app in ["linux", "full-refuge", "younger", "own-taint", "greedy"] {
         are_unschedulable(&harness, app, 1).await;
@@ -266,4 +271,20 @@ async fn pods_that_wait_for_other_reasons_and_younger_workloads_lift_no_taint() 
     wait_for("a pod waits after the trial", LIMIT, waits).await.unwrap();
     assert!(has_taint(&harness.node("win").await, OS_WINDOWS));
     assert_eq!(approvals(&harness.ready("default").await), 1);
+}
+
+#[tokio::test]
+async fn a_pod_that_waits_after_its_pool_was_renamed_is_scheduled_again() {
+    let (harness, _operator) = tried().await;
+    trial_is_some_seconds_old(&harness).await;
+    // It is younger than the trial, and the check of the next pool finds it.
+    harness.apply(deployment("younger", 1, for_windows())).await;
+    are_unschedulable(&harness, "younger", 1).await;
+    harness.apply_pool_named("renamed", json!({})).await;
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
+    run(&harness, "run", for_windows()).await;
+    is_scheduled(&harness, "run").await;
+    let has_failed = |pool: &WindowsPool| trials(pool).iter().any(|trial| trial.failures == 1);
+    harness.pool_until("renamed", "its trial has failed", has_failed).await;
 }

@@ -8,11 +8,11 @@ use std::{
 use crate::{
     labels::Labels,
     plan::{
+        node_groups,
         nodes::{NodeObject, NodeTable},
         pool_spec::PoolSpec,
         pools::Policy,
         trial_check::digest,
-        workload_check,
     },
     pod::{Cause, Certainty, ContainerFailure, KnownError, Pod, PodProgress, PodSpec, Target},
     windows::{ContainerRuntime, compatibility::runs_by_process_isolation, image},
@@ -164,7 +164,7 @@ impl ClusterFacts<'_> {
             None if fits.len() >= PLACEMENTS => true,
             None => {
                 let found =
-                    self.nodes.objects().any(|object| workload_check::fits(spec, &object.node.labels, &object.name));
+                    self.nodes.objects().any(|object| node_groups::fits(spec, &object.node.labels, &object.name));
                 fits.insert(placement, found);
                 found
             }

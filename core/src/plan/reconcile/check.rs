@@ -297,6 +297,7 @@ impl Memory {
             recorded: approved_taints(self.recorded_status(guarded)),
             recorded_trials: recorded_trials(self.recorded_status(guarded)),
             is_new_spec: memory.is_some_and(|memory| memory.is_new_spec),
+            is_widened: memory.is_some_and(|memory| memory.is_widened(pool)),
             trial_lasts: self.pauses.trial,
             first_pause: self.pauses.retry,
             check: check.map(|check| &check.result),

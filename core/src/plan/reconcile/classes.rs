@@ -75,7 +75,7 @@ impl Memory {
         let policy = self.policy(cluster.pools);
         let existing = self.classes(cluster, &pool.spec.name);
         let mut own = tally.seen();
-        own.unlabelled = self.unlabelled(pool, &existing, tally);
+        own.unlabelled = self.unlabelled(cluster, pool, &existing, tally);
         own.tolerate
             .extend(self.pools.get(&pool.spec.name).into_iter().flat_map(|memory| memory.former.keys().cloned()));
         let seen = |name: &str| if name == pool.spec.name { own.clone() } else { cluster.nodes.tally(name).seen() };

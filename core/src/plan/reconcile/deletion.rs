@@ -230,9 +230,8 @@ impl Memory {
             let published = self.pools.values().filter_map(|memory| memory.published.as_ref());
             published.filter(|other| other.spec.name != pool.spec.name)
         };
-        let recorded = |taint: &Taint| {
-            others().any(|other| other.managed_taints.contains(taint) || other.spec.wanted_taints().contains(taint))
-        };
+        // What a pool wants is no record: its spec may change before its status is written.
+        let recorded = |taint: &Taint| others().any(|other| other.managed_taints.contains(taint));
         for (NodeObject { name, uid, node, .. }, watched) in cluster.nodes.nodes() {
             handing_over |= is_being_handed_over(node, pool, policy, recorded);
             if node.labels.get(names::POOL) == Some(&pool.spec.name) {

@@ -59,6 +59,8 @@ pub(super) struct PoolMemory {
     pub(super) generation: Option<i64>,
     /// True if the spec has changed since its taints were last decided.
     pub(super) is_new_spec: bool,
+    /// `spec.nodeSelector` when its taints were last decided.
+    pub(super) selector: Option<BTreeMap<String, String>>,
     /// True if the cache was seen to be up to date with the pool, in this term.
     pub(super) fresh: bool,
     /// The cached version when winpool last wrote the pool, or saw that the cache is behind.
@@ -290,6 +292,13 @@ impl PoolMemory {
     fn published_taints(&self) -> Vec<Taint> {
         let published = self.published.as_ref().filter(|published| published.spec.enforces());
         published.map(|published| published.applicable_taints()).unwrap_or_default()
+    }
+
+    /// True if the spec has changed, and its selector may match more nodes than before.
+    pub(super) fn is_widened(&self, pool: &Pool) -> bool {
+        let new = &pool.spec.node_selector;
+        let requires = |(key, value): (&String, &String)| new.get(key) == Some(value);
+        self.is_new_spec && !self.selector.as_ref().is_some_and(|old| old.iter().all(requires))
     }
 
     /// True while a kind cannot be read.

@@ -1,6 +1,9 @@
 //! The placement of pods: the nodes where a pod or the pods of a template may run, now and with the taints.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use k8s_openapi::{
     api::core::v1::{NodeSelectorTerm, Toleration},
@@ -16,7 +19,10 @@ use crate::{
     },
 };
 
-use super::{Found, Mask, SeenTemplate, WorkloadCheck};
+use super::{
+    super::node_groups::{GroupedNode, NodeGroups},
+    Found, Mask, SeenTemplate, WorkloadCheck,
+};
 
 /// The time after which a waiting pod that does not say Windows is taken for a Linux pod, and the time for which a
 /// terminating pod still counts after its grace period.
@@ -47,11 +53,6 @@ impl ForWindows {
             Target::Linux | Target::WindowsImage | Target::Unknown => Self::No,
         }
     }
-}
-
-/// True if node selector and required affinity of an admitted pod allow a node with these labels and this name.
-pub(crate) fn fits(spec: &PodSpec, labels: &Labels, name: &str) -> bool {
-    labels.matches(&spec.node_selector) && matches_affinity(&spec.terms, labels, name)
 }
 
 /// The requirements of a pod on its node.
@@ -187,10 +188,8 @@ impl WorkloadCheck {
     /// serves, is no candidate, and whose taints it tolerates. Taints and conditions of the former nodes are passing.
     fn reach(&self, spec: &PodSpec, for_windows: ForWindows, untolerated: Mask) -> (Mask, Mask) {
         let (mut reached, mut refuge, mut fits_any) = (0, 0, false);
-        for (index, node) in self.scope.nodes.iter().enumerate() {
-            if !fits(spec, &node.labels, &node.name) {
-                continue;
-            }
+        for nodes in self.groups.get_or_init(|| self.grouped()).fitting(spec) {
+            let Some((index, node)) = nodes.first().map(|index| (*index, &self.scope.nodes[*index])) else { continue };
             fits_any = true;
             reached |= self.concerned[index];
             let stays_free = self.coming[index] & untolerated == 0;
@@ -205,6 +204,18 @@ impl WorkloadCheck {
             }
         }
         (reached, refuge)
+    }
+
+    /// The nodes in groups that are equal to every pod whose node selector and affinity allow them.
+    fn grouped(&self) -> NodeGroups {
+        let mut classes = HashMap::new();
+        let grouped = self.scope.nodes.iter().enumerate().map(|(index, node)| {
+            let masks = (self.concerned[index], self.coming[index], self.candidates[index]);
+            let next = classes.len();
+            let class = *classes.entry((masks, node.serves, &node.taints)).or_insert(next);
+            GroupedNode { labels: node.labels.clone(), name: Arc::clone(&node.name), class }
+        });
+        NodeGroups::new(grouped.collect())
     }
 
     /// A terminating pod is about to be replaced. Where no template tells by which pod, it counts for a while.

@@ -22,9 +22,11 @@ use super::Cluster;
 
 impl Memory {
     /// The classes that select a build whose nodes do not have the class's capability label yet. A label that nodes do not
-    /// get by the published policy is on none of them. A dry run shows the class as it will be.
+    /// get by the published policy is on none of them. If no node gets the label, for example because all are ignored,
+    /// the class goes on selecting the build. A dry run shows the class as it will be.
     pub(super) fn unlabelled(
         &self,
+        cluster: &Cluster<'_>,
         pool: &Pool,
         existing: &[Arc<RuntimeClass>],
         tally: &Tally,
@@ -33,7 +35,11 @@ impl Memory {
         let unlabelled = existing.iter().filter(|_| pool.spec.enforces()).filter_map(|class| {
             let (name, build) = (class.name_any(), selected_build(class)?);
             let is_served = published.is_some_and(|published| capability_labels::serves(published, &name));
-            let nodes = tally.unlabelled(build, &capability_labels::key(&name));
+            let label = capability_labels::key(&name);
+            let nodes = match tally.unlabelled(build, &label) {
+                0 if is_served => without_label(cluster, class, &label),
+                nodes => nodes,
+            };
             (!is_served || nodes > 0).then_some((name, (build, nodes)))
         });
         unlabelled.collect()
@@ -73,6 +79,15 @@ pub(super) fn leaves_its_pods(
     let builds = cluster.nodes.tally(&pool.spec.name).seen().builds;
     matches!(hosts, Hosts::Of(build) if !builds.contains_key(build))
         && selector_of(class).contains_key(&capability_labels::key(name))
+}
+
+/// The number of nodes that the class selects, if no node has this label.
+fn without_label(cluster: &Cluster<'_>, class: &RuntimeClass, label: &str) -> usize {
+    let (nodes, selector) = (|| cluster.nodes.nodes().map(|(object, _)| &object.node.labels), selector_of(class));
+    if nodes().any(|labels| labels.get(label).is_some()) {
+        return 0;
+    }
+    nodes().filter(|labels| labels.matches(&selector)).count()
 }
 
 /// True if no node has all labels that the class selects.
