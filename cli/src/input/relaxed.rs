@@ -2,7 +2,7 @@
 //!
 //! kubectl's parser is a port of libyaml. It accepts three things that YAML 1.2 and winpool's parser refuse:
 //! - lines of a quoted string that are indented with tabs, or less than their parent,
-//! - a comment directly after a quoted string or a closing bracket,
+//! - a comment directly after a quoted string, a bracket, a comma or the sign of a block scalar,
 //! - a byte order mark at the start of each document, not only of the first.
 //!
 //! The rewriting changes no line numbers and no values: a parser drops the indentation of these lines.
@@ -63,8 +63,6 @@ pub(super) struct Relaxed<R> {
     quote: usize,
     /// The number of bytes of a byte order mark that were held back.
     mark: usize,
-    /// True for UTF-16, which stays as it is.
-    is_other_encoding: bool,
 }
 
 impl<R: Read> Relaxed<R> {
@@ -83,7 +81,6 @@ impl<R: Read> Relaxed<R> {
             brackets: 0,
             quote: 0,
             mark: 0,
-            is_other_encoding: false,
         }
     }
 
@@ -98,13 +95,8 @@ impl<R: Read> Relaxed<R> {
                 self.out.extend_from_slice(MARK.get(..std::mem::take(&mut self.mark)).unwrap_or_default());
                 return Ok(());
             }
-            self.is_other_encoding |= read.first().is_some_and(|first| *first >= 0xfe);
-            if self.is_other_encoding {
-                self.out.extend_from_slice(read);
-            } else {
-                for byte in read {
-                    self.add(*byte);
-                }
+            for byte in read {
+                self.add(*byte);
             }
         }
         Ok(())
@@ -138,9 +130,14 @@ impl<R: Read> Relaxed<R> {
         if self.is_blank && !is_blank && byte != b'\n' {
             self.begin_line(byte, is_in_quotes);
         }
-        let opens_comment = byte == b'#' && self.place == Place::Closed;
+        let opens_comment = match self.place {
+            Place::Closed | Place::BlockHeader { .. } => byte == b'#',
+            Place::Start => byte == b'#' && matches!(self.previous, b',' | b'[' | b'{'),
+            _ => false,
+        };
         if opens_comment && self.previous != b' ' {
             self.out.push(b' ');
+            self.previous = b' ';
         }
         self.place = self.next(byte);
         self.out.push(byte);
@@ -290,6 +287,8 @@ mod tests {
     #[test]
     fn comments_are_set_apart_and_marks_are_dropped() {
         becomes("a: \"b\"# c\nd: [e]# f\ng: h# i\n", "a: \"b\" # c\nd: [e] # f\ng: h# i\n");
+        becomes("a: |# b\n  # c\n", "a: | # b\n  # c\n");
+        becomes("a: [# b\n c,# d\n {#e\n}]\nf: g,# h\n", "a: [ # b\n c, # d\n { #e\n}]\nf: g,# h\n");
         becomes("\u{feff}a: b\n---\n\u{feff}c: d\n", "a: b\n---\nc: d\n");
     }
 
