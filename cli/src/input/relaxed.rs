@@ -1,7 +1,8 @@
 //! YAML as kubectl's parser accepts it, rewritten for a parser that follows YAML 1.2 more closely.
 //!
-//! kubectl's parser is a port of libyaml. It accepts three things that YAML 1.2 and winpool's parser refuse:
+//! kubectl's parser is a port of libyaml. It accepts some things that YAML 1.2 and winpool's parser refuse:
 //! - lines of a quoted string that are indented with tabs, or less than their parent,
+//! - lines between brackets that are indented with tabs,
 //! - a comment directly after a quoted string, a bracket, a comma or the sign of a block scalar,
 //! - a byte order mark at the start of each document, not only of the first.
 //!
@@ -122,6 +123,8 @@ impl<R: Read> Relaxed<R> {
         // In a block scalar a tab is text.
         let is_blank = byte == b' ' || byte == b'\t' && !matches!(self.place, Place::Block(_));
         let is_in_quotes = matches!(self.place, Place::Quoted(_) | Place::Escaped);
+        let is_indentation = self.is_blank && self.brackets > 0 && !is_in_quotes;
+        let byte = if is_indentation && byte == b'\t' { b' ' } else { byte };
         if is_in_quotes && self.is_blank && is_blank && self.place != Place::Escaped {
             // The indentation is written when the text of the line begins.
             self.column += 1;
@@ -265,6 +268,7 @@ mod tests {
         becomes("- 'it''s\n\tb'\n- [\"x\n\ty\", 'z\n\t']\n", "- 'it''s\n  b'\n- [\"x\n   y\", 'z\n     ']\n");
         becomes("a: {\"b\":\"c\n\td\"}\n", "a: {\"b\":\"c\n        d\"}\n");
         becomes("a: \"b \\\"\n\tc\\\\\"\nd: |\n \te\n", "a: \"b \\\"\n   c\\\\\"\nd: |\n \te\n");
+        becomes("- [\n\tb,\n \t{c:\td,\n\t'e\n\tf'}\n\t]\n", "- [\n b,\n  {c:\td,\n 'e\n f'}\n ]\n");
         becomes("a: !x &b \"c\n\td\"\n", "a: !x &b \"c\n         d\"\n");
     }
 
