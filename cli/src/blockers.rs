@@ -29,6 +29,7 @@ use super::{
     Common, Error,
     assume::Assume,
     check,
+    gaps::show_unlisted,
     located::Located,
     output::{self, BOLD, DIM, Text},
     resolve::{Resolve, list_tags, look_up},
@@ -75,7 +76,9 @@ pub struct BlockersReport {
     unknown: Vec<Located<Unknown>>,
     /// Workloads that run on nodes of another version too.
     can_move: Vec<Located<Moving>>,
-    /// Resources of the cluster that you may not list, so that winpool does not know if they are pinned to it.
+    /// False if manifests have no workload, so that winpool cannot tell what is pinned to the version.
+    workloads_are_known: bool,
+    /// Resources of the cluster that you may not list, so that the answer may lack what is pinned to the version.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     unlisted: BTreeSet<String>,
 }
@@ -83,7 +86,7 @@ pub struct BlockersReport {
 impl BlockersReport {
     /// Returns true if something may be pinned to the version.
     fn has_unknown(&self) -> bool {
-        !self.unknown.is_empty() || !self.unlisted.is_empty()
+        !self.workloads_are_known || !self.unknown.is_empty() || !self.unlisted.is_empty()
     }
 }
 
@@ -113,7 +116,8 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     arguments.assume.apply(&mut view)?;
     let mut facts = view.facts();
     resolve(&arguments.resolve, &view.written, &mut facts, arguments.move_to).await?;
-    let report = report(&view, &facts, arguments.retire, arguments.move_to);
+    let workloads_are_known = arguments.common.origin.files.is_empty() || !view.written.is_empty();
+    let report = report(&view, &facts, arguments.retire, arguments.move_to, workloads_are_known);
     output::print(arguments.common.output.format, &report, || text(&report))?;
     let is_clear = report.blockers.is_empty() && !report.has_unknown();
     Ok(gaps.outcome(if is_clear { Outcome::Done } else { Outcome::Pending }))
@@ -153,7 +157,13 @@ async fn resolve(
     Ok(())
 }
 
-fn report(view: &View, facts: &Facts, retire: &Product, move_to: Option<&Product>) -> BlockersReport {
+fn report(
+    view: &View,
+    facts: &Facts,
+    retire: &Product,
+    move_to: Option<&Product>,
+    workloads_are_known: bool,
+) -> BlockersReport {
     let (retired, target) = (retire.build, move_to.map(|product| product.build));
     let of_pool = |pool: &GuardedPool| pool_blockers(pool.pool().ok()?, facts, retired, target);
     let pools = view.pools.all().iter();
@@ -169,9 +179,9 @@ fn report(view: &View, facts: &Facts, retire: &Product, move_to: Option<&Product
             None => {}
         }
     });
-    let mut unlisted: BTreeSet<String> = view.unlisted.keys().cloned().collect();
-    unlisted.extend(view.pools.is_forbidden().then(|| "windowspools".to_owned()));
-    BlockersReport { retirement: RetiredWindows::of(retire, facts), blockers: found, unknown, can_move, unlisted }
+    let unlisted = view.forbidden();
+    let retirement = RetiredWindows::of(retire, facts);
+    BlockersReport { retirement, blockers: found, unknown, can_move, workloads_are_known, unlisted }
 }
 
 fn text(report: &BlockersReport) -> Text {
@@ -216,11 +226,12 @@ fn text(report: &BlockersReport) -> Text {
             text.hanging("  ", "    ", Style::new(), &placed(object, file.as_deref(), *line), &why);
         }
     }
+    if !report.workloads_are_known {
+        let why = "winpool cannot tell which workloads are pinned to it, because the manifests have none.";
+        text.gap().paragraph("", why);
+    }
     if !report.unlisted.is_empty() {
-        let unlisted: Vec<&str> = report.unlisted.iter().map(String::as_str).collect();
-        let unlisted = unlisted.join(", ");
-        let why = format!("winpool cannot tell if these are pinned to it, because you may not list them: {unlisted}");
-        text.gap().paragraph("", &why);
+        show_unlisted(text.gap(), &report.unlisted);
     }
     text
 }

@@ -21,6 +21,7 @@ use winpool_core::{windows::KubernetesVersion, words};
 use super::{
     Error, Origin,
     assume::Assume,
+    gaps::{Gaps, show_unlisted},
     input::{Fields, Source},
     live::{self, ReadError},
     located::Located,
@@ -117,7 +118,7 @@ pub struct CheckReport {
     /// The number of objects that were not checked because winpool finds no pod template in them, by kind.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     skipped: BTreeMap<String, usize>,
-    /// Resources of the cluster with workloads that you may not list, so that winpool did not check them.
+    /// Resources of the cluster that you may not list. winpool did not check them, or what depends on them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     unlisted: BTreeSet<String>,
     /// The number of findings that result in exit code 2 and are not shown.
@@ -141,7 +142,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         Format::Text => print(output::Format::Text)?,
         Format::Json => print(output::Format::Json)?,
         Format::Yaml => print(output::Format::Yaml)?,
-        Format::Sarif => output::print(output::Format::Json, &sarif::log(&report), Text::new)?,
+        Format::Sarif => output::print(output::Format::Json, &sarif::log(&report, gaps == Gaps::default()), Text::new)?,
     }
     let fails = report.worst >= Some(arguments.fail_on);
     Ok(gaps.outcome(if fails { Outcome::Pending } else { Outcome::Done }))
@@ -178,7 +179,7 @@ async fn exists(client: &Client, namespace: &str) -> Result<(), Error> {
 }
 
 fn report(view: &View, facts: &Facts, arguments: &Arguments) -> CheckReport {
-    let (skipped, unlisted) = (view.skipped.clone(), view.unlisted.keys().cloned().collect());
+    let (skipped, unlisted) = (view.skipped.clone(), view.forbidden());
     let mut report = CheckReport { findings: Vec::new(), skipped, unlisted, hidden: 0, workloads: 0, worst: None };
     let mut add = |source: Option<&Source>, found: Vec<Finding>| {
         let found = found.into_iter().filter(|found| !arguments.ignore.contains(&found.rule));
@@ -248,11 +249,7 @@ fn text(report: &CheckReport) -> Text {
     }
     let counts = if counts.is_empty() { "nothing found".to_owned() } else { counts.join(", ") };
     text.styled("", style, &format!("{} checked: {counts}", words::count(report.workloads, "workload")));
-    if !report.unlisted.is_empty() {
-        let unlisted: Vec<&str> = report.unlisted.iter().map(String::as_str).collect();
-        let line = format!("Not checked, because you may not list them: {}", unlisted.join(", "));
-        text.hanging("", "", WARN, &line, "");
-    }
+    show_unlisted(&mut text, &report.unlisted);
     if !report.skipped.is_empty() {
         let skipped: Vec<String> = report.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         text.paragraph(

@@ -8,7 +8,7 @@ use winpool_client::{
     terminal::{self, Outcome},
 };
 
-use crate::{Error, blockers, builds, check, images, plan, reference, render, report, status, why};
+use crate::{blockers, builds, check, images, plan, reference, render, report, status, why};
 
 /// Answers questions about Windows nodes and workloads. It changes nothing in the cluster.
 #[derive(Parser)]
@@ -49,10 +49,7 @@ pub async fn main() -> ExitCode {
         Ok(outcome) => outcome.into(),
         Err(error) => {
             eprintln!("{}", terminal::error(&with_causes(&*error)));
-            match error.downcast_ref() {
-                Some(Error::Assume(_)) => Outcome::Pending.into(),
-                _ => ExitCode::FAILURE,
-            }
+            ExitCode::FAILURE
         }
     }
 }

@@ -31,7 +31,7 @@ pub enum Error {
     Output(#[from] OutputError),
     #[error(transparent)]
     Registry(#[from] OptionsError),
-    #[error("there is no WindowsPool among the manifests; add one, such as: {EMPTY_POOL}")]
+    #[error("winpool read no WindowsPool in the manifests; add one, such as: {EMPTY_POOL}")]
     NoPool,
     #[error("there is no WindowsPool in the cluster")]
     NotInCluster,

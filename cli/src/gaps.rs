@@ -1,8 +1,13 @@
 //! What an answer lacks, because a part of the cluster or of the manifests could not be read.
 
+use std::collections::BTreeSet;
+
 use winpool_client::terminal::Outcome;
 
-use super::live::{self, ReadError};
+use super::{
+    live::{self, ReadError},
+    output::{Text, WARN},
+};
 
 /// The gaps of an answer. Standard error names each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,5 +45,14 @@ impl Gaps {
             Self { in_cluster: true, .. } => outcome.max(Outcome::Pending),
             Self { .. } => outcome,
         }
+    }
+}
+
+/// Adds a line that names the resources that an answer lacks.
+pub fn show_unlisted(text: &mut Text, unlisted: &BTreeSet<String>) {
+    if !unlisted.is_empty() {
+        let names: Vec<&str> = unlisted.iter().map(String::as_str).collect();
+        let why = format!(", because you may not list these: {}", names.join(", "));
+        text.hanging("", "", WARN, "The answer is incomplete", &why);
     }
 }

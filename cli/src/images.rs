@@ -21,6 +21,7 @@ use crate::registry::{self, Registry};
 
 use super::{
     Common, Error, annotate,
+    gaps::show_unlisted,
     output::{self, DIM, Table, Text, WARN},
     resolve::look_up,
     view::Seen,
@@ -52,6 +53,9 @@ pub struct ImagesReport {
     images: Vec<ImageReport>,
     /// Without nodes, the answers are for nodes with a containerd of today.
     nodes_are_known: bool,
+    /// Resources of the cluster that you may not list.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    unlisted: BTreeSet<String>,
 }
 
 ///
@@ -67,7 +71,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let used = used(&view.written);
     let mut images = Images::default();
     look_up(&registry, &used.keys().cloned().collect(), &mut images).await;
-    let report = report(&view.facts(), used, &images);
+    let report = report(&view.facts(), used, &images, view.forbidden());
     output::print(arguments.common.output.format, &report, || text(&report))?;
     Ok(gaps.outcome(Outcome::Done))
 }
@@ -83,7 +87,12 @@ fn used(written: &Written) -> BTreeMap<String, BTreeSet<ObjectReference>> {
     used
 }
 
-fn report(facts: &Facts, used: BTreeMap<String, BTreeSet<ObjectReference>>, images: &Images) -> ImagesReport {
+fn report(
+    facts: &Facts,
+    used: BTreeMap<String, BTreeSet<ObjectReference>>,
+    images: &Images,
+    unlisted: BTreeSet<String>,
+) -> ImagesReport {
     let mut hosts: Vec<Host> = facts.hosts().cloned().collect();
     let nodes_are_known = !hosts.is_empty();
     if !nodes_are_known {
@@ -93,7 +102,7 @@ fn report(facts: &Facts, used: BTreeMap<String, BTreeSet<ObjectReference>>, imag
     let reports = used
         .into_iter()
         .map(|(image, used_by)| image_report(&image, images, hosts.iter(), used_by.into_iter().collect()));
-    ImagesReport { images: reports.collect(), nodes_are_known }
+    ImagesReport { images: reports.collect(), nodes_are_known, unlisted }
 }
 
 /// Workloads that are named in a row.
@@ -102,7 +111,8 @@ const NAMED: usize = 3;
 fn text(report: &ImagesReport) -> Text {
     let mut text = Text::new();
     if report.images.is_empty() {
-        text.styled("", DIM, "There are no workloads, and so no images.");
+        text.styled("", DIM, "winpool found no workloads, and so no images.");
+        show_unlisted(&mut text, &report.unlisted);
         return text;
     }
     let mut table = Table::new(&["IMAGE", "PLATFORMS", "RUNS ON", "USED BY"]);
@@ -122,6 +132,9 @@ fn text(report: &ImagesReport) -> Text {
     if !report.nodes_are_known {
         let note = "No Windows node is known: RUNS ON is for Windows nodes with containerd 2.4.";
         text.gap().styled("", DIM, note);
+    }
+    if !report.unlisted.is_empty() {
+        show_unlisted(text.gap(), &report.unlisted);
     }
     text
 }

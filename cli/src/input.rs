@@ -4,33 +4,39 @@
 //! Manifests are not trusted. winpool reads them as a stream, one object at a time, within limits, and keeps only what
 //! the command needs. Input that begins as JSON goes to a JSON parser, which is eight times faster than the YAML parser.
 
-/// Makes a visitor return this value for every boolean, number and string.
+/// Makes a visitor return `$result` for each boolean, number and string `$value`.
 macro_rules! scalars {
-    (@ $value:expr, $($visit:ident: $type:ty),+) => {
-        $(fn $visit<E>(self, _: $type) -> Result<Self::Value, E> { Ok($value) })+
+    (@ $value:pat => $result:expr, $($visit:ident: $type:ty),+) => {
+        $(fn $visit<E>(self, $value: $type) -> Result<Self::Value, E> { Ok($result) })+
     };
-    ($value:expr) => {
-        super::scalars!(@ $value, visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str);
+    ($value:ident => $result:expr) => {
+        super::scalars!(@ $value => $result, visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str);
+    };
+    ($result:expr) => {
+        super::scalars!(@ _ => $result, visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str);
     };
 }
 use scalars;
 
 mod document;
 mod fields;
+mod files;
 mod objects;
 mod relaxed;
 mod stream;
+mod tree;
 
 use std::{
     cell::Cell,
-    fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use encoding_rs::UTF_8;
+use encoding_rs_io::DecodeReaderBytesBuilder;
 use serde::{Deserialize, de::DeserializeSeed};
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use winpool_client::causes::with_causes;
@@ -41,6 +47,7 @@ pub use objects::{Copies, Objects};
 pub use winpool_answers::view::Source;
 
 use document::{Document, DocumentVisitor, Found, Lines};
+use files::{expand, read_path};
 use objects::Identity;
 use relaxed::Relaxed;
 use stream::Stream;
@@ -53,11 +60,9 @@ const BYTES: usize = 4 << 30;
 /// 30 levels.
 const DEPTH: usize = 64;
 /// The number of nodes that aliases (`*name`) may add to a document. Without a limit, a few lines could expand to billions.
-const ALIASED: usize = 100_000;
+const ALIASED: usize = 400_000;
 /// The longest message in characters, because it may quote a part of the input.
 const MESSAGE: usize = 200;
-/// The part of a file, in bytes, in which winpool looks for signs of a template.
-const TEMPLATE: u64 = 1 << 20;
 /// The name of standard input (`-`) in messages.
 const STDIN: &str = "stdin";
 
@@ -81,8 +86,11 @@ impl Manifest {
         self.kind == kind && self.group() == group
     }
 
-    /// Returns the object as a WindowsPool.
-    pub fn into_pool(self) -> Result<Box<GuardedPool>, serde_json::Error> {
+    /// Returns the object as a WindowsPool. If it has no spec, the API server adds an empty one.
+    pub fn into_pool(mut self) -> Result<Box<GuardedPool>, serde_json::Error> {
+        if let Value::Object(object) = &mut self.value {
+            object.entry("spec").or_insert_with(|| json!({}));
+        }
         let pool = GuardedPool::deserialize(self.value)?;
         match pool.pool() {
             Ok(_) => Ok(Box::new(pool)),
@@ -130,6 +138,8 @@ pub enum InputError {
         #[source]
         error: io::Error,
     },
+    #[error("{0} is a URL: download it, and pipe it to winpool with -f -")]
+    Url(String),
     #[error("{0} has no file that ends in .yaml, .yml or .json")]
     Empty(String),
     #[error("nothing was read: {0} has no Kubernetes object")]
@@ -156,8 +166,8 @@ pub fn read<K: Keep>(paths: &[PathBuf]) -> Result<Manifests<K>, InputError> {
 
 fn read_all<K: Keep>(paths: &[PathBuf]) -> Result<Manifests<K>, InputError> {
     let (mut kept, mut unread) = (Objects::default(), Vec::new());
-    for path in paths {
-        unread.extend(read_path(path, &mut kept));
+    for path in paths.iter().flat_map(|path| expand(path)) {
+        unread.extend(read_path(&path, &mut kept));
     }
     kept.notes().for_each(|note| live::note(&note));
     if kept.seen == 0 {
@@ -181,67 +191,6 @@ fn name_of(path: &Path) -> String {
     if path == Path::new("-") { STDIN.to_owned() } else { path.display().to_string() }
 }
 
-/// Reads a file, a directory or standard input, and returns the errors.
-fn read_path<K: Keep>(path: &Path, kept: &mut Objects<K>) -> Vec<InputError> {
-    if path == Path::new("-") {
-        let before = kept.seen;
-        let mut unread = read_stream(STDIN, io::stdin().lock(), true, kept);
-        if unread.is_empty() && kept.seen == before {
-            // A command that fails writes nothing into a pipe.
-            unread.push(InputError::Nothing(STDIN.to_owned()));
-        }
-        return unread;
-    }
-    if !path.is_dir() {
-        return read_file(path, true, kept);
-    }
-    match files_in(path) {
-        Ok(files) if files.is_empty() => vec![InputError::Empty(path.display().to_string())],
-        Ok(files) => files.iter().flat_map(|file| read_file(file, false, kept)).collect(),
-        Err(error) => vec![error],
-    }
-}
-
-/// Returns the manifests in a directory and its subdirectories, sorted by name. It does not follow links to directories.
-fn files_in(directory: &Path) -> Result<Vec<PathBuf>, InputError> {
-    let unreadable = |error| InputError::Unreadable { path: directory.display().to_string(), error };
-    let mut entries =
-        std::fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.path();
-        let is_manifest = path.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|e| ending == *e));
-        if entry.file_type().map_err(unreadable)?.is_dir() {
-            files.append(&mut files_in(&path)?);
-        } else if is_manifest && path.is_file() {
-            files.push(path);
-        }
-    }
-    Ok(files)
-}
-
-fn read_file<K: Keep>(path: &Path, named: bool, kept: &mut Objects<K>) -> Vec<InputError> {
-    let name = path.display().to_string();
-    let mut unread = match File::open(path) {
-        Ok(file) => read_stream(&name, file, named, kept),
-        Err(error) => vec![InputError::Unreadable { path: name, error }],
-    };
-    if let Some(InputError::Syntax { message, .. }) = unread.last_mut()
-        && is_template(path)
-    {
-        message.push_str("; this looks like a template: render it first, for example with helm template");
-    }
-    unread
-}
-
-/// Returns true if the file seems to be a template of Helm.
-fn is_template(path: &Path) -> bool {
-    let mut start = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(TEMPLATE).read_to_end(&mut start));
-    read.is_ok() && start.windows(2).any(|pair| pair == b"{{")
-}
-
 /// Reads one stream, and returns the errors: one for each object that cannot be read, or one for the rest of the stream. A document
 /// that is not a Kubernetes object is an error in a file that the user `named`, and is skipped in other files of a directory.
 pub fn read_stream<K: Keep>(name: &str, source: impl Read, named: bool, kept: &mut Objects<K>) -> Vec<InputError> {
@@ -263,7 +212,7 @@ fn read_documents<K: Keep>(
     let file: Arc<str> = name.into();
     let unreadable = |error| InputError::Unreadable { path: name.to_owned(), error };
     let line = Cell::new(1);
-    let mut stream = Stream::new(source, BYTES, &line);
+    let mut stream = Stream::new(decoded(source), BYTES, &line);
     while stream.json_is_next().map_err(unreadable)? {
         let start = line.get();
         let mut json = serde_json::Deserializer::from_reader(&mut stream);
@@ -281,6 +230,11 @@ fn read_documents<K: Keep>(
         unread.extend(take(document.value, &file, start, named, kept));
     }
     Ok(())
+}
+
+/// Converts UTF-16 with a byte order mark to UTF-8, and replaces bytes that are not UTF-8, as kubectl does.
+fn decoded(source: impl Read) -> impl Read {
+    DecodeReaderBytesBuilder::new().encoding(Some(UTF_8)).bom_override(true).strip_bom(true).build(source)
 }
 
 /// Adds the kept objects of a document, and returns the errors of the others.
@@ -323,6 +277,9 @@ fn options() -> serde_yaml::Options {
             max_documents: usize::MAX,
             max_total_scalar_bytes: usize::MAX,
             max_total_comment_bytes: usize::MAX,
+            max_anchors: usize::MAX,
+            max_aliases: usize::MAX,
+            enforce_alias_anchor_ratio: false,
             max_depth: DEPTH,
         },
         alias_limits: serde_yaml::alias_limits! {
@@ -331,6 +288,9 @@ fn options() -> serde_yaml::Options {
         // kubectl reads long comments. Of two equal keys it keeps the last, and so do the visitors here.
         emit_comments: false,
         duplicate_keys: serde_yaml::DuplicateKeyPolicy::PassThrough,
+        merge_keys: serde_yaml::MergeKeyPolicy::AsOrdinary,
+        // kubectl reads `1e999` as text.
+        non_finite_float_policy: serde_yaml::NonFiniteFloatPolicy::AsString,
         // kubectl reads `defaultMode: 0644` as octal.
         legacy_octal_numbers: true,
         // The input may contain secrets, which must not appear in logs.

@@ -25,7 +25,7 @@ use super::{
     live,
     output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
     resolve::Resolve,
-    view::{self, Seen},
+    view::{self, Seen, WITHOUT_NODES},
 };
 
 /// Notes about images, at most.
@@ -60,10 +60,8 @@ pub struct Arguments {
 }
 
 pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Result<Outcome, Error> {
-    let is_offline = !common.origin.files.is_empty() && !live;
-    let seen = read(&common.origin, live).await?;
-    let without_nodes = seen.note_without_nodes().filter(|_| is_offline);
-    let Seen { view, gaps } = seen;
+    let Seen { view, gaps } = read(&common.origin, live).await?;
+    let without_nodes = view.nodes.known().is_none().then(|| WITHOUT_NODES.to_owned());
     if assume.is_wanted() {
         return Ok(gaps.outcome(rehearse(view, &assume, &resolve, &common).await?));
     }

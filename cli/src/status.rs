@@ -25,11 +25,13 @@ use super::{
     installation,
     live::{self, ReadError},
     output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
-    view::{self, Seen},
+    view::{self, Seen, WITHOUT_NODES},
 };
 
 /// Held workloads that the text names for each pool.
 const NAMED: usize = 10;
+
+const WITHOUT_POOLS: &str = "The manifests have no WindowsPool, so winpool does not know which pools the cluster has.";
 
 /// Show if winpool is installed and works, and the state of the Windows nodes, RuntimeClasses and taints.
 ///
@@ -70,19 +72,21 @@ pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Err
         }
         files => (Seen::decisions_in(files)?, BTreeSet::new()),
     };
-    let without_nodes = seen.note_without_nodes().filter(|_| !common.origin.files.is_empty());
     let Seen { mut view, gaps } = seen;
+    let [knows_nodes, knows_pools] = [view.nodes.known().is_some(), view.pools.known().is_some()];
+    let without_pools = (!knows_pools).then(|| WITHOUT_POOLS.to_owned());
+    let missing = (!knows_nodes).then(|| WITHOUT_NODES.to_owned()).into_iter().chain(without_pools);
     assume.apply(&mut view)?;
     let knows_pods = view.pods != Known::NotLookedAt;
     let mut status = live::during("computing what the operator would do", || status(snapshot(view), &reverted));
-    status.notes.extend(without_nodes);
+    status.notes.extend(missing);
     if !knows_pods {
         status.pods_without_class = None;
         status.runtime_classes.iter_mut().for_each(|class| class.pods = None);
     }
     let is_broken = installed.as_ref().is_some_and(|installation| installation.state != InstallationState::Healthy);
     status.installation = installed;
-    output::print(common.output.format, &status, || text(&status))?;
+    output::print(common.output.format, &status, || text(&status, knows_nodes, knows_pools))?;
     Ok(gaps.outcome(if is_broken { Outcome::Pending } else { Outcome::Done }))
 }
 
@@ -108,25 +112,25 @@ fn installation_text(status: &ClusterStatus) -> Text {
     text
 }
 
-fn text(status: &ClusterStatus) -> Text {
+fn text(status: &ClusterStatus, knows_nodes: bool, knows_pools: bool) -> Text {
     let mut text = installation_text(status);
     if status.installation.is_some() {
         text.gap();
     }
-    if status.pools.is_empty() {
+    if status.pools.is_empty() && knows_pools {
         text.styled("", WARN, "There is no WindowsPool, so winpool does nothing.");
     }
     for pool in &status.pools {
         pool_text(&mut text, pool);
     }
-    text.gap();
     match status.nodes_by_state.values().sum::<usize>() {
-        0 => text.styled("", BOLD, "There is no Windows node."),
+        0 if !knows_nodes => {}
+        0 => drop(text.gap().styled("", BOLD, "There is no Windows node.")),
         nodes => {
             let by_state = format!(": {}", states(&status.nodes_by_state));
-            text.hanging("", "  ", BOLD, &count(nodes, "Windows node"), &by_state).table(&builds(&status.builds))
+            text.gap().hanging("", "  ", BOLD, &count(nodes, "Windows node"), &by_state).table(&builds(&status.builds));
         }
-    };
+    }
     if !status.runtime_classes.is_empty() {
         let mut table = Table::new(&["RUNTIMECLASS", "POOL", "STATE", "NODES", "PODS"]);
         for class in &status.runtime_classes {

@@ -202,16 +202,19 @@ async fn workloads_that_may_not_be_listed_are_named_and_change_the_exit_code() {
     may_list(&server, "complete", &[&facts[..], &WORKLOADS].concat()).await;
     may_list(&server, "without-jobs", &[&facts[..], &WORKLOADS[..6]].concat()).await;
     may_list(&server, "without-pools", &[&facts[1..], &WORKLOADS].concat()).await;
-    let not_checked = "Not checked, because you may not list them: cronjobs, jobs";
+    may_list(&server, "without-nodes", &[&["windowspools"], &facts[2..], &WORKLOADS].concat()).await;
+    let incomplete = "The answer is incomplete, because you may not list these: cronjobs, jobs";
     let not_known = "Nothing is known to be pinned to it.";
     for (group, arguments, code, text, unlisted) in [
         ("complete", CHECK, 0, "1 workload checked: nothing found", json!(null)),
         ("complete", BLOCKERS, 0, "Nothing is pinned to it.", json!(null)),
-        ("without-jobs", CHECK, 2, not_checked, json!(["cronjobs", "jobs"])),
+        ("without-jobs", CHECK, 2, incomplete, json!(["cronjobs", "jobs"])),
         ("without-jobs", BLOCKERS, 2, not_known, json!(["cronjobs", "jobs"])),
-        ("without-jobs", &["images"], 2, "web:1", json!(null)),
-        ("without-pools", CHECK, 2, "1 workload checked: nothing found", json!(null)),
+        ("without-jobs", &["images"], 2, incomplete, json!(["cronjobs", "jobs"])),
+        ("without-pools", CHECK, 2, "1 workload checked: nothing found", json!(["windowspools"])),
         ("without-pools", BLOCKERS, 2, not_known, json!(["windowspools"])),
+        ("without-nodes", CHECK, 2, "because you may not list these: nodes", json!(["nodes"])),
+        ("without-nodes", BLOCKERS, 2, not_known, json!(["nodes"])),
     ] {
         let file = as_member(&server, group);
         let mut last = (None, String::new(), String::new());
@@ -221,7 +224,7 @@ async fn workloads_that_may_not_be_listed_are_named_and_change_the_exit_code() {
         });
         assert!(read.await.is_ok(), "{group} {arguments:?}: {last:?}");
         let noted = last.2.lines().filter(|line| line.contains("not allowed to list ")).count();
-        assert_eq!(noted, if group == "without-jobs" { 2 } else { usize::from(group == "without-pools") }, "{last:?}");
+        assert_eq!(noted, unlisted.as_array().map_or(0, Vec::len), "{last:?}");
         let (_, json, _) = winpool(&file, &[arguments, &["-o", "json"]].concat()).await;
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["unlisted"], unlisted, "{group} {arguments:?}: {json}");

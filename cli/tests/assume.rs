@@ -66,7 +66,7 @@ fn an_assumption_that_cannot_be_made_is_an_error() {
         let arguments: Vec<&str> =
             ["status"].into_iter().chain(assumptions.iter().flat_map(|one| ["--assume", *one])).collect();
         let (code, out, told) = answer(&arguments);
-        assert!(code != Some(0) && out.is_empty(), "{assumptions:?}: {code:?} {out}");
+        assert!(code == Some(1) && out.is_empty(), "{assumptions:?}: {code:?} {out}");
         assert!(told.contains(part), "{assumptions:?}: {told}");
     }
 }

@@ -96,3 +96,13 @@ fn a_version_is_replaced_by_a_newer_one_only() {
         assert!(error.starts_with("winpool: --move-to has to be a newer version"), "{error}");
     }
 }
+
+#[test]
+fn manifests_without_workloads_do_not_show_that_nothing_is_pinned() {
+    let (code, out, _) = blockers(&[node("old", 17763)], &["--retire", "2019"]);
+    assert_eq!(code, Some(2), "{out}");
+    assert!(out.contains("Nothing is known to be pinned to it."), "{out}");
+    assert!(out.contains("winpool cannot tell which workloads are pinned to it"), "{out}");
+    let (code, out, _) = blockers(&[node("old", 17763), deployment("web", "web:ltsc2022")], &["--retire", "2019"]);
+    assert_eq!(code, Some(0), "{out}");
+}

@@ -193,6 +193,10 @@ fn json_yaml_and_sarif_have_the_same_findings() {
     assert_eq!(serde_yaml::from_str::<Value>(&of("yaml")).unwrap(), json);
     insta::assert_yaml_snapshot!(json["findings"][1]);
     let sarif: Value = serde_json::from_str(&of("sarif")).unwrap();
+    assert_eq!(sarif["runs"][0]["invocations"][0]["executionSuccessful"], true);
+    let incomplete = winpool(&["check", "-f", "web.yaml", "-f", "missing.yaml", "-o", "sarif"], directory.path(), "");
+    let incomplete: Value = serde_json::from_str(&out(&incomplete)).unwrap();
+    assert_eq!(incomplete["runs"][0]["invocations"][0]["executionSuccessful"], false);
     let results = sarif["runs"][0]["results"].as_array().unwrap();
     assert_eq!(results.len(), json["findings"].as_array().unwrap().len());
     for result in results {

@@ -237,6 +237,22 @@ fn manifests_without_nodes_do_not_show_that_the_cluster_has_none() {
 }
 
 #[test]
+fn status_does_not_take_manifests_without_pools_and_nodes_for_an_empty_cluster() {
+    let (_, out, _) = with_stdin(&["status", "-f", "-"], "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n");
+    assert!(out.contains("The manifests have no WindowsPool") && out.contains("The manifests have no nodes"), "{out}");
+    assert!(!out.contains("There is no"), "{out}");
+}
+
+#[test]
+fn the_pool_that_an_error_suggests_is_valid() {
+    let (code, _, error) = with_stdin(&["plan", "-f", "-"], &node("win"));
+    assert_eq!(code, Some(1), "{error}");
+    let pool = error.trim_end().split_once("such as: ").unwrap().1;
+    let (code, out, error) = with_stdin(&["plan", "-f", "-"], &format!("{pool}\n---\n{}", node("win")));
+    assert_eq!((code, error.as_str()), (Some(2), ""), "{out}");
+}
+
+#[test]
 fn plan_shows_the_changes_of_a_pool_in_dry_run() {
     let pool = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}, spec: {mode: DryRun}}";
     let (code, out, error) = with_stdin(&["plan", "-f", "-"], &format!("{pool}\n---\n{}", node("win")));

@@ -73,9 +73,9 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_checked() {
     write("c.yaml", &format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: c}}\nspec: 7\n---\n{}", pod("")));
     for (arguments, text) in [
         (&["check", "-f", "."][..], "error[host-pid]"),
-        (&["images", "--offline", "-f", "."], "There are no workloads"),
+        (&["images", "--offline", "-f", "."], "winpool found no workloads"),
         (&["blockers", "--retire", "2019", "-f", "."], "Nothing is"),
-        (&["status", "-f", "."], "There is no WindowsPool"),
+        (&["status", "-f", "."], "The manifests have no WindowsPool"),
     ] {
         let (code, out, error) = winpool(arguments, directory.path(), "");
         assert!(code == 1 && out.contains(text), "{arguments:?}: {code} {out} {error}");

@@ -8,7 +8,10 @@ mod source;
 mod started;
 mod written;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
@@ -77,6 +80,20 @@ impl View {
     /// Returns the pools, to change them.
     pub fn guarded_mut(&mut self) -> impl Iterator<Item = &mut GuardedPool> {
         self.pools.known_mut().into_iter().flatten().map(|(_, pool)| pool)
+    }
+
+    /// Returns the resources that the user may not list.
+    pub fn forbidden(&self) -> BTreeSet<String> {
+        let parts = [
+            ("gmsacredentialspecs", self.credential_specs.is_forbidden()),
+            ("nodes", self.nodes.is_forbidden()),
+            ("pods", self.pods.is_forbidden()),
+            ("runtimeclasses", self.classes.is_forbidden()),
+            ("services", self.services.is_forbidden()),
+            ("windowspools", self.pools.is_forbidden()),
+        ];
+        let parts = parts.into_iter().filter_map(|(resource, is_forbidden)| is_forbidden.then_some(resource));
+        parts.map(str::to_owned).chain(self.unlisted.keys().cloned()).collect()
     }
 
     /// Sorts nodes, pools and classes by name.

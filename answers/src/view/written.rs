@@ -15,6 +15,8 @@ use super::{
 #[derive(Debug, Default)]
 pub struct Written {
     found: Vec<Placed<Box<str>>>,
+    /// True if there is a workload, finished or not.
+    has_any: bool,
     /// The workloads that may control others.
     owners: HashSet<Identity>,
     pub started: Started,
@@ -29,12 +31,14 @@ impl Written {
         if let Some((own, controller)) = controller {
             self.started.add_controller(&own, &controller);
         }
+        self.has_any = true;
         self.found.extend((!is_finished).then_some((source, text)));
         self.owners.extend(owner);
     }
 
+    /// Returns true if there is no workload, not even a finished one.
     pub fn is_empty(&self) -> bool {
-        self.found.is_empty()
+        !self.has_any
     }
 
     /// Returns true if a workload contains this text.

@@ -7,14 +7,19 @@ use winpool_answers::lint::{Finding, Rule, Severity, rules};
 
 use super::{CheckReport, Located};
 
-pub(super) fn log(report: &CheckReport) -> Value {
+/// Returns the findings. Code scanning does not close its alerts because of a check that is not complete.
+pub(super) fn log(report: &CheckReport, is_complete: bool) -> Value {
     let rules: Vec<Value> = rules().map(descriptor).collect();
     let driver = json!({"name": "winpool", "version": env!("CARGO_PKG_VERSION"), "rules": rules});
     let results: Vec<Value> = report.findings.iter().map(result).collect();
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
+        "runs": [{
+            "tool": {"driver": driver},
+            "invocations": [{"executionSuccessful": is_complete}],
+            "results": results,
+        }],
     })
 }
 

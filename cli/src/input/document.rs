@@ -9,7 +9,10 @@ use serde::{
 use serde_json::{Map, Value};
 use serde_yaml::Spanned;
 
-use super::{Identity, Keep, Manifest};
+use super::{
+    Identity, Keep, Manifest,
+    tree::{Key, Tree, set},
+};
 
 /// The source of the line on which a value begins.
 #[derive(Clone, Copy)]
@@ -78,12 +81,6 @@ impl<K: Keep> Found<K> {
         let identity = Identity::of(&manifest);
         Self { line, object, identity, result: K::keep(manifest).map_err(|error| error.to_string()) }
     }
-
-    /// An object whose items were read as those of a List, before its kind.
-    fn too_late(line: u64, manifest: &Manifest) -> Self {
-        let words = "its items come before its kind, which is no List: write apiVersion and kind first";
-        Self { line, object: manifest.describe(), identity: None, result: Err(words.to_owned()) }
-    }
 }
 
 fn remove_nulls(value: &mut Value) {
@@ -142,40 +139,37 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
             Lines::Told => None,
             Lines::Counted(line) => Some(line.get()),
         };
-        while let Some((line, key)) = map.next_key_seed(At::<String>::new(self.lines))? {
+        while let Some((line, Key(key))) = map.next_key_seed(At::<Key>::new(self.lines))? {
             start.get_or_insert(line);
-            let of_list = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default();
-            if key == "items" && (of_list("kind").is_empty() || of_list("kind").ends_with("List")) {
-                let api_version = of_list("apiVersion").to_owned();
-                let kind = of_list("kind").strip_suffix("List").unwrap_or_default().to_owned();
-                items = Some(map.next_value_seed(Items { lines: self.lines, api_version, kind, kept: PhantomData })?);
+            if key == "items" {
+                let of_list = |name| text(&fields, name);
+                let (api_version, kind) = (of_list("apiVersion"), of_item(&of_list("kind")).to_owned());
+                items = map.next_value_seed(Items { lines: self.lines, api_version, kind, kept: PhantomData })?;
             } else {
-                fields.insert(key, map.next_value()?);
+                let Tree(value) = map.next_value()?;
+                set(&mut fields, key, value);
             }
         }
-        let text = |name| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let manifest = Manifest { api_version: text("apiVersion"), kind: text("kind"), value: Value::Null };
-        if manifest.kind.is_empty() || manifest.api_version.is_empty() {
+        let (api_version, kind) = (text(&fields, "apiVersion"), text(&fields, "kind"));
+        if kind.is_empty() || api_version.is_empty() {
             return Ok(Document::Other);
         }
-        let line = start.unwrap_or_default();
-        match (manifest.kind.strip_suffix("List"), items) {
-            (Some(kind), Some(items)) => {
-                let objects = items.into_iter().map(|item| item.object(&manifest.api_version, kind));
-                return Ok(Document::Objects(objects.collect()));
-            }
-            (None, Some(items)) => {
-                let Some(values) = items.into_iter().map(Item::value).collect() else {
-                    let manifest = Manifest { value: Value::Object(fields), ..manifest };
-                    return Ok(Document::Objects(vec![Found::too_late(line, &manifest)]));
-                };
-                fields.insert("items".to_owned(), Value::Array(values));
-            }
-            (_, None) => {}
-        }
-        let manifest = Manifest { value: Value::Object(fields), ..manifest };
-        Ok(Document::Objects(vec![Found::new(line, manifest)]))
+        let Some(items) = items else {
+            let manifest = Manifest { api_version, kind, value: Value::Object(fields) };
+            return Ok(Document::Objects(vec![Found::new(start.unwrap_or_default(), manifest)]));
+        };
+        Ok(Document::Objects(items.into_iter().map(|item| item.object(&api_version, of_item(&kind))).collect()))
     }
+}
+
+/// Returns a field with text; empty if there is none.
+fn text(fields: &Map<String, Value>, name: &str) -> String {
+    fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// Returns the kind of the items of a List that do not name theirs.
+fn of_item(kind: &str) -> &str {
+    kind.strip_suffix("List").unwrap_or(kind)
 }
 
 /// An item of a List.
@@ -192,9 +186,9 @@ impl<K: Keep> Item<K> {
         if api_version.is_empty() || kind.is_empty() {
             return items.push(Self::Untyped(line, value));
         }
-        if let (Some(kind), Some(Value::Array(own))) = (kind.strip_suffix("List"), value.get_mut("items")) {
+        if let Some(Value::Array(own)) = value.get_mut("items") {
             for item in std::mem::take(own) {
-                Self::read(line, item, &api_version, kind, items);
+                Self::read(line, item, &api_version, of_item(&kind), items);
             }
             return;
         }
@@ -202,14 +196,6 @@ impl<K: Keep> Item<K> {
         // Fields that no command uses need no memory.
         if !matches!(found.result, Ok(None)) {
             items.push(Self::Found(found));
-        }
-    }
-
-    /// Returns the item as it was written; `None` if it was read as an object.
-    fn value(self) -> Option<Value> {
-        match self {
-            Self::Found(_) => None,
-            Self::Untyped(_, value) => Some(value),
         }
     }
 
@@ -241,7 +227,7 @@ struct Items<'l, K> {
 }
 
 impl<'de, K: Keep> DeserializeSeed<'de> for Items<'_, K> {
-    type Value = Vec<Item<K>>;
+    type Value = Option<Vec<Item<K>>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
@@ -249,27 +235,27 @@ impl<'de, K: Keep> DeserializeSeed<'de> for Items<'_, K> {
 }
 
 impl<'de, K: Keep> Visitor<'de> for Items<'_, K> {
-    type Value = Vec<Item<K>>;
+    type Value = Option<Vec<Item<K>>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of objects")
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Vec::new())
+        Ok(Some(Vec::new()))
     }
 
-    /// A field with the name `items` in an object that is not a List.
+    /// A field `items` of another type. kubectl refuses such an object.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         while map.next_entry::<de::IgnoredAny, de::IgnoredAny>()?.is_some() {}
-        Ok(Vec::new())
+        Ok(None)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
         let mut items = Vec::new();
-        while let Some((line, item)) = elements.next_element_seed(At::<Value>::new(self.lines))? {
-            Item::read(line, item, &self.api_version, &self.kind, &mut items);
+        while let Some((line, item)) = elements.next_element_seed(At::<Tree>::new(self.lines))? {
+            Item::read(line, item.0, &self.api_version, &self.kind, &mut items);
         }
-        Ok(items)
+        Ok(Some(items))
     }
 }

@@ -39,8 +39,11 @@ impl Fields {
     }
 
     fn read(stream: &mut impl Read) -> Option<Self> {
-        let mut stream = Relaxed::new(stream.take(BYTES));
-        let documents = serde_yaml::read_with_options::<_, Spanned<Shape>>(&mut stream, super::options());
+        let mut stream = Relaxed::new(super::decoded(stream.take(BYTES)));
+        let mut options = super::options();
+        // Merged fields have the lines on which they were written.
+        options.merge_keys = serde_yaml::MergeKeyPolicy::Merge;
+        let documents = serde_yaml::read_with_options::<_, Spanned<Shape>>(&mut stream, options);
         documents.collect::<Result<_, _>>().ok().map(Self)
     }
 

@@ -1,8 +1,9 @@
 //! YAML as kubectl's parser accepts it, rewritten for a parser that follows YAML 1.2 more closely.
 //!
-//! kubectl's parser is a port of libyaml. It accepts three things that YAML 1.2 and winpool's parser refuse:
+//! kubectl's parser is a port of libyaml. It accepts some things that YAML 1.2 and winpool's parser refuse:
 //! - lines of a quoted string that are indented with tabs, or less than their parent,
-//! - a comment directly after a quoted string or a closing bracket,
+//! - lines between brackets that are indented with tabs,
+//! - a comment directly after a quoted string, a bracket, a comma or the sign of a block scalar,
 //! - a byte order mark at the start of each document, not only of the first.
 //!
 //! The rewriting changes no line numbers and no values: a parser drops the indentation of these lines.
@@ -63,8 +64,6 @@ pub(super) struct Relaxed<R> {
     quote: usize,
     /// The number of bytes of a byte order mark that were held back.
     mark: usize,
-    /// True for UTF-16, which stays as it is.
-    is_other_encoding: bool,
 }
 
 impl<R: Read> Relaxed<R> {
@@ -83,7 +82,6 @@ impl<R: Read> Relaxed<R> {
             brackets: 0,
             quote: 0,
             mark: 0,
-            is_other_encoding: false,
         }
     }
 
@@ -98,13 +96,8 @@ impl<R: Read> Relaxed<R> {
                 self.out.extend_from_slice(MARK.get(..std::mem::take(&mut self.mark)).unwrap_or_default());
                 return Ok(());
             }
-            self.is_other_encoding |= read.first().is_some_and(|first| *first >= 0xfe);
-            if self.is_other_encoding {
-                self.out.extend_from_slice(read);
-            } else {
-                for byte in read {
-                    self.add(*byte);
-                }
+            for byte in read {
+                self.add(*byte);
             }
         }
         Ok(())
@@ -130,6 +123,8 @@ impl<R: Read> Relaxed<R> {
         // In a block scalar a tab is text.
         let is_blank = byte == b' ' || byte == b'\t' && !matches!(self.place, Place::Block(_));
         let is_in_quotes = matches!(self.place, Place::Quoted(_) | Place::Escaped);
+        let is_indentation = self.is_blank && self.brackets > 0 && !is_in_quotes;
+        let byte = if is_indentation && byte == b'\t' { b' ' } else { byte };
         if is_in_quotes && self.is_blank && is_blank && self.place != Place::Escaped {
             // The indentation is written when the text of the line begins.
             self.column += 1;
@@ -138,9 +133,14 @@ impl<R: Read> Relaxed<R> {
         if self.is_blank && !is_blank && byte != b'\n' {
             self.begin_line(byte, is_in_quotes);
         }
-        let opens_comment = byte == b'#' && self.place == Place::Closed;
+        let opens_comment = match self.place {
+            Place::Closed | Place::BlockHeader { .. } => byte == b'#',
+            Place::Start => byte == b'#' && matches!(self.previous, b',' | b'[' | b'{'),
+            _ => false,
+        };
         if opens_comment && self.previous != b' ' {
             self.out.push(b' ');
+            self.previous = b' ';
         }
         self.place = self.next(byte);
         self.out.push(byte);
@@ -268,6 +268,7 @@ mod tests {
         becomes("- 'it''s\n\tb'\n- [\"x\n\ty\", 'z\n\t']\n", "- 'it''s\n  b'\n- [\"x\n   y\", 'z\n     ']\n");
         becomes("a: {\"b\":\"c\n\td\"}\n", "a: {\"b\":\"c\n        d\"}\n");
         becomes("a: \"b \\\"\n\tc\\\\\"\nd: |\n \te\n", "a: \"b \\\"\n   c\\\\\"\nd: |\n \te\n");
+        becomes("- [\n\tb,\n \t{c:\td,\n\t'e\n\tf'}\n\t]\n", "- [\n b,\n  {c:\td,\n 'e\n f'}\n ]\n");
         becomes("a: !x &b \"c\n\td\"\n", "a: !x &b \"c\n         d\"\n");
     }
 
@@ -290,6 +291,8 @@ mod tests {
     #[test]
     fn comments_are_set_apart_and_marks_are_dropped() {
         becomes("a: \"b\"# c\nd: [e]# f\ng: h# i\n", "a: \"b\" # c\nd: [e] # f\ng: h# i\n");
+        becomes("a: |# b\n  # c\n", "a: | # b\n  # c\n");
+        becomes("a: [# b\n c,# d\n {#e\n}]\nf: g,# h\n", "a: [ # b\n c, # d\n { #e\n}]\nf: g,# h\n");
         becomes("\u{feff}a: b\n---\n\u{feff}c: d\n", "a: b\n---\nc: d\n");
     }
 

@@ -64,20 +64,14 @@ fn lists_in_lists_are_read_and_a_typed_list_in_any_order_of_its_fields() {
 }
 
 #[test]
-fn an_object_that_is_no_list_keeps_its_items() {
+fn an_object_with_items_is_a_list_as_for_kubectl() {
     for text in [
-        "apiVersion: example.com/v1\nkind: Playlist\nitems: [{a: 1}, {b: 2}]\nmetadata: {name: p}\n",
-        "apiVersion: example.com/v1\nitems: [{a: 1}, {b: 2}]\nkind: Playlist\nmetadata: {name: p}\n",
+        "apiVersion: example.com/v1\nkind: Things\nitems:\n- {a: 1}\n- {apiVersion: v1, kind: Pod}\n",
+        "apiVersion: example.com/v1\n\nitems:\n- {a: 1}\n- {apiVersion: v1, kind: Pod}\nkind: Things\n",
     ] {
-        let objects = read_text(text).unwrap();
-        assert_eq!(objects[0].1.0.value["items"], json!([{"a": 1}, {"b": 2}]), "{text}");
+        assert_eq!(names(text), ["Things nodes.yaml:4", "Pod nodes.yaml:5"]);
     }
-    let typed =
-        "apiVersion: example.com/v1\nitems: [{apiVersion: v1, kind: Pod}]\nkind: Playlist\nmetadata: {name: p}\n";
-    assert_eq!(
-        error(typed),
-        "nodes.yaml:1: Playlist p: its items come before its kind, which is no List: write apiVersion and kind first"
-    );
+    assert_eq!(names("apiVersion: example.com/v1\nkind: Things\nitems: []\n"), Vec::<String>::new());
 }
 
 #[test]
@@ -216,6 +210,58 @@ fn scalars_are_read_as_kubectl_reads_them() {
 }
 
 #[test]
+fn keys_are_text_as_for_kubectl() {
+    let kept =
+        read_text("apiVersion: v1\nkind: Pod\nspec: {yes: a, 010: b, 1.5: c, \"no\": d, on: {off: e}, true: f}\n")
+            .unwrap();
+    assert_eq!(kept[0].1.0.value["spec"], json!({"8": "b", "1.5": "c", "no": "d", "true": "f"}));
+}
+
+#[test]
+fn merge_keys_replace_the_fields_before_them_as_for_kubectl() {
+    let kept = read_text("apiVersion: v1\nkind: Pod\na: &a {x: 1, y: 2}\nb: &b {x: 3, z: 4}\nspec:\n  before: {x: 0, <<: *a}\n  after: {<<: *a, x: 0}\n  both: {<<: [*a, *b]}\n  one-by-one:\n    <<: *a\n    <<: *b\n  text: {<<: c}\n").unwrap();
+    assert_eq!(
+        kept[0].1.0.value["spec"],
+        json!({
+            "before": {"x": 1, "true": 2}, "after": {"x": 0, "true": 2}, "both": {"x": 1, "true": 2, "z": 4},
+            "one-by-one": {"x": 3, "true": 2, "z": 4}, "text": {"<<": "c"},
+        })
+    );
+}
+
+#[test]
+fn an_anchor_may_have_many_aliases() {
+    let aliases = "- *a\n".repeat(2000);
+    let kept = read_text(&format!("apiVersion: v1\nkind: Pod\na: &a {{x: 1}}\nspec:\n{aliases}")).unwrap();
+    assert_eq!(kept[0].1.0.value["spec"].as_array().unwrap().len(), 2000);
+}
+
+#[test]
+fn a_number_that_is_too_large_is_text() {
+    let kept = read_text("apiVersion: v1\nkind: Pod\nspec: {a: 1e999}\n").unwrap();
+    assert!(kept[0].1.0.value["spec"]["a"].is_string());
+}
+
+#[test]
+fn bytes_that_are_not_utf_8_are_replaced_and_utf_16_is_converted() {
+    let read = |bytes: &[u8]| {
+        let mut kept = Objects::<Whole>::default();
+        let unread = read_stream("nodes.yaml", bytes, true, &mut kept);
+        assert!(unread.is_empty(), "{unread:?}");
+        kept.found.into_iter().map(|(source, whole)| format!("{} {source}", whole.0.describe())).collect::<Vec<_>>()
+    };
+    let latin = [b"# f\xfcr\n", node("a\u{fc}").replace('\u{fc}', "?").as_bytes()].concat();
+    assert_eq!(read(&latin), ["Node a? nodes.yaml:2"]);
+    let latin = b"apiVersion: v1\nkind: Pod\nmetadata: {name: f\xfcr}\n";
+    assert_eq!(read(latin), ["Pod f\u{fffd}r nodes.yaml:1"]);
+    let both = format!("\u{feff}{}\n{}", node("a"), node("b"));
+    for order in [u16::to_le_bytes, u16::to_be_bytes] {
+        let bytes: Vec<u8> = both.encode_utf16().flat_map(order).collect();
+        assert_eq!(read(&bytes), ["Node a nodes.yaml:1", "Node b nodes.yaml:3"]);
+    }
+}
+
+#[test]
 fn errors_say_where() {
     insta::assert_snapshot!(error("apiVersion: v1\nkind: [Node\nmetadata:\n  name: a\n"), @"nodes.yaml:3:9: illegal placement of ':' indicator");
     insta::assert_snapshot!(error("apiVersion: v1\nkind: Node\n\tmetadata: {}\n"), @"nodes.yaml:2:7: while scanning a plain scalar, found a tab");
@@ -230,7 +276,7 @@ fn errors_say_where() {
     insta::assert_snapshot!(error("{\n\"kind\": \"Node\"}"), @"nodes.yaml:1:1: not a Kubernetes object: apiVersion and kind are missing");
     insta::assert_snapshot!(error("{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [\n{\"metadata\": {}}]}"), @"nodes.yaml:2: an item of a List: apiVersion and kind are missing");
     insta::assert_snapshot!(error("apiVersion: v1\nkind: Node\nmetadata: *nothing\n"), @"nodes.yaml:3:11: alias references unknown anchor");
-    let ten = |item| [item; 10].join(", ");
+    let ten = |item| [item; 20].join(", ");
     let laughs = format!(
         "a: &a [{}]\nb: &b [{}]\nc: &c [{}]\nd: &d [{}]\ne: [{}]\n",
         ten("x"),
@@ -239,7 +285,7 @@ fn errors_say_where() {
         ten("*c"),
         ten("*d"),
     );
-    insta::assert_snapshot!(error(&laughs), @"nodes.yaml:5:33: alias replay limit exceeded: total_replayed_events=100001 > 100000");
+    insta::assert_snapshot!(error(&laughs), @"nodes.yaml:5:9: alias replay limit exceeded: total_replayed_events=400001 > 400000");
     insta::assert_snapshot!(error("{{- if .Values.enabled }}\napiVersion: v1\n{{- end }}\n"), @r#"nodes.yaml:1:3: "-" is only valid inside a block"#);
 }
 
@@ -287,6 +333,31 @@ fn folders_are_read_in_order_with_those_in_them() {
     assert!(read::<Whole>(&[empty.path().to_owned()]).unwrap_err().to_string().contains("has no file that ends in"));
     let missing = read::<Whole>(&["/nonexistent/nodes.yaml".into()]).unwrap_err().to_string();
     assert!(missing.starts_with("cannot read /nonexistent/nodes.yaml: "), "{missing}");
+    let url = read::<Whole>(&["https://127.0.0.1/nodes.yaml".into()]).unwrap_err().to_string();
+    assert_eq!(url, "https://127.0.0.1/nodes.yaml is a URL: download it, and pipe it to winpool with -f -");
+}
+
+#[test]
+fn a_pattern_is_expanded_as_kubectl_does() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a", "b", "[c]"] {
+        std::fs::write(folder.path().join(format!("{name}.yaml")), node(name)).unwrap();
+    }
+    let read = |pattern: &str| read::<Whole>(&[folder.path().join(pattern)]).map(|read| read.found.len());
+    assert_eq!(read("*.yaml").unwrap(), 3);
+    assert_eq!(read("[ab].yaml").unwrap(), 2);
+    assert_eq!(read("[c].yaml").unwrap(), 1, "a path that exists is no pattern");
+    assert!(read("*.json").unwrap_err().to_string().starts_with("cannot read "));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_nowhere_hides_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("b.yaml"), node("b")).unwrap();
+    std::os::unix::fs::symlink("/nonexistent", folder.path().join("a.yaml")).unwrap();
+    let read = read::<Whole>(&[folder.path().to_owned()]).unwrap();
+    assert_eq!((read.found.len(), read.are_complete), (1, false));
 }
 
 const LIST: &str = "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: &m {name: a, labels: {x: \"y\"}}\n  spec: {taints: [{key: os, effect: NoSchedule}]}\n- apiVersion: v1\n  kind: Node\n  metadata: *m\nkind: List\n";

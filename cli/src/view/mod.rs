@@ -19,6 +19,9 @@ pub use cluster::{Scope, decisions, placement, pools, rules};
 pub use everything::everything;
 pub use needs::{Decisions, Everything, Needs, Placement, Rules};
 
+/// The note about manifests without nodes.
+pub const WITHOUT_NODES: &str = "The manifests have no nodes, so winpool does not know which nodes the cluster has.";
+
 /// A view, and what it lacks.
 #[derive(Debug, Default)]
 pub struct Seen {
@@ -66,12 +69,5 @@ impl Seen {
             live::note(&format!("{source}: {}, {}: {}", found.object, found.field, found.message));
             self.gaps.in_manifests = true;
         }
-    }
-
-    /// Returns a note if manifests have no nodes.
-    pub fn note_without_nodes(&self) -> Option<String> {
-        let has_nodes = !self.view.nodes.all().is_empty();
-        (!has_nodes)
-            .then(|| "The manifests have no nodes, so winpool does not know which nodes the cluster has.".to_owned())
     }
 }
