@@ -34,21 +34,27 @@ impl System {
 }
 
 /// Ends of the names of Windows programs.
-const WINDOWS_PROGRAMS: [&str; 4] = [".exe", ".ps1", ".cmd", ".bat"];
+const WINDOWS_PROGRAMS: [&str; 3] = [".exe", ".cmd", ".bat"];
+/// Programs that run Windows programs on Linux.
+const EMULATORS: [&str; 2] = ["wine", "wine64"];
 
 /// Returns the system of the program that a container runs.
 pub(super) fn program_of(command_and_args: [&Option<Value>; 2]) -> Option<System> {
     let lists = command_and_args.into_iter().flatten().filter_map(Value::as_array);
     let mut words = lists.flatten().filter_map(Value::as_str);
-    let program = words.next()?.trim().to_ascii_lowercase();
-    let is_windows = ["powershell", "cmd"].contains(&program.as_str())
-        || WINDOWS_PROGRAMS.iter().any(|end| program.split_whitespace().next().is_some_and(|word| word.ends_with(end)))
-        || is_on_drive(&program)
-        || words.any(is_on_drive);
-    if is_windows {
+    let line = words.next()?.trim().to_ascii_lowercase();
+    let program = line.split_whitespace().next().unwrap_or_default();
+    // PowerShell also runs on Linux, where paths have slashes.
+    let is_script = program.ends_with(".ps1") && !program.contains('/');
+    let is_windows = ["powershell", "cmd"].contains(&program)
+        || WINDOWS_PROGRAMS.iter().any(|end| program.ends_with(end))
+        || is_script
+        || is_on_drive(program);
+    let is_linux = program.starts_with("/bin/") || program.starts_with("/usr/bin/") || EMULATORS.contains(&program);
+    if is_windows || !is_linux && words.any(is_on_drive) {
         Some(System::Windows)
     } else {
-        (program.starts_with("/bin/") || program.starts_with("/usr/bin/")).then_some(System::Linux)
+        is_linux.then_some(System::Linux)
     }
 }
 

@@ -6,7 +6,10 @@ use k8s_openapi::api::core::v1::NodeSelectorRequirement;
 
 use crate::{
     api::names,
-    windows::image::{Sign, sign_of_windows},
+    windows::{
+        image::{Sign, sign_of_windows},
+        taint::is_known_spelling,
+    },
 };
 
 use super::{class::Class, spec::PodSpec, system::System};
@@ -34,6 +37,8 @@ pub enum SystemEvidence {
     ImageName,
     /// The program that a container runs.
     Program,
+    /// A toleration of a taint that marks Windows nodes.
+    Toleration,
 }
 
 /// The operating system that a pod is for, with the first evidence of it.
@@ -55,7 +60,7 @@ impl Guess {
 pub enum Target {
     /// Windows: by `os.name`, or else a node selector, required node affinity, a class, or `windowsOptions`.
     Windows,
-    /// Windows, but only by its images or programs.
+    /// Windows, but only by its images, programs or tolerations.
     WindowsImage,
     Linux,
     /// The pod does not specify a system.
@@ -78,6 +83,15 @@ impl PodSpec {
             .or_else(|| by(SystemEvidence::Image, image(Sign::Tag)))
             .or_else(|| by(SystemEvidence::ImageName, image(Sign::Name)))
             .or_else(|| by(SystemEvidence::Program, self.containers.iter().find_map(|container| container.program)))
+            .or_else(|| by(SystemEvidence::Toleration, self.names_a_windows_taint().then_some(System::Windows)))
+    }
+
+    /// Returns true if it tolerates a taint of Windows nodes by its key and value. A pod that tolerates every taint says nothing.
+    fn names_a_windows_taint(&self) -> bool {
+        self.tolerations.iter().any(|toleration| {
+            let [key, value] = [&toleration.key, &toleration.value].map(|field| field.as_deref().unwrap_or_default());
+            is_known_spelling(key, value)
+        })
     }
 
     /// Returns how the pod says its system. A Linux program alone says nothing: nothing keeps the pod where it belongs.
@@ -147,12 +161,13 @@ impl PodSpec {
 }
 
 /// Labels of clouds whose value tells the operating system of the node (Azure: learn.microsoft.com/azure/aks/use-labels;
-/// Google: cloud.google.com/kubernetes-engine/docs/concepts/node-images).
-pub const CLOUD_LABELS: [&str; 4] = [
+/// Google: cloud.google.com/kubernetes-engine/docs/concepts/node-images; OpenShift: openshift/windows-machine-config-operator).
+pub const CLOUD_LABELS: [&str; 5] = [
     "kubernetes.azure.com/os-sku",
     "kubernetes.azure.com/os-sku-effective",
     "kubernetes.azure.com/os-sku-requested",
     "cloud.google.com/gke-os-distribution",
+    "node.openshift.io/os_id",
 ];
 pub const ARCH_KEYS: [&str; 2] = [names::ARCH, "beta.kubernetes.io/arch"];
 const AMD64: &str = "amd64";
@@ -190,7 +205,8 @@ fn selected_system(selector: &BTreeMap<String, String>) -> Option<System> {
 /// Returns the system of nodes with this label; `None` if nodes of several systems may have it.
 fn system_of_label(key: &str, value: &str) -> Option<System> {
     if OS_KEYS.contains(&key) {
-        Some(System::named(value))
+        // No node has `Windows`, but that is what its author means.
+        Some(System::named(&value.to_ascii_lowercase()))
     } else if is_on_windows_only(key) {
         Some(System::Windows)
     } else {
@@ -227,10 +243,11 @@ mod tests {
     #[test]
     fn the_first_evidence_that_speaks_decides() {
         use System::{Linux, Windows};
-        use SystemEvidence::{Architecture, Image, ImageName, OsName, Placement, Program, WindowsOptions};
+        use SystemEvidence::{Architecture, Image, ImageName, OsName, Placement, Program, Toleration, WindowsOptions};
         let select = |key: &str, value: &str| Value::from_iter([("nodeSelector", Value::from_iter([(key, value)]))]);
         let image = |name: &str| json!({"containers": [{"name": "c", "image": name}]});
         let command = |words: &[&str]| json!({"containers": [{"name": "c", "image": "app", "command": words}]});
+        let tolerate = |toleration: Value| json!({"tolerations": [toleration]});
         let options = |options: Value| json!({"securityContext": {"windowsOptions": options}});
         let term = |key: &str, operator: &str, values: &[&str]| {
             let terms = json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
@@ -264,6 +281,19 @@ mod tests {
             (command(&["run", "C:\\app"]), Some((Windows, Program))),
             (command(&["/bin/sh", "-c", "run"]), Some((Linux, Program))),
             (command(&["app"]), None),
+            (command(&["start.ps1"]), Some((Windows, Program))),
+            (command(&["./scripts/report.ps1"]), None),
+            (command(&["pwsh", "-File", "/scripts/report.ps1"]), None),
+            (command(&["wine", "C:\\app.exe"]), Some((Linux, Program))),
+            (command(&["/usr/bin/run", "C:/data"]), Some((Linux, Program))),
+            (command(&["/app.exe", "--run"]), Some((Windows, Program))),
+            (select("kubernetes.io/os", "Windows"), Some((Windows, Placement))),
+            (select("node.openshift.io/os_id", "Windows"), Some((Windows, Placement))),
+            (select("node.openshift.io/os_id", "rhcos"), Some((Linux, Placement))),
+            (tolerate(json!({"key": "os", "value": "windows"})), Some((Windows, Toleration))),
+            (tolerate(json!({"key": "os", "operator": "Equal", "value": "Windows"})), Some((Windows, Toleration))),
+            (tolerate(json!({"key": "team", "operator": "Equal", "value": "windows"})), None),
+            (tolerate(json!({"operator": "Exists"})), None),
         ] {
             let expected = expected.map(|(system, evidence)| Guess { system, evidence });
             assert_eq!(guess(&spec), expected, "{spec}");
