@@ -7,7 +7,10 @@ use serde_json::Value;
 
 use crate::{
     api::names,
-    windows::image::{Sign, sign_of_windows},
+    windows::{
+        image::{Sign, sign_of_windows},
+        taint::is_known_spelling,
+    },
 };
 
 use super::{Class, PodSpec};
@@ -42,6 +45,8 @@ pub enum Evidence {
     ImageName,
     /// The program that a container runs.
     Program,
+    /// A toleration of a taint that marks Windows nodes.
+    Toleration,
 }
 
 /// The operating system that a pod is for, with the first evidence of it.
@@ -63,7 +68,7 @@ impl Guess {
 pub enum Target {
     /// Windows: by `os.name`, or else a node selector, required node affinity, a class, or `windowsOptions`.
     Windows,
-    /// Windows, but only by its images or programs.
+    /// Windows, but only by its images, programs or tolerations.
     WindowsImage,
     Linux,
     /// The pod does not specify a system.
@@ -86,6 +91,15 @@ impl PodSpec {
             .or_else(|| by(Evidence::Image, image(Sign::Tag)))
             .or_else(|| by(Evidence::ImageName, image(Sign::Name)))
             .or_else(|| by(Evidence::Program, self.containers.iter().find_map(|container| container.program)))
+            .or_else(|| by(Evidence::Toleration, self.names_a_windows_taint().then_some(System::Windows)))
+    }
+
+    /// Returns true if it tolerates a taint of Windows nodes by its key and value. A pod that tolerates every taint says nothing.
+    fn names_a_windows_taint(&self) -> bool {
+        self.tolerations.iter().any(|toleration| {
+            let [key, value] = [&toleration.key, &toleration.value].map(|field| field.as_deref().unwrap_or_default());
+            is_known_spelling(key, value)
+        })
     }
 
     /// Returns how the pod says its system. A Linux program alone says nothing: nothing keeps the pod where it belongs.
@@ -155,12 +169,13 @@ impl PodSpec {
 }
 
 /// Labels of clouds whose value tells the operating system of the node (Azure: learn.microsoft.com/azure/aks/use-labels;
-/// Google: cloud.google.com/kubernetes-engine/docs/concepts/node-images).
-pub const CLOUD_LABELS: [&str; 4] = [
+/// Google: cloud.google.com/kubernetes-engine/docs/concepts/node-images; `OpenShift`: openshift/windows-machine-config-operator).
+pub const CLOUD_LABELS: [&str; 5] = [
     "kubernetes.azure.com/os-sku",
     "kubernetes.azure.com/os-sku-effective",
     "kubernetes.azure.com/os-sku-requested",
     "cloud.google.com/gke-os-distribution",
+    "node.openshift.io/os_id",
 ];
 pub const ARCH_KEYS: [&str; 2] = [names::ARCH, "beta.kubernetes.io/arch"];
 const AMD64: &str = "amd64";
@@ -198,7 +213,8 @@ fn selected_system(selector: &BTreeMap<String, String>) -> Option<System> {
 /// Returns the system of nodes with this label; `None` if nodes of several systems may have it.
 fn system_of_label(key: &str, value: &str) -> Option<System> {
     if OS_KEYS.contains(&key) {
-        Some(System::named(value))
+        // No node has `Windows`, but that is what its author means.
+        Some(System::named(&value.to_ascii_lowercase()))
     } else if is_on_windows_only(key) {
         Some(System::Windows)
     } else {
@@ -245,21 +261,27 @@ impl System {
 }
 
 /// Ends of the names of Windows programs.
-const WINDOWS_PROGRAMS: [&str; 4] = [".exe", ".ps1", ".cmd", ".bat"];
+const WINDOWS_PROGRAMS: [&str; 3] = [".exe", ".cmd", ".bat"];
+/// Programs that run Windows programs on Linux.
+const EMULATORS: [&str; 2] = ["wine", "wine64"];
 
 /// Returns the system of the program that a container runs.
 pub(super) fn program_of(command_and_args: [&Option<Value>; 2]) -> Option<System> {
     let lists = command_and_args.into_iter().flatten().filter_map(Value::as_array);
     let mut words = lists.flatten().filter_map(Value::as_str);
-    let program = words.next()?.trim().to_ascii_lowercase();
-    let is_windows = ["powershell", "cmd"].contains(&program.as_str())
-        || WINDOWS_PROGRAMS.iter().any(|end| program.split_whitespace().next().is_some_and(|word| word.ends_with(end)))
-        || is_on_drive(&program)
-        || words.any(is_on_drive);
-    if is_windows {
+    let line = words.next()?.trim().to_ascii_lowercase();
+    let program = line.split_whitespace().next().unwrap_or_default();
+    // PowerShell also runs on Linux, where paths have slashes.
+    let is_script = program.strip_suffix(".ps1").is_some_and(|path| !path.contains('/'));
+    let is_windows = ["powershell", "cmd"].contains(&program)
+        || WINDOWS_PROGRAMS.iter().any(|end| program.ends_with(end))
+        || is_script
+        || is_on_drive(program);
+    let is_linux = program.starts_with("/bin/") || program.starts_with("/usr/bin/") || EMULATORS.contains(&program);
+    if is_windows || !is_linux && words.any(is_on_drive) {
         Some(System::Windows)
     } else {
-        (program.starts_with("/bin/") || program.starts_with("/usr/bin/")).then_some(System::Linux)
+        is_linux.then_some(System::Linux)
     }
 }
 
@@ -282,11 +304,12 @@ mod tests {
 
     #[test]
     fn the_first_evidence_that_speaks_decides() {
-        use Evidence::{Architecture, Image, ImageName, OsName, Placement, Program, WindowsOptions};
+        use Evidence::{Architecture, Image, ImageName, OsName, Placement, Program, Toleration, WindowsOptions};
         use System::{Linux, Windows};
         let select = |key: &str, value: &str| Value::from_iter([("nodeSelector", Value::from_iter([(key, value)]))]);
         let image = |name: &str| json!({"containers": [{"name": "c", "image": name}]});
         let command = |words: &[&str]| json!({"containers": [{"name": "c", "image": "app", "command": words}]});
+        let tolerate = |toleration: Value| json!({"tolerations": [toleration]});
         let options = |options: Value| json!({"securityContext": {"windowsOptions": options}});
         let term = |key: &str, operator: &str, values: &[&str]| {
             let terms = json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
@@ -320,6 +343,19 @@ mod tests {
             (command(&["run", "C:\\app"]), Some((Windows, Program))),
             (command(&["/bin/sh", "-c", "run"]), Some((Linux, Program))),
             (command(&["app"]), None),
+            (command(&["start.ps1"]), Some((Windows, Program))),
+            (command(&["./scripts/report.ps1"]), None),
+            (command(&["pwsh", "-File", "/scripts/report.ps1"]), None),
+            (command(&["wine", "C:\\app.exe"]), Some((Linux, Program))),
+            (command(&["/usr/bin/run", "C:/data"]), Some((Linux, Program))),
+            (command(&["/app.exe", "--run"]), Some((Windows, Program))),
+            (select("kubernetes.io/os", "Windows"), Some((Windows, Placement))),
+            (select("node.openshift.io/os_id", "Windows"), Some((Windows, Placement))),
+            (select("node.openshift.io/os_id", "rhcos"), Some((Linux, Placement))),
+            (tolerate(json!({"key": "os", "value": "windows"})), Some((Windows, Toleration))),
+            (tolerate(json!({"key": "os", "operator": "Equal", "value": "Windows"})), Some((Windows, Toleration))),
+            (tolerate(json!({"key": "team", "operator": "Equal", "value": "windows"})), None),
+            (tolerate(json!({"operator": "Exists"})), None),
         ] {
             let expected = expected.map(|(system, evidence)| Guess { system, evidence });
             assert_eq!(guess(&spec), expected, "{spec}");
