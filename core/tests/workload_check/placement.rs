@@ -72,6 +72,13 @@ fn before_a_taint_is_approved_workloads_for_future_nodes_of_the_pool_count() {
         ("affinity that agrees", asks("{grp: b}"), &affinity("key: grp, operator: In, values: [b, d]"), true),
         ("affinity that contradicts", asks("{grp: b}"), &affinity("key: grp, operator: In, values: [c]"), false),
         ("a Linux workload that fits no node", asks("{}"), "nodeSelector: {gpu: h100}", false),
+        ("a misspelt system, which no node has", asks("{}"), "nodeSelector: {kubernetes.io/os: Windows}", false),
+        (
+            "affinity to a system that no Windows node has",
+            asks("{}"),
+            &affinity("key: kubernetes.io/os, operator: In, values: [linux]"),
+            false,
+        ),
         (
             "it fits a node of another pool",
             Scene { nodes: vec![("win-2", "{grp: b}", &[])], ..asks("{team: a}") },

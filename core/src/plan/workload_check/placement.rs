@@ -8,9 +8,10 @@ use k8s_openapi::{
 };
 
 use crate::{
+    api::names,
     labels::Labels,
     pod::{
-        Class, Pod, PodProgress, PodSpec, Target, Workload, WorkloadKind,
+        Class, OS_KEYS, Pod, PodProgress, PodSpec, Target, Workload, WorkloadKind,
         affinity::{holds, matches_affinity},
         tolerations::{Tolerance, tolerance, tolerate},
     },
@@ -77,11 +78,15 @@ impl NodeChoice {
     }
 }
 
-/// True if no node with these labels, and any others, can meet node selector and required affinity of the pod.
+/// True if no Windows node with these labels, and any others, can meet node selector and required affinity of the pod.
 fn contradicts(spec: &PodSpec, labels: &BTreeMap<String, String>) -> bool {
-    let differs = |(key, value): (&String, &String)| labels.get(key).is_some_and(|known| known != value);
+    let known = |key: &str| {
+        let is_os = OS_KEYS.contains(&key);
+        if is_os { Some(names::WINDOWS) } else { labels.get(key).map(String::as_str) }
+    };
+    let differs = |(key, value): (&String, &String)| known(key).is_some_and(|known| known != value);
     let fails = |term: &NodeSelectorTerm| {
-        let mut known = term.match_expressions.iter().flatten().filter_map(|e| Some((e, labels.get(&e.key)?)));
+        let mut known = term.match_expressions.iter().flatten().filter_map(|e| Some((e, known(&e.key)?)));
         known.any(|(expression, value)| !holds(expression, Some(value)))
     };
     spec.node_selector.iter().any(differs) || !spec.terms.is_empty() && spec.selecting_terms().all(fails)
