@@ -50,6 +50,17 @@ fn every_manifest_that_kubectl_reads_is_read() {
 }
 
 #[test]
+fn a_class_of_a_removed_version_is_reported_and_applied() {
+    let class = "apiVersion: node.k8s.io/v1beta1\nkind: RuntimeClass\nmetadata: {name: win}\nhandler: docker\nscheduling:\n  \
+                 nodeSelector: {kubernetes.io/os: windows}\n  tolerations: [{key: os, value: windows}]\n---\n";
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  os: {name: windows}\n  runtimeClassName: win\n";
+    assert_eq!(rules(&format!("{class}{pod}")), ["api-version-removed"], "the class selects Windows nodes");
+    let (code, out, error) = winpool(&["check", "-f", "-"], Path::new("."), &format!("{class}{pod}"));
+    assert!(code == 2 && error.is_empty(), "{code}: {error}");
+    assert!(out.contains("RuntimeClass win, apiVersion") && out.contains("write node.k8s.io/v1"), "{out}");
+}
+
+#[test]
 fn utf_16_is_read_as_kubectl_reads_it() {
     let directory = tempfile::tempdir().unwrap();
     for to_bytes in [u16::to_le_bytes, u16::to_be_bytes] {

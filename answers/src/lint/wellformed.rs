@@ -32,18 +32,17 @@ const TYPES: Rule = rule(
     own(types),
 );
 
-pub(super) const RULES: &[Rule] = &[
-    rule(
-        "api-version-removed",
-        Judgement(Error, Rejected),
-        Scope::Any,
-        "apiVersion",
-        "no supported version of Kubernetes serves this version of the API",
-        "write apps/v1, which requires spec.selector, or batch/v1",
-        own(api_version),
-    ),
-    TYPES,
-];
+const REMOVED: Rule = rule(
+    "api-version-removed",
+    Judgement(Error, Rejected),
+    Scope::Any,
+    "apiVersion",
+    "no supported version of Kubernetes serves this version of the API",
+    "write apps/v1, which requires spec.selector, or batch/v1",
+    own(api_version),
+);
+
+pub(super) const RULES: &[Rule] = &[REMOVED, TYPES];
 
 pub(super) const TEMPLATES: &[Rule] = &[rule(
     "pod-template-missing",
@@ -60,6 +59,13 @@ pub(super) const TEMPLATES: &[Rule] = &[rule(
 /// Returns the findings about an object of a known kind that has no pod spec.
 pub fn check_without_template(object: &Value) -> Vec<Finding> {
     check_object(object["kind"].as_str().unwrap_or_default(), TEMPLATES, object, &Facts::none())
+}
+
+/// Returns the finding about a RuntimeClass of this version, which Kubernetes served until 1.24.
+pub fn check_old_class(object: &Value, api_version: &str) -> Finding {
+    let message = format!("no supported version of Kubernetes serves RuntimeClass in {api_version}");
+    let hit = Hit::at("apiVersion").saying(message).remedied_by("write node.k8s.io/v1".to_owned());
+    finding(&REMOVED, "RuntimeClass", object, hit)
 }
 
 /// Returns the findings about an object of a known kind whose pod spec cannot be read, because a field has the wrong type.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use winpool_answers::{
     lint::{
         Finding, WorkloadManifest, gmsa,
-        wellformed::{check_malformed, check_without_template},
+        wellformed::{check_malformed, check_old_class, check_without_template},
         workload::is_known,
     },
     view::{Known, Reduced, SeenNode, Source, View},
@@ -54,7 +54,8 @@ enum Part {
     Service(Value),
     CredentialSpec(Value),
     Pool(Box<GuardedPool>),
-    Class(Box<RuntimeClass>),
+    /// A RuntimeClass, with a finding if no API server serves its version.
+    Class(Box<RuntimeClass>, Option<Finding>),
     /// An object that describes the nodes that an autoscaler can create.
     Template(Value),
     Pod(Box<Pod>, Option<Reduced>),
@@ -138,10 +139,20 @@ fn of_cluster(manifest: Manifest) -> Result<Option<Part>, serde_json::Error> {
     } else if manifest.is(names::GROUP, "WindowsPool") {
         Part::Pool(manifest.into_pool()?)
     } else if manifest.is("node.k8s.io", "RuntimeClass") {
-        Part::Class(Box::new(RuntimeClass::deserialize(manifest.value)?))
+        class(manifest)?
     } else {
         return Ok(None);
     }))
+}
+
+/// Reads a RuntimeClass. Version `v1beta1` has the fields of `v1`.
+fn class(mut manifest: Manifest) -> Result<Part, serde_json::Error> {
+    let is_old = manifest.api_version == "node.k8s.io/v1beta1";
+    let found = is_old.then(|| check_old_class(&manifest.value, &manifest.api_version));
+    if is_old {
+        manifest.value["apiVersion"] = "node.k8s.io/v1".into();
+    }
+    Ok(Part::Class(Box::new(RuntimeClass::deserialize(manifest.value)?), found))
 }
 
 /// Reads a pod or workload. The error names the field that has the wrong type.
@@ -166,7 +177,10 @@ impl Part {
             Self::Service(service) => view.services.add((Some(source), service)),
             Self::CredentialSpec(object) => view.credential_specs.add((Some(source), object)),
             Self::Pool(pool) => view.pools.add((Some(source), *pool)),
-            Self::Class(class) => view.classes.add((*class).into()),
+            Self::Class(class, found) => {
+                view.refused.extend(found.map(|found| (source, found)));
+                view.classes.add((*class).into());
+            }
             Self::Pod(mut pod, text) => {
                 set_namespace(&mut pod.namespace, namespace);
                 if let Some(text) = text {
