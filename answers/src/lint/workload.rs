@@ -37,6 +37,8 @@ pub struct WorkloadManifest<'a> {
 pub struct Malformed(String);
 
 const TEMPLATE: &str = "spec.template.spec";
+/// The paths of pod specs in objects of other kinds, such as the ScaledJob of KEDA and the Fleet of Agones.
+const SHAPES: [&str; 3] = [TEMPLATE, "spec.jobTargetRef.template.spec", "spec.template.spec.template.spec"];
 
 /// The known kinds, with their API group and the path of their pod spec.
 pub const KINDS: [(&str, &str, &str); 9] = [
@@ -72,7 +74,7 @@ pub fn is_known(group: &str, kind: &str) -> bool {
 
 impl<'a> WorkloadManifest<'a> {
     /// Reads an object. Returns `None` if it has no pod spec: it creates no pods, or it is a patch of kustomize for a workload.
-    /// An object of an unknown kind creates pods if it has `spec.template.spec.containers`.
+    /// An object of an unknown kind creates pods if it has a pod spec with containers at one of the `SHAPES`.
     ///
     /// # Errors
     /// Fails if the API server would refuse the workload because its pod spec is malformed.
@@ -81,12 +83,12 @@ impl<'a> WorkloadManifest<'a> {
         let (Some(kind), Some(api_version)) = (text(&["kind"]), text(&["apiVersion"])) else { return Ok(None) };
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let known = KINDS.iter().find(|(known, ..)| *known == kind && is_known(group, kind));
-        let by_shape = || get(object, &["spec", "template", "spec", "containers"]).is_some_and(Value::is_array);
-        let path = match known {
-            Some((.., path)) => *path,
-            None if by_shape() => TEMPLATE,
-            None => return Ok(None),
+        let has_containers = |path: &&str| {
+            let keys: Vec<&str> = path.split('.').chain(["containers"]).collect();
+            get(object, &keys).is_some_and(Value::is_array)
         };
+        let by_shape = || SHAPES.iter().copied().find(has_containers);
+        let Some(path) = known.map(|(.., path)| *path).or_else(by_shape) else { return Ok(None) };
         let keys: Vec<&str> = path.split('.').collect();
         let Some(raw) = get(object, &keys) else { return Ok(None) };
         if !raw.is_object() {

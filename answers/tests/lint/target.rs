@@ -108,6 +108,23 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
     let rollout = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "n"}, "spec": {"template": template}});
     let read = WorkloadManifest::read(&rollout).unwrap().unwrap();
     assert_eq!((read.object().to_string(), read.path), ("Rollout default/n".to_owned(), "spec.template.spec"));
+    for (version, kind, spec, path) in [
+        (
+            "keda.sh/v1alpha1",
+            "ScaledJob",
+            json!({"jobTargetRef": {"template": template}}),
+            "spec.jobTargetRef.template.spec",
+        ),
+        (
+            "agones.dev/v1",
+            "Fleet",
+            json!({"template": {"spec": {"template": template}}}),
+            "spec.template.spec.template.spec",
+        ),
+    ] {
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "n"}, "spec": spec});
+        assert_eq!(WorkloadManifest::read(&object).unwrap().map(|read| read.path), Some(path), "{kind}");
+    }
 }
 
 #[test]
