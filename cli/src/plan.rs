@@ -270,7 +270,7 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
     if !pool.held_taints.is_empty() {
         text.styled("  ", WARN, &format!("held: {taints}, because these workloads do not tolerate it:"));
         workloads_text(text, &pool.unschedulable);
-        text.paragraph("  ", &remedy(&pool.held_taints));
+        text.paragraph("  ", &remedy(pool));
     } else if !pool.unschedulable.is_empty() {
         text.styled("  ", BAD, "taintPolicy is Always, so these workloads would become unschedulable:");
         workloads_text(text, &pool.unschedulable);
@@ -282,13 +282,11 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
 }
 
 /// Returns what to add to the workloads that do not tolerate these taints.
-fn remedy(taints: &[String]) -> String {
-    let taints: Vec<Taint> = taints.iter().filter_map(|taint| taint.parse().ok()).collect();
-    format!(
-        "Add to their pod templates: {}; for a Linux workload instead: nodeSelector: {{{}: linux}}",
-        tolerations::to_write(&taints),
-        names::OS
-    )
+fn remedy(pool: &PoolForecast) -> String {
+    let taints: Vec<Taint> = pool.held_taints.iter().filter_map(|taint| taint.parse().ok()).collect();
+    let for_linux = format!("; for a Linux workload instead: nodeSelector: {{{}: linux}}", names::OS);
+    let for_linux = if pool.may_be_for_linux { &for_linux } else { "" };
+    format!("Add to their pod templates: {}{for_linux}", tolerations::to_write(&taints))
 }
 
 /// Lists workloads, each with the number of its pods if it has any.

@@ -42,6 +42,24 @@ fn plan_names_the_toleration_that_a_held_taint_needs() {
     let toleration = "tolerations: [{effect: NoSchedule, key: os, operator: Equal, value: windows}]";
     assert!(text.contains(&format!("Add to their pod templates: {toleration}")), "{text}");
     assert!(text.contains("    DaemonSet shop/agent\n"), "pods are not counted if there are none: {text}");
+    let for_linux = "; for a Linux workload instead: nodeSelector: {kubernetes.io/os: linux}";
+    assert!(!text.contains(for_linux), "all of them say Windows: {text}");
+    // Only Windows nodes have this label, but the workload may belong elsewhere.
+    let directory = tempfile::tempdir().unwrap();
+    let node = |name: &str, system: &str, kernel: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{kubernetes.io/os: {system}, on: {system}}}}}\nstatus: \
+             {{nodeInfo: {{operatingSystem: {system}, kernelVersion: {kernel}, architecture: amd64, bootID: a, containerRuntimeVersion: \
+             'containerd://2.0.4', kubeProxyVersion: v1, kubeletVersion: v1, machineID: a, osImage: a, systemUUID: a}}}}\n"
+        )
+    };
+    let deployment = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {nodeSelector: {on: \
+                      windows}, containers: [{name: c, image: 'app:1'}]}}}\n";
+    let (linux, windows) = (node("linux-1", "linux", "6.8.0-1015-azure"), node("win-1", "windows", "10.0.20348.1"));
+    std::fs::write(directory.path().join("all.yaml"), format!("{linux}{windows}{deployment}")).unwrap();
+    let plan = ["plan", "-f", directory.path().to_str().unwrap(), "-f", POOL];
+    let text = printed(&plan, Path::new("/nonexistent"), "200");
+    assert!(text.contains("    Deployment default/web\n") && text.contains(for_linux), "{text}");
 }
 
 #[test]

@@ -107,6 +107,9 @@ pub struct PoolForecast {
     pub held_taints: Vec<String>,
     /// The workloads that would become unschedulable, each with the number of its pods that count.
     pub unschedulable: Vec<PodCount>,
+    /// True if one of them may be for Linux.
+    #[serde(skip)]
+    pub may_be_for_linux: bool,
     /// The problems that need attention.
     pub problems: Vec<Problem>,
 }

@@ -6,6 +6,7 @@ use kube::ResourceExt;
 use winpool_core::{
     api::{Mode, ObjectReference, Problem, TaintPolicy, WindowsPoolSpec, WindowsPoolStatus, names},
     plan::{HeldBecause, HeldTaints},
+    pod::{Class, PodSpec, Target, Workload, WorkloadKind},
 };
 
 use crate::explain::{
@@ -47,6 +48,7 @@ impl Simulation {
                     writes
                 },
                 held_taints: held.iter().flat_map(|held| &held.taints).map(ToString::to_string).collect(),
+                may_be_for_linux: unschedulable.iter().any(|found| !self.is_for_windows(&found.object)),
                 unschedulable,
                 problems: self.unexplained(&name, held.as_ref(), &status).chain(status.problems).collect(),
                 name,
@@ -60,6 +62,23 @@ impl Simulation {
             ..PoolForecast::default()
         });
         live.chain(gone).collect()
+    }
+
+    /// Returns true if the workload or pod is certainly for Windows.
+    fn is_for_windows(&self, object: &ObjectReference) -> bool {
+        let name = object.to_string();
+        let class_of = |spec: &PodSpec| {
+            let class = self.classes.get(spec.runtime_class.as_ref()?)?;
+            Some(Class::from(&**class))
+        };
+        let is_windows = |spec: &PodSpec| spec.target(class_of(spec).as_ref()) == Target::Windows;
+        let is_it =
+            |(kind, of): &&(WorkloadKind, Workload)| format!("{} {}/{}", kind.as_str(), of.namespace, of.name) == name;
+        if let Some((_, workload)) = self.workloads.iter().find(is_it) {
+            return is_windows(&workload.template);
+        }
+        let mut pods = self.pods.iter().flatten().filter(|pod| pod.workload() == name).peekable();
+        pods.peek().is_some() && pods.all(|pod| is_windows(&pod.spec))
     }
 
     /// Returns what conditions report and problems do not: taints held for reasons other than workloads, and workloads
