@@ -6,4 +6,5 @@ pub mod lint;
 pub mod placement;
 pub mod reference;
 pub mod render;
+pub mod system;
 pub mod view;

@@ -8,7 +8,7 @@ use winpool_core::{
     api::{Taint, quantity::amount},
     labels::Labels,
     pod::{
-        Class, ContainerList, PodSpec, Tolerance,
+        ARCH_KEYS, Class, ContainerList, PodSpec, Tolerance,
         affinity::{failing_expressions, is_empty, matches_affinity},
     },
 };
@@ -79,6 +79,18 @@ impl Obstacle {
             Self::Selector { key, wanted, .. } => format!("{key}: {wanted}"),
             Self::Affinity(expressions) => expressions.join(" and "),
             other => other.to_string(),
+        }
+    }
+
+    /// Returns true if the node has another processor than the pod selects. The pod's images are for that processor.
+    pub fn is_about_processor(&self) -> bool {
+        let starts = |expression: &String| {
+            ARCH_KEYS.iter().any(|key| expression.strip_prefix(key).is_some_and(|rest| rest.starts_with(' ')))
+        };
+        match self {
+            Self::Selector { key, .. } => ARCH_KEYS.contains(&key.as_str()),
+            Self::Affinity(expressions) => expressions.iter().any(starts),
+            _ => false,
         }
     }
 }

@@ -11,6 +11,7 @@ mod pod_explanation;
 mod readers;
 mod remedies;
 mod render;
+mod system;
 
 /// The node of this JSON as pods see it.
 fn machine(node: &serde_json::Value) -> winpool_answers::view::Node {

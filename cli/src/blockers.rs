@@ -131,8 +131,7 @@ async fn resolve(
     }
     let mut names = BTreeSet::new();
     written.each(|_, workload| {
-        let class = facts.known_class(&workload.pod);
-        if workload.pod.target(class) != Target::Linux {
+        if facts.target(&workload.pod) != Target::Linux {
             names.extend(workload.pod.images().map(|(_, name)| name.to_owned()));
         }
     });

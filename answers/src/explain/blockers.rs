@@ -181,7 +181,7 @@ pub fn blockers(
 /// Returns the field by which a Windows workload selects nodes of `retired` only, though there are nodes of other builds.
 fn label_pin(workload: &WorkloadManifest<'_>, facts: &Facts, retired: Build, target: Option<Build>) -> Option<Pin> {
     let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
-    let is_for_windows = matches!(pod.target(class), Target::Windows | Target::WindowsImage);
+    let is_for_windows = matches!(facts.target(pod), Target::Windows | Target::WindowsImage);
     let selects = |selector: &BTreeMap<String, String>| cloud_builds(selector).any(|build| build == retired);
     let by_table = selects(&pod.node_selector) || class.is_some_and(|class| selects(&class.selector));
     let is_only = || facts.builds_of(pod, class) == BTreeSet::from([retired]);

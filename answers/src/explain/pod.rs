@@ -11,13 +11,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::{ObjectReference, names},
-    pod::{Class, KnownError, Pod, PodSpec, System, Workload, WorkloadKind},
+    pod::{Class, Evidence, Guess, KnownError, Pod, PodSpec, System, Workload, WorkloadKind},
 };
 
 use crate::{
     image::Images,
     lint::{Finding, workload::or_default},
     placement::{Obstacle, obstacles},
+    system::{doubt, system_of_nodes},
     view::Node,
 };
 
@@ -33,6 +34,9 @@ pub struct PodExplanation {
     pub object: ObjectReference,
     /// The operating system that winpool assumes the pod is for: `windows` or `linux`.
     pub system: String,
+    /// The only sign of that system, if winpool is not certain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<&'static str>,
     /// The node that the pod is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -143,6 +147,7 @@ fn explanation(
     PodExplanation {
         object: ObjectReference::default(),
         system: if candidate.is_windows { names::WINDOWS } else { "linux" }.to_owned(),
+        doubt: candidate.guess(machines).and_then(doubt),
         node: None,
         scheduler: pod.spec.scheduler.clone(),
         refused: Vec::new(),
@@ -224,10 +229,20 @@ fn is_windows(pods: &[Pod], spec: &PodSpec, class: Option<&Class>, machines: &[N
         let mut hosts = hosts.filter_map(|name| machines.iter().find(|machine| machine.name == *name)).peekable();
         hosts.peek().is_some() && hosts.all(Node::is_windows)
     };
-    match spec.guess(class) {
+    match guess(spec, class, machines) {
         Some(guess) => guess.system == System::Windows,
         None => has_run_on_windows(),
     }
+}
+
+/// Returns the system that a pod is for. Labels that only nodes of one system have are more certain than a name.
+fn guess(spec: &PodSpec, class: Option<&Class>, machines: &[Node]) -> Option<Guess> {
+    let by_nodes = || {
+        let labels = machines.iter().map(|machine| (machine.is_windows(), &machine.labels));
+        let system = system_of_nodes(spec, class, labels)?;
+        Some(Guess { system, evidence: Evidence::Placement })
+    };
+    spec.guess(class).filter(|guess| guess.is_certain()).or_else(by_nodes).or_else(|| spec.guess(class))
 }
 
 /// The component that decides on which nodes the pod runs.
@@ -266,6 +281,10 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
+    fn guess(&self, machines: &[Node]) -> Option<Guess> {
+        guess(&self.spec, self.class.map(|(_, class)| class), machines)
+    }
+
     fn obstacles(&self, machine: &Node) -> Vec<Obstacle> {
         match self.placed_by {
             PlacedBy::DaemonSet => self.daemon_set_obstacles(machine),
@@ -327,6 +346,7 @@ impl Candidate<'_> {
                 no("nothing shows that the pod is for Windows, and a Linux pod does not start on a Windows node"
                     .to_owned())
             }
+            (false, false) if self.obstacles(machine).iter().any(Obstacle::is_about_processor) => (None, Vec::new()),
             (false, false) => self.images_start_on_linux(machine),
         }
     }

@@ -14,7 +14,7 @@ use winpool_core::{
     api::{Taint, names},
     labels::Labels,
     plan::{Policy, Pool, PoolEntry, SeenNodes, plan_classes},
-    pod::{Class, PodSpec, Target, Tolerance, is_label_of_every_node, tolerance},
+    pod::{Class, PodSpec, System, Target, Tolerance, is_label_of_every_node, tolerance},
     windows::{
         Build, KubernetesVersion,
         product::{PRODUCTS, by_version},
@@ -25,6 +25,7 @@ use winpool_core::{
 use crate::{
     image::{Host, Images},
     placement::selects,
+    system::system_of_nodes,
     view::Node,
 };
 
@@ -55,6 +56,8 @@ pub struct Facts {
     reported: BTreeSet<String>,
     /// The Windows nodes: their labels, and their version and container runtime if the version is known.
     nodes: BTreeMap<NodeKind, Vec<(Labels, Option<Host>)>>,
+    /// The labels of the other nodes.
+    other_nodes: Vec<Labels>,
     images: Images,
     credential_specs: Option<BTreeSet<String>>,
 }
@@ -85,9 +88,10 @@ impl Facts {
         self.nodes_are_complete = true;
     }
 
-    /// Adds a node if it is a Windows node.
+    /// Adds a node.
     pub fn add_node(&mut self, mut node: Node) {
         if node.labels.get(names::OS) != Some(names::WINDOWS) {
+            self.other_nodes.push(node.labels);
             return;
         }
         let kind = NodeKind::of(&node);
@@ -229,6 +233,24 @@ impl Facts {
     /// Returns the known classes, by name.
     pub fn classes(&self) -> &BTreeMap<String, Class> {
         &self.classes
+    }
+
+    /// Returns how the pod says its system, by itself or by labels that only nodes of one system have.
+    pub fn target(&self, pod: &PodSpec) -> Target {
+        let target = pod.target(self.known_class(pod));
+        let is_unclear = matches!(target, Target::WindowsImage | Target::Unknown);
+        match Some(pod).filter(|_| is_unclear).and_then(|pod| self.system_of_nodes(pod)) {
+            Some(System::Windows) => Target::Windows,
+            Some(System::Linux) => Target::Linux,
+            None => target,
+        }
+    }
+
+    /// Returns the system of the nodes that the pod selects, if these are of one system.
+    pub fn system_of_nodes(&self, pod: &PodSpec) -> Option<System> {
+        let windows = self.nodes.values().flatten().map(|(labels, _)| (true, labels));
+        let others = self.other_nodes.iter().map(|labels| (false, labels));
+        system_of_nodes(pod, self.known_class(pod), windows.chain(others))
     }
 
     pub fn known_class(&self, pod: &PodSpec) -> Option<&Class> {

@@ -5,31 +5,35 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Toleration;
 use winpool_core::{
     api::Taint,
-    pod::{BETA_OS, Evidence, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
+    pod::{BETA_OS, OS_KEYS, Target, Tolerance, selects_windows, tolerance, tolerate},
     windows::{Build, taint::SPELLINGS},
 };
 
-use crate::lint::{
-    facts::untolerated,
-    field::cel_list,
-    rejected,
-    rule::{
-        Consequence::{Fails, Note, Pending},
-        Hit, Judgement, Rule, Scope,
-        Severity::{Error, Info, Warning},
-        Subject, Test, own, rule,
+use crate::{
+    lint::{
+        facts::untolerated,
+        field::cel_list,
+        rejected,
+        rule::{
+            Consequence::{Fails, Note, Pending},
+            Hit, Judgement, Rule, Scope,
+            Severity::{Error, Info, Warning},
+            Subject, Test, own, rule,
+        },
     },
+    system,
 };
 
 pub(super) mod builds;
 pub(super) mod classes;
 pub(super) mod images;
 
+const SAY_WINDOWS: &str = "add os.name: windows and nodeSelector kubernetes.io/os: windows";
 const SELECT_WINDOWS: &str = "add nodeSelector kubernetes.io/os: windows, or a runtimeClassName";
 const TOLERATE: &str =
     "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}, or a runtimeClassName";
 
-const PROBABLY: &str = "probably for Windows, and nothing keeps the pod off Linux nodes, where it then never starts";
+const FOR_LINUX: &str = "for a Linux workload instead: nodeSelector kubernetes.io/os: linux";
 
 pub(super) const RULES: &[Rule] = &[
     rule(
@@ -109,20 +113,19 @@ pub(super) const RULES: &[Rule] = &[
         "an image is for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
         "add os.name: windows and nodeSelector kubernetes.io/os: windows, or a runtimeClassName",
         own(|subject, hits| {
-            let hit = match subject.pod.guess(subject.class).map(|guess| guess.evidence) {
-                Some(Evidence::ImageName) => Hit::at("nodeSelector").saying(format!("an image is, by its name, {PROBABLY}")),
-                Some(Evidence::Program) => {
-                    Hit::at("nodeSelector").saying(format!("a container is, by its program, {PROBABLY}"))
-                }
-                _ => Hit::at("nodeSelector"),
-            };
-            hits.push(match class_of_images(subject) {
-                Some(name) => hit.remedied_by(format!("add os.name: windows and runtimeClassName: {name}")),
-                None if subject.workload.is_daemon_set() => {
-                    hit.remedied_by("add os.name: windows and nodeSelector kubernetes.io/os: windows".to_owned())
-                }
+            let hit = Hit::at("nodeSelector");
+            let hit = match doubt(subject) {
+                Some(sign) => hit.saying(format!(
+                    "{sign}, so the pod is probably for Windows, and nothing keeps it off Linux nodes, where it then never starts"
+                )),
                 None => hit,
-            });
+            };
+            let remedy = match class_of_images(subject) {
+                Some(name) => format!("add os.name: windows and runtimeClassName: {name}"),
+                None if subject.workload.is_daemon_set() => SAY_WINDOWS.to_owned(),
+                None => format!("{SAY_WINDOWS}, or a runtimeClassName"),
+            };
+            hits.push(hit.remedied_by(or_for_linux(subject, remedy)));
         }),
     ),
     rule(
@@ -190,6 +193,17 @@ pub(super) const RULES: &[Rule] = &[
     ),
 ];
 
+/// Returns the only sign that the pod is for Windows, if that is not certain.
+fn doubt(subject: &Subject<'_>) -> Option<&'static str> {
+    let guess = subject.pod.guess(subject.class).filter(|_| subject.target == Target::WindowsImage)?;
+    system::doubt(guess)
+}
+
+/// Adds what to do if the workload is for Linux, unless it is certainly for Windows.
+fn or_for_linux(subject: &Subject<'_>, remedy: String) -> String {
+    if doubt(subject).is_some() { format!("{remedy}; {FOR_LINUX}") } else { remedy }
+}
+
 /// Returns the class for the build that all images of the pod name. `None` for a DaemonSet, because its controller
 /// ignores classes.
 fn class_of_images<'a>(subject: &Subject<'a>) -> Option<&'a str> {
@@ -220,7 +234,8 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         Some(class) => selects_windows(&class.selector),
         None => pod.runtime_class.is_some() && !subject.workload.is_daemon_set(),
     };
-    if pod.placed_system().is_none() && pod.node.is_none() && !is_by_class {
+    let is_placed = pod.placed_system().is_some() || subject.facts.system_of_nodes(pod).is_some();
+    if !is_placed && pod.node.is_none() && !is_by_class {
         let hit = Hit::at("nodeSelector");
         hits.push(if subject.workload.is_daemon_set() {
             hit.remedied_by("add nodeSelector kubernetes.io/os: windows".to_owned())
@@ -274,7 +289,7 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         let message =
             format!("the pod does not tolerate the taints of any Windows node that it selects: {}", list(&least));
         let message = message + &other_spelling(&tolerations, &least);
-        hits.push(Hit::at("tolerations").saying(message).remedied_by(remedy(&least)));
+        hits.push(Hit::at("tolerations").saying(message).remedied_by(or_for_linux(subject, remedy(&least))));
     }
 }
 
@@ -294,7 +309,7 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
             list(&missing)
         );
         let message = message + &other_spelling(&subject.pod.tolerations, &missing);
-        hits.push(Hit::at("tolerations").saying(message).remedied_by(remedy(&missing)));
+        hits.push(Hit::at("tolerations").saying(message).remedied_by(or_for_linux(subject, remedy(&missing))));
     }
 }
 

@@ -65,7 +65,7 @@ fn check_by(
     facts: &Facts,
 ) -> Vec<Finding> {
     let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
-    let subject = Subject { workload, pod, class, target: pod.target(class), facts };
+    let subject = Subject { workload, pod, class, target: facts.target(pod), facts };
     let mut findings = Vec::new();
     for rule in rules.filter(|rule| rule.holds_for(facts.kubernetes()) && applies(rule.scope, &subject)) {
         let hits = match rule.test {

@@ -25,7 +25,7 @@ pub fn survey(
     view.written.each(|source, workload| {
         number += 1;
         add(source, check(workload, facts));
-        if matches!(workload.pod.target(facts.known_class(&workload.pod)), Target::Windows | Target::WindowsImage) {
+        if matches!(facts.target(&workload.pod), Target::Windows | Target::WindowsImage) {
             for_windows.insert((workload.namespace.to_owned(), workload.labels()));
         }
     });

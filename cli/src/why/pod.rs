@@ -242,12 +242,16 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
     };
     let system = if answer.system == names::WINDOWS { "Windows" } else { "Linux" };
     text.styled("", BOLD, &format!("{}{on}", answer.object));
+    let treats = if is_pod { "treats it as" } else { "treats its pods as" };
+    let pods = if is_pod { format!("a {system} pod") } else { format!("{system} pods") };
     if system == "Linux" {
-        text.line(if is_pod {
-            "  winpool treats it as a Linux pod."
-        } else {
-            "  winpool treats its pods as Linux pods."
-        });
+        text.line(&format!("  winpool {treats} {pods}."));
+    } else if let Some(sign) = answer.doubt {
+        let note = format!(
+            "winpool {treats} {pods}, but is not certain: {sign}. For a Linux workload set nodeSelector {}: linux.",
+            names::OS
+        );
+        text.paragraph("  ", &note);
     }
     if let Some(scheduler) = &answer.scheduler {
         let note = format!(
@@ -273,14 +277,16 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
     fits(&mut text, &answer.nodes);
     text.gap();
     match &answer.remedy {
-        None if !answer.refused.is_empty() => text.paragraph(
-            "",
-            "No other change is needed: as far as winpool knows, the pod starts on every node to which it can be scheduled.",
-        ),
-        None => text.paragraph(
-            "",
-            "No change is needed: as far as winpool knows, the pod starts on every node to which it can be scheduled.",
-        ),
+        None => {
+            let other = if answer.refused.is_empty() { "" } else { "other " };
+            let is_told = answer.nodes.iter().all(|node| !node.possible || node.starts.is_some());
+            let why = if is_told {
+                "as far as winpool knows, the pod starts on every node to which it can be scheduled"
+            } else {
+                "the pod can be scheduled, and nothing shows that it does not start"
+            };
+            text.paragraph("", &format!("No {other}change is needed: {why}."))
+        }
         Some(remedy) => text.styled("", WARN, "Suggested change:").paragraph("  ", remedy),
     };
     if let (Some(selected), Some(node)) = (&answer.ends_with_upgrade, &answer.node) {

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use serde_json::json;
 use winpool_core::{
     api::{Isolation, Taint, names},
-    pod::{Class, PodSpec, System, selects_windows, tolerations::toleration},
+    pod::{Class, Guess, PodSpec, System, selects_windows, tolerations::toleration},
     windows::product::name_of,
     words::yaml,
 };
@@ -17,6 +17,8 @@ use super::{Candidate, Node, PlacedBy};
 
 /// The number of nodes that the search tries, the closest first.
 const TRIED: usize = 20;
+/// The number of nodes that a remedy names.
+const NAMED: usize = 3;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The selections that keep a pod off other nodes: labels of one node, and in addition a required node affinity to several
 /// builds. The most open one is first.
@@ -110,12 +112,14 @@ impl<'a> Candidate<'a> {
         let mut closest: Vec<(&Node, Vec<Taint>)> =
             own.filter_map(|machine| Some((machine, taints(machine)?))).collect();
         closest.sort_by_key(|(_, taints)| taints.len());
-        closest.into_iter().take(TRIED).find_map(|(machine, taints)| {
+        closest.into_iter().take(TRIED).find_map(|(_, taints)| {
             let mut changed = self.clone();
             changed.spec.tolerations.extend(taints.iter().map(toleration));
-            changed.lands_well(machines)?;
+            // A toleration is a sign of the system.
+            let is_same = |guess: Guess| (guess.system == System::Windows) == self.is_windows;
+            changed.lands_well(machines).filter(|_| changed.guess(machines).is_none_or(is_same))?;
             let steps: Vec<String> = taints.iter().map(tolerate).collect();
-            Some((changed.describe_steps(machine, &steps), Some(changed.spec)))
+            Some((self.describe_steps(&changed, machines, &steps), Some(changed.spec)))
         })
     }
 
@@ -140,7 +144,7 @@ impl<'a> Candidate<'a> {
             let rank = (class.isolation() == Isolation::HyperV, !is_certain, name);
             Some((
                 rank,
-                format!("{first}set runtimeClassName: {name}; then it lands on {}", machine.name),
+                format!("{first}set runtimeClassName: {name}; then it lands on {}", candidate.lands_on(machines)),
                 candidate.spec,
             ))
         });
@@ -188,8 +192,8 @@ impl<'a> Candidate<'a> {
                         continue;
                     }
                     let is_refused = changed.class.is_some_and(|(_, class)| class.conflict(&changed.spec).is_some());
-                    if !is_refused && changed.says_its_system() && changed.lands_well(machines).is_some() {
-                        return Some((changed.describe_steps(machine, &steps), Some(changed.spec)));
+                    if !is_refused && changed.says_its_system(machines) && changed.lands_well(machines).is_some() {
+                        return Some((self.describe_steps(&changed, machines, &steps), Some(changed.spec)));
                     }
                 }
             }
@@ -198,8 +202,8 @@ impl<'a> Candidate<'a> {
     }
 
     /// Returns true if the spec alone, without the pod's history, shows the same operating system.
-    fn says_its_system(&self) -> bool {
-        let guess = self.spec.guess(self.class.map(|(_, class)| class));
+    fn says_its_system(&self, machines: &[Node]) -> bool {
+        let guess = self.guess(machines);
         self.is_windows == guess.is_some_and(|guess| guess.system == System::Windows)
     }
 
@@ -231,10 +235,26 @@ impl<'a> Candidate<'a> {
         true
     }
 
-    fn describe_steps(&self, machine: &Node, steps: &[String]) -> String {
+    fn describe_steps(&self, changed: &Self, machines: &[Node], steps: &[String]) -> String {
+        let starts_somewhere = || {
+            let mut possible = machines.iter().filter(|machine| self.obstacles(machine).is_empty());
+            possible.any(|machine| self.starts(machine).0 != Some(false))
+        };
+        let steps = steps.join("; ");
         match self.placed_by {
-            PlacedBy::Anyone => format!("to land on {}: {}", machine.name, steps.join("; ")),
-            _ => format!("in the template of the DaemonSet: {}", steps.join("; ")),
+            PlacedBy::Anyone if starts_somewhere() => format!("to land only where it starts: {steps}"),
+            PlacedBy::Anyone => format!("to land on {}: {steps}", changed.lands_on(machines)),
+            _ => format!("in the template of the DaemonSet: {steps}"),
+        }
+    }
+
+    /// Names the nodes on which the pod can be scheduled.
+    fn lands_on(&self, machines: &[Node]) -> String {
+        let possible = machines.iter().filter(|machine| self.obstacles(machine).is_empty());
+        let names: Vec<&str> = possible.map(|machine| &*machine.name).collect();
+        match names.split_at_checked(NAMED) {
+            Some((first, rest)) if !rest.is_empty() => format!("{} and {} more", first.join(", "), rest.len()),
+            _ => names.join(", "),
         }
     }
 
@@ -260,6 +280,8 @@ impl<'a> Candidate<'a> {
         let spec = &mut self.spec;
         Some(match obstacle {
             Obstacle::NamesAnotherNode(_) | Obstacle::Unschedulable => return None,
+            // Another processor does not run the pod's images.
+            _ if obstacle.is_about_processor() => return None,
             Obstacle::Selector { key, .. }
                 if self.class.is_some_and(|(_, class)| class.selector.contains_key(&key)) =>
             {
@@ -293,6 +315,11 @@ impl<'a> Candidate<'a> {
     }
 
     fn no_node(&self, machines: &[Node]) -> String {
+        let is_other = |machine: &Node| self.obstacles(machine).iter().any(Obstacle::is_about_processor);
+        let mut own = machines.iter().filter(|machine| machine.is_windows() == self.is_windows).peekable();
+        if own.peek().is_some() && own.all(is_other) {
+            return "no node has the processor that the pod selects: add one that does".to_owned();
+        }
         if let Some(machine) = machines.iter().find(|machine| self.starts(machine).0 != Some(false)) {
             let name = &machine.name;
             return match machine.labels.get(names::WINDOWS_BUILD) {

@@ -1,0 +1,44 @@
+//! The operating system that a pod is for, as far as the nodes of the cluster tell, and how certain that is.
+
+use winpool_core::{
+    labels::Labels,
+    pod::{Class, Evidence, Guess, PodSpec, System},
+};
+
+use crate::placement::selects;
+
+/// Returns the system of the nodes that the pod selects, if nodes of the other system are known and it selects none of them.
+/// `nodes` are the labels of each node, and true for a Windows node.
+pub fn system_of_nodes<'a>(
+    pod: &PodSpec,
+    class: Option<&Class>,
+    nodes: impl IntoIterator<Item = (bool, &'a Labels)>,
+) -> Option<System> {
+    if pod.node_selector.is_empty() && pod.terms.is_empty() {
+        return None;
+    }
+    let (mut known, mut selected) = ([false; 2], [false; 2]);
+    for (is_windows, labels) in nodes {
+        let of_system = usize::from(is_windows);
+        known[of_system] = true;
+        selected[of_system] = selected[of_system] || selects(pod, class, labels);
+        if selected == [true; 2] {
+            return None;
+        }
+    }
+    match (known, selected) {
+        ([true, true], [true, false]) => Some(System::Linux),
+        ([true, true], [false, true]) => Some(System::Windows),
+        _ => None,
+    }
+}
+
+/// Returns the only sign that a pod is for Windows; `None` if the guess is certain or says Linux.
+pub fn doubt(guess: Guess) -> Option<&'static str> {
+    match (guess.system, guess.evidence) {
+        (System::Windows, Evidence::ImageName) => Some("the name of an image has a word for Windows"),
+        (System::Windows, Evidence::Program) => Some("a container runs a program like those of Windows"),
+        (System::Windows, Evidence::Toleration) => Some("the pod tolerates a taint of Windows nodes"),
+        _ => None,
+    }
+}
