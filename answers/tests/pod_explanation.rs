@@ -202,7 +202,7 @@ fn a_pod_with_scheduling_gates_waits_for_them() {
         remedy.unwrap()
     };
     insta::assert_snapshot!(gated("nodeSelector: {kubernetes.io/os: linux},"), @"wait until its schedulingGates (example.com/queue) are removed: the scheduler ignores it until then");
-    insta::assert_snapshot!(gated(""), @"wait until its schedulingGates (example.com/queue) are removed: the scheduler ignores it until then. Then to land on linux-0: set nodeSelector kubernetes.io/os: linux");
+    insta::assert_snapshot!(gated(""), @"wait until its schedulingGates (example.com/queue) are removed: the scheduler ignores it until then. Then to land only where it starts: set nodeSelector kubernetes.io/os: linux");
 }
 
 #[test]
@@ -281,8 +281,8 @@ fn a_pod_without_a_class_gets_an_affinity_to_all_builds_that_run_it() {
         remedy_with(pod, &machines, &classes).1.unwrap()
     };
     // hostMatch: Compatible, and no node has the label yet. The second class is one with version: Any.
-    insta::assert_snapshot!(of_class("runtimeclass.winpool.dev/any: 'true'"), @"to land on win-2022-0: remove runtimeClassName; set nodeSelector kubernetes.io/os: windows; add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
-    insta::assert_snapshot!(of_class("kubernetes.io/os: windows"), @"to land on win-2022-0: add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
+    insta::assert_snapshot!(of_class("runtimeclass.winpool.dev/any: 'true'"), @"to land on win-2022-0, win-2025-0, win-2022-1 and 3 more: remove runtimeClassName; set nodeSelector kubernetes.io/os: windows; add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
+    insta::assert_snapshot!(of_class("kubernetes.io/os: windows"), @"to land only where it starts: add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn a_linux_pod_starts_where_its_images_have_a_variant_for_the_architecture() {
     assert_eq!(of(Source::Index, &["386", "arm"]).0, [Some(true); 2]);
     let (starts, remedy) = of(Source::Index, &["amd64"]);
     assert_eq!(starts, [Some(true), Some(false)]);
-    insta::assert_snapshot!(remedy.unwrap(), @"to land on linux-amd64: set nodeSelector kubernetes.io/os: linux; set nodeSelector kubernetes.io/arch: amd64");
+    insta::assert_snapshot!(remedy.unwrap(), @"to land only where it starts: set nodeSelector kubernetes.io/os: linux; set nodeSelector kubernetes.io/arch: amd64");
     let windows = "{metadata: {name: web}, spec: {os: {name: linux}, containers: [{name: c, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}";
     let told = answer(&yaml::<Pod>(windows), &machines, &BTreeMap::new(), &Images::default());
     assert!(told.nodes.iter().all(|node| node.starts == Some(false)), "{told:#?}");

@@ -56,6 +56,10 @@ fn found(spec: &Value) -> Vec<Finding> {
     check(&WorkloadManifest::read(&object).unwrap().unwrap(), &facts.complete())
 }
 
+fn remedies(spec: &Value, rule: &str) -> Vec<String> {
+    found(spec).into_iter().filter(|found| found.rule == rule).map(|found| found.remedy).collect()
+}
+
 #[test]
 fn a_label_that_only_nodes_of_one_system_have_tells_the_system() {
     let windows = json!({"nodeSelector": {"pool": "b"}});
@@ -103,6 +107,16 @@ fn a_doubt_is_named_with_the_remedy_for_linux() {
     let certain = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "c", "image": "tool-windows:1"}]});
     assert_eq!(why(&certain).doubt, None);
     assert!(found(&certain).iter().all(|found| !found.remedy.contains("linux")));
+}
+
+#[test]
+fn a_misspelt_system_is_named_and_corrected() {
+    let spec = json!({"nodeSelector": {"kubernetes.io/os": "Windows"}});
+    assert_eq!(remedies(&spec, "os-unknown"), ["write kubernetes.io/os: windows"]);
+    let answer = why(&spec);
+    assert_eq!(answer.system, "windows");
+    let remedy = answer.remedy.unwrap();
+    assert!(remedy.contains("set nodeSelector kubernetes.io/os: windows"), "{remedy}");
 }
 
 #[test]

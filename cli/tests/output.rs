@@ -55,7 +55,7 @@ fn plan_names_the_toleration_that_a_held_taint_needs() {
     };
     let deployment = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {nodeSelector: {on: \
                       windows}, containers: [{name: c, image: 'app:1'}]}}}\n";
-    let (linux, windows) = (node("linux-1", "linux", "6.8"), node("win-1", "windows", "10.0.20348.1"));
+    let (linux, windows) = (node("linux-1", "linux", "6.8.0-1015-azure"), node("win-1", "windows", "10.0.20348.1"));
     std::fs::write(directory.path().join("all.yaml"), format!("{linux}{windows}{deployment}")).unwrap();
     let plan = ["plan", "-f", directory.path().to_str().unwrap(), "-f", POOL];
     let text = printed(&plan, Path::new("/nonexistent"), "200");

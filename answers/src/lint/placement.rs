@@ -28,6 +28,8 @@ pub(super) mod builds;
 pub(super) mod classes;
 pub(super) mod images;
 
+/// The values of the label of the operating system.
+const SYSTEMS: [&str; 2] = ["windows", "linux"];
 const SAY_WINDOWS: &str = "add os.name: windows and nodeSelector kubernetes.io/os: windows";
 const SELECT_WINDOWS: &str = "add nodeSelector kubernetes.io/os: windows, or a runtimeClassName";
 const TOLERATE: &str =
@@ -91,6 +93,26 @@ pub(super) const RULES: &[Rule] = &[
                     .to_owned()
             }),
         },
+    ),
+    rule(
+        "os-unknown",
+        Judgement(Error, Pending),
+        Scope::Any,
+        "nodeSelector",
+        "no node has this operating system, because the label is windows or linux, in lower case",
+        "write kubernetes.io/os: windows, or linux",
+        own(|subject, hits| {
+            let selected = OS_KEYS.iter().filter_map(|key| Some((key, subject.pod.selected(key)?)));
+            for (key, value) in selected.filter(|(_, value)| !SYSTEMS.contains(value)) {
+                let value: String = value.chars().take(63).collect();
+                let hit = Hit::at("nodeSelector").saying(format!("no node has {key}={value}"));
+                let meant = SYSTEMS.iter().find(|system| value.eq_ignore_ascii_case(system));
+                hits.push(match meant {
+                    Some(system) => hit.remedied_by(format!("write {key}: {system}")),
+                    None => hit,
+                });
+            }
+        }),
     ),
     rule(
         "os-selector-beta",

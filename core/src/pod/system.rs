@@ -45,7 +45,7 @@ pub(super) fn program_of(command_and_args: [&Option<Value>; 2]) -> Option<System
     let line = words.next()?.trim().to_ascii_lowercase();
     let program = line.split_whitespace().next().unwrap_or_default();
     // PowerShell also runs on Linux, where paths have slashes.
-    let is_script = program.ends_with(".ps1") && !program.contains('/');
+    let is_script = program.strip_suffix(".ps1").is_some_and(|path| !path.contains('/'));
     let is_windows = ["powershell", "cmd"].contains(&program)
         || WINDOWS_PROGRAMS.iter().any(|end| program.ends_with(end))
         || is_script

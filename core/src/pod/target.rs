@@ -161,7 +161,7 @@ impl PodSpec {
 }
 
 /// Labels of clouds whose value tells the operating system of the node (Azure: learn.microsoft.com/azure/aks/use-labels;
-/// Google: cloud.google.com/kubernetes-engine/docs/concepts/node-images; OpenShift: openshift/windows-machine-config-operator).
+/// Google: cloud.google.com/kubernetes-engine/docs/concepts/node-images; `OpenShift`: openshift/windows-machine-config-operator).
 pub const CLOUD_LABELS: [&str; 5] = [
     "kubernetes.azure.com/os-sku",
     "kubernetes.azure.com/os-sku-effective",

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use serde_json::json;
 use winpool_core::{
     api::{Isolation, Taint, names},
-    pod::{Class, PodSpec, System, selects_windows, tolerations::toleration},
+    pod::{Class, Guess, PodSpec, System, selects_windows, tolerations::toleration},
     windows::product::name_of,
     words::yaml,
 };
@@ -115,7 +115,9 @@ impl<'a> Candidate<'a> {
         closest.into_iter().take(TRIED).find_map(|(_, taints)| {
             let mut changed = self.clone();
             changed.spec.tolerations.extend(taints.iter().map(toleration));
-            changed.lands_well(machines)?;
+            // A toleration is a sign of the system.
+            let is_same = |guess: Guess| (guess.system == System::Windows) == self.is_windows;
+            changed.lands_well(machines).filter(|_| changed.guess(machines).is_none_or(is_same))?;
             let steps: Vec<String> = taints.iter().map(tolerate).collect();
             Some((self.describe_steps(&changed, machines, &steps), Some(changed.spec)))
         })
