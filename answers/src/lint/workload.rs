@@ -37,7 +37,7 @@ pub struct WorkloadManifest<'a> {
 pub struct Malformed(String);
 
 const TEMPLATE: &str = "spec.template.spec";
-/// The paths of pod specs in objects of other kinds, such as the ScaledJob of KEDA and the Fleet of Agones.
+/// The paths of pod specs in objects of other kinds, such as the `ScaledJob` of KEDA and the Fleet of Agones.
 const SHAPES: [&str; 3] = [TEMPLATE, "spec.jobTargetRef.template.spec", "spec.template.spec.template.spec"];
 
 /// The known kinds, with their API group and the path of their pod spec.

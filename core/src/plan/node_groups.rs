@@ -57,21 +57,21 @@ impl NodeGroups {
         }
         let wide = values.into_iter().filter(|(_, values)| values.len() > VALUES).map(|(key, _)| key);
         let wide: BTreeSet<&str> = wide.chain([NAME]).collect();
-        let mut by_labels: HashMap<(usize, Vec<(&str, &str)>), usize> = HashMap::new();
+        let mut by_labels = HashMap::new();
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (index, node) in nodes.iter().enumerate() {
-            let labels = node.labels.with_prefix("").filter(|(key, _)| !wide.contains(key)).collect();
+            let labels: Vec<_> = node.labels.with_prefix("").filter(|(key, _)| !wide.contains(key)).collect();
             let group = *by_labels.entry((node.class, labels)).or_insert(groups.len());
             groups.resize_with(groups.len().max(group + 1), Vec::new);
             groups[group].push(index);
         }
         let sorted = |key: &str| {
             let mut having: Vec<usize> = (0..nodes.len()).filter(|index| nodes[*index].value(key).is_some()).collect();
-            having.sort_by_key(|index| nodes[*index].value(key));
+            having.sort_by_cached_key(|index| nodes[*index].value(key));
             (Box::from(key), having)
         };
         let by_value = wide.iter().map(|key| sorted(key)).collect();
-        Self { groups, by_value, nodes }
+        Self { nodes, groups, by_value }
     }
 
     pub(super) fn node(&self, index: usize) -> &GroupedNode {

@@ -99,6 +99,7 @@ broken! {
     without_a_count_of_writes_winpool_fights_another_writer: reverted_taint, ForgetsWrites, NO_INSISTENCE;
     without_a_count_of_writes_winpool_fights_a_kubelet: invented_labels, ForgetsWrites, NO_INSISTENCE;
     without_a_trial_a_pod_that_no_check_sees_waits_for_ever: overlooked, NoTrial, NOBODY_OVERLOOKED;
+    without_a_trial_of_a_taint_that_is_not_approved_a_pod_waits_for_ever: renamed, ChecksAfterApproval, NOBODY_OVERLOOKED;
     a_trial_that_downtime_ends_overlooks_a_pod: late, DowntimeEndsTrials, NOBODY_OVERLOOKED;
     a_hold_that_a_new_leader_does_not_know_is_tried_again_at_once: held, ForgetsHolds, LIFTS_ONCE;
     a_hold_that_ends_with_a_run_lifts_the_taint_for_each_run: runs, RunsEndHolds, LIFTS_ONCE;

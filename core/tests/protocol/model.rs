@@ -57,6 +57,8 @@ pub enum Break {
     ForgetsWrites,
     /// Nobody looks at pods that wait.
     NoTrial,
+    /// Nobody checks pods that wait while no taint is approved.
+    ChecksAfterApproval,
     /// A new leader takes a trial for ended if its time is over.
     DowntimeEndsTrials,
     /// A new leader does not know which taints are to be removed.
@@ -196,7 +198,7 @@ impl Model for Protocol {
             pools: History::new(BTreeMap::new()),
             classes: History::new(BTreeMap::new()),
             works: Vec::new(),
-            lifts: 0,
+            lifts: BTreeMap::new(),
             is_late: false,
             made: 0,
             refuses_taints: false,

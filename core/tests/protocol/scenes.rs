@@ -322,7 +322,7 @@ scenes! {
     /// A pool is renamed while a pod waits. A workload arrives that the check of the new pool finds.
     renamed: a_pod_that_waits_while_its_pool_is_renamed_is_rescued {
         before: &[Create("a", ASKS)],
-        scripts: &[&[Run("run"), Create("b", ASKS_AS_B), Delete("a")], &[WEB]],
+        scripts: &[&[Create("b", ASKS_AS_B), WEB, Run("run"), Delete("a")]],
         trial_checks: true,
         lag: 0,
     }

@@ -215,7 +215,7 @@ impl World {
         let has_finalizer =
             object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
         let after = cluster::pool(object);
-        self.count_lifts(&pools[name], &after);
+        self.count_lifts(name, &pools[name], &after);
         if after.is_deleting() && !has_finalizer {
             pools.remove(name);
         } else {

@@ -19,8 +19,8 @@ pub struct World {
     pub works: Vec<Work>,
     /// The taints and metadata of other writers on nodes.
     pub others: BTreeMap<&'static str, (Vec<Value>, Value)>,
-    /// The number of trials that failed.
-    pub lifts: usize,
+    /// The number of trials of each pool that failed.
+    pub lifts: BTreeMap<&'static str, usize>,
     /// True once a week has passed.
     pub is_late: bool,
     /// The number of nodes, pools and classes created so far.

@@ -15,10 +15,21 @@ use super::{
 impl Operator {
     /// Starts the check that is due, in scenes with trial checks.
     pub fn start_trial_check(&mut self) {
-        if self.trial_check.is_none() && self.trial_checks && self.broken != Break::NoTrial {
+        let checks = match self.broken {
+            Break::NoTrial => false,
+            Break::ChecksAfterApproval => self.approves(),
+            _ => true,
+        };
+        if self.trial_check.is_none() && self.trial_checks && checks {
             self.trial_check = self.with_cluster(|cluster, memory, now| memory.start_trial_check(cluster, now));
             self.wake = self.wake.into_iter().chain(self.memory.trial_check_due()).min();
         }
+    }
+
+    /// True if the status of a pool approves a taint.
+    fn approves(&self) -> bool {
+        let mut statuses = self.pools.values().filter_map(|pool| pool.guarded.status.as_ref());
+        statuses.any(|status| !status.approved_taints.is_empty())
     }
 
     /// Carries out the check that has started.
@@ -74,21 +85,23 @@ impl State {
         self.world.works.iter().all(|work| !waits(work) || work.has_node(nodes, classes))
     }
 
-    /// True if winpool took a taint back once at most before the pause was over.
+    /// True if winpool took a taint of each pool back once at most before the pause was over.
     pub fn lifts_once(&self) -> bool {
-        self.world.is_late || self.world.lifts <= 1
+        self.world.is_late || self.world.lifts.values().all(|lifts| *lifts <= 1)
     }
 }
 
 impl World {
     /// Counts the trials that fail with this write of a pool.
-    pub fn count_lifts(&mut self, before: &PoolObject, after: &PoolObject) {
+    pub fn count_lifts(&mut self, name: &'static str, before: &PoolObject, after: &PoolObject) {
         let held = |pool: &PoolObject| {
             let trials = pool.guarded.status.iter().flat_map(|status| status.taint_trials.clone());
             trials.filter(|trial| trial.retry_at.is_some()).map(|trial| trial.taint).collect::<Vec<_>>()
         };
         let before = held(before);
-        self.lifts += usize::from(held(after).iter().any(|taint| !before.contains(taint)));
+        if held(after).iter().any(|taint| !before.contains(taint)) {
+            *self.lifts.entry(name).or_default() += 1;
+        }
     }
 
     /// A pod comes that no check sees.

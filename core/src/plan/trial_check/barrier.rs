@@ -25,7 +25,7 @@ impl Barrier {
     /// Reads a node. Only taints that winpool put there can be taken back, from nodes that it writes.
     pub(super) fn of(node: &NodeFields, scope: &TrialCheckScope) -> Self {
         let owner = scope.policy.owner(&node.labels).filter(|_| !node.is_ignored());
-        let applied = owner.and_then(|_| node.applied.as_deref()).and_then(Applied::parse);
+        let applied = owner.and(node.applied.as_deref()).and_then(Applied::parse);
         let own = owned(applied.as_ref(), &scope.policy);
         let trial = |taint: &Taint| {
             let is_about = |trial: &OnTrial| {

@@ -104,7 +104,7 @@ impl Memory {
                 action => {
                     problems.extend(describe(action).map(|message| {
                         Problem::new(reason::WOULD_CHANGE, ObjectReference::runtime_class(&name), message)
-                    }))
+                    }));
                 }
             }
             problems.extend(known.and_then(|known| known.created_too_early(&name)));
