@@ -51,7 +51,9 @@ fn why(spec: &Value) -> PodExplanation {
 
 fn found(spec: &Value) -> Vec<Finding> {
     let mut facts = Facts::none();
-    nodes().into_iter().for_each(|node| facts.add_node(node));
+    for node in nodes() {
+        facts.add_node(node);
+    }
     let object = object(spec);
     check(&WorkloadManifest::read(&object).unwrap().unwrap(), &facts.complete())
 }

@@ -220,7 +220,7 @@ fn variables(shape: &Shape) -> Vec<Variable> {
         (
             "selectsWindows",
             format!(
-                "variables.selectsOs ? variables.selector.exists(k, k in {keys} && variables.selector[k] == 'windows') \
+                "variables.selectsOs ? variables.selector.exists(k, k in {keys} && variables.selector[k].lowerAscii() == 'windows') \
                  : variables.selector.exists(k, k == '{build}' || k.startsWith('{stamp}') \
                  || k in {clouds} && variables.selector[k].lowerAscii().startsWith('windows'))"
             ),
@@ -236,14 +236,14 @@ fn variables(shape: &Shape) -> Vec<Variable> {
             format!(
                 "variables.selectsWindows || !variables.selectsLinux && {} || (e.key == '{build}' \
                  || e.key.startsWith('{stamp}')) && e.operator in ['In', 'Exists']))",
-                all_terms("v == 'windows'", "'linux'", "v.lowerAscii().startsWith('windows')")
+                all_terms("v.lowerAscii() == 'windows'", "'linux'", "v.lowerAscii().startsWith('windows')")
             ),
         ),
         (
             "placedElsewhere",
             format!(
                 "variables.selectsLinux || !variables.placed && {}))",
-                all_terms("v != 'windows'", "'windows'", "!v.lowerAscii().startsWith('windows')")
+                all_terms("v.lowerAscii() != 'windows'", "'windows'", "!v.lowerAscii().startsWith('windows')")
             ),
         ),
         (
