@@ -136,7 +136,7 @@ mod tests {
         let node = |number: usize| {
             let name = format!("node-{number}");
             let mut labels = vec![("host", name.clone()), ("team", ["a", "b", "c"][number % 3].to_owned())];
-            labels.extend((number % 2 == 0).then(|| ("gpu", "yes".to_owned())));
+            labels.extend(number.is_multiple_of(2).then(|| ("gpu", "yes".to_owned())));
             labels.extend((number % 4 == 1).then(|| ("rack", format!("rack-{}", number / 8))));
             GroupedNode { labels: labels.into_iter().collect(), name: name.into(), class: number % 5 }
         };
