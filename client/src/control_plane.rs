@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
+use futures::future::join_all;
 use http::{Request, header::DATE};
 use k8s_openapi::{
     api::{core::v1::Namespace, node::v1::RuntimeClass},
@@ -61,8 +62,10 @@ impl ControlPlane {
     /// Reads these admission policies. What cannot be read is absent.
     async fn admission(&self, asks: impl Fn(&Component) -> bool) -> Admission {
         let mut admission = Admission::default();
-        for component in COMPONENTS.iter().filter(|component| asks(component)) {
-            match self.look_up(component).await {
+        let asked = COMPONENTS.iter().filter(|component| asks(component));
+        let answers = join_all(asked.map(async |component| (component, self.look_up(component).await))).await;
+        for (component, answer) in answers {
+            match answer {
                 Ok(installed) => {
                     admission.installed.insert(component.name, installed);
                 }
@@ -87,13 +90,18 @@ impl ControlPlane {
     /// Reads the facts that a workload check needs at its start: the RuntimeClasses, the admission policies that help workloads,
     /// and the time. A policy that cannot be read helps no workload.
     pub async fn at_start(&self) -> Result<(BTreeMap<String, Class>, Admission, Timestamp), RequestError> {
-        let time = in_time(server_time(&self.client)).await?.unwrap_or_else(Timestamp::now);
         let helps = |component: &Component| ["assign-class", "tolerate-windows"].contains(&component.name);
-        let admission = tokio::time::timeout(PATIENCE, self.admission(helps)).await.unwrap_or_default();
+        let admission = tokio::time::timeout(PATIENCE, self.admission(helps));
         let (all, mut classes) = (Api::<RuntimeClass>::all(self.client.clone()), BTreeMap::new());
         let add = |class: RuntimeClass| drop(classes.insert(class.name_any(), Class::from(&class)));
-        pages::each_patiently(&all, ListParams::default(), add).await?;
-        Ok((classes, admission, time))
+        // Concurrently, because nodes wait for the check.
+        let (time, admission, listed) = tokio::join!(
+            in_time(server_time(&self.client)),
+            admission,
+            pages::each_patiently(&all, ListParams::default(), add)
+        );
+        listed?;
+        Ok((classes, admission.unwrap_or_default(), time?.unwrap_or_else(Timestamp::now)))
     }
 
     async fn autoscalers(&self) -> Autoscalers {

@@ -32,7 +32,7 @@ mod steps;
 mod trial;
 
 const CONTROLLER: &str = "pool";
-/// The least time between two rounds that changes of nodes cause. A burst of thousands is worth a few rounds.
+/// The least time between two rounds that changes cause. A burst of thousands is worth a few rounds.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(20);
 
 /// Runs until `stop` is cancelled and the requests in flight have ended.
@@ -121,14 +121,14 @@ impl Loop {
 
     async fn run(mut self, stop: CancellationToken) {
         let (mut changed, mut synced) = (self.context.changed.subscribe(), self.context.synced.subscribe());
+        let mut next = Instant::now();
         loop {
             changed.mark_unchanged();
             let wake = self.advance();
-            let next = Instant::now() + BETWEEN_CHANGES;
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(done) = self.under_way.next() => self.take_in_all(done),
-                () = changed.changed().then(|_| sleep_until(next.into())) => {}
+                () = changed.changed().then(|_| sleep_until(next.into())) => next = Instant::now() + BETWEEN_CHANGES,
                 _ = synced.changed() => {}
                 () = sleep_until(wake.into()) => {}
             }
