@@ -135,7 +135,7 @@ async fn image_notes(view: &View, resolve: &Resolve) -> Result<Vec<String>, Erro
     Ok(notes)
 }
 
-/// Returns true if nothing would be written and no pool needs attention.
+/// True if nothing would be written and no pool needs attention.
 fn is_done(forecast: &Forecast) -> bool {
     forecast.is_empty() && forecast.summary.pools.iter().all(is_quiet)
 }

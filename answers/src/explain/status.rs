@@ -147,7 +147,7 @@ pub struct SupportEnd {
     pub product: String,
     /// Number of its nodes.
     pub node_count: usize,
-    /// Who ends it: Microsoft, or the vendor that labels of the nodes show, such as AKS.
+    /// The one who ends it: Microsoft, or the vendor that labels of the nodes show, such as AKS.
     pub by: String,
     /// The last day.
     #[schemars(with = "String")]

@@ -67,7 +67,7 @@ pub async fn pools(client: &Client) -> Result<Seen, ReadError> {
 
 /// The part of a cluster that rules look at.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Scope<'a> {
+pub struct RulesScope<'a> {
     /// The namespace of the workloads; all if not set.
     pub namespace: Option<&'a str>,
     /// The version of Kubernetes; that of the cluster if not set.
@@ -78,7 +78,7 @@ pub struct Scope<'a> {
 
 /// Reads the workloads as they were written, and what rules need besides. A user without permission to list that can
 /// still run the rules that do not need it. Fails if the user may list no workloads.
-pub async fn rules(client: &Client, scope: Scope<'_>) -> Result<Seen, ReadError> {
+pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadError> {
     const LACKS: &str = "what depends on it is not checked";
     let mut reader = Reader::new(client);
     reader.view.kubernetes = match scope.version {

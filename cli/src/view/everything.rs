@@ -26,7 +26,7 @@ use super::{
 /// The label of the `ReplicaSets` of a Deployment, which stands for them.
 const OF_DEPLOYMENT: &str = "pod-template-hash";
 
-/// Returns true for the `ReplicaSet` of a Deployment.
+/// True for the `ReplicaSet` of a Deployment.
 pub(super) fn is_of_deployment(object: &Value) -> bool {
     object["kind"] == "ReplicaSet" && !object["metadata"]["labels"][OF_DEPLOYMENT].is_null()
 }

@@ -15,7 +15,7 @@ use winpool_core::windows::KubernetesVersion;
 
 use super::{gaps::Gaps, input::InputError, live};
 
-pub use cluster::{Scope, decisions, placement, pools, rules};
+pub use cluster::{RulesScope, decisions, placement, pools, rules};
 pub use everything::everything;
 pub use needs::{Decisions, Everything, Needs, Placement, Rules};
 

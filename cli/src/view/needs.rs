@@ -2,7 +2,7 @@
 
 use crate::input::Copies;
 
-/// What a command needs of manifests.
+/// The objects in manifests that a command needs.
 pub trait Needs {
     /// True if the command needs pods and workloads as the operator reads them, and what it reads of the control plane.
     const DECODED: bool;

@@ -44,21 +44,21 @@ pub struct KnownNode {
 
 /// The question: would a workload become unschedulable if these nodes got this taint?
 #[derive(Clone, Debug, PartialEq)]
-pub struct Question {
+pub struct TaintQuestion {
     /// The pool that asks.
     pub pool: String,
     pub taint: Taint,
     /// The nodes that lack it and would get it, as indexes into the list of nodes.
     pub candidates: BTreeSet<usize>,
     /// Before the taint is approved: approved taints are added to new nodes at once.
-    pub to_approve: Option<PoolNodes>,
+    pub to_approve: Option<PoolMembers>,
     /// True if the pool enforces. Other questions then assume that the nodes get the taint.
     pub enforces: bool,
 }
 
 /// The nodes that a pool has, and those that it may get.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PoolNodes {
+pub struct PoolMembers {
     /// Its present nodes, as indexes into the list of nodes.
     pub present: BTreeSet<usize>,
     /// The labels of all its nodes, also future ones.
@@ -76,7 +76,7 @@ fn bits(mask: Mask) -> impl Iterator<Item = usize> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckScope {
     pub nodes: Vec<KnownNode>,
-    pub questions: Vec<Question>,
+    pub questions: Vec<TaintQuestion>,
     /// The RuntimeClasses by name.
     pub classes: BTreeMap<String, Class>,
     /// In a dry run, the RuntimeClasses that would be written.
@@ -128,7 +128,7 @@ struct SeenWorkload {
     /// True if one of its pods has started on Windows.
     started: bool,
     /// Pods on candidates, and the number of pods that count.
-    bound: Found,
+    bound: Confirmed,
     count: u32,
     others: Option<Box<SeenOthers>>,
 }
@@ -137,7 +137,7 @@ struct SeenWorkload {
 #[derive(Clone, Debug, Default)]
 struct SeenOthers {
     /// Pods without a node, or that could not come back to their node.
-    moving: Found,
+    moving: Confirmed,
     /// Pods on candidates that count if one of the workload's pods has started on Windows.
     strays: Mask,
     stray_count: u32,
@@ -168,7 +168,7 @@ struct SeenTemplate {
     is_shown_by_pods: bool,
     is_daemon_set: bool,
     /// The questions that it counts against.
-    found: Found,
+    found: Confirmed,
 }
 
 /// The kind without which a check has no result.
@@ -176,13 +176,13 @@ pub const PODS: &str = "pods";
 
 /// Questions that are answered with yes. Some only count if a choice of nodes matches no node of another system.
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct Confirmed {
     sure: Mask,
     /// The index of the choice, and the questions.
     unsure: Vec<(usize, Mask)>,
 }
 
-impl Found {
+impl Confirmed {
     fn add(&mut self, mask: Mask, only_if: Option<usize>) {
         match only_if {
             _ if mask == 0 => {}

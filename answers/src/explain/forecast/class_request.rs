@@ -8,7 +8,7 @@ use winpool_core::plan::{
     runtime_class_patch,
 };
 
-/// Returns true if the request writes nothing.
+/// True if the request writes nothing.
 pub fn is_a_question(request: &ClassRequest) -> bool {
     matches!(request, ClassRequest::Read | ClassRequest::TryCreate(_))
 }

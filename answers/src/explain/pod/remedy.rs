@@ -13,7 +13,7 @@ use winpool_core::{
 
 use crate::placement::Obstacle;
 
-use super::{Candidate, Node, PlacedBy};
+use super::{AdmittedPod, Node, PlacedBy};
 
 /// The number of nodes that the search tries, the closest first.
 const TRIED: usize = 20;
@@ -31,7 +31,7 @@ const SELECTIONS: [(&[&str], bool); 6] = [
     (&[names::OS, HOSTNAME], false),
 ];
 
-impl<'a> Candidate<'a> {
+impl<'a> AdmittedPod<'a> {
     /// Returns the change, and the pod spec with it.
     pub(super) fn remedy(&self, machines: &[Node], classes: &'a BTreeMap<String, Class>) -> (String, Option<PodSpec>) {
         let system = if self.is_windows { "Windows" } else { "Linux" };
@@ -201,7 +201,7 @@ impl<'a> Candidate<'a> {
         None
     }
 
-    /// Returns true if the spec alone, without the pod's history, shows the same operating system.
+    /// True if the spec alone, without the pod's history, shows the same operating system.
     fn says_its_system(&self, machines: &[Node]) -> bool {
         let guess = self.guess(machines);
         self.is_windows == guess.is_some_and(|guess| guess.system == System::Windows)

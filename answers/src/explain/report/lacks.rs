@@ -17,7 +17,7 @@ pub struct Lack {
     pub what: String,
     /// The reason, such as the message of the API server.
     pub why: String,
-    /// What the report lacks because of that.
+    /// The part that the report lacks because of that.
     pub effect: String,
 }
 

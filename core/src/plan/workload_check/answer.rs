@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{CheckAnswer, Found, Mask, PODS, SeenWorkload, WorkloadCheck, bits};
+use super::{CheckAnswer, Confirmed, Mask, PODS, SeenWorkload, WorkloadCheck, bits};
 
 impl WorkloadCheck {
     /// Ends the check and returns its results by pool.
@@ -51,7 +51,7 @@ impl WorkloadCheck {
         bound | moving | self.resolve(&template.found) & next
     }
 
-    fn resolve(&self, found: &Found) -> Mask {
+    fn resolve(&self, found: &Confirmed) -> Mask {
         let sure = |choice: usize| self.choices[choice].1 == Some(false);
         found.unsure.iter().filter(|(choice, _)| sure(*choice)).fold(found.sure, |all, (_, mask)| all | mask)
     }

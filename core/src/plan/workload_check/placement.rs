@@ -22,7 +22,7 @@ use crate::{
 
 use super::{
     super::node_groups::{GroupedNode, NodeGroups},
-    Found, Mask, SeenTemplate, WorkloadCheck,
+    Confirmed, Mask, SeenTemplate, WorkloadCheck,
 };
 
 /// The time after which a waiting pod that does not say Windows is taken for a Linux pod, and the time for which a
@@ -154,7 +154,7 @@ impl WorkloadCheck {
             // Old pods of the other kinds stay as they are when the template changes.
             is_shown_by_pods: !is_rolling_out && (kind.rolls_out() || kind == WorkloadKind::Job),
             is_daemon_set,
-            found: Found::default(),
+            found: Confirmed::default(),
         };
         // The API server refuses pods of a class that does not exist.
         let class = workload.template.runtime_class.as_ref();
