@@ -25,8 +25,8 @@ pub enum ReadError {
          manifests instead, use -f"
     )]
     NoDefinition,
-    #[error("not allowed to {verb} {what}: {words}; you need the permission to {verb} {what}")]
-    Forbidden { verb: &'static str, what: String, words: String },
+    #[error("not allowed to {verb} {what}: {message}; you need the permission to {verb} {what}")]
+    Forbidden { verb: &'static str, what: String, message: String },
     #[error("the cluster does not accept these credentials: {0}")]
     Unauthorized(String),
     #[error("cannot read {what}: {error}")]
@@ -42,7 +42,7 @@ impl ReadError {
     fn of(verb: &'static str, what: &str, error: RequestError) -> Self {
         let what = what.to_owned();
         match error {
-            RequestError::Denied(words) => Self::Forbidden { verb, what, words },
+            RequestError::Denied(message) => Self::Forbidden { verb, what, message },
             RequestError::Gone if what == "windowspools" => Self::NoDefinition,
             RequestError::Failed(error) => match *error {
                 kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(status.message),
@@ -84,7 +84,7 @@ pub(super) async fn collect<K: Resource + Clone, T: Clone + DeserializeOwned, P>
 pub(super) fn known<T>(listed: Result<T, ReadError>) -> Result<Known<T>, ReadError> {
     match listed {
         Ok(objects) => Ok(Known::Complete(objects)),
-        Err(ReadError::Forbidden { words, .. }) => Ok(Known::Forbidden(words)),
+        Err(ReadError::Forbidden { message, .. }) => Ok(Known::Forbidden(message)),
         Err(error) => Err(error),
     }
 }

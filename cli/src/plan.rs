@@ -157,7 +157,7 @@ fn propose(pools: &mut Known<Vec<Placed<GuardedPool>>>, proposed: GuardedPool) {
 pub fn of(mut view: View) -> Forecast {
     let in_dry_run = enforce(view.guarded_mut());
     let note = match &view.pods {
-        Known::NotLookedAt if view.workloads.is_empty() => Some(
+        Known::NotRead if view.workloads.is_empty() => Some(
             "The manifests have neither pods nor workloads, so winpool does not know which workloads a taint \
              would make unschedulable. This plan assumes none. The operator checks them before it adds a taint."
                 .to_owned(),

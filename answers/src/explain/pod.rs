@@ -187,10 +187,10 @@ impl<'a> Admitted<'a> {
         let missing = spec.runtime_class.clone().filter(|_| found.is_none());
         // If they contradict in a bound pod, the class has changed since the pod was created.
         let conflict = found.filter(|_| !pod.is_bound).and_then(|(name, class)| Some((name, class.conflict(&spec)?)));
-        let (mut bare, mut spec) = (spec.clone(), spec);
+        let (mut written_spec, mut spec) = (spec.clone(), spec);
         match found.filter(|_| pod.is_bound) {
-            Some((_, class)) => class.remove_from(&mut bare),
-            None => bare.runtime_class = None,
+            Some((_, class)) => class.remove_from(&mut written_spec),
+            None => written_spec.runtime_class = None,
         }
         // The API server applies a class when it creates a pod, and not again if the class changes.
         let is_admitted = pod.is_bound && pod.spec.node.is_none();
@@ -202,7 +202,7 @@ impl<'a> Admitted<'a> {
             is_windows: is_windows(pods, &spec, found.map(|(_, class)| class), machines),
             placed_by,
             spec,
-            bare,
+            written_spec,
             os_label: pod.os_label.as_deref(),
             class: found,
             images,
@@ -271,7 +271,7 @@ struct AdmittedPod<'a> {
     placed_by: PlacedBy,
     spec: PodSpec,
     /// The spec as its author wrote it, without the fields of the class, as far as winpool can determine.
-    bare: PodSpec,
+    written_spec: PodSpec,
     /// The pod's label `kubernetes.io/os`.
     os_label: Option<&'a str>,
     /// The name and fields of its RuntimeClass.

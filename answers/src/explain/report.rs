@@ -44,7 +44,7 @@ pub use workloads::{MovableWorkload, PinnedObject, UnclearWorkload, VersionWorkl
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "WindowsReport")]
 pub struct Report {
-    /// The time at which winpool looked.
+    /// The time at which winpool read the cluster.
     #[schemars(with = "String")]
     pub time: Timestamp,
     /// The version of Kubernetes, if it is known.
@@ -144,7 +144,7 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
     let workloads = workloads::are_known(&view).then(|| workloads::by_version(&view, &facts, question.move_to));
     let users = classes::users(&view);
     let findings = findings::by_rule(&view, &facts);
-    let looked = failing::look(&view, now);
+    let failures = failing::failures(&view, now);
     let knows = (view.nodes.known().is_some(), view.classes.known().is_some(), view.pods.known().is_some());
     let state = status(view.snapshot(now), question.reverted);
     let (knows_nodes, knows_classes, knows_pods) = knows;
@@ -161,7 +161,7 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
         runtime_classes: knows_classes.then(|| classes::uses(state.runtime_classes, users, knows_pods)),
         pods_without_class: state.pods_without_class.filter(|_| knows_pods && knows_nodes),
         findings,
-        failing_pods: looked.map(|looked| failing::by_pool(looked, &state.pools)),
+        failing_pods: failures.map(|failures| failing::by_pool(failures, &state.pools)),
         pools: knows_pools.then_some(state.pools),
         unknown,
     };

@@ -148,16 +148,16 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: 
 /// Returns what limits the answer.
 fn notes(view: &View) -> Vec<String> {
     let pods = match &view.pods {
-        Known::Forbidden(words) => Some(format!(
-            "Pods cannot be listed, so it is not known which pods the kubelet ends and which images start: {words}"
+        Known::Forbidden(message) => Some(format!(
+            "Pods cannot be listed, so it is not known which pods the kubelet ends and which images start: {message}"
         )),
-        Known::NotLookedAt => Some(
+        Known::NotRead => Some(
             "The manifests have no pods, so it is not known which pods the kubelet ends and which images start."
                 .to_owned(),
         ),
         Known::Complete(_) | Known::Partial(_) => None,
     };
-    let unlisted = view.unlisted.iter().map(|(kind, words)| format!("{kind} cannot be listed: {words}"));
+    let unlisted = view.unlisted.iter().map(|(kind, message)| format!("{kind} cannot be listed: {message}"));
     pods.into_iter().chain(unlisted).collect()
 }
 

@@ -109,7 +109,7 @@ impl View {
         match &self.classes {
             Known::Complete(_) => facts.classes_are_complete(),
             Known::Forbidden(_) => facts.classes_are_hidden(),
-            Known::Partial(_) | Known::NotLookedAt => {}
+            Known::Partial(_) | Known::NotRead => {}
         }
         facts.complete()
     }
@@ -153,9 +153,9 @@ impl View {
             pools: self.guarded().cloned().collect(),
             classes: self.classes.all().to_vec(),
             pods: match self.pods {
-                Known::Forbidden(words) => Err(words),
+                Known::Forbidden(message) => Err(message),
                 Known::Complete(pods) | Known::Partial(pods) => Ok(pods),
-                Known::NotLookedAt => Ok(Vec::new()),
+                Known::NotRead => Ok(Vec::new()),
             },
             workloads: self.workloads,
             unlisted: self.unlisted,

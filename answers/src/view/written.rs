@@ -53,8 +53,8 @@ impl Written {
         images
     }
 
-    /// Calls `look` for each workload, except those that another workload here controls: they would repeat its findings.
-    pub fn each(&self, mut look: impl FnMut(Option<&Position>, &WorkloadManifest<'_>)) {
+    /// Calls `visit` for each workload, except those that another workload here controls: they would repeat its findings.
+    pub fn each(&self, mut visit: impl FnMut(Option<&Position>, &WorkloadManifest<'_>)) {
         for (source, text) in &self.found {
             let object = parsed(text);
             let Ok(Some(workload)) = WorkloadManifest::read(&object) else { continue };
@@ -62,7 +62,7 @@ impl Written {
             let is_of_known =
                 || self.started.controller(&workload.object().to_string()).is_some_and(|name| self.is_owner(name));
             if !workload.controller.is_some_and(is_owned) && !is_of_known() {
-                look(source.as_ref(), &workload);
+                visit(source.as_ref(), &workload);
             }
         }
     }

@@ -65,14 +65,14 @@ pub async fn pools(client: &Client) -> Result<Seen, ReadError> {
     Ok(Seen { view: View { pools, ..View::default() }, gaps: reader.gaps })
 }
 
-/// The part of a cluster that rules look at.
+/// The part of a cluster that rules read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RulesScope<'a> {
     /// The namespace of the workloads; all if not set.
     pub namespace: Option<&'a str>,
     /// The version of Kubernetes; that of the cluster if not set.
     pub version: Option<KubernetesVersion>,
-    /// True if rules look at objects besides workloads too.
+    /// True if rules read objects besides workloads too.
     pub has_objects: bool,
 }
 
@@ -159,9 +159,9 @@ impl<'c> Reader<'c> {
             let api = pods::workloads(self.client, kind, None);
             let keep = |workload| self.view.workloads.push((kind, workload));
             match live::list(plural, &api, pods::of_kind(kind), keep).await {
-                Err(ReadError::Forbidden { words, .. }) => {
+                Err(ReadError::Forbidden { message, .. }) => {
                     self.gaps.in_cluster = true;
-                    self.view.unlisted.insert(plural.to_owned(), words);
+                    self.view.unlisted.insert(plural.to_owned(), message);
                 }
                 listed => listed?,
             }

@@ -40,7 +40,7 @@ impl Seen {
         Self::in_manifests::<Decisions>(paths, DEFAULT_NAMESPACE)
     }
 
-    /// Reads manifests as rules look at them.
+    /// Reads manifests for rules.
     pub fn rules_in(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
         let mut seen = Self::in_manifests::<Rules>(paths, DEFAULT_NAMESPACE)?;
         seen.view.kubernetes = version;

@@ -278,7 +278,7 @@ impl Simulation {
                     },
                     NodeStep::FindPods => NodeAnswer::Users(match &self.pods {
                         Ok(pods) => pods.iter().collect(),
-                        Err(words) => LabelUsers::unreadable(words),
+                        Err(message) => LabelUsers::unreadable(message),
                     }),
                     NodeStep::FindOtherWriter => NodeAnswer::OtherWriter("another writer".to_owned()),
                 };
@@ -323,15 +323,15 @@ impl Simulation {
 
     /// Returns the results of a check of all workloads.
     pub fn listing(&self, mut check: WorkloadCheck) -> BTreeMap<String, CheckAnswer> {
-        for (kind, words) in &self.unlisted {
-            check.unlisted(kind, words.clone());
+        for (kind, message) in &self.unlisted {
+            check.unlisted(kind, message.clone());
         }
         for (kind, workload) in &self.workloads {
             check.workload(*kind, workload);
         }
         match &self.pods {
             Ok(pods) => pods.iter().for_each(|pod| check.pod(pod)),
-            Err(words) => check.unlisted(PODS, words.clone()),
+            Err(message) => check.unlisted(PODS, message.clone()),
         }
         for choice in check.undecided() {
             let name = |labels: &Labels| labels.get("kubernetes.io/hostname").unwrap_or_default().to_owned();

@@ -125,7 +125,7 @@ impl<'a> AdmittedPod<'a> {
 
     /// True if the pod's selector or images name a build.
     fn asks_for_a_build(&self) -> bool {
-        self.bare.builds().is_some() || !self.images.is_empty() || self.spec.image_builds().next().is_some()
+        self.written_spec.builds().is_some() || !self.images.is_empty() || self.spec.image_builds().next().is_some()
     }
 
     /// Suggests a class. The DaemonSet controller ignores classes.
@@ -134,7 +134,7 @@ impl<'a> AdmittedPod<'a> {
             return None;
         }
         let first = if self.spec.node.is_some() { "remove spec.nodeName and " } else { "" };
-        let may = |class: &Class| selects_windows(&class.selector) && class.conflict(&self.bare).is_none();
+        let may = |class: &Class| selects_windows(&class.selector) && class.conflict(&self.written_spec).is_none();
         let windows = classes.iter().filter(|(_, class)| may(class));
         let fitting = windows.filter_map(|(name, class)| {
             let candidate = self.with_class(name, class);
@@ -160,7 +160,7 @@ impl<'a> AdmittedPod<'a> {
     }
 
     fn without_class(&self) -> Self {
-        Self { spec: self.bare.clone(), class: None, ..self.clone() }
+        Self { spec: self.written_spec.clone(), class: None, ..self.clone() }
     }
 
     /// Removes the obstacles on a node where the pod starts, and then excludes the nodes where it does not start.
