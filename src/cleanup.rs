@@ -32,7 +32,7 @@ use crate::{
     operator,
     removal::{
         cleanup::{Cleaner, Leftover, LeftoverReason, Unreadable},
-        installation::Installation,
+        installation::InstallationObjects,
     },
     write::{Applier, Leases},
 };
@@ -78,13 +78,13 @@ pub struct Arguments {
     #[arg(long, env = "WINPOOL_LEASE_NAMESPACE")]
     pub lease_namespace: Option<String>,
     /// Name of the operator's ClusterRoleBinding and of the objects installed with it.
-    #[arg(long, env = "WINPOOL_INSTALLATION", default_value = Installation::DEFAULT_NAME)]
+    #[arg(long, env = "WINPOOL_INSTALLATION", default_value = InstallationObjects::DEFAULT_NAME)]
     pub installation: String,
 }
 
 /// A cleanup that is incomplete or did not start.
 #[derive(Debug, Error)]
-pub enum Error {
+pub enum CleanupError {
     #[error(transparent)]
     Connect(#[from] Unusable),
     #[error(transparent)]
@@ -129,11 +129,11 @@ fn remedy(left: &[Leftover]) -> &'static str {
 }
 
 /// Runs the command: shows what it would remove, asks, and removes it.
-pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
+pub async fn run(arguments: Arguments) -> Result<Outcome, CleanupError> {
     let config = arguments.connection.config().await?;
     let ask = || {
         if !io::stdin().is_terminal() {
-            return Err(Error::NoTerminal);
+            return Err(CleanupError::NoTerminal);
         }
         Ok(asks_for_yes(&mut io::stdin().lock())?)
     };
@@ -152,15 +152,15 @@ pub async fn clean_up(
     config: Config,
     arguments: &Arguments,
     out: &mut (impl Write + Send),
-    ask: impl FnOnce() -> Result<bool, Error>,
-) -> Result<Outcome, Error> {
+    ask: impl FnOnce() -> Result<bool, CleanupError>,
+) -> Result<Outcome, CleanupError> {
     let cluster = config.cluster_url.to_string();
     let client = operator::connect(config, None).map_err(Unusable::from)?;
     let metrics = Arc::new(Metrics::new(Arc::new(SharedNodes::default())));
     let applier = |leadership| Applier::new(client.clone(), leadership, Arc::clone(&metrics));
     let reader = Cleaner::new(client.clone(), applier(Leadership::alone()), Extent::Everything);
     let namespace = namespace(&client, arguments).await;
-    let installation = Installation::new(client.clone(), &arguments.installation, &namespace);
+    let installation = InstallationObjects::new(client.clone(), &arguments.installation, &namespace);
 
     let managed = Box::pin(reader.find()).await?;
     let held = Box::pin(installation.held()).await.unwrap_or_else(|error| {
@@ -178,10 +178,11 @@ pub async fn clean_up(
         if !arguments.dry_run {
             still_runs.commands = commands(&client, arguments).await;
         }
-        return if still_runs.is_empty() { Ok(Outcome::Done) } else { Err(Error::StillRuns(still_runs)) };
+        return if still_runs.is_empty() { Ok(Outcome::Done) } else { Err(CleanupError::StillRuns(still_runs)) };
     }
     let doubtful = !managed.doubtful.is_empty();
-    let alone = Box::pin(Alone::get(&client, &namespace)).await.map_err(|source| Error::Lease { namespace, source })?;
+    let alone =
+        Box::pin(Alone::get(&client, &namespace)).await.map_err(|source| CleanupError::Lease { namespace, source })?;
     let applier = applier(alone.leadership());
     let cleaner = Cleaner::new(client.clone(), applier.clone(), Extent::Everything);
     let mut left = Box::pin(cleaner.run(managed, &|line| eprintln!("{}", escape(&line)))).await?;
@@ -199,17 +200,17 @@ pub async fn clean_up(
     }
     let operator_stands_by = Box::pin(alone.end(arguments.uninstalling && left.is_empty())).await;
     if !left.is_empty() {
-        return Err(Error::Left(left));
+        return Err(CleanupError::Left(left));
     }
     if !still_runs.is_empty() {
-        return Err(Error::StillRuns(still_runs));
+        return Err(CleanupError::StillRuns(still_runs));
     }
     writeln!(out, "Done.")?;
     if operator_stands_by && !arguments.uninstalling {
         let minutes = SEIZED.as_secs() / 60;
         writeln!(out, "The operator is paused for {minutes} minutes and then restores everything: remove it now.")?;
     }
-    if doubtful { Err(Error::Doubtful) } else { Ok(Outcome::Done) }
+    if doubtful { Err(CleanupError::Doubtful) } else { Ok(Outcome::Done) }
 }
 
 /// Returns the commands that stop installed operators; none if the user is uninstalling anyway.

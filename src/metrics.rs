@@ -18,7 +18,7 @@ use crate::nodes::SharedNodes;
 
 use self::{
     gauges::Gauges,
-    process::Process,
+    process::ProcessCollector,
     reference::{CONTROLLERS, OPERATIONS, RESULTS},
 };
 
@@ -56,7 +56,7 @@ impl Metrics {
         let leader = reference::LEADER.register(all, Gauge::default());
         let gauges = Gauges::new(nodes, leader.clone());
         all.register_collector(Box::new(gauges.clone()));
-        all.register_collector(Box::new(Process));
+        all.register_collector(Box::new(ProcessCollector));
         let metrics = Self {
             reconciles: reference::RECONCILES.register(all, Family::default()),
             errors: reference::RECONCILE_ERRORS.register(all, Family::default()),

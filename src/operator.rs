@@ -26,7 +26,7 @@ use crate::{
     election::{Elector, Leadership},
     metrics::Metrics,
     nodes::SharedNodes,
-    removal::installation::{self, Installation},
+    removal::installation::{self, InstallationObjects},
     server, together,
     write::Applier,
 };
@@ -50,7 +50,7 @@ pub struct Options {
     pub lease_namespace: Option<String>,
     /// Name of the operator's ClusterRoleBinding and of the objects installed with it. If they are being deleted, the operator
     /// cleans up the cluster and exits.
-    #[arg(long, env = "WINPOOL_INSTALLATION", default_value = Installation::DEFAULT_NAME)]
+    #[arg(long, env = "WINPOOL_INSTALLATION", default_value = InstallationObjects::DEFAULT_NAME)]
     pub installation: Option<String>,
     /// Read Karpenter's NodePools and EC2NodeClasses, and report declared RuntimeClasses that cannot start from zero nodes. The
     /// operator needs permission to list them.
@@ -125,7 +125,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     // Writes list nothing, so they do without the limit on the size of pages.
     let writing = connect(config, Some(Arc::clone(&metrics)))?;
     let client = pages::small(writing.clone());
-    let installation = options.installation.map(|name| Installation::new(client.clone(), &name, &namespace));
+    let installation = options.installation.map(|name| InstallationObjects::new(client.clone(), &name, &namespace));
     let ending = stop.child_token();
     let lease_namespace = options.lease_namespace.unwrap_or(namespace);
     let elector = options.leader_election.then(|| Elector::new(client.clone(), &lease_namespace));

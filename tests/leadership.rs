@@ -12,7 +12,7 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use winpool_core::api::{WindowsPool, WindowsPoolSpec, names};
-use winpool_e2e::{AuditLog, LIMIT, Lent, Request, SimulatedNode, lend, sample, scene::install_crd, wait_for};
+use winpool_e2e::{AuditLog, AuditedRequest, LIMIT, Lent, SimulatedNode, lend, sample, scene::install_crd, wait_for};
 
 use crate::program::Program;
 
@@ -42,7 +42,7 @@ fn node(number: usize) -> SimulatedNode {
 }
 
 /// All writes except those of the Lease.
-fn writes_of<'a>(user: &str, requests: &'a [Request]) -> Vec<&'a Request> {
+fn writes_of<'a>(user: &str, requests: &'a [AuditedRequest]) -> Vec<&'a AuditedRequest> {
     let writes = requests.iter().filter(|request| request.user == user && request.verb != "get");
     writes.filter(|request| request.resource != "leases").collect()
 }
@@ -74,7 +74,7 @@ async fn holder(client: &Client) -> Option<String> {
 async fn a_standby_completes_the_work_of_a_killed_leader_without_double_writes() {
     const NODES: usize = 200;
     let (_server, audit, client, mut first, mut second) = two_programs().await;
-    assert_eq!(writes_of(SECOND, &audit.requests()), Vec::<&Request>::new(), "a standby writes nothing");
+    assert_eq!(writes_of(SECOND, &audit.requests()), Vec::<&AuditedRequest>::new(), "a standby writes nothing");
 
     let join = async |number: usize| node(number).join(&client).await.unwrap();
     let mut joins = stream::iter(1..=NODES).map(join).buffer_unordered(8);
@@ -101,7 +101,7 @@ async fn a_standby_completes_the_work_of_a_killed_leader_without_double_writes()
     let last = by_first.iter().map(|request| request.received).max().unwrap();
     let next = by_second.iter().map(|request| request.received).min().unwrap();
     assert!(last < next, "one writes until {last}, the other from {next}");
-    let mut patches: BTreeMap<&str, Vec<&Request>> = BTreeMap::new();
+    let mut patches: BTreeMap<&str, Vec<&AuditedRequest>> = BTreeMap::new();
     for patch in by_first.iter().chain(&by_second).filter(|request| request.resource == "nodes") {
         patches.entry(&patch.name).or_default().push(patch);
     }
@@ -114,16 +114,16 @@ async fn a_standby_completes_the_work_of_a_killed_leader_without_double_writes()
         let interrupted = patches.iter().any(|patch| patch.user == FIRST && patch.code == 504);
         assert!(accepted == 1 || (accepted == 0 && interrupted), "{node}: {patches:#?}");
     }
-    let nodes_of = |writes: &[&Request]| writes.iter().filter(|request| request.resource == "nodes").count();
+    let nodes_of = |writes: &[&AuditedRequest]| writes.iter().filter(|request| request.resource == "nodes").count();
     println!("node writes: {} by the first, {} by the second", nodes_of(&by_first), nodes_of(&by_second));
-    let classes = |writes: &[&Request]| writes.iter().filter(|r| r.resource == "runtimeclasses").count();
+    let classes = |writes: &[&AuditedRequest]| writes.iter().filter(|r| r.resource == "runtimeclasses").count();
     assert_eq!(classes(&by_first) + classes(&by_second), 1, "the class is made once");
 }
 
 #[tokio::test]
 async fn a_standby_leads_at_once_after_the_leader_is_terminated() {
     let (_server, audit, client, mut first, mut second) = two_programs().await;
-    assert_eq!(writes_of(SECOND, &audit.requests()), Vec::<&Request>::new(), "a standby writes nothing");
+    assert_eq!(writes_of(SECOND, &audit.requests()), Vec::<&AuditedRequest>::new(), "a standby writes nothing");
 
     let told = Instant::now();
     first.tell_to_end();

@@ -82,7 +82,7 @@ impl Obstacle {
         }
     }
 
-    /// Returns true if the node has another processor than the pod selects. The pod's images are for that processor.
+    /// True if the node has another processor than the pod selects. The pod's images are for that processor.
     pub fn is_about_processor(&self) -> bool {
         let starts = |expression: &String| {
             ARCH_KEYS.iter().any(|key| expression.strip_prefix(key).is_some_and(|rest| rest.starts_with(' ')))
@@ -165,7 +165,7 @@ fn wanted(spec: &PodSpec, name: &str) -> i128 {
     initial.max(together)
 }
 
-/// Returns true if the pod selects a node with these labels, by itself and by its class. Taints and resources do not count.
+/// True if the pod selects a node with these labels, by itself and by its class. Taints and resources do not count.
 pub fn selects(spec: &PodSpec, class: Option<&Class>, labels: &Labels) -> bool {
     let by_class = class.is_none_or(|class| labels.matches(&class.selector));
     let name = labels.get("kubernetes.io/hostname").unwrap_or_default();

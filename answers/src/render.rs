@@ -164,7 +164,7 @@ fn capabilities(pool: &Pool, windows: &Product) -> Vec<String> {
     all.filter_map(runs).collect()
 }
 
-/// Returns true if the provisioner may set this label. A kubelet may set only some of Kubernetes' own labels on
+/// True if the provisioner may set this label. A kubelet may set only some of Kubernetes' own labels on
 /// itself, and managed node pools pass their labels on to it. AKS also reserves a prefix of its own.
 fn may_set(provisioner: Provisioner, key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else { return true };

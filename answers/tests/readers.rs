@@ -16,7 +16,7 @@ use winpool_answers::{
 };
 use winpool_core::{
     api::Taint,
-    plan::{CheckScope, KnownNode, Question, WorkloadCheck},
+    plan::{CheckScope, KnownNode, TaintQuestion, WorkloadCheck},
     pod::{Class, Pod, PodSpec, Target, Workload, WorkloadKind},
 };
 
@@ -122,7 +122,7 @@ fn is_counted(spec: &Value, class: Option<&Class>) -> bool {
         ("team", "a"),
     ];
     let node = KnownNode { name: "win".into(), labels: labels.into_iter().collect(), ..KnownNode::default() };
-    let question = Question {
+    let question = TaintQuestion {
         pool: "default".to_owned(),
         taint: Taint::os_windows(),
         candidates: [0].into(),

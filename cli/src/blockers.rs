@@ -7,8 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_answers::{
     explain::{
-        blockers::{Blocker, Evidence, Group, Pin, RetiredWindows, group, pool_blockers},
+        blockers::{Blocker, Group, Pin, RetiredWindows, group, pool_blockers},
         images::{Move, moved, other_tags},
+        report::{MovableWorkload, UnclearWorkload},
     },
     image::Images,
     lint::Facts,
@@ -73,9 +74,9 @@ pub struct BlockersReport {
     /// The workloads and pools that are pinned to it.
     blockers: Vec<Located<Blocker>>,
     /// Workloads that need these nodes as far as anybody knows: they run there, or fit no other node.
-    unknown: Vec<Located<Unknown>>,
+    unknown: Vec<Located<UnclearWorkload>>,
     /// Workloads that run on nodes of another version too.
-    can_move: Vec<Located<Moving>>,
+    can_move: Vec<Located<MovableWorkload>>,
     /// False if manifests have no workload, so that winpool cannot tell what is pinned to the version.
     workloads_are_known: bool,
     /// Resources of the cluster that you may not list, so that the answer may lack what is pinned to the version.
@@ -84,28 +85,10 @@ pub struct BlockersReport {
 }
 
 impl BlockersReport {
-    /// Returns true if something may be pinned to the version.
+    /// True if something may be pinned to the version.
     fn has_unknown(&self) -> bool {
         !self.workloads_are_known || !self.unknown.is_empty() || !self.unlisted.is_empty()
     }
-}
-
-/// A workload of which nobody knows if it runs on other nodes.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Unknown {
-    /// The workload.
-    object: ObjectReference,
-    /// What is not known, and what would tell.
-    reason: String,
-}
-
-/// A workload that runs on nodes of another version too.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Moving {
-    /// The workload.
-    object: ObjectReference,
-    /// How that is known.
-    evidence: Evidence,
 }
 
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
@@ -173,8 +156,8 @@ fn report(
         let object = workload.object();
         match group(workload, facts, &view.written.started, retired, target) {
             Some(Group::Pinned(blocker)) => found.push(Located::new(blocker, source)),
-            Some(Group::Unknown(reason)) => unknown.push(Located::new(Unknown { object, reason }, source)),
-            Some(Group::CanMove(evidence)) => can_move.push(Located::new(Moving { object, evidence }, source)),
+            Some(Group::Unknown(reason)) => unknown.push(Located::new(UnclearWorkload { object, reason }, source)),
+            Some(Group::CanMove(evidence)) => can_move.push(Located::new(MovableWorkload { object, evidence }, source)),
             None => {}
         }
     });
@@ -214,13 +197,13 @@ fn text(report: &BlockersReport) -> Text {
     }
     if !report.unknown.is_empty() {
         text.gap().styled("", BOLD, "winpool cannot tell if these run on other nodes");
-        for Located { found: Unknown { object, reason }, file, line } in &report.unknown {
+        for Located { found: UnclearWorkload { object, reason }, file, line } in &report.unknown {
             text.hanging("  ", "    ", Style::new(), &placed(object, file.as_deref(), *line), &format!(": {reason}"));
         }
     }
     if !report.can_move.is_empty() {
         text.gap().styled("", BOLD, "These can move");
-        for Located { found: Moving { object, evidence }, file, line } in &report.can_move {
+        for Located { found: MovableWorkload { object, evidence }, file, line } in &report.can_move {
             let why = format!(": {}", evidence.describe());
             text.hanging("  ", "    ", Style::new(), &placed(object, file.as_deref(), *line), &why);
         }

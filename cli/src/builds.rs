@@ -31,7 +31,7 @@ pub struct Arguments {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "WindowsRelease")]
-pub struct Row {
+pub struct WindowsRelease {
     /// The version, such as `2022`.
     version: &'static str,
     /// The build, such as `10.0.20348`.
@@ -46,7 +46,7 @@ pub struct Row {
     mainstream_end: String,
     /// The last day of any support.
     end_of_support: String,
-    /// What vendors of clusters say about it.
+    /// Its support by vendors of clusters.
     vendors: Vec<VendorRow>,
     /// Versions whose images it runs by process isolation, with containerd 1.7.19 or later.
     process_isolation: Vec<&'static str>,
@@ -54,7 +54,7 @@ pub struct Row {
     hyper_v_isolation: Vec<&'static str>,
 }
 
-/// What a vendor says about a Windows release.
+/// A vendor's support of a Windows release.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "VendorSupport")]
@@ -73,10 +73,10 @@ pub struct VendorRow {
     /// The last day on which node images exist, if the vendor names one. Later such nodes cannot be created.
     #[serde(skip_serializing_if = "Option::is_none")]
     images_end: Option<String>,
-    /// What else has to be known.
+    /// A condition or exception.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
-    /// Where the vendor says it.
+    /// The vendor's page.
     source: &'static str,
     /// The day on which the source was last read.
     checked: String,
@@ -98,7 +98,7 @@ impl VendorRow {
     }
 }
 
-impl Row {
+impl WindowsRelease {
     fn of(product: &'static Product) -> Self {
         let runs = |by: &dyn Fn(Build) -> bool| -> Vec<&'static str> {
             let images = PRODUCTS.iter().filter(|image| !image.image_tags.is_empty() && by(image.build));
@@ -136,12 +136,12 @@ fn listed(build: Build) -> Vec<String> {
 }
 
 pub fn run(arguments: Arguments) -> Result<Outcome, OutputError> {
-    let rows: Vec<Row> = PRODUCTS.iter().map(Row::of).collect();
+    let rows: Vec<WindowsRelease> = PRODUCTS.iter().map(WindowsRelease::of).collect();
     output::print(arguments.output.format, &rows, || text(&rows))?;
     Ok(Outcome::Done)
 }
 
-fn text(rows: &[Row]) -> Text {
+fn text(rows: &[WindowsRelease]) -> Text {
     let mut table = Table::new(&["VERSION", "BUILD", "TAGS", "KUBERNETES", "SUPPORT ENDS", "IMAGES OF"]);
     for row in rows {
         let or_none = |list: String| if list.is_empty() { "-".to_owned() } else { list };
@@ -165,7 +165,7 @@ fn text(rows: &[Row]) -> Text {
 const VENDORS_NOTE: &str = "SUPPORT ENDS is Microsoft's in the first table and the vendor's in the second. What a vendor does \
                             not say is unknown. The sources, and the days on which they were read, are in the output of -o json.";
 
-fn vendors(rows: &[Row]) -> Table {
+fn vendors(rows: &[WindowsRelease]) -> Table {
     let mut table = Table::new(&["VENDOR", "VERSION", "KUBERNETES", "SUPPORT ENDS", "IMAGES END", "NOTE"]);
     for (row, vendor) in rows.iter().flat_map(|row| row.vendors.iter().map(move |vendor| (row, vendor))) {
         let since = vendor.since.as_ref().map(|version| format!(">= {version}"));
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_table_says_what_each_release_runs() {
-        let rows: Vec<Row> = PRODUCTS.iter().map(Row::of).collect();
+        let rows: Vec<WindowsRelease> = PRODUCTS.iter().map(WindowsRelease::of).collect();
         insta::assert_snapshot!(text(&rows).plain());
     }
 }

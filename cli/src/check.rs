@@ -22,13 +22,13 @@ use super::{
     Error, Origin,
     assume::Assume,
     gaps::{Gaps, show_unlisted},
-    input::{Fields, Source},
+    input::{Fields, Position},
     live::{self, ReadError},
     located::Located,
     output::{self, BAD, BOLD, DIM, Text, WARN},
     resolve::Resolve,
     suggested::Suggested,
-    view::{self, Scope, Seen},
+    view::{self, RulesScope, Seen},
 };
 
 /// Find problems of Windows workloads, and Linux workloads that can be scheduled to Windows nodes.
@@ -65,7 +65,7 @@ pub struct Arguments {
     pub kubernetes_version: Option<KubernetesVersion>,
     /// Output format; text if not set.
     #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
-    pub format: Format,
+    pub format: CheckFormat,
     #[command(flatten)]
     pub resolve: Resolve,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub struct Arguments {
 
 /// The output format of findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum CheckFormat {
     /// Tables and sentences, for people.
     #[default]
     Text,
@@ -139,10 +139,12 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let report = live::during("checking workloads", || report(&view, &facts, &arguments));
     let print = |format| output::print(format, &report, || text(&report));
     match arguments.format {
-        Format::Text => print(output::Format::Text)?,
-        Format::Json => print(output::Format::Json)?,
-        Format::Yaml => print(output::Format::Yaml)?,
-        Format::Sarif => output::print(output::Format::Json, &sarif::log(&report, gaps == Gaps::default()), Text::new)?,
+        CheckFormat::Text => print(output::Format::Text)?,
+        CheckFormat::Json => print(output::Format::Json)?,
+        CheckFormat::Yaml => print(output::Format::Yaml)?,
+        CheckFormat::Sarif => {
+            output::print(output::Format::Json, &sarif::log(&report, gaps == Gaps::default()), Text::new)?
+        }
     }
     let fails = report.worst >= Some(arguments.fail_on);
     Ok(gaps.outcome(if fails { Outcome::Pending } else { Outcome::Done }))
@@ -155,7 +157,7 @@ async fn read(arguments: &Arguments) -> Result<Seen, Error> {
         let namespace = arguments.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = connect(config).map_err(Unusable::from)?;
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
-        let scope = Scope { namespace, version: arguments.kubernetes_version, has_objects: true };
+        let scope = RulesScope { namespace, version: arguments.kubernetes_version, has_objects: true };
         let seen = view::rules(&client, scope).await?;
         if let Some(namespace) = namespace.filter(|_| seen.view.written.is_empty()) {
             exists(&client, namespace).await?;
@@ -181,7 +183,7 @@ async fn exists(client: &Client, namespace: &str) -> Result<(), Error> {
 fn report(view: &View, facts: &Facts, arguments: &Arguments) -> CheckReport {
     let (skipped, unlisted) = (view.skipped.clone(), view.forbidden());
     let mut report = CheckReport { findings: Vec::new(), skipped, unlisted, hidden: 0, workloads: 0, worst: None };
-    let mut add = |source: Option<&Source>, found: Vec<Finding>| {
+    let mut add = |source: Option<&Position>, found: Vec<Finding>| {
         let found = found.into_iter().filter(|found| !arguments.ignore.contains(&found.rule));
         for finding in found {
             // An unreachable registry is not a problem of the workload.

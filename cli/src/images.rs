@@ -43,7 +43,7 @@ pub struct Arguments {
     #[arg(long, requires = "files")]
     pub annotate: bool,
     #[command(flatten)]
-    pub registry: registry::Options,
+    pub registry: registry::RegistryOptions,
 }
 
 /// The systems that images support, and the nodes that run them.

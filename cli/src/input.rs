@@ -44,9 +44,9 @@ use winpool_core::plan::GuardedPool;
 
 pub use fields::Fields;
 pub use objects::{Copies, Objects};
-pub use winpool_answers::view::Source;
+pub use winpool_answers::view::Position;
 
-use document::{Document, DocumentVisitor, Found, Lines};
+use document::{DocumentContents, DocumentVisitor, InputObject, Lines};
 use files::{expand, read_path};
 use objects::Identity;
 use relaxed::Relaxed;
@@ -81,7 +81,7 @@ impl Manifest {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// Returns true if the object is of this kind, in any version.
+    /// True if the object is of this kind, in any version.
     pub fn is(&self, group: &str, kind: &str) -> bool {
         self.kind == kind && self.group() == group
     }
@@ -147,13 +147,13 @@ pub enum InputError {
     #[error("{file}:{line}:{column}: {message}")]
     Syntax { file: Arc<str>, line: u64, column: u64, message: String },
     #[error("{at}: {object}: {message}")]
-    Object { at: Source, object: String, message: String },
+    Object { at: Position, object: String, message: String },
 }
 
 /// The manifests that a command has read.
 #[derive(Debug)]
 pub struct Manifests<K> {
-    pub found: Vec<(Source, K)>,
+    pub found: Vec<(Position, K)>,
     /// False if a file or an object could not be read. Standard error has the reason.
     pub are_complete: bool,
 }
@@ -224,7 +224,7 @@ fn read_documents<K: Keep>(
     }
     // The YAML parser counts lines itself.
     let mut rest = Relaxed::new(io::repeat(b'\n').take(line.get() - 1).chain(stream));
-    for document in serde_yaml::read_with_options::<_, serde_yaml::Spanned<Document<K>>>(&mut rest, options()) {
+    for document in serde_yaml::read_with_options::<_, serde_yaml::Spanned<DocumentContents<K>>>(&mut rest, options()) {
         let document = document.map_err(|error| yaml_syntax(&file, &error))?;
         let start = (document.referenced.line(), document.referenced.column());
         unread.extend(take(document.value, &file, start, named, kept));
@@ -239,7 +239,7 @@ fn decoded(source: impl Read) -> impl Read {
 
 /// Adds the kept objects of a document, and returns the errors of the others.
 fn take<K: Keep>(
-    document: Document<K>,
+    document: DocumentContents<K>,
     file: &Arc<str>,
     (line, column): (u64, u64),
     named: bool,
@@ -247,10 +247,10 @@ fn take<K: Keep>(
 ) -> Vec<InputError> {
     let mut unread = Vec::new();
     match document {
-        Document::Objects(objects) => {
+        DocumentContents::Objects(objects) => {
             kept.seen += objects.len().max(1);
-            for Found { line, object, identity, result } in objects {
-                let source = Source { file: Arc::clone(file), line };
+            for InputObject { line, object, identity, result } in objects {
+                let source = Position { file: Arc::clone(file), line };
                 match result {
                     Ok(Some(part)) => kept.add(source, &object, identity, part),
                     Ok(None) => {}
@@ -258,8 +258,8 @@ fn take<K: Keep>(
                 }
             }
         }
-        Document::Other if !named => {}
-        Document::Other => {
+        DocumentContents::Other if !named => {}
+        DocumentContents::Other => {
             let message = "not a Kubernetes object: apiVersion and kind are missing".to_owned();
             unread.push(InputError::Syntax { file: Arc::clone(file), line, column, message });
         }

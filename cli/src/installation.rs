@@ -31,7 +31,7 @@ pub(super) async fn read(client: &Client, gaps: &mut Gaps) -> Result<Option<Inst
         gaps.in_cluster = true;
         return Ok(None);
     }
-    let mut pods = Known::NotLookedAt;
+    let mut pods = Known::NotRead;
     let is_waiting = |operator: &&Deployment| {
         operator.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default() == 0
     };

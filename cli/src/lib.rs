@@ -33,7 +33,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValue;
 use output::Output;
 use suggested::Suggested;
-use view::{Scope, Seen};
+use view::{RulesScope, Seen};
 use winpool_client::kubeconfig::Connection;
 use winpool_core::windows::{
     Build, KubernetesVersion,
@@ -65,7 +65,7 @@ impl Origin {
     /// Reads the workloads of the manifests or of the whole cluster, and prints notes about what cannot be read.
     async fn workloads(&self, version: Option<KubernetesVersion>) -> Result<Seen, Error> {
         let mut seen = if self.files.is_empty() {
-            let scope = Scope { version, ..Scope::default() };
+            let scope = RulesScope { version, ..RulesScope::default() };
             view::rules(&self.connection.client().await?, scope).await?
         } else {
             Seen::rules_in(&self.files, version)?

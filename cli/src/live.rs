@@ -25,8 +25,8 @@ pub enum ReadError {
          manifests instead, use -f"
     )]
     NoDefinition,
-    #[error("not allowed to {verb} {what}: {words}; you need the permission to {verb} {what}")]
-    Forbidden { verb: &'static str, what: String, words: String },
+    #[error("not allowed to {verb} {what}: {message}; you need the permission to {verb} {what}")]
+    Forbidden { verb: &'static str, what: String, message: String },
     #[error("the cluster does not accept these credentials: {0}")]
     Unauthorized(String),
     #[error("cannot read {what}: {error}")]
@@ -42,7 +42,7 @@ impl ReadError {
     fn of(verb: &'static str, what: &str, error: RequestError) -> Self {
         let what = what.to_owned();
         match error {
-            RequestError::Denied(words) => Self::Forbidden { verb, what, words },
+            RequestError::Denied(message) => Self::Forbidden { verb, what, message },
             RequestError::Gone if what == "windowspools" => Self::NoDefinition,
             RequestError::Failed(error) => match *error {
                 kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(status.message),
@@ -60,7 +60,7 @@ pub(super) async fn list<K: Resource + Clone, T: Clone + DeserializeOwned>(
     parameters: ListParams,
     mut found: impl FnMut(T),
 ) -> Result<(), ReadError> {
-    let progress = Progress::new(format!("reading {what}"));
+    let progress = ProgressLine::new(format!("reading {what}"));
     let listed = pages::each(api, parameters, |object| {
         progress.one();
         found(object);
@@ -84,7 +84,7 @@ pub(super) async fn collect<K: Resource + Clone, T: Clone + DeserializeOwned, P>
 pub(super) fn known<T>(listed: Result<T, ReadError>) -> Result<Known<T>, ReadError> {
     match listed {
         Ok(objects) => Ok(Known::Complete(objects)),
-        Err(ReadError::Forbidden { words, .. }) => Ok(Known::Forbidden(words)),
+        Err(ReadError::Forbidden { message, .. }) => Ok(Known::Forbidden(message)),
         Err(error) => Err(error),
     }
 }
@@ -109,18 +109,18 @@ pub(super) async fn get<K: Resource + Clone, T: DeserializeOwned>(
     api: &Api<K>,
     name: &str,
 ) -> Result<Option<T>, ReadError> {
-    let progress = Progress::new(format!("reading {what}"));
+    let progress = ProgressLine::new(format!("reading {what}"));
     progress.during(pages::get(api, name)).await.map_err(|error| ReadError::of("get", what, error))
 }
 
 /// Waits for `work`, such as requests to registries. After a second, a terminal shows `what`.
 pub(super) async fn waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
-    Progress::new(what.to_owned()).during(work).await
+    ProgressLine::new(what.to_owned()).during(work).await
 }
 
 /// Runs `work`, such as a plan for a large cluster. After a second, a terminal shows `what`.
 pub(super) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
-    let progress = Progress::new(what.to_owned());
+    let progress = ProgressLine::new(what.to_owned());
     if !progress.is_shown {
         return work();
     }
@@ -144,7 +144,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const CLEAR: &str = "\r\u{1b}[K";
 
 /// A line on standard error that shows progress. It appears only on a terminal, and is cleared at the end.
-struct Progress {
+struct ProgressLine {
     what: String,
     count: AtomicUsize,
     is_shown: bool,
@@ -153,7 +153,7 @@ struct Progress {
     since: Instant,
 }
 
-impl Progress {
+impl ProgressLine {
     fn new(what: String) -> Self {
         Self {
             what,
@@ -186,7 +186,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if *self.was_shown.get_mut() {
             eprint!("{CLEAR}");
@@ -225,7 +225,7 @@ mod tests {
 
     #[tokio::test]
     async fn progress_is_shown_after_the_patience() {
-        let mut progress = Progress::new("waiting".to_owned());
+        let mut progress = ProgressLine::new("waiting".to_owned());
         (progress.is_shown, progress.patience) = (true, Duration::ZERO);
         let until_shown = async {
             while !progress.was_shown.load(Ordering::Relaxed) {
@@ -233,7 +233,7 @@ mod tests {
             }
         };
         progress.during(until_shown).await;
-        let mut quick = Progress::new("waiting".to_owned());
+        let mut quick = ProgressLine::new("waiting".to_owned());
         quick.is_shown = true;
         quick.during(async {}).await;
         assert!(!quick.was_shown.load(Ordering::Relaxed));

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_answers::view::Source;
+use winpool_answers::view::Position;
 
 /// A finding with the position of its object.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -19,7 +19,7 @@ pub struct Located<T> {
 
 impl<T> Located<T> {
     /// Adds the position of the object to the finding.
-    pub fn new(found: T, source: Option<&Source>) -> Self {
+    pub fn new(found: T, source: Option<&Position>) -> Self {
         let (file, line) = source.map(|source| (source.file.to_string(), source.line)).unzip();
         Self { found, file, line }
     }

@@ -135,7 +135,7 @@ async fn image_notes(view: &View, resolve: &Resolve) -> Result<Vec<String>, Erro
     Ok(notes)
 }
 
-/// Returns true if nothing would be written and no pool needs attention.
+/// True if nothing would be written and no pool needs attention.
 fn is_done(forecast: &Forecast) -> bool {
     forecast.is_empty() && forecast.summary.pools.iter().all(is_quiet)
 }
@@ -157,7 +157,7 @@ fn propose(pools: &mut Known<Vec<Placed<GuardedPool>>>, proposed: GuardedPool) {
 pub fn of(mut view: View) -> Forecast {
     let in_dry_run = enforce(view.guarded_mut());
     let note = match &view.pods {
-        Known::NotLookedAt if view.workloads.is_empty() => Some(
+        Known::NotRead if view.workloads.is_empty() => Some(
             "The manifests have neither pods nor workloads, so winpool does not know which workloads a taint \
              would make unschedulable. This plan assumes none. The operator checks them before it adds a taint."
                 .to_owned(),

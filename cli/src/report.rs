@@ -11,7 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use winpool_answers::{
     explain::{
         installation::Installation,
-        report::{Earlier, Lack, Question, Report, html, markdown, report},
+        report::{Earlier, Lack, Report, ReportInputs, html, markdown, report},
     },
     view::View,
 };
@@ -50,7 +50,7 @@ pub struct Arguments {
     pub origin: Origin,
     /// Output format; html if not set.
     #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
-    pub format: Format,
+    pub format: ReportFormat,
     /// An earlier report from -o json; the report shows the changes since then.
     #[arg(long, value_name = "FILE")]
     pub previous: Option<PathBuf>,
@@ -68,7 +68,7 @@ pub struct Arguments {
 
 /// The output format of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum ReportFormat {
     /// A page for browsers and printers.
     #[default]
     Html,
@@ -78,7 +78,7 @@ pub enum Format {
     Json,
 }
 
-/// What a cluster shows besides the view.
+/// The parts of a cluster that the view does not contain.
 #[derive(Default)]
 struct Besides {
     installation: Option<Installation>,
@@ -91,7 +91,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let (Seen { mut view, gaps }, besides) = read(&arguments).await?;
     let assumed = arguments.assume.apply(&mut view)?;
     let images = arguments.resolve.images(|| view.written.images()).await?;
-    let question = Question {
+    let question = ReportInputs {
         now: Now { instant: Instant::now(), time: Timestamp::now() },
         images,
         move_to: arguments.move_to,
@@ -106,11 +106,11 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     Ok(gaps.outcome(Outcome::Done))
 }
 
-fn print(format: Format, report: &Report) -> Result<(), OutputError> {
+fn print(format: ReportFormat, report: &Report) -> Result<(), OutputError> {
     match format {
-        Format::Html => Ok(emit(&html(report))?),
-        Format::Md => Ok(emit(&markdown(report))?),
-        Format::Json => output::print(output::Format::Json, report, Text::new),
+        ReportFormat::Html => Ok(emit(&html(report))?),
+        ReportFormat::Md => Ok(emit(&markdown(report))?),
+        ReportFormat::Json => output::print(output::Format::Json, report, Text::new),
     }
 }
 

@@ -16,13 +16,14 @@ pub struct Resolve {
     #[arg(long)]
     pub resolve_images: bool,
     #[command(flatten)]
-    pub registry: registry::Options,
+    pub registry: registry::RegistryOptions,
 }
 
 impl Resolve {
-    /// Returns true if registries are to be asked. Tells the user about other flags that have no effect without that.
+    /// True if registries are to be asked. Tells the user about other flags that have no effect without that.
     pub(super) fn is_wanted(&self) -> bool {
-        let registry::Options { registry_config, registry_ca, plain_http, registry_cache, offline } = &self.registry;
+        let registry::RegistryOptions { registry_config, registry_ca, plain_http, registry_cache, offline } =
+            &self.registry;
         let has_files = [registry_config, registry_ca, registry_cache].into_iter().any(Option::is_some);
         if !self.resolve_images && (has_files || *offline || !plain_http.is_empty()) {
             eprintln!("winpool: the flags for registries have no effect without --resolve-images");

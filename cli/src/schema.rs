@@ -17,7 +17,7 @@ pub fn schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let commands = [
         ("blockers", generator.subschema_for::<blockers::BlockersReport>()),
-        ("builds", generator.subschema_for::<Vec<builds::Row>>()),
+        ("builds", generator.subschema_for::<Vec<builds::WindowsRelease>>()),
         ("check", generator.subschema_for::<check::CheckReport>()),
         ("images", generator.subschema_for::<images::ImagesReport>()),
         ("plan", generator.subschema_for::<Forecast>()),

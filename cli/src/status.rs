@@ -77,7 +77,7 @@ pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Err
     let without_pools = (!knows_pools).then(|| WITHOUT_POOLS.to_owned());
     let missing = (!knows_nodes).then(|| WITHOUT_NODES.to_owned()).into_iter().chain(without_pools);
     assume.apply(&mut view)?;
-    let knows_pods = view.pods != Known::NotLookedAt;
+    let knows_pods = view.pods != Known::NotRead;
     let mut status = live::during("computing what the operator would do", || status(snapshot(view), &reverted));
     status.notes.extend(missing);
     if !knows_pods {

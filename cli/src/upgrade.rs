@@ -6,7 +6,7 @@ use anstyle::Style;
 use winpool_answers::{
     explain::{
         blockers::Evidence,
-        upgrade::{EndedPods, Remedy, Runs, Upgrade, UpgradedWorkload, short_name},
+        upgrade::{EndedPods, PodOutcome, Remedy, Upgrade, UpgradedWorkload, short_name},
     },
     view::assume::AssumedNodes,
 };
@@ -25,7 +25,7 @@ const SHOWN: usize = 5;
 /// The answer as text.
 pub fn text(upgrade: &Upgrade) -> Text {
     let mut text = Text::new();
-    let versions = Versions::of(upgrade);
+    let versions = VersionNames::of(upgrade);
     let assumed = upgrade.assume.iter().map(assumption).collect::<Vec<_>>().join(", and ");
     text.wrapped("", BOLD, &format!("If {assumed}:"));
     text.gap();
@@ -70,7 +70,7 @@ fn short<'a>(builds: impl IntoIterator<Item = &'a String>) -> String {
     builds.into_iter().map(name).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// What is not known: the new revision, and labels.
+/// Names the unknown properties: the new revision, and labels.
 fn unknown(assume: &[AssumedNodes]) -> String {
     let all: BTreeSet<&str> = assume.iter().flat_map(|part| &part.unknown).map(String::as_str).collect();
     let (revision, labels): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| !name.contains('/'));
@@ -79,31 +79,31 @@ fn unknown(assume: &[AssumedNodes]) -> String {
 }
 
 /// The versions before and after the upgrade, in words.
-struct Versions {
+struct VersionNames {
     now: String,
     after: String,
 }
 
-impl Versions {
+impl VersionNames {
     fn of(upgrade: &Upgrade) -> Self {
         let now = short(upgrade.assume.iter().flat_map(|part| &part.now));
         Self { now, after: short(upgrade.assume.iter().map(|part| &part.build)) }
     }
 
     /// The cell of a table for this answer.
-    fn cell(&self, object: &ObjectReference, runs: Runs, is_last: bool) -> String {
+    fn cell(&self, object: &ObjectReference, runs: PodOutcome, is_last: bool) -> String {
         let Self { now, after } = self;
         match (runs, object.kind == "DaemonSet") {
-            (Runs::Runs, _) => "runs".to_owned(),
-            (Runs::OldNodesOnly, true) => format!("no pod on {after}"),
-            (Runs::OldNodesOnly, false) if is_last => "only on other nodes".to_owned(),
-            (Runs::OldNodesOnly, false) => format!("only on {now} nodes"),
-            (Runs::NewNodesOnly, true) => format!("no pod on {now}"),
-            (Runs::NewNodesOnly, false) => format!("only on {after} nodes"),
-            (Runs::NoNode, true) => "no pod".to_owned(),
-            (Runs::NoNode, false) => "no node".to_owned(),
-            (Runs::MayNotStart, _) => "may not start".to_owned(),
-            (Runs::Unknown, _) => "unknown".to_owned(),
+            (PodOutcome::Runs, _) => "runs".to_owned(),
+            (PodOutcome::OldNodesOnly, true) => format!("no pod on {after}"),
+            (PodOutcome::OldNodesOnly, false) if is_last => "only on other nodes".to_owned(),
+            (PodOutcome::OldNodesOnly, false) => format!("only on {now} nodes"),
+            (PodOutcome::NewNodesOnly, true) => format!("no pod on {now}"),
+            (PodOutcome::NewNodesOnly, false) => format!("only on {after} nodes"),
+            (PodOutcome::NoNode, true) => "no pod".to_owned(),
+            (PodOutcome::NoNode, false) => "no node".to_owned(),
+            (PodOutcome::MayNotStart, _) => "may not start".to_owned(),
+            (PodOutcome::Unknown, _) => "unknown".to_owned(),
         }
     }
 
@@ -122,7 +122,7 @@ impl Versions {
 }
 
 /// Adds the table, and a note for each change of a pool.
-fn workloads(text: &mut Text, workloads: &[UpgradedWorkload], versions: &Versions) {
+fn workloads(text: &mut Text, workloads: &[UpgradedWorkload], versions: &VersionNames) {
     let mut notes: Vec<(&Remedy, usize)> = Vec::new();
     let mut table = Table::new(&["WORKLOAD", "NOW", "WHILE NODES ROLL", "AFTER", "LEAST CHANGE"]);
     for workload in workloads {
@@ -161,7 +161,7 @@ fn workloads(text: &mut Text, workloads: &[UpgradedWorkload], versions: &Version
 }
 
 /// Adds the pods that kubelets end, those that nothing creates again first.
-fn ended_pods(text: &mut Text, ended: &EndedPods, versions: &Versions) {
+fn ended_pods(text: &mut Text, ended: &EndedPods, versions: &VersionNames) {
     let after = &versions.after;
     let EndedPods { total, without_controller, replaced, selected, unknown } = ended;
     if *total == 0 {

@@ -112,8 +112,8 @@ pub async fn run(Arguments { object, namespace, common, resolve, assume }: Argum
     let format = common.output.format;
     let gaps = match parse(&object)? {
         (Kind::Node, name) => {
-            let (story, gaps) = node::why(name, &common, &assume).await?;
-            output::print(format, &story, || node::text(&story))?;
+            let (explanation, gaps) = node::why(name, &common, &assume).await?;
+            output::print(format, &explanation, || node::text(&explanation))?;
             gaps
         }
         (Kind::Pod, name) => {
@@ -128,8 +128,8 @@ pub async fn run(Arguments { object, namespace, common, resolve, assume }: Argum
             gaps
         }
         (Kind::Class, name) => {
-            let (story, gaps) = class::story(name, &common, &assume).await?;
-            output::print(format, &story, || class::text(&story))?;
+            let (explanation, gaps) = class::explain(name, &common, &assume).await?;
+            output::print(format, &explanation, || class::text(&explanation))?;
             gaps
         }
     };

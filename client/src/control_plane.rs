@@ -17,7 +17,7 @@ use kube::{
 };
 use winpool_core::{
     api::names::RUNTIME_CLASS,
-    plan::{Admission, Autoscalers, COMPONENTS, Component, InstalledPolicy, reconcile::ControlPlaneInfo},
+    plan::{Admission, AdmissionComponent, Autoscalers, COMPONENTS, InstalledPolicy, reconcile::ControlPlaneInfo},
     pod::Class,
     windows::KubernetesVersion,
 };
@@ -60,7 +60,7 @@ impl ControlPlane {
     }
 
     /// Reads these admission policies. What cannot be read is absent.
-    async fn admission(&self, asks: impl Fn(&Component) -> bool) -> Admission {
+    async fn admission(&self, asks: impl Fn(&AdmissionComponent) -> bool) -> Admission {
         let mut admission = Admission::default();
         let asked = COMPONENTS.iter().filter(|component| asks(component));
         let answers = join_all(asked.map(async |component| (component, self.look_up(component).await))).await;
@@ -90,7 +90,7 @@ impl ControlPlane {
     /// Reads the facts that a workload check needs at its start: the RuntimeClasses, the admission policies that help workloads,
     /// and the time. A policy that cannot be read helps no workload.
     pub async fn at_start(&self) -> Result<(BTreeMap<String, Class>, Admission, Timestamp), RequestError> {
-        let helps = |component: &Component| ["assign-class", "tolerate-windows"].contains(&component.name);
+        let helps = |component: &AdmissionComponent| ["assign-class", "tolerate-windows"].contains(&component.name);
         let admission = tokio::time::timeout(PATIENCE, self.admission(helps));
         let (all, mut classes) = (Api::<RuntimeClass>::all(self.client.clone()), BTreeMap::new());
         let add = |class: RuntimeClass| drop(classes.insert(class.name_any(), Class::from(&class)));
@@ -111,7 +111,7 @@ impl ControlPlane {
     }
 
     /// Reads the policy of a component and its binding. A policy without a binding has no effect.
-    async fn look_up(&self, component: &Component) -> kube::Result<Option<InstalledPolicy>> {
+    async fn look_up(&self, component: &AdmissionComponent) -> kube::Result<Option<InstalledPolicy>> {
         let spec = async |kind: &str| {
             // Some of these kinds are newer than the oldest Kubernetes that is supported, so their types are not generated.
             let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));

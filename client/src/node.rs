@@ -72,16 +72,16 @@ pub fn reimaged() -> String {
 /// The fields to decode. serde skips all others, such as managedFields and images.
 #[derive(Deserialize)]
 struct WireNode {
-    metadata: WireMetadata,
+    metadata: WireNodeMetadata,
     #[serde(default)]
-    spec: WireSpec,
+    spec: WireNodeSpec,
     #[serde(default)]
     status: WireStatus,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WireMetadata {
+struct WireNodeMetadata {
     #[serde(default)]
     name: Box<str>,
     #[serde(default)]
@@ -99,7 +99,7 @@ struct WireManagedFields {
 }
 
 #[derive(Default, Deserialize)]
-struct WireSpec {
+struct WireNodeSpec {
     unschedulable: Option<bool>,
     taints: Option<First<Value, TAINTS>>,
 }
@@ -110,12 +110,12 @@ struct WireStatus {
     #[serde(default)]
     node_info: WireNodeInfo,
     runtime_handlers: Option<First<WireHandler, HANDLERS>>,
-    conditions: Option<First<WireCondition, CONDITIONS>>,
+    conditions: Option<First<WireNodeCondition, CONDITIONS>>,
 }
 
 /// Without its times, which change with every heartbeat.
 #[derive(Deserialize)]
-struct WireCondition {
+struct WireNodeCondition {
     #[serde(rename = "type")]
     kind: Box<str>,
     status: Box<str>,
@@ -151,7 +151,7 @@ impl From<WireNode> for ListedNode {
         let mut annotations = metadata.annotations.unwrap_or_default();
         let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
         let text = |text: Option<Box<str>>| text.filter(|text| text.len() <= TEXT).map(|text| TEXTS.share(text));
-        let is_ready = |condition: WireCondition| &*condition.kind == "Ready" && &*condition.status == "True";
+        let is_ready = |condition: WireNodeCondition| &*condition.kind == "Ready" && &*condition.status == "True";
         let object = NodeObject {
             name: metadata.name.into(),
             uid: metadata.uid,
@@ -185,13 +185,13 @@ struct First<T, const MOST: usize>(Vec<T>);
 
 impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for First<T, MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Items(PhantomData))
+        deserializer.deserialize_seq(FirstItems(PhantomData))
     }
 }
 
-struct Items<T, const MOST: usize>(PhantomData<T>);
+struct FirstItems<T, const MOST: usize>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Items<T, MOST> {
+impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for FirstItems<T, MOST> {
     type Value = First<T, MOST>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

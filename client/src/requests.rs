@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(answer(200, Some("2")), None);
     }
 
-    /// What was counted.
+    /// The counted requests.
     #[derive(Default)]
     struct Counted(Mutex<Vec<String>>);
 

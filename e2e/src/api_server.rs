@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::assets::Component;
-use crate::certificates::{Authority, Identity};
+use crate::certificates::{Authority, ClientCertificate};
 use crate::error::text;
 use crate::etcd::{ENDPOINT, Etcd};
 use crate::guard::{Directory, Guard};
@@ -46,11 +46,11 @@ impl Neighbour {
 pub struct ApiServer {
     process: Process,
     endpoint: Endpoint,
-    admin: Identity,
+    admin: ClientCertificate,
     kubeconfig: PathBuf,
     authority: Authority,
     service_account_key: PathBuf,
-    serving: Identity,
+    serving: ClientCertificate,
     directory: Directory,
     etcd: Arc<Etcd>,
     /// The arguments that another API server of the cluster has too.
@@ -208,7 +208,7 @@ impl ApiServer {
     }
 
     /// A certificate for a component that is `user` in `group`.
-    pub(crate) fn identity(&self, user: &str, group: &str) -> Result<Identity> {
+    pub(crate) fn identity(&self, user: &str, group: &str) -> Result<ClientCertificate> {
         self.authority.client(user, Some(group))
     }
 
@@ -222,7 +222,7 @@ impl ApiServer {
         self.authority.certificate()
     }
 
-    pub(crate) fn serving(&self) -> &Identity {
+    pub(crate) fn serving(&self) -> &ClientCertificate {
         &self.serving
     }
 
@@ -231,7 +231,7 @@ impl ApiServer {
     }
 }
 
-fn connect(endpoint: &Endpoint, identity: &Identity) -> Result<Client> {
+fn connect(endpoint: &Endpoint, identity: &ClientCertificate) -> Result<Client> {
     Ok(Client::try_from(endpoint.config(identity)?)?)
 }
 

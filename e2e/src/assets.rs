@@ -190,7 +190,7 @@ impl Component {
             let names: Vec<&str> = missing.iter().map(|component| component.name()).collect();
             let directory = unfinished.with_added_extension("programs");
             fs::create_dir_all(&directory).when("make the directory", &directory)?;
-            let options = go::Options { linker_flags: &flags, ..go::Options::default() };
+            let options = go::BuildOptions { linker_flags: &flags, ..go::BuildOptions::default() };
             go::build(self.module()?, &packages, &options, &names.join(", "), &directory)?;
             for component in missing {
                 let (built, target) = (directory.join(component.built_as()), component.target()?);

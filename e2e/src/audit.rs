@@ -38,7 +38,7 @@ pub struct AuditLog {
 
 /// A request with its content.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request {
+pub struct AuditedRequest {
     pub user: String,
     pub received: Timestamp,
     /// `get`, `create`, `update`, `patch`, `delete`.
@@ -78,15 +78,15 @@ fn file_in(directory: &Directory) -> PathBuf {
 
 impl AuditLog {
     /// Returns the requests of all operators so far, without watches and lists.
-    pub fn requests(&self) -> Vec<Request> {
-        self.events().iter().filter_map(Request::of).collect()
+    pub fn requests(&self) -> Vec<AuditedRequest> {
+        self.events().iter().filter_map(AuditedRequest::of).collect()
     }
 
-    pub fn of(&self, verb: &str, resource: &str) -> Vec<Request> {
+    pub fn of(&self, verb: &str, resource: &str) -> Vec<AuditedRequest> {
         self.requests().into_iter().filter(|request| request.verb == verb && request.resource == resource).collect()
     }
 
-    pub fn patches(&self, node: &str) -> Vec<Request> {
+    pub fn patches(&self, node: &str) -> Vec<AuditedRequest> {
         self.of("patch", "nodes").into_iter().filter(|request| request.name == node).collect()
     }
 
@@ -119,7 +119,7 @@ fn user(event: &Value) -> Option<&str> {
     event["impersonatedUser"]["username"].as_str().or_else(|| event["user"]["username"].as_str())
 }
 
-impl Request {
+impl AuditedRequest {
     fn of(event: &Value) -> Option<Self> {
         let (verb, object) = (event["verb"].as_str()?, &event["objectRef"]);
         let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();

@@ -17,7 +17,7 @@ pub(crate) struct Authority {
 
 /// A certificate and its key, as files.
 #[derive(Debug, Clone)]
-pub(crate) struct Identity {
+pub(crate) struct ClientCertificate {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
@@ -47,7 +47,7 @@ impl Authority {
     }
 
     /// A certificate for a server on 127.0.0.1, with every name under which pods know the API server.
-    pub(crate) fn serving(&self) -> Result<Identity> {
+    pub(crate) fn serving(&self) -> Result<ClientCertificate> {
         let names = [
             "127.0.0.1",
             "localhost",
@@ -62,7 +62,7 @@ impl Authority {
     }
 
     /// A certificate for a component that is `user`, a member of `group` if one is given.
-    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity> {
+    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<ClientCertificate> {
         let mut params = CertificateParams::default();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -82,10 +82,10 @@ impl Authority {
         Ok((private, public))
     }
 
-    fn issue(&self, name: &str, params: &CertificateParams) -> Result<Identity> {
+    fn issue(&self, name: &str, params: &CertificateParams) -> Result<ClientCertificate> {
         let key = KeyPair::generate()?;
         let certificate: Certificate = params.signed_by(&key, &self.issuer)?;
-        let identity = Identity {
+        let identity = ClientCertificate {
             certificate: self.directory.join(format!("{name}.crt")),
             key: self.directory.join(format!("{name}.key")),
         };

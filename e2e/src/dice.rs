@@ -20,7 +20,7 @@ impl Dice {
         from[self.roll(from.len())]
     }
 
-    /// Returns true once in `sides` times.
+    /// True once in `sides` times.
     pub fn once_in(&mut self, sides: usize) -> bool {
         self.roll(sides) == 0
     }

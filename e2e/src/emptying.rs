@@ -131,7 +131,7 @@ impl Baseline {
         }
     }
 
-    /// Returns true if there were none.
+    /// True if there were none.
     async fn delete_leftovers(&self, client: &Client, listing: &Listing) -> Result<bool> {
         let mut leftovers: BTreeMap<Option<String>, Vec<&PartialObjectMeta<DynamicObject>>> = BTreeMap::new();
         for object in &listing.objects {

@@ -44,7 +44,7 @@ impl Module {
 
 /// Settings of a build besides the package.
 #[derive(Default)]
-pub(crate) struct Options<'a> {
+pub(crate) struct BuildOptions<'a> {
     pub linker_flags: &'a str,
     /// `GOOS`; that of this machine by default.
     pub os: Option<&'a str>,
@@ -57,7 +57,7 @@ pub(crate) struct Options<'a> {
 pub(crate) fn build(
     module: &Module,
     packages: &[&str],
-    options: &Options<'_>,
+    options: &BuildOptions<'_>,
     name: &str,
     target: &Path,
 ) -> Result<()> {

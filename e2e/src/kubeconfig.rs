@@ -1,7 +1,7 @@
 //! Access to an API server: kubeconfig files and client configurations.
 
 use crate::Result;
-use crate::certificates::{Authority, Identity};
+use crate::certificates::{Authority, ClientCertificate};
 use crate::error::{FileContext, text};
 use kube::config::AuthInfo;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ impl Endpoint {
     }
 
     /// Writes a kubeconfig for `identity` to `file`.
-    pub(crate) fn write_kubeconfig(&self, identity: &Identity, file: &Path) -> Result<()> {
+    pub(crate) fn write_kubeconfig(&self, identity: &ClientCertificate, file: &Path) -> Result<()> {
         let user = json!({
             "client-certificate": text(&identity.certificate)?,
             "client-key": text(&identity.key)?,
@@ -33,7 +33,7 @@ impl Endpoint {
     /// A client configuration for `identity`.
     ///
     /// Refused requests are not retried: a test needs to see a 429 or 503 at once.
-    pub(crate) fn config(&self, identity: &Identity) -> Result<kube::Config> {
+    pub(crate) fn config(&self, identity: &ClientCertificate) -> Result<kube::Config> {
         let url = http::Uri::try_from(&self.url).map_err(http::Error::from)?;
         let mut config = kube::Config::new(url);
         config.root_cert = Some(self.root.clone());

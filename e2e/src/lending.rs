@@ -24,7 +24,7 @@ struct Lendable {
     installed: Mutex<Option<Installed>>,
 }
 
-/// What a test may find installed.
+/// The objects that a test may find installed.
 #[derive(Clone)]
 struct Installed {
     baseline: Arc<Baseline>,

@@ -59,13 +59,13 @@ mod webhook;
 
 pub use api_server::{ApiServer, Neighbour};
 pub use assets::{Component, kubernetes_version, prometheus_operator_definition};
-pub use audit::{AuditLog, Request};
+pub use audit::{AuditLog, AuditedRequest};
 pub use browser::{Browser, axe};
 pub use cluster::{Cluster, Flags, start_controller_manager};
 pub use dice::Dice;
 pub use error::{Error, Result};
 pub use etcd::Etcd;
-pub use faults::{Fault, FaultProxy, Passed, Passing, Refusal, Schedule};
+pub use faults::{Fault, FaultProxy, InjectedError, Passed, Passing, Schedule};
 pub use karpenter::{Karpenter, TYPES_WITH_BUILDS};
 pub use lending::{Lent, lend, lend_cluster, lend_cluster_with, lend_with};
 pub use machine::{

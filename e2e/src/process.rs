@@ -36,7 +36,7 @@ pub(crate) struct Launch<'a> {
     pub program: &'a Path,
     pub arguments: Vec<String>,
     pub directory: &'a Path,
-    /// Where `<name>.log` is written.
+    /// The directory of `<name>.log`.
     pub logs: &'a Path,
 }
 

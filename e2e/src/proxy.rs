@@ -19,15 +19,15 @@ pub struct Proxy {
 impl Proxy {
     /// Listens on a free port and connects to this port.
     pub async fn start(target: u16) -> Result<Self> {
-        Self::start_to(Target::Port(target)).await
+        Self::start_to(Upstream::Port(target)).await
     }
 
     /// Listens on a free port and connects to this etcd.
     pub async fn to_etcd(etcd: &Etcd) -> Result<Self> {
-        Self::start_to(Target::Socket(etcd.socket())).await
+        Self::start_to(Upstream::Socket(etcd.socket())).await
     }
 
-    async fn start_to(target: Target) -> Result<Self> {
+    async fn start_to(target: Upstream) -> Result<Self> {
         let cut = watch::Sender::new(false);
         let connections = cut.clone();
         let pass_on = move |client| pass_on(client, target.clone(), connections.subscribe());
@@ -68,18 +68,18 @@ where
 }
 
 #[derive(Clone)]
-enum Target {
+enum Upstream {
     Port(u16),
     Socket(PathBuf),
 }
 
-async fn pass_on(mut client: TcpStream, target: Target, mut cut: watch::Receiver<bool>) {
+async fn pass_on(mut client: TcpStream, target: Upstream, mut cut: watch::Receiver<bool>) {
     let passing = async {
         match target {
-            Target::Port(port) => {
+            Upstream::Port(port) => {
                 join(&mut client, TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).await?).await
             }
-            Target::Socket(path) => join(&mut client, UnixStream::connect(path).await?).await,
+            Upstream::Socket(path) => join(&mut client, UnixStream::connect(path).await?).await,
         }
     };
     let was_cut = tokio::select! {

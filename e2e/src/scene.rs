@@ -123,12 +123,12 @@ fn conditions(pool: &WindowsPool) -> String {
 /// The operator, running in this process.
 ///
 /// Without a logger it logs nothing; see [`winpool_operator::telemetry`].
-pub struct Operator {
+pub struct OperatorTask {
     stop: CancellationToken,
     task: JoinHandle<std::result::Result<(), winpool_operator::Error>>,
 }
 
-impl Operator {
+impl OperatorTask {
     /// Starts it without leader election.
     pub fn start(config: Config) -> Self {
         Self::start_with(config, Options { leader_election: false, ..Options::default() })
@@ -153,7 +153,7 @@ impl Operator {
     }
 }
 
-impl Drop for Operator {
+impl Drop for OperatorTask {
     fn drop(&mut self) {
         self.stop.cancel();
     }

@@ -66,9 +66,9 @@ async fn review(stream: TcpStream, tls: TlsAcceptor, mutation: Arc<Mutation>) {
 async fn answer(
     request: Request<Incoming>,
     mutation: &Mutation,
-) -> std::result::Result<Response<Full<Bytes>>, Malformed> {
-    let body = request.into_body().collect().await.map_err(|_| Malformed)?.to_bytes();
-    let review: Value = serde_json::from_slice(&body).map_err(|_| Malformed)?;
+) -> std::result::Result<Response<Full<Bytes>>, NotAReview> {
+    let body = request.into_body().collect().await.map_err(|_| NotAReview)?.to_bytes();
+    let review: Value = serde_json::from_slice(&body).map_err(|_| NotAReview)?;
     let patch = mutation(&review["request"]["object"]).to_string();
     let answer = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -84,4 +84,4 @@ async fn answer(
 
 #[derive(Debug, thiserror::Error)]
 #[error("the request is no AdmissionReview")]
-struct Malformed;
+struct NotAReview;

@@ -14,7 +14,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Returns true if one more Event may be written now.
+    /// True if one more Event may be written now.
     pub fn take(&mut self, now: Instant) -> bool {
         if self.began.is_none_or(|began| now.saturating_duration_since(began) >= MINUTE) {
             (self.began, self.spent) = (Some(now), 0);

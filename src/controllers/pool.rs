@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use winpool_client::{causes::shortened, error::RequestError, watches::Selection};
 use winpool_core::plan::{
     CheckAnswer, GuardedPool,
-    reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Note, Step, next},
+    reconcile::{Answer, CachedCluster, CheckTask, ControlPlaneInfo, Memory, Note, Step, next},
     trial_check::{TrialCheck, TrialCheckResult},
 };
 
@@ -269,12 +269,12 @@ impl Loop {
         (self.pools, self.classes) = (self.context.pools.state(), self.context.classes.state());
     }
 
-    fn with_cluster<T>(&mut self, work: impl FnOnce(&mut Memory, &mut Cluster<'_>) -> T) -> T {
+    fn with_cluster<T>(&mut self, work: impl FnOnce(&mut Memory, &mut CachedCluster<'_>) -> T) -> T {
         let control_plane = self.control_plane.clone().unwrap_or_default();
         let (nodes, outages) = (&mut *self.context.nodes.lock(), self.context.watch_health.outages());
         let health = self.context.failing.health(nodes, Instant::now());
         let (pools, classes) = (self.pools.as_slice(), self.classes.as_slice());
-        work(&mut self.memory, &mut Cluster { pools, classes, nodes, control_plane, outages, health })
+        work(&mut self.memory, &mut CachedCluster { pools, classes, nodes, control_plane, outages, health })
     }
 
     /// Starts this work, and drops it when the term of leadership ends.

@@ -15,11 +15,11 @@ use std::{
 pub struct Queue {
     ready: VecDeque<Arc<str>>,
     waiting: BTreeSet<(Instant, Arc<str>)>,
-    states: HashMap<Arc<str>, State>,
+    states: HashMap<Arc<str>, QueueState>,
 }
 
 #[derive(Clone, Copy)]
-enum State {
+enum QueueState {
     Ready,
     Running { added_meanwhile: bool },
     Waiting { until: Instant },
@@ -29,9 +29,9 @@ impl Queue {
     /// Adds an object that is due.
     pub fn add(&mut self, name: &str) {
         match self.states.get_mut(name) {
-            Some(State::Ready) => {}
-            Some(State::Running { added_meanwhile }) => *added_meanwhile = true,
-            Some(State::Waiting { until }) => {
+            Some(QueueState::Ready) => {}
+            Some(QueueState::Running { added_meanwhile }) => *added_meanwhile = true,
+            Some(QueueState::Waiting { until }) => {
                 let until = *until;
                 self.waiting.remove(&(until, name.into()));
                 self.make_ready(name.into());
@@ -48,7 +48,7 @@ impl Queue {
             self.make_ready(name);
         }
         let name = self.ready.pop_front()?;
-        self.states.insert(Arc::clone(&name), State::Running { added_meanwhile: false });
+        self.states.insert(Arc::clone(&name), QueueState::Running { added_meanwhile: false });
         Some(name)
     }
 
@@ -61,17 +61,17 @@ impl Queue {
     pub fn done(&mut self, name: &str, until: Option<Instant>) {
         let Some((name, state)) = self.states.remove_entry(name) else { return };
         match (state, until) {
-            (State::Running { added_meanwhile: true }, _) => self.make_ready(name),
+            (QueueState::Running { added_meanwhile: true }, _) => self.make_ready(name),
             (_, Some(until)) => {
                 self.waiting.insert((until, Arc::clone(&name)));
-                self.states.insert(name, State::Waiting { until });
+                self.states.insert(name, QueueState::Waiting { until });
             }
             (_, None) => {}
         }
     }
 
     fn make_ready(&mut self, name: Arc<str>) {
-        self.states.insert(Arc::clone(&name), State::Ready);
+        self.states.insert(Arc::clone(&name), QueueState::Ready);
         self.ready.push_back(name);
     }
 }

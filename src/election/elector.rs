@@ -153,7 +153,7 @@ impl Elector {
         }
     }
 
-    /// Returns true if there was something to release. The Lease is read first, and again if it changed, because a
+    /// True if there was something to release. The Lease is read first, and again if it changed, because a
     /// write in progress may have been accepted.
     async fn release(&mut self) -> Result<bool, RequestError> {
         loop {

@@ -12,9 +12,9 @@ use super::reference;
 
 /// Reads `/proc/self` on each scrape.
 #[derive(Debug)]
-pub(super) struct Process;
+pub(super) struct ProcessCollector;
 
-impl Collector for Process {
+impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         if let Some(bytes) = resident_bytes() {
             ConstGauge::new(bytes).encode(reference::RESIDENT_MEMORY.encode(&mut encoder)?)?;

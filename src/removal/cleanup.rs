@@ -84,7 +84,7 @@ impl Leftover {
 }
 
 /// Receives each line of progress.
-type Progress<'a> = &'a (dyn Fn(String) + Sync);
+type ProgressLog<'a> = &'a (dyn Fn(String) + Sync);
 
 /// The objects in the cluster that winpool manages.
 pub struct ManagedObjects {
@@ -207,7 +207,7 @@ impl Cleaner {
 
     /// Removes winpool's changes of these objects and reads the cluster again, until no object is left, another writer
     /// restores one, or the API server refuses all others. Passes its progress to `report`.
-    pub async fn run(&self, found: ManagedObjects, report: Progress<'_>) -> Result<Vec<Leftover>, Unreadable> {
+    pub async fn run(&self, found: ManagedObjects, report: ProgressLog<'_>) -> Result<Vec<Leftover>, Unreadable> {
         let mut managed = found;
         let mut round = 1;
         loop {
@@ -225,7 +225,7 @@ impl Cleaner {
 
     /// Cleans nodes first, so that no class goes whose nodes are still tainted, and removes finalizers last: until
     /// then pools are the record of winpool's changes.
-    async fn remove(&self, managed: &ManagedObjects, report: Progress<'_>) -> CleanupResults {
+    async fn remove(&self, managed: &ManagedObjects, report: ProgressLog<'_>) -> CleanupResults {
         let mut done = self.clean_nodes(managed, report).await;
         if self.has_to_wait(&done) {
             return done;
@@ -263,7 +263,7 @@ impl Cleaner {
         done.refused.iter().any(|(_, error)| self.extent == Extent::Everything || !error.is_denied())
     }
 
-    async fn clean_nodes(&self, managed: &ManagedObjects, report: Progress<'_>) -> CleanupResults {
+    async fn clean_nodes(&self, managed: &ManagedObjects, report: ProgressLog<'_>) -> CleanupResults {
         let all = managed.nodes.len();
         let cleaning: Vec<_> =
             managed.nodes.iter().map(async |(node, plan)| (node, self.clean_node(node, plan, managed).await)).collect();

@@ -50,15 +50,15 @@ pub const BUDGET: Duration = Duration::from_secs(55);
 
 /// The objects of the installation: ClusterRoleBinding and ClusterRole, and RoleBinding, Role and ServiceAccount in a
 /// namespace, all with the same name.
-pub struct Installation {
+pub struct InstallationObjects {
     client: Client,
     name: String,
     namespace: String,
-    parts: [Part; 5],
+    parts: [InstallationObject; 5],
 }
 
 /// A kind of these objects. The object may not exist.
-struct Part {
+struct InstallationObject {
     kind: String,
     api: Api<DynamicObject>,
 }
@@ -81,7 +81,7 @@ impl HeldObject {
     }
 }
 
-impl Installation {
+impl InstallationObjects {
     /// The name in the manifests.
     pub const DEFAULT_NAME: &str = "winpool";
 
@@ -93,7 +93,7 @@ impl Installation {
             } else {
                 Api::namespaced_with(client.clone(), namespace, &resource)
             };
-            Part { kind: resource.kind, api }
+            InstallationObject { kind: resource.kind, api }
         };
         let parts = [
             part(ApiResource::erase::<ClusterRoleBinding>(&())),
@@ -105,7 +105,7 @@ impl Installation {
         Self { client, name: name.to_owned(), namespace: namespace.to_owned(), parts }
     }
 
-    /// Returns true if the installation is being deleted, and then the operator has to clean up; returns false once
+    /// True if the installation is being deleted, and then the operator has to clean up; returns false once
     /// `stop` is cancelled and it is not.
     pub async fn is_removed(&self, stop: &CancellationToken) -> bool {
         tokio::select! {
@@ -172,7 +172,7 @@ impl Installation {
         Ok(reads.await?.into_iter().flatten().collect())
     }
 
-    async fn read(&self, part: &Part) -> Result<Option<HeldObject>, RequestError> {
+    async fn read(&self, part: &InstallationObject) -> Result<Option<HeldObject>, RequestError> {
         let found = in_time(part.api.get_metadata_opt(&self.name)).await?;
         let found = found.map(|found| found.metadata).filter(has_finalizer);
         Ok(found.map(|metadata| HeldObject { kind: part.kind.clone(), api: part.api.clone(), metadata }))

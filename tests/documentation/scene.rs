@@ -4,9 +4,9 @@ use std::path::Path;
 
 use winpool_e2e::{
     Cluster, Component, Sample, SimulatedNode,
-    harness::Host,
+    harness::HostNode,
     lend_cluster,
-    scene::{self, Operator, windows_servers},
+    scene::{self, OperatorTask, windows_servers},
 };
 
 const POOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/windowspool.yaml");
@@ -15,8 +15,8 @@ const POOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/windowspool.ya
 pub struct Scene {
     cluster: Option<Cluster>,
     /// Runs the pods of an operator that the page installs.
-    _host: Option<Host>,
-    _operator: Option<Operator>,
+    _host: Option<HostNode>,
+    _operator: Option<OperatorTask>,
 }
 
 impl Scene {
@@ -47,13 +47,13 @@ impl Scene {
         scene::join(&cluster, nodes).await.unwrap();
         match operated {
             Operated::ByPods => {
-                let host = Host::join(&cluster, "linux", Path::new(env!("CARGO_BIN_EXE_winpool-operator"))).await;
+                let host = HostNode::join(&cluster, "linux", Path::new(env!("CARGO_BIN_EXE_winpool-operator"))).await;
                 Self { cluster: Some(cluster), _host: Some(host), _operator: None }
             }
             Operated::Here => {
                 scene::join(&cluster, [SimulatedNode::linux()]).await.unwrap();
                 scene::install_crd(&cluster.client()).await.unwrap();
-                let operator = Operator::start(cluster.api_server().config().unwrap());
+                let operator = OperatorTask::start(cluster.api_server().config().unwrap());
                 Self { cluster: Some(cluster), _host: None, _operator: Some(operator) }
             }
         }

@@ -17,7 +17,7 @@ use k8s_openapi::{
 use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{Cluster, Component, SimulatedNode, harness::Host, lend_cluster};
+use winpool_e2e::{Cluster, Component, SimulatedNode, harness::HostNode, lend_cluster};
 
 pub const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/winpool");
@@ -27,7 +27,7 @@ const WINDOWS: [&str; 3] = ["win-2019", "win-2022", "win-2025"];
 /// A cluster with Windows nodes, and a Linux node that runs the operator.
 pub struct Scene {
     pub cluster: Cluster,
-    _host: Host,
+    _host: HostNode,
     helm: Component,
     /// The Windows nodes before the installation.
     before: BTreeMap<&'static str, Value>,
@@ -41,7 +41,7 @@ impl Scene {
     /// A scene in which this version of Helm installs.
     pub async fn with(helm: Component) -> Self {
         let cluster = lend_cluster().await.unwrap();
-        let host = Host::join(&cluster, "linux", Path::new(env!("CARGO_BIN_EXE_winpool-operator"))).await;
+        let host = HostNode::join(&cluster, "linux", Path::new(env!("CARGO_BIN_EXE_winpool-operator"))).await;
         let mut before = BTreeMap::new();
         for (name, build) in WINDOWS.into_iter().zip(["10.0.17763.6659", "10.0.20348.2655", "10.0.26100.4061"]) {
             SimulatedNode::windows(build).name(name).join(&cluster.client()).await.unwrap();

@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node, node::v1::RuntimeClass};
 use kube::{Api, ResourceExt, runtime::WatchStreamExt, runtime::watcher};
 use serde_json::{Map, Value, json};
-use winpool_e2e::{Cluster, Component, SimulatedNode, harness::Host, lend_cluster, scene::pool_gets_ready};
+use winpool_e2e::{Cluster, Component, SimulatedNode, harness::HostNode, lend_cluster, scene::pool_gets_ready};
 
 use super::scene::{CONFIG, NAMESPACE};
 
@@ -24,7 +24,7 @@ type Changes = Arc<Mutex<Vec<String>>>;
 
 struct Scene {
     cluster: Cluster,
-    _host: Host,
+    _host: HostNode,
     /// The directory with the older manifests.
     older: PathBuf,
 }
@@ -38,7 +38,7 @@ impl Scene {
             (OLDER.to_owned(), program),
             (String::new(), Path::new(env!("CARGO_BIN_EXE_winpool-operator")).to_owned()),
         ];
-        let host = Host::join_with(&cluster, "linux", programs.to_vec()).await;
+        let host = HostNode::join_with(&cluster, "linux", programs.to_vec()).await;
         for number in 0..NODES {
             let build = if number % 2 == 0 { "10.0.17763.6659" } else { "10.0.20348.2655" };
             let node = SimulatedNode::windows(build).name(&format!("win-{number}"));

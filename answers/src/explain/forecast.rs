@@ -40,7 +40,7 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// Returns true if the operator would change nothing.
+    /// True if the operator would change nothing.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.runtime_classes.is_empty()
     }

@@ -55,7 +55,7 @@ pub struct Installation {
     /// The replica that writes; absent if none does, or if you may not read the Lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
-    /// What is wrong, and what to do about it.
+    /// A problem and its remedy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<InstallationProblem>,
 }
@@ -76,13 +76,13 @@ pub enum InstallationState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InstallationProblem {
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// Returns true if this Deployment runs the operator.
+/// True if this Deployment runs the operator.
 pub fn is_operator(deployment: &Deployment) -> bool {
     let template = deployment.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
     let labels = template.and_then(|metadata| metadata.labels.as_ref());

@@ -217,7 +217,7 @@ fn taint_explanation(taint: &Taint, node: &NodeFields, policy: &Policy) -> Taint
     TaintExplanation { taint: text, origin }
 }
 
-/// Returns true if pods of the class can be scheduled to the node.
+/// True if pods of the class can be scheduled to the node.
 pub(super) fn selects(class: &RuntimeClass, node: &NodeFields) -> bool {
     let Some(scheduling) = &class.scheduling else { return false };
     let selector = scheduling.node_selector.iter().flatten();

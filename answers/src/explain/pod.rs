@@ -51,7 +51,7 @@ pub struct PodExplanation {
     /// The nodes of that operating system, and others on which the pod can be scheduled. For a pod of a DaemonSet: its
     /// own node.
     pub nodes: Vec<NodeResult>,
-    /// What the pod selects of its node that an in-place upgrade of Windows changes. The kubelet then ends the pod.
+    /// Labels of its node that the pod selects and an in-place upgrade of Windows changes. The kubelet then ends the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_with_upgrade: Option<String>,
     /// The change that the pod needs; `null` if it can be scheduled, and is not known to fail on any node where it can
@@ -161,7 +161,7 @@ fn explanation(
 
 /// A pod as the API server admits it, or the reason why it does not.
 struct Admitted<'a> {
-    candidate: Candidate<'a>,
+    candidate: AdmittedPod<'a>,
     refused: Option<String>,
 }
 
@@ -187,22 +187,22 @@ impl<'a> Admitted<'a> {
         let missing = spec.runtime_class.clone().filter(|_| found.is_none());
         // If they contradict in a bound pod, the class has changed since the pod was created.
         let conflict = found.filter(|_| !pod.is_bound).and_then(|(name, class)| Some((name, class.conflict(&spec)?)));
-        let (mut bare, mut spec) = (spec.clone(), spec);
+        let (mut written_spec, mut spec) = (spec.clone(), spec);
         match found.filter(|_| pod.is_bound) {
-            Some((_, class)) => class.remove_from(&mut bare),
-            None => bare.runtime_class = None,
+            Some((_, class)) => class.remove_from(&mut written_spec),
+            None => written_spec.runtime_class = None,
         }
         // The API server applies a class when it creates a pod, and not again if the class changes.
         let is_admitted = pod.is_bound && pod.spec.node.is_none();
         if let Some((_, class)) = found.filter(|_| placed_by != PlacedBy::DaemonSet && !is_admitted) {
             class.admit(&mut spec);
         }
-        let candidate = Candidate {
+        let candidate = AdmittedPod {
             pod,
             is_windows: is_windows(pods, &spec, found.map(|(_, class)| class), machines),
             placed_by,
             spec,
-            bare,
+            written_spec,
             os_label: pod.os_label.as_deref(),
             class: found,
             images,
@@ -221,7 +221,7 @@ impl<'a> Admitted<'a> {
     }
 }
 
-/// Returns true if pods of this spec are for Windows. If it does not specify a system, they are for Linux, unless those
+/// True if pods of this spec are for Windows. If it does not specify a system, they are for Linux, unless those
 /// that exist have run on Windows.
 fn is_windows(pods: &[Pod], spec: &PodSpec, class: Option<&Class>, machines: &[Node]) -> bool {
     let has_run_on_windows = || {
@@ -265,13 +265,13 @@ impl PlacedBy {
 
 /// A pod as the API server admits it or, for a DaemonSet, its template.
 #[derive(Clone)]
-struct Candidate<'a> {
+struct AdmittedPod<'a> {
     pod: &'a Pod,
     is_windows: bool,
     placed_by: PlacedBy,
     spec: PodSpec,
     /// The spec as its author wrote it, without the fields of the class, as far as winpool can determine.
-    bare: PodSpec,
+    written_spec: PodSpec,
     /// The pod's label `kubernetes.io/os`.
     os_label: Option<&'a str>,
     /// The name and fields of its RuntimeClass.
@@ -280,7 +280,7 @@ struct Candidate<'a> {
     images: &'a Images,
 }
 
-impl Candidate<'_> {
+impl AdmittedPod<'_> {
     fn guess(&self, machines: &[Node]) -> Option<Guess> {
         guess(&self.spec, self.class.map(|(_, class)| class), machines)
     }
@@ -315,7 +315,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// Returns true if the pod starts on the node, false if it does not, and `None` if that is unknown; and the
+    /// True if the pod starts on the node, false if it does not, and `None` if that is unknown; and the
     /// reasons.
     fn starts(&self, machine: &Node) -> (Option<bool>, Vec<String>) {
         let no = |why: String| (Some(false), vec![why]);

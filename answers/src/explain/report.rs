@@ -37,23 +37,23 @@ pub use pages::{html, markdown};
 pub use progress::{Earlier, NumberChange, Progress};
 pub use taints::{TaintState, WaitingTaint};
 pub use versions::{PoolNodes, SupportDay, VendorDays, VersionNodes};
-pub use workloads::{Moving, Pinned, Unclear, VersionWorkloads};
+pub use workloads::{MovableWorkload, PinnedObject, UnclearWorkload, VersionWorkloads};
 
 /// Windows in a cluster at one moment. An absent part is not known; `unknown` has the reasons.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "WindowsReport")]
 pub struct Report {
-    /// The time at which winpool looked.
+    /// The time at which winpool read the cluster.
     #[schemars(with = "String")]
     pub time: Timestamp,
     /// The version of Kubernetes, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
-    /// What `--assume` assumes of nodes.
+    /// The nodes that `--assume` changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assumed: Option<String>,
-    /// What is not known, with the reasons. The numbers are without these objects.
+    /// The objects that winpool could not read, with the reasons. The numbers do not include them.
     pub unknown: Vec<Lack>,
     /// The numbers that the pages show first.
     pub numbers: Numbers,
@@ -89,17 +89,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns true if no workload can be missing.
+    /// True if no workload can be missing.
     pub fn has_all_workloads(&self) -> bool {
         self.unknown.iter().all(|lack| [lacks::EVENTS, lacks::INSTALLATION].contains(&lack.what.as_str()))
     }
 
-    /// Returns true if there is no WindowsPool.
+    /// True if there is no WindowsPool.
     fn has_no_pool(&self) -> bool {
         self.pools.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// Returns true if no node and no pool can be missing where some are known.
+    /// True if no node and no pool can be missing where some are known.
     fn has_all_nodes(&self) -> bool {
         self.unknown.iter().all(|lack| lack.what != lacks::MANIFESTS && lack.what != lacks::POOL)
     }
@@ -117,11 +117,11 @@ impl Report {
     }
 }
 
-/// What a report depends on besides the cluster.
+/// The input of a report besides the cluster.
 #[derive(Debug)]
-pub struct Question<'a> {
+pub struct ReportInputs<'a> {
     pub now: Now,
-    /// What registries answered about images.
+    /// The answers of registries about images.
     pub images: Images,
     /// The version to move to; by default the next release with long-term support.
     pub move_to: Option<&'static Product>,
@@ -129,13 +129,13 @@ pub struct Question<'a> {
     pub installation: Option<Installation>,
     /// The nodes on which another writer reverts winpool's changes, by Events.
     pub reverted: &'a BTreeSet<String>,
-    /// What is not known, besides what the view shows.
+    /// Objects that could not be read, besides those in the view.
     pub lacks: Vec<Lack>,
     pub previous: Option<&'a Earlier>,
 }
 
 /// Makes the report about this cluster.
-pub fn report(view: View, question: Question<'_>) -> Report {
+pub fn report(view: View, question: ReportInputs<'_>) -> Report {
     let facts = facts(&view, question.images);
     let (now, unknown) = (question.now, lacks::all(&view, question.lacks));
     let kubernetes = view.kubernetes;
@@ -144,7 +144,7 @@ pub fn report(view: View, question: Question<'_>) -> Report {
     let workloads = workloads::are_known(&view).then(|| workloads::by_version(&view, &facts, question.move_to));
     let users = classes::users(&view);
     let findings = findings::by_rule(&view, &facts);
-    let looked = failing::look(&view, now);
+    let failures = failing::failures(&view, now);
     let knows = (view.nodes.known().is_some(), view.classes.known().is_some(), view.pods.known().is_some());
     let state = status(view.snapshot(now), question.reverted);
     let (knows_nodes, knows_classes, knows_pods) = knows;
@@ -161,7 +161,7 @@ pub fn report(view: View, question: Question<'_>) -> Report {
         runtime_classes: knows_classes.then(|| classes::uses(state.runtime_classes, users, knows_pods)),
         pods_without_class: state.pods_without_class.filter(|_| knows_pods && knows_nodes),
         findings,
-        failing_pods: looked.map(|looked| failing::by_pool(looked, &state.pools)),
+        failing_pods: failures.map(|failures| failing::by_pool(failures, &state.pools)),
         pools: knows_pools.then_some(state.pools),
         unknown,
     };

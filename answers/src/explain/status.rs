@@ -147,7 +147,7 @@ pub struct SupportEnd {
     pub product: String,
     /// Number of its nodes.
     pub node_count: usize,
-    /// Who ends it: Microsoft, or the vendor that labels of the nodes show, such as AKS.
+    /// The one who ends it: Microsoft, or the vendor that labels of the nodes show, such as AKS.
     pub by: String,
     /// The last day.
     #[schemars(with = "String")]
@@ -168,11 +168,11 @@ fn vendor_of(node: &NodeFields) -> Option<(Build, Vendor)> {
 
 /// Returns notes about the pods and workloads that cannot be listed.
 pub fn unread(snapshot: &Snapshot) -> Vec<String> {
-    let pods = snapshot.pods.as_ref().err().map(|words| format!("Pods cannot be listed: {words}"));
-    let workloads = snapshot.unlisted.first_key_value().map(|(_, words)| {
+    let pods = snapshot.pods.as_ref().err().map(|message| format!("Pods cannot be listed: {message}"));
+    let workloads = snapshot.unlisted.first_key_value().map(|(_, message)| {
         let kinds: Vec<&str> = snapshot.unlisted.keys().map(String::as_str).collect();
         format!(
-            "Held taints are shown only as far as pods show them, because these cannot be listed: {} ({words})",
+            "Held taints are shown only as far as pods show them, because these cannot be listed: {} ({message})",
             kinds.join(", ")
         )
     });

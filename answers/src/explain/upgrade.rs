@@ -35,11 +35,11 @@ use crate::{
 
 use change::PoolChanges;
 use stage::{Scenario, Stage};
-use subject::{Subject, subjects};
+use subject::{UpgradeSubject, subjects};
 
 pub use ended::{EndedPods, Replaced};
 
-/// What happens to workloads when nodes get another Windows version.
+/// The effects on workloads when nodes get another Windows version.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrade {
@@ -56,7 +56,7 @@ pub struct Upgrade {
 }
 
 impl Upgrade {
-    /// Returns true if every workload runs while the nodes change and afterwards, and no pod is lost.
+    /// True if every workload runs while the nodes change and afterwards, and no pod is lost.
     pub fn is_harmless(&self) -> bool {
         let runs = |workload: &UpgradedWorkload| workload.rolling.runs() && workload.after.runs();
         let loses = |ended: &EndedPods| !ended.without_controller.is_empty();
@@ -71,12 +71,12 @@ pub struct UpgradedWorkload {
     /// The object that creates the pods.
     pub object: ObjectReference,
     /// With the nodes of today.
-    pub now: Runs,
+    pub now: PodOutcome,
     /// While some nodes have the old version, and others the new one.
-    pub rolling: Runs,
+    pub rolling: PodOutcome,
     /// With the last node changed.
-    pub after: Runs,
-    /// How it is known that the new version runs its images.
+    pub after: PodOutcome,
+    /// The evidence that the new version runs its images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
     /// The least change with which it runs all the time; absent if it needs none, or none is known.
@@ -87,9 +87,9 @@ pub struct UpgradedWorkload {
     pub reason: Option<String>,
 }
 
-/// Where new pods of a workload run.
+/// The nodes on which new pods of a workload run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub enum Runs {
+pub enum PodOutcome {
     /// They start on every node on which they can be scheduled.
     Runs,
     /// They can be scheduled only on nodes with the version of today.
@@ -104,8 +104,8 @@ pub enum Runs {
     Unknown,
 }
 
-impl Runs {
-    /// Returns true if pods run, perhaps only on the new nodes.
+impl PodOutcome {
+    /// True if pods run, perhaps only on the new nodes.
     pub fn runs(self) -> bool {
         matches!(self, Self::Runs | Self::NewNodesOnly)
     }
@@ -138,7 +138,7 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: 
     let ended_pods = view.pods.known().map(|pods| ended::ended(pods, &view.hosts(), &assumed));
     let notes = notes(&view);
     let scenario = Scenario::new(&before, view, &assumed, now);
-    let question = Question { stages: scenario.stages(), assumed: &assumed, facts: &facts };
+    let question = UpgradeQuestion { stages: scenario.stages(), assumed: &assumed, facts: &facts };
     let subjects = subjects(&scenario, &started, &question.stages.now.classes);
     let mut changes = PoolChanges::new(&scenario);
     let workloads = subjects.iter().filter_map(|subject| question.workload(subject, &mut changes)).collect();
@@ -148,16 +148,16 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: 
 /// Returns what limits the answer.
 fn notes(view: &View) -> Vec<String> {
     let pods = match &view.pods {
-        Known::Forbidden(words) => Some(format!(
-            "Pods cannot be listed, so it is not known which pods the kubelet ends and which images start: {words}"
+        Known::Forbidden(message) => Some(format!(
+            "Pods cannot be listed, so it is not known which pods the kubelet ends and which images start: {message}"
         )),
-        Known::NotLookedAt => Some(
+        Known::NotRead => Some(
             "The manifests have no pods, so it is not known which pods the kubelet ends and which images start."
                 .to_owned(),
         ),
         Known::Complete(_) | Known::Partial(_) => None,
     };
-    let unlisted = view.unlisted.iter().map(|(kind, words)| format!("{kind} cannot be listed: {words}"));
+    let unlisted = view.unlisted.iter().map(|(kind, message)| format!("{kind} cannot be listed: {message}"));
     pods.into_iter().chain(unlisted).collect()
 }
 
@@ -168,16 +168,16 @@ struct Stages {
     after: Stage,
 }
 
-/// What is asked about every workload.
-struct Question<'a> {
+/// The input of the answer for each workload.
+struct UpgradeQuestion<'a> {
     stages: Stages,
     assumed: &'a Assumed,
     facts: &'a Facts,
 }
 
-impl Question<'_> {
+impl UpgradeQuestion<'_> {
     /// Returns the answer for a workload. `None` if the assumed nodes do not concern it.
-    fn workload(&self, subject: &Subject, changes: &mut PoolChanges<'_>) -> Option<UpgradedWorkload> {
+    fn workload(&self, subject: &UpgradeSubject, changes: &mut PoolChanges<'_>) -> Option<UpgradedWorkload> {
         let Stages { now, rolling, after } = &self.stages;
         let [at_first, at_last] = [now, after].map(|stage| stage.fits(subject, self));
         let is_windows = at_first.is_windows || at_last.is_windows;
@@ -205,14 +205,14 @@ impl Question<'_> {
             let target = self.targets().into_iter().next();
             let retired = subject.started_on.iter().next().copied().or_else(|| self.builds_now().into_iter().next());
             let unknown = |retired| unknown(&subject.template.spec, self.facts, retired, target);
-            let stray = (workload.now == Runs::MayNotStart).then(|| STRAY.to_owned());
+            let stray = (workload.now == PodOutcome::MayNotStart).then(|| STRAY.to_owned());
             let refused = at_last.refused.clone();
             workload.reason = refused.or(stray).or_else(|| self.old_containerd(after)).or_else(|| retired.map(unknown));
         }
         Some(workload)
     }
 
-    fn rolling(&self, subject: &Subject, stage: &Stage) -> Runs {
+    fn rolling(&self, subject: &UpgradeSubject, stage: &Stage) -> PodOutcome {
         stage.answer(&stage.fits(subject, self), self)
     }
 
@@ -241,7 +241,7 @@ impl Question<'_> {
     }
 
     /// Returns how it is known that nodes of this build run the images of the workload.
-    fn evidence(&self, subject: &Subject, stage: &Stage, target: Build) -> Option<Evidence> {
+    fn evidence(&self, subject: &UpgradeSubject, stage: &Stage, target: Build) -> Option<Evidence> {
         let spec = &subject.template.spec;
         let class: Option<&Class> = spec.runtime_class.as_ref().and_then(|name| stage.classes.get(name));
         let on = &subject.started_on;

@@ -27,14 +27,14 @@ pub const ACCEPTED: [&str; 4] = [INDEXES[0], MANIFESTS[0], INDEXES[1], MANIFESTS
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Document {
     /// An index: several variants, in the order of the index, without attestations.
-    Index(Vec<Entry>),
+    Index(Vec<IndexEntry>),
     /// A manifest of one variant, whose platform is in this config.
     Manifest { config: String, media_type: String },
 }
 
 /// A variant in an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct IndexEntry {
     pub digest: String,
     /// The platform; `None` if only the config of the manifest contains it.
     pub platform: Option<Platform>,
@@ -149,12 +149,12 @@ fn index(entries: Vec<RawEntry>) -> Result<Document, DocumentError> {
     }
     let entries = entries.into_iter().filter(|entry| !is_attestation(entry)).map(|entry| {
         let platform = entry.platform.map(platform).transpose()?;
-        Ok(Entry { digest: checked_digest(entry.digest)?, platform })
+        Ok(IndexEntry { digest: checked_digest(entry.digest)?, platform })
     });
     Ok(Document::Index(entries.collect::<Result<_, _>>()?))
 }
 
-/// Returns true for entries that are not images: attestations of Docker's builder, and signatures.
+/// True for entries that are not images: attestations of Docker's builder, and signatures.
 fn is_attestation(entry: &RawEntry) -> bool {
     let is_unknown = |text: &Option<String>| text.as_deref() == Some("unknown");
     match &entry.platform {

@@ -42,7 +42,7 @@ impl Images {
         tags.filter(|tag| !tag.contains(['/', '@'])).map(str::to_owned).collect()
     }
 
-    /// Returns true if no image was resolved.
+    /// True if no image was resolved.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -24,7 +24,7 @@ use winpool_core::{
     windows::{
         Build, ContainerRuntime, KernelVersion,
         compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation},
-        container_runtime::{RuntimeName, RuntimeVersion, Stage},
+        container_runtime::{RuntimeName, RuntimeVersion, VersionStage},
     },
 };
 
@@ -44,7 +44,7 @@ pub struct Host {
 impl Host {
     /// Returns a node of this build with a current containerd, if nothing else is known about the node.
     pub fn supposed(build: Build) -> Self {
-        let version = Some(RuntimeVersion { major: 2, minor: 4, patch: 0, stage: Stage::Release });
+        let version = Some(RuntimeVersion { major: 2, minor: 4, patch: 0, stage: VersionStage::Release });
         Self {
             kernel: KernelVersion { build, revision: None },
             architecture: "amd64".to_owned(),
@@ -80,7 +80,7 @@ pub enum Failure<'a> {
 }
 
 impl PlatformMatch<'_> {
-    /// Returns true if the node chooses a variant that is not known to fail.
+    /// True if the node chooses a variant that is not known to fail.
     pub const fn runs(&self) -> bool {
         !matches!(self, Self::Fails(_))
     }
@@ -123,7 +123,7 @@ pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation)
     }
 }
 
-/// Returns true if hosts of this build run images of the other one, if their containerd is new enough.
+/// True if hosts of this build run images of the other one, if their containerd is new enough.
 pub fn can_run(isolation: Isolation, host: Build, image: Build) -> bool {
     match isolation {
         Isolation::Process => can_run_by_process_isolation(host, image),
@@ -138,7 +138,7 @@ pub fn isolation_with(class: Option<&Class>) -> Isolation {
 
 /// Returns the variant of an index that containerd chooses on this host.
 pub fn chosen<'a>(platforms: &'a [Platform], host: &Host) -> Option<&'a Platform> {
-    let rule = Rule::of(host.runtime);
+    let rule = MatchingRule::of(host.runtime);
     let mut fitting = platforms.iter().filter_map(|platform| Some((rule.rank(platform, host)?, platform)));
     let first = fitting.next()?;
     // Follows `sort.SliceStable`: of equal variants, the first in the index wins.
@@ -148,7 +148,7 @@ pub fn chosen<'a>(platforms: &'a [Platform], host: &Host) -> Option<&'a Platform
 
 /// The matching rule of a containerd release.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Rule {
+enum MatchingRule {
     /// Only the host's own build. Used for releases before 1.7.6, and for other or unknown runtimes as the cautious
     /// answer.
     OwnBuild,
@@ -165,12 +165,12 @@ enum Rule {
 /// The LTSC releases in containerd's list in all these versions. It differs from [`winpool_core::windows::product`].
 const LTSC: [u32; 2] = [20348, 26100];
 
-impl Rule {
+impl MatchingRule {
     fn of(runtime: Option<ContainerRuntime>) -> Self {
         let Some(ContainerRuntime { name: RuntimeName::Containerd, version: Some(version) }) = runtime else {
             return Self::OwnBuild;
         };
-        let release = |major, minor, patch| RuntimeVersion { major, minor, patch, stage: Stage::Release };
+        let release = |major, minor, patch| RuntimeVersion { major, minor, patch, stage: VersionStage::Release };
         // The rules of the pre-releases of 2.0.0 were not checked.
         if version.major == 2 && version < release(2, 0, 0) {
             return Self::OwnBuild;
@@ -238,7 +238,7 @@ impl Rule {
     }
 }
 
-/// Returns true if a Linux node of this architecture may use the variant. Follows containerd's `platformVector`, and ignores
+/// True if a Linux node of this architecture may use the variant. Follows containerd's `platformVector`, and ignores
 /// the variants of an architecture.
 pub fn may_run_on_linux(platform: &Platform, architecture: &str) -> bool {
     let (own, _) = normalized_architecture(platform);

@@ -17,7 +17,7 @@ pub mod tags;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use document::{Document, DocumentError, Entry, read, read_config};
+pub use document::{Document, DocumentError, IndexEntry, read, read_config};
 pub use known::{Images, Unresolved};
 pub use matching::{Failure, Host, PlatformMatch, can_run, isolation_with, runs_on};
 pub use reference::{ImageReference, ParseReferenceError};
@@ -42,7 +42,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Returns true for a variant for Windows.
+    /// True for a variant for Windows.
     pub fn is_windows(&self) -> bool {
         self.os.eq_ignore_ascii_case("windows")
     }

@@ -101,7 +101,7 @@ fn parse(text: &str) -> Result<ImageReference, &'static str> {
     })
 }
 
-/// Returns true if the text before the first `/` is a registry and not the beginning of the repository.
+/// True if the text before the first `/` is a registry and not the beginning of the repository.
 fn is_registry(first: &str) -> bool {
     first == "localhost" || first.contains(['.', ':']) || first.bytes().any(|byte| byte.is_ascii_uppercase())
 }
@@ -125,7 +125,7 @@ fn is_host(text: &str) -> bool {
     is_named && port.is_none_or(|port| port.parse::<u16>().is_ok() && port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns true for lower-case letters and digits, separated by `.`, `_`, `__` or any number of `-`.
+/// True for lower-case letters and digits, separated by `.`, `_`, `__` or any number of `-`.
 fn is_component(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let separators = text.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -142,7 +142,7 @@ fn is_tag(text: &str) -> bool {
         && text.bytes().all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
 }
 
-/// Returns true for a digest with an algorithm that registries and containerd use.
+/// True for a digest with an algorithm that registries and containerd use.
 pub fn is_digest(text: &str) -> bool {
     text.split_once(':').is_some_and(|(algorithm, digits)| {
         let length = match algorithm {

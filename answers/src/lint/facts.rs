@@ -103,7 +103,7 @@ impl Facts {
         self.nodes.entry(kind).or_default().push((node.labels, host));
     }
 
-    /// Returns true if a Windows node that the pod selects reports a container runtime other than containerd.
+    /// True if a Windows node that the pod selects reports a container runtime other than containerd.
     pub fn has_node_without_containerd(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
         self.kinds_of(pod, class).any(|kind| kind.lacks_containerd)
     }
@@ -221,7 +221,7 @@ impl Facts {
         }
     }
 
-    /// Returns true if there is certainly no class of the pod's `runtimeClassName`. Manifests of a WindowsPool do not show which
+    /// True if there is certainly no class of the pod's `runtimeClassName`. Manifests of a WindowsPool do not show which
     /// classes exist for other systems.
     pub fn lacks_class_of(&self, pod: &PodSpec) -> bool {
         let name = pod.runtime_class.as_deref().unwrap_or_default();
@@ -257,7 +257,7 @@ impl Facts {
         self.classes.get(pod.runtime_class.as_ref()?)
     }
 
-    /// Returns true if the taint marks Windows nodes: a pool adds or removes it, or it is a known spelling.
+    /// True if the taint marks Windows nodes: a pool adds or removes it, or it is a known spelling.
     pub fn is_windows_taint(&self, taint: &Taint) -> bool {
         is_known_spelling(&taint.key, &taint.value)
             || self
@@ -308,17 +308,17 @@ impl Facts {
         selected.filter(|label| self.has_nodes() && !is_label_of_every_node(label.0) && !is_there(*label)).collect()
     }
 
-    /// Returns true if a Windows node is known.
+    /// True if a Windows node is known.
     pub fn has_nodes(&self) -> bool {
         !self.nodes.is_empty()
     }
 
-    /// Returns true if the Windows nodes are known, even if there is none.
+    /// True if the Windows nodes are known, even if there is none.
     pub fn knows_nodes(&self) -> bool {
         self.has_nodes() || self.nodes_are_complete
     }
 
-    /// Returns true if winpool knows the taints that Windows nodes have or get.
+    /// True if winpool knows the taints that Windows nodes have or get.
     pub fn knows_taints(&self) -> bool {
         self.has_nodes() || !self.pools.is_empty()
     }
@@ -338,7 +338,7 @@ impl Facts {
         self.guards(pod, None).unwrap_or_else(|| BTreeSet::from([BTreeSet::from([Taint::os_windows()])]))
     }
 
-    /// Returns true if a pool, in dry run or not, wants this taint on its nodes.
+    /// True if a pool, in dry run or not, wants this taint on its nodes.
     pub fn is_wanted(&self, taint: &Taint) -> bool {
         self.pools.iter().any(|pool| pool.spec.wanted_taints().contains(taint))
     }
@@ -370,7 +370,7 @@ impl Facts {
     }
 }
 
-/// Returns true if the name of a class says that it is for Windows.
+/// True if the name of a class says that it is for Windows.
 fn is_for_windows(name: &str) -> bool {
     name.split('-').any(|word| word == names::WINDOWS || by_version(word).is_some())
 }

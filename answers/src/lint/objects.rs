@@ -145,7 +145,7 @@ pub(super) fn finding(rule: &Rule, kind: &str, object: &Value, hit: Hit) -> Find
     }
 }
 
-/// Returns true if the Service selects pods with these labels.
+/// True if the Service selects pods with these labels.
 pub fn selects(service: &Value, labels: &BTreeMap<String, String>) -> bool {
     let selector = get(service, &["spec", "selector"]).and_then(Value::as_object);
     let matches = |key: &String, value: &Value| labels.get(key).map(String::as_str) == value.as_str();

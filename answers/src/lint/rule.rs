@@ -119,7 +119,7 @@ impl Rule {
         Self { since: minor, ..self }
     }
 
-    /// Returns true if it holds for this version. An unknown version is treated as the newest.
+    /// True if it holds for this version. An unknown version is treated as the newest.
     pub fn holds_for(&self, version: Option<KubernetesVersion>) -> bool {
         version.filter(|version| version.major == 1).is_none_or(|version| self.since <= version.minor)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use winpool_core::pod::Target;
 
-use crate::view::{Source, View};
+use crate::view::{Position, View};
 
 use super::{
     Facts, Finding, check,
@@ -19,7 +19,7 @@ pub fn survey(
     view: &View,
     facts: &Facts,
     has_nodes: bool,
-    mut add: impl FnMut(Option<&Source>, Vec<Finding>),
+    mut add: impl FnMut(Option<&Position>, Vec<Finding>),
 ) -> usize {
     let (mut number, mut for_windows) = (0, BTreeSet::new());
     view.written.each(|source, workload| {

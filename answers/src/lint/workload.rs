@@ -63,7 +63,7 @@ pub fn served(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns true if this group has, or had, a known kind of this name. Until Kubernetes 1.16 the group `extensions` had those of
+/// True if this group has, or had, a known kind of this name. Until Kubernetes 1.16 the group `extensions` had those of
 /// `apps`.
 pub fn is_known(group: &str, kind: &str) -> bool {
     let is_it = |(known, of, _): &(&str, &str, &str)| {
@@ -143,7 +143,7 @@ impl<'a> WorkloadManifest<'a> {
         BTreeMap::deserialize(&self.metadata["labels"]).unwrap_or_default()
     }
 
-    /// Returns true if the DaemonSet controller places its pods. It reads the template and ignores the RuntimeClass.
+    /// True if the DaemonSet controller places its pods. It reads the template and ignores the RuntimeClass.
     pub fn is_daemon_set(&self) -> bool {
         self.kind == "DaemonSet"
     }

@@ -113,7 +113,7 @@ impl Assumption {
     }
 }
 
-/// What the assumptions changed.
+/// The changes that the assumptions made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assumed {
     /// The builds that the nodes are assumed to run, by node.
@@ -134,7 +134,7 @@ pub struct AssumedNodes {
     pub now: BTreeSet<String>,
     /// The names of the nodes.
     pub node_names: Vec<String>,
-    /// What is not known of these nodes: `revision`, which stands for the revision of Windows, and labels.
+    /// Unknown properties of these nodes: `revision`, which stands for the revision of Windows, and labels.
     pub unknown: BTreeSet<String>,
 }
 

@@ -11,7 +11,7 @@ pub enum Known<T> {
     Forbidden(String),
     /// winpool did not read them, or the manifests have none.
     #[default]
-    NotLookedAt,
+    NotRead,
 }
 
 impl<T> Known<T> {
@@ -19,14 +19,14 @@ impl<T> Known<T> {
     pub fn known(&self) -> Option<&T> {
         match self {
             Self::Complete(objects) | Self::Partial(objects) => Some(objects),
-            Self::Forbidden(_) | Self::NotLookedAt => None,
+            Self::Forbidden(_) | Self::NotRead => None,
         }
     }
 
     pub fn known_mut(&mut self) -> Option<&mut T> {
         match self {
             Self::Complete(objects) | Self::Partial(objects) => Some(objects),
-            Self::Forbidden(_) | Self::NotLookedAt => None,
+            Self::Forbidden(_) | Self::NotRead => None,
         }
     }
 

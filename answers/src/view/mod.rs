@@ -35,7 +35,7 @@ pub use known::Known;
 pub(crate) use node::PAUSE;
 pub use node::{Node, SeenNode, reduced_node};
 pub use reduced::Reduced;
-pub use source::{DEFAULT_NAMESPACE, Placed, Source};
+pub use source::{DEFAULT_NAMESPACE, Placed, Position};
 pub use started::Started;
 pub use written::Written;
 
@@ -59,7 +59,7 @@ pub struct View {
     /// The `GMSACredentialSpec` objects.
     pub credential_specs: Known<Vec<Placed<Value>>>,
     /// Findings about workloads without a pod spec, or with one that cannot be read.
-    pub refused: Vec<(Source, Finding)>,
+    pub refused: Vec<(Position, Finding)>,
     /// The number of manifests that no rule checks, by kind.
     pub skipped: BTreeMap<String, usize>,
     /// The facts about the control plane.
@@ -109,7 +109,7 @@ impl View {
         match &self.classes {
             Known::Complete(_) => facts.classes_are_complete(),
             Known::Forbidden(_) => facts.classes_are_hidden(),
-            Known::Partial(_) | Known::NotLookedAt => {}
+            Known::Partial(_) | Known::NotRead => {}
         }
         facts.complete()
     }
@@ -153,9 +153,9 @@ impl View {
             pools: self.guarded().cloned().collect(),
             classes: self.classes.all().to_vec(),
             pods: match self.pods {
-                Known::Forbidden(words) => Err(words),
+                Known::Forbidden(message) => Err(message),
                 Known::Complete(pods) | Known::Partial(pods) => Ok(pods),
-                Known::NotLookedAt => Ok(Vec::new()),
+                Known::NotRead => Ok(Vec::new()),
             },
             workloads: self.workloads,
             unlisted: self.unlisted,

@@ -14,12 +14,12 @@ use winpool_core::{
 
 use crate::image::Host;
 
-use super::source::Source;
+use super::source::Position;
 
 /// A node as it was read.
 #[derive(Clone, Debug, Default)]
 pub struct SeenNode {
-    pub source: Option<Source>,
+    pub source: Option<Position>,
     /// The fields that the operator decides by.
     pub object: NodeObject,
     pub allocatable: BTreeMap<String, Quantity>,

@@ -9,14 +9,14 @@ use crate::lint::{WorkloadManifest, recommended::ISOLATION_ANNOTATION};
 use super::{DEFAULT_NAMESPACE, started::StartedPod};
 
 /// Kind, namespace and name.
-pub(super) type Identity = (String, String, String);
+pub(super) type ObjectKey = (String, String, String);
 
 /// A workload as compact JSON, without the fields that no rule reads: its status, and most of its metadata.
 #[derive(Debug)]
 pub struct Reduced {
     pub(super) text: Box<str>,
     /// Its identity, if it may control others.
-    pub(super) owner: Option<Identity>,
+    pub(super) owner: Option<ObjectKey>,
     /// True for a Pod or Job that has finished, and so is not scheduled again.
     pub(super) is_finished: bool,
     /// The Pod, if it is one with a container that has started.
@@ -25,7 +25,7 @@ pub struct Reduced {
     pub(super) controller: Option<(String, String)>,
 }
 
-pub(super) fn identity(kind: &str, workload: &WorkloadManifest<'_>, name: &str) -> Identity {
+pub(super) fn identity(kind: &str, workload: &WorkloadManifest<'_>, name: &str) -> ObjectKey {
     (kind.to_owned(), workload.namespace.to_owned(), name.to_owned())
 }
 

@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::lint::WorkloadManifest;
 
 use super::{
-    Placed, Reduced, Source, Started,
-    reduced::{Identity, identity},
+    Placed, Position, Reduced, Started,
+    reduced::{ObjectKey, identity},
 };
 
 /// Pods and workloads as compact JSON, which needs a tenth of the memory of parsed JSON.
@@ -18,12 +18,12 @@ pub struct Written {
     /// True if there is a workload, finished or not.
     has_any: bool,
     /// The workloads that may control others.
-    owners: HashSet<Identity>,
+    owners: HashSet<ObjectKey>,
     pub started: Started,
 }
 
 impl Written {
-    pub fn add(&mut self, source: Option<Source>, object: Reduced) {
+    pub fn add(&mut self, source: Option<Position>, object: Reduced) {
         let Reduced { text, owner, is_finished, started, controller } = object;
         if let Some(pod) = started {
             self.started.add(*pod);
@@ -36,12 +36,12 @@ impl Written {
         self.owners.extend(owner);
     }
 
-    /// Returns true if there is no workload, not even a finished one.
+    /// True if there is no workload, not even a finished one.
     pub fn is_empty(&self) -> bool {
         !self.has_any
     }
 
-    /// Returns true if a workload contains this text.
+    /// True if a workload contains this text.
     pub fn mention(&self, text: &str) -> bool {
         self.found.iter().any(|(_, written)| written.contains(text))
     }
@@ -53,8 +53,8 @@ impl Written {
         images
     }
 
-    /// Calls `look` for each workload, except those that another workload here controls: they would repeat its findings.
-    pub fn each(&self, mut look: impl FnMut(Option<&Source>, &WorkloadManifest<'_>)) {
+    /// Calls `visit` for each workload, except those that another workload here controls: they would repeat its findings.
+    pub fn each(&self, mut visit: impl FnMut(Option<&Position>, &WorkloadManifest<'_>)) {
         for (source, text) in &self.found {
             let object = parsed(text);
             let Ok(Some(workload)) = WorkloadManifest::read(&object) else { continue };
@@ -62,7 +62,7 @@ impl Written {
             let is_of_known =
                 || self.started.controller(&workload.object().to_string()).is_some_and(|name| self.is_owner(name));
             if !workload.controller.is_some_and(is_owned) && !is_of_known() {
-                look(source.as_ref(), &workload);
+                visit(source.as_ref(), &workload);
             }
         }
     }

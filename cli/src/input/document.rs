@@ -50,15 +50,15 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for At<'_, T> {
 }
 
 /// The contents of a document.
-pub(super) enum Document<K> {
+pub(super) enum DocumentContents<K> {
     /// An object, or the items of a List.
-    Objects(Vec<Found<K>>),
+    Objects(Vec<InputObject<K>>),
     /// Something other than a Kubernetes object.
     Other,
 }
 
 /// An object and the part of it that is kept.
-pub(super) struct Found<K> {
+pub(super) struct InputObject<K> {
     /// The line on which it begins. If it is the only object of its document, the first line of the document.
     pub line: u64,
     /// Kind and name.
@@ -68,7 +68,7 @@ pub(super) struct Found<K> {
     pub result: Result<Option<K>, String>,
 }
 
-impl<K: Keep> Found<K> {
+impl<K: Keep> InputObject<K> {
     fn new(line: u64, mut manifest: Manifest) -> Self {
         let object = manifest.describe();
         if !K::KEEPS_NULLS {
@@ -94,7 +94,7 @@ fn remove_nulls(value: &mut Value) {
     }
 }
 
-impl<'de, K: Keep> Deserialize<'de> for Document<K> {
+impl<'de, K: Keep> Deserialize<'de> for DocumentContents<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         DocumentVisitor::new(Lines::Told).deserialize(deserializer)
     }
@@ -112,28 +112,28 @@ impl<'l, K> DocumentVisitor<'l, K> {
 }
 
 impl<'de, K: Keep> DeserializeSeed<'de> for DocumentVisitor<'_, K> {
-    type Value = Document<K>;
+    type Value = DocumentContents<K>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Document<K>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<DocumentContents<K>, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
-    type Value = Document<K>;
+    type Value = DocumentContents<K>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a Kubernetes object")
     }
 
-    super::scalars!(Document::Other);
+    super::scalars!(DocumentContents::Other);
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Document<K>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<DocumentContents<K>, A::Error> {
         while items.next_element::<de::IgnoredAny>()?.is_some() {}
-        Ok(Document::Other)
+        Ok(DocumentContents::Other)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document<K>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<DocumentContents<K>, A::Error> {
         let (mut fields, mut items) = (Map::new(), None);
         let mut start = match self.lines {
             Lines::Told => None,
@@ -144,7 +144,7 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
             if key == "items" {
                 let of_list = |name| text(&fields, name);
                 let (api_version, kind) = (of_list("apiVersion"), of_item(&of_list("kind")).to_owned());
-                items = map.next_value_seed(Items { lines: self.lines, api_version, kind, kept: PhantomData })?;
+                items = map.next_value_seed(ListItems { lines: self.lines, api_version, kind, kept: PhantomData })?;
             } else {
                 let Tree(value) = map.next_value()?;
                 set(&mut fields, key, value);
@@ -152,13 +152,13 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
         }
         let (api_version, kind) = (text(&fields, "apiVersion"), text(&fields, "kind"));
         if kind.is_empty() || api_version.is_empty() {
-            return Ok(Document::Other);
+            return Ok(DocumentContents::Other);
         }
         let Some(items) = items else {
             let manifest = Manifest { api_version, kind, value: Value::Object(fields) };
-            return Ok(Document::Objects(vec![Found::new(start.unwrap_or_default(), manifest)]));
+            return Ok(DocumentContents::Objects(vec![InputObject::new(start.unwrap_or_default(), manifest)]));
         };
-        Ok(Document::Objects(items.into_iter().map(|item| item.object(&api_version, of_item(&kind))).collect()))
+        Ok(DocumentContents::Objects(items.into_iter().map(|item| item.object(&api_version, of_item(&kind))).collect()))
     }
 }
 
@@ -174,7 +174,7 @@ fn of_item(kind: &str) -> &str {
 
 /// An item of a List.
 enum Item<K> {
-    Found(Found<K>),
+    Found(InputObject<K>),
     /// An item without `apiVersion` or `kind` of a List whose own type has not been read yet.
     Untyped(u64, Value),
 }
@@ -192,7 +192,7 @@ impl<K: Keep> Item<K> {
             }
             return;
         }
-        let found = Found::new(line, Manifest { api_version, kind, value });
+        let found = InputObject::new(line, Manifest { api_version, kind, value });
         // Fields that no command uses need no memory.
         if !matches!(found.result, Ok(None)) {
             items.push(Self::Found(found));
@@ -200,12 +200,12 @@ impl<K: Keep> Item<K> {
     }
 
     /// Returns the object. If it does not say its type, it is of this one.
-    fn object(self, api_version: &str, kind: &str) -> Found<K> {
+    fn object(self, api_version: &str, kind: &str) -> InputObject<K> {
         match self {
             Self::Found(found) => found,
             Self::Untyped(line, value) => {
                 let (api_version, kind) = type_of(&value, api_version, kind);
-                Found::new(line, Manifest { api_version, kind, value })
+                InputObject::new(line, Manifest { api_version, kind, value })
             }
         }
     }
@@ -218,7 +218,7 @@ fn type_of(item: &Value, api_version: &str, kind: &str) -> (String, String) {
 }
 
 /// The items of a List. Items of a typed list, such as `NodeList`, need no `apiVersion` and `kind`.
-struct Items<'l, K> {
+struct ListItems<'l, K> {
     lines: Lines<'l>,
     /// The type of the items; empty as far as it has not been read yet.
     api_version: String,
@@ -226,7 +226,7 @@ struct Items<'l, K> {
     kept: PhantomData<K>,
 }
 
-impl<'de, K: Keep> DeserializeSeed<'de> for Items<'_, K> {
+impl<'de, K: Keep> DeserializeSeed<'de> for ListItems<'_, K> {
     type Value = Option<Vec<Item<K>>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -234,7 +234,7 @@ impl<'de, K: Keep> DeserializeSeed<'de> for Items<'_, K> {
     }
 }
 
-impl<'de, K: Keep> Visitor<'de> for Items<'_, K> {
+impl<'de, K: Keep> Visitor<'de> for ListItems<'_, K> {
     type Value = Option<Vec<Item<K>>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

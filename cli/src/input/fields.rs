@@ -18,10 +18,10 @@ use super::relaxed::Relaxed;
 const BYTES: u64 = 16 << 20;
 
 /// The lines of the fields of a file.
-pub struct Fields(Vec<Spanned<Shape>>);
+pub struct Fields(Vec<Spanned<FieldTree>>);
 
 /// A part of a document without its values.
-enum Shape {
+enum FieldTree {
     Map(Vec<(Spanned<String>, Spanned<Self>)>),
     List(Vec<Spanned<Self>>),
     Leaf,
@@ -43,7 +43,7 @@ impl Fields {
         let mut options = super::options();
         // Merged fields have the lines on which they were written.
         options.merge_keys = serde_yaml::MergeKeyPolicy::Merge;
-        let documents = serde_yaml::read_with_options::<_, Spanned<Shape>>(&mut stream, options);
+        let documents = serde_yaml::read_with_options::<_, Spanned<FieldTree>>(&mut stream, options);
         documents.collect::<Result<_, _>>().ok().map(Self)
     }
 
@@ -51,8 +51,8 @@ impl Fields {
     /// field it returns the line of its parent.
     pub fn line(&self, line: u64, path: &str) -> Option<u64> {
         let document = last_before(&self.0, line)?;
-        let items = || document.value.get("items").map_or(&[][..], Shape::list);
-        let is_here = |object: &&Spanned<Shape>| begins(object) == line;
+        let items = || document.value.get("items").map_or(&[][..], FieldTree::list);
+        let is_here = |object: &&Spanned<FieldTree>| begins(object) == line;
         let object = Some(document).filter(is_here).or_else(|| last_before(items(), line).filter(is_here))?;
         let (mut at, mut line) = (&object.value, None);
         for part in path.split('.') {
@@ -69,16 +69,16 @@ impl Fields {
 }
 
 /// Returns the last of these objects that begins on this line or before. They are in the order of their lines.
-fn last_before(objects: &[Spanned<Shape>], line: u64) -> Option<&Spanned<Shape>> {
+fn last_before(objects: &[Spanned<FieldTree>], line: u64) -> Option<&Spanned<FieldTree>> {
     objects.get(objects.partition_point(|object| begins(object) <= line).checked_sub(1)?)
 }
 
 /// Returns the line on which an object begins: the line of its brace, or of its first key.
-fn begins(object: &Spanned<Shape>) -> u64 {
+fn begins(object: &Spanned<FieldTree>) -> u64 {
     object.referenced.line()
 }
 
-impl Shape {
+impl FieldTree {
     fn field(&self, name: &str) -> Option<&(Spanned<String>, Spanned<Self>)> {
         let Self::Map(fields) = self else { return None };
         fields.iter().rfind(|(key, _)| key.value == name)
@@ -93,7 +93,7 @@ impl Shape {
     }
 }
 
-impl<'de> Deserialize<'de> for Shape {
+impl<'de> Deserialize<'de> for FieldTree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ShapeVisitor)
     }
@@ -102,32 +102,32 @@ impl<'de> Deserialize<'de> for Shape {
 struct ShapeVisitor;
 
 impl<'de> Visitor<'de> for ShapeVisitor {
-    type Value = Shape;
+    type Value = FieldTree;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("anything")
     }
 
-    super::scalars!(Shape::Leaf);
+    super::scalars!(FieldTree::Leaf);
 
-    fn visit_unit<E>(self) -> Result<Shape, E> {
-        Ok(Shape::Leaf)
+    fn visit_unit<E>(self) -> Result<FieldTree, E> {
+        Ok(FieldTree::Leaf)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Shape, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<FieldTree, A::Error> {
         let mut list = Vec::new();
         while let Some(element) = elements.next_element()? {
             list.push(element);
         }
-        Ok(Shape::List(list))
+        Ok(FieldTree::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Shape, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<FieldTree, A::Error> {
         let mut map = Vec::new();
         while let Some(entry) = entries.next_entry()? {
             map.push(entry);
         }
-        Ok(Shape::Map(map))
+        Ok(FieldTree::Map(map))
     }
 }
 

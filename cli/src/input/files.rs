@@ -79,7 +79,7 @@ fn read_file<K: Keep>(path: &Path, named: bool, kept: &mut Objects<K>) -> Vec<In
     unread
 }
 
-/// Returns true if the file seems to be a template of Helm.
+/// True if the file seems to be a template of Helm.
 fn is_template(path: &Path) -> bool {
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(TEMPLATE).read_to_end(&mut start));

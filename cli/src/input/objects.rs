@@ -7,7 +7,7 @@ use std::{
 
 use winpool_core::words::count;
 
-use super::{Keep, Manifest, Source};
+use super::{Keep, Manifest, Position};
 
 /// Replaced objects that notes name, at most.
 const NAMED: usize = 3;
@@ -23,7 +23,7 @@ pub enum Copies {
     LastWins,
 }
 
-/// Tells an object from others.
+/// Identifies an object.
 pub(super) struct Identity {
     /// Group, kind, namespace and name.
     object: [String; 4],
@@ -54,7 +54,7 @@ fn hash(value: &impl Hash) -> u64 {
 
 /// The objects that a command keeps.
 pub struct Objects<K> {
-    pub found: Vec<(Source, K)>,
+    pub found: Vec<(Position, K)>,
     /// The number of objects and empty lists in the input, kept or not.
     pub(super) seen: usize,
     /// The places in `found` by object and, if variants are kept, by variant. Each has the hash of the contents.
@@ -72,7 +72,7 @@ impl<K> Default for Objects<K> {
 
 impl<K: Keep> Objects<K> {
     /// Adds an object, unless it is a copy. `name` is its kind and name.
-    pub(super) fn add(&mut self, source: Source, name: &str, identity: Option<Identity>, part: K) {
+    pub(super) fn add(&mut self, source: Position, name: &str, identity: Option<Identity>, part: K) {
         let Some(Identity { object, variant, contents }) = identity.filter(|_| K::COPIES != Copies::Kept) else {
             return self.found.push((source, part));
         };

@@ -302,7 +302,7 @@ mod tests {
     }
 
     proptest! {
-        /// What the parser reads anyway keeps its meaning.
+        /// Text that the parser reads without help keeps its meaning.
         #[test]
         fn rewriting_changes_no_value(
             text in "([a-c]: |- |  |\t|\"|'|[a-c#]|, |\\[|\\]|\\{|\\}|\\||>-|\n|\n  |\n    ){0,24}",

@@ -27,7 +27,7 @@ impl<'l, R: Read> Stream<'l, R> {
         Self { source, limit, read: 0, buffer: Vec::with_capacity(AHEAD), at: 0, line }
     }
 
-    /// Returns true if a JSON object comes next. If so, skips the blanks and document separators before it.
+    /// True if a JSON object comes next. If so, skips the blanks and document separators before it.
     ///
     /// A YAML mapping may begin with a brace too. winpool decides by the first 64 KiB.
     pub(super) fn json_is_next(&mut self) -> io::Result<bool> {

@@ -18,7 +18,7 @@ impl Keep for Whole {
     }
 }
 
-fn read_text(text: &str) -> Result<Vec<(Source, Whole)>, InputError> {
+fn read_text(text: &str) -> Result<Vec<(Position, Whole)>, InputError> {
     let mut kept = Objects::default();
     match read_stream("nodes.yaml", text.as_bytes(), true, &mut kept).into_iter().next() {
         None => Ok(kept.found),

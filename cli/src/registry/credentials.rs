@@ -35,26 +35,26 @@ pub(super) enum Login {
 }
 
 /// Credentials, or why a helper has none to give.
-pub(super) type Found = Result<Option<Login>, String>;
+pub(super) type LoginResult = Result<Option<Login>, String>;
 
 /// The Docker configuration, and what its helpers have answered.
 #[derive(Default)]
 pub(super) struct Credentials {
     configuration: Configuration,
-    helped: Mutex<HashMap<String, Arc<OnceCell<Found>>>>,
+    helped: Mutex<HashMap<String, Arc<OnceCell<LoginResult>>>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Configuration {
-    auths: BTreeMap<String, Entry>,
+    auths: BTreeMap<String, AuthConfig>,
     cred_helpers: BTreeMap<String, String>,
     creds_store: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Entry {
+struct AuthConfig {
     auth: String,
     username: String,
     password: String,
@@ -89,7 +89,7 @@ impl Credentials {
     }
 
     /// The credentials for an image: those of a helper, or else those in the file.
-    pub(super) async fn of(&self, image: &ImageReference) -> Found {
+    pub(super) async fn of(&self, image: &ImageReference) -> LoginResult {
         let own = self.configuration.cred_helpers.iter().find(|(key, _)| name_of(key) == image.registry);
         let helper = own.map_or(&self.configuration.creds_store, |(_, helper)| helper);
         let answer = if helper.is_empty() { Ok(None) } else { self.helped(helper, &image.registry).await };
@@ -100,7 +100,7 @@ impl Credentials {
     }
 
     /// Asks a helper once for each registry.
-    async fn helped(&self, helper: &str, host: &str) -> Found {
+    async fn helped(&self, helper: &str, host: &str) -> LoginResult {
         let answer = self.helped.lock().entry(host.to_owned()).or_default().clone();
         // The name under which Docker keeps the credentials of Docker Hub.
         let server = if host == "docker.io" { "https://index.docker.io/v1/" } else { host };
@@ -118,7 +118,7 @@ impl Credentials {
     }
 }
 
-impl Entry {
+impl AuthConfig {
     fn login(&self) -> Option<Login> {
         if !self.registrytoken.is_empty() {
             return Some(Login::Registry(self.registrytoken.clone()));
@@ -144,7 +144,7 @@ fn name_of(key: &str) -> &str {
 }
 
 /// Asks a helper. An error repeats nothing that the helper printed.
-async fn ask(helper: &str, server: &str) -> Found {
+async fn ask(helper: &str, server: &str) -> LoginResult {
     if helper.contains(['/', '\\']) {
         return Err("is not the name of a program".to_owned());
     }

@@ -109,7 +109,7 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
     format!("sha256:{}", hex(digest(&SHA256, bytes).as_ref()))
 }
 
-/// Returns true if the document has this digest.
+/// True if the document has this digest.
 pub(super) fn matches(expected: &str, bytes: &[u8]) -> bool {
     match expected.strip_prefix("sha512:") {
         Some(digits) => digits == hex(digest(&SHA512, bytes).as_ref()),

@@ -15,14 +15,14 @@ use serde::Deserialize;
 use winpool_answers::image::{ImageReference, document::ACCEPTED};
 
 use super::{
-    Options,
+    RegistryOptions,
     credentials::{Credentials, Login},
     error::{OptionsError, RegistryErrorKind},
     web::Web,
 };
 
 /// The registries' login methods, and the credentials for them.
-pub(super) struct Session {
+pub(super) struct RegistryAuth {
     web: Web,
     credentials: Credentials,
     /// By registry.
@@ -69,8 +69,8 @@ struct Token {
     access_token: Option<String>,
 }
 
-impl Session {
-    pub(super) fn new(options: Options) -> Result<Self, OptionsError> {
+impl RegistryAuth {
+    pub(super) fn new(options: RegistryOptions) -> Result<Self, OptionsError> {
         // Offline there is nobody to log in to.
         let file = options.registry_config.as_deref();
         let credentials = if options.offline { Credentials::default() } else { Credentials::read(file)? };

@@ -25,7 +25,7 @@ use serde::Deserialize;
 use tokio::{sync::OnceCell, time::timeout};
 use winpool_answers::image::{self, Document, ImagePlatforms, ImageReference, Platform, Source};
 
-use self::{disk::Disk, login::Session};
+use self::{disk::Disk, login::RegistryAuth};
 
 pub use error::{OptionsError, RegistryError, RegistryErrorKind};
 
@@ -45,7 +45,7 @@ const DIGEST: &str = "docker-content-digest";
 /// The options for registries.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Registries")]
-pub struct Options {
+pub struct RegistryOptions {
     /// Docker configuration with the credentials of registries; `config.json` in `DOCKER_CONFIG` or ~/.docker if not set.
     #[arg(long, value_name = "FILE")]
     pub registry_config: Option<PathBuf>,
@@ -71,7 +71,7 @@ struct TagList {
 
 /// A client of all registries, for one command.
 pub struct Registry {
-    session: Session,
+    session: RegistryAuth,
     disk: Disk,
     offline: bool,
     limit: Duration,
@@ -83,7 +83,7 @@ pub struct Registry {
 
 impl Registry {
     /// Makes a client. It sends nothing yet.
-    pub fn new(mut options: Options) -> Result<Self, OptionsError> {
+    pub fn new(mut options: RegistryOptions) -> Result<Self, OptionsError> {
         let disk = Disk::new(options.registry_cache.take());
         if !options.offline {
             disk.prune();
@@ -91,7 +91,7 @@ impl Registry {
         Ok(Self {
             disk,
             offline: options.offline,
-            session: Session::new(options)?,
+            session: RegistryAuth::new(options)?,
             limit: IMAGE_LIMIT,
             known: Mutex::default(),
             failures: Mutex::default(),
@@ -154,7 +154,7 @@ impl Registry {
         Ok((digest, document))
     }
 
-    /// Returns true if the registry confirms without a download that a tag has this digest.
+    /// True if the registry confirms without a download that a tag has this digest.
     async fn has_digest(&self, image: &ImageReference, path: &str, digest: &str) -> Result<bool, RegistryErrorKind> {
         match self.ask(image, Method::HEAD, path).await {
             Ok(answer) => Ok(answer.headers().get(DIGEST).is_some_and(|value| value == digest)),

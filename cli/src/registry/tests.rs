@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use winpool_answers::image::{ImagePlatforms, ImageReference};
 
-use super::{Options, Registry, RegistryErrorKind, disk};
+use super::{Registry, RegistryErrorKind, RegistryOptions, disk};
 
 const PASSWORD: &str = "swordfish";
 const INDEX: &str = r#"{"schemaVersion":2,"manifests":[{"digest":"sha256:0000000000000000000000000000000000000000000000000000000000000000",
@@ -86,23 +86,26 @@ struct Client {
 
 impl Client {
     fn new(configuration: &Value) -> Self {
-        Self::with(configuration, Options::default())
+        Self::with(configuration, RegistryOptions::default())
     }
 
-    fn with(configuration: &Value, options: Options) -> Self {
+    fn with(configuration: &Value, options: RegistryOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.json");
         fs::write(&file, configuration.to_string()).unwrap();
         let cache = Some(folder.path().join("cache"));
-        let options = Options { registry_config: Some(file), registry_cache: cache, ..options };
+        let options = RegistryOptions { registry_config: Some(file), registry_cache: cache, ..options };
         Self { registry: Registry::new(options).unwrap(), folder }
     }
 
     /// A client of a later process, with the same files.
     fn again(&self) -> Registry {
         let path = |name: &str| Some(self.folder.path().join(name));
-        let options =
-            Options { registry_config: path("config.json"), registry_cache: path("cache"), ..Options::default() };
+        let options = RegistryOptions {
+            registry_config: path("config.json"),
+            registry_cache: path("cache"),
+            ..RegistryOptions::default()
+        };
         Registry::new(options).unwrap()
     }
 
@@ -321,7 +324,7 @@ fn errors_about_options_do_not_show_their_content() {
     let options = |is_authority: bool| {
         let (registry_config, registry_ca) =
             if is_authority { (None, Some(file.clone())) } else { (Some(file.clone()), None) };
-        Options { registry_config, registry_ca, ..Options::default() }
+        RegistryOptions { registry_config, registry_ca, ..RegistryOptions::default() }
     };
     let error = |is_authority| Registry::new(options(is_authority)).map(drop).unwrap_err().to_string();
     for is_authority in [false, true] {
@@ -331,7 +334,7 @@ fn errors_about_options_do_not_show_their_content() {
     let text = error(false);
     assert!(text.contains("line 1, column") && !text.contains(PASSWORD), "{text}");
     assert!(error(true).contains("no certificate"));
-    let offline = Options { offline: true, ..options(false) };
+    let offline = RegistryOptions { offline: true, ..options(false) };
     assert!(Registry::new(offline).is_ok(), "there is nobody to log in to");
 }
 
@@ -353,7 +356,8 @@ async fn offline_nothing_is_asked_and_what_was_cached_is_used() {
     assert_eq!(lines, ["GET /v2/team/app/manifests/1", "HEAD /v2/team/app/manifests/1"]);
 
     let offline =
-        Registry::new(Options { registry_cache: cache.clone(), offline: true, ..Options::default() }).unwrap();
+        Registry::new(RegistryOptions { registry_cache: cache.clone(), offline: true, ..RegistryOptions::default() })
+            .unwrap();
     let by_digest = host.image(&format!("@{digest}"));
     let answers = offline.resolve_all([image.clone(), by_digest, other.clone(), image.clone()]).await;
     assert_eq!(answers.len(), 3);
@@ -374,7 +378,8 @@ async fn offline_nothing_is_asked_and_what_was_cached_is_used() {
 #[test]
 fn the_oldest_files_of_a_large_cache_are_removed() {
     let folder = TempDir::new().unwrap();
-    let options = |offline| Options { registry_cache: Some(folder.path().into()), offline, ..Options::default() };
+    let options =
+        |offline| RegistryOptions { registry_cache: Some(folder.path().into()), offline, ..RegistryOptions::default() };
     fs::create_dir_all(folder.path().join("v1/sha256")).unwrap();
     let names = ["v1/sha256/new", "v1/sha256/old", "of-others"];
     for (age, name) in names.iter().enumerate() {

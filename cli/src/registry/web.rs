@@ -56,12 +56,12 @@ impl Web {
         format!("{}://{host}", if self.is_plain(host) { "http" } else { "https" })
     }
 
-    /// Returns true if plain HTTP is permitted: for hosts that the user names, and for localhost.
+    /// True if plain HTTP is permitted: for hosts that the user names, and for localhost.
     fn is_plain(&self, host: &str) -> bool {
         self.plain.iter().any(|plain| plain == host) || (self.roots.is_none() && is_loopback(host))
     }
 
-    /// Returns true if `from` may refer to `to`: never from HTTPS to HTTP, and to HTTP only where it is permitted.
+    /// True if `from` may refer to `to`: never from HTTPS to HTTP, and to HTTP only where it is permitted.
     pub(super) fn may_refer(&self, from: &Uri, to: &Uri) -> bool {
         match to.scheme_str() {
             Some("https") => true,

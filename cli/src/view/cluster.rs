@@ -65,20 +65,20 @@ pub async fn pools(client: &Client) -> Result<Seen, ReadError> {
     Ok(Seen { view: View { pools, ..View::default() }, gaps: reader.gaps })
 }
 
-/// The part of a cluster that rules look at.
+/// The part of a cluster that rules read.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Scope<'a> {
+pub struct RulesScope<'a> {
     /// The namespace of the workloads; all if not set.
     pub namespace: Option<&'a str>,
     /// The version of Kubernetes; that of the cluster if not set.
     pub version: Option<KubernetesVersion>,
-    /// True if rules look at objects besides workloads too.
+    /// True if rules read objects besides workloads too.
     pub has_objects: bool,
 }
 
 /// Reads the workloads as they were written, and what rules need besides. A user without permission to list that can
 /// still run the rules that do not need it. Fails if the user may list no workloads.
-pub async fn rules(client: &Client, scope: Scope<'_>) -> Result<Seen, ReadError> {
+pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadError> {
     const LACKS: &str = "what depends on it is not checked";
     let mut reader = Reader::new(client);
     reader.view.kubernetes = match scope.version {
@@ -159,9 +159,9 @@ impl<'c> Reader<'c> {
             let api = pods::workloads(self.client, kind, None);
             let keep = |workload| self.view.workloads.push((kind, workload));
             match live::list(plural, &api, pods::of_kind(kind), keep).await {
-                Err(ReadError::Forbidden { words, .. }) => {
+                Err(ReadError::Forbidden { message, .. }) => {
                     self.gaps.in_cluster = true;
-                    self.view.unlisted.insert(plural.to_owned(), words);
+                    self.view.unlisted.insert(plural.to_owned(), message);
                 }
                 listed => listed?,
             }

@@ -26,7 +26,7 @@ use super::{
 /// The label of the `ReplicaSets` of a Deployment, which stands for them.
 const OF_DEPLOYMENT: &str = "pod-template-hash";
 
-/// Returns true for the `ReplicaSet` of a Deployment.
+/// True for the `ReplicaSet` of a Deployment.
 pub(super) fn is_of_deployment(object: &Value) -> bool {
     object["kind"] == "ReplicaSet" && !object["metadata"]["labels"][OF_DEPLOYMENT].is_null()
 }
@@ -84,10 +84,10 @@ impl Reader<'_> {
         let listed = live::list(&resource.plural, &api, selected, keep).await;
         self.view.workloads.extend(workloads);
         if let Some(error) = unread {
-            let words = format!("an object cannot be read: {error}");
-            self.notes.push(format!("{}: {words}", resource.plural));
+            let message = format!("an object cannot be read: {error}");
+            self.notes.push(format!("{}: {message}", resource.plural));
             self.gaps.in_cluster = true;
-            self.view.unlisted.insert(resource.plural.clone(), words);
+            self.view.unlisted.insert(resource.plural.clone(), message);
         }
         let Some(error) = live::unless_forbidden(listed)? else {
             if is_pod {
@@ -99,13 +99,13 @@ impl Reader<'_> {
         match error {
             // Kubernetes' own roles `view`, `edit` and `admin` cannot list PodTemplates, which create no pods.
             ReadError::Forbidden { .. } if kind == "PodTemplate" => {}
-            ReadError::Forbidden { words, .. } if is_pod => {
+            ReadError::Forbidden { message, .. } if is_pod => {
                 self.gaps.in_cluster = true;
-                self.view.pods = Known::Forbidden(words);
+                self.view.pods = Known::Forbidden(message);
             }
-            ReadError::Forbidden { words, .. } => {
+            ReadError::Forbidden { message, .. } => {
                 self.gaps.in_cluster = true;
-                self.view.unlisted.insert(resource.plural, words);
+                self.view.unlisted.insert(resource.plural, message);
             }
             _ => {}
         }

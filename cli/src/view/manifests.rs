@@ -11,7 +11,7 @@ use winpool_answers::{
         wellformed::{check_malformed, check_old_class, check_without_template},
         workload::is_known,
     },
-    view::{Known, Reduced, SeenNode, Source, View},
+    view::{Known, Position, Reduced, SeenNode, View},
 };
 use winpool_core::{
     api::names,
@@ -32,7 +32,7 @@ pub(super) fn read<N: Needs>(paths: &[PathBuf], namespace: &str) -> Result<Seen,
     let (mut view, mut templates) = (View::default(), Vec::new());
     for (source, Kept { part, .. }) in manifests.found {
         match part {
-            Part::Template(object) => templates.push(object),
+            ManifestObject::Template(object) => templates.push(object),
             part => part.add_to(&mut view, source, namespace),
         }
     }
@@ -49,7 +49,7 @@ pub(super) fn read<N: Needs>(paths: &[PathBuf], namespace: &str) -> Result<Seen,
 }
 
 /// An object in the manifests.
-enum Part {
+enum ManifestObject {
     Node(Box<SeenNode>),
     Service(Value),
     CredentialSpec(Value),
@@ -69,7 +69,7 @@ enum Part {
 
 /// An object with what a command needs of it.
 struct Kept<N> {
-    part: Part,
+    part: ManifestObject,
     needs: PhantomData<N>,
 }
 
@@ -85,7 +85,7 @@ impl<N: Needs> Keep for Kept<N> {
     }
 }
 
-/// Returns true for a pod or workload with a pod spec that the operator reads, and for an object that describes nodes of an autoscaler.
+/// True for a pod or workload with a pod spec that the operator reads, and for an object that describes nodes of an autoscaler.
 fn is_decoded(manifest: &Manifest) -> bool {
     let is_listed = WorkloadKind::by_name(&manifest.kind).is_some() || manifest.kind == "Pod";
     is_listed && !is_of_deployment(&manifest.value) && matches!(WorkloadManifest::read(&manifest.value), Ok(Some(_)))
@@ -93,28 +93,28 @@ fn is_decoded(manifest: &Manifest) -> bool {
 }
 
 /// Reads an object for commands that need it as it was written.
-fn written(manifest: Manifest) -> Result<Part, serde_json::Error> {
+fn written(manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
     match WorkloadManifest::read(&manifest.value) {
-        Ok(Some(_)) => return Ok(Part::Written(manifest.value.into())),
+        Ok(Some(_)) => return Ok(ManifestObject::Written(manifest.value.into())),
         Ok(None) => {}
-        Err(_) => return Ok(Part::Refused(check_malformed(&manifest.value))),
+        Err(_) => return Ok(ManifestObject::Refused(check_malformed(&manifest.value))),
     }
     if is_known(manifest.group(), &manifest.kind) {
-        return Ok(Part::Refused(check_without_template(&manifest.value)));
+        return Ok(ManifestObject::Refused(check_without_template(&manifest.value)));
     }
     Ok(if manifest.is("", "Service") {
-        Part::Service(manifest.value)
+        ManifestObject::Service(manifest.value)
     } else if manifest.is(gmsa::GROUP, "GMSACredentialSpec") {
-        Part::CredentialSpec(manifest.value)
+        ManifestObject::CredentialSpec(manifest.value)
     } else {
         let kind = manifest.kind.clone();
-        of_cluster(manifest)?.unwrap_or(Part::Skipped(kind))
+        of_cluster(manifest)?.unwrap_or(ManifestObject::Skipped(kind))
     })
 }
 
 /// Reads an object for commands that need it as the operator reads it, and pods and workloads also as they were
 /// written if they are `written`. Returns `None` for an object of another kind.
-fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<Part>, serde_json::Error> {
+fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<ManifestObject>, serde_json::Error> {
     if let Value::Object(fields) = &mut manifest.value {
         // kubectl reads an object without a name too.
         fields.entry("metadata").or_insert_with(|| json!({}));
@@ -122,22 +122,22 @@ fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<Part>, ser
     let is_it = |kind: WorkloadKind| manifest.kind == kind.as_str() && is_known(manifest.group(), &manifest.kind);
     let text = |value| is_written.then(|| Reduced::from(value));
     Ok(Some(if let Some((kind, ..)) = LISTED_KINDS.iter().find(|(kind, ..)| is_it(*kind)) {
-        Part::Workload(*kind, decode(&manifest.value)?, text(manifest.value))
+        ManifestObject::Workload(*kind, decode(&manifest.value)?, text(manifest.value))
     } else if manifest.is("", "Pod") {
-        Part::Pod(decode(&manifest.value)?, text(manifest.value))
+        ManifestObject::Pod(decode(&manifest.value)?, text(manifest.value))
     } else if Autoscalers::are_read_from(manifest.group(), &manifest.kind) {
-        Part::Template(manifest.value)
+        ManifestObject::Template(manifest.value)
     } else {
         return of_cluster(manifest);
     }))
 }
 
 /// Reads a node, a pool or a RuntimeClass. Returns `None` for an object of another kind.
-fn of_cluster(manifest: Manifest) -> Result<Option<Part>, serde_json::Error> {
+fn of_cluster(manifest: Manifest) -> Result<Option<ManifestObject>, serde_json::Error> {
     Ok(Some(if manifest.is("", "Node") {
-        Part::Node(Box::new(SeenOnWire::try_from(manifest.value)?.0))
+        ManifestObject::Node(Box::new(SeenOnWire::try_from(manifest.value)?.0))
     } else if manifest.is(names::GROUP, "WindowsPool") {
-        Part::Pool(manifest.into_pool()?)
+        ManifestObject::Pool(manifest.into_pool()?)
     } else if manifest.is("node.k8s.io", "RuntimeClass") {
         class(manifest)?
     } else {
@@ -146,13 +146,13 @@ fn of_cluster(manifest: Manifest) -> Result<Option<Part>, serde_json::Error> {
 }
 
 /// Reads a RuntimeClass. Version `v1beta1` has the fields of `v1`.
-fn class(mut manifest: Manifest) -> Result<Part, serde_json::Error> {
+fn class(mut manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
     let is_old = manifest.api_version == "node.k8s.io/v1beta1";
     let found = is_old.then(|| check_old_class(&manifest.value, &manifest.api_version));
     if is_old {
         manifest.value["apiVersion"] = "node.k8s.io/v1".into();
     }
-    Ok(Part::Class(Box::new(RuntimeClass::deserialize(manifest.value)?), found))
+    Ok(ManifestObject::Class(Box::new(RuntimeClass::deserialize(manifest.value)?), found))
 }
 
 /// Reads a pod or workload. The error names the field that has the wrong type.
@@ -166,8 +166,8 @@ fn decode<T: DeserializeOwned>(object: &Value) -> Result<Box<T>, serde_json::Err
     Err(named.map_or(error, <serde_json::Error as serde::de::Error>::custom))
 }
 
-impl Part {
-    fn add_to(self, view: &mut View, source: Source, namespace: &str) {
+impl ManifestObject {
+    fn add_to(self, view: &mut View, source: Position, namespace: &str) {
         match self {
             Self::Node(node) => {
                 let object = &node.object;

@@ -15,7 +15,7 @@ use winpool_core::windows::KubernetesVersion;
 
 use super::{gaps::Gaps, input::InputError, live};
 
-pub use cluster::{Scope, decisions, placement, pools, rules};
+pub use cluster::{RulesScope, decisions, placement, pools, rules};
 pub use everything::everything;
 pub use needs::{Decisions, Everything, Needs, Placement, Rules};
 
@@ -40,7 +40,7 @@ impl Seen {
         Self::in_manifests::<Decisions>(paths, DEFAULT_NAMESPACE)
     }
 
-    /// Reads manifests as rules look at them.
+    /// Reads manifests for rules.
     pub fn rules_in(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
         let mut seen = Self::in_manifests::<Rules>(paths, DEFAULT_NAMESPACE)?;
         seen.view.kubernetes = version;

@@ -2,13 +2,13 @@
 
 use crate::input::Copies;
 
-/// What a command needs of manifests.
+/// The objects in manifests that a command needs.
 pub trait Needs {
     /// True if the command needs pods and workloads as the operator reads them, and what it reads of the control plane.
     const DECODED: bool;
     /// True if the command needs pods and workloads as they were written.
     const WRITTEN: bool;
-    /// True if the command needs other objects that rules look at, such as Services.
+    /// True if the command needs other objects that rules read, such as Services.
     const OBJECTS: bool = !Self::DECODED;
     /// True if the command needs pods that have finished.
     const FINISHED: bool = false;
@@ -24,7 +24,7 @@ pub struct Decisions;
 #[derive(Debug)]
 pub struct Placement;
 
-/// The needs of commands that look at each workload as it was written.
+/// The needs of commands that read each workload as it was written.
 #[derive(Debug)]
 pub struct Rules;
 

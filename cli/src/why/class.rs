@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Reads cluster or manifests and explains the class.
-pub async fn story(name: &str, common: &Common, assume: &Assume) -> Result<(ScaleExplanation, Gaps), Error> {
+pub async fn explain(name: &str, common: &Common, assume: &Assume) -> Result<(ScaleExplanation, Gaps), Error> {
     let Seen { mut view, gaps } = common.origin.decisions().await?;
     assume.apply(&mut view)?;
     let autoscalers = view.control_plane.autoscalers.clone();
@@ -29,10 +29,10 @@ pub async fn story(name: &str, common: &Common, assume: &Assume) -> Result<(Scal
 }
 
 /// The answer as text.
-pub fn text(story: &ScaleExplanation) -> Text {
+pub fn text(explanation: &ScaleExplanation) -> Text {
     let mut text = Text::new();
-    let name = &story.runtime_class;
-    match story.can_scale_from_zero {
+    let name = &explanation.runtime_class;
+    match explanation.can_scale_from_zero {
         Some(true) => text.styled("", GOOD, &format!("RuntimeClass {name} can start from zero nodes.")),
         Some(false) => text.styled(
             "",
@@ -43,17 +43,17 @@ pub fn text(story: &ScaleExplanation) -> Text {
             text.styled("", WARN, &format!("winpool cannot tell if RuntimeClass {name} can start from zero nodes."))
         }
     };
-    if story.templates.is_empty() {
+    if explanation.templates.is_empty() {
         text.paragraph(
             "  ",
             "There is neither a NodePool of Karpenter nor, in manifests, a node group with tags for cluster-autoscaler. \
              winpool render prints them.",
         );
     }
-    for note in &story.notes {
+    for note in &explanation.notes {
         text.styled("  ", WARN, "Note:").paragraph("    ", note);
     }
-    for TemplateExplanation { template, serves, missing, warnings } in &story.templates {
+    for TemplateExplanation { template, serves, missing, warnings } in &explanation.templates {
         let (style, does) = match serves {
             Some(true) => (GOOD, "makes nodes for it"),
             Some(false) => (BOLD, "does not create nodes for it:"),

@@ -32,33 +32,33 @@ pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<
     Ok((node_explanation(name, &node, &policy, &classes, &outcome), gaps))
 }
 
-pub(super) fn text(story: &NodeExplanation) -> Text {
+pub(super) fn text(explanation: &NodeExplanation) -> Text {
     let mut text = Text::new();
-    let is = if story.state == UNOWNED { "belongs to no WindowsPool" } else { &format!("is {}", story.state) };
-    text.styled("", BOLD, &format!("Node {} {is}", story.node));
-    if let Some(build) = &story.build {
-        let product = story.product.as_deref().unwrap_or("a build that this release has no name for");
-        let support = story.end_of_support.as_ref().map_or_else(String::new, |day| format!("; supported until {day}"));
+    let is = if explanation.state == UNOWNED { "belongs to no WindowsPool" } else { &format!("is {}", explanation.state) };
+    text.styled("", BOLD, &format!("Node {} {is}", explanation.node));
+    if let Some(build) = &explanation.build {
+        let product = explanation.product.as_deref().unwrap_or("a build that this release has no name for");
+        let support = explanation.end_of_support.as_ref().map_or_else(String::new, |day| format!("; supported until {day}"));
         text.paragraph("  ", &format!("{build}, {product}{support}"));
     }
-    for reason in &story.reasons {
+    for reason in &explanation.reasons {
         text.paragraph("  ", reason);
     }
-    if !story.taints.is_empty() {
+    if !explanation.taints.is_empty() {
         let mut table = Table::new(&["TAINT", "FROM"]);
-        for taint in &story.taints {
+        for taint in &explanation.taints {
             table.row([&taint.taint, &taint.origin]);
         }
         text.gap().table(&table);
     }
-    let classes = if story.runtime_classes.is_empty() { "none".to_owned() } else { story.runtime_classes.join(", ") };
+    let classes = if explanation.runtime_classes.is_empty() { "none".to_owned() } else { explanation.runtime_classes.join(", ") };
     text.gap().paragraph("", &format!("RuntimeClasses that select it: {classes}"));
     text.gap();
-    if story.changes.is_empty() {
+    if explanation.changes.is_empty() {
         text.styled("", GOOD, "The operator would change nothing.");
     } else {
         text.styled("", WARN, "The operator would change:");
     }
-    changes_text(&mut text, &story.changes);
+    changes_text(&mut text, &explanation.changes);
     text
 }

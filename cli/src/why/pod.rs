@@ -33,7 +33,7 @@ struct Surroundings {
     gaps: Gaps,
     /// All nodes as pods see them.
     hosts: Vec<Node>,
-    /// What rules read of it, with the RuntimeClasses that the pools of manifests will create.
+    /// The facts for rules, with the RuntimeClasses that the pools of manifests will create.
     facts: Facts,
     /// The namespace that the user means.
     namespace: String,
@@ -100,7 +100,7 @@ pub(super) async fn why_workload(
     Ok((answer, around.gaps))
 }
 
-/// Returns true if the workload created the pod, by itself or, for a Deployment, by a `ReplicaSet`.
+/// True if the workload created the pod, by itself or, for a Deployment, by a `ReplicaSet`.
 fn is_of(pod: &Pod, kind: WorkloadKind, workload: &Workload) -> bool {
     let controls = |(of, name): &(String, String)| of == kind.as_str() && *name == workload.name;
     pod.namespace == workload.namespace

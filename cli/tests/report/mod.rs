@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 use winpool::view::Seen;
 use winpool_answers::{
-    explain::report::{Earlier, Lack, Question, Report, html, markdown, report},
+    explain::report::{Earlier, Lack, Report, ReportInputs, html, markdown, report},
     image::Images,
     view::{
         Known, View,
@@ -34,7 +34,7 @@ fn view(objects: &Objects) -> View {
 
 /// The report about this view on a certain day.
 fn of_view(view: View, previous: Option<&Earlier>, lacks: Vec<Lack>) -> Report {
-    let question = Question {
+    let question = ReportInputs {
         now: Now { instant: Instant::now(), time: "2026-11-24T06:30:00Z".parse().unwrap() },
         images: Images::default(),
         move_to: None,

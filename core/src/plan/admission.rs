@@ -17,7 +17,7 @@ use super::pools::Pool;
 
 /// A component in `config/components/` that consists of admission policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Component {
+pub struct AdmissionComponent {
     pub name: &'static str,
     /// The policy that shows that the component is installed. Its binding has the same name.
     pub policy: &'static str,
@@ -26,16 +26,16 @@ pub struct Component {
     pub mutating: bool,
 }
 
-const fn mutating(name: &'static str, policy: &'static str) -> Component {
-    Component { name, policy, mutating: true }
+const fn mutating(name: &'static str, policy: &'static str) -> AdmissionComponent {
+    AdmissionComponent { name, policy, mutating: true }
 }
 
-const fn validating(name: &'static str, policy: &'static str) -> Component {
-    Component { name, policy, mutating: false }
+const fn validating(name: &'static str, policy: &'static str) -> AdmissionComponent {
+    AdmissionComponent { name, policy, mutating: false }
 }
 
 /// All components, by name.
-pub const COMPONENTS: [Component; 6] = [
+pub const COMPONENTS: [AdmissionComponent; 6] = [
     validating("advise", "winpool-advise-pods"),
     mutating("assign-class", "winpool-assign-class"),
     mutating("born-tainted", "winpool-born-tainted"),
@@ -44,7 +44,7 @@ pub const COMPONENTS: [Component; 6] = [
     mutating("tolerate-windows", "winpool-tolerate-windows-pods"),
 ];
 
-impl Component {
+impl AdmissionComponent {
     /// The kind of its policies.
     pub fn kind(&self) -> &'static str {
         if self.mutating { "MutatingAdmissionPolicy" } else { "ValidatingAdmissionPolicy" }
@@ -156,7 +156,7 @@ impl Admission {
 
     /// Returns `status.admissionPolicies`.
     pub fn report(&self, kubernetes: Option<KubernetesVersion>) -> Vec<AdmissionPolicyStatus> {
-        let entry = |component: &Component| {
+        let entry = |component: &AdmissionComponent| {
             let state = match self.installed.get(component.name) {
                 _ if !component.is_supported(kubernetes) => AdmissionPolicyState::Unsupported,
                 Some(Some(_)) => AdmissionPolicyState::Installed,

@@ -34,7 +34,7 @@ mod watched;
 mod workload_check;
 mod workloads;
 
-pub use admission::{Admission, COMPONENTS, Component, InstalledPolicy};
+pub use admission::{Admission, AdmissionComponent, COMPONENTS, InstalledPolicy};
 pub use assessment::{Assessment, assess, assess_as};
 pub use capability_labels::{has_capability_labels, key as capability_label};
 pub use classes::{ClassesPlan, SeenNodes, classes_of_others, plan_classes};
@@ -61,7 +61,7 @@ pub use tally::{Contribution, NodeShare, Overlap, Tally};
 pub use trial::{Trial, TrialState, WorkloadName};
 pub use watched::{AT_ONCE, LABEL_SETTLES, Sighting, Watched};
 pub use workload_check::{
-    CheckAnswer, CheckScope, ClassSource, KnownNode, NodeChoice, PODS, PoolNodes, Question, WorkloadCheck,
+    CheckAnswer, CheckScope, ClassSource, KnownNode, NodeChoice, PODS, PoolMembers, TaintQuestion, WorkloadCheck,
 };
 pub use workloads::{ClassScheduling, ClassUsers};
 

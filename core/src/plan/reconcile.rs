@@ -39,10 +39,10 @@ pub use check::CheckTask;
 pub use memory::Memory;
 pub use outage::Outage;
 pub use pauses::{POLL_INTERVAL, Pauses};
-pub use step::{Answer, ClassRequest, ClassStep, Cluster, ControlPlaneInfo, Note, Now, Refusal, Step};
+pub use step::{Answer, CachedCluster, ClassRequest, ClassStep, ControlPlaneInfo, Note, Now, Refusal, Step};
 
 /// Returns the next step for the pool with this name.
-pub fn next(cluster: &mut Cluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Step {
+pub fn next(cluster: &mut CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Step {
     loop {
         cluster.nodes.count_by(memory.policy(cluster.pools), now.instant);
         if let Some(step) = decide(cluster, memory, name, now) {
@@ -53,7 +53,7 @@ pub fn next(cluster: &mut Cluster<'_>, memory: &mut Memory, name: &str, now: Now
 
 /// Returns the next step for the pool; `None` if the changes that the pool may make to nodes are others now, so that
 /// nodes have to be counted again first.
-fn decide(cluster: &Cluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Option<Step> {
+fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Option<Step> {
     memory.forget(cluster);
     let Some(guarded) = cluster.pools.iter().find(|pool| pool.name_any() == name) else {
         return Some(memory.publish(cluster, None).unwrap_or(Step::Wait(None)));
@@ -159,7 +159,7 @@ impl Memory {
     /// be counted again.
     fn bring_up_to_date(
         &mut self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         guarded: &GuardedPool,
         pool: &Pool,
         now: Now,
@@ -211,7 +211,7 @@ impl Memory {
     /// Stops changing the nodes of the pool, and says why in its status.
     fn stop(
         &mut self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         guarded: &GuardedPool,
         reason: &'static str,
         message: &str,

@@ -189,11 +189,12 @@ impl Autoscalers {
         if !is_declared || !self.say_windows() {
             return None;
         }
-        let story = self.explain(name, class);
-        if story.can_scale_from_zero != Some(false) {
+        let explanation = self.explain(name, class);
+        if explanation.can_scale_from_zero != Some(false) {
             return None;
         }
-        let of_windows = story.templates.iter().zip(&self.templates).filter(|(_, of)| of.says_system(names::WINDOWS));
+        let of_windows =
+            explanation.templates.iter().zip(&self.templates).filter(|(_, of)| of.says_system(names::WINDOWS));
         let (nearest, _) = of_windows.min_by_key(|(template, _)| template.missing.len())?;
         let message = format!(
             "the class has no nodes, and no NodePool creates one for it; {}: {}. Run winpool why class/{name}",

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 
 use crate::labels::Labels;
 
-/// Returns true if the term has no expressions. It then selects no node, so beside other terms it changes nothing
+/// True if the term has no expressions. It then selects no node, so beside other terms it changes nothing
 /// (k8s.io/component-helpers scheduling/corev1/nodeaffinity, `isEmptyNodeSelectorTerm`).
 pub fn is_empty(term: &NodeSelectorTerm) -> bool {
     let has = |list: &Option<Vec<NodeSelectorRequirement>>| list.as_ref().is_some_and(|list| !list.is_empty());
@@ -22,7 +22,7 @@ pub fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name: &str)
     (!failing.is_empty()).then_some(failing)
 }
 
-/// Returns true if the required node affinity with these terms allows a node with these labels and this name.
+/// True if the required node affinity with these terms allows a node with these labels and this name.
 pub fn matches_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> bool {
     terms.is_empty() || terms.iter().any(|term| matches(term, labels, name))
 }

@@ -18,7 +18,7 @@ use super::{class::Class, spec::PodSpec, system::System};
 pub const BETA_OS: &str = "beta.kubernetes.io/os";
 pub const OS_KEYS: [&str; 2] = [names::OS, BETA_OS];
 
-/// What tells the operating system of a pod, the most certain first.
+/// The evidence of a pod's operating system, the most certain first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SystemEvidence {
     /// `os.name`.
@@ -86,7 +86,7 @@ impl PodSpec {
             .or_else(|| by(SystemEvidence::Toleration, self.names_a_windows_taint().then_some(System::Windows)))
     }
 
-    /// Returns true if it tolerates a taint of Windows nodes by its key and value. A pod that tolerates every taint says nothing.
+    /// True if it tolerates a taint of Windows nodes by its key and value. A pod that tolerates every taint says nothing.
     fn names_a_windows_taint(&self) -> bool {
         self.tolerations.iter().any(|toleration| {
             let [key, value] = [&toleration.key, &toleration.value].map(|field| field.as_deref().unwrap_or_default());
@@ -122,7 +122,7 @@ impl PodSpec {
         self.node_selector.iter().chain(of_class).any(is_other) || self.every_term(in_term)
     }
 
-    /// Returns true if nothing in the pod specifies an operating system.
+    /// True if nothing in the pod specifies an operating system.
     pub fn says_no_system(&self) -> bool {
         let mut affinity = self.terms.iter().flat_map(|term| term.match_expressions.iter().flatten());
         self.os.is_none()
@@ -132,7 +132,7 @@ impl PodSpec {
             && !affinity.any(|expression| tells_the_system(&expression.key))
     }
 
-    /// Returns true if it specifies Windows in a field that the admission policies read. They read neither
+    /// True if it specifies Windows in a field that the admission policies read. They read neither
     /// `windowsOptions` nor, in affinity, capability labels and `NotIn`.
     pub fn says_windows_to_policies(&self) -> bool {
         let is_read = |e: &NodeSelectorRequirement| {
@@ -147,13 +147,13 @@ impl PodSpec {
             || self.every_term(is_read)
     }
 
-    /// Returns true if it selects nodes only by operating system and architecture.
+    /// True if it selects nodes only by operating system and architecture.
     pub fn selects_no_more_than_a_system(&self) -> bool {
         let of_system = |key: &String| OS_KEYS.contains(&key.as_str()) || ARCH_KEYS.contains(&key.as_str());
         self.terms.is_empty() && self.node_selector.keys().all(of_system)
     }
 
-    /// Returns true if every term of the required node affinity that can select a node has an expression like this.
+    /// True if every term of the required node affinity that can select a node has an expression like this.
     fn every_term(&self, expects: impl Fn(&NodeSelectorRequirement) -> bool) -> bool {
         let mut terms = self.selecting_terms().peekable();
         terms.peek().is_some() && terms.all(|term| term.match_expressions.iter().flatten().any(&expects))
@@ -172,12 +172,12 @@ pub const CLOUD_LABELS: [&str; 5] = [
 pub const ARCH_KEYS: [&str; 2] = [names::ARCH, "beta.kubernetes.io/arch"];
 const AMD64: &str = "amd64";
 
-/// Returns true if every Windows node has labels with this key, whose values other rules are about.
+/// True if every Windows node has labels with this key, whose values other rules are about.
 pub fn is_label_of_every_node(key: &str) -> bool {
     OS_KEYS.contains(&key) || ARCH_KEYS.contains(&key) || is_on_windows_only(key)
 }
 
-/// Returns true if a node label with this key specifies the operating system of the node.
+/// True if a node label with this key specifies the operating system of the node.
 pub fn tells_the_system(key: &str) -> bool {
     OS_KEYS.contains(&key) || CLOUD_LABELS.contains(&key) || is_on_windows_only(key)
 }
@@ -186,7 +186,7 @@ fn is_on_windows_only(key: &str) -> bool {
     key == names::WINDOWS_BUILD || key.starts_with(names::CAPABILITY_LABEL_PREFIX)
 }
 
-/// Returns true if only Windows nodes have these labels.
+/// True if only Windows nodes have these labels.
 pub fn selects_windows(selector: &BTreeMap<String, String>) -> bool {
     selected_system(selector) == Some(System::Windows)
 }
@@ -215,7 +215,7 @@ fn system_of_label(key: &str, value: &str) -> Option<System> {
     }
 }
 
-/// Returns true if only nodes of this system meet the expression. There are only Linux and Windows nodes.
+/// True if only nodes of this system meet the expression. There are only Linux and Windows nodes.
 fn expects(expression: &NodeSelectorRequirement, system: System) -> bool {
     let (key, mut values) = (expression.key.as_str(), expression.values.iter().flatten());
     match expression.operator.as_str() {

@@ -8,7 +8,7 @@
 //! Host-process containers are exempt from these rules.
 
 use super::Build;
-use super::container_runtime::{ContainerRuntime, RuntimeVersion, Stage};
+use super::container_runtime::{ContainerRuntime, RuntimeVersion, VersionStage};
 use super::product::{Channel, PRODUCTS};
 
 /// The first build whose images run on later hosts without a virtual machine. Microsoft calls this the stable ABI.
@@ -62,7 +62,7 @@ fn oldest_image(host: Build) -> Build {
 /// True if this containerd has the rule itself: v1.7.19 is the first tag of its line, and v2.0.0 has it. Some
 /// pre-releases of 2.0.0 are older than 1.7.19, and it is unknown which of them have the rule.
 fn knows_stable_abi(runtime: ContainerRuntime) -> bool {
-    let unknown = RuntimeVersion { major: 2, minor: 0, patch: 0, stage: Stage::PreRelease };
+    let unknown = RuntimeVersion { major: 2, minor: 0, patch: 0, stage: VersionStage::PreRelease };
     runtime.is_containerd_at_least(1, 7, 19) && runtime.version != Some(unknown)
 }
 

@@ -18,7 +18,7 @@ impl ContainerRuntime {
     /// True for this release of containerd or a later one, and false if the version cannot be read. A
     /// pre-release comes before its release: `1.7.19-rc.1` is not at least 1.7.19.
     pub fn is_containerd_at_least(self, major: u32, minor: u32, patch: u32) -> bool {
-        let wanted = RuntimeVersion { major, minor, patch, stage: Stage::Release };
+        let wanted = RuntimeVersion { major, minor, patch, stage: VersionStage::Release };
         self.name == RuntimeName::Containerd && self.version.is_some_and(|version| version >= wanted)
     }
 }
@@ -40,12 +40,12 @@ pub struct RuntimeVersion {
     pub major: u32,
     pub minor: u32,
     pub patch: u32,
-    pub stage: Stage,
+    pub stage: VersionStage,
 }
 
 /// The stage of a version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Stage {
+pub enum VersionStage {
     /// An alpha, a beta, a release candidate or a development build.
     PreRelease,
     /// The release, possibly rebuilt or patched by a vendor.
@@ -84,7 +84,7 @@ fn runtime_version(text: &str) -> Option<RuntimeVersion> {
     }
     let mark = suffix.strip_prefix(['-', '~']).map(leading_letters);
     let is_pre_release = mark.is_some_and(|mark| PRE_RELEASES.contains(&mark));
-    let stage = if is_pre_release { Stage::PreRelease } else { Stage::Release };
+    let stage = if is_pre_release { VersionStage::PreRelease } else { VersionStage::Release };
     Some(RuntimeVersion { major, minor, patch, stage })
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::RuntimeName::{Containerd, Docker, Other};
-    use super::Stage::{PreRelease, Release};
+    use super::VersionStage::{PreRelease, Release};
     use super::*;
 
     fn runtime(text: &str) -> ContainerRuntime {

@@ -16,7 +16,7 @@ use winpool_core::{
         Applied, CheckAnswer, CleanCheck, GuardedPool, NodePlan, Policy, Pool, PoolEntry, WorkloadCheck,
         failing_pods::PodHealth,
         nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
-        reconcile::{Answer, CheckTask, Cluster, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
+        reconcile::{Answer, CachedCluster, CheckTask, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
         trial_check::TrialCheck,
     },
 };
@@ -191,10 +191,10 @@ impl Operator {
         if is_windows { &mut self.windows } else { &mut self.reimaged }
     }
 
-    pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut Cluster<'_>, &mut Memory, Now) -> T) -> T {
+    pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
         let pools = self.guarded();
         let classes: Vec<Arc<RuntimeClass>> = self.classes.values().map(|class| Arc::clone(class)).collect();
-        let mut cluster = Cluster {
+        let mut cluster = CachedCluster {
             pools: &pools,
             classes: &classes,
             nodes: &mut self.windows,

@@ -8,7 +8,7 @@ use winpool_core::{
         GuardedPool, PoolEntry,
         failing_pods::PodHealth,
         nodes::NodeTable,
-        reconcile::{Cluster, ControlPlaneInfo, Note, Refusal, Step},
+        reconcile::{CachedCluster, ControlPlaneInfo, Note, Refusal, Step},
     },
 };
 
@@ -165,7 +165,7 @@ fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_approvals() {
     // The deletion and the new pool are seen at the same moment.
     let new: GuardedPool = pool("{metadata: {uid: new}, spec: {taintPolicy: Never}}").into();
     let pools = [Arc::new(new)];
-    let mut cluster = Cluster {
+    let mut cluster = CachedCluster {
         pools: &pools,
         classes: &[],
         nodes: &mut NodeTable::new(Duration::from_mins(10)),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use winpool_answers::{placement::obstacles, view};
 use winpool_core::{
     api::Taint,
-    plan::{CheckScope, KnownNode, Question, WorkloadCheck},
+    plan::{CheckScope, KnownNode, TaintQuestion, WorkloadCheck},
     pod::{Class, PodSpec, Target},
 };
 
@@ -151,7 +151,7 @@ proptest! {
             labels: node.labels.clone().into_iter().collect(), taints: node.taints.clone(), serves: node.serves,
         });
         let candidates = |bit: usize| (0..nodes.len()).filter(|index| nodes[*index].gets[bit]).collect::<BTreeSet<_>>();
-        let questions = taints().into_iter().enumerate().map(|(bit, taint)| Question {
+        let questions = taints().into_iter().enumerate().map(|(bit, taint)| TaintQuestion {
             pool: "default".to_owned(), taint, candidates: candidates(bit), to_approve: None, enforces: true,
         });
         let scope = CheckScope {

@@ -8,7 +8,7 @@ use winpool_core::{
     api::Taint,
     labels::Labels,
     plan::{
-        Admission, CheckAnswer, CheckScope, ClassSource, InstalledPolicy, KnownNode, PODS, PoolNodes, Question,
+        Admission, CheckAnswer, CheckScope, ClassSource, InstalledPolicy, KnownNode, PODS, PoolMembers, TaintQuestion,
         WorkloadCheck,
     },
     pod::{Class, Pod, Workload, WorkloadKind},
@@ -94,11 +94,11 @@ impl Scene {
         let mut labels: BTreeMap<String, String> = yaml(self.pool);
         let present = (0..nodes.len()).filter(|index| nodes[*index].labels.matches(&labels)).collect();
         labels.insert("kubernetes.io/os".to_owned(), "windows".to_owned());
-        let question = Question {
+        let question = TaintQuestion {
             pool: "default".to_owned(),
             taint,
             candidates: (0..usize::from(!self.all_carry)).collect(),
-            to_approve: (!self.is_approved).then_some(PoolNodes { present, labels }),
+            to_approve: (!self.is_approved).then_some(PoolMembers { present, labels }),
             enforces: true,
         };
         let class = |text: &&str| {

@@ -18,7 +18,7 @@ use winpool_client::{control_plane::ControlPlane, node::ListedNode};
 use winpool_core::{
     api::Taint,
     plan::{
-        CheckAnswer, CheckScope, Consent, KnownNode, Policy, Question, WorkloadCheck, assess, node_patch,
+        CheckAnswer, CheckScope, Consent, KnownNode, Policy, TaintQuestion, WorkloadCheck, assess, node_patch,
         nodes::{NodeEvent, NodeObject, NodeTable},
     },
     pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
@@ -213,7 +213,7 @@ fn check_of(pods: usize) -> Result<WorkloadCheck> {
         ..KnownNode::default()
     };
     let nodes: Vec<KnownNode> = (0..pods.div_ceil(PODS_PER_NODE)).map(node).collect();
-    let question = Question {
+    let question = TaintQuestion {
         pool: "default".to_owned(),
         taint: Taint::new("example.com/measured", "", "NoSchedule"),
         candidates: (0..nodes.len()).collect(),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use tokio::signal::unix::{SignalKind, signal};
-use winpool_e2e::harness::Host;
+use winpool_e2e::harness::HostNode;
 use winpool_e2e::{Cluster, Component, Error, Process, Result, scene};
 
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config");
@@ -27,7 +27,7 @@ async fn run() -> Result<()> {
     // Before the handlers exist a signal simply ends the process, and the guard cleans up.
     let programs = programs();
     let cluster = Cluster::start().await?;
-    let _host = Host::join(&cluster, "linux", &programs.join("winpool-operator")).await;
+    let _host = HostNode::join(&cluster, "linux", &programs.join("winpool-operator")).await;
     scene::join(&cluster, scene::windows_servers()).await?;
     for arguments in [
         &["apply", "-k", CONFIG][..],

@@ -1,6 +1,6 @@
 //! Responses that differ from what the server sent.
 
-use super::{Fault, Refusal, Severed};
+use super::{Fault, InjectedError, Severed};
 use futures::{Stream, StreamExt, TryStreamExt, future, stream};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Response, StatusCode};
@@ -14,11 +14,11 @@ use tokio_util::io::StreamReader;
 
 const JSON: &str = "application/json";
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-pub(super) type Answer = UnsyncBoxBody<Bytes, Failure>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 
-impl Refusal {
-    pub(super) fn answer(self) -> Response<Answer> {
+impl InjectedError {
+    pub(super) fn answer(self) -> Response<ResponseBody> {
         let (code, reason, details) = match self {
             Self::Conflict => (StatusCode::CONFLICT, "Conflict", json!({})),
             Self::Expired => (StatusCode::GONE, "Expired", Value::Null),
@@ -47,19 +47,19 @@ fn status(code: StatusCode, reason: &str) -> Value {
 }
 
 /// The response to a watch from an expired version: API servers send an event.
-pub(super) fn expired() -> Response<Answer> {
+pub(super) fn expired() -> Response<ResponseBody> {
     let event = json!({"type": "ERROR", "object": status(StatusCode::GONE, "Expired")});
     with_status(StatusCode::OK, JSON, format!("{event}\n"))
 }
 
-fn too_many() -> Response<Answer> {
+fn too_many() -> Response<ResponseBody> {
     let text = "Too many requests, please try again later.\n".to_owned();
     let mut response = with_status(StatusCode::TOO_MANY_REQUESTS, "text/plain; charset=utf-8", text);
     response.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("2"));
     response
 }
 
-fn with_status(code: StatusCode, kind: &'static str, text: String) -> Response<Answer> {
+fn with_status(code: StatusCode, kind: &'static str, text: String) -> Response<ResponseBody> {
     let mut response = Response::new(Full::from(text).map_err(|never| match never {}).boxed_unsync());
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(kind));
@@ -67,7 +67,7 @@ fn with_status(code: StatusCode, kind: &'static str, text: String) -> Response<A
 }
 
 /// The first half of a response.
-pub(super) async fn halved(response: Response<Body>) -> Result<Response<Answer>, Severed> {
+pub(super) async fn halved(response: Response<Body>) -> Result<Response<ResponseBody>, Severed> {
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.map_err(|_| Severed)?.to_bytes();
     let half = bytes.slice(..bytes.len() / 2);
@@ -79,10 +79,10 @@ pub(super) fn events(
     response: Response<Body>,
     fault: Fault,
     released: impl Future<Output = ()> + Send + 'static,
-) -> Response<Answer> {
+) -> Response<ResponseBody> {
     response.map(|body| {
         let bytes = StreamReader::new(body.into_data_stream().map_err(std::io::Error::other));
-        let lines = FramedRead::new(bytes, LinesCodec::new()).map_err(Failure::from);
+        let lines = FramedRead::new(bytes, LinesCodec::new()).map_err(BoxError::from);
         let events = lines.map_ok(|line| Bytes::from(line + "\n"));
         match fault {
             Fault::End { after } => streamed(events.take(after)),
@@ -110,9 +110,9 @@ pub(super) fn events(
 
 /// Sends all of `events`, then nothing until `silence` is over, then closes the connection.
 fn then_severed(
-    events: impl Stream<Item = Result<Bytes, Failure>> + Send + 'static,
+    events: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static,
     silence: impl Future<Output = ()> + Send + 'static,
-) -> impl Stream<Item = Result<Bytes, Failure>> + Send + 'static {
+) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
     let end = stream::once(async move {
         silence.await;
         Err(Severed.into())
@@ -120,6 +120,6 @@ fn then_severed(
     events.chain(end)
 }
 
-fn streamed(bytes: impl Stream<Item = Result<Bytes, Failure>> + Send + 'static) -> Answer {
+fn streamed(bytes: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> ResponseBody {
     StreamBody::new(bytes.and_then(|bytes| future::ready(Ok(Frame::data(bytes))))).boxed_unsync()
 }

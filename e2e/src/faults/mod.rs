@@ -7,7 +7,7 @@ mod answer;
 mod schedule;
 mod traffic;
 
-pub use schedule::{Fault, Refusal, Schedule};
+pub use schedule::{Fault, InjectedError, Schedule};
 pub use traffic::{Passed, Passing};
 
 use std::future::pending;
@@ -16,7 +16,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use answer::Answer;
+use answer::ResponseBody;
 use futures::FutureExt;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{Request, Response, Uri};
@@ -43,11 +43,11 @@ pub struct FaultProxy {
     port: u16,
     authority: PathBuf,
     directory: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     _stop: DropGuard,
 }
 
-struct Shared {
+struct ProxyState {
     server: Client,
     neighbour: Option<Client>,
     traffic: Traffic,
@@ -77,7 +77,7 @@ impl FaultProxy {
     async fn start_before(server: &ApiServer, neighbour: Option<Client>) -> Result<Self> {
         let identity = server.serving();
         let tls = TlsAcceptor::from(Arc::new(tls(&identity.certificate, &identity.key)?));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             server: Client::try_from(bare(server)?)?,
             neighbour,
             traffic: Traffic::default(),
@@ -147,7 +147,7 @@ impl FaultProxy {
     }
 }
 
-impl Shared {
+impl ProxyState {
     async fn serve(self: Arc<Self>, stream: TcpStream, tls: TlsAcceptor) {
         let Ok(stream) = tls.accept(stream).await else { return };
         let service = service_fn(|request| Arc::clone(&self).pass(request));
@@ -155,7 +155,7 @@ impl Shared {
         let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
     }
 
-    async fn pass(self: Arc<Self>, request: Request<Incoming>) -> std::result::Result<Response<Answer>, Severed> {
+    async fn pass(self: Arc<Self>, request: Request<Incoming>) -> std::result::Result<Response<ResponseBody>, Severed> {
         let asked = RequestInfo::of(request.method(), request.uri());
         let (passing, fault) = self.traffic.next(asked, request.uri());
         let released = self.traffic.released();

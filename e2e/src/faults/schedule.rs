@@ -22,7 +22,7 @@ pub enum Fault {
     /// The server executes the request, and there is no answer.
     Mute,
     /// The server never gets the request, and this is the answer.
-    Refuse(Refusal),
+    Refuse(InjectedError),
     /// A watch ends after this many events.
     End { after: usize },
     /// A watch breaks in the middle of the event after this many events.
@@ -46,7 +46,7 @@ pub enum Fault {
 
 /// An answer that the server did not send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum InjectedError {
     /// 409.
     Conflict,
     /// 410: the page or version of a list is no longer available.
@@ -73,13 +73,13 @@ impl Fault {
             Self::Halve => "answer half sent",
             Self::Swallow => "never passed on",
             Self::Mute => "never answered",
-            Self::Refuse(Refusal::Conflict) => "409",
-            Self::Refuse(Refusal::Expired) => "410",
-            Self::Refuse(Refusal::FailedTest) => "422 failed test",
-            Self::Refuse(Refusal::Invalid) => "422 with a cause",
-            Self::Refuse(Refusal::TooMany) => "429",
-            Self::Refuse(Refusal::Internal) => "500",
-            Self::Refuse(Refusal::Unavailable) => "503",
+            Self::Refuse(InjectedError::Conflict) => "409",
+            Self::Refuse(InjectedError::Expired) => "410",
+            Self::Refuse(InjectedError::FailedTest) => "422 failed test",
+            Self::Refuse(InjectedError::Invalid) => "422 with a cause",
+            Self::Refuse(InjectedError::TooMany) => "429",
+            Self::Refuse(InjectedError::Internal) => "500",
+            Self::Refuse(InjectedError::Unavailable) => "503",
             Self::End { .. } => "watch ended",
             Self::Cut { .. } => "watch cut",
             Self::Stall { .. } => "watch stalled",
@@ -106,13 +106,16 @@ const OF_EVERY_REQUEST: [Fault; 7] = [
     Fault::Drop,
     Fault::Lose,
     Fault::Halve,
-    Fault::Refuse(Refusal::TooMany),
-    Fault::Refuse(Refusal::Internal),
-    Fault::Refuse(Refusal::Unavailable),
+    Fault::Refuse(InjectedError::TooMany),
+    Fault::Refuse(InjectedError::Internal),
+    Fault::Refuse(InjectedError::Unavailable),
 ];
-const OF_WRITES: [Fault; 3] =
-    [Fault::Refuse(Refusal::Conflict), Fault::Refuse(Refusal::FailedTest), Fault::Refuse(Refusal::Invalid)];
-const OF_LISTS: [Fault; 1] = [Fault::Refuse(Refusal::Expired)];
+const OF_WRITES: [Fault; 3] = [
+    Fault::Refuse(InjectedError::Conflict),
+    Fault::Refuse(InjectedError::FailedTest),
+    Fault::Refuse(InjectedError::Invalid),
+];
+const OF_LISTS: [Fault; 1] = [Fault::Refuse(InjectedError::Expired)];
 const OF_WATCHES: [Fault; 9] = [
     Fault::End { after: 0 },
     Fault::End { after: 2 },

@@ -41,11 +41,11 @@ impl Passed {
     }
 }
 
-pub(super) type Rule = Box<dyn Fn(&Passing) -> Option<Fault> + Send + Sync>;
+pub(super) type FaultRule = Box<dyn Fn(&Passing) -> Option<Fault> + Send + Sync>;
 
 #[derive(Default)]
-struct State {
-    rule: Option<Rule>,
+struct TrafficRecords {
+    rule: Option<FaultRule>,
     counts: BTreeMap<RequestInfo, u64>,
     writes: u64,
     faulted: usize,
@@ -57,13 +57,13 @@ struct State {
 /// The records of a proxy.
 #[derive(Default)]
 pub(super) struct Traffic {
-    state: Mutex<State>,
+    state: Mutex<TrafficRecords>,
     /// The number of the present rule: a new rule releases requests that are held back.
     rules: watch::Sender<u64>,
 }
 
 impl Traffic {
-    pub fn inject(&self, rule: Rule) {
+    pub fn inject(&self, rule: FaultRule) {
         let mut state = self.state();
         state.rule = Some(rule);
         state.counts.clear();
@@ -118,7 +118,7 @@ impl Traffic {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TrafficRecords> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

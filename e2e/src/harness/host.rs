@@ -37,11 +37,11 @@ const WAIT: &str = "trap 'kill $!; exit 0' TERM; sleep infinity & wait";
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// The node; its pods end when this is dropped.
-pub struct Host {
+pub struct HostNode {
     task: JoinHandle<()>,
 }
 
-impl Host {
+impl HostNode {
     /// Registers a node that kwok ignores. Containers of winpool's image run this binary.
     pub async fn join(cluster: &Cluster, name: &str, program: &Path) -> Self {
         Self::join_with(cluster, name, vec![(String::new(), program.to_owned())]).await
@@ -66,7 +66,7 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for HostNode {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -84,11 +84,11 @@ struct Agent {
     programs: Vec<(String, PathBuf)>,
     directory: PathBuf,
     /// By the pod's uid.
-    containers: BTreeMap<String, Running>,
+    containers: BTreeMap<String, HostContainer>,
 }
 
 /// A container that was started.
-struct Running {
+struct HostContainer {
     process: Child,
     address: SocketAddr,
     told_to_end: bool,
@@ -162,13 +162,13 @@ impl Agent {
     }
 
     /// Starts the container as the image would: the entry point is winpool, with the pod's arguments and environment.
-    async fn start(&self, pod: &Pod) -> Running {
+    async fn start(&self, pod: &Pod) -> HostContainer {
         let container = container(pod);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
         let Some(tag) = container.image.as_deref().and_then(|image| image.strip_prefix(IMAGE)) else {
             let mut command = Command::new("sh");
             command.args(["-c", WAIT]).process_group(Guard::get().unwrap().process_group());
-            return Running { process: command.spawn().expect("sh starts"), address, told_to_end: false };
+            return HostContainer { process: command.spawn().expect("sh starts"), address, told_to_end: false };
         };
         assert_eq!(container.command, None, "the image has the program");
         let is_of_tag = |(start, _): &&(String, PathBuf)| tag.trim_start_matches(':').starts_with(start);
@@ -183,7 +183,7 @@ impl Agent {
         command.env("WINPOOL_LISTEN", address.to_string()).env("KUBECONFIG", self.account(pod).await);
         let log = File::create(self.directory.join(format!("{}.log", pod.name_any()))).unwrap();
         let process = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().expect("the program starts");
-        Running { process, address, told_to_end: false }
+        HostContainer { process, address, told_to_end: false }
     }
 
     /// A kubeconfig instead of the volume with the account's token.
@@ -212,7 +212,7 @@ impl Agent {
     }
 }
 
-impl Running {
+impl HostContainer {
     fn terminate(&mut self) {
         let killed = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status().unwrap();
         self.told_to_end = killed.success();
@@ -233,7 +233,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for HostContainer {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

@@ -19,7 +19,7 @@ mod versions;
 mod workloads;
 
 pub use account::{Account, INSTALLATION, NAMESPACE, Right, USER};
-pub use host::Host;
+pub use host::HostNode;
 pub use objects::{
     approved, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of, problems,
     scheduling, taint, taints, tolerates, unschedulable, windows_class,

@@ -3,7 +3,7 @@
 use super::{WINDOWS_2022, wine};
 use crate::assets::{cache_folder, fingerprint, make_once, off_the_runtime};
 use crate::error::{FileContext, text};
-use crate::go::{self, Module, Options};
+use crate::go::{self, BuildOptions, Module};
 use crate::guard::Guard;
 use crate::{Error, Result};
 use std::fmt::Write;
@@ -54,7 +54,7 @@ fn run(input: &str) -> Result<String> {
 fn program() -> Result<PathBuf> {
     let fingerprint = fingerprint(&[MODULE.go_mod, MODULE.go_sum, SOURCE]);
     let target = cache_folder()?.join(format!("platforms-{fingerprint}.exe"));
-    let options = Options { linker_flags: "-s -w", os: Some("windows"), ..Options::default() };
+    let options = BuildOptions { linker_flags: "-s -w", os: Some("windows"), ..BuildOptions::default() };
     make_once(&target, "platforms.exe", |path| go::build(&MODULE, &["."], &options, "platforms.exe", path))?;
     Ok(target)
 }

@@ -2,7 +2,7 @@
 
 use crate::assets::{cache_folder, fingerprint, kubernetes_linker_flags, make_once};
 use crate::error::{FileContext, text};
-use crate::go::{self, Module, Options};
+use crate::go::{self, BuildOptions, Module};
 use crate::{Error, Result};
 use serde_json::json;
 use std::fs;
@@ -47,7 +47,7 @@ pub(super) fn kubelet() -> Result<PathBuf> {
         let directory = path.with_added_extension("overlay");
         fs::create_dir_all(&directory).when("make the directory", &directory)?;
         let overlay = overlay(&directory)?;
-        let options = Options { linker_flags: &flags, os: Some("windows"), overlay: Some(text(&overlay)?) };
+        let options = BuildOptions { linker_flags: &flags, os: Some("windows"), overlay: Some(text(&overlay)?) };
         go::build(&MODULE, &["k8s.io/kubernetes/cmd/kubelet"], &options, "kubelet.exe", path)?;
         fs::remove_dir_all(&directory).when("remove", &directory)
     })?;
@@ -58,7 +58,7 @@ pub(super) fn kubelet() -> Result<PathBuf> {
 pub(super) fn runtime() -> Result<PathBuf> {
     let fingerprint = fingerprint(&[&[MODULE.go_mod, MODULE.go_sum], &RUNTIME[..]].concat());
     let target = cache_folder()?.join(format!("container-runtime-{fingerprint}"));
-    let options = Options { linker_flags: "-s -w", ..Options::default() };
+    let options = BuildOptions { linker_flags: "-s -w", ..BuildOptions::default() };
     make_once(&target, "container-runtime", |path| {
         go::build(&MODULE, &["./runtime"], &options, "container-runtime", path)
     })?;

@@ -15,7 +15,7 @@ pub struct Session {
     _directory: Directory,
 }
 
-/// What a program printed, and its exit code.
+/// The output of a program, and its exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Printed {
     pub code: Option<i32>,

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 /// The message about a missing Wine, with its packages.
 const CHECK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kubelet/wine.sh");
 
-/// Where Debian and Ubuntu install Wine's programs.
+/// The directories in which Debian and Ubuntu install Wine's programs.
 pub(super) const WINE: &str = "/usr/lib/wine/wine64";
 const SERVER: &str = "/usr/lib/wine/wineserver64";
 /// The directory of Wine's sockets, below a prefix.

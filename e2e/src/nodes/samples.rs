@@ -39,8 +39,8 @@ pub enum Sample {
     S14,
 }
 
-/// What an origin shows.
-struct Facts {
+/// The labels and versions of nodes of an origin.
+struct NodeReport {
     name: &'static str,
     kubelet: &'static str,
     os_image: &'static str,
@@ -97,7 +97,7 @@ impl Sample {
         }
     }
 
-    fn facts(self) -> Facts {
+    fn facts(self) -> NodeReport {
         match self {
             Self::S1 => S1,
             Self::S2 => S2,
@@ -118,7 +118,7 @@ impl Sample {
 }
 
 /// All of it is shown.
-const S1: Facts = Facts {
+const S1: NodeReport = NodeReport {
     name: "aksnpw22000000",
     kubelet: "v1.28.12",
     os_image: "Windows Server 2022 Datacenter",
@@ -144,7 +144,7 @@ const S1: Facts = Facts {
 };
 
 /// All of it is shown.
-const S2: Facts = Facts {
+const S2: NodeReport = NodeReport {
     name: "akswin19000005",
     kubelet: "v1.25.4",
     os_image: "Windows Server 2019 Datacenter",
@@ -162,7 +162,7 @@ const S2: Facts = Facts {
 };
 
 /// Not shown: labels, taints.
-const S3: Facts = Facts {
+const S3: NodeReport = NodeReport {
     name: "akswspool000000",
     kubelet: "v1.33.12",
     os_image: "Windows Server 2025 Datacenter",
@@ -172,7 +172,7 @@ const S3: Facts = Facts {
 };
 
 /// Not shown: labels, taints.
-const S4: Facts = Facts {
+const S4: NodeReport = NodeReport {
     name: "akspoolws000000",
     kubelet: "v1.33.12",
     os_image: "Windows Server 2022 Datacenter",
@@ -182,7 +182,7 @@ const S4: Facts = Facts {
 };
 
 /// Not shown: containerRuntimeVersion, labels, taints.
-const S5: Facts = Facts {
+const S5: NodeReport = NodeReport {
     name: "aksnpwin000000",
     kubelet: "v1.12.7",
     os_image: "Windows Server Datacenter",
@@ -192,7 +192,7 @@ const S5: Facts = Facts {
 };
 
 /// Not shown: containerRuntimeVersion, labels, taints.
-const S6: Facts = Facts {
+const S6: NodeReport = NodeReport {
     name: "akswinbld000000",
     kubelet: "v1.14.8",
     os_image: "Windows Server 2019 Datacenter",
@@ -202,7 +202,7 @@ const S6: Facts = Facts {
 };
 
 /// Not shown: kubeletVersion, osImage, the revision in kernelVersion, containerRuntimeVersion, labels.
-const S7: Facts = Facts {
+const S7: NodeReport = NodeReport {
     name: "ip-10-22-2-234.eu-west-2.compute.internal",
     kubelet: "v1.22.6",
     os_image: "Windows Server 2019 Datacenter",
@@ -212,7 +212,7 @@ const S7: Facts = Facts {
 };
 
 /// Not shown: the patch of kubeletVersion, osImage, the revision in kernelVersion, containerRuntimeVersion, taints.
-const S8: Facts = Facts {
+const S8: NodeReport = NodeReport {
     name: "ip-192-168-62-122.ap-southeast-2.compute.internal",
     kubelet: "v1.26.4",
     os_image: "Windows Server 2022 Datacenter",
@@ -231,7 +231,7 @@ const S8: Facts = Facts {
 };
 
 /// Not shown: labels, taints.
-const S9: Facts = Facts {
+const S9: NodeReport = NodeReport {
     name: "6837k8s00000000",
     kubelet: "v1.19.7",
     os_image: "Windows Server Datacenter",
@@ -241,7 +241,7 @@ const S9: Facts = Facts {
 };
 
 /// Not shown: labels, taints.
-const S10: Facts = Facts {
+const S10: NodeReport = NodeReport {
     name: "40336k8s9000",
     kubelet: "v1.9.10",
     os_image: "Windows Server Datacenter",
@@ -251,7 +251,7 @@ const S10: Facts = Facts {
 };
 
 /// Not shown: labels, taints.
-const S11: Facts = Facts {
+const S11: NodeReport = NodeReport {
     name: "19076acs9000",
     kubelet: "v1.9.0-alpha.0.478+e5facc9bfcc1e1-dirty",
     os_image: "Microsoft Windows [Version 10.0.14393]",
@@ -261,7 +261,7 @@ const S11: Facts = Facts {
 };
 
 /// Not shown: containerRuntimeVersion, labels.
-const S12: Facts = Facts {
+const S12: NodeReport = NodeReport {
     name: "38519acs9010",
     kubelet: "v1.7.7-7+e79c96c8ff2d8e",
     os_image: "",
@@ -271,7 +271,7 @@ const S12: Facts = Facts {
 };
 
 /// Not shown: containerRuntimeVersion, labels.
-const S13: Facts = Facts {
+const S13: NodeReport = NodeReport {
     name: "38519acs9011",
     kubelet: "v1.7.7-25+bc3094f1d650a2",
     os_image: "",
@@ -281,7 +281,7 @@ const S13: Facts = Facts {
 };
 
 /// Not shown: labels, taints.
-const S14: Facts = Facts {
+const S14: NodeReport = NodeReport {
     name: "worker-win-2",
     kubelet: "v1.19.3",
     os_image: "Windows Server 2019 Datacenter",

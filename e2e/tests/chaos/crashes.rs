@@ -139,7 +139,7 @@ async fn never_killed(scenario: Scenario) -> (Value, Vec<String>) {
     (picture(&stage.harness.client).await, writes.iter().map(Passed::summary).collect())
 }
 
-/// Returns true if there was such a write. Two writes of status can become one.
+/// True if there was such a write. Two writes of status can become one.
 async fn killed(scenario: Scenario, number: u64, fault: Fault, expected: &Value, what: &str) -> bool {
     let stage = set_up(scenario).await;
     stage.proxy.inject(move |passing| (passing.write == Some(number)).then_some(fault));

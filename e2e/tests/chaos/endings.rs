@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use winpool_e2e::{Fault, Refusal, prelude::*};
+use winpool_e2e::{Fault, InjectedError, prelude::*};
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 
@@ -20,7 +20,7 @@ async fn ends(verb: &'static str, resource: &'static str, object: &str) -> (Stag
     stage.join("stuck", WINDOWS_2022).await;
     let operator = patient(&stage);
     stage.harness.apply_until_ready(json!({})).await;
-    stage.proxy.inject(hits(verb, resource, ALL, Fault::Refuse(Refusal::Internal)));
+    stage.proxy.inject(hits(verb, resource, ALL, Fault::Refuse(InjectedError::Internal)));
     stage.harness.delete_pool("default").await;
     let names_it = |pool: &WindowsPool| condition(pool, "Ready") != Some("True") && problems(pool).contains(object);
     stage.harness.pool_until("default", &format!("says that it waits for {object}"), names_it).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use winpool_e2e::{Fault, Passing, Refusal, prelude::*};
+use winpool_e2e::{Fault, InjectedError, Passing, prelude::*};
 
 use crate::stage::{ALL, FOR_EVER, Stage, WINDOWS_2022, hits};
 
@@ -100,7 +100,7 @@ async fn a_truncated_response_is_an_error() {
 
 #[tokio::test]
 async fn a_conflict_is_followed_by_an_immediate_read() {
-    let conflict = Fault::Refuse(Refusal::Conflict);
+    let conflict = Fault::Refuse(InjectedError::Conflict);
     let (stage, _operator) = with_faults(move |passing| {
         hits("patch", "nodes", 0..1, conflict)(passing)
             .or_else(|| hits("create", "runtimeclasses", 0..1, conflict)(passing))
@@ -114,7 +114,7 @@ async fn a_conflict_is_followed_by_an_immediate_read() {
 
 #[tokio::test]
 async fn a_patch_whose_tests_fail_without_a_reason_blocks_its_node_temporarily() {
-    let (stage, _operator) = with_faults(hits("patch", "nodes", ALL, Fault::Refuse(Refusal::FailedTest))).await;
+    let (stage, _operator) = with_faults(hits("patch", "nodes", ALL, Fault::Refuse(InjectedError::FailedTest))).await;
     let pool = blocked(&stage, 1).await;
     assert!(problems(&pool).contains("tests fail although the node is as it was read"), "{}", problems(&pool));
     assert_eq!(stage.about("nodes")[..2], ["patch nodes 422", "get nodes 200"], "the same patch is not sent again");
@@ -129,7 +129,7 @@ async fn a_patch_whose_tests_fail_on_a_node_that_changed_is_sent_again() {
     stage.join("win", WINDOWS_2022).await;
     // The cache keeps the node as it was listed.
     stage.proxy.inject(|passing| {
-        hits("patch", "nodes", 0..1, Fault::Refuse(Refusal::FailedTest))(passing)
+        hits("patch", "nodes", 0..1, Fault::Refuse(InjectedError::FailedTest))(passing)
             .or_else(|| hits("watch", "nodes", ALL, Fault::Stall { after: 0, lasts: FOR_EVER })(passing))
     });
     // It would be patient for ten minutes.
@@ -147,7 +147,7 @@ async fn an_invalid_patch_is_sent_in_parts_and_then_backs_off() {
     let stage = Stage::new().await;
     stage.join("win", WINDOWS_2022).await;
     stage.harness.edit_node("win", json!({"metadata": {"labels": {"node.kubernetes.io/windows-build": null}}})).await;
-    stage.proxy.inject(hits("patch", "nodes", 0..1, Fault::Refuse(Refusal::Invalid)));
+    stage.proxy.inject(hits("patch", "nodes", 0..1, Fault::Refuse(InjectedError::Invalid)));
     let _operator = stage.operator();
     stage.harness.apply_pool(json!({})).await;
     stage.is_marked("win").await;
@@ -156,7 +156,7 @@ async fn an_invalid_patch_is_sent_in_parts_and_then_backs_off() {
     // A patch that was computed from a stale node changes nothing.
     assert!(!requests[3..].contains(&"patch nodes 200".to_owned()), "{requests:?}");
 
-    stage.proxy.inject(hits("patch", "nodes", ALL, Fault::Refuse(Refusal::Invalid)));
+    stage.proxy.inject(hits("patch", "nodes", ALL, Fault::Refuse(InjectedError::Invalid)));
     stage.join("other", WINDOWS_2022).await;
     let pool = blocked(&stage, 1).await;
     assert!(problems(&pool).contains("made-up answer"), "{}", problems(&pool));
@@ -172,7 +172,7 @@ async fn an_invalid_patch_is_sent_in_parts_and_then_backs_off() {
 
 #[tokio::test]
 async fn too_many_requests_cause_the_requested_pause_and_a_growing_backoff() {
-    let (stage, _operator) = with_faults(hits("patch", "nodes", 0..3, Fault::Refuse(Refusal::TooMany))).await;
+    let (stage, _operator) = with_faults(hits("patch", "nodes", 0..3, Fault::Refuse(InjectedError::TooMany))).await;
     stage.is_marked("win").await;
     let passed = stage.proxy.passed();
     let sent: Vec<_> = passed.iter().filter(|passed| passed.summary().starts_with("patch nodes")).collect();
@@ -199,7 +199,7 @@ async fn server_errors_are_retried() {
         let (.., code) = asked
             .iter()
             .find(|(verb, resource, _)| (*verb, *resource) == (passing.asked.verb, passing.asked.resource))?;
-        let refusal = if *code == 500 { Refusal::Internal } else { Refusal::Unavailable };
+        let refusal = if *code == 500 { InjectedError::Internal } else { InjectedError::Unavailable };
         (passing.number == 0).then_some(Fault::Refuse(refusal))
     })
     .await;
@@ -223,7 +223,7 @@ async fn a_failed_list_of_pods_does_not_delay_a_class() {
     let _operator = stage.operator();
     let spec = |handler: &str| json!({"runtimeClasses": [{"name": "extra", "version": "2022", "handler": handler}]});
     stage.harness.apply_until_ready(spec("first")).await;
-    stage.proxy.inject(hits("list", "pods", 0..1, Fault::Refuse(Refusal::Internal)));
+    stage.proxy.inject(hits("list", "pods", 0..1, Fault::Refuse(InjectedError::Internal)));
     stage.harness.apply_pool(spec("second")).await;
     stage.harness.class_until("extra", "has the second handler", |class| class.handler == "second").await;
     assert_eq!(stage.injected().values().sum::<usize>(), 1);

@@ -12,7 +12,7 @@ use std::{
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{Fault, Refusal, Schedule, prelude::*};
+use winpool_e2e::{Fault, InjectedError, Schedule, prelude::*};
 
 use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, picture};
 
@@ -70,7 +70,7 @@ async fn with_faults(seed: u64, expected: &Value) {
     stage.proxy.inject(move |passing| {
         let fault = schedule.fault(passing.asked, passing.number);
         // For a deletion, a refusal is final.
-        let is_final = matches!(fault, Some(Fault::Refuse(Refusal::Invalid | Refusal::FailedTest)));
+        let is_final = matches!(fault, Some(Fault::Refuse(InjectedError::Invalid | InjectedError::FailedTest)));
         fault.filter(|_| !(is_final && at_the_end.load(Ordering::Relaxed)))
     });
     let _operator = stage.candidate();

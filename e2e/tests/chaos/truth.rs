@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use winpool_e2e::{Fault, Refusal, prelude::*};
+use winpool_e2e::{Fault, InjectedError, prelude::*};
 
 use crate::stage::{ALL, Stage, WINDOWS_2019, WINDOWS_2022, hits};
 
-const INTERNAL: Fault = Fault::Refuse(Refusal::Internal);
+const INTERNAL: Fault = Fault::Refuse(InjectedError::Internal);
 const DEDICATED: &str = "dedicated=windows:NoSchedule";
 
 /// True if the pool counts this many nodes, is not Ready, and names the class among its problems.

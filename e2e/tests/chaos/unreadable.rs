@@ -6,7 +6,7 @@ use std::{
 };
 
 use kube::Config;
-use winpool_e2e::{Fault, Refusal, free_port, prelude::*};
+use winpool_e2e::{Fault, InjectedError, free_port, prelude::*};
 
 use crate::stage::{Stage, WINDOWS_2022};
 
@@ -73,7 +73,7 @@ async fn while_classes_cannot_be_read_ready_is_unknown_and_a_lost_taint_waits() 
     let fails = |passing: &winpool_e2e::Passing| {
         let asked = passing.asked;
         let reads = asked.resource == "runtimeclasses" && matches!(asked.verb, "list" | "watch");
-        reads.then_some(Fault::Refuse(Refusal::Unavailable))
+        reads.then_some(Fault::Refuse(InjectedError::Unavailable))
     };
     stage.interrupt(async {}, fails).await;
     says(&stage, "Unknown", "ReadFailed", "RuntimeClasses").await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use winpool_client::request_info::RequestInfo;
 use winpool_core::api::NodeCounts;
-use winpool_e2e::{Fault, Passing, Refusal, prelude::*};
+use winpool_e2e::{Fault, InjectedError, Passing, prelude::*};
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 
@@ -19,7 +19,7 @@ async fn an_expired_watch_causes_a_new_list_without_the_nodes_that_left() {
         stage.join(name, WINDOWS_2022).await;
     }
     // A list of pods fails in the same way.
-    stage.proxy.inject(hits("list", "pods", 0..1, Fault::Refuse(Refusal::Expired)));
+    stage.proxy.inject(hits("list", "pods", 0..1, Fault::Refuse(InjectedError::Expired)));
     let _operator = stage.operator();
     stage.harness.apply_pool(json!({})).await;
     stage.harness.nodes_until("default", "has two nodes", selects(2)).await;
@@ -71,7 +71,7 @@ async fn a_class_that_was_deleted_unseen_is_recreated_after_a_new_list() {
 async fn failed_lists_are_retried_with_pauses() {
     const KINDS: [&str; 3] = ["nodes", "windowspools", "runtimeclasses"];
     let stage = Stage::new().await;
-    let unavailable = Fault::Refuse(Refusal::Unavailable);
+    let unavailable = Fault::Refuse(InjectedError::Unavailable);
     // There are two watches of nodes.
     stage.proxy.inject(move |passing| {
         KINDS
@@ -95,7 +95,7 @@ async fn watches_that_end_break_or_fail_are_restarted() {
     let faults = [
         Fault::End { after: 0 },
         Fault::Cut { after: 0 },
-        Fault::Refuse(Refusal::Internal),
+        Fault::Refuse(InjectedError::Internal),
         Fault::Halve,
         Fault::Drop,
         Fault::NoBookmarks,

@@ -189,7 +189,7 @@ async fn winpool_and_karpenter_agree_on_every_node_pool_and_class() {
     assert_eq!(with_node, scalable.collect(), "no other pod gets a node");
 }
 
-/// Returns true if both name the same label, taint or limit. Ignores Karpenter's messages about other NodePools.
+/// True if both name the same label, taint or limit. Ignores Karpenter's messages about other NodePools.
 fn agree(template: &Value, refusal: &str) -> bool {
     let missing = template["missing"].to_string();
     let own: Vec<&str> = refusal.split("; ").filter(|part| !part.contains("key karpenter.sh/nodepool,")).collect();

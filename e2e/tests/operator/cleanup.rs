@@ -8,13 +8,13 @@ use k8s_openapi::api::{
 };
 use winpool_client::{kubeconfig::Connection, terminal::Outcome};
 use winpool_e2e::{ApiServer, prelude::*};
-use winpool_operator::cleanup::{Arguments, Error, clean_up};
+use winpool_operator::cleanup::{Arguments, CleanupError, clean_up};
 
 const IGNORED: &str = "winpool.dev/ignore";
 
 /// Runs the command as the user `winpool`, whom the audit log follows, and answers yes when it asks. Returns what it
 /// printed and how it ended.
-async fn clean(server: &ApiServer, groups: &[&str]) -> (String, Result<Outcome, Error>) {
+async fn clean(server: &ApiServer, groups: &[&str]) -> (String, Result<Outcome, CleanupError>) {
     clean_and_answer(server, groups, true, false).await
 }
 
@@ -34,7 +34,7 @@ async fn clean_and_answer(
     groups: &[&str],
     answer: bool,
     dry_run: bool,
-) -> (String, Result<Outcome, Error>) {
+) -> (String, Result<Outcome, CleanupError>) {
     let arguments = Arguments { dry_run, ..arguments() };
     let mut out = Vec::new();
     let config = server.config_as("winpool", groups).unwrap();
@@ -166,7 +166,7 @@ async fn marks_are_removed_without_the_crd_and_a_taint_is_reported() {
     classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
 
     let (text, outcome) = clean(&server, &["system:masters"]).await;
-    assert!(matches!(outcome, Err(Error::Doubtful)), "{outcome:?}\n{text}");
+    assert!(matches!(outcome, Err(CleanupError::Doubtful)), "{outcome:?}\n{text}");
     assert!(
         text.contains(&format!("  {OS_WINDOWS}; if it is winpool's: kubectl taint nodes win os:NoSchedule-\n")),
         "{text}"

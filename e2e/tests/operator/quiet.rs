@@ -1,8 +1,8 @@
 //! Without anything to do, winpool sends no request. The audit log of the API server shows it.
 
-use winpool_e2e::{Request, prelude::*};
+use winpool_e2e::{AuditedRequest, prelude::*};
 
-fn writes(requests: &[Request]) -> Vec<&Request> {
+fn writes(requests: &[AuditedRequest]) -> Vec<&AuditedRequest> {
     requests.iter().filter(|request| request.verb != "get" && request.resource != "events").collect()
 }
 

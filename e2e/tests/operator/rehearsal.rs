@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use winpool::view;
 use winpool_answers::{
-    explain::upgrade::{Runs, Upgrade, UpgradedWorkload, upgrade},
+    explain::upgrade::{PodOutcome, Upgrade, UpgradedWorkload, upgrade},
     image::Images,
 };
 use winpool_core::plan::reconcile::Now;
@@ -93,13 +93,13 @@ async fn land(harness: &Harness, moment: &str) -> Vec<(&'static str, BTreeSet<St
 }
 
 /// The nodes on which pods run according to the prediction.
-fn expected(runs: Runs, old: &[&str], new: &[&str]) -> BTreeSet<String> {
+fn expected(runs: PodOutcome, old: &[&str], new: &[&str]) -> BTreeSet<String> {
     let nodes: Vec<&str> = match runs {
-        Runs::Runs => [old, new].concat(),
-        Runs::OldNodesOnly => old.to_vec(),
-        Runs::NewNodesOnly => new.to_vec(),
-        Runs::NoNode => Vec::new(),
-        Runs::MayNotStart | Runs::Unknown => panic!("{runs:?} says nothing that can be compared"),
+        PodOutcome::Runs => [old, new].concat(),
+        PodOutcome::OldNodesOnly => old.to_vec(),
+        PodOutcome::NewNodesOnly => new.to_vec(),
+        PodOutcome::NoNode => Vec::new(),
+        PodOutcome::MayNotStart | PodOutcome::Unknown => panic!("{runs:?} says nothing that can be compared"),
     };
     nodes.into_iter().map(str::to_owned).collect()
 }
@@ -152,7 +152,7 @@ async fn an_upgrade_goes_as_plan_predicts() {
     for (name, kind, spec) in workloads() {
         harness.apply(workload_named(name, kind, spec)).await;
         if name != "next" {
-            assert_eq!(lands_on(&harness, name, kind).await, expected(Runs::Runs, &NODES, &[]), "{name}");
+            assert_eq!(lands_on(&harness, name, kind).await, expected(PodOutcome::Runs, &NODES, &[]), "{name}");
         }
     }
     let all_run = async || {
@@ -211,7 +211,7 @@ async fn changes_help(harness: &Harness, predicted: &Upgrade) {
             }
             _ => continue,
         }
-        assert_eq!(lands_on(harness, &copy, kind).await, expected(Runs::Runs, &[], &NODES), "{copy}");
+        assert_eq!(lands_on(harness, &copy, kind).await, expected(PodOutcome::Runs, &[], &NODES), "{copy}");
     }
     // The API server takes the patches as they are.
     merge(&deployments, "sku", patch("sku")).await;

@@ -1,10 +1,10 @@
 //! Changes of a pool's taints: winpool updates the class first, then each node with one request.
 
-use winpool_e2e::{Request, prelude::*};
+use winpool_e2e::{AuditedRequest, prelude::*};
 
 const NODES: [&str; 2] = ["win-a", "win-b"];
 
-fn node_writes(requests: &[Request]) -> Vec<&str> {
+fn node_writes(requests: &[AuditedRequest]) -> Vec<&str> {
     let patches = requests.iter().filter(|request| request.resource == "nodes" && request.verb == "patch");
     patches.map(|request| request.name.as_str()).collect()
 }

@@ -10,7 +10,7 @@ use winpool_operator::{
     cleanup::{Arguments, clean_up},
     election::Leadership,
     metrics::Metrics,
-    removal::installation::Installation,
+    removal::installation::InstallationObjects,
     write::Applier,
 };
 
@@ -133,7 +133,7 @@ async fn the_objects_of_an_installation_are_deleted_together() {
         let client = winpool_operator::connect(account.config.clone(), None).unwrap();
         let metrics = Arc::new(Metrics::new(Arc::default()));
         let applier = Applier::new(client.clone(), Leadership::alone(), metrics);
-        let left = Installation::new(client, NAME, NAMESPACE).release(&applier, |_| true).await;
+        let left = InstallationObjects::new(client, NAME, NAMESPACE).release(&applier, |_| true).await;
         assert_eq!(account.held().await, [""; 0], "round {round}: {left:?}");
     }
 }

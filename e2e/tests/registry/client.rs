@@ -14,7 +14,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream},
 };
-use winpool::registry::{Options, Registry, RegistryErrorKind};
+use winpool::registry::{Registry, RegistryErrorKind, RegistryOptions};
 use winpool_answers::image::{ImagePlatforms, ImageReference, Source};
 use winpool_e2e::{ImageRegistry, PASSWORD, Protection, USER, prelude::*};
 
@@ -24,13 +24,13 @@ const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
 /// Returns the options of a user who has logged in with this password.
-fn options(folder: &TempDir, registry: &ImageRegistry, password: Option<&str>) -> Options {
+fn options(folder: &TempDir, registry: &ImageRegistry, password: Option<&str>) -> RegistryOptions {
     let auth = password.map(|password| BASE64_STANDARD.encode(format!("{USER}:{password}")));
     let auths: BTreeMap<_, _> = auth.map(|auth| (registry.host(), json!({"auth": auth}))).into_iter().collect();
     let file = folder.path().join(format!("config-{}.json", password.unwrap_or("none")));
     std::fs::write(&file, json!({"auths": auths}).to_string()).unwrap();
     let cache = Some(folder.path().join("cache"));
-    Options { registry_config: Some(file), registry_cache: cache, ..Options::default() }
+    RegistryOptions { registry_config: Some(file), registry_cache: cache, ..RegistryOptions::default() }
 }
 
 fn reference(registry: &ImageRegistry, name: &str) -> ImageReference {
@@ -153,7 +153,8 @@ async fn a_certificate_of_the_users_own_authority_is_trusted_if_it_is_named() {
     let folder = tempfile::tempdir().unwrap();
     registry.push("app", "1", &index(OCI_INDEX, OCI_MANIFEST, &["linux/amd64"])).await.unwrap();
     let ask = async |authority: Option<&Path>| {
-        let options = Options { registry_ca: authority.map(Path::to_owned), ..options(&folder, &registry, None) };
+        let options =
+            RegistryOptions { registry_ca: authority.map(Path::to_owned), ..options(&folder, &registry, None) };
         Registry::new(options).unwrap().platforms(&reference(&registry, "app:1")).await
     };
     assert_eq!(words(&ask(Some(&registry.authority())).await.unwrap()), ["linux/amd64"]);
@@ -284,6 +285,7 @@ async fn asks_through_the_proxy() {
     let folder = tempfile::tempdir().unwrap();
     let plain_http = vec!["registry.test:5000".to_owned()];
     let cache = Some(folder.path().to_owned());
-    let client = Registry::new(Options { plain_http, registry_cache: cache, ..Options::default() }).unwrap();
+    let client =
+        Registry::new(RegistryOptions { plain_http, registry_cache: cache, ..RegistryOptions::default() }).unwrap();
     client.platforms(&"registry.test:5000/app:1".parse().unwrap()).await.unwrap();
 }

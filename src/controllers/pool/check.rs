@@ -22,7 +22,7 @@ use winpool_core::{
 /// A list that a check needs failed.
 #[derive(Debug, Error)]
 #[error("cannot list {what}: {source}")]
-pub struct Error {
+pub struct ListError {
     what: &'static str,
     #[source]
     source: RequestError,
@@ -36,8 +36,8 @@ pub async fn everything(
     client: &Client,
     control_plane: &ControlPlane,
     mut check: WorkloadCheck,
-) -> Result<BTreeMap<String, CheckAnswer>, Error> {
-    let start = control_plane.at_start().await.map_err(|source| Error { what: "runtimeclasses", source })?;
+) -> Result<BTreeMap<String, CheckAnswer>, ListError> {
+    let start = control_plane.at_start().await.map_err(|source| ListError { what: "runtimeclasses", source })?;
     check.begin(start.0, start.1, start.2);
     let shared = Mutex::new(check);
     let check = &shared;
@@ -53,7 +53,7 @@ pub async fn everything(
     let pods: Api<core::v1::Pod> = Api::all(client.clone());
     let listed = pages::each_patiently(&pods, pods::unfinished(), |pod: Pod| check.pod(&pod)).await;
     allowed(PODS, listed, |message| check.unlisted(PODS, message))?;
-    decide(client, &mut check).await.map_err(|source| Error { what: "nodes", source })?;
+    decide(client, &mut check).await.map_err(|source| ListError { what: "nodes", source })?;
     Ok(check.finish())
 }
 
@@ -90,14 +90,18 @@ async fn decide(client: &Client, check: &mut WorkloadCheck) -> Result<(), Reques
 }
 
 /// Calls `forbidden` instead of failing if the list is not permitted.
-fn allowed(what: &'static str, listed: Result<(), RequestError>, forbidden: impl FnOnce(String)) -> Result<(), Error> {
+fn allowed(
+    what: &'static str,
+    listed: Result<(), RequestError>,
+    forbidden: impl FnOnce(String),
+) -> Result<(), ListError> {
     match listed {
         Ok(()) => Ok(()),
         Err(RequestError::Denied(message)) => {
             forbidden(message);
             Ok(())
         }
-        Err(source) => Err(Error { what, source }),
+        Err(source) => Err(ListError { what, source }),
     }
 }
 

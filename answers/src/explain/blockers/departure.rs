@@ -17,7 +17,7 @@ use crate::{
     lint::{WorkloadManifest, facts::Facts},
 };
 
-/// How it is known that a workload runs on the nodes that stay.
+/// The evidence that a workload runs on the nodes that stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Evidence {
     /// All of its containers are host-process containers, which run on every version.
@@ -45,11 +45,11 @@ impl Evidence {
     }
 }
 
-/// What happens to a workload without a pin when the nodes of a version go.
+/// The effect on a workload without a pin when the nodes of a version go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Departure {
     CanMove(Evidence),
-    /// Nobody knows; with the reason, and what would tell.
+    /// Not known; with the reason, and how to find out.
     Unknown(String),
 }
 
@@ -122,7 +122,7 @@ fn images(pod: &PodSpec) -> Vec<&str> {
     pod.images().filter(|(container, _)| !container.is_host_process).map(|(_, name)| name).collect()
 }
 
-/// Returns what is not known of a pod, and what would tell.
+/// Returns the missing information about a pod, and how to get it.
 pub fn unknown(pod: &PodSpec, facts: &Facts, retired: Build, target: Option<Build>) -> String {
     let unclear = images(pod).into_iter().filter(|name| image::build_of(name).is_none());
     let named: BTreeSet<&str> = unclear.collect();

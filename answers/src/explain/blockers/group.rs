@@ -9,11 +9,11 @@ use crate::{
 
 use super::{Blocker, Departure, Evidence, blockers, departure, unknown_class};
 
-/// What keeps a workload on a Windows version, or lets it go.
+/// The group of a workload in the answer: pinned to a Windows version, or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Group {
     Pinned(Blocker),
-    /// Nobody knows if it runs elsewhere; with the reason, and what would tell.
+    /// winpool cannot tell if it runs on other nodes; with the reason, and how to find out.
     Unknown(String),
     CanMove(Evidence),
 }

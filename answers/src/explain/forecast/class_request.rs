@@ -8,7 +8,7 @@ use winpool_core::plan::{
     runtime_class_patch,
 };
 
-/// Returns true if the request writes nothing.
+/// True if the request writes nothing.
 pub fn is_a_question(request: &ClassRequest) -> bool {
     matches!(request, ClassRequest::Read | ClassRequest::TryCreate(_))
 }
@@ -38,7 +38,7 @@ pub fn apply_request(
             is_seen((Some(uid.clone()), Some(version.clone())), class)?;
             let mut object = json!(class);
             let patched = json_patch::patch(&mut object, &runtime_class_patch(uid, version, changes));
-            let failed = |words: String| Refusal::Failed(words);
+            let failed = |message: String| Refusal::Failed(message);
             patched.map_err(|error| failed(error.to_string()))?;
             serde_json::from_value(object).map(Some).map_err(|error| failed(error.to_string()))
         }

@@ -64,7 +64,7 @@ impl Simulation {
         live.chain(gone).collect()
     }
 
-    /// Returns true if the workload or pod is certainly for Windows.
+    /// True if the workload or pod is certainly for Windows.
     fn is_for_windows(&self, object: &ObjectReference) -> bool {
         let name = object.to_string();
         let class_of = |spec: &PodSpec| {

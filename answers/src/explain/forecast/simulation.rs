@@ -17,8 +17,8 @@ use winpool_core::{
         finalizers,
         nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable},
         reconcile::{
-            Answer, CheckTask, ClassRequest, Cluster, ControlPlaneInfo, Memory, Now, Outage, Pauses, Refusal, Step,
-            next,
+            Answer, CachedCluster, CheckTask, ClassRequest, ControlPlaneInfo, Memory, Now, Outage, Pauses, Refusal,
+            Step, next,
         },
     },
     pod::{Pod, Workload, WorkloadKind},
@@ -49,7 +49,7 @@ pub struct Simulation {
     pub memory: Memory,
     /// The policy by which the operator changes nodes.
     pub published: Option<Arc<Policy>>,
-    /// What the operator knows about Windows nodes, and about nodes that came back with another system.
+    /// The operator's tables of Windows nodes, and of nodes that came back with another system.
     windows: NodeTable,
     reimaged: NodeTable,
     /// The kinds that the operator cannot read.
@@ -178,9 +178,9 @@ impl Simulation {
     }
 
     /// Shows the cluster and the present moment to the operator.
-    pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut Cluster<'_>, &mut Memory, Now) -> T) -> T {
+    pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
         let classes: Vec<_> = self.classes.values().cloned().collect();
-        let mut cluster = Cluster {
+        let mut cluster = CachedCluster {
             pools: &self.pools,
             classes: &classes,
             nodes: &mut self.windows,
@@ -278,7 +278,7 @@ impl Simulation {
                     },
                     NodeStep::FindPods => NodeAnswer::Users(match &self.pods {
                         Ok(pods) => pods.iter().collect(),
-                        Err(words) => LabelUsers::unreadable(words),
+                        Err(message) => LabelUsers::unreadable(message),
                     }),
                     NodeStep::FindOtherWriter => NodeAnswer::OtherWriter("another writer".to_owned()),
                 };
@@ -323,15 +323,15 @@ impl Simulation {
 
     /// Returns the results of a check of all workloads.
     pub fn listing(&self, mut check: WorkloadCheck) -> BTreeMap<String, CheckAnswer> {
-        for (kind, words) in &self.unlisted {
-            check.unlisted(kind, words.clone());
+        for (kind, message) in &self.unlisted {
+            check.unlisted(kind, message.clone());
         }
         for (kind, workload) in &self.workloads {
             check.workload(*kind, workload);
         }
         match &self.pods {
             Ok(pods) => pods.iter().for_each(|pod| check.pod(pod)),
-            Err(words) => check.unlisted(PODS, words.clone()),
+            Err(message) => check.unlisted(PODS, message.clone()),
         }
         for choice in check.undecided() {
             let name = |labels: &Labels| labels.get("kubernetes.io/hostname").unwrap_or_default().to_owned();

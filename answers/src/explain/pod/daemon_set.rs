@@ -6,7 +6,7 @@ use winpool_core::pod::PodSpec;
 
 use crate::placement::{Obstacle, obstacles};
 
-use super::{Candidate, Node, PlacedBy};
+use super::{AdmittedPod, Node, PlacedBy};
 
 /// The key and effect of the taints for which the controller adds a toleration to every pod
 /// (`pkg/controller/daemon/util`, `AddOrUpdateDaemonPodTolerations`).
@@ -21,7 +21,7 @@ const TOLERATED: [(&str, &str); 6] = [
 /// The taint for which it adds a toleration to pods on the host's network.
 const TOLERATED_ON_HOST_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
 
-impl Candidate<'_> {
+impl AdmittedPod<'_> {
     /// Returns the reasons if the controller creates no pod for the node.
     pub(super) fn daemon_set_obstacles(&self, machine: &Node) -> Vec<Obstacle> {
         let by_name = self.spec.node.as_ref().filter(|name| **name != machine.name);

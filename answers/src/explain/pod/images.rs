@@ -16,10 +16,10 @@ use crate::{
     lint::image_verdict,
 };
 
-use super::{Candidate, Node};
+use super::{AdmittedPod, Node};
 
-impl Candidate<'_> {
-    /// Returns true if the images start on a Windows node; `None` if neither a registry nor a tag provides the answer.
+impl AdmittedPod<'_> {
+    /// True if the images start on a Windows node; `None` if neither a registry nor a tag provides the answer.
     pub(super) fn images_start(&self, machine: &Node) -> (Option<bool>, Vec<String>) {
         let has_started = self.pod.ran_on.as_ref() == Some(&machine.name);
         let (Some(version), Some(host)) = (machine.version, machine.host()) else {

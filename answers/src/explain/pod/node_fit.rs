@@ -26,7 +26,7 @@ pub(in crate::explain) fn ending<'a>(
     })
 }
 
-/// What happens to a pod on a node.
+/// The obstacles of a pod on a node, and whether it starts there.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::explain) struct NodeFit {
     /// The reasons why the scheduler does not place it there; empty if it may.
@@ -35,7 +35,7 @@ pub(in crate::explain) struct NodeFit {
     pub starts: Option<bool>,
 }
 
-/// What happens to the pods of a template.
+/// The result for the pods of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::explain) struct TemplateFit {
     pub is_windows: bool,

@@ -13,7 +13,7 @@ use winpool_core::{
 
 use crate::placement::Obstacle;
 
-use super::{Candidate, Node, PlacedBy};
+use super::{AdmittedPod, Node, PlacedBy};
 
 /// The number of nodes that the search tries, the closest first.
 const TRIED: usize = 20;
@@ -31,7 +31,7 @@ const SELECTIONS: [(&[&str], bool); 6] = [
     (&[names::OS, HOSTNAME], false),
 ];
 
-impl<'a> Candidate<'a> {
+impl<'a> AdmittedPod<'a> {
     /// Returns the change, and the pod spec with it.
     pub(super) fn remedy(&self, machines: &[Node], classes: &'a BTreeMap<String, Class>) -> (String, Option<PodSpec>) {
         let system = if self.is_windows { "Windows" } else { "Linux" };
@@ -125,7 +125,7 @@ impl<'a> Candidate<'a> {
 
     /// True if the pod's selector or images name a build.
     fn asks_for_a_build(&self) -> bool {
-        self.bare.builds().is_some() || !self.images.is_empty() || self.spec.image_builds().next().is_some()
+        self.written_spec.builds().is_some() || !self.images.is_empty() || self.spec.image_builds().next().is_some()
     }
 
     /// Suggests a class. The DaemonSet controller ignores classes.
@@ -134,7 +134,7 @@ impl<'a> Candidate<'a> {
             return None;
         }
         let first = if self.spec.node.is_some() { "remove spec.nodeName and " } else { "" };
-        let may = |class: &Class| selects_windows(&class.selector) && class.conflict(&self.bare).is_none();
+        let may = |class: &Class| selects_windows(&class.selector) && class.conflict(&self.written_spec).is_none();
         let windows = classes.iter().filter(|(_, class)| may(class));
         let fitting = windows.filter_map(|(name, class)| {
             let candidate = self.with_class(name, class);
@@ -160,7 +160,7 @@ impl<'a> Candidate<'a> {
     }
 
     fn without_class(&self) -> Self {
-        Self { spec: self.bare.clone(), class: None, ..self.clone() }
+        Self { spec: self.written_spec.clone(), class: None, ..self.clone() }
     }
 
     /// Removes the obstacles on a node where the pod starts, and then excludes the nodes where it does not start.
@@ -201,7 +201,7 @@ impl<'a> Candidate<'a> {
         None
     }
 
-    /// Returns true if the spec alone, without the pod's history, shows the same operating system.
+    /// True if the spec alone, without the pod's history, shows the same operating system.
     fn says_its_system(&self, machines: &[Node]) -> bool {
         let guess = self.guess(machines);
         self.is_windows == guess.is_some_and(|guess| guess.system == System::Windows)

@@ -48,9 +48,9 @@ pub struct FailingWorkload {
     pub message: String,
 }
 
-/// Looks once at all unfinished pods. Returns `None` if pods, nodes or pools are not known, or there is no pool: the
+/// Searches all unfinished pods once for failures, by pool. Returns `None` if pods, nodes or pools are not known, or there is no pool: the
 /// operator attributes each failing pod to a pool.
-pub(super) fn look(view: &View, now: Now) -> Option<BTreeMap<String, PoolFailures>> {
+pub(super) fn failures(view: &View, now: Now) -> Option<BTreeMap<String, PoolFailures>> {
     let (pods, nodes) = (view.pods.known()?, view.nodes.known()?);
     let pools: Vec<_> = view.pools.known()?.iter().map(|(_, pool)| pool.clone()).collect();
     if pools.is_empty() {
@@ -76,10 +76,10 @@ pub(super) fn look(view: &View, now: Now) -> Option<BTreeMap<String, PoolFailure
     }
 }
 
-/// Adds what the status of the pools reports besides.
-pub(super) fn by_pool(mut looked: BTreeMap<String, PoolFailures>, pools: &[PoolSummary]) -> Vec<FailingPool> {
+/// Returns the failures of each pool, with those that only its status reports.
+pub(super) fn by_pool(mut failures: BTreeMap<String, PoolFailures>, pools: &[PoolSummary]) -> Vec<FailingPool> {
     let of_pool = |pool: &PoolSummary| {
-        let failures = looked.remove(&pool.name).unwrap_or_default();
+        let failures = failures.remove(&pool.name).unwrap_or_default();
         let workloads = failures.workloads.into_iter().map(|workload| FailingWorkload {
             object: workload.object,
             cause: workload.cause.as_str().to_owned(),

@@ -17,7 +17,7 @@ pub struct Lack {
     pub what: String,
     /// The reason, such as the message of the API server.
     pub why: String,
-    /// What the report lacks because of that.
+    /// The part that the report lacks because of that.
     pub effect: String,
 }
 
@@ -66,10 +66,10 @@ pub(super) fn all(view: &View, others: Vec<Lack>) -> Vec<Lack> {
 
 fn why<T>(part: &Known<Vec<T>>) -> Option<String> {
     let none = || "The manifests have none.".to_owned();
-    forbidden(part).or_else(|| matches!(part, Known::NotLookedAt).then(none))
+    forbidden(part).or_else(|| matches!(part, Known::NotRead).then(none))
 }
 
 fn forbidden<T>(part: &Known<Vec<T>>) -> Option<String> {
-    let Known::Forbidden(words) = part else { return None };
-    Some(words.clone())
+    let Known::Forbidden(message) = part else { return None };
+    Some(message.clone())
 }

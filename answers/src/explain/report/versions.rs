@@ -69,7 +69,7 @@ pub struct SupportDay {
     pub days_left: i32,
 }
 
-/// What a vendor says about a Windows version.
+/// A vendor's support of a Windows version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VendorDays {
@@ -84,7 +84,7 @@ pub struct VendorDays {
     /// The first version of Kubernetes with which it cannot be used any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removed_in: Option<String>,
-    /// What else has to be known.
+    /// A condition or exception.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// The source; absent if winpool knows of no statement.

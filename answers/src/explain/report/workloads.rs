@@ -32,48 +32,48 @@ pub struct VersionWorkloads {
     /// The product to move to.
     pub move_to: String,
     /// The workloads and pools that are pinned to the version.
-    pub pinned: Vec<Pinned>,
+    pub pinned: Vec<PinnedObject>,
     /// Workloads that run there or fit no other node, and nobody knows if they run elsewhere.
-    pub unknown: Vec<Unclear>,
+    pub unknown: Vec<UnclearWorkload>,
     /// Workloads that also run on the version to move to.
-    pub can_move: Vec<Moving>,
+    pub can_move: Vec<MovableWorkload>,
 }
 
 /// A pinned workload or pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Pinned {
+pub struct PinnedObject {
     /// The workload or pool.
     pub object: ObjectReference,
     /// The fields that pin it, with what to write instead.
     pub pins: Vec<Pin>,
 }
 
-/// A workload of which nobody knows if it runs elsewhere.
+/// A workload of which winpool cannot tell if it runs on other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Unclear {
+pub struct UnclearWorkload {
     /// The workload.
     pub object: ObjectReference,
-    /// What is not known, and what would tell.
+    /// The missing information, and how to get it.
     pub reason: String,
 }
 
-/// A workload that can move.
+/// A workload that also runs on nodes of another version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Moving {
+pub struct MovableWorkload {
     /// The workload.
     pub object: ObjectReference,
-    /// How that is known.
+    /// The evidence.
     pub evidence: Evidence,
 }
 
 impl VersionWorkloads {
-    /// Returns true if nothing is known to keep the version.
+    /// True if nothing is known to keep the version.
     pub fn is_clear(&self) -> bool {
         self.pinned.is_empty() && self.unknown.is_empty()
     }
 }
 
-/// Returns true if winpool saw workloads, or saw that there are none.
+/// True if winpool saw workloads, or saw that there are none.
 pub(super) fn are_known(view: &View) -> bool {
     !view.written.is_empty() || view.unlisted.is_empty() && view.pods.known().is_some()
 }
@@ -91,16 +91,18 @@ pub(super) fn by_version(view: &View, facts: &Facts, move_to: Option<&'static Pr
             let blocker =
                 guarded.pool().ok().and_then(|pool| pool_blockers(pool, facts, product.build, Some(target.build)));
             let object = || ObjectReference::windows_pool(&guarded.name_any());
-            version.pinned.extend(blocker.map(|blocker| Pinned { object: object(), pins: blocker.pins }));
+            version.pinned.extend(blocker.map(|blocker| PinnedObject { object: object(), pins: blocker.pins }));
         }
     }
     view.written.each(|_, workload| {
         for (version, (product, target)) in found.iter_mut().zip(&versions) {
             let object = || workload.object();
             match group(workload, facts, &view.written.started, product.build, Some(target.build)) {
-                Some(Group::Pinned(Blocker { pins, .. })) => version.pinned.push(Pinned { object: object(), pins }),
-                Some(Group::Unknown(reason)) => version.unknown.push(Unclear { object: object(), reason }),
-                Some(Group::CanMove(evidence)) => version.can_move.push(Moving { object: object(), evidence }),
+                Some(Group::Pinned(Blocker { pins, .. })) => {
+                    version.pinned.push(PinnedObject { object: object(), pins })
+                }
+                Some(Group::Unknown(reason)) => version.unknown.push(UnclearWorkload { object: object(), reason }),
+                Some(Group::CanMove(evidence)) => version.can_move.push(MovableWorkload { object: object(), evidence }),
                 None => {}
             }
         }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 use super::{
-    Question, Remedy, Runs, Subject,
+    PodOutcome, Remedy, UpgradeQuestion, UpgradeSubject,
     pool_change::PoolChange,
     short_name,
     stage::{Role, Scenario, Stage},
@@ -37,7 +37,12 @@ impl<'s> PoolChanges<'s> {
 
     /// Returns the change of a pool with which the workload runs while the nodes change and afterwards. If it is not known
     /// whether it starts now, that remains.
-    pub fn helps(&mut self, subject: &Subject, now: Runs, question: &Question<'_>) -> Option<Remedy> {
+    pub fn helps(
+        &mut self,
+        subject: &UpgradeSubject,
+        now: PodOutcome,
+        question: &UpgradeQuestion<'_>,
+    ) -> Option<Remedy> {
         let class = subject.template.spec.runtime_class.as_ref()?;
         let stages = &question.stages;
         let object = stages.now.objects.get(class).or_else(|| stages.after.objects.get(class))?;
@@ -51,14 +56,19 @@ impl<'s> PoolChanges<'s> {
         let (change, rolling, after) = self.tried.iter().find(|(tried, ..)| *tried == change)?;
         let runs = |stage: &Stage| {
             let runs = stage.answer(&stage.fits(subject, question), question);
-            runs.runs() || runs == Runs::Unknown && now == Runs::Unknown
+            runs.runs() || runs == PodOutcome::Unknown && now == PodOutcome::Unknown
         };
         (runs(rolling) && runs(after)).then(|| change.remedy(pools))
     }
 }
 
 /// Returns the change of the workload itself with which its pods can be scheduled on the nodes with the new version.
-pub(super) fn own(subject: &Subject, stage: &Stage, fits: &TemplateFit, question: &Question<'_>) -> Option<Remedy> {
+pub(super) fn own(
+    subject: &UpgradeSubject,
+    stage: &Stage,
+    fits: &TemplateFit,
+    question: &UpgradeQuestion<'_>,
+) -> Option<Remedy> {
     if fits.refused.is_some() {
         return None;
     }
@@ -79,10 +89,10 @@ pub(super) fn own(subject: &Subject, stage: &Stage, fits: &TemplateFit, question
     } else if !edit.steps.is_empty() {
         edit.keep_off_linux();
         let runs = |edit: &Edit| stage.answer(&stage.fits(&edit.subject, question), question);
-        if runs(&edit) == Runs::MayNotStart {
+        if runs(&edit) == PodOutcome::MayNotStart {
             edit.select_builds(question);
         }
-        if matches!(runs(&edit), Runs::NoNode | Runs::OldNodesOnly) {
+        if matches!(runs(&edit), PodOutcome::NoNode | PodOutcome::OldNodesOnly) {
             return None;
         }
     }
@@ -96,7 +106,7 @@ pub(super) fn own(subject: &Subject, stage: &Stage, fits: &TemplateFit, question
 /// A change of a workload.
 struct Edit {
     /// The workload with the change.
-    subject: Subject,
+    subject: UpgradeSubject,
     steps: Vec<String>,
     /// The changes of its pod spec as a merge patch; `None` if these are not all.
     patch: Option<Map<String, Value>>,
@@ -122,7 +132,13 @@ impl Edit {
     }
 
     /// Removes an obstacle on this node. Returns `None` if a change of the workload cannot remove it.
-    fn overcome(&mut self, obstacle: &Obstacle, stage: &Stage, node: &Node, question: &Question<'_>) -> Option<()> {
+    fn overcome(
+        &mut self,
+        obstacle: &Obstacle,
+        stage: &Stage,
+        node: &Node,
+        question: &UpgradeQuestion<'_>,
+    ) -> Option<()> {
         match obstacle {
             Obstacle::Selector { key, found, .. } if self.spec().node_selector.remove(key).is_some() => {
                 let instead = found.as_ref().map_or_else(String::new, |found| format!(", or set {found} at the end"));
@@ -152,7 +168,7 @@ impl Edit {
     }
 
     /// Returns a RuntimeClass with which the pods run on nodes with the new version.
-    fn other_class(&self, stage: &Stage, question: &Question<'_>) -> Option<String> {
+    fn other_class(&self, stage: &Stage, question: &UpgradeQuestion<'_>) -> Option<String> {
         let spec = &self.subject.template.spec;
         let may = stage
             .classes
@@ -190,7 +206,7 @@ impl Edit {
     }
 
     /// Selects the versions of today and the new ones, so that the pods stay off nodes on which they do not start.
-    fn select_builds(&mut self, question: &Question<'_>) {
+    fn select_builds(&mut self, question: &UpgradeQuestion<'_>) {
         if self.allows_more || !self.spec().terms.is_empty() {
             return;
         }

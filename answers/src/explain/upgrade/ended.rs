@@ -24,7 +24,7 @@ pub struct EndedPods {
     pub without_controller: Vec<ObjectReference>,
     /// The workloads that replace the others.
     pub replaced: Vec<Replaced>,
-    /// What these pods select and the nodes no longer have.
+    /// The labels that these pods select and the nodes no longer have.
     pub selected: BTreeSet<String>,
     /// The pods of which it is not known, because they select labels whose values are not known.
     pub unknown: usize,

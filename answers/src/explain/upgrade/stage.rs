@@ -17,12 +17,12 @@ use crate::{
     view::{Node, SeenNode, View, assume::Assumed},
 };
 
-use super::{Question, Runs, Stages, Subject, pool_change::PoolChange};
+use super::{PodOutcome, Stages, UpgradeQuestion, UpgradeSubject, pool_change::PoolChange};
 
 /// The end of the name of a node with the new version, as long as the node with the old version is there too.
 const AGAIN: &str = " (upgraded)";
 
-/// What a node is in the upgrade.
+/// The part of a node in the upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Old,
@@ -115,8 +115,8 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Returns what happens to the pods of the workload on each node.
-    pub fn fits(&self, subject: &Subject, question: &Question<'_>) -> TemplateFit {
-        let Subject { kind, template, pods, .. } = subject;
+    pub fn fits(&self, subject: &UpgradeSubject, question: &UpgradeQuestion<'_>) -> TemplateFit {
+        let UpgradeSubject { kind, template, pods, .. } = subject;
         let images = question.facts.images();
         let mut found = fits(*kind, template, pods, &self.nodes, &self.classes, images);
         let mut starts: BTreeMap<Build, bool> = BTreeMap::new();
@@ -147,9 +147,9 @@ impl Stage {
     }
 
     /// Returns where the pods run at this moment.
-    pub fn answer(&self, fits: &TemplateFit, question: &Question<'_>) -> Runs {
+    pub fn answer(&self, fits: &TemplateFit, question: &UpgradeQuestion<'_>) -> PodOutcome {
         if fits.refused.is_some() {
-            return Runs::NoNode;
+            return PodOutcome::NoNode;
         }
         let possible = |role| self.with_role(role, fits).filter(|(_, fit)| fit.obstacles.is_empty());
         let all: Vec<&NodeFit> = fits.nodes.iter().filter(|fit| fit.obstacles.is_empty()).collect();
@@ -159,17 +159,17 @@ impl Stage {
         let has_unclear = || self.with_role(Role::New, fits).any(|(_, fit)| is_unclear(fit));
         let has = |role: Role| self.roles.contains(&role);
         if all.iter().any(|fit| fit.starts == Some(false)) {
-            Runs::MayNotStart
+            PodOutcome::MayNotStart
         } else if all.is_empty() {
-            if has_unclear() { Runs::Unknown } else { Runs::NoNode }
+            if has_unclear() { PodOutcome::Unknown } else { PodOutcome::NoNode }
         } else if has(Role::New) && possible(Role::New).next().is_none() {
-            if has_unclear() { Runs::Unknown } else { Runs::OldNodesOnly }
+            if has_unclear() { PodOutcome::Unknown } else { PodOutcome::OldNodesOnly }
         } else if all.iter().any(|fit| fit.starts.is_none()) {
-            Runs::Unknown
+            PodOutcome::Unknown
         } else if has(Role::Old) && has(Role::New) && possible(Role::Old).next().is_none() {
-            Runs::NewNodesOnly
+            PodOutcome::NewNodesOnly
         } else {
-            Runs::Runs
+            PodOutcome::Runs
         }
     }
 }

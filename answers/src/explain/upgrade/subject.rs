@@ -14,7 +14,7 @@ use super::stage::Scenario;
 
 /// A workload.
 #[derive(Clone)]
-pub(super) struct Subject {
+pub(super) struct UpgradeSubject {
     pub object: ObjectReference,
     /// Its kind, if winpool knows the field with its template.
     pub kind: Option<WorkloadKind>,
@@ -28,7 +28,7 @@ pub(super) struct Subject {
     bound_to: BTreeSet<String>,
 }
 
-impl Subject {
+impl UpgradeSubject {
     /// Returns the workload with another template.
     pub fn changed(&self, spec: PodSpec) -> Self {
         Self { template: Pod { spec, ..self.template.clone() }, ..self.clone() }
@@ -42,7 +42,11 @@ impl Subject {
 
 /// Returns the workloads with a template, and those of other kinds that pods name as their controller. Pods of the
 /// latter tell what the template says.
-pub(super) fn subjects(scenario: &Scenario, started: &Started, classes: &BTreeMap<String, Class>) -> Vec<Subject> {
+pub(super) fn subjects(
+    scenario: &Scenario,
+    started: &Started,
+    classes: &BTreeMap<String, Class>,
+) -> Vec<UpgradeSubject> {
     let mut pods: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
     for pod in scenario.now.pods.iter().flatten().filter(|pod| !pod.is_mirror && pod.controller.is_some()) {
         pods.entry(pod.workload()).or_default().push(pod);
@@ -88,10 +92,10 @@ fn subject(
     template: Pod,
     pods: &[&Pod],
     started_on: BTreeSet<Build>,
-) -> Subject {
+) -> UpgradeSubject {
     let bound_to = pods.iter().filter_map(|pod| pod.spec.node.clone()).collect();
     let pods = pods.iter().map(|pod| Pod { ran_on: pod.ran_on.clone(), ..Pod::default() }).collect();
-    Subject { object, kind, template, pods, started_on, bound_to }
+    UpgradeSubject { object, kind, template, pods, started_on, bound_to }
 }
 
 /// Returns the pod as its template said, as far as that can be determined.

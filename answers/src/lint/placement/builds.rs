@@ -147,7 +147,7 @@ pub(super) fn image_of(container: &Container) -> String {
     format!("{}.image", container.path())
 }
 
-/// Returns true if the image's platforms are known from a registry, so that its tag is not used.
+/// True if the image's platforms are known from a registry, so that its tag is not used.
 fn is_in_a_registry(subject: &Subject<'_>, container: &Container) -> bool {
     container.image.as_deref().is_some_and(|name| subject.facts.images().platforms(name).is_some())
 }

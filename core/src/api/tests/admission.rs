@@ -56,7 +56,7 @@ fn every_folder_is_covered_here() {
         let policy = policies.iter().find(|policy| policy["metadata"]["name"] == component.policy).unwrap();
         assert_eq!(policy["kind"] == "MutatingAdmissionPolicy", component.mutating, "{}", component.name);
     }
-    let read = |component: plan::Component| {
+    let read = |component: plan::AdmissionComponent| {
         let path = folder.join(component.name).join("policy.yaml");
         let objects: Vec<Value> = serde_yaml::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap();
         let named = |kind: &str| {

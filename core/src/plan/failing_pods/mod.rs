@@ -24,7 +24,7 @@ use report::PodFailures;
 
 pub use event::{PodEvent, REASONS};
 pub use judge::ClusterFacts;
-pub use report::{FailingWorkload, PodHealth, PoolFailures};
+pub use report::{PodHealth, PoolFailures, WorkloadFailure};
 
 /// The limit of pods that Events have named and that winpool reads.
 const NAMED: usize = 100;
@@ -247,7 +247,7 @@ impl FailingPods {
         }
     }
 
-    /// Returns true if what is known has changed since the last call.
+    /// True if what is known has changed since the last call.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }

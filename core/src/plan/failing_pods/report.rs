@@ -45,14 +45,14 @@ pub struct PoolFailures {
     /// The number of pods by cause.
     pub counts: BTreeMap<Cause, usize>,
     /// At most ten workloads, those with most pods first.
-    pub workloads: Vec<FailingWorkload>,
+    pub workloads: Vec<WorkloadFailure>,
     /// The number of other workloads.
     pub more: usize,
 }
 
 /// A workload whose pods fail.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FailingWorkload {
+pub struct WorkloadFailure {
     pub object: ObjectReference,
     pub cause: Cause,
     pub pods: usize,
@@ -60,7 +60,7 @@ pub struct FailingWorkload {
     pub message: String,
 }
 
-impl FailingWorkload {
+impl WorkloadFailure {
     pub fn problem(&self) -> Problem {
         Problem::new(reason::PODS_FAILING, self.object.clone(), self.message.clone())
     }
@@ -111,7 +111,7 @@ impl PodFailures {
             if pool.workloads.len() < WORKLOADS {
                 let message = group.message();
                 let object = ObjectReference::named(&workload);
-                pool.workloads.push(FailingWorkload { object, cause, pods: group.pods, message });
+                pool.workloads.push(WorkloadFailure { object, cause, pods: group.pods, message });
             } else {
                 pool.more += 1;
             }

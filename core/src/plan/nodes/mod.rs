@@ -168,7 +168,7 @@ impl NodeTable {
         })
     }
 
-    /// Returns true if a sum has changed since the last call.
+    /// True if a sum has changed since the last call.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.sums.changed)
     }

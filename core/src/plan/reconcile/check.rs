@@ -26,7 +26,7 @@ use crate::{
         trial::{WorkloadName, recorded_trials},
         watched::Watched,
         workload_check::{
-            CheckAnswer, CheckScope, ClassSource, KnownNode, PODS, PoolNodes, QUESTIONS, Question, WorkloadCheck,
+            CheckAnswer, CheckScope, ClassSource, KnownNode, PODS, PoolMembers, QUESTIONS, TaintQuestion, WorkloadCheck,
         },
     },
     pod::Class,
@@ -36,7 +36,7 @@ use crate::{
 use super::{
     memory::{Intent, Memory, PoolMemory},
     pauses::POLL_INTERVAL,
-    step::{Cluster, Now, whole_seconds},
+    step::{CachedCluster, Now, whole_seconds},
 };
 
 use basis::{Basis, read};
@@ -67,7 +67,7 @@ pub enum CheckTask {
 impl Memory {
     /// Returns the check that is due, if any. The caller carries it out and reports its end to [`Self::checked`] or
     /// [`Self::asked`]. One listing serves all pools.
-    pub fn start_check(&mut self, cluster: &Cluster<'_>, now: Now) -> Option<CheckTask> {
+    pub fn start_check(&mut self, cluster: &CachedCluster<'_>, now: Now) -> Option<CheckTask> {
         if self.check.running.is_some() {
             return None;
         }
@@ -125,7 +125,7 @@ impl Memory {
     /// Records the result of a complete check.
     pub fn checked(
         &mut self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         mut result: Result<BTreeMap<String, CheckAnswer>, String>,
         now: Instant,
     ) {
@@ -154,7 +154,7 @@ impl Memory {
     }
 
     /// True if nodes of the pool wait for a check, or for a class, or if all have a taint that is not approved yet.
-    fn waits(&self, cluster: &Cluster<'_>, policy: &Policy, guarded: &GuardedPool, now: Now) -> bool {
+    fn waits(&self, cluster: &CachedCluster<'_>, policy: &Policy, guarded: &GuardedPool, now: Now) -> bool {
         let Some(pool) = policy.pool(&guarded.name_any()).filter(|pool| !pool.spec.deleting) else { return false };
         // A check now would not cover the nodes of a class that has just changed, and the next one may find more. While
         // a kind cannot be read, a check would read nodes or classes that may have changed.
@@ -170,15 +170,15 @@ impl Memory {
     }
 
     /// The scope of a check for these pools.
-    fn scope(&self, cluster: &Cluster<'_>, policy: &Policy, pools: &BTreeSet<&String>, now: Now) -> CheckScope {
+    fn scope(&self, cluster: &CachedCluster<'_>, policy: &Policy, pools: &BTreeSet<&String>, now: Now) -> CheckScope {
         let mut nodes = Vec::new();
-        let mut questions: BTreeMap<(String, Taint), Question> = BTreeMap::new();
+        let mut questions: BTreeMap<(String, Taint), TaintQuestion> = BTreeMap::new();
         let mut members: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
         let question = |pool: &Pool, taint: Taint| {
             let mut labels = pool.spec.node_selector.clone();
             labels.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
-            let to_approve = PoolNodes { present: BTreeSet::new(), labels };
-            Question {
+            let to_approve = PoolMembers { present: BTreeSet::new(), labels };
+            TaintQuestion {
                 pool: pool.spec.name.clone(),
                 candidates: BTreeSet::new(),
                 to_approve: Some(to_approve).filter(|_| !pool.consent.approves(&taint)),
@@ -261,7 +261,7 @@ impl Memory {
     }
 
     /// The classes that pools in dry run would write.
-    fn planned_classes(&self, cluster: &Cluster<'_>, policy: &Policy) -> BTreeMap<String, Class> {
+    fn planned_classes(&self, cluster: &CachedCluster<'_>, policy: &Policy) -> BTreeMap<String, Class> {
         let mut classes = BTreeMap::new();
         for pool in policy.pools().filter(|pool| !pool.spec.enforces() && !pool.spec.deleting) {
             let plan = self.plan_classes(cluster, pool, cluster.nodes.tally(&pool.spec.name));
@@ -277,7 +277,7 @@ impl Memory {
     /// Returns the changes that the pool may make to nodes from now on.
     pub(super) fn intend(
         &self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         guarded: &GuardedPool,
         pool: &Pool,
         plan: &ClassesPlan,

@@ -30,7 +30,7 @@ use crate::{
 use super::{
     memory::{Memory, RequestKind},
     pauses::POLL_INTERVAL,
-    step::{Answer, ClassRequest, ClassStep, Cluster, Note, Refusal, Step},
+    step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Refusal, Step},
     write_failed,
 };
 
@@ -45,7 +45,7 @@ const RECORDED: usize = 128;
 
 impl Memory {
     /// Forgets classes that do not exist and that the pool does not want: a node may report many different builds.
-    pub(super) fn forget_classes(&mut self, cluster: &Cluster<'_>, pool: &str, plan: &ClassesPlan) {
+    pub(super) fn forget_classes(&mut self, cluster: &CachedCluster<'_>, pool: &str, plan: &ClassesPlan) {
         self.of(pool).classes.retain(|name, memory| {
             plan.classes.iter().any(|planned| planned.desired.name == *name)
                 || memory.answer.as_ref().is_some_and(|(_, class)| class.is_some())
@@ -58,7 +58,7 @@ impl Memory {
     }
 
     /// The classes in the cache, or in a newer answer of the API server.
-    pub(super) fn classes(&self, cluster: &Cluster<'_>, pool: &str) -> Vec<Arc<RuntimeClass>> {
+    pub(super) fn classes(&self, cluster: &CachedCluster<'_>, pool: &str) -> Vec<Arc<RuntimeClass>> {
         let mut classes: BTreeMap<String, Arc<RuntimeClass>> =
             cluster.classes.iter().map(|class| (class.name_any(), Arc::clone(class))).collect();
         for (name, memory) in self.pools.get(pool).into_iter().flat_map(|memory| &memory.classes) {
@@ -71,7 +71,7 @@ impl Memory {
         classes.into_values().collect()
     }
 
-    pub(super) fn plan_classes(&self, cluster: &Cluster<'_>, pool: &Pool, tally: &Tally) -> ClassesPlan {
+    pub(super) fn plan_classes(&self, cluster: &CachedCluster<'_>, pool: &Pool, tally: &Tally) -> ClassesPlan {
         let policy = self.policy(cluster.pools);
         let existing = self.classes(cluster, &pool.spec.name);
         let mut own = tally.seen();
@@ -90,7 +90,7 @@ impl Memory {
     /// The next request about a class of the pool, if one is due.
     pub(super) fn class_step(
         &mut self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         pool: &Pool,
         plan: &ClassesPlan,
         now: Instant,
@@ -122,7 +122,7 @@ impl Memory {
     /// Counts the pods of these classes, unless that has just failed.
     fn find_users(
         &mut self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         pool: &Pool,
         classes: impl IntoIterator<Item = String>,
         now: Instant,
@@ -143,7 +143,7 @@ impl Memory {
     /// The next request to create or change a class that the pool wants.
     fn write_step(
         &mut self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         pool: &Pool,
         planned: &PlannedClass,
         current: Option<&Arc<RuntimeClass>>,
@@ -219,7 +219,7 @@ impl Memory {
     /// Deletes or releases a class that has the pool's label and that the pool does not want.
     pub(super) fn retire_step(
         &mut self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         pool: &Pool,
         class: &Arc<RuntimeClass>,
         release: bool,
@@ -350,7 +350,7 @@ impl Memory {
 }
 
 fn class_step(
-    cluster: &Cluster<'_>,
+    cluster: &CachedCluster<'_>,
     name: &str,
     request: ClassRequest,
     planned: Option<PlannedClass>,

@@ -33,7 +33,7 @@ use crate::{
 
 use super::{
     memory::{Memory, RequestKind},
-    step::{Cluster, Note, Now, Step},
+    step::{CachedCluster, Note, Now, Step},
 };
 
 /// The pause before the next attempt to clean up.
@@ -45,7 +45,13 @@ const SAID_AFTER: Duration = Duration::from_secs(3);
 
 impl Memory {
     /// The next step of cleaning up. The node controller cleans the nodes, because the policy shows the deletion.
-    pub(super) fn clean_up(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Step {
+    pub(super) fn clean_up(
+        &mut self,
+        cluster: &CachedCluster<'_>,
+        guarded: &GuardedPool,
+        pool: &Pool,
+        now: Now,
+    ) -> Step {
         let intended = self.intended(pool);
         if let Some(step) = self.before_the_end(cluster, guarded, Some(intended), now) {
             return step;
@@ -62,7 +68,7 @@ impl Memory {
     }
 
     /// Releases a pool that cannot be decoded: there is no record of its changes any more.
-    pub(super) fn abandon(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, now: Now) -> Step {
+    pub(super) fn abandon(&mut self, cluster: &CachedCluster<'_>, guarded: &GuardedPool, now: Now) -> Step {
         self.before_the_end(cluster, guarded, None, now).unwrap_or_else(|| {
             let message =
                 "the spec cannot be decoded, so nodes keep their labels and taints, and RuntimeClasses stay".to_owned();
@@ -77,7 +83,7 @@ impl Memory {
     /// removal may not be retried.
     fn before_the_end(
         &mut self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         guarded: &GuardedPool,
         intended: Option<Arc<Pool>>,
         now: Now,
@@ -100,7 +106,13 @@ impl Memory {
     }
 
     /// The next step before the finalizer may go; `None` once everything is done, or has taken too long.
-    fn clean_up_first(&mut self, cluster: &Cluster<'_>, guarded: &GuardedPool, pool: &Pool, now: Now) -> Option<Step> {
+    fn clean_up_first(
+        &mut self,
+        cluster: &CachedCluster<'_>,
+        guarded: &GuardedPool,
+        pool: &Pool,
+        now: Now,
+    ) -> Option<Step> {
         let nodes = cluster.nodes.tally(&pool.spec.name).counts();
         if let Some(step) = self.ask_api_server(cluster, guarded, nodes.pending == 0, now.instant) {
             return Some(step);
@@ -126,7 +138,7 @@ impl Memory {
     /// tests that the API server answers.
     fn ask_api_server(
         &mut self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         guarded: &GuardedPool,
         nodes_are_written: bool,
         now: Instant,
@@ -152,7 +164,7 @@ impl Memory {
     /// The next step for the nodes and classes of the pool. An error says what it waits for.
     fn clean_up_nodes_and_classes(
         &mut self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         pool: &Pool,
         nodes: &NodeCounts,
         now: Instant,
@@ -221,7 +233,13 @@ impl Memory {
     }
 
     /// The cleanup that is left: requests in flight, nodes that the API server knows, and nodes in the cache.
-    fn pending_cleanup(&self, cluster: &Cluster<'_>, pool: &Pool, policy: &Policy, now: Instant) -> PendingCleanup {
+    fn pending_cleanup(
+        &self,
+        cluster: &CachedCluster<'_>,
+        pool: &Pool,
+        policy: &Policy,
+        now: Instant,
+    ) -> PendingCleanup {
         let labelled = self.pools.get(&pool.spec.name).and_then(|memory| memory.deletion.labelled.as_ref());
         let mut unseen = labelled.map(|(nodes, _)| nodes.clone()).unwrap_or_default();
         let mut nodes = cluster.nodes.tally(&pool.spec.name).counts();
@@ -255,7 +273,7 @@ impl Memory {
 }
 
 /// The number of nodes that keep a capability label of the pool until it is known if pods need it.
-fn nodes_with_open_labels(cluster: &Cluster<'_>, pool: &Pool, policy: &Policy, now: Instant) -> usize {
+fn nodes_with_open_labels(cluster: &CachedCluster<'_>, pool: &Pool, policy: &Policy, now: Instant) -> usize {
     let is_open = |(NodeObject { uid, node, .. }, watched): &(&NodeObject, &Watched)| {
         NodeRecord::of(node).pool() == Some(&pool.spec.name) && {
             let assessment = assess(node, policy, Consent::Known { uid, watched, now });
@@ -266,7 +284,7 @@ fn nodes_with_open_labels(cluster: &Cluster<'_>, pool: &Pool, policy: &Policy, n
 }
 
 /// The pool's taints on nodes.
-fn kept_taints(cluster: &Cluster<'_>, pool: &Pool) -> Vec<KeptTaints> {
+fn kept_taints(cluster: &CachedCluster<'_>, pool: &Pool) -> Vec<KeptTaints> {
     let is_the_pools =
         |taint: &&Taint| pool.managed_taints.contains(taint) || pool.spec.wanted_taints().contains(taint);
     let of_node =

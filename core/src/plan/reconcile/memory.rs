@@ -28,7 +28,7 @@ use super::{
     classes::memory::ClassMemory,
     deletion::memory::DeletionMemory,
     pauses::Pauses,
-    step::{Cluster, Note, Refusal, Step},
+    step::{CachedCluster, Note, Refusal, Step},
     trial::memory::TrialCheckMemory,
 };
 
@@ -165,7 +165,7 @@ impl Memory {
     }
 
     /// Counts nodes without deleted pools, and publishes the policy without them, if the present one has any.
-    pub fn drop_gone(&mut self, cluster: &mut Cluster<'_>, now: Instant) -> Option<Step> {
+    pub fn drop_gone(&mut self, cluster: &mut CachedCluster<'_>, now: Instant) -> Option<Step> {
         self.forget(cluster);
         cluster.nodes.count_by(self.policy(cluster.pools), now);
         self.publish(cluster, None)
@@ -220,7 +220,7 @@ impl Memory {
 
     /// Forgets deleted pools, the state of an earlier pool with the same name, and the API server's answers about
     /// classes that are newer in the cache.
-    pub(super) fn forget(&mut self, cluster: &Cluster<'_>) {
+    pub(super) fn forget(&mut self, cluster: &CachedCluster<'_>) {
         self.pools.retain(|name, memory| {
             cluster.pools.iter().any(|pool| pool.name_any() == *name && pool.uid() == memory.uid)
         });
@@ -231,7 +231,7 @@ impl Memory {
 
     /// Remembers the taints of every published policy until no node patch by it is in flight, and a moment longer,
     /// because the cache shows the node later. Until then the pool's classes keep their tolerations.
-    pub(super) fn keep_former_taints(&mut self, cluster: &Cluster<'_>, pool: &str, now: Instant) {
+    pub(super) fn keep_former_taints(&mut self, cluster: &CachedCluster<'_>, pool: &str, now: Instant) {
         let until = now + self.pauses.classes;
         let memory = self.of(pool);
         memory.former.extend(memory.published_taints().into_iter().map(|taint| (taint, until)));
@@ -246,7 +246,7 @@ impl Memory {
     }
 
     /// Publishes that the pool may add no taint, if a kind cannot be read and the published policy does not say so yet.
-    pub(super) fn go_blind(&mut self, cluster: &Cluster<'_>, pool: &str) -> Option<Step> {
+    pub(super) fn go_blind(&mut self, cluster: &CachedCluster<'_>, pool: &str) -> Option<Step> {
         let memory = self.pools.get(pool).filter(|memory| memory.is_blind())?;
         let published = memory.published.as_ref().filter(|published| !published.consent.is_blind)?;
         let consent = PoolConsent { is_blind: true, ..PoolConsent::clone(&published.consent) };
@@ -255,7 +255,7 @@ impl Memory {
     }
 
     /// The capability labels that RuntimeClasses of pools select.
-    fn selected_labels(&self, cluster: &Cluster<'_>) -> BTreeSet<String> {
+    fn selected_labels(&self, cluster: &CachedCluster<'_>) -> BTreeSet<String> {
         let pools = cluster.pools.iter().map(|pool| pool.name_any());
         let selected = pools.flat_map(|pool| {
             let own = self.classes(cluster, &pool).into_iter().filter(move |class| owner(class) == Some(&pool));
@@ -266,7 +266,7 @@ impl Memory {
 
     /// The policy after `ready`, if given, is published. Valid pools that were never ready keep the nodes that they
     /// select; those that are not valid keep what they have.
-    pub(super) fn publish(&mut self, cluster: &Cluster<'_>, ready: Option<Arc<Pool>>) -> Option<Step> {
+    pub(super) fn publish(&mut self, cluster: &CachedCluster<'_>, ready: Option<Arc<Pool>>) -> Option<Step> {
         if let Some(pool) = ready {
             self.of(&pool.spec.name).published = Some(Arc::clone(&pool));
         }

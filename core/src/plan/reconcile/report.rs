@@ -12,7 +12,7 @@ use crate::{
     },
     plan::{
         classes::ClassesPlan,
-        failing_pods::{FailingWorkload, PodHealth},
+        failing_pods::{PodHealth, WorkloadFailure},
         guarded::{GuardedPool, recorded},
         pools::Pool,
         status::{Observation, status, suspended_status},
@@ -23,7 +23,7 @@ use crate::{
 
 use super::{
     memory::{Memory, RequestKind},
-    step::{Cluster, Note, Now, Step, whole_seconds},
+    step::{CachedCluster, Note, Now, Step, whole_seconds},
     write_failed,
 };
 
@@ -31,7 +31,7 @@ impl Memory {
     /// Writes the status of a pool that is not being deleted, or waits.
     pub(super) fn report(
         &mut self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         guarded: &GuardedPool,
         pool: &Pool,
         plan: ClassesPlan,
@@ -59,7 +59,7 @@ impl Memory {
         problems.extend(no_start_from_zero(cluster, pool));
         if let PodHealth::Seen { pools, .. } = &cluster.health {
             let failing = pools.get(&pool.spec.name).into_iter().flat_map(|failures| &failures.workloads);
-            problems.extend(failing.map(FailingWorkload::problem));
+            problems.extend(failing.map(WorkloadFailure::problem));
         }
         let mut windows_nodes = 0;
         if tally.counts().selected == 0 {
@@ -153,7 +153,7 @@ fn taints_note(previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus)
 }
 
 /// The problems of declared classes that have no nodes and that no autoscaler makes nodes for.
-fn no_start_from_zero(cluster: &Cluster<'_>, pool: &Pool) -> Vec<Problem> {
+fn no_start_from_zero(cluster: &CachedCluster<'_>, pool: &Pool) -> Vec<Problem> {
     let autoscalers = &cluster.control_plane.autoscalers;
     let of_class = |class: &Arc<RuntimeClass>| {
         let (name, class) = (class.name_any(), Class::from(class.as_ref()));

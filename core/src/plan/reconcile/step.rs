@@ -29,7 +29,7 @@ use crate::{
 use super::outage::Outage;
 
 /// The cluster, as the caches show it.
-pub struct Cluster<'a> {
+pub struct CachedCluster<'a> {
     pub pools: &'a [Arc<GuardedPool>],
     pub classes: &'a [Arc<RuntimeClass>],
     pub nodes: &'a mut NodeTable,
@@ -40,7 +40,7 @@ pub struct Cluster<'a> {
     pub health: PodHealth,
 }
 
-impl Cluster<'_> {
+impl CachedCluster<'_> {
     /// The version of the class in the cache.
     pub(super) fn cached_version(&self, class: &str) -> Option<String> {
         self.classes.iter().find(|found| found.metadata.name.as_deref() == Some(class))?.resource_version()

@@ -20,7 +20,7 @@ use crate::{
 
 use super::{
     memory::Memory,
-    step::{Cluster, Note, Now, whole_seconds},
+    step::{CachedCluster, Note, Now, whole_seconds},
 };
 
 use memory::TrialCheckMemory;
@@ -31,7 +31,7 @@ const PAUSE_TIMES: u32 = 20;
 impl Memory {
     /// Returns the check that is due, if any. The caller carries it out and reports its end to [`Self::trial_checked`]. One look
     /// serves all pools.
-    pub fn start_trial_check(&mut self, cluster: &Cluster<'_>, now: Now) -> Option<TrialCheck> {
+    pub fn start_trial_check(&mut self, cluster: &CachedCluster<'_>, now: Now) -> Option<TrialCheck> {
         if self.trial_check.running.is_some() {
             return None;
         }
@@ -62,7 +62,7 @@ impl Memory {
     }
 
     /// Records the result of a check; `None` if it could not be completed.
-    pub fn trial_checked(&mut self, cluster: &Cluster<'_>, result: Option<TrialCheckResult>, now: Now) {
+    pub fn trial_checked(&mut self, cluster: &CachedCluster<'_>, result: Option<TrialCheckResult>, now: Now) {
         let started = self.trial_check.running.take().unwrap_or(now);
         // A check that failed mostly waited for an answer.
         let times = if result.is_some() { PAUSE_TIMES } else { 1 };

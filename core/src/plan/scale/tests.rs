@@ -89,13 +89,13 @@ fn each_field_that_keeps_a_node_pool_from_a_class_is_named() {
         (windows_and(""), "replicas: 2", &["spec.replicas: a static NodePool"]),
         ("requirements: 7".to_owned(), "", &["it cannot be read"]),
     ] {
-        let story = read(&node_pool(&template, spec)).explain("windows-2022", &class_2022());
-        let missing = &story.templates[0].missing;
+        let explanation = read(&node_pool(&template, spec)).explain("windows-2022", &class_2022());
+        let missing = &explanation.templates[0].missing;
         assert_eq!(missing.len(), expected.len(), "{template} {spec}: {missing:#?}");
         for part in expected {
             assert!(missing.iter().any(|line| line.contains(part)), "{template} {spec}: {missing:#?} without {part}");
         }
-        assert_eq!(story.can_scale_from_zero, Some(expected.is_empty()), "{template} {spec}");
+        assert_eq!(explanation.can_scale_from_zero, Some(expected.is_empty()), "{template} {spec}");
     }
 }
 
@@ -111,14 +111,15 @@ fn the_node_class_tells_system_and_build() {
         ("amiSelectorTerms: [{alias: al2023@v20250101}]", Some(false), "EC2NodeClass win: kubernetes.io/os In (linux)"),
     ] {
         let pool = node_pool("requirements: []", "");
-        let story = read(&format!("{pool}---\n{}", node_class(spec))).explain("windows-2022", &class_2022());
-        let [template] = story.templates.as_slice() else { panic!("{story:?}") };
+        let explanation = read(&format!("{pool}---\n{}", node_class(spec))).explain("windows-2022", &class_2022());
+        let [template] = explanation.templates.as_slice() else { panic!("{explanation:?}") };
         assert_eq!(template.serves, serves, "{spec}: {template:?}");
         assert!(template.missing.join("\n").contains(missing), "{spec}: {template:?}");
     }
     let other = node_pool("requirements: []", "").replace("name: win", "name: gone");
-    let story = read(&format!("{other}---\n{}", node_class("amiFamily: Windows2022"))).explain("a", &class_2022());
-    assert_eq!(story.templates[0].missing, ["spec.template.spec.nodeClassRef: there is no EC2NodeClass gone"]);
+    let explanation =
+        read(&format!("{other}---\n{}", node_class("amiFamily: Windows2022"))).explain("a", &class_2022());
+    assert_eq!(explanation.templates[0].missing, ["spec.template.spec.nodeClassRef: there is no EC2NodeClass gone"]);
 }
 
 #[test]
@@ -126,10 +127,10 @@ fn a_label_that_no_instance_type_has_must_stand_in_the_template() {
     let class = class(&json!({"runtimeclass.winpool.dev/apps": "true", "topology.kubernetes.io/zone": "a"}));
     let zone = requirement("topology.kubernetes.io/zone", "In", "a, b");
     let without = node_pool(&format!("requirements: [{WINDOWS}, {zone}]"), "");
-    let story = read(&without).explain("apps", &class);
+    let explanation = read(&without).explain("apps", &class);
     let expected =
         "spec.template.metadata.labels: add runtimeclass.winpool.dev/apps: \"true\", which the class selects";
-    assert_eq!(story.templates[0].missing, [expected]);
+    assert_eq!(explanation.templates[0].missing, [expected]);
     let label = "metadata: {labels: {runtimeclass.winpool.dev/apps: \"true\"}}, spec: {nodeClassRef";
     let with = without.replace("spec: {nodeClassRef", label);
     assert_eq!(read(&with).explain("apps", &class).can_scale_from_zero, Some(true), "{with}");
@@ -139,9 +140,9 @@ fn a_label_that_no_instance_type_has_must_stand_in_the_template() {
 fn a_condition_on_instance_types_is_no_promise() {
     let warnings = |template: &str, class_spec: &str| {
         let all = format!("{}---\n{}", node_pool(template, ""), node_class(class_spec));
-        let story = read(&all).explain("windows-2022", &class_2022());
-        let warnings = story.templates[0].warnings.clone();
-        assert_eq!(story.can_scale_from_zero, warnings.is_empty().then_some(true), "{all}");
+        let explanation = read(&all).explain("windows-2022", &class_2022());
+        let warnings = explanation.templates[0].warnings.clone();
+        assert_eq!(explanation.can_scale_from_zero, warnings.is_empty().then_some(true), "{all}");
         warnings
     };
     let build = requirement("node.kubernetes.io/windows-build", "In", "10.0.20348");
@@ -191,8 +192,8 @@ fn templates_of_cluster_autoscaler_are_read_from_manifests() {
             Some("metadata.annotations: the class does not tolerate gpu=on:NoSchedule"),
         ),
     ] {
-        let story = read(&manifest).explain("windows-2022", &class_2022());
-        let [template] = story.templates.as_slice() else { panic!("{manifest}: {story:?}") };
+        let explanation = read(&manifest).explain("windows-2022", &class_2022());
+        let [template] = explanation.templates.as_slice() else { panic!("{manifest}: {explanation:?}") };
         assert_eq!(template.serves, Some(missing.is_none()), "{manifest}: {template:?}");
         assert!(template.missing.join("\n").contains(missing.unwrap_or_default()), "{manifest}: {template:?}");
     }

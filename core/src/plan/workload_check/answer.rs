@@ -1,8 +1,37 @@
 //! The results of a workload check.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use super::{CheckAnswer, Found, Mask, PODS, SeenWorkload, WorkloadCheck, bits};
+use k8s_openapi::jiff::SignedDuration;
+
+use crate::api::Taint;
+
+use super::{
+    scope::{Mask, bits},
+    seen::{Confirmed, SeenWorkload},
+    state::WorkloadCheck,
+};
+
+/// The kind without which a check has no result.
+pub const PODS: &str = "pods";
+
+/// The results of a check for one pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CheckAnswer {
+    /// The nodes that may get each taint, by uid: no workload becomes unschedulable.
+    pub clean: BTreeMap<Taint, Arc<BTreeSet<Arc<str>>>>,
+    /// The taints that would make a workload unschedulable.
+    pub held: BTreeSet<Taint>,
+    /// Workloads that would become unschedulable, each with the number of its pods that count.
+    pub unschedulable: BTreeMap<String, usize>,
+    /// Kinds that were left out, with the API server's message.
+    pub unlisted: BTreeMap<String, String>,
+    /// The lead of the API server's clock, which dates workloads.
+    pub server_ahead: SignedDuration,
+}
 
 impl WorkloadCheck {
     /// Ends the check and returns its results by pool.
@@ -51,7 +80,7 @@ impl WorkloadCheck {
         bound | moving | self.resolve(&template.found) & next
     }
 
-    fn resolve(&self, found: &Found) -> Mask {
+    fn resolve(&self, found: &Confirmed) -> Mask {
         let sure = |choice: usize| self.choices[choice].1 == Some(false);
         found.unsure.iter().filter(|(choice, _)| sure(*choice)).fold(found.sure, |all, (_, mask)| all | mask)
     }

@@ -1,129 +1,29 @@
 //! The placement of pods: the nodes where a pod or the pods of a template may run, now and with the taints.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
-use k8s_openapi::{
-    api::core::v1::{NodeSelectorTerm, Toleration},
-    jiff::SignedDuration,
-};
+use k8s_openapi::jiff::SignedDuration;
 
 use crate::{
-    api::names,
-    labels::Labels,
+    plan::node_groups::{GroupedNode, NodeGroups},
     pod::{
-        Class, OS_KEYS, Pod, PodProgress, PodSpec, Target, Workload, WorkloadKind,
-        affinity::{holds, matches_affinity},
-        tolerations::{Tolerance, tolerance, tolerate},
+        Class, Pod, PodProgress, PodSpec, Target, Workload, WorkloadKind,
+        tolerations::{Tolerance, tolerance},
     },
 };
 
 use super::{
-    super::node_groups::{GroupedNode, NodeGroups},
-    Found, Mask, SeenTemplate, WorkloadCheck,
+    node_choice::{ForWindows, contradicts},
+    scope::Mask,
+    seen::{Confirmed, SeenTemplate},
+    state::WorkloadCheck,
 };
 
 /// The time after which a waiting pod that does not say Windows is taken for a Linux pod, and the time for which a
 /// terminating pod still counts after its grace period.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
 
-/// The memory for what pods require of nodes, in bytes. Every user can write much of that, without a pod.
-const CHOICES: usize = 8 << 20;
-/// The memory for one of them besides its texts, and for one quotation mark of a text.
-const OVERHEAD: (usize, usize) = (200, 20);
-
-/// The answer to "is this pod for Windows?".
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ForWindows {
-    Yes,
-    /// Only if its [`NodeChoice`] matches no node of another system.
-    IfNoOtherNode,
-    No,
-}
-
-impl ForWindows {
-    /// Reads an admitted pod, or a template with its class.
-    pub(crate) fn of(spec: &PodSpec) -> Self {
-        match spec.target(None) {
-            Target::Windows => Self::Yes,
-            Target::WindowsImage | Target::Unknown if !spec.node_selector.is_empty() || !spec.terms.is_empty() => {
-                Self::IfNoOtherNode
-            }
-            Target::Linux | Target::WindowsImage | Target::Unknown => Self::No,
-        }
-    }
-}
-
-/// The requirements of a pod on its node.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NodeChoice {
-    pub selector: BTreeMap<String, String>,
-    /// The terms of the required node affinity, one of which has to match.
-    pub terms: Vec<NodeSelectorTerm>,
-}
-
-impl NodeChoice {
-    pub(crate) fn of(spec: &PodSpec) -> Self {
-        Self { selector: spec.node_selector.clone(), terms: spec.terms.clone() }
-    }
-
-    /// True if a node with these labels and this name meets it.
-    pub fn matches(&self, labels: &Labels, name: &str) -> bool {
-        labels.matches(&self.selector) && matches_affinity(&self.terms, labels, name)
-    }
-
-    pub(super) fn key(&self) -> String {
-        serde_json::to_string(&(&self.selector, &self.terms)).unwrap_or_default()
-    }
-}
-
-/// True if no Windows node with these labels, and any others, can meet node selector and required affinity of the pod.
-fn contradicts(spec: &PodSpec, labels: &BTreeMap<String, String>) -> bool {
-    let known = |key: &str| {
-        let is_os = OS_KEYS.contains(&key);
-        if is_os { Some(names::WINDOWS) } else { labels.get(key).map(String::as_str) }
-    };
-    let differs = |(key, value): (&String, &String)| known(key).is_some_and(|known| known != value);
-    let fails = |term: &NodeSelectorTerm| {
-        let mut known = term.match_expressions.iter().flatten().filter_map(|e| Some((e, known(&e.key)?)));
-        known.any(|(expression, value)| !holds(expression, Some(value)))
-    };
-    spec.node_selector.iter().any(differs) || !spec.terms.is_empty() && spec.selecting_terms().all(fails)
-}
-
 impl WorkloadCheck {
-    pub(super) fn untolerated(&self, tolerations: &[Toleration]) -> Mask {
-        let questions = self.scope.questions.iter().enumerate();
-        questions
-            .filter(|(_, question)| !tolerate(tolerations, &question.taint))
-            .fold(0, |all, (bit, _)| all | 1 << bit)
-    }
-
-    pub(super) fn class(&self, name: &str) -> Option<&Class> {
-        self.scope.planned_classes.get(name).or_else(|| self.scope.classes.get(name))
-    }
-
-    /// The index of what this pod requires of nodes; `None` if too much is kept already. The pod then counts as one for
-    /// Windows.
-    pub(super) fn choice(&mut self, spec: &PodSpec) -> Option<usize> {
-        let choice = NodeChoice::of(spec);
-        let key = choice.key();
-        if let Some(index) = self.by_choice.get(&key) {
-            return Some(*index);
-        }
-        let size = key.len() + OVERHEAD.0 + OVERHEAD.1 * key.matches('"').count();
-        if self.size_of_choices + size > CHOICES {
-            return None;
-        }
-        self.size_of_choices += size;
-        let index = self.choices.len();
-        self.by_choice.insert(key, index);
-        self.choices.push((choice, None));
-        Some(index)
-    }
-
     /// The class of a template's pods, if they have one and it exists.
     fn class_of(&self, kind: WorkloadKind, workload: &Workload) -> Option<&Class> {
         // The DaemonSet controller ignores classes.
@@ -154,7 +54,7 @@ impl WorkloadCheck {
             // Old pods of the other kinds stay as they are when the template changes.
             is_shown_by_pods: !is_rolling_out && (kind.rolls_out() || kind == WorkloadKind::Job),
             is_daemon_set,
-            found: Found::default(),
+            found: Confirmed::default(),
         };
         // The API server refuses pods of a class that does not exist.
         let class = workload.template.runtime_class.as_ref();

@@ -5,7 +5,7 @@
 mod placement;
 mod table;
 
-use crate::placement::{Host, Placements};
+use crate::placement::{NeededNode, Placements};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -14,7 +14,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Instant;
-use winpool_e2e::scene::{self, Operator, UNLABELLED};
+use winpool_e2e::scene::{self, OperatorTask, UNLABELLED};
 use winpool_e2e::{Cluster, Machine, WINDOWS_BUILD, manifests, prepare_machines};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -109,7 +109,7 @@ async fn linux_pods_land_on_windows(cluster: &Cluster, steps: &Steps) -> Result<
     }
     manifests::apply(&cluster.client(), &objects).await?;
     let placements = Placements::of(cluster, LINUX).await?;
-    let (lost, all) = (placements.off(Host::Linux), placements.len());
+    let (lost, all) = (placements.off(NeededNode::Linux), placements.len());
     steps.done(&format!(
         "{LINUX}, a plain Linux Deployment: {lost} of {all} pods are on Windows nodes, where they cannot start"
     ));
@@ -128,9 +128,9 @@ async fn scale(cluster: &Cluster, replicas: usize) -> Result<()> {
     Ok(())
 }
 
-async fn operator(cluster: &Cluster, steps: &Steps) -> Result<Operator> {
+async fn operator(cluster: &Cluster, steps: &Steps) -> Result<OperatorTask> {
     scene::install_crd(&cluster.client()).await?;
-    let operator = Operator::start(cluster.api_server().config()?);
+    let operator = OperatorTask::start(cluster.api_server().config()?);
     steps.done("the CustomResourceDefinition is installed, the operator runs (in this process)");
     Ok(operator)
 }
@@ -197,7 +197,7 @@ async fn windows_pods(cluster: &Cluster, steps: &Steps) -> Result<()> {
     }
     for (name, build) in WINDOWS {
         let placements = Placements::of(cluster, name).await?;
-        placements.must_be_on(Host::Windows(build))?;
+        placements.must_be_on(NeededNode::Windows(build))?;
     }
     steps.done("iis-2019, iis-2022, iis-2025 set only runtimeClassName: each runs on its Windows version");
     Ok(())
@@ -206,7 +206,7 @@ async fn windows_pods(cluster: &Cluster, steps: &Steps) -> Result<()> {
 async fn linux_pods(cluster: &Cluster, steps: &Steps) -> Result<()> {
     scale(cluster, 6).await?;
     let placements = Placements::of(cluster, LINUX).await?;
-    placements.must_be_on(Host::Linux)?;
+    placements.must_be_on(NeededNode::Linux)?;
     let all = placements.len();
     steps.done(&format!("{LINUX}, scheduled again without a change: {all} of {all} pods run on Linux nodes"));
     Ok(())

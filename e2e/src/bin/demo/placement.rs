@@ -10,13 +10,13 @@ use winpool_e2e::{Cluster, manifests};
 
 /// The kind of node that a pod needs.
 #[derive(Clone, Copy)]
-pub enum Host {
+pub enum NeededNode {
     Linux,
     /// Windows of this build, such as `10.0.17763`.
     Windows(&'static str),
 }
 
-impl Host {
+impl NeededNode {
     /// Compares with the kubelet's report, which winpool does not write.
     fn is(self, node: &NodeSystemInfo) -> bool {
         match self {
@@ -29,7 +29,7 @@ impl Host {
     }
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for NeededNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Linux => f.write_str("Linux"),
@@ -61,12 +61,12 @@ impl Placements {
     }
 
     /// The number of pods on nodes of another kind.
-    pub fn off(&self, host: Host) -> usize {
+    pub fn off(&self, host: NeededNode) -> usize {
         self.0.iter().filter(|(.., info)| !host.is(info)).count()
     }
 
     /// Fails if a pod is on a node of another kind.
-    pub fn must_be_on(&self, host: Host) -> Result<()> {
+    pub fn must_be_on(&self, host: NeededNode) -> Result<()> {
         match self.0.iter().find(|(.., info)| !host.is(info)) {
             None => Ok(()),
             Some((pod, node, info)) => Err(format!(

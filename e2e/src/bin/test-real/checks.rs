@@ -12,11 +12,11 @@ use winpool_core::{
     api::{WindowsPool, crd, names},
     windows::KernelVersion,
 };
-use winpool_e2e::scene::{self, Operator};
+use winpool_e2e::scene::{self, OperatorTask};
 use winpool_e2e::{Error, LIMIT, Result, wait_for};
 use winpool_operator::Options;
 
-use crate::report::Report;
+use crate::report::TestReport;
 
 /// The name of the namespace and the pool, and the label of all other objects.
 const NAME: &str = "winpool-test-real";
@@ -25,16 +25,16 @@ const PULL: Duration = Duration::from_mins(15);
 const WINDOWS: &str = "kubernetes.io/os=windows";
 
 /// A cluster in its initial state.
-pub struct Trial {
+pub struct InitialCluster {
     config: Config,
     client: Client,
     nodes: Vec<Node>,
     classes: Vec<String>,
 }
 
-impl Trial {
+impl InitialCluster {
     /// Reads the cluster. Fails if it has something that is in the way of an installation.
-    pub async fn survey(mut config: Config, report: &mut Report) -> Result<Self> {
+    pub async fn survey(mut config: Config, report: &mut TestReport) -> Result<Self> {
         NAME.clone_into(&mut config.default_namespace);
         let client = Client::try_from(config.clone())?;
         let version = client.apiserver_version().await?.git_version;
@@ -52,15 +52,15 @@ impl Trial {
     }
 
     /// Installs what winpool needs, and starts the operator in this process.
-    pub async fn install(&self) -> Result<Operator> {
+    pub async fn install(&self) -> Result<OperatorTask> {
         let namespace: Namespace = read(json!({"metadata": {"name": NAME}}))?;
         Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await?;
         scene::install_crd(&self.client).await?;
-        Ok(Operator::start_with(self.config.clone(), Options::default()))
+        Ok(OperatorTask::start_with(self.config.clone(), Options::default()))
     }
 
     /// Checks that a pool in dry run counts all nodes and changes none.
-    pub async fn dry_run(&self, report: &mut Report) -> Result<()> {
+    pub async fn dry_run(&self, report: &mut TestReport) -> Result<()> {
         let pool = self.pool("DryRun", |_| true).await?;
         let counted = pool.status.as_ref().map_or(0, |status| status.nodes.selected);
         let all = i64::try_from(self.nodes.len()).unwrap_or_default();
@@ -74,7 +74,7 @@ impl Trial {
     }
 
     /// Checks that the pool becomes Ready, with the right label on every node and no taint.
-    pub async fn enforce(&self, report: &mut Report) -> Result<()> {
+    pub async fn enforce(&self, report: &mut TestReport) -> Result<()> {
         self.pool("Enforce", is_ready).await?;
         report.passed("an enforcing pool gets Ready");
         for node in self.windows_nodes().await? {
@@ -87,7 +87,7 @@ impl Trial {
     }
 
     /// Checks that a build label that was removed is restored within 2 seconds.
-    pub async fn repair(&self, report: &mut Report) -> Result<()> {
+    pub async fn repair(&self, report: &mut TestReport) -> Result<()> {
         let (nodes, name) = (Api::<Node>::all(self.client.clone()), self.nodes[0].name_any());
         let remove = Patch::Merge(json!({"metadata": {"labels": {names::WINDOWS_BUILD: null}}}));
         nodes.patch(&name, &PatchParams::default(), &remove).await?;
@@ -100,7 +100,7 @@ impl Trial {
     }
 
     /// Checks that a pod of each class runs on its build and starts, and that the kubelet refuses a Linux pod.
-    pub async fn pods(&self, report: &mut Report) -> Result<()> {
+    pub async fn pods(&self, report: &mut TestReport) -> Result<()> {
         let pods = Api::<Pod>::namespaced(self.client.clone(), NAME);
         let refused = json!({"nodeName": self.nodes[0].name_any(), "os": {"name": "linux"}});
         let pod = self.end_of(&pods, "linux", "busybox", &refused).await?;
@@ -124,7 +124,7 @@ impl Trial {
     }
 
     /// Checks that a deleted pool takes everything with it but the build label.
-    pub async fn release(&self, report: &mut Report) -> Result<()> {
+    pub async fn release(&self, report: &mut TestReport) -> Result<()> {
         let pods = Api::<Pod>::namespaced(self.client.clone(), NAME);
         pods.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await?;
         wait_for("all pods are gone", LIMIT * 4, async || {
@@ -221,7 +221,7 @@ pub async fn clean_up() -> Result<()> {
         let mut config = config;
         NAME.clone_into(&mut config.default_namespace);
         // The former operator may have ended, or hold the Lease: this one takes over, and releases the nodes.
-        let operator = Operator::start_with(config, Options::default());
+        let operator = OperatorTask::start_with(config, Options::default());
         delete_pool(&client).await?;
         operator.stop().await?;
     }

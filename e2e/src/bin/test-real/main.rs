@@ -7,9 +7,9 @@
 mod checks;
 mod report;
 
-use checks::Trial;
+use checks::InitialCluster;
 use kube::Config;
-use report::Report;
+use report::TestReport;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use winpool_e2e::{Error, Result};
@@ -33,7 +33,7 @@ It adds no taint to any node (taintPolicy: Never). At the end it deletes pool, c
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let mut report = Report::default();
+    let mut report = TestReport::default();
     let result = tokio::select! {
         result = run(&mut report) => result,
         _ = tokio::signal::ctrl_c() => Ok(()),
@@ -50,10 +50,10 @@ async fn main() -> ExitCode {
     if report.all_passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-async fn run(report: &mut Report) -> Result<()> {
+async fn run(report: &mut TestReport) -> Result<()> {
     let config = Config::infer().await.map_err(kube::Error::InferConfig)?;
     eprintln!("The cluster is {}", config.cluster_url);
-    let trial = Trial::survey(config, report).await?;
+    let trial = InitialCluster::survey(config, report).await?;
     if !agreed(FIRST)? {
         return Ok(());
     }
@@ -68,7 +68,7 @@ async fn run(report: &mut Report) -> Result<()> {
     operator.stop().await
 }
 
-/// Returns true if the user agrees. `--yes` agrees to everything.
+/// True if the user agrees. `--yes` agrees to everything.
 fn agreed(to: &str) -> Result<bool> {
     eprintln!("\n{to}");
     if std::env::args().any(|argument| argument == "--yes") {

@@ -6,13 +6,13 @@ use std::fmt;
 
 /// The cluster, and each check with its result.
 #[derive(Default)]
-pub struct Report {
+pub struct TestReport {
     kubernetes: String,
     nodes: Vec<[String; 5]>,
     checks: Vec<(String, Option<String>)>,
 }
 
-impl Report {
+impl TestReport {
     /// The environment of the suite.
     pub fn cluster(&mut self, kubernetes: &str, nodes: &[Node]) {
         kubernetes.clone_into(&mut self.kubernetes);
@@ -49,7 +49,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for TestReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "## winpool {} on Windows nodes\n", env!("CARGO_PKG_VERSION"))?;
         writeln!(

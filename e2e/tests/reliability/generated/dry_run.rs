@@ -55,7 +55,7 @@ async fn judge(count: u64) {
     assert!(accepted > count / 8 && refused > count / 8, "neither is rare: {accepted} accepted, {refused} refused");
 }
 
-/// Returns true if the API server accepts it, or an error if its response is not as expected.
+/// True if the API server accepts it, or an error if its response is not as expected.
 async fn ask(client: &Client, number: u64, spec: &Value) -> Result<bool, String> {
     let mut dice = Dice::new(number);
     let name = match dice.roll(20) {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, process::Command, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{Dice, Fault, FaultProxy, Refusal, Schedule};
+use winpool_e2e::{Dice, Fault, FaultProxy, InjectedError, Schedule};
 
 const PERCENT: u8 = 10;
 
@@ -26,7 +26,8 @@ impl Faults {
             self.proxy.inject(move |passing| {
                 let fault = Schedule::new(seed, PERCENT).fault(passing.asked, passing.number);
                 // After these two, winpool backs off from a node for 10 minutes.
-                fault.filter(|fault| !matches!(fault, Fault::Refuse(Refusal::FailedTest | Refusal::Invalid)))
+                fault
+                    .filter(|fault| !matches!(fault, Fault::Refuse(InjectedError::FailedTest | InjectedError::Invalid)))
             });
             if !pause(&stop, self.seconds(8, 20)).await {
                 break;

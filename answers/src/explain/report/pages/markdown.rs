@@ -6,7 +6,7 @@ use winpool_core::{api::ObjectReference, words::count};
 
 use super::{
     super::{
-        BrokenRule, ClassUse, FailingPool, Pinned, Progress, Report, VersionNodes, VersionWorkloads, WaitingTaint,
+        BrokenRule, ClassUse, FailingPool, PinnedObject, Progress, Report, VersionNodes, VersionWorkloads, WaitingTaint,
     },
     OBJECTS, WORKLOADS, shown, words,
 };
@@ -163,7 +163,7 @@ fn group<T>(page: &mut Page, title: &str, all: &[T], entry: impl Fn(&T) -> Strin
     }
 }
 
-fn pinned(pinned: &Pinned) -> String {
+fn pinned(pinned: &PinnedObject) -> String {
     let pins = words::pins(pinned)
         .map(|(field, value, change)| format!("\n  - {}: {} → **{}**", safe(&field), safe(&value), safe(&change)));
     bold(&pinned.object) + &pins.collect::<String>()

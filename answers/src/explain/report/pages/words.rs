@@ -18,7 +18,7 @@ use crate::{
 
 use super::{
     super::{
-        ClassUse, FailingPool, Lack, NumberChange, Pinned, Progress, Report, SupportDay, TaintState, VendorDays,
+        ClassUse, FailingPool, Lack, NumberChange, PinnedObject, Progress, Report, SupportDay, TaintState, VendorDays,
         VersionNodes, VersionWorkloads, WaitingTaint, numbers::NEAR,
     },
     shown,
@@ -44,7 +44,7 @@ pub(super) fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
-/// When and about what the report is.
+/// The time and the cluster of the report.
 pub(super) fn subject(report: &Report) -> Vec<String> {
     let mut parts = vec![time(report.time)];
     parts.extend(report.kubernetes.as_ref().map(|version| format!("Kubernetes {version}")));
@@ -161,7 +161,7 @@ pub(super) fn microsoft(version: &VersionNodes, kubernetes: Option<&str>) -> Str
     format!("{}.", parts.join("; "))
 }
 
-/// What a vendor says, and what an upgrade of the cluster needs.
+/// The vendors' support, and the requirements of an upgrade of the cluster.
 pub(super) fn vendor(days: &VendorDays, kubernetes: Option<&str>) -> String {
     let VendorDays { vendor, support, images, removed_in, note, source, .. } = days;
     if source.is_none() {
@@ -226,7 +226,7 @@ pub(super) const GROUPS: [&str; 3] =
     ["Pinned: what to change", "Nobody knows if these run elsewhere", "These can move"];
 
 /// The pins of an object: where it is pinned, and what to write instead.
-pub(super) fn pins(pinned: &Pinned) -> impl Iterator<Item = (String, String, String)> {
+pub(super) fn pins(pinned: &PinnedObject) -> impl Iterator<Item = (String, String, String)> {
     pinned.pins.iter().map(|pin| (shown(&pin.field), shown(&pin.value), shown(&pin.change)))
 }
 

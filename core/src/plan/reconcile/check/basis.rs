@@ -10,7 +10,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 
 use crate::{
     api::names,
-    plan::{pools::Pool, reconcile::step::Cluster},
+    plan::{pools::Pool, reconcile::step::CachedCluster},
     pod::Class,
 };
 
@@ -50,7 +50,7 @@ impl ReadClass {
 }
 
 /// The present classes. All pools of one check share them.
-pub(super) fn read(cluster: &Cluster<'_>) -> Arc<ReadClasses> {
+pub(super) fn read(cluster: &CachedCluster<'_>) -> Arc<ReadClasses> {
     let classes = cluster.classes.iter().map(|class| (name(class).to_owned(), ReadClass(Arc::clone(class))));
     Arc::new(classes.collect())
 }
@@ -67,7 +67,7 @@ impl Basis {
     }
 
     /// True if all classes that concern the pool are unchanged. New ones may have come.
-    pub(in super::super) fn stands(&self, cluster: &Cluster<'_>) -> bool {
+    pub(in super::super) fn stands(&self, cluster: &CachedCluster<'_>) -> bool {
         let is_unchanged = |class: &Arc<RuntimeClass>| {
             let known = self.classes.get(name(class));
             known.is_none_or(|known| known.is(class) || !self.concerns(&known.0) && !self.concerns(class))
@@ -80,7 +80,7 @@ impl Basis {
     }
 
     /// True if all classes that concern the pool are unchanged, and none has come.
-    pub(super) fn is_current(&self, cluster: &Cluster<'_>) -> bool {
+    pub(super) fn is_current(&self, cluster: &CachedCluster<'_>) -> bool {
         let is_new = |class: &RuntimeClass| !self.classes.contains_key(name(class)) && self.concerns(class);
         self.stands(cluster) && !cluster.classes.iter().any(|class| is_new(class))
     }

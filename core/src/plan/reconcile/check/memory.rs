@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::plan::{
     guarded::GuardedPool,
     pool_consent::CHECK_GOOD_FOR,
-    reconcile::{POLL_INTERVAL, step::Cluster},
+    reconcile::{POLL_INTERVAL, step::CachedCluster},
     trial::{WorkloadName, workload_name},
     workload_check::CheckAnswer,
 };
@@ -42,7 +42,7 @@ impl PoolCheck {
     }
 
     /// The time from its start to the end of its validity, if it is still valid.
-    pub(in super::super) fn validity(&self, cluster: &Cluster<'_>, now: Instant) -> Option<(Instant, Instant)> {
+    pub(in super::super) fn validity(&self, cluster: &CachedCluster<'_>, now: Instant) -> Option<(Instant, Instant)> {
         let until = self.ended + CHECK_GOOD_FOR;
         (now < until && self.basis.stands(cluster)).then_some((self.started, until))
     }
@@ -51,7 +51,7 @@ impl PoolCheck {
         self.basis.generation == pool.metadata.generation
     }
 
-    pub(in super::super) fn is_due(&self, cluster: &Cluster<'_>, pool: &GuardedPool, now: Instant) -> bool {
+    pub(in super::super) fn is_due(&self, cluster: &CachedCluster<'_>, pool: &GuardedPool, now: Instant) -> bool {
         let holds = self.answer().is_some_and(|answer| !answer.held.is_empty());
         // A clean check does not cover nodes that still wait, and a failed check is repeated.
         let is_new = || !self.is_about(pool) || !self.basis.is_current(cluster);

@@ -18,7 +18,7 @@ use crate::{
     windows::Build,
 };
 
-use super::Cluster;
+use super::CachedCluster;
 
 impl Memory {
     /// The classes that select a build whose nodes do not have the class's capability label yet. A label that nodes do not
@@ -26,7 +26,7 @@ impl Memory {
     /// the class goes on selecting the build. A dry run shows the class as it will be.
     pub(super) fn unlabelled(
         &self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         pool: &Pool,
         existing: &[Arc<RuntimeClass>],
         tally: &Tally,
@@ -48,7 +48,7 @@ impl Memory {
     /// Notices which classes of the pool select no node.
     pub(super) fn notice_unserved(
         &mut self,
-        cluster: &Cluster<'_>,
+        cluster: &CachedCluster<'_>,
         pool: &Pool,
         plan: &ClassesPlan,
         existing: &[Arc<RuntimeClass>],
@@ -70,7 +70,7 @@ impl Memory {
 
 /// True if the class is about to select a build that no node of the pool has, instead of a capability label.
 pub(super) fn leaves_its_pods(
-    cluster: &Cluster<'_>,
+    cluster: &CachedCluster<'_>,
     pool: &Pool,
     planned: &PlannedClass,
     class: &RuntimeClass,
@@ -82,7 +82,7 @@ pub(super) fn leaves_its_pods(
 }
 
 /// The number of nodes that the class selects, if no node has this label.
-fn without_label(cluster: &Cluster<'_>, class: &RuntimeClass, label: &str) -> usize {
+fn without_label(cluster: &CachedCluster<'_>, class: &RuntimeClass, label: &str) -> usize {
     let (nodes, selector) = (|| cluster.nodes.nodes().map(|(object, _)| &object.node.labels), selector_of(class));
     if nodes().any(|labels| labels.get(label).is_some()) {
         return 0;
@@ -91,7 +91,7 @@ fn without_label(cluster: &Cluster<'_>, class: &RuntimeClass, label: &str) -> us
 }
 
 /// True if no node has all labels that the class selects.
-fn is_unserved(cluster: &Cluster<'_>, class: &RuntimeClass) -> bool {
+fn is_unserved(cluster: &CachedCluster<'_>, class: &RuntimeClass) -> bool {
     let selector = selector_of(class);
     !cluster.nodes.nodes().any(|(object, _)| object.node.labels.matches(&selector))
 }

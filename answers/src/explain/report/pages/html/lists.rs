@@ -9,7 +9,7 @@ use crate::explain::status::PoolSummary;
 
 use super::{
     super::{
-        super::{BrokenRule, ClassUse, Moving, Pinned, Unclear, VersionWorkloads},
+        super::{BrokenRule, ClassUse, MovableWorkload, PinnedObject, UnclearWorkload, VersionWorkloads},
         OBJECTS, WORKLOADS, shown, words,
     },
     none,
@@ -98,7 +98,7 @@ fn group<T>(title: &str, all: &[T], object: fn(&T) -> &ObjectReference, entries:
 
 fn pinned(version: &VersionWorkloads) -> Markup {
     let [title, ..] = words::GROUPS;
-    let entry = |pinned: &Pinned| {
+    let entry = |pinned: &PinnedObject| {
         html! {
             li {
                 strong { (words::named(&pinned.object)) }
@@ -115,7 +115,7 @@ fn pinned(version: &VersionWorkloads) -> Markup {
 
 fn unknown(version: &VersionWorkloads) -> Markup {
     let [_, title, _] = words::GROUPS;
-    let entries = |of_one: &[Unclear]| {
+    let entries = |of_one: &[UnclearWorkload]| {
         html! { @for it in of_one { li { strong { (words::named(&it.object)) } ": " (shown(&it.reason)) } } }
     };
     group(title, &version.unknown, |it| &it.object, entries)
@@ -123,7 +123,7 @@ fn unknown(version: &VersionWorkloads) -> Markup {
 
 fn can_move(version: &VersionWorkloads) -> Markup {
     let [.., title] = words::GROUPS;
-    let entries = |of_one: &[Moving]| {
+    let entries = |of_one: &[MovableWorkload]| {
         let mut by_evidence: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for moving in of_one {
             by_evidence.entry(moving.evidence.describe()).or_default().push(words::named(&moving.object));

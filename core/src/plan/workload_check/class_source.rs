@@ -1,0 +1,65 @@
+//! The part of a pool that the admission policy `assign-class` reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    api::{ClassState, Isolation, PodDefaults, RuntimeClassStatus, WindowsPoolStatus},
+    pod::Workload,
+    windows::{Build, image},
+};
+
+/// The fields of a pool that the policy reads.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClassSource {
+    /// `spec.podDefaults`.
+    pub defaults: PodDefaults,
+    /// The classes that the policy may give to pods.
+    pub ready: BTreeSet<String>,
+    /// The class for images of each build.
+    pub by_build: BTreeMap<Build, String>,
+}
+
+impl ClassSource {
+    pub(crate) fn new(defaults: PodDefaults, status: &WindowsPoolStatus, enforces: bool) -> Self {
+        let is_ready = |class: &&RuntimeClassStatus| match class.state {
+            ClassState::Applied | ClassState::Adopted => true,
+            // In a dry run, the pool would write it.
+            ClassState::Pending => !enforces,
+            ClassState::Satisfied | ClassState::Conflict => false,
+        };
+        let ready: Vec<_> = status.runtime_classes.iter().filter(is_ready).collect();
+        let by_build = classes_by_build(status, &ready);
+        Self { defaults, ready: ready.into_iter().map(|class| class.name.clone()).collect(), by_build }
+    }
+
+    /// Returns the class for the images of the template, or else the default one.
+    pub(super) fn class(&self, workload: &Workload) -> Option<&String> {
+        let default = self.defaults.runtime_class_name.as_ref().filter(|name| self.ready.contains(*name));
+        let mut annotated = workload.images_run_on.iter().filter_map(|build| self.by_build.get(build));
+        if !workload.images_run_on.is_empty() {
+            return default.filter(|class| annotated.clone().any(|other| other == *class)).or_else(|| annotated.next());
+        }
+        let tags: BTreeSet<Option<Build>> = workload.template.images().map(|(_, name)| image::build_of(name)).collect();
+        if self.defaults.from_image_tags && tags.iter().any(Option::is_some) {
+            let build = tags.first().filter(|_| tags.len() == 1)?;
+            return self.by_build.get(&(*build)?);
+        }
+        default
+    }
+}
+
+/// Returns the class for images of each build: the discovered one, or else the only one.
+fn classes_by_build(status: &WindowsPoolStatus, ready: &[&RuntimeClassStatus]) -> BTreeMap<Build, String> {
+    let mut by_build: BTreeMap<Build, Vec<&String>> = BTreeMap::new();
+    for class in ready {
+        if let Some(build) = class.build.parse().ok().filter(|_| class.isolation == Isolation::Process) {
+            by_build.entry(build).or_default().push(&class.name);
+        }
+    }
+    let is_discovered = |name: &String| status.builds.iter().any(|build| build.runtime_class.as_ref() == Some(name));
+    let chosen = |names: Vec<&String>| {
+        let only = names.len() == 1;
+        names.into_iter().find(|name| only || is_discovered(name)).cloned()
+    };
+    by_build.into_iter().filter_map(|(build, names)| Some((build, chosen(names)?))).collect()
+}
