@@ -22,7 +22,7 @@ use winpool_client::{
 use winpool_core::plan::reconcile::Pauses;
 
 use crate::{
-    controllers::{self, Context, FailingPodSearch, Synced, WatchHealth, WatchedKind},
+    controllers::{self, CLASSES, Context, FailingPodSearch, POOLS, Unlisted, WatchHealth},
     election::{Elector, Leadership},
     metrics::Metrics,
     nodes::SharedNodes,
@@ -147,7 +147,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         pools,
         classes,
         control_plane: ControlPlane::new(&client, options.karpenter),
-        synced: Synced::default(),
+        unlisted: Unlisted::default(),
         watch_health: Arc::clone(&watch_health),
         failing: FailingPodSearch::new(options.failing_pods, options.pauses.failing, WatchHealth::new(changed.clone())),
         changed,
@@ -155,13 +155,13 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         patience: options.patience,
         pauses: options.pauses,
     });
-    let endpoints = server::Endpoints { metrics, filled: context.synced.subscribe(), watch_health };
+    let endpoints = server::Endpoints { metrics, unlisted: context.unlisted.subscribe(), watch_health };
     let listener = listen(options.listen).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "winpool starts");
     // In its own task, so that no work of the controllers delays a renewal.
     let (mut election, resign, went_back) = (JoinSet::new(), CancellationToken::new(), CancellationToken::new());
     if let Some(elector) = elector {
-        let standing = stand(elector, context.synced.subscribe(), resign.clone());
+        let standing = stand(elector, context.unlisted.subscribe(), resign.clone());
         let (stop, went_back) = (stop.clone(), went_back.clone());
         election.spawn(async move {
             if standing.await {
@@ -174,8 +174,8 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         tokio::join!(
             controllers::node::run(client.clone(), Arc::clone(&context), options.concurrency, ending.child_token()),
             controllers::node::run_reimaged(client.clone(), Arc::clone(&context), ending.child_token()),
-            controllers::pool::watch(WatchedKind::Pools, pool_writer, Arc::clone(&context), ending.child_token()),
-            controllers::pool::watch(WatchedKind::Classes, class_writer, Arc::clone(&context), ending.child_token()),
+            controllers::pool::watch(POOLS, pool_writer, Arc::clone(&context), ending.child_token()),
+            controllers::pool::watch(CLASSES, class_writer, Arc::clone(&context), ending.child_token()),
             controllers::pool::run(Arc::clone(&context), ending.child_token()),
             controllers::failing_pods::run(Arc::clone(&context), ending.child_token()),
         );
@@ -233,10 +233,10 @@ async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Erro
 
 /// Becomes a candidate once the caches are filled, so that a leader can work at once. Returns true if the API server's
 /// history went back.
-async fn stand(elector: Elector, mut synced: watch::Receiver<bool>, resign: CancellationToken) -> bool {
+async fn stand(elector: Elector, mut unlisted: watch::Receiver<Vec<&'static str>>, resign: CancellationToken) -> bool {
     tokio::select! {
         () = resign.cancelled() => return false,
-        _ = synced.wait_for(|synced| *synced) => {}
+        _ = unlisted.wait_for(Vec::is_empty) => {}
     }
     elector.run(resign).await
 }

@@ -33,8 +33,8 @@ const GRACE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Endpoints {
     pub metrics: Arc<Metrics>,
-    /// True if all caches are filled.
-    pub filled: watch::Receiver<bool>,
+    /// The kinds whose caches are not filled.
+    pub unlisted: watch::Receiver<Vec<&'static str>>,
     pub watch_health: Arc<WatchHealth>,
 }
 
@@ -82,7 +82,7 @@ async fn metrics(State(endpoints): State<Endpoints>) -> impl IntoResponse {
 /// another process could read nothing either.
 async fn readyz(State(endpoints): State<Endpoints>) -> impl IntoResponse {
     let forbidden = endpoints.watch_health.forbidden();
-    if !*endpoints.filled.borrow() {
+    if !endpoints.unlisted.borrow().is_empty() {
         let text = "caches of nodes, pools and RuntimeClasses are not filled yet";
         (StatusCode::SERVICE_UNAVAILABLE, text.to_owned())
     } else if forbidden.is_empty() {
@@ -112,7 +112,7 @@ mod tests {
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
         let endpoints = Endpoints {
             metrics: Arc::new(Metrics::new(Arc::default())),
-            filled: watch::channel(true).1,
+            unlisted: watch::channel(Vec::new()).1,
             watch_health: Arc::new(WatchHealth::new(watch::Sender::new(()))),
         };
         (address, stop.clone(), tokio::spawn(serve(listener, endpoints, stop)))

@@ -1,9 +1,11 @@
 //! winpool's answers to people: what is wrong, why, and what to do. All of it is pure.
 
+pub mod crd;
 pub mod explain;
 pub mod image;
 pub mod lint;
 pub mod placement;
+pub mod pod;
 pub mod reference;
 pub mod render;
 pub mod system;

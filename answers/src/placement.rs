@@ -9,11 +9,12 @@ use winpool_core::{
     labels::Labels,
     pod::{
         ARCH_KEYS, Class, ContainerList, PodSpec, Tolerance,
-        affinity::{failing_expressions, is_empty, matches_affinity},
+        affinity::{is_empty, matches_affinity},
+        tolerance,
     },
 };
 
-use crate::view::Node;
+use crate::{pod::failing_expressions, view::Node};
 
 /// A reason why a pod cannot be scheduled to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +114,7 @@ pub fn obstacles(spec: &PodSpec, node: &Node) -> Vec<Obstacle> {
         found.push(Obstacle::Unschedulable);
     }
     let taints = node.taints.iter().filter(|taint| !(node.is_cordoned && **taint == unschedulable));
-    found.extend(taints.filter_map(|taint| match spec.tolerance(taint) {
+    found.extend(taints.filter_map(|taint| match tolerance(&spec.tolerations, [taint]) {
         Tolerance::Yes => None,
         Tolerance::Unknown => Some(Obstacle::UnknownOperator(taint.clone())),
         Tolerance::No => Some(Obstacle::Taint(taint.clone())),

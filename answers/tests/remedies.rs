@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use winpool_answers::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::Images,
+    pod::ClassExt,
     view,
 };
 use winpool_core::pod::{Class, Pod, PodSpec, Workload, WorkloadKind};

@@ -86,7 +86,7 @@ impl VendorRow {
     fn of(row: &VendorSupport) -> Self {
         let version = |minor: u32| format!("1.{minor}");
         Self {
-            name: row.vendor.name(),
+            name: row.vendor.as_str(),
             since: row.first.map(version),
             removed_in: row.removed.map(version),
             end_of_support: row.end.map(|day| day.to_string()),

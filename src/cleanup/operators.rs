@@ -6,8 +6,11 @@ use k8s_openapi::{
     api::{apps::v1::Deployment, rbac::v1::ClusterRoleBinding},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, Client, api::ListParams};
-use serde::Deserialize;
+use kube::{
+    Api, Client,
+    api::{DynamicObject, ListParams},
+};
+use serde_json::Value;
 use winpool_client::{
     error::{RequestError, in_time},
     pages,
@@ -77,32 +80,12 @@ impl fmt::Display for StillRuns {
     }
 }
 
-/// The fields of a Deployment that decide if it runs an operator. The whole type would make the program 0.2 MB larger.
-#[derive(Clone, Debug, Deserialize)]
-struct ListedDeployment {
-    metadata: ObjectMeta,
-    #[serde(default)]
-    spec: ListedSpec,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct ListedSpec {
-    replicas: Option<i32>,
-    #[serde(default)]
-    template: ListedTemplate,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct ListedTemplate {
-    #[serde(default)]
-    metadata: ObjectMeta,
-}
-
 /// Returns the commands that stop the Deployments of operators.
 pub async fn commands_to_stop(client: &Client) -> Result<Vec<String>, RequestError> {
     let deployments: Api<Deployment> = Api::all(client.clone());
     let mut commands = Vec::new();
-    let mut note = |deployment: ListedDeployment| {
+    // The whole type would make the program 0.2 MB larger.
+    let mut note = |deployment: DynamicObject| {
         if runs_an_operator(&deployment) {
             let ObjectMeta { namespace, name, .. } = deployment.metadata;
             let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
@@ -114,11 +97,12 @@ pub async fn commands_to_stop(client: &Client) -> Result<Vec<String>, RequestErr
 }
 
 /// True if the Deployment has or will have pods. A Deployment that is being deleted creates no new pods.
-fn runs_an_operator(deployment: &ListedDeployment) -> bool {
-    let ListedDeployment { metadata, spec } = deployment;
-    let labels = spec.template.metadata.labels.as_ref();
-    let is_operator = labels.and_then(|labels| labels.get(COMPONENT.0)).is_some_and(|value| value == COMPONENT.1);
-    is_operator && spec.replicas != Some(0) && metadata.deletion_timestamp.is_none()
+fn runs_an_operator(deployment: &DynamicObject) -> bool {
+    let DynamicObject { metadata, data, .. } = deployment;
+    let labels = data.pointer("/spec/template/metadata/labels");
+    labels.is_some_and(|labels| labels[COMPONENT.0] == COMPONENT.1)
+        && data.pointer("/spec/replicas").and_then(Value::as_i64) != Some(0)
+        && metadata.deletion_timestamp.is_none()
 }
 
 /// The namespace of the account that this ClusterRoleBinding gives permissions to, if it is there and can be read.

@@ -88,7 +88,7 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
 async fn search_while_there_are_nodes(context: &Arc<Context>) -> Infallible {
     let mut changed = context.changed.subscribe();
     loop {
-        while !context.synced.all() || !has_nodes(context) {
+        while !context.unlisted.is_empty() || !has_nodes(context) {
             // The sender is in the context.
             let _ = changed.changed().await;
         }

@@ -52,8 +52,7 @@ pub struct Context {
     /// The cached RuntimeClasses: all in the cluster.
     pub classes: Store<RuntimeClass>,
     pub control_plane: ControlPlane,
-    /// Shows which caches are filled.
-    pub synced: Synced,
+    pub unlisted: Unlisted,
     /// Shows which kinds cannot be read.
     pub watch_health: Arc<WatchHealth>,
     /// The pods that fail because of Windows.
@@ -112,52 +111,36 @@ pub(crate) fn now() -> Now {
     Now { instant: Instant::now(), time: Timestamp::now() }
 }
 
-/// A watched kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchedKind {
-    Nodes,
-    Pools,
-    Classes,
-}
+/// The watched kinds.
+pub const NODES: &str = "Nodes";
+pub const POOLS: &str = "WindowsPools";
+pub const CLASSES: &str = "RuntimeClasses";
 
-impl WatchedKind {
-    fn plural(self) -> &'static str {
-        match self {
-            Self::Nodes => "Nodes",
-            Self::Pools => "WindowsPools",
-            Self::Classes => "RuntimeClasses",
-        }
-    }
-}
+/// The kinds whose caches have not received their first list. A cache's own `wait_until_ready` wakes only one waiter.
+pub struct Unlisted(watch::Sender<Vec<&'static str>>);
 
-/// Shows if all caches have received their first list. A cache's own `wait_until_ready` wakes only one waiter.
-pub struct Synced {
-    empty: Mutex<Vec<WatchedKind>>,
-    all: watch::Sender<bool>,
-}
-
-impl Default for Synced {
+impl Default for Unlisted {
     fn default() -> Self {
-        let empty = vec![WatchedKind::Nodes, WatchedKind::Pools, WatchedKind::Classes];
-        Self { empty: Mutex::new(empty), all: watch::Sender::new(false) }
+        Self(watch::Sender::new(vec![NODES, POOLS, CLASSES]))
     }
 }
 
-impl Synced {
+impl Unlisted {
     /// Records that a cache has received its first list.
-    pub fn filled(&self, kind: WatchedKind) {
-        let mut empty = self.empty.lock();
-        empty.retain(|other| *other != kind);
-        self.all.send_if_modified(|all| std::mem::replace(all, empty.is_empty()) != empty.is_empty());
+    pub fn remove(&self, kind: &'static str) {
+        self.0.send_if_modified(|kinds| {
+            let before = kinds.len();
+            kinds.retain(|other| *other != kind);
+            kinds.len() != before
+        });
     }
 
     /// True if all caches are filled.
-    pub fn all(&self) -> bool {
-        *self.all.borrow()
+    pub fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
     }
 
-    /// Becomes true when all caches are filled.
-    pub fn subscribe(&self) -> watch::Receiver<bool> {
-        self.all.subscribe()
+    pub fn subscribe(&self) -> watch::Receiver<Vec<&'static str>> {
+        self.0.subscribe()
     }
 }

@@ -33,7 +33,7 @@ use winpool_core::{
 
 use crate::{nodes::SharedNodes, other_writer, telemetry::list};
 
-use super::{Context, WatchedKind, queue::Queue};
+use super::{Context, NODES, queue::Queue};
 
 const CONTROLLER: &str = "node";
 /// The kind of the second watch, in messages.
@@ -42,9 +42,9 @@ const REIMAGED: &str = "reimaged Nodes";
 /// Keeps Windows nodes up to date, `concurrency` of them at the same time, until `stop` is cancelled and the requests in
 /// flight have ended.
 pub async fn run(client: Client, context: Arc<Context>, concurrency: u16, stop: CancellationToken) {
-    let events = context.watch_health.watch(&client, Selection::Labels(&node::windows()), WatchedKind::Nodes.plural());
+    let events = context.watch_health.watch(&client, Selection::Labels(&node::windows()), NODES);
     let events = events.filter_map(|event| future::ready(event.ok()));
-    let filled = || context.synced.filled(WatchedKind::Nodes);
+    let filled = || context.unlisted.remove(NODES);
     execute_steps(events, filled, &context.nodes, &context, concurrency, stop).await;
 }
 

@@ -24,7 +24,7 @@ use winpool_core::plan::{
     trial_check::{TrialCheck, TrialCheckResult},
 };
 
-use super::{Context, WatchedKind, now};
+use super::{Context, now};
 
 pub mod check;
 mod notes;
@@ -41,15 +41,15 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
 }
 
 /// Caches all objects of a kind, and notifies the pools when one changes.
-pub async fn watch<K>(kind: WatchedKind, store: Writer<K>, context: Arc<Context>, stop: CancellationToken)
+pub async fn watch<K>(kind: &'static str, store: Writer<K>, context: Arc<Context>, stop: CancellationToken)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    let events = context.watch_health.watch(&context.client, Selection::All, kind.plural()).reflect(store);
+    let events = context.watch_health.watch(&context.client, Selection::All, kind).reflect(store);
     let events = events.take_until(stop.cancelled_owned());
     let notice = events.for_each(async |event| match event {
         Ok(Event::InitDone) => {
-            context.synced.filled(kind);
+            context.unlisted.remove(kind);
             context.changed.send_replace(());
         }
         Ok(Event::Apply(_) | Event::Delete(_)) => {
@@ -120,7 +120,7 @@ impl Loop {
     }
 
     async fn run(mut self, stop: CancellationToken) {
-        let (mut changed, mut synced) = (self.context.changed.subscribe(), self.context.synced.subscribe());
+        let (mut changed, mut unlisted) = (self.context.changed.subscribe(), self.context.unlisted.subscribe());
         let mut next = Instant::now();
         loop {
             changed.mark_unchanged();
@@ -129,7 +129,7 @@ impl Loop {
                 () = stop.cancelled() => break,
                 Some(done) = self.under_way.next() => self.take_in_all(done),
                 () = changed.changed().then(|_| sleep_until(next.into())) => next = Instant::now() + BETWEEN_CHANGES,
-                _ = synced.changed() => {}
+                _ = unlisted.changed() => {}
                 () = sleep_until(wake.into()) => {}
             }
         }
@@ -186,7 +186,7 @@ impl Loop {
         if self.term != term {
             self.begin(term);
         }
-        if !self.context.synced.all() {
+        if !self.context.unlisted.is_empty() {
             return far;
         }
         self.read_caches();

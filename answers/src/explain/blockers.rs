@@ -25,6 +25,7 @@ use crate::{
         WorkloadManifest,
         facts::{Facts, Lookup},
     },
+    pod::{ClassExt, PodSpecExt, path_of},
 };
 
 pub use departure::{Departure, Evidence, departure, evidence, unknown};
@@ -252,7 +253,7 @@ fn image_pins(
             Some(MovesTo::SameTag) => is_pinned,
             _ => !has_moved && (by_tag || by_registry()) || is_pinned && moves_to.is_some(),
         };
-        let field = format!("{}.{}.image", workload.path, container.path());
+        let field = format!("{}.{}.image", workload.path, path_of(container));
         counts.then(|| Pin { moves_to, ..Pin::new(By::Image, field, name, change) })
     });
     pins.collect()

@@ -18,6 +18,7 @@ use crate::{
     image::Images,
     lint::{Finding, workload::or_default},
     placement::{Obstacle, obstacles},
+    pod::{ClassExt, PodSpecExt, daemon_set_node},
     system::{doubt, system_of_nodes},
     view::Node,
 };
@@ -78,7 +79,7 @@ pub struct NodeResult {
 
 /// Explains this pod on these nodes, with these RuntimeClasses and the platforms of its images, as registries report them.
 pub fn answer(pod: &Pod, machines: &[Node], classes: &BTreeMap<String, Class>, images: &Images) -> PodExplanation {
-    let chosen = pod.daemon_set_node();
+    let chosen = daemon_set_node(pod);
     let is_asked = |machine: &&Node| chosen.is_none_or(|name| machine.name == name);
     let machines: Vec<Node> = machines.iter().filter(is_asked).cloned().collect();
     let placed_by = if chosen.is_some() { PlacedBy::DaemonSetBefore } else { PlacedBy::Anyone };

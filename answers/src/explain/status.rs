@@ -261,7 +261,7 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
                         .iter()
                         .filter(|(its, _)| build == Some(*its))
                         .map(|(its, vendor)| {
-                            (vendor.name().to_owned(), vendor.support_of(*its).and_then(|support| support.end))
+                            (vendor.as_str().to_owned(), vendor.support_of(*its).and_then(|support| support.end))
                         })
                         .collect(),
                     nodes_by_state: nodes,

@@ -28,6 +28,8 @@ use winpool_core::{
     },
 };
 
+use crate::pod::ClassExt;
+
 use super::{ImagePlatforms, Platform, Source};
 
 /// The properties of a Windows node that decide which variant it uses.

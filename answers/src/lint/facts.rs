@@ -25,6 +25,7 @@ use winpool_core::{
 use crate::{
     image::{Host, Images},
     placement::selects,
+    pod::{ClassExt, PodSpecExt},
     system::system_of_nodes,
     view::Node,
 };

@@ -21,6 +21,7 @@ use crate::{
             Subject, Test, own, rule,
         },
     },
+    pod::PodSpecExt,
     system,
 };
 

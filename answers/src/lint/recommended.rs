@@ -6,6 +6,8 @@
 use serde_json::Value;
 use winpool_core::windows::image::successor;
 
+use crate::pod::path_of;
+
 use crate::lint::{
     field::{containers, get, mounts, volumes},
     rule::{
@@ -130,7 +132,7 @@ fn grace_period(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn docker_hub_images(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     for (container, image) in subject.pod.images() {
         if let Some(successor) = successor(image) {
-            let hit = Hit::at(format!("{}.image", container.path()));
+            let hit = Hit::at(format!("{}.image", path_of(container)));
             hits.push(hit.remedied_by(format!("use {successor}, with a tag for the Windows version of the nodes")));
         }
     }

@@ -15,6 +15,7 @@ use crate::lint::{
         Subject, Test, own, rule,
     },
 };
+use crate::pod::PodSpecExt;
 
 const REASON: &str = "cannot be set for a Windows pod, not even to its default value";
 const HAS_NO_EFFECT: Option<(Judgement, &str)> = Some((

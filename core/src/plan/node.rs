@@ -177,36 +177,21 @@ impl ChangeFingerprint {
     }
 }
 
-/// State of a node, as status and metrics count it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum NodeState {
-    /// It has the right labels and taints.
-    Converged,
-    /// winpool is about to change it.
-    Pending,
-    /// It lacks a taint that workloads do not tolerate.
-    Held,
-    /// Another writer keeps reverting what winpool writes.
-    Contested,
-    /// winpool cannot change it.
-    Blocked,
-    /// It has the annotation `winpool.dev/ignore`.
-    Ignored,
-}
-
-impl NodeState {
-    pub const ALL: [Self; 6] =
-        [Self::Converged, Self::Pending, Self::Held, Self::Contested, Self::Blocked, Self::Ignored];
-
-    /// The name in status and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Converged => "converged",
-            Self::Pending => "pending",
-            Self::Held => "held",
-            Self::Contested => "contested",
-            Self::Blocked => "blocked",
-            Self::Ignored => "ignored",
-        }
+named! {
+    /// State of a node, as status and metrics count it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum NodeState {
+        /// It has the right labels and taints.
+        Converged = "converged",
+        /// winpool is about to change it.
+        Pending = "pending",
+        /// It lacks a taint that workloads do not tolerate.
+        Held = "held",
+        /// Another writer keeps reverting what winpool writes.
+        Contested = "contested",
+        /// winpool cannot change it.
+        Blocked = "blocked",
+        /// It has the annotation `winpool.dev/ignore`.
+        Ignored = "ignored",
     }
 }

@@ -176,7 +176,7 @@ fn vendors(observation: &Observation, build: Build) -> Vec<VendorStatus> {
     mine.map(|(_, vendor)| {
         let support = vendor.support_of(build);
         VendorStatus {
-            name: vendor.name().to_owned(),
+            name: vendor.as_str().to_owned(),
             end_of_support: support.and_then(|support| support.end).map(|day| day.to_string()),
             removed_in: support.and_then(|support| support.removed).map(|minor| format!("1.{minor}")),
         }

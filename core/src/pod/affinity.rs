@@ -11,17 +11,6 @@ pub fn is_empty(term: &NodeSelectorTerm) -> bool {
     !has(&term.match_expressions) && !has(&term.match_fields)
 }
 
-/// Returns the expressions of a term that a node with these labels and this name does not match; `None` if it matches
-/// all. A node must match all expressions of a term, and one term of an affinity.
-pub fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name: &str) -> Option<Vec<String>> {
-    if is_empty(term) {
-        return Some(vec!["something of an empty term, which selects no node".to_owned()]);
-    }
-    let failing = found(term, labels, name).filter(|(expression, found)| !holds(expression, *found));
-    let failing: Vec<String> = failing.map(|(expression, _)| describe(expression)).collect();
-    (!failing.is_empty()).then_some(failing)
-}
-
 /// True if the required node affinity with these terms allows a node with these labels and this name.
 pub fn matches_affinity(terms: &[NodeSelectorTerm], labels: &Labels, name: &str) -> bool {
     terms.is_empty() || terms.iter().any(|term| matches(term, labels, name))
@@ -32,7 +21,7 @@ fn matches(term: &NodeSelectorTerm, labels: &Labels, name: &str) -> bool {
 }
 
 /// The expressions of a term, each with the value that a node with these labels and this name has.
-fn found<'a>(
+pub fn found<'a>(
     term: &'a NodeSelectorTerm,
     labels: &'a Labels,
     name: &'a str,
@@ -56,13 +45,5 @@ pub fn holds(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool
         "Gt" => compare().is_some_and(|(found, bound)| found > bound),
         "Lt" => compare().is_some_and(|(found, bound)| found < bound),
         _ => false,
-    }
-}
-
-fn describe(requirement: &NodeSelectorRequirement) -> String {
-    let NodeSelectorRequirement { key, operator, values } = requirement;
-    match values.as_deref() {
-        Some(values) if !values.is_empty() => format!("{key} {operator} ({})", values.join(", ")),
-        _ => format!("{key} {operator}"),
     }
 }

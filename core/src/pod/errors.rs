@@ -25,55 +25,28 @@ pub struct KnownError {
     pub counted: Option<(Cause, Certainty)>,
 }
 
-/// A reason why pods fail because of Windows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cause {
-    /// A Linux image on a Windows node.
-    LinuxImage,
-    /// An image for another Windows build than the node's.
-    OtherBuild,
-    /// One of these two; the image does not show which.
-    NoVariant,
-    /// The node has an older update of its Windows build than the image.
-    NodeOlder,
-    /// The pause image is not for the node's Windows build.
-    PauseImage,
-    /// The node's network refuses the pod.
-    Network,
-    /// No node has the labels that the pod selects.
-    NoNode,
-    /// The kubelet refused the pod because of `os.name`.
-    OsName,
-    /// The kubelet refused or ended the pod, because the node lacks labels that the pod selects.
-    LabelsChanged,
-}
-
-impl Cause {
-    pub const ALL: [Self; 9] = [
-        Self::LinuxImage,
-        Self::OtherBuild,
-        Self::NoVariant,
-        Self::NodeOlder,
-        Self::PauseImage,
-        Self::Network,
-        Self::NoNode,
-        Self::OsName,
-        Self::LabelsChanged,
-    ];
-
-    /// The name in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::LinuxImage => "linux_image",
-            Self::OtherBuild => "other_build",
-            Self::NoVariant => "no_variant",
-            Self::NodeOlder => "node_older",
-            Self::PauseImage => "pause_image",
-            Self::Network => "network",
-            Self::NoNode => "no_node",
-            Self::OsName => "os_name",
-            Self::LabelsChanged => "labels_changed",
-        }
+named! {
+    /// A reason why pods fail because of Windows.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Cause {
+        /// A Linux image on a Windows node.
+        LinuxImage = "linux_image",
+        /// An image for another Windows build than the node's.
+        OtherBuild = "other_build",
+        /// One of these two; the image does not show which.
+        NoVariant = "no_variant",
+        /// The node has an older update of its Windows build than the image.
+        NodeOlder = "node_older",
+        /// The pause image is not for the node's Windows build.
+        PauseImage = "pause_image",
+        /// The node's network refuses the pod.
+        Network = "network",
+        /// No node has the labels that the pod selects.
+        NoNode = "no_node",
+        /// The kubelet refused the pod because of `os.name`.
+        OsName = "os_name",
+        /// The kubelet refused or ended the pod, because the node lacks labels that the pod selects.
+        LabelsChanged = "labels_changed",
     }
 }
 

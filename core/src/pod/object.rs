@@ -166,15 +166,6 @@ impl Pod {
         replica_set.strip_suffix(self.template_hash.as_deref()?)?.strip_suffix('-')
     }
 
-    /// Returns the node for which the DaemonSet controller created it.
-    pub fn daemon_set_node(&self) -> Option<&str> {
-        self.controller.as_ref().filter(|(kind, _)| kind == "DaemonSet")?;
-        let fields = self.spec.terms.iter().flat_map(|term| term.match_fields.iter().flatten());
-        let by_affinity =
-            fields.filter(|field| field.key == "metadata.name").flat_map(|field| field.values.iter().flatten());
-        by_affinity.map(String::as_str).next().or(self.spec.node.as_deref())
-    }
-
     /// True if it has a deletionTimestamp.
     pub fn is_terminating(&self) -> bool {
         self.deleted.is_some()

@@ -1,6 +1,6 @@
 //! Pod specs of pods and templates: the fields that decide on which nodes a pod may run and if it can start there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::core::v1::{NodeSelector, NodeSelectorTerm, PodOS, PodSchedulingGate, Toleration},
@@ -9,15 +9,12 @@ use k8s_openapi::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{
-    api::{Taint, names, quantity::amount},
-    windows::{Build, image},
-};
+use crate::api::{Taint, quantity::amount};
 
 use super::{
     affinity::is_empty,
     system::{System, program_of},
-    tolerations::{Tolerance, tolerance, tolerate},
+    tolerations::tolerate,
 };
 
 /// The fields of a pod spec that winpool reads.
@@ -74,18 +71,6 @@ pub enum ContainerList {
     Containers,
     InitContainers,
     EphemeralContainers,
-}
-
-impl Container {
-    /// Returns its path in the pod spec: `initContainers[0]`.
-    pub fn path(&self) -> String {
-        let list = match self.list {
-            ContainerList::Containers => "containers",
-            ContainerList::InitContainers => "initContainers",
-            ContainerList::EphemeralContainers => "ephemeralContainers",
-        };
-        format!("{list}[{}]", self.index)
-    }
 }
 
 #[derive(Default, Deserialize)]
@@ -241,11 +226,6 @@ impl From<WireSpec> for PodSpec {
 }
 
 impl PodSpec {
-    /// Returns the tolerance of `taint` by its own tolerations.
-    pub fn tolerance(&self, taint: &Taint) -> Tolerance {
-        tolerance(&self.tolerations, [taint])
-    }
-
     /// True if its own tolerations certainly tolerate `taint`.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         tolerate(&self.tolerations, taint)
@@ -261,38 +241,9 @@ impl PodSpec {
         self.terms.iter().filter(|term| !is_empty(term))
     }
 
-    /// Returns the values of a label that the required node affinity allows, if every term restricts them.
-    pub fn affinity_values<'s>(&'s self, key: &str) -> Option<BTreeSet<&'s str>> {
-        let restrict = |term: &'s NodeSelectorTerm| {
-            let about = term.match_expressions.iter().flatten().filter(|e| e.key == key && e.operator == "In");
-            about.map(|e| e.values.as_deref().unwrap_or_default()).collect::<Vec<_>>()
-        };
-        let by_term: Vec<_> = self.selecting_terms().map(restrict).collect();
-        let is_restricted = !by_term.is_empty() && by_term.iter().all(|values| !values.is_empty());
-        is_restricted.then(|| by_term.into_iter().flatten().flatten().map(String::as_str).collect())
-    }
-
-    /// Returns the builds in `nodeSelector` and the required node affinity; `None` if they contain none. Omits values
-    /// that are not builds.
-    pub fn builds(&self) -> Option<BTreeSet<Build>> {
-        let selected = self.selected(names::WINDOWS_BUILD).map(|value| BTreeSet::from([value]));
-        let values = selected.or_else(|| self.affinity_values(names::WINDOWS_BUILD))?;
-        Some(values.into_iter().filter_map(|value| value.parse().ok()).collect())
-    }
-
     /// Returns the images that the pod needs, each with its container.
     pub fn images(&self) -> impl Iterator<Item = (&Container, &str)> {
         let needed = self.containers.iter().filter(|container| container.list != ContainerList::EphemeralContainers);
         needed.filter_map(|container| Some((container, container.image.as_deref()?)))
-    }
-
-    /// Returns the builds in the tags of those images, each with its container.
-    pub fn image_builds(&self) -> impl Iterator<Item = (&Container, Build)> {
-        self.images().filter_map(|(container, name)| Some((container, image::build_of(name)?)))
-    }
-
-    /// True if all of its containers are host-process containers, which run on every build.
-    pub fn is_host_process(&self) -> bool {
-        !self.containers.is_empty() && self.containers.iter().all(|container| container.is_host_process)
     }
 }

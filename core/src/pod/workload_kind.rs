@@ -12,30 +12,20 @@ pub const LISTED_KINDS: [(WorkloadKind, &str, &str); 7] = [
     (WorkloadKind::CronJob, "batch", "cronjobs"),
 ];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum WorkloadKind {
-    Deployment,
-    StatefulSet,
-    DaemonSet,
-    ReplicaSet,
-    ReplicationController,
-    Job,
-    CronJob,
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum WorkloadKind {
+        Deployment = "Deployment",
+        StatefulSet = "StatefulSet",
+        DaemonSet = "DaemonSet",
+        ReplicaSet = "ReplicaSet",
+        ReplicationController = "ReplicationController",
+        Job = "Job",
+        CronJob = "CronJob",
+    }
 }
 
 impl WorkloadKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Deployment => "Deployment",
-            Self::StatefulSet => "StatefulSet",
-            Self::DaemonSet => "DaemonSet",
-            Self::ReplicaSet => "ReplicaSet",
-            Self::ReplicationController => "ReplicationController",
-            Self::Job => "Job",
-            Self::CronJob => "CronJob",
-        }
-    }
-
     /// Its group and plural in `LISTED_KINDS`.
     pub fn resource(self) -> (&'static str, &'static str) {
         let listed = LISTED_KINDS.iter().find(|(kind, ..)| *kind == self);

@@ -8,14 +8,16 @@ use k8s_openapi::jiff::civil::{Date, date};
 use super::{Build, KubernetesVersion, product};
 use crate::labels::Labels;
 
-/// A vendor that runs or ships clusters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Vendor {
-    Aks,
-    Eks,
-    Gke,
-    OpenShift,
-    Rke2,
+named! {
+    /// A vendor that runs or ships clusters.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Vendor {
+        Aks = "AKS",
+        Eks = "EKS",
+        Gke = "GKE",
+        OpenShift = "OpenShift",
+        Rke2 = "RKE2",
+    }
 }
 
 /// Prefixes of labels that only one vendor's nodes have.
@@ -30,22 +32,10 @@ const LABELS: [(&str, Vendor); 6] = [
 ];
 
 impl Vendor {
-    pub const ALL: [Self; 5] = [Self::Aks, Self::Eks, Self::Gke, Self::OpenShift, Self::Rke2];
-
     /// Returns the vendor that a node's labels show.
     pub fn of(labels: &Labels) -> Option<Self> {
         let has = |(prefix, _): &&(&str, Self)| labels.with_prefix(prefix).next().is_some();
         LABELS.iter().find(has).map(|(_, vendor)| *vendor)
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Aks => "AKS",
-            Self::Eks => "EKS",
-            Self::Gke => "GKE",
-            Self::OpenShift => "OpenShift",
-            Self::Rke2 => "RKE2",
-        }
     }
 
     /// Returns the statement of the vendor about a build, if there is one.
@@ -103,7 +93,7 @@ pub fn ends_of_support<'a>(
 ) -> impl Iterator<Item = (&'static str, Date)> {
     let by_microsoft = product::by_build(build).map(|product| (MICROSOFT, product.end_of_support()));
     let of_build = vendors.into_iter().filter(move |(its, _)| *its == build);
-    let by_vendor = of_build.filter_map(move |(_, vendor)| Some((vendor.name(), vendor.support_of(build)?.end?)));
+    let by_vendor = of_build.filter_map(move |(_, vendor)| Some((vendor.as_str(), vendor.support_of(build)?.end?)));
     by_microsoft.into_iter().chain(by_vendor)
 }
 

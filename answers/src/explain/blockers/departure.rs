@@ -15,6 +15,7 @@ use crate::{
     explain::images::{Move, moved},
     image::{can_run, isolation_with},
     lint::{WorkloadManifest, facts::Facts},
+    pod::PodSpecExt,
 };
 
 /// The evidence that a workload runs on the nodes that stay.

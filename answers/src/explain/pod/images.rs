@@ -14,6 +14,7 @@ use crate::{
     explain::images::reason,
     image::{PlatformMatch, Source, isolation_with, matching::may_run_on_linux},
     lint::image_verdict,
+    pod::PodSpecExt,
 };
 
 use super::{AdmittedPod, Node};

@@ -11,7 +11,10 @@ use winpool_core::{
     words::yaml,
 };
 
-use crate::placement::Obstacle;
+use crate::{
+    placement::Obstacle,
+    pod::{ClassExt, PodSpecExt},
+};
 
 use super::{AdmittedPod, Node, PlacedBy};
 

@@ -164,9 +164,9 @@ fn of_microsoft(product: &Product, day: impl Fn(Date) -> SupportDay) -> Vec<Supp
 }
 
 fn vendors(build: Build, summary: &BuildSummary, day: impl Fn(Date) -> SupportDay) -> Vec<VendorDays> {
-    let shown = Vendor::ALL.into_iter().filter(|vendor| summary.vendors.contains_key(vendor.name()));
+    let shown = Vendor::ALL.into_iter().filter(|vendor| summary.vendors.contains_key(vendor.as_str()));
     let days = shown.map(|vendor| {
-        let name = vendor.name().to_owned();
+        let name = vendor.as_str().to_owned();
         let Some(row) = vendor.support_of(build) else {
             return VendorDays { vendor: name, ..VendorDays::default() };
         };

@@ -14,6 +14,7 @@ use crate::{
     explain::{blockers::image_change, pod::TemplateFit},
     lint::workload::KINDS,
     placement::Obstacle,
+    pod::ClassExt,
     view::Node,
 };
 

@@ -8,7 +8,10 @@ use winpool_core::{
     windows::Build,
 };
 
-use crate::view::{DEFAULT_NAMESPACE, Started, assume::Assumed};
+use crate::{
+    pod::ClassExt,
+    view::{DEFAULT_NAMESPACE, Started, assume::Assumed},
+};
 
 use super::stage::Scenario;
 

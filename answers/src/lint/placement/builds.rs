@@ -11,6 +11,8 @@ use winpool_core::{
     },
 };
 
+use crate::pod::{ClassExt, PodSpecExt, path_of};
+
 use crate::lint::{
     placement::by_class,
     rule::{
@@ -144,7 +146,7 @@ fn images_differ(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 pub(super) fn image_of(container: &Container) -> String {
-    format!("{}.image", container.path())
+    format!("{}.image", path_of(container))
 }
 
 /// True if the image's platforms are known from a registry, so that its tag is not used.

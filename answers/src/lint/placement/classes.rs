@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use winpool_core::pod::selects_windows;
 
+use crate::pod::{ClassExt, PodSpecExt};
+
 use crate::lint::rule::{
     Consequence::{Fails, Pending, Rejected},
     Hit, Judgement, Rule, Scope,

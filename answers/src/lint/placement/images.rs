@@ -21,6 +21,7 @@ use crate::{
             Subject, own, rule,
         },
     },
+    pod::PodSpecExt,
 };
 
 /// The rule whose findings do not affect the exit code, because the workload is not at fault if a registry does not

@@ -1,6 +1,5 @@
 //! Schedules workload checks, and applies their results to pools.
 
-pub(super) mod basis;
 pub(super) mod memory;
 
 use std::{
@@ -39,8 +38,7 @@ use super::{
     step::{CachedCluster, Now, whole_seconds},
 };
 
-use basis::{Basis, read};
-use memory::{CheckMemory, PoolCheck};
+use memory::{Basis, CheckMemory, PoolCheck};
 
 /// The pause after a listing, as a multiple of its duration. After one that failed, which mostly waited for an answer,
 /// the pause is as long as the listing.
@@ -94,10 +92,10 @@ impl Memory {
             // A pool whose nodes all wait for a class has no question.
             let asks = scope.questions.iter().any(|question| due.contains(&question.pool));
             if let Some(check) = Some(scope).filter(|_| asks).and_then(WorkloadCheck::start) {
-                let (served, classes): (BTreeSet<String>, _) = (served.into_iter().cloned().collect(), read(cluster));
+                let served: BTreeSet<String> = served.into_iter().cloned().collect();
                 for (name, guarded) in waiting.into_iter().filter(|(name, _)| served.contains(name)) {
                     let generation = guarded.metadata.generation;
-                    let basis = policy.pool(&name).map(|pool| Basis::new(generation, pool, Arc::clone(&classes)));
+                    let basis = policy.pool(&name).map(|pool| Basis::new(generation, pool, cluster));
                     self.of(&name).check_basis = basis;
                 }
                 self.check.running = Some(now.instant);

@@ -21,10 +21,7 @@ use crate::{
 };
 
 use super::{
-    check::{
-        basis::Basis,
-        memory::{CheckMemory, PoolCheck},
-    },
+    check::memory::{Basis, CheckMemory, PoolCheck},
     classes::memory::ClassMemory,
     deletion::memory::DeletionMemory,
     pauses::Pauses,

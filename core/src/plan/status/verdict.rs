@@ -207,7 +207,7 @@ fn vendor_support(observation: &Observation, today: Date) -> (Vec<String>, Vec<S
     let rows = observation.vendors.iter().filter_map(|(build, vendor)| vendor.support_of(*build));
     let (mut ended, mut removed) = (Vec::new(), Vec::new());
     for row in rows {
-        let (vendor, name) = (row.vendor.name(), product::name_of(row.build));
+        let (vendor, name) = (row.vendor.as_str(), product::name_of(row.build));
         if let Some(end) = row.end.filter(|_| row.has_ended(today)) {
             ended.push(format!("{vendor} supported {name} until {end}"));
         }

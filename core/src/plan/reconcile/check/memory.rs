@@ -1,16 +1,24 @@
 //! The state of workload checks between steps.
 
-use std::time::Instant;
-
-use crate::plan::{
-    guarded::GuardedPool,
-    pool_consent::CHECK_GOOD_FOR,
-    reconcile::{POLL_INTERVAL, step::CachedCluster},
-    trial::{WorkloadName, workload_name},
-    workload_check::CheckAnswer,
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
 };
 
-use super::basis::Basis;
+use kube::ResourceExt;
+
+use crate::{
+    api::names,
+    plan::{
+        guarded::GuardedPool,
+        pool_consent::CHECK_GOOD_FOR,
+        pools::Pool,
+        reconcile::{POLL_INTERVAL, step::CachedCluster},
+        trial::{WorkloadName, workload_name},
+        workload_check::CheckAnswer,
+    },
+    pod::Class,
+};
 
 /// The limit of workloads that are read by name.
 const ASKED: usize = 10;
@@ -20,6 +28,49 @@ pub(in super::super) struct CheckMemory {
     /// The start of the check that is in progress.
     pub(in super::super) running: Option<Instant>,
     pub(in super::super) not_before: Option<Instant>,
+}
+
+/// The pool and the RuntimeClasses that a check has read: if they changed, its result is void.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in super::super) struct Basis {
+    pub(super) generation: Option<i64>,
+    /// The labels of all nodes of the pool.
+    selector: BTreeMap<String, String>,
+    /// The classes that concern the pool, and the names of the others.
+    concerning: BTreeMap<String, Class>,
+    others: BTreeSet<String>,
+}
+
+impl Basis {
+    pub(super) fn new(generation: Option<i64>, pool: &Pool, cluster: &CachedCluster<'_>) -> Self {
+        let mut selector = pool.spec.node_selector.clone();
+        selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
+        let mut basis = Self { generation, selector, ..Self::default() };
+        basis.concerning = basis.concerning_in(cluster);
+        let all = cluster.classes.iter().map(|class| class.name_any());
+        basis.others = all.filter(|name| !basis.concerning.contains_key(name)).collect();
+        basis
+    }
+
+    /// The present classes whose pods may be scheduled to nodes of the pool. The API server adds the selector of a class to
+    /// each of its pods, or refuses the pod, so no pod of another class can lose a node by a taint of the pool.
+    fn concerning_in(&self, cluster: &CachedCluster<'_>) -> BTreeMap<String, Class> {
+        let fits = |(key, value): (&String, &String)| self.selector.get(key).is_none_or(|of_pool| of_pool == value);
+        let classes = cluster.classes.iter().map(|class| (class.name_any(), Class::from(class.as_ref())));
+        classes.filter(|(_, class)| class.selector.iter().all(fits)).collect()
+    }
+
+    /// True if all classes that concern the pool are unchanged. New ones may have come.
+    pub(in super::super) fn stands(&self, cluster: &CachedCluster<'_>) -> bool {
+        let present = self.concerning_in(cluster);
+        self.concerning.iter().all(|(name, class)| present.get(name) == Some(class))
+            && !present.keys().any(|name| self.others.contains(name))
+    }
+
+    /// True if all classes that concern the pool are unchanged, and none has come.
+    pub(super) fn is_current(&self, cluster: &CachedCluster<'_>) -> bool {
+        self.concerning == self.concerning_in(cluster)
+    }
 }
 
 /// The newest check and its results for one pool.

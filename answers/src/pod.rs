@@ -1,0 +1,182 @@
+//! What answers ask of pods and RuntimeClasses beyond what decides about nodes.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
+use winpool_core::{
+    api::{Isolation, names},
+    labels::Labels,
+    pod::{
+        Class, Container, ContainerList, Pod, PodSpec,
+        affinity::{found, holds, is_empty},
+        tolerations::normalised,
+    },
+    windows::{Build, image},
+};
+
+pub trait ClassExt {
+    /// Returns the build in its selector.
+    fn build(&self) -> Option<Build>;
+    /// Returns the operating system in its selector.
+    fn os(&self) -> Option<&str>;
+    /// Returns the isolation that its handler's name indicates. Names in use are `runhcs-wcow-hypervisor` (containerd's
+    /// own), `runhcs-wcow-hypervisor-17763`, `runhcs-wcow-hyperv` and `containerd-hyperv-17763`.
+    fn isolation(&self) -> Isolation;
+    /// Returns a label for which the class and the pod select different values. The API server refuses such a pod.
+    fn conflict(&self, spec: &PodSpec) -> Option<&str>;
+    /// Removes from a pod what admission with this class added, as far as that can be determined.
+    fn remove_from(&self, spec: &mut PodSpec);
+}
+
+impl ClassExt for Class {
+    fn build(&self) -> Option<Build> {
+        self.selector.get(names::WINDOWS_BUILD)?.parse().ok()
+    }
+
+    fn os(&self) -> Option<&str> {
+        self.selector.get(names::OS).map(String::as_str)
+    }
+
+    fn isolation(&self) -> Isolation {
+        if self.handler.contains("hyperv") { Isolation::HyperV } else { Isolation::Process }
+    }
+
+    fn conflict(&self, spec: &PodSpec) -> Option<&str> {
+        let differs = |key: &str, value: &str| spec.selected(key).is_some_and(|selected| selected != value);
+        self.selector.iter().find(|(key, value)| differs(key, value)).map(|(key, _)| key.as_str())
+    }
+
+    fn remove_from(&self, spec: &mut PodSpec) {
+        spec.runtime_class = None;
+        spec.node_selector.retain(|key, value| self.selector.get(key) != Some(value));
+        // The API server adds them as they are written in the class, perhaps without an operator.
+        let is_of_class = |own: &Toleration| normalised([own.clone()]).iter().all(|own| self.tolerations.contains(own));
+        spec.tolerations.retain(|own| !is_of_class(own));
+    }
+}
+
+pub trait PodSpecExt {
+    /// Returns the values of a label that the required node affinity allows, if every term restricts them.
+    fn affinity_values(&self, key: &str) -> Option<BTreeSet<&str>>;
+    /// Returns the builds in `nodeSelector` and the required node affinity; `None` if they contain none. Omits values
+    /// that are not builds.
+    fn builds(&self) -> Option<BTreeSet<Build>>;
+    /// Returns the builds of the nodes on which it may run, by its selector and affinity, and by its class. If they contradict,
+    /// returns its own.
+    fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>>;
+    /// Returns the builds in the tags of the images that the pod needs, each with its container.
+    fn image_builds(&self) -> impl Iterator<Item = (&Container, Build)>;
+    /// True if all of its containers are host-process containers, which run on every build.
+    fn is_host_process(&self) -> bool;
+}
+
+impl PodSpecExt for PodSpec {
+    fn affinity_values(&self, key: &str) -> Option<BTreeSet<&str>> {
+        let by_term: Vec<_> = self.selecting_terms().map(|term| values_of(term, key)).collect();
+        let is_restricted = !by_term.is_empty() && by_term.iter().all(|values| !values.is_empty());
+        is_restricted.then(|| by_term.into_iter().flatten().flatten().map(String::as_str).collect())
+    }
+
+    fn builds(&self) -> Option<BTreeSet<Build>> {
+        let selected = self.selected(names::WINDOWS_BUILD).map(|value| BTreeSet::from([value]));
+        let values = selected.or_else(|| self.affinity_values(names::WINDOWS_BUILD))?;
+        Some(values.into_iter().filter_map(|value| value.parse().ok()).collect())
+    }
+
+    fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>> {
+        let own = self.builds();
+        let of_class = class.and_then(Class::build);
+        match of_class.filter(|build| own.as_ref().is_none_or(|own| own.contains(build))) {
+            Some(build) => Some(BTreeSet::from([build])),
+            None => own,
+        }
+    }
+
+    fn image_builds(&self) -> impl Iterator<Item = (&Container, Build)> {
+        self.images().filter_map(|(container, name)| Some((container, image::build_of(name)?)))
+    }
+
+    fn is_host_process(&self) -> bool {
+        !self.containers.is_empty() && self.containers.iter().all(|container| container.is_host_process)
+    }
+}
+
+/// The values of each expression by which a term restricts a label.
+fn values_of<'t>(term: &'t NodeSelectorTerm, key: &str) -> Vec<&'t [String]> {
+    let about = term.match_expressions.iter().flatten().filter(|e| e.key == key && e.operator == "In");
+    about.map(|e| e.values.as_deref().unwrap_or_default()).collect()
+}
+
+/// Returns the path of a container in the pod spec: `initContainers[0]`.
+pub fn path_of(container: &Container) -> String {
+    let list = match container.list {
+        ContainerList::Containers => "containers",
+        ContainerList::InitContainers => "initContainers",
+        ContainerList::EphemeralContainers => "ephemeralContainers",
+    };
+    format!("{list}[{}]", container.index)
+}
+
+/// Returns the node for which the DaemonSet controller created a pod.
+pub fn daemon_set_node(pod: &Pod) -> Option<&str> {
+    pod.controller.as_ref().filter(|(kind, _)| kind == "DaemonSet")?;
+    let fields = pod.spec.terms.iter().flat_map(|term| term.match_fields.iter().flatten());
+    let by_affinity =
+        fields.filter(|field| field.key == "metadata.name").flat_map(|field| field.values.iter().flatten());
+    by_affinity.map(String::as_str).next().or(pod.spec.node.as_deref())
+}
+
+/// Returns the expressions of a term that a node with these labels and this name does not match; `None` if it matches
+/// all. A node must match all expressions of a term, and one term of an affinity.
+pub fn failing_expressions(term: &NodeSelectorTerm, labels: &Labels, name: &str) -> Option<Vec<String>> {
+    if is_empty(term) {
+        return Some(vec!["something of an empty term, which selects no node".to_owned()]);
+    }
+    let failing = found(term, labels, name).filter(|(expression, found)| !holds(expression, *found));
+    let failing: Vec<String> = failing.map(|(expression, _)| describe(expression)).collect();
+    (!failing.is_empty()).then_some(failing)
+}
+
+fn describe(requirement: &NodeSelectorRequirement) -> String {
+    let NodeSelectorRequirement { key, operator, values } = requirement;
+    match values.as_deref() {
+        Some(values) if !values.is_empty() => format!("{key} {operator} ({})", values.join(", ")),
+        _ => format!("{key} {operator}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_taken_away_again() {
+        let bare = Toleration { key: Some("gpu".to_owned()), ..Toleration::default() };
+        let class = Class {
+            handler: "h".to_owned(),
+            selector: [(names::OS.to_owned(), names::WINDOWS.to_owned())].into(),
+            tolerations: normalised([bare.clone()]),
+        };
+        let mut spec = PodSpec { runtime_class: Some("windows-2019".to_owned()), ..PodSpec::default() };
+        class.admit(&mut spec);
+        class.remove_from(&mut spec);
+        assert_eq!(spec, PodSpec::default());
+        spec.tolerations = vec![bare];
+        class.remove_from(&mut spec);
+        assert_eq!(spec, PodSpec::default(), "the API server does not add the default operator");
+    }
+
+    #[test]
+    fn handlers_with_hyperv_in_their_name_isolate_by_a_virtual_machine() {
+        for (handler, isolation) in [
+            ("runhcs-wcow-process", Isolation::Process),
+            ("docker", Isolation::Process),
+            ("runhcs-wcow-hypervisor", Isolation::HyperV),
+            ("runhcs-wcow-hypervisor-17763", Isolation::HyperV),
+            ("runhcs-wcow-hyperv", Isolation::HyperV),
+            ("containerd-hyperv-17763", Isolation::HyperV),
+        ] {
+            assert_eq!(Class { handler: handler.to_owned(), ..Class::default() }.isolation(), isolation, "{handler}");
+        }
+    }
+}
