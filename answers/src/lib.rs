@@ -1,6 +1,5 @@
 //! winpool's answers to people: what is wrong, why, and what to do. All of it is pure.
 
-pub mod crd;
 pub mod explain;
 pub mod image;
 pub mod lint;

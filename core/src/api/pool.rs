@@ -2,18 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use kube::CustomResource;
-use schemars::JsonSchema;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use kube::{
+    CustomResource, CustomResourceExt, KubeSchema,
+    core::{Message, Rule},
+};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::windows::product::{PRODUCTS, Product};
 
 use super::{
-    AdoptionPolicy, DeletionPolicy, HostMatch, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint, TaintPolicy,
-    WindowsPoolStatus,
+    ANY_VERSION, AdoptionPolicy, DeletionPolicy, HostMatch, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint,
+    TaintPolicy, WindowsPoolStatus,
 };
 
 /// A group of Windows nodes and what winpool does with them. winpool does not create nodes. Every field has a default;
 /// most clusters need only `spec: {}`: winpool labels and taints all Windows nodes and keeps one RuntimeClass per build.
-#[derive(CustomResource, JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, kube(cel))]
 #[kube(
     group = "winpool.dev",
     version = "v1alpha1",
@@ -23,43 +32,80 @@ use super::{
     shortname = "wp",
     status = "WindowsPoolStatus",
     derive = "PartialEq",
-    doc = "WindowsPool describes a group of Windows nodes: winpool labels and taints them and keeps one RuntimeClass per Windows build. `spec: {}` selects all Windows nodes."
+    doc = "WindowsPool describes a group of Windows nodes: winpool labels and taints them and keeps one RuntimeClass per Windows build. `spec: {}` selects all Windows nodes.",
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes.selected"),
+    printcolumn(name = "Converged", type_ = "integer", json_path = ".status.nodes.converged"),
+    printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason", priority = 1),
+    printcolumn(name = "Classes", type_ = "string", json_path = ".status.summary.runtimeClasses", priority = 1),
+    printcolumn(name = "Builds", type_ = "string", json_path = ".status.summary.builds", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].message", priority = 1),
+    validation = Rule::new("size(self.metadata.name) <= 63").message("metadata.name must be at most 63 characters, because nodes carry it as a label value")
 )]
-#[serde(rename_all = "camelCase", default)]
+#[x_kube(
+    validation = Rule::new("!has(self.taints) || size(self.taints) > 0")
+        .message("taints: [] is the same as no taints field; leave the field out for os=windows:NoSchedule, list the taints, or write taintPolicy: Never for none"),
+    validation = Rule::new("!has(self.retiredTaints) || !has(self.taints) || !self.taints.exists(t, self.retiredTaints.exists(r, r.key == t.key && r.effect == t.effect && (has(r.value) ? r.value : '') == (has(t.value) ? t.value : '')))")
+        .message("a taint is both in taints and in retiredTaints; remove it from one of them"),
+    validation = Rule::new("!has(self.retiredTaints) || has(self.taints) || !self.retiredTaints.exists(r, r.key == 'os' && r.effect == 'NoSchedule' && has(r.value) && r.value == 'windows')")
+        .message("retiredTaints has os=windows:NoSchedule, which is the default of taints; list other taints in taints to retire it"),
+    validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, k != 'kubernetes.io/os' || self.nodeSelector[k] == 'windows')")
+        .message("nodeSelector: kubernetes.io/os can only be windows; leave it out, it is always set"),
+    validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, !k.startsWith('winpool.dev/') && !k.startsWith('runtimeclass.winpool.dev/'))")
+        .message("nodeSelector: labels under winpool.dev are written by winpool and cannot select its nodes; use a label of your own"),
+    validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, size(k) <= 317 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self.nodeSelector[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))")
+        .message("nodeSelector: keys must be label names and values label values, as in a pod's nodeSelector"),
+    validation = version_is_known(),
+    validation = Rule::new("!has(self.buildNames) || self.buildNames.all(b, self.buildNames.exists_one(c, c.version == b.version))")
+        .message("buildNames: each version may be used once; remove one of the two"),
+    validation = Rule::new("!has(self.runtimeClassNameFormat) || (self.runtimeClassNameFormat.contains('{version}') && self.runtimeClassNameFormat.replace('{version}', 'v').replace('{pool}', 'p').matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))")
+        .message("runtimeClassNameFormat must contain {version}, may contain {pool}, and otherwise has lower-case letters, digits, '-' and '.', such as windows-{version}"),
+)]
+#[serde(rename_all = "camelCase")]
 pub struct WindowsPoolSpec {
     /// `Enforce`: winpool writes. `DryRun`: winpool reports what it would change, and writes only this object's status.
+    #[serde(default)]
     pub mode: Mode,
 
     /// Labels that a Windows node must have to belong to this pool, as in a pod's nodeSelector. winpool adds
     /// `kubernetes.io/os: windows`. Empty selects all Windows nodes. A node that several pools select belongs to the oldest
     /// of them.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63}))]
     pub node_selector: BTreeMap<String, String>,
 
     /// Taints that winpool adds to the nodes of the pool. Other taints of the nodes stay. Omitted: nodes that have a Windows
     /// taint in any known spelling (`os=Windows`, `node.kubernetes.io/os=windows`, …) keep it, and all others get
     /// `os=windows:NoSchedule`. If set, all nodes get these taints, in this spelling. winpool does not change a taint with the
     /// same key and effect but another value unless `retiredTaints` lists it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"]))]
     pub taints: Option<Vec<Taint>>,
 
     /// The rule for adding taints. `WhenTolerated`: only if no workload would become unschedulable; until then the condition
     /// `TaintsApplied` names the workloads that do not tolerate the taint. Labels and RuntimeClasses do not wait. `Always`:
     /// at once, even if workloads become unschedulable. `Never`: winpool adds no taints and removes those that it added;
     /// RuntimeClasses still tolerate `taints`.
+    #[serde(default)]
     pub taint_policy: TaintPolicy,
 
     /// Taints that winpool removes from the pool's nodes, such as `os=Win1809:NoSchedule`, in the same request that adds
     /// those in `taints`. RuntimeClasses tolerate them while they are listed here.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"]))]
     pub retired_taints: Vec<Taint>,
 
     /// `Enabled`: winpool creates one RuntimeClass for each Windows build of the pool's nodes, and keeps it when the last
     /// node of that build is gone. `Disabled`: the pool has only the RuntimeClasses in `runtimeClasses`.
+    #[serde(default)]
     pub runtime_class_discovery: RuntimeClassDiscovery,
 
     /// Names of discovered RuntimeClasses. `{version}` is 2019, 2022, 2025 and so on, or `build-<number>` for a build
     /// without a name; `{pool}` is the name of this pool.
+    #[serde(default = "default_runtime_class_name_format")]
+    #[schemars(length(min = 9, max = 63))]
     pub runtime_class_name_format: String,
 
     /// `Exact`: a discovered RuntimeClass selects nodes of its build. `Compatible`: if a newer Windows runs images of its
@@ -68,30 +114,39 @@ pub struct WindowsPoolSpec {
     /// selects has the label. A new node serves the class after winpool has labelled it. An autoscaler knows the label
     /// for a group without nodes if the group's template has it: `winpool render` writes it. A declared class follows
     /// its own `hostMatch`.
+    #[serde(default)]
     pub runtime_class_host_match: HostMatch,
 
     /// RuntimeClasses in addition to the discovered ones. A class with the name of a discovered class replaces it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub runtime_classes: Vec<RuntimeClassSpec>,
 
     /// Names for builds that are newer than this release of winpool.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["build"]))]
     pub build_names: Vec<NamedBuild>,
 
     /// The rule for a RuntimeClass that winpool did not create and whose name this pool needs. `IfCompatible`: winpool
     /// manages it from then on if no other owner is recorded on it, and it has the handler, selector and tolerations that
     /// the pool needs. `Always`: winpool manages it and corrects its scheduling, but never its handler. `Never`: winpool
     /// does not change it. A class that winpool does not change and that does not meet the pool's needs is a conflict.
+    #[serde(default)]
     pub runtime_class_adoption_policy: AdoptionPolicy,
 
     /// The rule for the deletion of this pool. `Delete`: winpool removes its labels, annotations and taints from the nodes
     /// and deletes RuntimeClasses that no pod uses; it stops managing those in use. `Retain`: everything stays.
+    #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 
     /// The RuntimeClass for pods with `os.name: windows` that choose neither a class nor a build. Requires the admission
     /// policy `assign-class`. Omitted: only the label `winpool.dev/runtime-class` of a namespace chooses a class.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_defaults: Option<PodDefaults>,
+}
+
+fn default_runtime_class_name_format() -> String {
+    "windows-{version}".to_owned()
 }
 
 impl Default for WindowsPoolSpec {
@@ -102,7 +157,7 @@ impl Default for WindowsPoolSpec {
             taints: None,
             retired_taints: Vec::new(),
             runtime_class_discovery: RuntimeClassDiscovery::default(),
-            runtime_class_name_format: "windows-{version}".to_owned(),
+            runtime_class_name_format: default_runtime_class_name_format(),
             runtime_class_host_match: HostMatch::default(),
             runtime_classes: Vec::new(),
             build_names: Vec::new(),
@@ -115,23 +170,134 @@ impl Default for WindowsPoolSpec {
 }
 
 /// The RuntimeClass for Windows pods that choose none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[cfg_attr(test, x_kube(cel))]
+#[x_kube(
+    validation = Rule::new("!has(self.runtimeClassName) || self.runtimeClassName.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
+        .message("runtimeClassName must be the name of one of the pool's RuntimeClasses, such as windows-2022"),
+)]
+#[serde(rename_all = "camelCase")]
 pub struct PodDefaults {
     /// A RuntimeClass of this pool, discovered or declared. The policy uses it once its state is Applied or Adopted, and
     /// only for pods that select nodes by nothing but operating system and architecture.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
     pub runtime_class_name: Option<String>,
     /// First try to choose the class by the Windows version that the tags of all images of the pod name, such as
     /// `ltsc2022` or `10.0.20348.2655`.
+    #[serde(default)]
     pub from_image_tags: bool,
 }
 
 /// A name for a Windows build.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[cfg_attr(test, x_kube(cel))]
+#[x_kube(
+    validation = Rule::new("self.build.matches('^10[.]0[.][1-9][0-9]{0,5}$')")
+        .message("build must be 10.0.<number>, as in the label node.kubernetes.io/windows-build, such as 10.0.20348"),
+    validation = Rule::new("self.version.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
+        .message("version must be lower-case letters, digits and hyphens, because it becomes part of a RuntimeClass name, such as preview"),
+    validation = version_is_free(),
+)]
 pub struct NamedBuild {
     /// The build, such as `10.0.29000`.
+    #[schemars(length(max = 12))]
     pub build: String,
     /// Its name in RuntimeClass names, such as `preview`.
+    #[schemars(length(min = 1, max = 32))]
     pub version: String,
+}
+
+/// The releases of Windows, as a CEL rule or its message lists them.
+fn releases(separated_by: &str, written: impl Fn(&Product) -> String) -> String {
+    PRODUCTS.iter().map(written).collect::<Vec<_>>().join(separated_by)
+}
+
+fn version_is_known() -> Rule {
+    // CEL lists have items of one type; YAML takes 2022 for a number.
+    let texts: Vec<String> = PRODUCTS.iter().flat_map(Product::spellings).map(|text| format!("'{text}'")).collect();
+    let numbers =
+        PRODUCTS.iter().map(|product| product.version).filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    let (texts, numbers) = (texts.join(", "), numbers.collect::<Vec<_>>().join(", "));
+    let versions = releases(", ", |product| product.version.to_owned());
+    Rule::new(format!(
+        "!has(self.runtimeClasses) || self.runtimeClasses.all(c, !has(c.version) || c.version in ['{ANY_VERSION}', {texts}] || c.version in [{numbers}] \
+         || (has(self.buildNames) && self.buildNames.exists(b, b.version == c.version)))"
+    ))
+    .message(Message::Message(format!(
+        "runtimeClasses: version is not known; write {ANY_VERSION}, one of {versions}, name it in spec.buildNames, or write \
+         build instead"
+    )))
+}
+
+/// A name that a newer release of winpool gives the same build was right before, and stays so.
+fn version_is_free() -> Rule {
+    let pairs = releases(", ", |product| format!("['{}', '{}']", product.version, product.build));
+    Rule::new(format!(
+        "[{pairs}].all(r, r[0] != self.version || r[1] == self.build) && !self.version.startsWith('build-')"
+    ))
+    .message("version is the name of another Windows build already; choose another name")
+}
+
+/// The CRD, as in `crds/`.
+pub fn crd() -> CustomResourceDefinition {
+    let mut crd = WindowsPool::crd();
+    // A pool without a spec is the normal case, but the derive makes `spec` required and without a default.
+    for version in &mut crd.spec.versions {
+        let Some(root) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) else { continue };
+        root.required = None;
+        if let Some(spec) = root.properties.as_mut().and_then(|p| p.get_mut("spec")) {
+            spec.default = Some(JSON(json!({})));
+        }
+        simplify(root);
+        if let Some(spec) = property(root, "spec") {
+            bound_tolerations(spec);
+            default_retired_value(spec);
+        }
+    }
+    crd
+}
+
+fn property<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSONSchemaProps> {
+    schema.properties.as_mut()?.get_mut(name)
+}
+
+fn items<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSONSchemaProps> {
+    match property(schema, name)?.items.as_mut()? {
+        JSONSchemaPropsOrArray::Schema(items) => Some(items),
+        JSONSchemaPropsOrArray::Schemas(_) => None,
+    }
+}
+
+/// The value is a key of this list, and keys need a default.
+fn default_retired_value(spec: &mut JSONSchemaProps) {
+    if let Some(value) = items(spec, "retiredTaints").and_then(|taint| property(taint, "value")) {
+        value.default = Some(JSON(json!("")));
+    }
+}
+
+/// Kubernetes' own type has no limits, and without them the API server refuses rules about it as too costly.
+fn bound_tolerations(spec: &mut JSONSchemaProps) {
+    let Some(toleration) = items(spec, "runtimeClasses").and_then(|class| items(class, "tolerations")) else { return };
+    for (name, limit) in [("key", 317), ("value", 63), ("effect", 32), ("operator", 32)] {
+        if let Some(property) = property(toleration, name) {
+            property.max_length = Some(limit);
+        }
+    }
+}
+
+/// Makes the API server drop fields that are null instead of storing the null. Null means omitted everywhere, and CEL
+/// rules then see no field. Writes each description on one line, because `kubectl explain` wraps lines itself.
+fn simplify(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    if let Some(description) = &mut schema.description {
+        *description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
+    schema.properties.iter_mut().flatten().for_each(|(_, property)| simplify(property));
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        simplify(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        simplify(values);
+    }
 }

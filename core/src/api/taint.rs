@@ -2,20 +2,34 @@
 
 use std::{fmt, str::FromStr};
 
-use schemars::JsonSchema;
+use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A taint on a Node. Kubernetes identifies it by key and effect: a node cannot have two taints that differ only in their
 /// value.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, KubeSchema)]
+#[cfg_attr(test, x_kube(cel))]
+#[x_kube(
+    validation = Rule::new("self.key.indexOf('/') <= 253 && self.key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')")
+        .message("key must be a qualified name such as os or node.kubernetes.io/os"),
+    validation = Rule::new("!has(self.value) || self.value.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$')")
+        .message("value must be a label value: at most 63 letters, digits, '-', '_' or '.', such as windows"),
+    validation = Rule::new("self.effect in ['NoSchedule', 'PreferNoSchedule']")
+        .message("effect must be NoSchedule or PreferNoSchedule; NoExecute is not offered because it would evict running pods"),
+    validation = Rule::new("!(self.key in ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable', 'node.kubernetes.io/unschedulable', 'node.kubernetes.io/memory-pressure', 'node.kubernetes.io/disk-pressure', 'node.kubernetes.io/pid-pressure', 'node.kubernetes.io/network-unavailable', 'node.kubernetes.io/out-of-service', 'ToBeDeletedByClusterAutoscaler', 'DeletionCandidateOfClusterAutoscaler']) && !self.key.startsWith('node.cloudprovider.kubernetes.io/') && !self.key.startsWith('karpenter.sh/') && !self.key.startsWith('readiness.k8s.io/')")
+        .message("key belongs to Kubernetes or to an autoscaler; choose a key of your own such as os"),
+)]
 pub struct Taint {
     /// Key, such as `os` or `node.kubernetes.io/os`. Keys of Kubernetes and of autoscalers are not allowed.
+    #[schemars(length(min = 1, max = 317))]
     pub key: String,
     /// Value, such as `windows`. Case matters. Empty when omitted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
     pub value: String,
     /// `NoSchedule` or `PreferNoSchedule`. `NoExecute` is not allowed because it would evict running pods.
+    #[schemars(length(max = 32))]
     pub effect: String,
 }
 

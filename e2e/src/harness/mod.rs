@@ -42,8 +42,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool_answers::crd::crd;
-use winpool_core::api::{NodeCounts, WindowsPool};
+use winpool_core::api::{NodeCounts, WindowsPool, crd};
 use winpool_operator::Options;
 
 use crate::{

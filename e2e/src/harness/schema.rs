@@ -6,8 +6,7 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool_answers::crd::crd;
-use winpool_core::api::WindowsPool;
+use winpool_core::api::{WindowsPool, crd};
 
 use crate::{LIMIT, wait_for};
 

@@ -7,14 +7,9 @@ use std::{
 };
 
 use winpool_e2e::{
-    Component, Prometheus, free_port,
-    generate::metrics::{Values, labels},
-    prelude::*,
-    prometheus_operator_definition, promtool,
-    scene::define,
-    scrape,
+    Component, Prometheus, free_port, prelude::*, prometheus_operator_definition, promtool, scene::define, scrape,
 };
-use winpool_operator::metrics::reference::{Description, METRICS};
+use winpool_operator::metrics::reference::{Description, METRICS, Values};
 
 const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components/monitoring");
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/winpool");
@@ -135,19 +130,19 @@ fn is_winpools(name: &str) -> bool {
 fn labels_are_those_of(metric: &Description, found: &[Value]) {
     let own = ["__name__", "job", "instance", "le"];
     for series in found {
-        let found: BTreeMap<&str, &str> = series["metric"]
+        let labels: BTreeMap<&str, &str> = series["metric"]
             .as_object()
             .unwrap()
             .iter()
             .map(|(name, value)| (name.as_str(), text(value)))
             .filter(|(name, _)| !own.contains(name))
             .collect();
-        let expected: BTreeSet<&str> = labels(metric).iter().map(|label| label.name).collect();
-        assert_eq!(found.keys().copied().collect::<BTreeSet<_>>(), expected, "{series}");
-        for label in labels(metric) {
-            let value = found[label.name];
+        let expected: BTreeSet<&str> = metric.labels.iter().map(|label| label.name).collect();
+        assert_eq!(labels.keys().copied().collect::<BTreeSet<_>>(), expected, "{series}");
+        for label in metric.labels {
+            let value = labels[label.name];
             if let Values::Closed(values) = label.values {
-                assert!(values.contains(&value), "{}={value} is not in the reference: {series}", label.name);
+                assert!(values().contains(&value), "{}={value} is not in the reference: {series}", label.name);
             }
             assert!(!value.contains("zebra"), "a label names a node: {series}");
             assert!(!value.contains("29111"), "a label has a value that a node chose: {series}");

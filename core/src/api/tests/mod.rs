@@ -10,9 +10,8 @@ use std::{collections::BTreeMap, sync::LazyLock};
 use kube::core::cel::{CompiledSchema, Validator, compile_schema};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use winpool_answers::crd::crd as generated_crd;
 
-use super::{WindowsPool, validation::violations};
+use super::{WindowsPool, crd as generated_crd, validation::violations};
 
 /// The schema of the generated CRD.
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {

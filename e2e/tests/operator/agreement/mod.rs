@@ -259,7 +259,7 @@ async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Opti
     stage.pods += pods.len();
     let wanted = |pod: &Pod| -> String {
         let pod: pod::Pod = serde_json::from_value(serde_json::to_value(pod).unwrap()).unwrap();
-        winpool_answers::pod::daemon_set_node(&pod).unwrap().to_owned()
+        pod.daemon_set_node().unwrap().to_owned()
     };
     assert_eq!(pods.iter().map(wanted).collect::<BTreeSet<_>>(), possible(&told), "{spec:#} {told:#?}");
     let pending = told.nodes.iter().filter(|node| node.reasons.iter().any(|reason| reason.contains("stays Pending")));
