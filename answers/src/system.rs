@@ -37,7 +37,7 @@ pub fn system_of_nodes<'a>(
 pub fn doubt(guess: Guess) -> Option<&'static str> {
     match (guess.system, guess.evidence) {
         (System::Windows, SystemEvidence::ImageName) => Some("the name of an image has a word for Windows"),
-        (System::Windows, SystemEvidence::Program) => Some("a container runs a program like those of Windows"),
+        (System::Windows, SystemEvidence::Program) => Some("a program or a path is like those of Windows"),
         (System::Windows, SystemEvidence::Toleration) => Some("the pod tolerates a taint of Windows nodes"),
         _ => None,
     }

@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 use winpool_answers::{
     explain::pod::answer,
     image::Images,
-    lint::{self, Facts, check},
+    lint::{self, Facts, check, check_tolerations},
+    placement::selects,
     view,
 };
 use winpool_core::{
-    api::Taint,
-    plan::{CheckScope, KnownNode, TaintQuestion, WorkloadCheck},
-    pod::{Class, Pod, PodSpec, Target, Workload, WorkloadKind},
+    api::{Taint, WindowsPool},
+    plan::{CheckScope, KnownNode, Pool, TaintQuestion, WorkloadCheck},
+    pod::{Class, Pod, PodSpec, System, Target, Workload, WorkloadKind},
 };
 
 const BUILD: &str = "10.0.20348";
@@ -109,19 +110,25 @@ fn objects(spec: &Value) -> [Value; 3] {
     ]
 }
 
-/// True if a workload check counts a template without tolerations, when the only node has every label that a Windows
-/// node can have.
-fn is_counted(spec: &Value, class: Option<&Class>) -> bool {
+/// The labels of the only node: every label that a Windows node can have here.
+const LABELS: [(&str, &str); 5] = [
+    ("kubernetes.io/os", "windows"),
+    ("beta.kubernetes.io/os", "windows"),
+    ("node.kubernetes.io/windows-build", BUILD),
+    ("runtimeclass.winpool.dev/own", "true"),
+    ("team", "a"),
+];
+
+/// The same spec without tolerations.
+fn intolerant(spec: &Value) -> Value {
     let mut spec = spec.clone();
     spec["tolerations"] = json!([]);
-    let labels = [
-        ("kubernetes.io/os", "windows"),
-        ("beta.kubernetes.io/os", "windows"),
-        ("node.kubernetes.io/windows-build", BUILD),
-        ("runtimeclass.winpool.dev/own", "true"),
-        ("team", "a"),
-    ];
-    let node = KnownNode { name: "win".into(), labels: labels.into_iter().collect(), ..KnownNode::default() };
+    spec
+}
+
+/// True if a workload check counts a template of this kind without tolerations.
+fn is_counted(kind: WorkloadKind, spec: &Value, class: Option<&Class>) -> bool {
+    let node = KnownNode { name: "win".into(), labels: LABELS.into_iter().collect(), ..KnownNode::default() };
     let question = TaintQuestion {
         pool: "default".to_owned(),
         taint: Taint::os_windows(),
@@ -137,7 +144,7 @@ fn is_counted(spec: &Value, class: Option<&Class>) -> bool {
         ..CheckScope::default()
     })
     .unwrap();
-    check.workload(WorkloadKind::Deployment, &read::<Workload>(objects(&spec)[1].clone()));
+    check.workload(kind, &read::<Workload>(objects(&intolerant(spec))[1].clone()));
     // A selector that says nothing of a system is decided by whether a Linux node matches it: here one does.
     for choice in check.undecided() {
         check.decide(&choice, true);
@@ -179,8 +186,41 @@ proptest! {
         let target = pod.target(known);
         let is_missing = |id: &str| check(&lint::WorkloadManifest::read(&deployment).unwrap().unwrap(), &facts).iter().any(|found| found.rule == id);
         prop_assert_eq!(is_missing("os-name-missing"), target == Target::Windows && pod.os.is_none(), "the rules");
-        if is_counted(&spec, known) {
-            prop_assert_eq!(target, Target::Windows, "the workload check");
+        for kind in [WorkloadKind::Deployment, WorkloadKind::DaemonSet] {
+            if is_counted(kind, &spec, known) {
+                prop_assert_eq!(target, Target::Windows, "the workload check");
+            }
+        }
+        let system = answer(&read::<Pod>(as_pod), &[], &known.iter().map(|class| (CLASS.to_owned(), (*class).clone())).collect(), &Images::default()).system;
+        prop_assert_eq!(system == "windows", pod.guess(known).is_some_and(|guess| guess.system == System::Windows), "why");
+    }
+
+    /// `check` misses a toleration exactly where the workload check holds the taint, for pods that the node serves.
+    #[test]
+    fn check_misses_the_tolerations_that_hold_a_taint(spec in any_spec(), class_selector in selector()) {
+        let spec = intolerant(&spec);
+        let class: RuntimeClass = read(json!({
+            "metadata": {"name": CLASS}, "handler": "h", "scheduling": {"nodeSelector": class_selector},
+        }));
+        let mut facts = Facts::none();
+        facts.add_class(class.clone());
+        let labels = LABELS.into_iter().collect();
+        facts.add_node(view::Node { labels, ..machine() });
+        facts.add_pool(Pool::read(&read::<WindowsPool>(json!({"metadata": {"name": "default"}, "spec": {}}))).unwrap(), false);
+        let (facts, class) = (facts.complete(), Class::from(&class));
+        let pod: PodSpec = read(spec.clone());
+        let known = pod.runtime_class.as_ref().map(|_| &class);
+        for kind in [WorkloadKind::Deployment, WorkloadKind::DaemonSet] {
+            let mut object = objects(&spec)[1].clone();
+            object["kind"] = json!(kind.as_str());
+            let workload = lint::WorkloadManifest::read(&object).unwrap().unwrap();
+            let placed_by = known.filter(|_| kind != WorkloadKind::DaemonSet);
+            let is_served = selects(&pod, placed_by, &LABELS.into_iter().collect()) && placed_by.is_none_or(|class| class.conflict(&pod).is_none());
+            if !is_served || facts.target(&pod) != Target::Windows {
+                continue;
+            }
+            let told = check_tolerations(&workload, &facts);
+            prop_assert_eq!(told.is_some(), is_counted(kind, &spec, known), "{:?} {}", kind, object);
         }
     }
 

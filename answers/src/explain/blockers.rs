@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::{Isolation, ObjectReference, WindowsPool, names},
     plan::{Hosts, Pool},
-    pod::{CLOUD_LABELS, OS_KEYS, Target},
+    pod::{OS_KEYS, SYSTEM_LABELS, Target},
     windows::{
         Build, KubernetesSupport, image,
         product::{Product, by_version},
@@ -211,7 +211,7 @@ fn label_pin(workload: &WorkloadManifest<'_>, facts: &Facts, retired: Build, tar
 
 /// Returns the builds that labels of clouds name, such as `kubernetes.azure.com/os-sku: Windows2019`.
 fn cloud_builds(selector: &BTreeMap<String, String>) -> impl Iterator<Item = Build> {
-    let of_cloud = selector.iter().filter(|(key, _)| CLOUD_LABELS.contains(&key.as_str()));
+    let of_cloud = selector.iter().filter(|(key, _)| SYSTEM_LABELS.contains(&key.as_str()));
     of_cloud.filter_map(|(_, value)| {
         let version = value.to_ascii_lowercase();
         by_version(version.strip_prefix("windows")?).map(|product| product.build)

@@ -131,7 +131,7 @@ fn explanation(
     let lands = nodes.iter().any(|result| result.possible);
     let starts = nodes.iter().all(|result| !result.possible || result.starts != Some(false));
     let (remedy, remedied) = match refused {
-        Some(remedy) => (Some(remedy), None),
+        Some(remedy) => (Some(remedy + &candidate.unless_class_tolerates(machines)), None),
         None if lands && starts => (None, None),
         None => {
             let (remedy, remedied) = candidate.remedy(machines, classes);

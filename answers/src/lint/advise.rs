@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use winpool_core::{
     api::names,
-    pod::{ARCH_KEYS, CLOUD_LABELS, OS_KEYS},
+    pod::{ARCH_KEYS, OS_KEYS, SYSTEM_LABELS},
 };
 
 use crate::lint::{
@@ -194,7 +194,7 @@ fn conditions(shape: &Shape) -> Vec<MatchCondition> {
 /// Returns the variables that the rules' expressions use. They match [`PodSpec`](winpool_core::pod::PodSpec).
 fn variables(shape: &Shape) -> Vec<Variable> {
     let (keys, build, stamp) = (cel_list(OS_KEYS), names::WINDOWS_BUILD, names::CAPABILITY_LABEL_PREFIX);
-    let (clouds, arch) = (cel_list(CLOUD_LABELS), cel_list(ARCH_KEYS));
+    let (clouds, arch) = (cel_list(SYSTEM_LABELS), cel_list(ARCH_KEYS));
     // The beginning of an expression that holds if every term has one of these expressions about the system.
     let all_terms = |os: &str, other: &str, cloud: &str| {
         format!(

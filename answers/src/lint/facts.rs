@@ -14,7 +14,7 @@ use winpool_core::{
     api::{Taint, names},
     labels::Labels,
     plan::{Policy, Pool, PoolEntry, SeenNodes, plan_classes},
-    pod::{Class, PodSpec, System, Target, Tolerance, is_label_of_every_node, tolerance},
+    pod::{Class, Guess, PodSpec, System, Target, Tolerance, is_label_of_every_node, tolerance},
     windows::{
         Build, KubernetesVersion,
         product::{PRODUCTS, by_version},
@@ -226,8 +226,9 @@ impl Facts {
     /// classes exist for other systems.
     pub fn lacks_class_of(&self, pod: &PodSpec) -> bool {
         let name = pod.runtime_class.as_deref().unwrap_or_default();
+        let is_windows = |guess: Guess| guess.system == System::Windows && guess.is_certain();
         let is_told =
-            || pod.target(None) == Target::Windows || is_for_windows(name) || self.similar_class(name).is_some();
+            || pod.guess(None).is_some_and(is_windows) || is_for_windows(name) || self.similar_class(name).is_some();
         (self.classes_are_complete || is_told()) && self.class(name) == Lookup::Absent
     }
 
@@ -345,8 +346,8 @@ impl Facts {
     }
 
     /// Returns the sets of taints that a pod must tolerate on the Windows nodes that it selects: the existing taints that
-    /// stay, and those that the pools want, including pools in dry run. If it selects none, the nodes of its builds
-    /// count, unless no node has its other labels. If no node is known, returns the taints that the pools want, or
+    /// stay, and those that the pools want, including pools in dry run. If it selects none, the nodes of its builds count, or
+    /// else all: nodes that it selects will be like these. If no node is known, returns the taints that the pools want, or
     /// `None` if there are no pools.
     pub fn guards(&self, pod: &PodSpec, class: Option<&Class>) -> Option<BTreeSet<BTreeSet<Taint>>> {
         if !self.has_nodes() {
@@ -360,14 +361,12 @@ impl Facts {
         if !selected.is_empty() {
             return Some(selected);
         }
-        if !self.labels_of_no_node(pod, class).is_empty() {
-            return Some(BTreeSet::new());
-        }
         let builds = pod.wanted_builds(class);
         let is_wanted = |kind: &&NodeKind| {
             builds.as_ref().is_none_or(|builds| kind.build.is_some_and(|build| builds.contains(&build)))
         };
-        Some(self.nodes.keys().filter(is_wanted).map(guard).collect())
+        let of_builds: BTreeSet<_> = self.nodes.keys().filter(is_wanted).map(guard).collect();
+        Some(if of_builds.is_empty() { self.nodes.keys().map(guard).collect() } else { of_builds })
     }
 }
 

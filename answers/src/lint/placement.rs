@@ -32,9 +32,10 @@ pub(super) mod images;
 /// The values of the label of the operating system.
 const SYSTEMS: [&str; 2] = ["windows", "linux"];
 const SAY_WINDOWS: &str = "add os.name: windows and nodeSelector kubernetes.io/os: windows";
-const SELECT_WINDOWS: &str = "add nodeSelector kubernetes.io/os: windows, or a runtimeClassName";
-const TOLERATE: &str =
-    "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}, or a runtimeClassName";
+const SELECT_WINDOWS: &str = "add nodeSelector kubernetes.io/os: windows";
+const TOLERATE: &str = "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}";
+/// Follows a remedy that a class makes unnecessary, if the class of the pod does not exist.
+const UNLESS_CLASS: &str = ", unless the RuntimeClass that you name or create does";
 
 const FOR_LINUX: &str = "for a Linux workload instead: nodeSelector kubernetes.io/os: linux";
 
@@ -134,8 +135,11 @@ pub(super) const RULES: &[Rule] = &[
         Scope::WindowsImage,
         "nodeSelector",
         "an image is for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
-        "add os.name: windows and nodeSelector kubernetes.io/os: windows, or a runtimeClassName",
+        SAY_WINDOWS,
         own(|subject, hits| {
+            if has_unknown_class(subject) {
+                return;
+            }
             let hit = Hit::at("nodeSelector");
             let hit = match doubt(subject) {
                 Some(sign) => hit.saying(format!(
@@ -145,8 +149,7 @@ pub(super) const RULES: &[Rule] = &[
             };
             let remedy = match class_of_images(subject) {
                 Some(name) => format!("add os.name: windows and runtimeClassName: {name}"),
-                None if subject.workload.is_daemon_set() => SAY_WINDOWS.to_owned(),
-                None => format!("{SAY_WINDOWS}, or a runtimeClassName"),
+                None => SAY_WINDOWS.to_owned(),
             };
             hits.push(hit.remedied_by(or_for_linux(subject, remedy)));
         }),
@@ -235,6 +238,11 @@ fn class_of_images<'a>(subject: &Subject<'a>) -> Option<&'a str> {
     subject.facts.classes_of(*build).next()
 }
 
+/// Returns true if the RuntimeClass of the pod exists perhaps, and its selector and tolerations are not known.
+fn has_unknown_class(subject: &Subject<'_>) -> bool {
+    subject.pod.runtime_class.is_some() && subject.class.is_none() && !subject.facts.lacks_class_of(subject.pod)
+}
+
 fn os_contradiction(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let Some(os) = &subject.pod.os else { return };
     if OS_KEYS.iter().any(|key| subject.pod.selected(key).is_some_and(|selected| selected != os)) {
@@ -255,13 +263,13 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     // If the class of a DaemonSet selects Windows, another rule reports what the template lacks.
     let is_by_class = match subject.class {
         Some(class) => selects_windows(&class.selector),
-        None => pod.runtime_class.is_some() && !subject.workload.is_daemon_set(),
+        None => has_unknown_class(subject) && !subject.workload.is_daemon_set(),
     };
     let is_placed = pod.placed_system().is_some() || subject.facts.system_of_nodes(pod).is_some();
     if !is_placed && pod.node.is_none() && !is_by_class {
         let hit = Hit::at("nodeSelector");
-        hits.push(if subject.workload.is_daemon_set() {
-            hit.remedied_by("add nodeSelector kubernetes.io/os: windows".to_owned())
+        hits.push(if pod.runtime_class.is_some() && !subject.workload.is_daemon_set() {
+            hit.remedied_by(format!("{SELECT_WINDOWS}{UNLESS_CLASS}"))
         } else {
             by_class(subject, hit)
         });
@@ -296,8 +304,7 @@ fn tolerations(subject: &Subject<'_>) -> Vec<Toleration> {
 }
 
 fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let unknown_class = subject.pod.runtime_class.is_some() && subject.class.is_none();
-    if subject.workload.is_daemon_set() || subject.pod.node.is_some() || unknown_class {
+    if subject.workload.is_daemon_set() || subject.pod.node.is_some() || has_unknown_class(subject) {
         return;
     }
     let Some(guards) = subject.facts.guards(subject.pod, subject.class) else { return };
@@ -312,7 +319,9 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         let message =
             format!("the pod does not tolerate the taints of any Windows node that it selects: {}", list(&least));
         let message = message + &other_spelling(&tolerations, &least);
-        hits.push(Hit::at("tolerations").saying(message).remedied_by(or_for_linux(subject, remedy(&least))));
+        let lacks_class = subject.pod.runtime_class.is_some() && subject.class.is_none();
+        let remedy = format!("{}{}", remedy(&least), if lacks_class { UNLESS_CLASS } else { "" });
+        hits.push(Hit::at("tolerations").saying(message).remedied_by(or_for_linux(subject, remedy)));
     }
 }
 

@@ -68,7 +68,10 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "run-as-non-root",
         Judgement(Info, Note),
-        Test::Field(Trigger::True),
+        own(|subject, hits| {
+            let of_pod = &subject.workload.raw["securityContext"];
+            hits.extend(may_be_administrator(of_pod, of_pod).then(|| Hit::at("securityContext.runAsNonRoot")));
+        }),
         "securityContext.runAsNonRoot",
         NON_ROOT,
         NON_ROOT_REMEDY,
@@ -76,7 +79,12 @@ pub(super) const RULES: &[Rule] = &[
     lint(
         "container-run-as-non-root",
         Judgement(Info, Note),
-        Test::Field(Trigger::True),
+        own(|subject, hits| {
+            let raw = subject.workload.raw;
+            let found = containers(raw)
+                .filter(|(_, container)| may_be_administrator(&container["securityContext"], &raw["securityContext"]));
+            hits.extend(found.map(|(path, _)| Hit::at(format!("{path}.securityContext.runAsNonRoot"))));
+        }),
         "containers[*].securityContext.runAsNonRoot",
         NON_ROOT,
         NON_ROOT_REMEDY,
@@ -211,6 +219,12 @@ pub(super) const RULES: &[Rule] = &[
         "remove it, and read the logs instead: terminationMessagePolicy: FallbackToLogsOnError",
     ),
 ];
+
+/// Returns true if this security context forbids `ContainerAdministrator`, and neither it nor that of the pod names a user.
+fn may_be_administrator(context: &Value, of_pod: &Value) -> bool {
+    let names_user = |context: &Value| context["windowsOptions"]["runAsUserName"].is_string();
+    context["runAsNonRoot"] == Value::Bool(true) && !names_user(context) && !names_user(of_pod)
+}
 
 fn huge_pages(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     for (path, container) in containers(subject.workload.raw) {

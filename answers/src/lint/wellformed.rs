@@ -68,22 +68,47 @@ pub fn check_old_class(object: &Value, api_version: &str) -> Finding {
     finding(&REMOVED, "RuntimeClass", object, hit)
 }
 
-/// Returns the findings about an object of a known kind whose pod spec cannot be read, because a field has the wrong type.
-pub fn check_malformed(object: &Value) -> Vec<Finding> {
+/// Returns the findings about an object of a known kind whose pod spec cannot be read, because a field has the wrong type, and the
+/// object without these fields, so that other rules can check the rest.
+pub fn check_malformed(object: &Value) -> (Vec<Finding>, Option<Value>) {
     let path = path_of(object);
-    let spec = get(object, &path.split('.').collect::<Vec<_>>()).unwrap_or(&Value::Null);
-    let mut hits = Vec::new();
+    let keys: Vec<&str> = path.split('.').collect();
+    let spec = get(object, &keys).unwrap_or(&Value::Null);
+    let mut wrong = Vec::new();
     if spec.is_object() {
-        find_wrong("", spec, &|value| value, &mut hits);
-        for hit in &mut hits {
-            hit.field = format!("{path}.{}", hit.field);
-        }
+        find_wrong(&Place::default(), spec, &|value| value, &mut wrong);
     }
-    if hits.is_empty() {
-        hits.push(Hit::at(path).saying(format!("{path} is not a pod spec")));
+    let mut rest = object.clone();
+    // From the last to the first, so that the positions in lists stay right.
+    for (place, _) in wrong.iter().rev() {
+        remove(&mut rest, &format!("/{}{}", keys.join("/"), place.pointer));
     }
     let kind = object["kind"].as_str().unwrap_or_default();
-    hits.into_iter().map(|hit| finding(&TYPES, kind, object, hit)).collect()
+    let mut hits: Vec<Hit> =
+        wrong.into_iter().map(|(place, message)| hit(format!("{path}.{}", place.path), message)).collect();
+    let rest = Some(rest).filter(|_| !hits.is_empty());
+    if hits.is_empty() {
+        hits.push(hit(path.to_owned(), format!("{path} is not a pod spec")));
+    }
+    (hits.into_iter().map(|hit| finding(&TYPES, kind, object, hit)).collect(), rest)
+}
+
+fn hit(field: String, message: String) -> Hit {
+    Hit::at(field).saying(message)
+}
+
+/// Removes the value at this pointer.
+fn remove(object: &mut Value, pointer: &str) {
+    let Some((parent, key)) = pointer.rsplit_once('/') else { return };
+    match object.pointer_mut(parent) {
+        Some(Value::Object(fields)) => {
+            fields.remove(&key.replace("~1", "/").replace("~0", "~"));
+        }
+        Some(Value::Array(elements)) => {
+            key.parse().ok().filter(|index| *index < elements.len()).map(|index: usize| elements.remove(index));
+        }
+        _ => {}
+    }
 }
 
 /// Returns the path of the pod spec in an object of a known kind.
@@ -101,32 +126,52 @@ fn api_version(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 fn types(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if served(subject.workload.kind).is_some() {
-        find_wrong("", subject.workload.raw, &|value| value, hits);
+        let mut wrong = Vec::new();
+        find_wrong(&Place::default(), subject.workload.raw, &|value| value, &mut wrong);
+        hits.extend(wrong.into_iter().map(|(place, message)| hit(place.path, message)));
     }
 }
 
-/// Reports the innermost values with the wrong type. `wrap` returns a pod spec that has a value at this path and nothing else: the
-/// types do not require any field.
-fn find_wrong(path: &str, value: &Value, wrap: &dyn Fn(Value) -> Value, hits: &mut Vec<Hit>) {
+/// A place in a pod spec: `containers[0].image`, and as a JSON pointer `/containers/0/image`.
+#[derive(Default)]
+struct Place {
+    path: String,
+    pointer: String,
+}
+
+impl Place {
+    fn field(&self, key: &str) -> Self {
+        let path = if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
+        Self { path, pointer: format!("{}/{}", self.pointer, key.replace('~', "~0").replace('/', "~1")) }
+    }
+
+    fn element(&self, index: usize) -> Self {
+        Self { path: format!("{}[{index}]", self.path), pointer: format!("{}/{index}", self.pointer) }
+    }
+}
+
+/// Finds the innermost values with the wrong type, each with a description. `wrap` returns a pod spec that has a value at this place
+/// and nothing else: the types do not require any field.
+fn find_wrong(place: &Place, value: &Value, wrap: &dyn Fn(Value) -> Value, wrong: &mut Vec<(Place, String)>) {
     let Err(error) = PodSpec::deserialize(wrap(value.clone())) else { return };
     match value {
         Value::Object(fields) if accepts(wrap, json!({})) => {
             for (key, field) in fields {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                find_wrong(&path, field, &|value| wrap(json!({key: value})), hits);
+                find_wrong(&place.field(key), field, &|value| wrap(json!({key: value})), wrong);
             }
         }
         Value::Array(elements) if accepts(wrap, json!([])) => {
             for (index, element) in elements.iter().enumerate() {
-                find_wrong(&format!("{path}[{index}]"), element, &|value| wrap(json!([value])), hits);
+                find_wrong(&place.element(index), element, &|value| wrap(json!([value])), wrong);
             }
         }
         // The API server also takes a number for a quantity.
-        Value::Number(_) if is_quantity(path) => {}
+        Value::Number(_) if is_quantity(&place.path) => {}
         _ => {
-            let name = path.rsplit('.').next().unwrap_or_default();
+            let name = place.path.rsplit('.').next().unwrap_or_default();
             let description: String = error.to_string().chars().take(DESCRIPTION).collect();
-            hits.push(Hit::at(path).saying(format!("{name} has a value of the wrong type: {description}")));
+            let message = format!("{name} has a value of the wrong type: {description}");
+            wrong.push((Place { path: place.path.clone(), pointer: place.pointer.clone() }, message));
         }
     }
 }

@@ -2,10 +2,12 @@
 
 mod blockers;
 mod documentation;
+mod example_remedies;
 mod examples;
 mod images;
 mod objects;
 mod placement;
+mod remedies;
 mod robustness;
 mod rules;
 mod target;

@@ -25,9 +25,10 @@ pub const TESTED: [&str; 12] = [
     "image-build-mismatch",
 ];
 
-const TAINT: &[&str] = &["os=windows:NoSchedule"];
+pub const CLUSTER_TAINT: &[&str] = &["os=windows:NoSchedule"];
+const TAINT: &[&str] = CLUSTER_TAINT;
 
-fn class(name: &str, build: &str) -> Value {
+pub fn class(name: &str, build: &str) -> Value {
     let selector = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "node.kubernetes.io/windows-build": build});
     let tolerations = json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]);
     json!({"metadata": {"name": name}, "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector, "tolerations": tolerations}})

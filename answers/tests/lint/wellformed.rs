@@ -47,9 +47,28 @@ fn a_spec_that_cannot_be_read_names_its_field() {
     ] {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec});
         assert!(WorkloadManifest::read(&pod).is_err(), "{pod}");
-        let found = check_malformed(&pod);
+        let (found, _) = check_malformed(&pod);
         assert_eq!((found[0].field.as_str(), found[0].object.to_string().as_str()), (field, "Pod default/p"));
     }
+}
+
+#[test]
+fn the_rest_of_a_spec_that_cannot_be_read_is_checked() {
+    for (spec, rest) in [
+        (json!({"os": "windows", "hostPID": true}), json!({"hostPID": true})),
+        (json!({"nodeSelector": {"a/b~c": true, "d": "e"}}), json!({"nodeSelector": {"d": "e"}})),
+        (json!({"containers": [{"name": 1, "image": "a"}, {"image": 2}]}), json!({"containers": [{"image": "a"}, {}]})),
+        (json!({"tolerations": ["a", "b", {"key": "c"}]}), json!({"tolerations": [{"key": "c"}]})),
+    ] {
+        let cron_job = |spec: &Value| {
+            json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"},
+                "spec": {"jobTemplate": {"spec": {"template": {"spec": spec}}}}})
+        };
+        let (_, found) = check_malformed(&cron_job(&spec));
+        assert_eq!(found, Some(cron_job(&rest)));
+        assert!(WorkloadManifest::read(&found.unwrap()).unwrap().is_some());
+    }
+    assert_eq!(check_malformed(&json!({"apiVersion": "v1", "kind": "Pod", "spec": []})).1, None);
 }
 
 #[test]

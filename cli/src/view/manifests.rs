@@ -62,8 +62,8 @@ enum ManifestObject {
     Workload(WorkloadKind, Box<Workload>, Option<Reduced>),
     /// A pod or workload as it was written.
     Written(Reduced),
-    /// A workload without a pod spec, or with one that cannot be read.
-    Refused(Vec<Finding>),
+    /// A workload without a pod spec, or with one that cannot be read, and the part of it that can.
+    Refused(Vec<Finding>, Option<Reduced>),
     Skipped(String),
 }
 
@@ -97,10 +97,14 @@ fn written(manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
     match WorkloadManifest::read(&manifest.value) {
         Ok(Some(_)) => return Ok(ManifestObject::Written(manifest.value.into())),
         Ok(None) => {}
-        Err(_) => return Ok(ManifestObject::Refused(check_malformed(&manifest.value))),
+        Err(_) => {
+            let (found, rest) = check_malformed(&manifest.value);
+            let is_readable = |rest: &Value| matches!(WorkloadManifest::read(rest), Ok(Some(_)));
+            return Ok(ManifestObject::Refused(found, rest.filter(is_readable).map(Reduced::from)));
+        }
     }
     if is_known(manifest.group(), &manifest.kind) {
-        return Ok(ManifestObject::Refused(check_without_template(&manifest.value)));
+        return Ok(ManifestObject::Refused(check_without_template(&manifest.value), None));
     }
     Ok(if manifest.is("", "Service") {
         ManifestObject::Service(manifest.value)
@@ -161,7 +165,7 @@ fn decode<T: DeserializeOwned>(object: &Value) -> Result<Box<T>, serde_json::Err
         Ok(workload) => return Ok(Box::new(workload)),
         Err(error) => error,
     };
-    let found = check_malformed(object).into_iter().next();
+    let found = check_malformed(object).0.into_iter().next();
     let named = found.map(|found| format!("{}: {}", found.field, found.message));
     Err(named.map_or(error, <serde_json::Error as serde::de::Error>::custom))
 }
@@ -196,7 +200,12 @@ impl ManifestObject {
                 view.workloads.push((kind, *workload));
             }
             Self::Written(text) => view.written.add(Some(source), text),
-            Self::Refused(found) => view.refused.extend(found.into_iter().map(|found| (source.clone(), found))),
+            Self::Refused(found, rest) => {
+                view.refused.extend(found.into_iter().map(|found| (source.clone(), found)));
+                if let Some(rest) = rest {
+                    view.written.add(Some(source), rest);
+                }
+            }
             Self::Skipped(kind) => *view.skipped.entry(kind).or_default() += 1,
             Self::Template(_) => {}
         }

@@ -13,7 +13,8 @@ use crate::api::{Taint, quantity::amount};
 
 use super::{
     affinity::is_empty,
-    system::{System, program_of},
+    programs::{WireHandler, WireLifecycle, WireMount, WireVolume},
+    system::System,
     tolerations::tolerate,
 };
 
@@ -36,6 +37,8 @@ pub struct PodSpec {
     pub has_windows_options: bool,
     /// True if it uses a field that only Linux supports. A Windows kubelet cannot start such a pod.
     pub has_linux_fields: bool,
+    /// True if it mounts a path of a node that only Windows has, such as `C:\data`.
+    pub has_windows_volume: bool,
     /// `hostNetwork`.
     pub has_host_network: bool,
     /// `schedulerName`, if it is not the default scheduler.
@@ -54,7 +57,7 @@ pub struct Container {
     /// Its place in that list.
     pub index: usize,
     pub image: Option<String>,
-    /// The operating system of the program that it runs, as far as its path or name shows it.
+    /// The operating system of the programs that it runs, as far as their names and paths show it.
     pub program: Option<System>,
     /// True for an init container that keeps running: a sidecar.
     pub is_sidecar: bool,
@@ -86,6 +89,7 @@ struct WireSpec {
     containers: Option<Vec<WireContainer>>,
     init_containers: Option<Vec<WireContainer>>,
     ephemeral_containers: Option<Vec<WireContainer>>,
+    volumes: Option<Vec<WireVolume>>,
     host_network: Option<bool>,
     scheduler_name: Option<String>,
     scheduling_gates: Option<Vec<PodSchedulingGate>>,
@@ -109,11 +113,17 @@ struct WireNodeAffinity {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WireContainer {
+pub(super) struct WireContainer {
     image: Option<String>,
     /// A value of another type is the API server's to refuse.
-    command: Option<Value>,
-    args: Option<Value>,
+    pub command: Option<Value>,
+    pub args: Option<Value>,
+    pub working_dir: Option<String>,
+    pub volume_mounts: Option<Vec<WireMount>>,
+    pub liveness_probe: Option<WireHandler>,
+    pub readiness_probe: Option<WireHandler>,
+    pub startup_probe: Option<WireHandler>,
+    pub lifecycle: Option<WireLifecycle>,
     restart_policy: Option<String>,
     security_context: Option<SecurityContext>,
     resources: Option<WireResources>,
@@ -190,12 +200,13 @@ impl From<WireSpec> for PodSpec {
         // A HostProcess pod must use the host's network.
         let has_linux_fields = !has_windows_options && (on_host || LINUX_SECURITY.into_iter().any(present));
         let container = |list, (index, container): (usize, WireContainer)| {
+            let program = container.program();
             let own = container.security_context.and_then(|context| context.host_process());
             Container {
                 list,
                 index,
                 image: container.image,
-                program: program_of([&container.command, &container.args]),
+                program,
                 is_sidecar: list == ContainerList::InitContainers
                     && container.restart_policy.as_deref() == Some("Always"),
                 is_host_process: own.or(of_pod.host_process()).unwrap_or(false),
@@ -217,6 +228,7 @@ impl From<WireSpec> for PodSpec {
             tolerations: wire.tolerations.unwrap_or_default(),
             has_windows_options,
             has_linux_fields,
+            has_windows_volume: wire.volumes.iter().flatten().any(WireVolume::is_of_windows),
             has_host_network: wire.host_network == Some(true),
             scheduler: wire.scheduler_name.filter(|name| !["", "default-scheduler"].contains(&name.as_str())),
             scheduling_gates: wire.scheduling_gates.into_iter().flatten().map(|gate| gate.name).collect(),

@@ -1,7 +1,5 @@
 //! Operating systems of nodes, and of the programs that containers run.
 
-use serde_json::Value;
-
 use crate::api::names;
 
 /// An operating system of nodes.
@@ -38,10 +36,8 @@ const WINDOWS_PROGRAMS: [&str; 3] = [".exe", ".cmd", ".bat"];
 /// Programs that run Windows programs on Linux.
 const EMULATORS: [&str; 2] = ["wine", "wine64"];
 
-/// Returns the system of the program that a container runs.
-pub(super) fn program_of(command_and_args: [&Option<Value>; 2]) -> Option<System> {
-    let lists = command_and_args.into_iter().flatten().filter_map(Value::as_array);
-    let mut words = lists.flatten().filter_map(Value::as_str);
+/// Returns the system of the program that these words run: a command and its arguments.
+pub(super) fn program_of<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<System> {
     let line = words.next()?.trim().to_ascii_lowercase();
     let program = line.split_whitespace().next().unwrap_or_default();
     // PowerShell also runs on Linux, where paths have slashes.
@@ -56,6 +52,11 @@ pub(super) fn program_of(command_and_args: [&Option<Value>; 2]) -> Option<System
     } else {
         is_linux.then_some(System::Linux)
     }
+}
+
+/// True for a path that only Windows has, such as `C:\app` and `\\.\pipe\engine`.
+pub(super) fn is_windows_path(path: &str) -> bool {
+    is_on_drive(path) || path.starts_with("\\\\")
 }
 
 /// True for a path such as `C:\app`.

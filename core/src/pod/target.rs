@@ -35,7 +35,7 @@ pub enum SystemEvidence {
     Image,
     /// A word in the name of an image.
     ImageName,
-    /// The program that a container runs.
+    /// The program that a container runs, or a path.
     Program,
     /// A toleration of a taint that marks Windows nodes.
     Toleration,
@@ -82,8 +82,14 @@ impl PodSpec {
             .or_else(|| by(SystemEvidence::WindowsOptions, self.has_windows_options.then_some(System::Windows)))
             .or_else(|| by(SystemEvidence::Image, image(Sign::Tag)))
             .or_else(|| by(SystemEvidence::ImageName, image(Sign::Name)))
-            .or_else(|| by(SystemEvidence::Program, self.containers.iter().find_map(|container| container.program)))
+            .or_else(|| by(SystemEvidence::Program, self.system_of_programs()))
             .or_else(|| by(SystemEvidence::Toleration, self.names_a_windows_taint().then_some(System::Windows)))
+    }
+
+    /// Returns the system of the first program of a container that shows one, or else Windows if a volume is a path of Windows.
+    fn system_of_programs(&self) -> Option<System> {
+        let by_program = self.containers.iter().find_map(|container| container.program);
+        by_program.or_else(|| self.has_windows_volume.then_some(System::Windows))
     }
 
     /// True if it tolerates a taint of Windows nodes by its key and value. A pod that tolerates every taint says nothing.
@@ -160,14 +166,18 @@ impl PodSpec {
     }
 }
 
-/// Labels of clouds whose value tells the operating system of the node (Azure: learn.microsoft.com/azure/aks/use-labels;
-/// Google: cloud.google.com/kubernetes-engine/docs/concepts/node-images; `OpenShift`: openshift/windows-machine-config-operator).
-pub const CLOUD_LABELS: [&str; 5] = [
+/// Labels that tell the operating system of the node: it is Windows if the value begins so, and otherwise Linux. They are
+/// those of clouds (Azure: learn.microsoft.com/azure/aks/use-labels; Google:
+/// cloud.google.com/kubernetes-engine/docs/concepts/node-images; `OpenShift`: openshift/windows-machine-config-operator) and of
+/// the control plane, which runs on Linux only (kubernetes/website `docs/concepts/windows/intro.md`).
+pub const SYSTEM_LABELS: [&str; 7] = [
     "kubernetes.azure.com/os-sku",
     "kubernetes.azure.com/os-sku-effective",
     "kubernetes.azure.com/os-sku-requested",
     "cloud.google.com/gke-os-distribution",
     "node.openshift.io/os_id",
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
 ];
 pub const ARCH_KEYS: [&str; 2] = [names::ARCH, "beta.kubernetes.io/arch"];
 const AMD64: &str = "amd64";
@@ -179,7 +189,7 @@ pub fn is_label_of_every_node(key: &str) -> bool {
 
 /// True if a node label with this key specifies the operating system of the node.
 pub fn tells_the_system(key: &str) -> bool {
-    OS_KEYS.contains(&key) || CLOUD_LABELS.contains(&key) || is_on_windows_only(key)
+    OS_KEYS.contains(&key) || SYSTEM_LABELS.contains(&key) || is_on_windows_only(key)
 }
 
 fn is_on_windows_only(key: &str) -> bool {
@@ -211,7 +221,7 @@ fn system_of_label(key: &str, value: &str) -> Option<System> {
         Some(System::Windows)
     } else {
         let is_windows = value.get(..7).is_some_and(|start| start.eq_ignore_ascii_case(names::WINDOWS));
-        CLOUD_LABELS.contains(&key).then_some(if is_windows { System::Windows } else { System::Linux })
+        SYSTEM_LABELS.contains(&key).then_some(if is_windows { System::Windows } else { System::Linux })
     }
 }
 
@@ -247,6 +257,7 @@ mod tests {
         let select = |key: &str, value: &str| Value::from_iter([("nodeSelector", Value::from_iter([(key, value)]))]);
         let image = |name: &str| json!({"containers": [{"name": "c", "image": name}]});
         let command = |words: &[&str]| json!({"containers": [{"name": "c", "image": "app", "command": words}]});
+        let container = |fields: Value| json!({"containers": [fields]});
         let tolerate = |toleration: Value| json!({"tolerations": [toleration]});
         let options = |options: Value| json!({"securityContext": {"windowsOptions": options}});
         let term = |key: &str, operator: &str, values: &[&str]| {
@@ -290,6 +301,34 @@ mod tests {
             (select("kubernetes.io/os", "Windows"), Some((Windows, Placement))),
             (select("node.openshift.io/os_id", "Windows"), Some((Windows, Placement))),
             (select("node.openshift.io/os_id", "rhcos"), Some((Linux, Placement))),
+            (select("node-role.kubernetes.io/control-plane", ""), Some((Linux, Placement))),
+            (container(json!({"workingDir": "C:\\app"})), Some((Windows, Program))),
+            (container(json!({"workingDir": "/app"})), None),
+            (
+                container(
+                    json!({"volumeMounts": [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "d:/data"}]}),
+                ),
+                Some((Windows, Program)),
+            ),
+            (
+                container(json!({"volumeMounts": [{"name": "v", "mountPath": "\\\\.\\pipe\\engine"}]})),
+                Some((Windows, Program)),
+            ),
+            (
+                container(json!({"livenessProbe": {"exec": {"command": ["powershell.exe", "-c", "check"]}}})),
+                Some((Windows, Program)),
+            ),
+            (
+                container(json!({"lifecycle": {"preStop": {"exec": {"command": ["cmd", "/c", "stop"]}}}})),
+                Some((Windows, Program)),
+            ),
+            (
+                container(json!({"livenessProbe": {"exec": {"command": ["/bin/sh", "-c", "check"]}}})),
+                Some((Linux, Program)),
+            ),
+            (container(json!({"command": ["/bin/sh"], "workingDir": "C:\\app"})), Some((Linux, Program))),
+            (json!({"volumes": [{"name": "v", "hostPath": {"path": "C:\\data"}}]}), Some((Windows, Program))),
+            (json!({"volumes": [{"name": "v", "hostPath": {"path": "/data"}}]}), None),
             (tolerate(json!({"key": "os", "value": "windows"})), Some((Windows, Toleration))),
             (tolerate(json!({"key": "os", "operator": "Equal", "value": "Windows"})), Some((Windows, Toleration))),
             (tolerate(json!({"key": "team", "operator": "Equal", "value": "windows"})), None),

@@ -13,6 +13,8 @@ use super::{
 const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows", "mcr.microsoft.com/dotnet/framework"];
 /// Words of a tag or of a name that stand for Windows.
 pub const WINDOWS_WORDS: [&str; 5] = ["windows", "win", "windowsservercore", "servercore", "nanoserver"];
+/// Those of them that name a base image.
+const BASE_IMAGES: [&str; 3] = ["windowsservercore", "servercore", "nanoserver"];
 /// The prefixes of the year of a release: `win2019`.
 pub const BEFORE_A_YEAR: [&str; 3] = ["win", "ws", "windows"];
 
@@ -45,7 +47,7 @@ pub enum Sign {
 pub fn sign_of_windows(image: &str) -> Option<Sign> {
     if is_in_windows_repository(image) {
         Some(Sign::Repository)
-    } else if tag(image).is_some_and(|tag| has_windows_word(tag) || words(tag).any(names_build_alone)) {
+    } else if tag(image).is_some_and(|tag| has_windows_word(tag) || words(tag).any(names_base)) {
         Some(Sign::Tag)
     } else {
         has_windows_word(last_part(image)).then_some(Sign::Name)
@@ -105,8 +107,13 @@ impl TagWord {
     }
 }
 
-fn names_build_alone(word: &str) -> bool {
-    TagWord::read(word).is_some_and(|word| word.is_alone)
+/// Returns true if the word names a build by itself, or the base image and a version, such as `servercore1809` of GitLab.
+fn names_base(word: &str) -> bool {
+    let with_version = |base: &&str| {
+        let start = word.get(..base.len()).is_some_and(|start| start.eq_ignore_ascii_case(base));
+        start && word[base.len()..].starts_with(|next: char| next.is_ascii_digit())
+    };
+    TagWord::read(word).is_some_and(|word| word.is_alone) || BASE_IMAGES.iter().any(with_version)
 }
 
 fn is_in_windows_repository(image: &str) -> bool {
@@ -219,6 +226,8 @@ mod tests {
             "mcr.microsoft.com/windows:1809",
             "app:1.0-windows-amd64",
             "app:win2019",
+            "gitlab/gitlab-runner-helper:x86_64-v16.7.0-servercore1809",
+            "gitlab/gitlab-runner-helper:x86_64-v17.0.0-nanoserver21H2",
         ] {
             assert!(is_for_windows(image), "{image}");
         }
@@ -230,6 +239,8 @@ mod tests {
             "mcr.microsoft.com/dotnet/aspnet:8.0",
             "windows:5000/app:1",
             "example.com/windows/app:1809",
+            "example.com/app:win32",
+            "example.com/app:servercores",
         ] {
             assert!(!is_for_windows(image), "{image}");
         }

@@ -126,6 +126,23 @@ impl<'a> AdmittedPod<'a> {
         })
     }
 
+    /// Returns the tolerations that the pod lacks on a node, if its class does not exist and so may have them or not.
+    pub(super) fn unless_class_tolerates(&self, machines: &[Node]) -> String {
+        let own = machines.iter().map(settled).filter(|machine| machine.is_windows() == self.is_windows);
+        let lacking = own.filter_map(|machine| {
+            let taints = self.obstacles(&machine).into_iter().map(|obstacle| match obstacle {
+                Obstacle::Taint(taint) => Some(tolerate(&taint)),
+                _ => None,
+            });
+            taints.collect::<Option<Vec<String>>>()
+        });
+        let is_missing = self.spec.runtime_class.is_some() && self.class.is_none();
+        match lacking.min_by_key(Vec::len).filter(|steps| is_missing && !steps.is_empty()) {
+            Some(steps) => format!(". Unless that class has it, also {}", steps.join(" and ")),
+            None => String::new(),
+        }
+    }
+
     /// True if the pod's selector or images name a build.
     fn asks_for_a_build(&self) -> bool {
         self.written_spec.builds().is_some() || !self.images.is_empty() || self.spec.image_builds().next().is_some()

@@ -6,8 +6,9 @@ use winpool_core::{
     api::{Isolation, names},
     pod::Container,
     windows::{
-        Build,
+        Build, KernelVersion,
         compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation, runs_by_process_isolation},
+        product::by_version,
     },
 };
 
@@ -42,7 +43,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Scope::AnyWindows,
         "nodeSelector",
         "the pod can be scheduled to Windows nodes of several builds, and not all of them run its images",
-        "add a runtimeClassName, or nodeSelector node.kubernetes.io/windows-build",
+        "add nodeSelector node.kubernetes.io/windows-build with the build of its images",
         own(not_selected),
     ),
     rule(
@@ -87,9 +88,16 @@ fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if let Some(value) = subject.pod.selected(names::WINDOWS_BUILD)
         && value.parse::<Build>().is_err()
     {
+        // The version of the product, or a build with its revision.
+        let by_revision = || value.parse::<KernelVersion>().ok().map(|version| version.build);
+        let meant = by_version(value).map(|product| product.build).or_else(by_revision);
         let value: String = value.chars().take(63).collect();
         let message = format!("{}={value:?} is not a build, so no node has it", names::WINDOWS_BUILD);
-        hits.push(Hit::at("nodeSelector").saying(message));
+        let hit = Hit::at("nodeSelector").saying(message);
+        hits.push(match meant {
+            Some(build) => hit.remedied_by(format!("write {}: {build}", names::WINDOWS_BUILD)),
+            None => hit,
+        });
     }
 }
 
@@ -111,10 +119,14 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let runs_by_tag = |image: Build| builds.iter().all(|host| runs(subject, *host, image) == Runs::Surely);
     if !tagged.all(|(_, image)| runs_by_tag(image)) {
         let hit = Hit::at("nodeSelector");
-        hits.push(if subject.workload.is_daemon_set() {
-            hit.remedied_by(PER_BUILD.to_owned())
-        } else {
-            by_class(subject, hit)
+        let builds: BTreeSet<Build> = pod.image_builds().map(|(_, build)| build).collect();
+        hits.push(match builds.first().filter(|_| builds.len() == 1) {
+            _ if subject.workload.is_daemon_set() => hit.remedied_by(PER_BUILD.to_owned()),
+            Some(build) => by_class(
+                subject,
+                hit.remedied_by(format!("add nodeSelector {}: {build}, the build of its images", names::WINDOWS_BUILD)),
+            ),
+            None => hit,
         });
     }
 }

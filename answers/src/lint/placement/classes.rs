@@ -88,18 +88,23 @@ fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         && subject.facts.lacks_class_of(subject.pod)
     {
         let facts = subject.facts;
-        // A class of another build does not help images that name their build.
-        let names_builds = subject.pod.image_builds().next().is_some();
-        let of_nodes = || facts.builds().into_keys().find_map(|build| facts.classes_of(build).next());
-        let of_nodes = || of_nodes().filter(|_| !names_builds);
         let hit = Hit::at("runtimeClassName").saying(format!("there is no RuntimeClass {name}"));
-        hits.push(match (facts.similar_class(name), super::class_of_images(subject).or_else(of_nodes)) {
+        let names_builds = subject.pod.image_builds().next().is_some();
+        let existing: Vec<&str> = facts.builds().into_keys().flat_map(|build| facts.classes_of(build)).collect();
+        hits.push(match (facts.similar_class(name), super::class_of_images(subject)) {
             (Some(similar), _) => hit.remedied_by(format!("write {similar}, if that is what is meant")),
-            (None, Some(other)) => hit.remedied_by(format!("name one that exists, such as {other}")),
+            (None, Some(other)) => {
+                hit.remedied_by(format!("name {other}, which selects the build of its images, or declare the class"))
+            }
+            // A class of another build does not help images that name their build.
             (None, None) if names_builds => hit.remedied_by(
                 "add nodes that run the images, or declare the class in a WindowsPool's runtimeClasses".to_owned(),
             ),
-            (None, None) => hit,
+            (None, None) if existing.is_empty() => hit,
+            (None, None) => {
+                let named = existing.iter().take(super::NAMED).copied().collect::<Vec<_>>().join(", ");
+                hit.remedied_by(format!("name one that exists ({named}), or declare it"))
+            }
         });
     }
 }

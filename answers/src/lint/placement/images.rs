@@ -54,7 +54,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Scope::Windows,
         "containers[*].image",
         "the registry has a variant of the image for some of the Windows nodes on which the pod may land, and not for others",
-        "select the nodes that run it, with a runtimeClassName or node.kubernetes.io/windows-build",
+        "select the nodes that run it, with nodeSelector node.kubernetes.io/windows-build",
         own(|subject, hits| variants(subject, false, hits)),
     ),
     rule(

@@ -4,8 +4,12 @@ mod advise;
 /// The examples of the rules' own tests.
 #[path = "../../../../answers/tests/lint/examples.rs"]
 mod example;
+/// The table of remedies of the rules' own tests.
+#[path = "../../../../answers/tests/lint/example_remedies.rs"]
+mod example_remedies;
 mod generated;
 mod refused;
+mod remedies;
 
 use std::collections::BTreeSet;
 
