@@ -110,6 +110,17 @@ fn a_taint_that_makes_workloads_unschedulable_is_held() {
 }
 
 #[test]
+fn a_pod_that_its_author_puts_on_a_node_holds_no_taint() {
+    for is_bound in [true, false] {
+        let spec = PodSpec { os: Some("windows".to_owned()), ..running_on("win-2019").spec };
+        let pod = Pod { spec, is_bound, progress: PodProgress::Waiting, ..running_on("win-2019") };
+        let placed = Snapshot { pods: Ok(vec![pod]), ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))]) };
+        let pool = &at_rest(placed).forecast.summary.pools[0];
+        assert_eq!(pool.unschedulable.len(), usize::from(is_bound));
+    }
+}
+
+#[test]
 fn status_counts_the_contested_nodes_that_the_pool_or_an_event_names() {
     for (contested, expected) in
         [(0, json!({"pending": 3})), (1, json!({"contested": 2, "pending": 1})), (3, json!({"contested": 3}))]

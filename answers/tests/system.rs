@@ -70,8 +70,11 @@ fn a_label_that_only_nodes_of_one_system_have_tells_the_system() {
     assert!(rules.contains(&"toleration-missing".to_owned()), "{rules:?}");
     assert!(!rules.contains(&"os-selector-missing".to_owned()), "the label keeps it off Linux nodes: {rules:?}");
     // It is more certain than a name.
-    let linux = json!({"nodeSelector": {"pool": "a"}, "containers": [{"name": "c", "image": "tool-windows:1"}]});
-    assert_eq!((why(&linux).system.as_str(), found(&linux)), ("linux", Vec::new()));
+    for image in ["tool-windows:1", "tool:ltsc2022", "mcr.microsoft.com/windows/servercore"] {
+        let linux = json!({"nodeSelector": {"pool": "a"}, "containers": [{"name": "c", "image": image}]});
+        let rules: Vec<String> = found(&linux).into_iter().map(|found| found.rule).collect();
+        assert_eq!((why(&linux).system.as_str(), rules), ("linux", Vec::new()), "{image}");
+    }
     for unclear in
         [json!({}), json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}}), json!({"nodeSelector": {"pool": "c"}})]
     {
@@ -88,7 +91,7 @@ fn a_doubt_is_named_with_the_remedy_for_linux() {
         ),
         (
             json!({"containers": [{"name": "c", "image": "app", "command": ["app.exe"]}]}),
-            "a container runs a program like those of Windows",
+            "a program or a path is like those of Windows",
         ),
         (json!({"tolerations": [{"key": "os", "value": "windows"}]}), "the pod tolerates a taint of Windows nodes"),
     ] {

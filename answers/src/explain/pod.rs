@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::{ObjectReference, names},
-    pod::{Class, Guess, KnownError, Pod, PodSpec, System, SystemEvidence, Workload, WorkloadKind},
+    pod::{Class, Guess, KnownError, Pod, PodSpec, System, Workload, WorkloadKind},
 };
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     lint::{Finding, workload::or_default},
     placement::{Obstacle, obstacles},
     pod::{ClassExt, PodSpecExt, daemon_set_node},
-    system::{doubt, system_of_nodes},
+    system::{self, doubt},
     view::Node,
 };
 
@@ -236,14 +236,9 @@ fn is_windows(pods: &[Pod], spec: &PodSpec, class: Option<&Class>, machines: &[N
     }
 }
 
-/// Returns the system that a pod is for. Labels that only nodes of one system have are more certain than a name.
+/// Returns the system that a pod is for, by itself and by labels of these nodes.
 fn guess(spec: &PodSpec, class: Option<&Class>, machines: &[Node]) -> Option<Guess> {
-    let by_nodes = || {
-        let labels = machines.iter().map(|machine| (machine.is_windows(), &machine.labels));
-        let system = system_of_nodes(spec, class, labels)?;
-        Some(Guess { system, evidence: SystemEvidence::Placement })
-    };
-    spec.guess(class).filter(|guess| guess.is_certain()).or_else(by_nodes).or_else(|| spec.guess(class))
+    system::guess(spec, class, machines.iter().map(|machine| (machine.is_windows(), &machine.labels)))
 }
 
 /// The component that decides on which nodes the pod runs.

@@ -26,7 +26,7 @@ use crate::{
     image::{Host, Images},
     placement::selects,
     pod::{ClassExt, PodSpecExt},
-    system::system_of_nodes,
+    system::{self, system_of_nodes},
     view::Node,
 };
 
@@ -237,22 +237,25 @@ impl Facts {
         &self.classes
     }
 
+    /// Returns the system that the pod is for, by itself or by labels that only nodes of one system have.
+    pub fn guess(&self, pod: &PodSpec) -> Option<Guess> {
+        system::guess(pod, self.known_class(pod), self.labels())
+    }
+
     /// Returns how the pod says its system, by itself or by labels that only nodes of one system have.
     pub fn target(&self, pod: &PodSpec) -> Target {
-        let target = pod.target(self.known_class(pod));
-        let is_unclear = matches!(target, Target::WindowsImage | Target::Unknown);
-        match Some(pod).filter(|_| is_unclear).and_then(|pod| self.system_of_nodes(pod)) {
-            Some(System::Windows) => Target::Windows,
-            Some(System::Linux) => Target::Linux,
-            None => target,
-        }
+        Target::of(self.guess(pod))
     }
 
     /// Returns the system of the nodes that the pod selects, if these are of one system.
     pub fn system_of_nodes(&self, pod: &PodSpec) -> Option<System> {
+        system_of_nodes(pod, self.known_class(pod), self.labels())
+    }
+
+    /// Returns the labels of each node, and true for a Windows node.
+    fn labels(&self) -> impl Iterator<Item = (bool, &Labels)> {
         let windows = self.nodes.values().flatten().map(|(labels, _)| (true, labels));
-        let others = self.other_nodes.iter().map(|labels| (false, labels));
-        system_of_nodes(pod, self.known_class(pod), windows.chain(others))
+        windows.chain(self.other_nodes.iter().map(|labels| (false, labels)))
     }
 
     pub fn known_class(&self, pod: &PodSpec) -> Option<&Class> {
@@ -346,27 +349,27 @@ impl Facts {
     }
 
     /// Returns the sets of taints that a pod must tolerate on the Windows nodes that it selects: the existing taints that
-    /// stay, and those that the pools want, including pools in dry run. If it selects none, the nodes of its builds count, or
-    /// else all: nodes that it selects will be like these. If no node is known, returns the taints that the pools want, or
-    /// `None` if there are no pools.
+    /// stay, and those that the pools want, including pools in dry run. If it selects none, the nodes of its builds count. If
+    /// no node has its builds or its other labels, returns the taints that the pools want, which such nodes will get. If no
+    /// node is known, returns the same, or `None` if there are no pools.
     pub fn guards(&self, pod: &PodSpec, class: Option<&Class>) -> Option<BTreeSet<BTreeSet<Taint>>> {
+        let of_pools = || self.pools.iter().map(|pool| keeping_off(pool)).collect();
         if !self.has_nodes() {
-            return (!self.pools.is_empty()).then(|| self.pools.iter().map(|pool| keeping_off(pool)).collect());
+            return (!self.pools.is_empty()).then(of_pools);
         }
         let guard = |kind: &NodeKind| -> BTreeSet<Taint> {
             let stay = kind.taints.difference(&kind.retired);
             stay.chain(&kind.wanted).chain(&kind.previewed).cloned().collect()
         };
-        let selected: BTreeSet<_> = self.kinds_of(pod, class).map(guard).collect();
-        if !selected.is_empty() {
-            return Some(selected);
+        let mut guards: BTreeSet<_> = self.kinds_of(pod, class).map(guard).collect();
+        if guards.is_empty() && self.labels_of_no_node(pod, class).is_empty() {
+            let builds = pod.wanted_builds(class);
+            let is_wanted = |kind: &&NodeKind| {
+                builds.as_ref().is_none_or(|builds| kind.build.is_some_and(|build| builds.contains(&build)))
+            };
+            guards = self.nodes.keys().filter(is_wanted).map(guard).collect();
         }
-        let builds = pod.wanted_builds(class);
-        let is_wanted = |kind: &&NodeKind| {
-            builds.as_ref().is_none_or(|builds| kind.build.is_some_and(|build| builds.contains(&build)))
-        };
-        let of_builds: BTreeSet<_> = self.nodes.keys().filter(is_wanted).map(guard).collect();
-        Some(if of_builds.is_empty() { self.nodes.keys().map(guard).collect() } else { of_builds })
+        Some(if guards.is_empty() { of_pools() } else { guards })
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Toleration;
 use winpool_core::{
     api::Taint,
-    pod::{BETA_OS, OS_KEYS, Target, Tolerance, selects_windows, tolerance, tolerate},
+    pod::{BETA_OS, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
     windows::{Build, taint::SPELLINGS},
 };
 
@@ -221,8 +221,7 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Returns the only sign that the pod is for Windows, if that is not certain.
 fn doubt(subject: &Subject<'_>) -> Option<&'static str> {
-    let guess = subject.pod.guess(subject.class).filter(|_| subject.target == Target::WindowsImage)?;
-    system::doubt(guess)
+    subject.facts.guess(subject.pod).and_then(system::doubt)
 }
 
 /// Adds what to do if the workload is for Linux, unless it is certainly for Windows.

@@ -129,11 +129,17 @@ fn what_a_pool_wants_has_to_be_tolerated_before_it_is_on_the_nodes() {
     insta::assert_snapshot!(found[0].remedy, @r#"tolerate {key: example.com/os, operator: Equal, value: "win", effect: NoSchedule}"#);
 }
 
+/// The remedy for a class that does not exist.
+fn of_class(spec: &Value) -> String {
+    let found = findings(&workload("Deployment", spec), &two_builds());
+    found.into_iter().find(|found| found.rule == "class-not-found").unwrap().remedy
+}
+
 #[test]
 fn remedies_name_the_class_that_is_meant() {
     let spec = |name: &str| json!({"os": {"name": "windows"}, "runtimeClassName": name});
     let remedy = |spec: &Value| findings(&workload("Deployment", spec), &two_builds())[0].remedy.clone();
-    assert_eq!(remedy(&spec("windows-2202")), "write windows-2022, if that is what is meant");
+    assert_eq!(of_class(&spec("windows-2202")), "write windows-2022, if that is what is meant");
     let image = json!([{"image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]);
     assert_eq!(remedy(&json!({"containers": image})), "add os.name: windows and runtimeClassName: windows-2022");
     let any = with(with(selecting(""), "nodeSelector", json!({"kubernetes.io/os": "windows"})), "containers", image);
@@ -151,8 +157,10 @@ fn remedies_name_the_class_that_is_meant() {
 fn remedies_name_no_class_that_does_not_help() {
     let image = json!([{"image": "mcr.microsoft.com/windows/servercore:ltsc2025"}]);
     let newer = json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2025", "containers": image});
-    let remedy = findings(&workload("Deployment", &newer), &two_builds())[0].remedy.clone();
-    assert_eq!(remedy, "add nodes that run the images, or declare the class in a WindowsPool's runtimeClasses");
+    assert_eq!(
+        of_class(&newer),
+        "add nodes that run the images, or declare the class in a WindowsPool's runtimeClasses"
+    );
 
     let remedies = |spec: &Value| findings(&workload("DaemonSet", spec), &two_builds());
     for spec in [json!({"os": {"name": "windows"}}), json!({"containers": image})] {
@@ -201,16 +209,15 @@ fn a_class_has_to_be_there_and_to_go_with_the_pod() {
         spec
     };
     let facts = two_builds();
+    // Another class may bring selector and toleration, or not.
+    let missing = ["os-selector-missing", "toleration-missing", "class-not-found"];
     let found = findings(&workload("Deployment", &spec(json!({"runtimeClassName": "windows-2025"}))), &facts);
-    assert_eq!(found.len(), 1);
-    assert_eq!(
-        (found[0].rule.as_str(), found[0].remedy.as_str()),
-        ("class-not-found", "name one that exists, such as windows-2019")
-    );
+    assert_eq!(found.iter().map(|found| found.rule.as_str()).collect::<Vec<_>>(), missing);
+    assert_eq!(found[2].remedy, "name one that exists (windows-2019, windows-2022), or declare it");
     // Without nodes a pool may make a class of every Windows version.
     let planned = cluster(&[], &[json!({})], &[]);
     assert_eq!(broken("Deployment", &spec(json!({"runtimeClassName": "windows-2025"})), &planned), [""; 0]);
-    assert_eq!(broken("Deployment", &spec(json!({"runtimeClassName": "windows-3000"})), &planned), ["class-not-found"]);
+    assert_eq!(broken("Deployment", &spec(json!({"runtimeClassName": "windows-3000"})), &planned), missing);
     let gvisor = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "runtimeClassName": "gvisor"});
     assert_eq!(broken("Deployment", &gvisor, &planned), [""; 0], "who knows which other classes there are");
     let unrelated = json!({"metadata": {"name": "kata"}, "handler": "kata"});
@@ -301,6 +308,22 @@ fn only_the_nodes_whose_labels_a_workload_selects_count() {
 }
 
 #[test]
+fn nodes_that_a_workload_waits_for_get_the_taints_of_the_pools() {
+    for selector in [json!({"team": "a"}), json!({"node.kubernetes.io/windows-build": "10.0.26100"})] {
+        let mut selector = selector;
+        selector["kubernetes.io/os"] = json!("windows");
+        let spec = json!({"os": {"name": "windows"}, "nodeSelector": selector});
+        let known = cluster(&[("10.0.20348", TAINT)], &[json!({})], &[]);
+        let waits = if selector["team"].is_null() { "build-without-node" } else { "selector-without-node" };
+        let found = broken("Deployment", &spec, &known);
+        assert!(found.contains(&"toleration-missing".to_owned()) && found.contains(&waits.to_owned()), "{found:?}");
+        assert!(broken("DaemonSet", &spec, &known).contains(&"daemon-set-toleration-missing".to_owned()));
+        // Without a pool nobody knows their taints.
+        assert_eq!(broken("Deployment", &spec, &cluster(&[("10.0.20348", TAINT)], &[], &[])), [waits]);
+    }
+}
+
+#[test]
 fn a_class_without_scheduling_keeps_no_pod_off_linux_nodes() {
     let bare = json!({"metadata": {"name": "hyperv"}, "handler": "runhcs-wcow-hypervisor"});
     let facts = cluster(&[("10.0.20348", &[])], &[], &[bare]);
@@ -329,7 +352,8 @@ fn images_of_different_builds_run_together_where_the_newest_host_runs_all() {
 fn a_class_that_the_user_may_not_see_may_exist() {
     let spec = json!({"os": {"name": "windows"}, "runtimeClassName": "legacy"});
     let mut facts = cluster(&[("10.0.20348", TAINT)], &[json!({})], &[]);
-    assert_eq!(broken("Deployment", &spec, &facts), ["class-not-found"]);
+    let missing = ["os-selector-missing", "toleration-missing", "class-not-found"];
+    assert_eq!(broken("Deployment", &spec, &facts), missing);
     facts.classes_are_hidden();
     assert_eq!(broken("Deployment", &spec, &facts), [""; 0]);
 }

@@ -67,6 +67,20 @@ pub enum Target {
     Unknown,
 }
 
+impl Target {
+    /// Returns how a pod says this. A Linux program alone says nothing: nothing keeps the pod where it belongs.
+    pub fn of(guess: Option<Guess>) -> Self {
+        match guess {
+            Some(Guess { system: System::Windows, evidence }) if evidence <= SystemEvidence::WindowsOptions => {
+                Self::Windows
+            }
+            Some(Guess { system: System::Windows, .. }) => Self::WindowsImage,
+            Some(guess) if guess.is_certain() => Self::Linux,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 impl PodSpec {
     /// Returns the system that the pod is for, by the first evidence that speaks.
     pub fn guess(&self, class: Option<&Class>) -> Option<Guess> {
@@ -100,16 +114,9 @@ impl PodSpec {
         })
     }
 
-    /// Returns how the pod says its system. A Linux program alone says nothing: nothing keeps the pod where it belongs.
+    /// Returns how the pod says its system.
     pub fn target(&self, class: Option<&Class>) -> Target {
-        match self.guess(class) {
-            Some(Guess { system: System::Windows, evidence }) if evidence <= SystemEvidence::WindowsOptions => {
-                Target::Windows
-            }
-            Some(Guess { system: System::Windows, .. }) => Target::WindowsImage,
-            Some(guess) if guess.is_certain() => Target::Linux,
-            _ => Target::Unknown,
-        }
+        Target::of(self.guess(class))
     }
 
     /// Returns the only system whose nodes meet node selector and required affinity.

@@ -65,7 +65,7 @@ pub fn departure(
     started_on: &BTreeSet<Build>,
 ) -> Option<Departure> {
     let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
-    let (guess, isolation) = (pod.guess(class), isolation_with(class));
+    let (guess, isolation) = (facts.guess(pod), isolation_with(class));
     let is_linux = guess.is_some_and(|guess| guess.system == System::Linux && guess.is_certain());
     let is_elsewhere = pod.wanted_builds(class).is_some_and(|builds| !builds.contains(&retired));
     let starts_here = started_on.contains(&retired);

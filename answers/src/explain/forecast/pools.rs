@@ -9,9 +9,12 @@ use winpool_core::{
     pod::{Class, PodSpec, Target, Workload, WorkloadKind},
 };
 
-use crate::explain::{
-    forecast::{NodeForecast, PoolForecast, Simulation, Snapshot},
-    pod_count::{PodCount, pod_counts},
+use crate::{
+    explain::{
+        forecast::{NodeForecast, PoolForecast, Simulation, Snapshot},
+        pod_count::{PodCount, pod_counts},
+    },
+    system,
 };
 
 impl Simulation {
@@ -71,7 +74,12 @@ impl Simulation {
             let class = self.classes.get(spec.runtime_class.as_ref()?)?;
             Some(Class::from(&**class))
         };
-        let is_windows = |spec: &PodSpec| spec.target(class_of(spec).as_ref()) == Target::Windows;
+        let nodes = || {
+            let own = self.nodes.values().map(|node| (node.is_windows(), &node.labels));
+            own.chain(self.other_nodes.iter().map(|labels| (false, labels)))
+        };
+        let is_windows =
+            |spec: &PodSpec| Target::of(system::guess(spec, class_of(spec).as_ref(), nodes())) == Target::Windows;
         let is_it =
             |(kind, of): &&(WorkloadKind, Workload)| format!("{} {}/{}", kind.as_str(), of.namespace, of.name) == name;
         if let Some((_, workload)) = self.workloads.iter().find(is_it) {

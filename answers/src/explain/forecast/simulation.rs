@@ -21,7 +21,7 @@ use winpool_core::{
             Step, next,
         },
     },
-    pod::{Pod, Workload, WorkloadKind},
+    pod::{Pod, PodProgress, Workload, WorkloadKind},
 };
 
 use super::{
@@ -57,9 +57,15 @@ pub struct Simulation {
     /// The current time.
     pub now: Now,
     unlisted: BTreeMap<String, String>,
-    other_nodes: Vec<Labels>,
+    /// The labels of each node that is not for Windows.
+    pub other_nodes: Vec<Labels>,
     control_plane: ControlPlaneInfo,
     version: u64,
+}
+
+/// True for a pod of a manifest with `nodeName`: the scheduler does not place it, so taints do not matter to it.
+fn is_placed_by_author(pod: &Pod) -> bool {
+    pod.spec.node.is_some() && !pod.is_bound && pod.progress == PodProgress::Waiting
 }
 
 /// A table that shows at once which labels stay.
@@ -330,7 +336,7 @@ impl Simulation {
             check.workload(*kind, workload);
         }
         match &self.pods {
-            Ok(pods) => pods.iter().for_each(|pod| check.pod(pod)),
+            Ok(pods) => pods.iter().filter(|pod| !is_placed_by_author(pod)).for_each(|pod| check.pod(pod)),
             Err(message) => check.unlisted(PODS, message.clone()),
         }
         for choice in check.undecided() {

@@ -8,7 +8,7 @@ use crate::{
     api::names,
     labels::Labels,
     pod::{
-        OS_KEYS, PodSpec, Target,
+        Class, OS_KEYS, PodSpec, Target,
         affinity::{holds, matches_affinity},
     },
 };
@@ -23,9 +23,14 @@ pub(crate) enum ForWindows {
 }
 
 impl ForWindows {
-    /// Reads an admitted pod, or a template with its class.
+    /// Reads an admitted pod.
     pub(crate) fn of(spec: &PodSpec) -> Self {
-        match spec.target(None) {
+        Self::with(spec, None)
+    }
+
+    /// Reads a template with its class.
+    pub(crate) fn with(spec: &PodSpec, class: Option<&Class>) -> Self {
+        match spec.target(class) {
             Target::Windows => Self::Yes,
             Target::WindowsImage | Target::Unknown if !spec.node_selector.is_empty() || !spec.terms.is_empty() => {
                 Self::IfNoOtherNode

@@ -66,7 +66,8 @@ impl WorkloadCheck {
         if let Some(class) = self.class_of(kind, workload) {
             class.admit(&mut spec);
         }
-        let for_windows = ForWindows::of(&spec);
+        // The class of a DaemonSet does not place its pods, but says what they are for.
+        let for_windows = ForWindows::with(&spec, class.and_then(|name| self.class(name)));
         let mask = match for_windows {
             ForWindows::No => 0,
             // It needs every node that it fits.
