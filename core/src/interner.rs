@@ -3,7 +3,7 @@
 use std::{borrow::Borrow, collections::HashSet, hash::Hash, sync::Arc};
 
 /// Stores equal values once, for as long as they are used.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Interner<T: ?Sized> {
     values: HashSet<Arc<T>>,
     /// The size at which unused values are dropped.
@@ -15,12 +15,6 @@ const FIRST_SWEEP: usize = 1024;
 impl<T: ?Sized> Default for Interner<T> {
     fn default() -> Self {
         Self { values: HashSet::new(), sweep_at: FIRST_SWEEP }
-    }
-}
-
-impl<T: ?Sized> Clone for Interner<T> {
-    fn clone(&self) -> Self {
-        Self { values: self.values.clone(), sweep_at: self.sweep_at }
     }
 }
 

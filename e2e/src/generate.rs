@@ -8,6 +8,7 @@ use thiserror::Error;
 use winpool::{reference, schema};
 use winpool_answers::{lint::advise, reference as pages};
 
+mod metrics;
 #[cfg(test)]
 mod tests;
 
@@ -55,7 +56,7 @@ pub fn generate(what: What) -> Result<String, Error> {
         What::CommandLine => {
             reference::markdown(&mut winpool::commands::Cli::command(), &mut winpool_operator::commands::Cli::command())
         }
-        What::Metrics => winpool_operator::metrics::reference::markdown(),
+        What::Metrics => metrics::page(),
         What::WindowsPool => pages::api::fields(),
         What::Conditions => pages::api::meanings(),
         What::Errors => pages::errors::reference(),

@@ -115,10 +115,10 @@ fn default_architecture() -> String {
 
 /// `RuntimeClass.overhead`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Overhead {
     /// Resources for each pod, such as `memory: 512Mi`. Amounts must not be negative; extended resources need whole numbers.
-    #[serde(default, deserialize_with = "amounts")]
+    #[serde(deserialize_with = "amounts")]
     // No rule may read these values: Kubernetes 1.33 takes each to be as long as a request may be, whatever maxLength says, and
     // then refuses the rule as too costly. That extended resources come in whole numbers is left to the operator.
     #[schemars(extend(

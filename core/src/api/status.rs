@@ -12,52 +12,50 @@ use super::Isolation;
 
 /// The state of the pool as winpool sees it. Only winpool writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct WindowsPoolStatus {
     /// The `metadata.generation` that this status is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The number of nodes by state.
-    #[serde(default)]
     pub nodes: NodeCounts,
     /// The names in `runtimeClasses` and `builds`, for `kubectl get windowspools -o wide`.
-    #[serde(default)]
     pub summary: Summary,
     /// Every taint that winpool may have added to nodes of this pool, as `key=value:effect`. winpool removes a taint only if
     /// it is listed here or in the spec of a pool.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "set"))]
     pub managed_taints: Vec<String>,
     /// The taints that nodes get at once when they register or lose them: no workload becomes unschedulable by them, or
     /// `taintPolicy` is `Always`. An approval ends when winpool holds the taint back, or no longer enforces it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]
     pub approved_taints: Vec<ApprovedTaint>,
     /// The taints on trial. For a week after winpool begins to add a taint, it watches for pods that are Pending only because
     /// of the taint. If it finds one, it removes the taint from nodes until `retryAt`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]
     pub taint_trials: Vec<TaintTrial>,
     /// The Windows builds of the pool's nodes.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["build"]))]
     pub builds: Vec<BuildStatus>,
     /// The pool's RuntimeClasses, discovered and declared ones.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub runtime_classes: Vec<RuntimeClassStatus>,
     /// The optional admission policies, each with its state. Policies that winpool has no permission to read are
     /// absent.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub admission_policies: Vec<AdmissionPolicyStatus>,
     /// Problems that need attention: at most ten entries, and one entry for all nodes with the same problem.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub problems: Vec<Problem>,
     /// `Ready` covers everything that winpool can do. The others are about one part of it, such as `NodesLabeled` or
     /// `TaintsApplied`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
@@ -104,42 +102,33 @@ fn is_zero(number: &i64) -> bool {
 
 /// The first five names of each list, separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Summary {
     /// Names of the pool's RuntimeClasses.
-    #[serde(default)]
     pub runtime_classes: String,
     /// Builds of the pool's nodes.
-    #[serde(default)]
     pub builds: String,
 }
 
 /// Numbers of nodes: `selected` = `converged` + `pending` + `held` + `contested` + `blocked` +
 /// `ignored`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct NodeCounts {
     /// Nodes that belong to this pool.
-    #[serde(default)]
     pub selected: i64,
     /// Nodes with the right label and taints.
-    #[serde(default)]
     pub converged: i64,
     /// Nodes that winpool has yet to change. With `mode: DryRun`: nodes that winpool would change.
-    #[serde(default)]
     pub pending: i64,
     /// Nodes that lack a taint because workloads do not tolerate it, or because the workload check has not covered
     /// them yet.
-    #[serde(default)]
     pub held: i64,
     /// Nodes on which another writer keeps reverting what winpool writes.
-    #[serde(default)]
     pub contested: i64,
     /// Nodes that winpool cannot change: their build is not known, or the API server refuses the change.
-    #[serde(default)]
     pub blocked: i64,
     /// Nodes with the annotation `winpool.dev/ignore: "true"`.
-    #[serde(default)]
     pub ignored: i64,
 }
 

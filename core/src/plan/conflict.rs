@@ -14,17 +14,11 @@ const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 
 /// The accepted writes of one change to one object, with their times.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct WriteConflict<T> {
     what: Option<T>,
     writes: VecDeque<Instant>,
     pause: Duration,
-}
-
-impl<T> Default for WriteConflict<T> {
-    fn default() -> Self {
-        Self { what: None, writes: VecDeque::new(), pause: Duration::ZERO }
-    }
 }
 
 /// Shows only what decides: the end of a pause, and not the times of the writes before.
@@ -36,7 +30,7 @@ impl<T: fmt::Debug> fmt::Debug for WriteConflict<T> {
     }
 }
 
-impl<T: PartialEq> WriteConflict<T> {
+impl<T: Default + PartialEq> WriteConflict<T> {
     /// Records that `what` was written, again or instead of another change.
     pub fn written(&mut self, what: T, now: Instant) {
         if self.what.as_ref() != Some(&what) {
