@@ -75,8 +75,10 @@ pub(super) struct PoolMemory {
     pub(super) retries: BTreeMap<RequestKind, Retry>,
     /// The last computed status.
     pub(super) reported: Option<WindowsPoolStatus>,
-    /// The last written status, which the cache may not show yet.
+    /// The last written status.
     pub(super) written: Option<WindowsPoolStatus>,
+    /// True if the cache has shown it. From then on the cache shows the status, and what others make of it.
+    pub(super) is_shown: bool,
     pub(super) next_status: Option<Instant>,
     pub(super) check: Option<PoolCheck>,
     /// The basis of the check that is in progress.
@@ -203,7 +205,7 @@ impl Memory {
         Arc::new(intended)
     }
 
-    /// The pool with the taints in a written status that the cache may not show yet.
+    /// The pool with the taints in the last written status. The cache may not show it yet, or others may have removed them.
     pub(super) fn with_written(&self, pool: &Pool) -> Pool {
         let written = self.pools.get(&pool.spec.name).and_then(|memory| memory.written.as_ref());
         let mut pool = pool.clone();
@@ -296,6 +298,11 @@ impl PoolMemory {
         let new = &pool.spec.node_selector;
         let requires = |(key, value): (&String, &String)| new.get(key) == Some(value);
         self.is_new_spec && !self.selector.as_ref().is_some_and(|old| old.iter().all(requires))
+    }
+
+    /// The last written status, if the cache does not show it yet.
+    pub(super) fn unseen_status(&self) -> Option<&WindowsPoolStatus> {
+        self.written.as_ref().filter(|_| !self.is_shown)
     }
 
     /// True while a kind cannot be read.
