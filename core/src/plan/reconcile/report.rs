@@ -74,6 +74,7 @@ impl Memory {
             unreadable: cluster.unreadable(now.instant),
             held: self.held(pool, tally, now),
             unlisted: self.unlisted(&pool.spec.name),
+            unseen_trial: self.unseen_trial(pool, now.instant),
             kubernetes: cluster.control_plane.kubernetes,
             overlap: tally.overlap(),
             builds: tally.revisions.clone(),
