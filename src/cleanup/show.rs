@@ -87,13 +87,13 @@ fn show_what_stays(managed: &ManagedObjects, out: &mut impl Write) -> io::Result
         writeln!(out, "  and {more} more")?;
     }
     if !managed.needed.is_empty() {
-        writeln!(out, "\nNot changed: labels that pods select; a kubelet that starts would end these pods:")?;
+        writeln!(out, "\nNot changed: labels that pods or RuntimeClasses select:")?;
     }
     for (node, label, pod) in managed.needed.iter().take(SHOWN) {
         writeln!(out, "  {node}: {label}, {}", escape(pod))?;
     }
     if let Some(more) = managed.needed.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        writeln!(out, "  and {more} more; run this again when they have ended")?;
+        writeln!(out, "  and {more} more; run this again when these are gone")?;
     }
     Ok(())
 }

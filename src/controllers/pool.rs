@@ -176,7 +176,8 @@ impl Loop {
             tracing::warn!(error, "cannot see which pods wait because of a taint on trial; trying again");
         }
         self.read_caches();
-        self.with_cluster(|memory, cluster| memory.trial_checked(cluster, result.ok(), now()));
+        let result = result.map_err(|error| error.to_string());
+        self.with_cluster(|memory, cluster| memory.trial_checked(cluster, result, now()));
     }
 
     /// Starts every step that can be started, and returns the time to continue if nothing happens before.

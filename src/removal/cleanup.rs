@@ -98,8 +98,6 @@ pub struct ManagedObjects {
     pub doubtful: Vec<(String, Taint)>,
     /// Capability labels that stay, with the names of the nodes and the pods that select them.
     pub needed: Vec<(String, String, String)>,
-    /// The pools' taints that stay on nodes.
-    kept: Vec<KeptTaints>,
     /// winpool's RuntimeClasses.
     pub classes: Vec<(RuntimeClass, ClassRetirement)>,
     /// Pools with winpool's finalizer.
@@ -162,7 +160,6 @@ impl Cleaner {
         let mut find = |object: NodeObject, users: &LabelUsers| {
             let release = rules.node(&object.node, |label| users.of(&object.name, label));
             needed.extend(release.needed.into_iter().map(|(label, pod)| (object.name.to_string(), label, pod)));
-            kept.extend(rules.kept_taints(&object.node.after(&release.plan)));
             if release.ignored {
                 ignored.push(object.name.to_string());
             }
@@ -173,20 +170,30 @@ impl Cleaner {
         };
         let (mut labelled, mut users) = (Vec::new(), LabelUsers::default());
         let visit = |ListedNode { object, .. }: ListedNode| {
+            let taints_gone = rules.node(&object.node, |_| None).plan;
+            kept.extend(rules.kept_taints(&object.node.after(&taints_gone)));
             if plan::has_capability_labels(&object.node) { labelled.push(object) } else { find(object, &users) }
         };
         pages::each(&self.nodes, ListParams::default(), visit).await.map_err(unreadable("Nodes"))?;
+
+        let mut others = Vec::new();
+        let keep =
+            |class: RuntimeClass| if rules.concerns_class(&class) { &mut classes } else { &mut others }.push(class);
+        pages::each(&self.classes, ListParams::default(), keep).await.map_err(unreadable("RuntimeClasses"))?;
+        let mut classes = self.retire(classes).await.map_err(unreadable("Pods"))?;
+        for (class, end) in &mut classes {
+            *end = rules.spare(class, end.clone(), &kept);
+        }
+
         if !labelled.is_empty() {
             users = pods::that_need_labels(&Api::all(self.client.clone()), None).await.map_err(unreadable("Pods"))?;
         }
+        let staying = classes.iter().filter(|(_, end)| *end != ClassRetirement::Delete).map(|(class, _)| class);
+        staying.chain(&others).for_each(|class| users.add_class(class));
         for object in labelled {
             find(object, &users);
         }
-
-        let keep = |class: RuntimeClass| classes.extend(rules.concerns_class(&class).then_some(class));
-        pages::each(&self.classes, ListParams::default(), keep).await.map_err(unreadable("RuntimeClasses"))?;
-        let classes = self.retire(classes).await.map_err(unreadable("Pods"))?;
-        Ok(ManagedObjects { rules, users, nodes, ignored, doubtful, needed, kept, classes, pools })
+        Ok(ManagedObjects { rules, users, nodes, ignored, doubtful, needed, classes, pools })
     }
 
     async fn retire(&self, classes: Vec<RuntimeClass>) -> Result<Vec<(RuntimeClass, ClassRetirement)>, RequestError> {
@@ -230,9 +237,8 @@ impl Cleaner {
         if self.has_to_wait(&done) {
             return done;
         }
-        let kept = [managed.kept.as_slice(), &done.kept].concat();
         for (class, end) in &managed.classes {
-            let (name, end) = (class.name_any(), managed.rules.spare(class, end.clone(), &kept));
+            let (name, end) = (class.name_any(), managed.rules.spare(class, end.clone(), &done.kept));
             let result = self.applier.retire_class(class, &end).await;
             match (&result, end) {
                 (Ok(None), ClassRetirement::Delete) => report(format!("RuntimeClass {name} deleted")),

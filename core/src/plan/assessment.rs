@@ -14,7 +14,7 @@ use super::{
     node_record::NodeRecord,
     pools::{Policy, Pool, PoolEntry},
     taint_list::Applied,
-    taints::{self, guards},
+    taints::{self, is_tolerated},
 };
 
 /// The assessment of a node under a policy: its state, and the changes that it needs.
@@ -164,6 +164,13 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
             // A deleted pool does not wait until pods end.
             let is_deleted = record.pool().and_then(|name| policy.pool(name)).is_some_and(|pool| pool.spec.deleting);
             let label = |key: &str| match () {
+                () if policy.keeps_label(key) => {
+                    if is_deleted {
+                        Release::Never
+                    } else {
+                        Release::Later
+                    }
+                }
                 () if consent.frees(key) => Release::Now,
                 () if is_deleted && consent.needs(key) => Release::Never,
                 () => Release::Later,
@@ -184,7 +191,7 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
         MetadataChange::between(names::WINDOWS_BUILD, node.labels.get(names::WINDOWS_BUILD), Some(&build))
     };
     assessment.plan.windows_build = build.and_then(label);
-    let labels = capability_labels::plan(node, Some(pool), |key| consent.frees(key));
+    let labels = capability_labels::plan(node, Some(pool), |key| consent.frees(key) && !policy.keeps_label(key));
     (assessment.plan.capability_labels, assessment.leaving) = (labels.changes, labels.leaving);
     assessment.needed = assessment.leaving.iter().filter(|key| consent.needs(key)).cloned().collect();
     let wrote = assessment.plan.windows_build.is_some()
@@ -230,18 +237,9 @@ fn contradictory(
 /// spelling, taints with the key and effect of a wanted one, and taints that winpool added under an older spec.
 fn to_tolerate(node: &NodeFields, pool: &Pool, policy: &Policy) -> Vec<Taint> {
     let wanted = pool.spec.wanted_taints();
-    let concerns =
-        |taint: &&Taint| guards(taint) || policy.may_remove(taint) || wanted.iter().any(|w| w.same_identity(taint));
-    let mut found: Vec<_> = node
-        .taints
-        .taints()
-        .iter()
-        .filter(concerns)
-        .filter(|taint| {
-            !wanted.contains(taint) && !pool.spec.retired_taints.contains(taint) && !taint.has_foreign_key()
-        })
-        .cloned()
-        .collect();
+    let is_others = |taint: &&Taint| !wanted.contains(taint) && !pool.spec.retired_taints.contains(taint);
+    let concerns = |taint: &&Taint| is_tolerated(taint, &wanted, policy);
+    let mut found: Vec<_> = node.taints.taints().iter().filter(is_others).filter(concerns).cloned().collect();
     found.sort();
     found
 }

@@ -17,6 +17,7 @@ use super::{
     runtime_class::{
         ClassRetirement, KEPT_TAINT, KeptTaints, is_made_by_winpool, is_needed_by, owner, release_class, selected_build,
     },
+    taints::kept_on,
 };
 
 /// The extent of a cleanup.
@@ -94,21 +95,24 @@ impl Cleanup {
         NodeRelease { plan, ignored: false, doubtful, needed }
     }
 
-    /// The pools' taints on a node: those that stay if it is not cleaned up, or after that.
+    /// The taints on a node because of which classes of the pools are needed: those that stay if it is not cleaned up, or
+    /// after that.
     pub fn kept_taints(&self, node: &NodeFields) -> Option<KeptTaints> {
-        let taints = node.taints.taints().iter().filter(|taint| self.policy.may_remove(taint));
-        let taints: Vec<_> = taints.cloned().collect();
-        (!taints.is_empty()).then(|| (node.labels.clone(), taints))
+        let wanted: Vec<_> = self.policy.pools().flat_map(|pool| pool.spec.wanted_taints()).collect();
+        Some(kept_on(node, &wanted, &self.policy)).filter(|(_, taints)| !taints.is_empty())
     }
 
-    /// Releases a class instead of deleting it if its pool would do so: nodes keep a taint that it tolerates, or it is a
-    /// copy, with winpool's labels, of a class that winpool created.
+    /// Releases a class instead of deleting it if nodes keep a taint that it tolerates. A cleanup that follows the pools also
+    /// releases a copy, with winpool's labels, of a class that winpool created.
     pub fn spare(&self, class: &RuntimeClass, end: ClassRetirement, kept: &[KeptTaints]) -> ClassRetirement {
-        if self.extent == Extent::Everything || end != ClassRetirement::Delete {
+        if end != ClassRetirement::Delete {
             return end;
         }
         if is_needed_by(class, kept) {
             return release_class(class, KEPT_TAINT.to_owned());
+        }
+        if self.extent == Extent::Everything {
+            return end;
         }
         let name = class.name_any();
         let is_wanted = |pool: &Arc<Pool>| {

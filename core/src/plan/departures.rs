@@ -10,7 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{capability_labels, label_users::LabelSearch, pools::Policy};
+use super::{
+    capability_labels,
+    label_users::LabelSearch,
+    pools::{Policy, SelectedLabels},
+};
 
 /// The time between the moment at which no RuntimeClass selects a label any more and the first search for pods.
 pub const ADMITS_LATE: Duration = Duration::from_mins(1);
@@ -22,7 +26,7 @@ pub(super) struct Departures {
     left: BTreeMap<String, Instant>,
     /// The labels that a pool wants or a class selects.
     selected: BTreeSet<String>,
-    /// Those that a class selects although no pool wants them: the class is yet to be changed.
+    /// Those that a class selects although no pool wants them.
     held: BTreeSet<String>,
     pause: Duration,
 }
@@ -54,7 +58,8 @@ impl Departures {
             return;
         };
         self.began.get_or_insert(now);
-        self.held.clone_from(policy.held_labels());
+        let SelectedLabels { by_pools, by_others } = policy.selected_labels();
+        self.held = by_pools | by_others;
         let (selected, pause) = (&wanted_labels(policy) | &self.held, self.pause);
         self.left.retain(|key, since| !selected.contains(key) && now < *since + pause);
         self.left.extend(self.selected.difference(&selected).map(|key| (key.clone(), now)));

@@ -6,11 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+
 use crate::{
     api::names,
     labels::Labels,
     pod::{Pod, PodProgress},
 };
+
+use super::runtime_class::selector_of;
 
 /// The time for which "no pod needs it" is assumed to stay true.
 const UNUSED: Duration = Duration::from_secs(5);
@@ -23,6 +28,8 @@ const LABELS: usize = 1000;
 pub struct LabelUsers {
     /// One pod for each node and label. `None` stands for no node.
     pods: BTreeMap<Option<String>, BTreeMap<String, String>>,
+    /// The RuntimeClasses that stay and select a label.
+    classes: BTreeMap<String, String>,
     /// The reason why the pods are unknown.
     unreadable: Option<String>,
 }
@@ -51,10 +58,17 @@ impl LabelUsers {
         }
     }
 
-    /// A pod on this node, or without a node, that selects this label; or the reason why that is unknown.
+    /// Adds a RuntimeClass that stays. Its next pod may come to any node.
+    pub fn add_class(&mut self, class: &RuntimeClass) {
+        let labels = selector_of(class).into_keys().filter(|key| key.starts_with(names::CAPABILITY_LABEL_PREFIX));
+        self.classes.extend(labels.map(|label| (label, format!("RuntimeClass {}", class.name_any()))));
+    }
+
+    /// A pod on this node, or without a node, that selects this label, or a RuntimeClass; or the reason why that is unknown.
     pub fn of(&self, node: &str, label: &str) -> Option<String> {
         let on = |node: Option<String>| self.pods.get(&node)?.get(label).cloned();
-        on(Some(node.to_owned())).or_else(|| on(None)).or_else(|| self.unreadable.clone())
+        let by_class = || self.classes.get(label).cloned();
+        on(Some(node.to_owned())).or_else(|| on(None)).or_else(by_class).or_else(|| self.unreadable.clone())
     }
 }
 

@@ -73,8 +73,17 @@ pub struct Policy {
     entries: Vec<PoolEntry>,
     suspended: BTreeSet<String>,
     removable: BTreeSet<Taint>,
-    /// Capability labels that a RuntimeClass of a pool selects although no pool wants them.
-    held_labels: BTreeSet<String>,
+    labels: SelectedLabels,
+}
+
+/// Capability labels that RuntimeClasses select although no pool wants them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct SelectedLabels {
+    /// A class of a pool selects them. They stay until the class is changed.
+    pub(super) by_pools: BTreeSet<String>,
+    /// A class without a pool selects them, for instance one that pods used when its pool gave it up. They stay for as
+    /// long as the class.
+    pub(super) by_others: BTreeSet<String>,
 }
 
 impl Policy {
@@ -90,18 +99,22 @@ impl Policy {
             .flatten()
             .filter(|taint| !taint.has_foreign_key())
             .collect();
-        Self { entries, suspended, removable, held_labels: BTreeSet::new() }
+        Self { entries, suspended, removable, labels: SelectedLabels::default() }
     }
 
-    /// The same with these labels in [`Self::held_labels`].
-    pub(super) fn with_held_labels(self, held_labels: BTreeSet<String>) -> Self {
-        Self { held_labels, ..self }
+    /// The same with these labels.
+    pub(super) fn with_labels(self, labels: SelectedLabels) -> Self {
+        Self { labels, ..self }
     }
 
-    /// The capability labels that a RuntimeClass of a pool selects although no pool wants them. They stay until the class
-    /// is changed.
-    pub(super) fn held_labels(&self) -> &BTreeSet<String> {
-        &self.held_labels
+    /// The capability labels that RuntimeClasses select although no pool wants them.
+    pub(super) fn selected_labels(&self) -> &SelectedLabels {
+        &self.labels
+    }
+
+    /// True if a RuntimeClass without a pool selects this capability label, so that it stays on nodes.
+    pub(super) fn keeps_label(&self, label: &str) -> bool {
+        self.labels.by_others.contains(label)
     }
 
     /// The pools, oldest first.

@@ -64,6 +64,7 @@ fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now
     }
     let recorded = guarded.status.iter().flat_map(|status| &status.runtime_classes);
     known.created.extend(recorded.filter_map(|class| class.uid.clone()));
+    known.is_shown |= known.written.is_some() && known.written == guarded.status;
     if let Some(step) = known.read_when_stale(guarded, now.instant) {
         return Some(step);
     }
@@ -128,7 +129,7 @@ impl Memory {
             (Step::ListLabelledNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
             (Step::WriteStatus { status, news, .. }, Answer::Done) => {
                 memory.next_status = Some(now + STATUS_INTERVAL);
-                memory.written = Some(status.as_ref().clone());
+                (memory.written, memory.is_shown) = (Some(status.as_ref().clone()), false);
                 self.notes.extend(news.iter().map(|note| (pool.to_owned(), note.clone())));
             }
             // The pool has changed since the status was computed: its own event follows.

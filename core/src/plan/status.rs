@@ -48,11 +48,12 @@ pub fn status(
         condition::TAINTS_APPLIED,
         match &observation.held {
             _ if !observation.unreadable.is_empty() => verdict::unreadable_verdict(&observation.unreadable),
-            Some(held) => verdict::held_verdict(pool, held),
+            Some(held) => verdict::held_verdict(pool, held, nodes),
             None if nodes.held > 0 => verdict::waiting(nodes.held),
             None => verdict::taints_verdict(pool, observation),
         }
-        .with_unlisted(&observation.unlisted),
+        .with_unlisted(&observation.unlisted)
+        .with_unseen_trial(observation.unseen_trial.as_deref()),
     );
     conditions.push(condition::RUNTIME_CLASSES_APPLIED, verdict::classes_verdict(pool, observation));
     conditions.push(condition::WINDOWS_SUPPORTED, verdict::support_verdict(observation, now));

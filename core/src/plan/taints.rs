@@ -14,6 +14,7 @@ use super::{
     node::NodeFields,
     pool_spec::WantedTaints,
     pools::{Policy, Pool},
+    runtime_class::KeptTaints,
     taint_list::{Applied, TaintChange},
 };
 
@@ -34,6 +35,19 @@ pub(super) struct TaintPlan {
 /// True if `taint` keeps pods without a toleration off a node and is a known spelling of the Windows taint.
 pub(super) fn guards(taint: &Taint) -> bool {
     is_known_spelling(&taint.key, &taint.value) && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
+}
+
+/// True if RuntimeClasses of a pool that wants these taints tolerate `taint` while one of its nodes has it: winpool may
+/// have added it, it marks Windows nodes, or it is a wanted one with another value.
+pub(super) fn is_tolerated(taint: &Taint, wanted: &[Taint], policy: &Policy) -> bool {
+    !taint.has_foreign_key()
+        && (guards(taint) || policy.may_remove(taint) || wanted.iter().any(|wanted| wanted.same_identity(taint)))
+}
+
+/// The taints on a node that [`is_tolerated`] names, with its labels.
+pub(super) fn kept_on(node: &NodeFields, wanted: &[Taint], policy: &Policy) -> KeptTaints {
+    let kept = node.taints.taints().iter().filter(|taint| is_tolerated(taint, wanted, policy));
+    (node.labels.clone(), kept.cloned().collect())
 }
 
 /// Plans the taints of a node of `pool`; without a pool, removes winpool's taints.

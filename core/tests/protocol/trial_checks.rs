@@ -39,7 +39,7 @@ impl Operator {
         pods.for_each(|pod| check.pod(&pod));
         read_workloads(&mut check, works, self.broken);
         let result = check.finish();
-        self.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, Some(result), now));
+        self.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, Ok(result), now));
     }
 
     /// The pod of this workload, if no node has it.

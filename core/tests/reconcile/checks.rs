@@ -9,7 +9,7 @@ use winpool_core::{
 };
 
 use super::{
-    cluster::{MINE, World, failed, intolerant, pool},
+    cluster::{MINE, World, failed, intolerant, of_class, pool},
     status::WIN_2019,
 };
 use crate::common::{node, yaml};
@@ -220,8 +220,32 @@ fn a_result_is_dropped_if_its_subject_changed_meanwhile() {
         world.class("{metadata: {name: foreign}, handler: h}");
         world.class("{metadata: {name: linux}, handler: h, scheduling: {nodeSelector: {kubernetes.io/os: linux}}}");
         world.class("{metadata: {name: other}, handler: h, scheduling: {nodeSelector: {team: b}}}");
+        world.pods = Ok(vec![of_class("foreign"), of_class("linux"), of_class("other")]);
         world.check_during(change);
         assert_eq!(world.taints("win") == [MINE], is_good, "{fact}");
+    }
+}
+
+#[test]
+fn a_class_that_changes_all_the_time_voids_no_check_of_workloads_that_do_not_use_it() {
+    const BUSY: &str = "{metadata: {name: busy}, handler: h, scheduling: {nodeSelector: {kubernetes.io/os: windows}}}";
+    let mut change = 0;
+    let mut busy = |world: &mut World| {
+        change += 1;
+        world.change_class("busy", &format!("scheduling: {{tolerations: [{{key: a-{change}, operator: Exists}}]}}"));
+    };
+    for is_used in [false, true] {
+        let mut world = World::with("{}");
+        world.class(BUSY);
+        world.pods = Ok(vec![of_class("foreign")]);
+        world.pods.as_mut().unwrap().extend(is_used.then(|| of_class("busy")));
+        world.check_during(&mut busy);
+        busy(&mut world);
+        world.rest();
+        assert_eq!(world.taints("win") == [MINE], !is_used);
+        world.add_node("new", &node("{}"));
+        world.rest();
+        assert_eq!(world.taints("new") == [MINE], !is_used, "it is approved");
     }
 }
 

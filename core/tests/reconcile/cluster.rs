@@ -382,7 +382,7 @@ impl World {
             check.has_other_nodes();
         }
         let result = check.finish();
-        self.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, Some(result), now));
+        self.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, Ok(result), now));
         self.rest();
         true
     }

@@ -115,6 +115,21 @@ fn a_class_is_released_instead_of_deleted_while_a_node_keeps_a_taint_that_it_tol
         assert_eq!((world.taints("win-1"), world.taints("win-2")), (vec![MINE.to_owned()], vec![]), "{fact}");
         assert!(world.is_released("windows-2022"), "{fact}");
     }
+    // It tolerates also what it was not asked to tolerate, because its nodes have it.
+    for (fact, taint) in [
+        ("the taint is written as another tool writes it", "{key: os, value: Windows, effect: NoSchedule}"),
+        ("the taint has another value", "{key: os, value: mine, effect: NoSchedule}"),
+    ] {
+        let tainted = node(&format!("spec: {{taints: [{taint}]}}"));
+        let mut world = World::new([pool("{}")], [("win-1", tainted), ("win-2", node("{}"))]);
+        world.check();
+        world.wait(10);
+        let before = world.taints("win-1");
+        world.delete();
+        seconds_until_gone(&mut world);
+        assert_eq!((world.taints("win-1"), world.taints("win-2")), (before, vec![]), "{fact}");
+        assert!(world.is_released("windows-2022"), "{fact}");
+    }
     // No pod of the class runs on this node.
     let mut world = world();
     world.change_node("win-1", of_another_build);

@@ -9,7 +9,7 @@ use winpool_core::{
     pod::{Pod, PodProgress, PodSpec},
 };
 
-use super::cluster::{World, denied, pool, started};
+use super::cluster::{World, denied, of_class, pool, started};
 use crate::common::{node, yaml};
 
 const LABEL: &str = "runtimeclass.winpool.dev/any";
@@ -152,4 +152,32 @@ fn a_label_stays_while_a_class_of_the_pool_selects_it() {
     world.advance(Duration::from_mins(1));
     world.wait(5);
     assert_eq!((labelled(&world), marked(&world), world.pools.len()), (vec![], 0, 0));
+}
+
+/// The class stays because a pod used it when the pool gave it up. Its next pod needs the label too.
+#[test]
+fn a_label_stays_while_a_released_class_selects_it() {
+    for (change, make) in
+        CHANGES.into_iter().filter(|(change, _)| ["a renamed class", "a deleted pool"].contains(change))
+    {
+        let mut world = world();
+        world.pods = Ok(vec![of_class("any")]);
+        make(&mut world);
+        world.wait(5);
+        assert!(world.is_released("any"), "{change}");
+        world.pods = Ok(Vec::new());
+        world.advance(Duration::from_mins(10));
+        world.rest();
+        world.wait(2);
+        assert_eq!(labelled(&world), ["win-1", "win-2"], "{change}");
+        if change == "a deleted pool" {
+            assert_eq!((world.pools.len(), marked(&world)), (0, 0));
+            continue;
+        }
+        // An administrator deletes it.
+        world.classes.remove("any");
+        world.watch();
+        world.wait(65);
+        assert_eq!(labelled(&world), [""; 0], "{change}");
+    }
 }

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use winpool_core::{
     api::names::{condition, reason},
     plan::reconcile::{Outage, Refusal, Step},
@@ -323,5 +324,30 @@ fn a_read_counts_as_failed_after_some_time_and_as_forbidden_only_while_it_is() {
     ] {
         let outage = after(failures);
         assert_eq!((outage.counts(at(now)), outage.is_forbidden()), (counts, forbidden), "{failures:?} at {now}");
+    }
+}
+
+#[test]
+fn a_status_that_another_writer_replaced_is_written_again() {
+    let mut world = World::checked("{}");
+    world.wait(5);
+    let written = world.status();
+    for change in [
+        "status: {conditions: [], nodes: {selected: 7, converged: 7}, summary: null}",
+        "status: {approvedTaints: [], taintTrials: []}",
+        "status: null",
+    ] {
+        world.change_pool("default", change);
+        world.rest();
+        world.wait(2);
+        let (mut status, mut expected) = (world.status(), written.clone());
+        for status in [&mut status, &mut expected] {
+            status
+                .conditions
+                .iter_mut()
+                .for_each(|condition| condition.last_transition_time = Time(Timestamp::UNIX_EPOCH));
+            status.approved_taints.iter_mut().for_each(|approved| approved.since = Time(Timestamp::UNIX_EPOCH));
+        }
+        assert_eq!(status, expected, "{change}");
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::jiff::SignedDuration;
-use winpool_core::pod::WorkloadKind;
+use winpool_core::{api::names::condition, pod::WorkloadKind};
 
 use super::{
     cluster::{MINE, World, denied, intolerant, pool},
@@ -322,7 +322,7 @@ fn look_without_permission(world: &mut World) {
         check.unreadable_workload(name);
     }
     let result = check.finish();
-    world.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, Some(result), now));
+    world.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, Ok(result), now));
     world.rest();
 }
 
@@ -337,4 +337,28 @@ fn a_kind_that_winpool_may_not_read_is_one_that_it_does_not_read() {
     look_without_permission(&mut world);
     world.wait(20);
     assert!(!world.check(), "nobody knows if it is gone, so the pause goes on");
+}
+
+#[test]
+fn status_says_that_winpool_does_not_see_what_a_taint_on_trial_does() {
+    let mut world = tried();
+    let fails = |world: &mut World| {
+        world.wait(5);
+        world.with_cluster(|cluster, memory, now| memory.start_trial_check(cluster, now)).unwrap();
+        let error = Err("pods is forbidden".to_owned());
+        world.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, error, now));
+    };
+    let says = |world: &World| world.condition(condition::TAINTS_APPLIED).1.contains("on trial: pods is forbidden");
+    for _ in 0..8 {
+        fails(&mut world);
+    }
+    assert!(!says(&world), "a short outage is none");
+    for _ in 0..8 {
+        fails(&mut world);
+    }
+    world.wait(60);
+    assert!(says(&world), "{:?}", world.condition(condition::TAINTS_APPLIED));
+    world.look_on();
+    world.wait(60);
+    assert!(!says(&world));
 }

@@ -338,7 +338,7 @@ fn a_trial_ends_only_by_a_complete_look_after_its_time() {
     advance(&mut world, WEEK);
     let check = world.with_cluster(|cluster, memory, now| memory.start_trial_check(cluster, now));
     assert!(check.is_some());
-    world.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, None, now));
+    world.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, Err("no answer".to_owned()), now));
     world.wait(2);
     assert_eq!(world.status().taint_trials.len(), 1, "a check that fails ends no trial");
     world.wait(5);
@@ -433,4 +433,17 @@ fn a_taint_that_left_for_one_on_trial_comes_back_with_the_hold_and_goes_with_the
     world.check();
     world.wait(2);
     assert_eq!(taints(&world), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
+}
+
+#[test]
+fn status_says_that_nodes_keep_a_taint_to_which_a_pod_objects() {
+    let mut world = tried_with("{}", &["win-1", "win-2"]);
+    world.blocked.insert("win-1".to_owned());
+    world.pods = Ok(vec![waiting_of("Workflow", "run-1")]);
+    world.look_on();
+    world.wait(5);
+    assert_eq!((world.taints("win-1").len(), world.taints("win-2").len()), (1, 0));
+    let (verdict, message) = world.condition(condition::TAINTS_APPLIED);
+    assert_eq!(verdict, "False TaintObjected");
+    assert!(message.contains("winpool cannot change 1 node, see problems"), "{message}");
 }

@@ -59,23 +59,39 @@ async fn a_pod_keeps_its_label(change: Change) {
     let operator = Operator::start_with(harness.account.config.clone(), installed);
     with_a_pod(&harness).await;
     make(change, &harness).await;
-    harness.node_until("free", "loses the label", |node| label(node, LABEL).is_none()).await;
+    let is_free = |node: &Node| label(node, LABEL).is_none();
+    // Otherwise the class stays, because a pod uses it, and so does its label.
+    let class_is_kept = !matches!(change, Change::Exact | Change::NodesLeave);
+    if !class_is_kept {
+        harness.node_until("free", "loses the label", is_free).await;
+    }
     match change {
         Change::PoolDeleted => harness.pool_is_gone("default").await,
         Change::Uninstalled => operator.ended().await,
         Change::NodesLeave => drop(harness.event_until("names the pod", names_the_pod).await),
-        Change::Exact | Change::Renamed => {
+        Change::Renamed => {
+            let is_released = |class: &RuntimeClass| !class.labels().contains_key(POOL);
+            harness.class_until("any", "is released", is_released).await;
+            harness.node_events_are_seen().await;
+        }
+        Change::Exact => {
             let is_said = |pool: &WindowsPool| problems(pool).contains("LabelInUse");
             harness.pool_until("default", "says that the label stays", is_said).await;
         }
     }
     assert_eq!(label(&harness.node("used").await, LABEL), Some("true"));
     harness.pods().delete("app", &DeleteParams::default().grace_period(0)).await.unwrap();
+    if class_is_kept {
+        assert_eq!(label(&harness.node("free").await, LABEL), Some("true"));
+        harness.run_pod("next", json!({"nodeName": "free", "runtimeClassName": "any"})).await;
+        harness.pods().delete("next", &DeleteParams::default().grace_period(0)).await.unwrap();
+        harness.classes().delete("any", &DeleteParams::default()).await.unwrap();
+    }
     if matches!(change, Change::PoolDeleted | Change::Uninstalled) {
         assert_eq!(label(&harness.node("used").await, POOL), None, "winpool has no record of this node");
         return;
     }
-    let is_free = |node: &Node| label(node, LABEL).is_none();
+    harness.node_until("free", "has lost the label", is_free).await;
     let node = harness.node_until("used", "loses the label, because its pod is gone", is_free).await;
     assert_eq!(label(&node, POOL).is_some(), change != Change::NodesLeave);
     harness.pool_until("default", "has no problem", |pool| !problems(pool).contains("LabelInUse")).await;
@@ -126,7 +142,10 @@ async fn cleanup_leaves_the_labels_that_pods_need_and_removes_them_later() {
     for _ in 0..2 {
         let text = clean().await;
         assert!(text.contains("used: runtimeclass.winpool.dev/any, default/app"), "{text}");
+        assert!(text.contains("free: runtimeclass.winpool.dev/any, RuntimeClass any"), "{text}");
     }
+    harness.classes().delete("any", &DeleteParams::default()).await.unwrap();
+    clean().await;
     let labelled = |name: &'static str| async { label(&harness.node(name).await, LABEL).is_some() };
     assert!(labelled("used").await && !labelled("free").await);
     // A pod without a node may come to any of them.

@@ -74,6 +74,28 @@ async fn ignored_nodes_and_a_policy_without_taints_are_said_as_they_are() {
     assert_eq!(message(&pool, "TaintsApplied"), "taintPolicy is Never: winpool adds no taint");
 }
 
+#[tokio::test]
+async fn a_status_that_another_writer_replaces_is_written_again() {
+    let harness = with_a_node().await;
+    let _operator = harness.operator().await;
+    harness.apply_until_ready(json!({})).await;
+    harness.is_tainted("win").await;
+    let is_right = |pool: &WindowsPool| {
+        let status = pool.status.clone().unwrap_or_default();
+        status.nodes.converged == 1 && status.approved_taints.len() == 1 && status.taint_trials.len() == 1
+    };
+    harness.pool_until("default", "has its status", is_right).await;
+    for change in [
+        json!({"conditions": [], "nodes": null}),
+        json!({"approvedTaints": [], "taintTrials": []}),
+        json!({"conditions": [], "managedTaints": [], "approvedTaints": [], "taintTrials": [], "nodes": null}),
+    ] {
+        let _: WindowsPool = merge_status(&harness.pools(), "default", json!({"status": change})).await;
+        let is_back = |pool: &WindowsPool| is_right(pool) && condition(pool, "Ready") == Some("True");
+        harness.pool_until("default", "has its status again", is_back).await;
+    }
+}
+
 /// Changes the node `win` again and again, and waits until winpool reports the conflict instead of another repair.
 async fn is_reported_as_a_conflict(change: impl Fn(usize) -> Value) {
     const ROUNDS: usize = 10;

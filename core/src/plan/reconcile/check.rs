@@ -131,10 +131,14 @@ impl Memory {
         let pause = now.duration_since(started) * if result.is_ok() { PAUSE_TIMES } else { 1 };
         self.check = CheckMemory { running: None, not_before: Some(now + self.pauses.listings.max(pause)) };
         for (pool, memory) in &mut self.pools {
-            let Some(basis) = memory.check_basis.take() else { continue };
+            let Some(mut basis) = memory.check_basis.take() else { continue };
             let result = match &mut result {
-                Ok(_) if !basis.stands(cluster) => Err("RuntimeClasses changed meanwhile".to_owned()),
-                Ok(answers) => Ok(answers.remove(pool).unwrap_or_default()),
+                Ok(answers) => {
+                    let answer = answers.remove(pool).unwrap_or_default();
+                    basis.depends_on(&answer.used_classes);
+                    let is_valid = basis.stands(cluster);
+                    if is_valid { Ok(answer) } else { Err("RuntimeClasses changed meanwhile".to_owned()) }
+                }
                 Err(error) => Err(plain(error, ERROR)),
             };
             let holds = result.as_ref().is_ok_and(|answer| !answer.unschedulable.is_empty());

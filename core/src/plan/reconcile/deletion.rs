@@ -21,11 +21,11 @@ use crate::{
         consent::Consent,
         deletion::PendingCleanup,
         guarded::GuardedPool,
-        node::NodeFields,
         node_record::NodeRecord,
         nodes::NodeObject,
         pools::{Policy, Pool},
         runtime_class::{KeptTaints, is_needed_by, owner},
+        taints::kept_on,
         watched::Watched,
     },
     words::{count, joined},
@@ -170,7 +170,7 @@ impl Memory {
         now: Instant,
     ) -> Result<Option<Step>, String> {
         let patience = self.patience;
-        let policy = self.policy(cluster.pools);
+        let policy = self.with_labels(cluster, self.policy(cluster.pools));
         let cleanup = self.pending_cleanup(cluster, pool, &policy, now);
         let existing = self.classes(cluster, &pool.spec.name);
         let owned: Vec<_> = existing.iter().filter(|class| owner(class) == Some(&pool.spec.name)).cloned().collect();
@@ -187,7 +187,7 @@ impl Memory {
         }
         let seen = |name: &str| cluster.nodes.tally(name).seen();
         let wanted = classes_of_others(pool, &policy, &seen, &existing);
-        let kept = kept_taints(cluster, pool);
+        let kept = kept_taints(cluster, pool, &policy);
         let stays_needed = |class: &RuntimeClass| cleanup.unseen > 0 || is_needed_by(class, &kept);
         for class in &owned {
             let handed_over = wanted.contains(&class.name_any());
@@ -283,11 +283,8 @@ fn nodes_with_open_labels(cluster: &CachedCluster<'_>, pool: &Pool, policy: &Pol
     cluster.nodes.nodes().filter(is_open).count()
 }
 
-/// The pool's taints on nodes.
-fn kept_taints(cluster: &CachedCluster<'_>, pool: &Pool) -> Vec<KeptTaints> {
-    let is_the_pools =
-        |taint: &&Taint| pool.managed_taints.contains(taint) || pool.spec.wanted_taints().contains(taint);
-    let of_node =
-        |node: &NodeFields| (node.labels.clone(), node.taints.taints().iter().filter(is_the_pools).cloned().collect());
-    cluster.nodes.nodes().map(|(object, _)| of_node(&object.node)).collect()
+/// The taints on nodes because of which the pool's classes are needed.
+fn kept_taints(cluster: &CachedCluster<'_>, pool: &Pool, policy: &Policy) -> Vec<KeptTaints> {
+    let wanted = pool.spec.wanted_taints();
+    cluster.nodes.nodes().map(|(object, _)| kept_on(&object.node, &wanted, policy)).collect()
 }

@@ -14,7 +14,7 @@ use crate::{
         departures::wanted_labels,
         guarded::{GuardedPool, read_all},
         pool_consent::PoolConsent,
-        pools::{Policy, Pool, PoolEntry, managed_taints},
+        pools::{Policy, Pool, PoolEntry, SelectedLabels, managed_taints},
         runtime_class::{owner, selector_of},
         status::ever_applied,
     },
@@ -22,7 +22,7 @@ use crate::{
 
 use super::{
     check::memory::{Basis, CheckMemory, PoolCheck},
-    classes::memory::ClassMemory,
+    classes::{memory::ClassMemory, newest_classes},
     deletion::memory::DeletionMemory,
     pauses::Pauses,
     step::{CachedCluster, Note, Refusal, Step},
@@ -75,8 +75,10 @@ pub(super) struct PoolMemory {
     pub(super) retries: BTreeMap<RequestKind, Retry>,
     /// The last computed status.
     pub(super) reported: Option<WindowsPoolStatus>,
-    /// The last written status, which the cache may not show yet.
+    /// The last written status.
     pub(super) written: Option<WindowsPoolStatus>,
+    /// True if the cache has shown it. From then on the cache shows the status, and what others make of it.
+    pub(super) is_shown: bool,
     pub(super) next_status: Option<Instant>,
     pub(super) check: Option<PoolCheck>,
     /// The basis of the check that is in progress.
@@ -203,7 +205,7 @@ impl Memory {
         Arc::new(intended)
     }
 
-    /// The pool with the taints in a written status that the cache may not show yet.
+    /// The pool with the taints in the last written status. The cache may not show it yet, or others may have removed them.
     pub(super) fn with_written(&self, pool: &Pool) -> Pool {
         let written = self.pools.get(&pool.spec.name).and_then(|memory| memory.written.as_ref());
         let mut pool = pool.clone();
@@ -251,14 +253,16 @@ impl Memory {
         self.publish(cluster, Some(Arc::new(blind)))
     }
 
-    /// The capability labels that RuntimeClasses of pools select.
-    fn selected_labels(&self, cluster: &CachedCluster<'_>) -> BTreeSet<String> {
-        let pools = cluster.pools.iter().map(|pool| pool.name_any());
-        let selected = pools.flat_map(|pool| {
-            let own = self.classes(cluster, &pool).into_iter().filter(move |class| owner(class) == Some(&pool));
-            own.flat_map(|class| selector_of(&class).into_keys())
-        });
-        selected.filter(|key| key.starts_with(names::CAPABILITY_LABEL_PREFIX)).collect()
+    /// This policy with the capability labels that RuntimeClasses select and no pool wants.
+    pub(super) fn with_labels(&self, cluster: &CachedCluster<'_>, policy: Policy) -> Policy {
+        let (mut labels, wanted) = (SelectedLabels::default(), wanted_labels(&policy));
+        for class in newest_classes(cluster, self.pools.values()) {
+            let is_of_a_pool = owner(&class).is_some_and(|owner| cluster.pools.iter().any(|p| p.name_any() == owner));
+            let selected = if is_of_a_pool { &mut labels.by_pools } else { &mut labels.by_others };
+            let labels = selector_of(&class).into_keys().filter(|key| key.starts_with(names::CAPABILITY_LABEL_PREFIX));
+            selected.extend(labels.filter(|label| !wanted.contains(label)));
+        }
+        policy.with_labels(labels)
     }
 
     /// The policy after `ready`, if given, is published. Valid pools that were never ready keep the nodes that they
@@ -272,9 +276,7 @@ impl Memory {
             Some(published) => PoolEntry { pool: Arc::clone(published), ready: true },
             None => PoolEntry { pool: Arc::clone(pool), ready: false },
         });
-        let policy = Policy::new(entries, invalid);
-        let held_labels = &self.selected_labels(cluster) - &wanted_labels(&policy);
-        let policy = policy.with_held_labels(held_labels);
+        let policy = self.with_labels(cluster, Policy::new(entries, invalid));
         if self.policy.as_deref() == Some(&policy) {
             return None;
         }
@@ -296,6 +298,11 @@ impl PoolMemory {
         let new = &pool.spec.node_selector;
         let requires = |(key, value): (&String, &String)| new.get(key) == Some(value);
         self.is_new_spec && !self.selector.as_ref().is_some_and(|old| old.iter().all(requires))
+    }
+
+    /// The last written status, if the cache does not show it yet.
+    pub(super) fn unseen_status(&self) -> Option<&WindowsPoolStatus> {
+        self.written.as_ref().filter(|_| !self.is_shown)
     }
 
     /// True while a kind cannot be read.

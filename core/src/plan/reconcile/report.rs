@@ -22,7 +22,7 @@ use crate::{
 };
 
 use super::{
-    memory::{Memory, RequestKind},
+    memory::{Memory, PoolMemory, RequestKind},
     step::{CachedCluster, Note, Now, Step, whole_seconds},
     write_failed,
 };
@@ -74,6 +74,7 @@ impl Memory {
             unreadable: cluster.unreadable(now.instant),
             held: self.held(pool, tally, now),
             unlisted: self.unlisted(&pool.spec.name),
+            unseen_trial: self.unseen_trial(pool, now.instant),
             kubernetes: cluster.control_plane.kubernetes,
             overlap: tally.overlap(),
             builds: tally.revisions.clone(),
@@ -103,7 +104,7 @@ impl Memory {
     fn write_status(&mut self, guarded: &GuardedPool, status: WindowsPoolStatus, now: Now) -> Step {
         let memory = self.of(&guarded.name_any());
         memory.reported = Some(status.clone());
-        let previous = memory.written.as_ref().or(guarded.status.as_ref());
+        let previous = memory.unseen_status().or(guarded.status.as_ref());
         if previous == Some(&status) {
             return Step::Wait(None);
         }
@@ -126,14 +127,14 @@ impl Memory {
         };
         let problems = status.problems.iter().filter(is_news).cloned().map(Note::Problem);
         let news = problems.chain(taints_note(previous, &status)).collect();
-        let seen = memory.written.as_ref().map(recorded).or_else(|| guarded.recorded.clone());
+        let seen = memory.unseen_status().map(recorded).or_else(|| guarded.recorded.clone());
         Step::WriteStatus { seen, status: Box::new(status), news }
     }
 
     /// The recorded status, as far as winpool knows.
     pub(super) fn recorded_status<'a>(&'a self, guarded: &'a GuardedPool) -> Option<&'a WindowsPoolStatus> {
-        let written = self.pools.get(&guarded.name_any()).and_then(|memory| memory.written.as_ref());
-        written.or(guarded.status.as_ref())
+        let unseen = self.pools.get(&guarded.name_any()).and_then(PoolMemory::unseen_status);
+        unseen.or(guarded.status.as_ref())
     }
 }
 

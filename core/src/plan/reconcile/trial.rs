@@ -61,14 +61,18 @@ impl Memory {
         self.trial_check.not_before.filter(|_| self.trial_check.is_needed && self.trial_check.running.is_none())
     }
 
-    /// Records the result of a check; `None` if it could not be completed.
-    pub fn trial_checked(&mut self, cluster: &CachedCluster<'_>, result: Option<TrialCheckResult>, now: Now) {
+    /// Records the result of a check, or the error because of which it could not be completed.
+    pub fn trial_checked(&mut self, cluster: &CachedCluster<'_>, result: Result<TrialCheckResult, String>, now: Now) {
         let started = self.trial_check.running.take().unwrap_or(now);
         // A check that failed mostly waited for an answer.
-        let times = if result.is_some() { PAUSE_TIMES } else { 1 };
+        let times = if result.is_ok() { PAUSE_TIMES } else { 1 };
         let pause = now.instant.duration_since(started.instant) * times;
         self.trial_check.not_before = Some(now.instant + self.pauses.trial_checks.max(pause));
-        let Some(TrialCheckResult { suspects, objections, quiet, settled }) = result else { return };
+        let TrialCheckResult { suspects, objections, quiet, settled } = match result {
+            Ok(result) => result,
+            Err(error) => return self.trial_check.failed(error, now.instant),
+        };
+        self.trial_check.failure = None;
         self.trial_check.suspects = suspects;
         let is_blind = !cluster.unreadable(now.instant).is_empty();
         // Two checks end a trial, because one may have seen nodes as they were before they got the taint.
@@ -113,6 +117,13 @@ impl Memory {
         if known.is_some_and(|known| known.since == trial.since && !known.is_held()) {
             change(Arc::make_mut(&mut intent.consent));
         }
+    }
+
+    /// The reason why winpool has not seen for a while which pods wait because of a taint of the pool on trial.
+    pub(super) fn unseen_trial(&self, pool: &Pool, now: Instant) -> Option<String> {
+        let consent = &self.pools.get(&pool.spec.name)?.intent.as_ref()?.consent;
+        let is_tried = pool.spec.enforces() && consent.trials.iter().any(|trial| !trial.is_held());
+        self.trial_check.unseen(now).filter(|_| is_tried).map(str::to_owned)
     }
 
     /// The taints that a trial which failed keeps off nodes.

@@ -37,6 +37,8 @@ pub struct Observation {
     pub held: Option<HeldTaints>,
     /// Kinds that the last workload check could not list, with the API server's message.
     pub unlisted: BTreeMap<String, String>,
+    /// The reason why winpool does not see which pods wait because of a taint on trial.
+    pub unseen_trial: Option<String>,
     /// The classes after the writes.
     pub classes: Vec<RuntimeClassStatus>,
     /// The names of those that select a capability label.

@@ -31,6 +31,8 @@ pub struct CheckAnswer {
     pub unlisted: BTreeMap<String, String>,
     /// The lead of the API server's clock, which dates workloads.
     pub server_ahead: SignedDuration,
+    /// The RuntimeClasses that the pods and templates use which the check has read.
+    pub used_classes: Arc<BTreeSet<String>>,
 }
 
 impl WorkloadCheck {
@@ -51,10 +53,12 @@ impl WorkloadCheck {
                 answer.unschedulable.insert(name.clone(), count as usize);
             }
         }
+        let used_classes = Arc::new(std::mem::take(&mut self.used_classes));
         for (bit, question) in self.scope.questions.iter().enumerate() {
             let answer = answers.entry(question.pool.clone()).or_default();
             answer.unlisted.clone_from(&self.unlisted);
             answer.server_ahead = self.server_ahead;
+            answer.used_classes = Arc::clone(&used_classes);
             if held & (1 << bit) != 0 || self.unlisted.contains_key(PODS) {
                 answer.held.insert(question.taint.clone());
             } else {

@@ -18,6 +18,8 @@ impl WorkloadCheck {
         if workload.is_over {
             return;
         }
+        let class = workload.template.runtime_class.as_ref().or_else(|| self.assigned_class(workload));
+        self.uses(class.cloned().as_ref());
         let template = self.template(kind, workload);
         if let (WorkloadKind::ReplicaSet, Some((owner, name))) = (kind, controller) {
             let newest = self.newest_sets.entry(format!("{owner} {namespace}/{name}")).or_default();
@@ -38,6 +40,7 @@ impl WorkloadCheck {
         if pod.progress == PodProgress::Finished || pod.is_mirror || pod.is_ignored {
             return;
         }
+        self.uses(pod.spec.runtime_class.as_ref());
         let key = pod.workload();
         let known = self.workloads.get(&key);
         if known.is_some_and(|seen| seen.is_ignored) {

@@ -1,7 +1,7 @@
 //! A workload check in progress: its input, and what it has seen so far.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, OnceLock},
 };
 
@@ -47,6 +47,7 @@ pub struct WorkloadCheck {
     pub(super) newest_sets: HashMap<String, NewestSets>,
     pub(super) unlisted: BTreeMap<String, String>,
     pub(super) server_ahead: SignedDuration,
+    pub(super) used_classes: BTreeSet<String>,
     /// The requirements of pods and templates on nodes that nodes of another operating system may meet too. True if one
     /// does, and `None` until that is known.
     pub(super) choices: Vec<(NodeChoice, Option<bool>)>,
@@ -84,6 +85,7 @@ impl WorkloadCheck {
             newest_sets: HashMap::new(),
             unlisted: BTreeMap::new(),
             server_ahead: SignedDuration::ZERO,
+            used_classes: BTreeSet::new(),
             choices: Vec::new(),
             by_choice: HashMap::new(),
             size_of_choices: 0,
@@ -130,6 +132,13 @@ impl WorkloadCheck {
 
     pub(super) fn class(&self, name: &str) -> Option<&Class> {
         self.scope.planned_classes.get(name).or_else(|| self.scope.classes.get(name))
+    }
+
+    /// Records that a pod or a template uses this class, if it exists.
+    pub(super) fn uses(&mut self, class: Option<&String>) {
+        if let Some(name) = class.filter(|name| !self.used_classes.contains(*name) && self.class(name).is_some()) {
+            self.used_classes.insert(name.clone());
+        }
     }
 
     /// The index of what this pod requires of nodes; `None` if too much is kept already. The pod then counts as one for

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Instant,
 };
 
@@ -14,6 +15,7 @@ use crate::{
         pool_consent::CHECK_GOOD_FOR,
         pools::Pool,
         reconcile::{POLL_INTERVAL, step::CachedCluster},
+        runtime_class::owner,
         trial::{WorkloadName, workload_name},
         workload_check::CheckAnswer,
     },
@@ -39,6 +41,10 @@ pub(in super::super) struct Basis {
     /// The classes that concern the pool, and the names of the others.
     concerning: BTreeMap<String, Class>,
     others: BTreeSet<String>,
+    /// The names of the pool's own classes.
+    own: BTreeSet<String>,
+    /// The classes that the pods and templates use which the check has read; `None` while it is in progress.
+    used: Option<Arc<BTreeSet<String>>>,
 }
 
 impl Basis {
@@ -49,7 +55,20 @@ impl Basis {
         basis.concerning = basis.concerning_in(cluster);
         let all = cluster.classes.iter().map(|class| class.name_any());
         basis.others = all.filter(|name| !basis.concerning.contains_key(name)).collect();
+        let own = cluster.classes.iter().filter(|class| owner(class) == Some(&pool.spec.name));
+        basis.own = own.map(|class| class.name_any()).collect();
         basis
+    }
+
+    /// Records the classes that the pods and templates use which the check has read.
+    pub(super) fn depends_on(&mut self, used: &Arc<BTreeSet<String>>) {
+        self.used = Some(Arc::clone(used));
+    }
+
+    /// True if a change of this class voids the result. A pod may have been created just before a class of the pool got its
+    /// tolerations.
+    fn matters(&self, class: &String) -> bool {
+        self.own.contains(class) || self.used.as_ref().is_none_or(|used| used.contains(class))
     }
 
     /// The present classes whose pods may be scheduled to nodes of the pool. The API server adds the selector of a class to
@@ -60,11 +79,12 @@ impl Basis {
         classes.filter(|(_, class)| class.selector.iter().all(fits)).collect()
     }
 
-    /// True if all classes that concern the pool are unchanged. New ones may have come.
+    /// True if all classes that concern the pool and matter are unchanged. New ones may have come.
     pub(in super::super) fn stands(&self, cluster: &CachedCluster<'_>) -> bool {
         let present = self.concerning_in(cluster);
-        self.concerning.iter().all(|(name, class)| present.get(name) == Some(class))
-            && !present.keys().any(|name| self.others.contains(name))
+        let is_unchanged = |name: &String, class: &Class| present.get(name) == Some(class);
+        self.concerning.iter().all(|(name, class)| is_unchanged(name, class) || !self.matters(name))
+            && !present.keys().any(|name| self.others.contains(name) && self.matters(name))
     }
 
     /// True if all classes that concern the pool are unchanged, and none has come.
