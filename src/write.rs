@@ -11,7 +11,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures::{
     future::BoxFuture,
-    io::{copy, sink},
+    io::{AsyncReadExt, copy, sink},
 };
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::{
@@ -39,9 +39,9 @@ use winpool_client::{
     pages,
 };
 use winpool_core::{
-    api::{WindowsPool, WindowsPoolStatus, names},
+    api::{WindowsPoolStatus, names},
     plan::{
-        ClassRetirement, finalizer_patch,
+        ClassRetirement, GuardedPool, finalizer_patch,
         nodes::{NodeAnswer, NodeObject, NodeStep},
         runtime_class_patch, status_patch,
     },
@@ -56,6 +56,9 @@ const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of an Event's note, a little less than the API server accepts.
 const NOTE: usize = 1000;
 
+/// Bytes of the metadata of a node in an answer. A larger one is not read: the kubelet decides about it.
+const METADATA: u64 = 64 << 10;
+
 /// The number of nodes that are read at the same time: the kubelet decides how much memory each takes.
 const READS: usize = 2;
 
@@ -66,8 +69,8 @@ pub struct Applier {
     nodes: Api<Node>,
     reads: Arc<Semaphore>,
     classes: Api<RuntimeClass>,
-    /// Only the metadata of the answer is read: a pool whose spec does not decode has a status all the same.
-    pools: Api<PartialObjectMeta<WindowsPool>>,
+    /// A pool whose spec does not decode has a status all the same.
+    pools: Api<GuardedPool>,
     recorder: Recorder,
     leadership: Leadership,
     metrics: Arc<Metrics>,
@@ -100,18 +103,19 @@ impl Applier {
         })
     }
 
-    /// Sends a guarded patch to a node. The answer has only the metadata and is dropped, because the watch brings the
-    /// node and a node can be large.
-    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<(), RequestError> {
+    /// Sends a guarded patch to a node. Returns the version that it has then. Of the answer, which has only the metadata,
+    /// nothing else is read, because the watch brings the node; a node can be large.
+    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<Option<Box<str>>, RequestError> {
         let nodes = Request::new(self.nodes.resource_url());
         // The default looks for unknown and duplicate fields in the patch and the whole node, and only warns of them.
         let parameters = PatchParams { field_validation: Some(ValidationDirective::Ignore), ..patch_parameters() };
         let request = nodes.patch_metadata(name, &parameters, &json(patch));
         let sent = self.send(async {
             let request = request.map_err(kube::Error::BuildRequest)?.map(as_go_encodes);
-            let answer = self.client.request_stream(request).await?;
-            copy(pin!(answer), &mut sink()).await.map_err(kube::Error::ReadEvents)?;
-            Ok(())
+            let (mut answer, mut begin) = (pin!(self.client.request_stream(request).await?), Vec::new());
+            answer.as_mut().take(METADATA).read_to_end(&mut begin).await.map_err(kube::Error::ReadEvents)?;
+            copy(answer, &mut sink()).await.map_err(kube::Error::ReadEvents)?;
+            Ok(version(&begin))
         });
         let result = sent.await;
         self.metrics.node_write(&result);
@@ -121,7 +125,7 @@ impl Applier {
     /// Executes a step of an attempt to change a node. Only patches and reads are requests.
     pub async fn execute(&self, node: &str, step: NodeStep) -> Result<NodeAnswer, RequestError> {
         match step {
-            NodeStep::Patch { patch, .. } => self.patch_node(node, patch).await.map(|()| NodeAnswer::Written),
+            NodeStep::Patch { patch, .. } => self.patch_node(node, patch).await.map(NodeAnswer::Written),
             NodeStep::Read | NodeStep::FindPods | NodeStep::FindOtherWriter | NodeStep::Wait(_) => {
                 self.read_node(node).await.map(|found| NodeAnswer::Node(Box::new(found)))
             }
@@ -194,10 +198,10 @@ impl Applier {
         }
     }
 
-    /// Adds winpool's finalizer to a pool, or removes it.
-    pub async fn set_finalizer(&self, pool: &ObjectMeta, wanted: bool) -> Result<(), RequestError> {
+    /// Adds winpool's finalizer to a pool, or removes it. Returns the pool that the API server answers with.
+    pub async fn set_finalizer(&self, pool: &ObjectMeta, wanted: bool) -> Result<GuardedPool, RequestError> {
         let (name, patch) = (pool.name.as_deref().unwrap_or_default(), json(finalizer_patch(pool, wanted)));
-        self.send(self.pools.patch(name, &patch_parameters(), &patch)).await.map(|_| ())
+        self.send(self.pools.patch(name, &patch_parameters(), &patch)).await
     }
 
     /// Removes winpool's finalizer from these objects, once the API server permits all of these writes: with the first
@@ -227,19 +231,20 @@ impl Applier {
     pub async fn read_pool(&self, name: &str) -> Result<Option<ObjectMeta>, RequestError> {
         // A list, because no permission to get pools is needed anywhere else.
         let named = ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
-        Ok(in_time(self.pools.list(&named)).await?.items.pop().map(|pool| pool.metadata))
+        Ok(in_time(self.pools.list_metadata(&named)).await?.items.pop().map(|pool| pool.metadata))
     }
 
-    /// Replaces a pool's status if the present one still records the same taints as `seen`.
+    /// Replaces a pool's status if the present one still records the same taints as `seen`. Returns the pool that the API
+    /// server answers with.
     pub async fn write_status(
         &self,
         pool: &ObjectMeta,
         seen: Option<&Value>,
         status: &WindowsPoolStatus,
-    ) -> Result<(), RequestError> {
+    ) -> Result<GuardedPool, RequestError> {
         let (name, uid) = (pool.name.as_deref().unwrap_or_default(), pool.uid.as_deref().unwrap_or_default());
         let patch = json(status_patch(uid, seen, status));
-        self.send(self.pools.patch_status(name, &patch_parameters(), &patch)).await.map(|_| ())
+        self.send(self.pools.patch_status(name, &patch_parameters(), &patch)).await
     }
 
     /// Writes an Event about an object. One that cannot be written is dropped.
@@ -298,6 +303,12 @@ fn post_parameters() -> PostParams {
 
 fn patch_parameters() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// `metadata.resourceVersion` of an object; `None` if it cannot be read.
+fn version(object: &[u8]) -> Option<Box<str>> {
+    let object: PartialObjectMeta<Node> = serde_json::from_slice(object).ok()?;
+    object.metadata.resource_version.map(Into::into)
 }
 
 fn json(patch: JsonPatch) -> Patch<()> {

@@ -1,7 +1,7 @@
 //! Lists in pages of a limited size, so that one answer stays small however many objects there are, and however large
 //! other writers make them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -18,6 +18,9 @@ use crate::error::{RequestError, read_in_time};
 
 /// The number of objects in one request, unless the caller sets another limit. More are no faster, and a node with all its images is 10 KB.
 pub const PAGE: u32 = 100;
+
+/// The time after which other tasks get their turn: what a check finds out about one pod may take a while.
+const TURN: Duration = Duration::from_millis(10);
 
 /// Decodes every object that `parameters` select as a `T`, and hands it over, page by page.
 pub async fn each<K: Resource + Clone, T: Clone + DeserializeOwned>(
@@ -85,7 +88,14 @@ async fn asking<K: Resource + Clone, T: Clone + DeserializeOwned>(
             page => page?,
         };
         failed = 0;
-        page.items.into_iter().for_each(&mut found);
+        let mut turn = Instant::now();
+        for object in page.items {
+            found(object);
+            if turn.elapsed() >= TURN {
+                tokio::task::yield_now().await;
+                turn = Instant::now();
+            }
+        }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters = parameters.continue_token(&token),
             None => return Ok(()),

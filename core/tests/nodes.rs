@@ -87,6 +87,11 @@ impl Scene {
         self.table.answer("win", answer, self.now)
     }
 
+    /// The patch is accepted, and the node has this version then.
+    fn written(&mut self, version: u64) -> NodeStep {
+        self.answer(NodeAnswer::Written(Some(version.to_string().into())))
+    }
+
     fn denied(&mut self) -> NodeStep {
         self.answer(NodeAnswer::Denied("nodes \"win\" is forbidden: no".to_owned()))
     }
@@ -143,7 +148,7 @@ fn a_refused_taint_delays_no_label_and_is_not_sent_again_before_its_pause_ends()
         let mut scene = Scene::new(always(), &bare());
         assert_eq!(writes(&scene.next()), "label taint");
         assert_eq!(writes(&scene.denied()), "label");
-        assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "taint");
+        assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "taint");
         assert_eq!(until(&scene.denied()), scene.now + PATIENCE);
         assert_eq!(scene.notes(), ["written", "refused"]);
         assert!(scene.see(2, &shown));
@@ -161,6 +166,57 @@ fn a_refused_taint_delays_no_label_and_is_not_sent_again_before_its_pause_ends()
         scene.now += PATIENCE;
         assert_eq!(writes(&scene.next()), "taint");
     }
+}
+
+#[test]
+fn a_patch_that_is_accepted_and_changes_nothing_is_a_refusal() {
+    let mut scene = Scene::new(always(), &bare());
+    assert_eq!(writes(&scene.next()), "label taint");
+    assert_eq!(writes(&scene.written(1)), "label", "the parts may have an effect");
+    assert_eq!(writes(&scene.written(2)), "taint");
+    assert_eq!(until(&scene.written(2)), scene.now + PATIENCE);
+    assert_eq!(scene.notes(), ["written", "refused"]);
+    // The watch shows nothing new after the last part.
+    scene.see(2, &node("{}"));
+    assert_eq!((until(&scene.next()), scene.states()), (scene.now + PATIENCE, vec![NodeState::Blocked]));
+    let problems = scene.table.tally("default").problems();
+    assert!(problems[0].message.contains("a mutating webhook or admission policy reverts it"), "{problems:?}");
+    scene.now += PATIENCE;
+    assert_eq!(writes(&scene.next()), "taint");
+    assert_eq!(writes(&scene.written(3)), "wait");
+    scene.see(3, &common::converge(&bare(), &always()));
+    assert_eq!((writes(&scene.next()), scene.states()), ("wait".to_owned(), vec![NodeState::Converged]));
+}
+
+#[test]
+fn a_part_that_is_reverted_is_refused_at_the_second_attempt() {
+    for (shown, rest) in [(node("{}"), "taint"), (with_taint(&bare()), "label")] {
+        let mut scene = Scene::new(always(), &bare());
+        assert_eq!(writes(&scene.next()), "label taint");
+        assert_eq!(writes(&scene.written(2)), "wait");
+        scene.see(2, &shown);
+        assert_eq!(writes(&scene.next()), rest);
+        assert_eq!(until(&scene.written(2)), scene.now + PATIENCE);
+        assert_eq!((scene.notes(), scene.states()), (vec!["written", "refused"], vec![NodeState::Blocked]));
+    }
+}
+
+/// The node with the taint of the pool.
+fn with_taint(value: &Value) -> Value {
+    let mut value = common::marked(value.clone(), "default", &[MINE]);
+    value["spec"]["taints"] = serde_json::json!([Taint::os_windows()]);
+    value
+}
+
+#[test]
+fn a_version_that_another_writer_made_meanwhile_proves_nothing() {
+    let mut scene = Scene::new(always(), &bare());
+    assert_eq!(writes(&scene.next()), "label taint");
+    // A heartbeat made version 2 before the patch, which changed nothing.
+    assert_eq!(writes(&scene.written(2)), "wait");
+    scene.see(2, &bare());
+    assert_eq!(writes(&scene.next()), "label taint");
+    assert_eq!(writes(&scene.written(2)), "label");
 }
 
 #[test]
@@ -191,12 +247,12 @@ fn after_an_accepted_patch_a_node_is_read_until_the_watch_shows_another_version(
     let done = common::converge(&bare(), &always());
     let mut scene = Scene::new(always(), &bare());
     assert_eq!(writes(&scene.next()), "label taint");
-    assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "wait");
+    assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "wait");
     assert_eq!(writes(&scene.next()), "read", "for another policy, for example");
     assert_eq!(writes(&scene.read(2, &done)), "wait");
     assert_eq!(writes(&scene.next()), "read", "the watch is still behind");
     assert_eq!(writes(&scene.read(3, &bare())), "label taint", "another writer was faster than the watch");
-    assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "wait");
+    assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "wait");
     assert!(scene.see(4, &bare()));
     assert_eq!(writes(&scene.next()), "label taint");
 
@@ -204,7 +260,7 @@ fn after_an_accepted_patch_a_node_is_read_until_the_watch_shows_another_version(
     let mut scene = Scene::new(always(), &bare());
     scene.next();
     assert_eq!(writes(&scene.denied()), "label");
-    assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "taint");
+    assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "taint");
     assert_eq!(until(&scene.denied()), scene.now + PATIENCE);
     assert_eq!(writes(&scene.next()), "read");
     assert_eq!(until(&scene.read(2, &node("{}"))), scene.now + PATIENCE);
@@ -236,7 +292,7 @@ fn a_change_that_another_writer_reverts_three_times_waits_and_the_writer_is_look
     let mut scene = Scene::new(always(), &bare());
     for write in 0..3 {
         assert_eq!(writes(&scene.next()), "label taint", "{write}");
-        assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "wait");
+        assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "wait");
         scene.see(write + 2, &bare());
     }
     assert_eq!(writes(&scene.next()), "find");
@@ -260,7 +316,7 @@ fn a_node_whose_taint_is_refused_or_reverted_waits_for_that_also_when_its_check_
         } else {
             for version in 2..5 {
                 assert_eq!(writes(&scene.next()), "taint");
-                scene.answer(NodeAnswer::Written);
+                scene.answer(NodeAnswer::Written(None));
                 scene.see(version, &node("{}"));
             }
             scene.next();
@@ -281,6 +337,65 @@ fn a_node_whose_taint_is_refused_or_reverted_waits_for_that_also_when_its_check_
 }
 
 #[test]
+fn a_node_that_registers_again_between_two_parts_gets_none_of_the_first_node() {
+    let mut scene = Scene::new(always(), &bare());
+    scene.next();
+    assert_eq!(writes(&scene.denied()), "label");
+    scene.table.observe(NodeEvent::Deleted("win".into()), scene.now);
+    let new = NodeObject { uid: "new".into(), ..NodeObject::clone(&object("win", 7, &bare())) };
+    assert_eq!(scene.table.observe(NodeEvent::Seen(new.into()), scene.now).len(), 1);
+    assert_eq!(writes(&scene.next()), "wait", "a request is in flight");
+    assert_eq!(writes(&scene.written(7)), "label taint", "the answer is about the first node");
+    assert_eq!(scene.notes(), [""; 0]);
+}
+
+#[test]
+fn a_node_that_turns_out_to_be_another_one_waits_for_the_watch() {
+    let mut scene = Scene::new(always(), &bare());
+    scene.next();
+    assert_eq!(writes(&scene.answer(NodeAnswer::Stale)), "read");
+    let new = NodeObject { uid: "new".into(), ..NodeObject::clone(&object("win", 7, &bare())) };
+    assert_eq!(writes(&scene.answer(NodeAnswer::Node(Box::new(new.clone())))), "wait");
+    assert_eq!(scene.table.observe(NodeEvent::Seen(new.into()), scene.now).len(), 1);
+    assert_eq!(writes(&scene.next()), "label taint");
+}
+
+#[test]
+fn a_process_that_no_longer_leads_sends_no_further_part() {
+    for answer in [NodeAnswer::Written(None), NodeAnswer::Denied("no".to_owned()), NodeAnswer::Stale] {
+        let mut scene = Scene::new(always(), &bare());
+        scene.next();
+        assert_eq!(writes(&scene.denied()), "label");
+        scene.table.write_by(None, scene.now);
+        assert_eq!(writes(&scene.answer(answer.clone())), "wait", "{answer:?}");
+        assert!(scene.table.is_settled(), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_node_that_goes_to_another_pool_while_a_patch_is_in_flight_is_written_for_that_pool() {
+    let of = |name: &str| {
+        let spec = format!("{{taintPolicy: Always, nodeSelector: {{team: {name}}}}}");
+        let status = "{managedTaints: ['os=windows:NoSchedule']}";
+        let pool = pool(&format!("{{metadata: {{name: {name}, uid: {name}}}, spec: {spec}, status: {status}}}"));
+        with_consent(pool, |consent| drop(consent.planned_builds.insert(Build::new(20348))))
+    };
+    let team = |team: &str| node(&format!("metadata: {{labels: {{team: {team}}}}}"));
+    let mut scene = Scene::new(policy([of("a"), of("b")]).into(), &team("a"));
+    let pool_of = |step: &NodeStep| match step {
+        NodeStep::Patch { plan, .. } => plan.pool.as_ref().and_then(|change| change.to.clone()),
+        _ => None,
+    };
+    assert_eq!(pool_of(&scene.next()).as_deref(), Some("a"));
+    scene.see(2, &team("b"));
+    assert_eq!(writes(&scene.answer(NodeAnswer::Stale)), "read");
+    assert_eq!(pool_of(&scene.read(2, &team("b"))).as_deref(), Some("b"));
+    assert_eq!(writes(&scene.written(3)), "wait");
+    let notes = scene.table.take_notes();
+    assert!(matches!(&notes[..], [(_, NodeNote::Written { pool, .. })] if pool.as_deref() == Some("b")), "{notes:?}");
+}
+
+#[test]
 fn a_request_by_an_older_policy_counts_until_its_answer_also_if_its_node_is_gone() {
     for is_deleted in [false, true] {
         let mut scene = Scene::new(always(), &bare());
@@ -293,7 +408,7 @@ fn a_request_by_an_older_policy_counts_until_its_answer_also_if_its_node_is_gone
         }
         assert_eq!(writes(&scene.next()), "wait", "a request is in flight");
         assert!(!scene.table.is_settled());
-        assert_eq!(writes(&scene.answer(NodeAnswer::Written)), "wait");
+        assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "wait");
         assert!(scene.table.is_settled());
     }
 }
@@ -312,6 +427,7 @@ fn a_taint_whose_trial_failed_leaves_first_where_the_pod_fits() {
         state: TrialState::Held { retry_at: time, first: [first.into()].into() },
         failures: 1,
         workload: None,
+        takeover: None,
     };
     for first in ["c", "b"] {
         let held = with_consent(pool("status: {managedTaints: ['os=windows:NoSchedule']}"), |consent| {

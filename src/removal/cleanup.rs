@@ -254,7 +254,7 @@ impl Cleaner {
         }
         for pool in &managed.pools {
             let name = pool.name.as_deref().unwrap_or_default();
-            let result = self.applier.set_finalizer(pool, false).await;
+            let result = self.applier.set_finalizer(pool, false).await.map(drop);
             if result.is_ok() {
                 report(format!("finalizer {} removed from WindowsPool {name}", names::CLEANUP));
             }
@@ -317,9 +317,8 @@ impl Cleaner {
                 }
                 AttemptState::Written | AttemptState::Gone => return Ok(()),
                 AttemptState::Refused(_, message) => return Err(RequestError::Denied(message)),
-                AttemptState::Denied(_) | AttemptState::Failed(_) => {
-                    return Err(error.unwrap_or(RequestError::Conflict));
-                }
+                AttemptState::Denied(message) => return Err(error.unwrap_or(RequestError::Denied(message))),
+                AttemptState::Failed(_) => return Err(error.unwrap_or(RequestError::Conflict)),
             };
         }
     }

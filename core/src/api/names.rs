@@ -142,7 +142,7 @@ pub mod reason {
         pub const CLASS_NOT_RECORDED: &str = "ClassNotRecorded";
         /// winpool keeps a RuntimeClass because pods use it.
         pub const CLASS_IN_USE: &str = "ClassInUse";
-        /// The API server, or a policy in it, refuses a write.
+        /// The API server, or a policy in it, refuses a write, or accepts it and reverts it.
         pub const ADMISSION_DENIED: &str = "AdmissionDenied";
         /// A node has a taint with the same key and effect and another value; winpool does not change it.
         pub const TAINT_VALUE_DIFFERS: &str = "TaintValueDiffers";

@@ -104,8 +104,8 @@ impl ApprovalFacts<'_> {
         trials
     }
 
-    /// The trials from now on. A new approval begins one, and so do a clean check without an approval, and a taint that
-    /// another pool put on nodes.
+    /// The trials from now on. A new approval begins one, and so do a clean check without an approval, and nodes with a
+    /// taint that another pool put there.
     fn trials(&self, mut trials: Vec<Trial>, clean: &CleanNodes, approved: &[Approval]) -> Vec<Trial> {
         let wanted = if self.pool.spec.enforces() { self.pool.spec.checked_taints() } else { Vec::new() };
         for taint in wanted {
@@ -116,14 +116,16 @@ impl ApprovalFacts<'_> {
             };
             let may_come = is_approved || clean.contains_key(&taint);
             let place = trials.iter().position(|trial| trial.taint == taint);
-            let begins = match place.map(|place| trials[place].is_held()) {
-                Some(true) => may_come,
-                Some(false) => is_approved && !was_approved,
+            let takeover = self.tally.last_takeover(&taint);
+            let begins = match place.map(|place| &trials[place]) {
+                Some(trial) if trial.is_held() => may_come,
+                Some(trial) => is_approved && !was_approved || takeover > trial.takeover,
                 None => may_come && !was_approved || self.is_taken_over(&taint),
             };
             if begins {
                 let before = place.map(|place| trials.remove(place));
-                trials.push(Trial::begin(taint, before, self.server_now, after(self.now, self.trial_lasts)));
+                let until = after(self.now, self.trial_lasts);
+                trials.push(Trial::begin(taint, before, takeover, self.server_now, until));
             }
         }
         trials.sort_by(|a, b| a.taint.cmp(&b.taint));
@@ -133,7 +135,7 @@ impl ApprovalFacts<'_> {
     /// True if nodes came to the pool with this taint of winpool's: from another pool, or from one that had its name.
     fn is_taken_over(&self, taint: &Taint) -> bool {
         let is_recorded = self.pool.managed_taints.contains(taint);
-        self.tally.is_taken_over(taint) || !is_recorded && self.tally.owned().any(|owned| owned == taint)
+        self.tally.last_takeover(taint).is_some() || !is_recorded && self.tally.owned().any(|owned| owned == taint)
     }
 
     /// True if new nodes get this taint at once.

@@ -36,8 +36,13 @@ pub struct Assessment {
     pub held: Vec<Taint>,
     /// winpool's taints on it once the plan is executed.
     pub owned: Vec<Taint>,
-    /// Those of them that another pool recorded on it, and that its pool has yet to record.
-    pub taken_over: Vec<Taint>,
+    /// Those of them that it has already by the record of another pool, with the time since which this process has seen the
+    /// node as one of its pool.
+    pub taken_over: Vec<(Taint, Option<Instant>)>,
+    /// True if no change is sent before the trial of one of those is recorded.
+    pub awaits_trial: bool,
+    /// Taints that winpool would restore on it.
+    pub replaced: Vec<Taint>,
     /// Wanted taints that it lacks, for any reason.
     pub uncarried: Vec<Taint>,
     /// The pool that no longer owns the node, and whose labels, annotations and taints are about to be removed from it.
@@ -204,9 +209,12 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
     });
     let is_others = record.applied.as_ref().is_some_and(|applied| applied.pool != pool.spec.name);
     if is_others && !consent.saw_registration() {
-        assessment.taken_over.clone_from(&taints.owned);
+        let (since, carried) = (consent.since(), node.taints.taints());
+        let taken_over = || taints.owned.iter().filter(|taint| carried.contains(taint));
+        assessment.awaits_trial = taken_over().any(|taint| consent.awaits_trial(pool, taint));
+        assessment.taken_over = taken_over().map(|taint| (taint.clone(), since)).collect();
     }
-    assessment.owned = taints.owned;
+    (assessment.owned, assessment.replaced) = (taints.owned, taints.replaced);
     assessment.plan.taints = taints.change;
     assessment.plan.pool = record.label_change(wanted.as_ref().map(|wanted| wanted.pool.as_str()));
     assessment.plan.applied = record.annotation_change(wanted.as_ref());

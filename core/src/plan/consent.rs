@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use crate::{api::Taint, windows::KernelVersion};
 
-use super::{node::NodeFields, pools::Pool, watched::Watched};
+use super::{node::NodeFields, pools::Pool, trial::Trial, watched::Watched};
 
 /// The basis on which a wanted taint may be added to a node.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +49,22 @@ impl Consent<'_> {
     /// True if winpool removes `taint`, which it put on a node, because a trial of the taint failed.
     pub(super) fn takes_back(self, pool: &Pool, taint: &Taint) -> bool {
         !matches!(self, Self::Given) && pool.spec.enforces() && pool.consent.keeps_off(taint)
+    }
+
+    /// The time since which this process has seen the node as a node of its pool.
+    pub(super) fn since(self) -> Option<Instant> {
+        let Self::Known { watched, .. } = self else { return None };
+        watched.since()
+    }
+
+    /// True if a trial of the taint, with which the node comes from another pool, has yet to begin and to be recorded.
+    /// With the record of that pool the node would lose the only sign of it.
+    pub(super) fn awaits_trial(self, pool: &Pool, taint: &Taint) -> bool {
+        let covers = |trial: &Trial| trial.is_held() || trial.takeover >= self.since();
+        matches!(self, Self::Known { .. })
+            && pool.spec.enforces()
+            && pool.spec.checked_taints().contains(taint)
+            && !pool.consent.trial(taint).is_some_and(covers)
     }
 
     /// True if this process saw the node register as a node of its pool.

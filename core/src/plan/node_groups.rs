@@ -15,6 +15,8 @@ use crate::{
 
 /// The number of values above which nodes are not grouped by a label.
 const VALUES: usize = 32;
+/// The operators that tell nodes apart only by the values that a requirement names. The others compare numbers.
+const COMPARES_TEXT: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 /// The key of a node's name, which no label can have.
 const NAME: &str = "(name)";
 
@@ -27,8 +29,10 @@ pub(super) fn fits(spec: &PodSpec, labels: &Labels, name: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeGroups {
     nodes: Vec<GroupedNode>,
-    /// Indexes of nodes with equal classes and labels, apart from labels with many values.
+    /// Indexes of nodes with equal classes and labels, apart from the values of labels with many.
     groups: Vec<Vec<usize>>,
+    /// The group of each node.
+    group_of: Vec<usize>,
     /// For each label with many values and for the name, indexes of nodes in the order of the values.
     by_value: HashMap<Box<str>, Vec<usize>>,
 }
@@ -57,13 +61,16 @@ impl NodeGroups {
         }
         let wide = values.into_iter().filter(|(_, values)| values.len() > VALUES).map(|(key, _)| key);
         let wide: BTreeSet<&str> = wide.chain([NAME]).collect();
-        let mut by_labels = HashMap::new();
+        let (mut by_labels, mut group_of) = (HashMap::new(), Vec::with_capacity(nodes.len()));
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (index, node) in nodes.iter().enumerate() {
-            let labels: Vec<_> = node.labels.with_prefix("").filter(|(key, _)| !wide.contains(key)).collect();
+            let labels = node.labels.with_prefix("");
+            let labels: Vec<_> =
+                labels.map(|(key, value)| if wide.contains(key) { (key, "") } else { (key, value) }).collect();
             let group = *by_labels.entry((node.class, labels)).or_insert(groups.len());
             groups.resize_with(groups.len().max(group + 1), Vec::new);
             groups[group].push(index);
+            group_of.push(group);
         }
         let sorted = |key: &str| {
             let mut having: Vec<usize> = (0..nodes.len()).filter(|index| nodes[*index].value(key).is_some()).collect();
@@ -71,7 +78,7 @@ impl NodeGroups {
             (Box::from(key), having)
         };
         let by_value = wide.iter().map(|key| sorted(key)).collect();
-        Self { nodes, groups, by_value }
+        Self { nodes, groups, group_of, by_value }
     }
 
     pub(super) fn node(&self, index: usize) -> &GroupedNode {
@@ -87,11 +94,26 @@ impl NodeGroups {
         if let Some(named) = self.named(spec) {
             return Box::new(named.into_iter().flat_map(|nodes| nodes.chunks(1)).filter(fits_first));
         }
-        let required = spec.terms.iter().flat_map(requirements).map(|(key, _)| key);
-        if spec.node_selector.keys().map(String::as_str).chain(required).any(|key| self.by_value.contains_key(key)) {
+        let required = || {
+            let all = spec.terms.iter().flat_map(requirements);
+            all.filter(|(key, _)| self.by_value.contains_key(*key))
+        };
+        if required().any(|(_, requirement)| !COMPARES_TEXT.contains(&requirement.operator.as_str())) {
             return Box::new(self.groups.iter().flat_map(|group| group.chunks(1)).filter(fits_first));
         }
-        Box::new(self.groups.iter().map(Vec::as_slice).filter(fits_first))
+        // The other nodes of a group are equal to the pod.
+        let mut named: HashMap<usize, BTreeSet<usize>> = HashMap::new();
+        for (key, requirement) in required() {
+            let values: BTreeSet<&String> = requirement.values.iter().flatten().collect();
+            for index in values.into_iter().filter_map(|value| self.having(key, value)).flatten() {
+                named.entry(self.group_of[*index]).or_default().insert(*index);
+            }
+        }
+        let parts = move |(number, group): (usize, &'a Vec<usize>)| match named.get(&number) {
+            Some(named) => apart(group, named),
+            None => vec![group.as_slice()],
+        };
+        Box::new(self.groups.iter().enumerate().flat_map(parts).filter(fits_first))
     }
 
     /// The nodes with the values that the pod requires of a label with many values, or with the required names; `None` if
@@ -118,6 +140,19 @@ impl NodeGroups {
     }
 }
 
+/// Each of these nodes of a group by itself, and the nodes between them. Indexes of a group are in order.
+fn apart<'a>(group: &'a [usize], nodes: &BTreeSet<usize>) -> Vec<&'a [usize]> {
+    let (mut parts, mut rest) = (Vec::new(), group);
+    for index in nodes {
+        let (before, from) = rest.split_at(rest.partition_point(|other| other < index));
+        let (node, after) = from.split_at(from.len().min(1));
+        parts.extend([before, node]);
+        rest = after;
+    }
+    parts.push(rest);
+    parts
+}
+
 /// The requirements of a term, each with the key of a label or [`NAME`].
 fn requirements(term: &NodeSelectorTerm) -> impl Iterator<Item = (&str, &NodeSelectorRequirement)> {
     let expressions =
@@ -138,16 +173,18 @@ mod tests {
             let mut labels = vec![("host", name.clone()), ("team", ["a", "b", "c"][number % 3].to_owned())];
             labels.extend(number.is_multiple_of(2).then(|| ("gpu", "yes".to_owned())));
             labels.extend((number % 4 == 1).then(|| ("rack", format!("rack-{}", number / 8))));
+            labels.extend((number % 3 == 1).then(|| ("size", number.to_string())));
             GroupedNode { labels: labels.into_iter().collect(), name: name.into(), class: number % 5 }
         };
         (0..count).map(node).collect()
     }
 
     fn requirement() -> impl Strategy<Value = serde_json::Value> {
-        let key = select(vec!["host", "team", "gpu", "rack", "other"]);
-        let operator = select(vec!["In", "In", "NotIn", "Exists", "DoesNotExist"]);
+        let key = select(vec!["host", "team", "gpu", "rack", "size", "other"]);
+        let operator = select(vec!["In", "In", "NotIn", "NotIn", "Exists", "DoesNotExist", "Gt"]);
         let values = vec(select(vec!["node-1", "node-9", "a", "b", "yes", "rack-0", "rack-3"]), 1..3);
         (key, operator, values).prop_map(|(key, operator, values)| match operator {
+            "Gt" => json!({"key": key, "operator": operator, "values": ["7"]}),
             "In" | "NotIn" => json!({"key": key, "operator": operator, "values": values}),
             _ => json!({"key": key, "operator": operator}),
         })
@@ -160,10 +197,18 @@ mod tests {
                 select(vec!["node-1", "node-4", "a", "yes", "rack-0"]),
                 0..2,
             ),
-            terms in vec((vec(requirement(), 0..3), prop::option::of(select(vec!["node-1", "node-7"]))), 0..3),
+            terms in vec(
+                (
+                    vec(requirement(), 0..3),
+                    prop::option::of((select(vec!["In", "NotIn"]), select(vec!["node-1", "node-7"]))),
+                ),
+                0..3,
+            ),
         ) -> PodSpec {
-            let term = |(expressions, name): (Vec<_>, Option<&str>)| {
-                let fields = name.map(|name| json!([{"key": "metadata.name", "operator": "In", "values": [name]}]));
+            let term = |(expressions, name): (Vec<_>, Option<(&str, &str)>)| {
+                let fields = name.map(|(operator, name)| {
+                    json!([{"key": "metadata.name", "operator": operator, "values": [name]}])
+                });
                 json!({"matchExpressions": expressions, "matchFields": fields})
             };
             let terms: Vec<_> = terms.into_iter().map(term).collect();
@@ -192,8 +237,14 @@ mod tests {
     #[test]
     fn the_number_of_groups_does_not_depend_on_the_number_of_nodes() {
         let groups = NodeGroups::new(nodes(6000));
-        assert!(groups.groups.len() <= 3 * 4 * 5, "{}", groups.groups.len());
+        assert!(groups.groups.len() <= 3 * 4 * 5 * 3, "{}", groups.groups.len());
         let named: PodSpec = serde_json::from_value(json!({"nodeSelector": {"host": "node-5"}})).unwrap();
         assert_eq!(groups.named(&named).unwrap().concat(), [5]);
+        let expression = json!([{"key": "host", "operator": "NotIn", "values": ["node-5", "node-7"]}]);
+        let required = json!({"nodeSelectorTerms": [{"matchExpressions": expression}]});
+        let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
+        let elsewhere: PodSpec = serde_json::from_value(json!({"affinity": affinity})).unwrap();
+        assert!(groups.fitting(&elsewhere).count() <= groups.groups.len() + 2);
+        assert_eq!(groups.fitting(&elsewhere).flatten().count(), 5998);
     }
 }

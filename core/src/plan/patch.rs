@@ -27,6 +27,11 @@ use super::{
     pools::Policy,
 };
 
+/// The reason for which a patch that the API server accepted has no effect. Others that come after admission leave
+/// another version.
+pub const REVERTED: &str = "a mutating webhook or admission policy reverts it, so that nothing changes; exclude \
+                            winpool's ServiceAccount from it";
+
 /// The patch that applies `plan` to the node with this uid.
 pub fn node_patch(uid: &str, node: &NodeFields, plan: &NodePlan, policy: &Policy) -> Patch {
     let mut patch = Operations::default();

@@ -87,7 +87,7 @@ fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now
 impl Memory {
     /// Records the result of a step of this pool.
     pub fn answer(&mut self, pool: &str, step: &Step, answer: Answer, now: Instant) {
-        let patience = self.patience;
+        let (patience, answer) = (self.patience, answer.in_effect(step));
         if let Step::Class(class) = step {
             return self.class_answered(pool, class, answer, now);
         }
@@ -112,7 +112,7 @@ impl Memory {
                 memory.deletion.refused(&refusal, now);
                 memory.old_version = None;
             }
-            (Step::SetFinalizer(wanted), Answer::Done | Answer::Refused(Refusal::Gone)) => {
+            (Step::SetFinalizer(wanted), Answer::Written(_) | Answer::Refused(Refusal::Gone)) => {
                 self.note(pool, Note::FinalizerWritten(*wanted));
             }
             (Step::SetFinalizer(_), Answer::Refused(_)) => {
@@ -127,7 +127,7 @@ impl Memory {
                 }
             }
             (Step::ListLabelledNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
-            (Step::WriteStatus { status, news, .. }, Answer::Done) => {
+            (Step::WriteStatus { status, news, .. }, Answer::Written(_)) => {
                 memory.next_status = Some(now + STATUS_INTERVAL);
                 (memory.written, memory.is_shown) = (Some(status.as_ref().clone()), false);
                 self.notes.extend(news.iter().map(|note| (pool.to_owned(), note.clone())));
@@ -139,6 +139,8 @@ impl Memory {
             // The API server validates the whole object, so an invalid spec is a possible reason.
             (Step::WriteStatus { status, .. }, Answer::Refused(Refusal::Denied(message))) => {
                 let invalid = status.problems.iter().find(|problem| problem.reason == reason::INVALID_SPEC);
+                // Another status than the one that was sent may be stored.
+                (memory.fresh, memory.written) = (false, None);
                 let why = invalid.map_or(message, |problem| problem.message.clone());
                 self.note(pool, Note::StatusRefused(why));
             }
@@ -254,6 +256,11 @@ impl Memory {
         let is_recorded = |taint: &Taint| approved.iter().any(|recorded| recorded.taint == *taint);
         consent.approved.retain(|ours| is_recorded(&ours.taint) && is_tried(&ours.taint));
         consent.clean_check.nodes.retain(|taint, _| managed.contains(taint) && is_tried(taint));
+        // The nodes of a takeover wait until the trial that it began is recorded.
+        let is_new = |ours: &&mut Trial| {
+            !trials.iter().any(|recorded| (&recorded.taint, recorded.since) == (&ours.taint, ours.since))
+        };
+        consent.trials.iter_mut().filter(is_new).for_each(|ours| ours.takeover = None);
         Arc::new(ready)
     }
 

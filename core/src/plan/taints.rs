@@ -117,13 +117,14 @@ pub(super) fn plan(
     if added.iter().any(on_trial) {
         replaced.extend(removed.iter().filter(|taint| outdated(taint)).cloned());
     }
-    // No trial: it ended well. A pool that has just taken over the taint has yet to record it, and to begin one. A taint
-    // that the pool no longer wants is about to be replaced itself.
+    // No trial: it ended well. A pool that takes over the taint has yet to record it, and to begin one. A taint that the
+    // pool no longer wants is about to be replaced itself.
     let is_known = |pool: &Pool, taint: &Taint| {
         let is_recorded = pool.managed_taints.contains(taint) && pool.spec.wanted_taints().contains(taint);
         is_recorded && pool.consent.trial(taint).is_none()
     };
-    let is_over = pool.is_some_and(|pool| owned.iter().all(|taint| is_known(pool, taint)));
+    let is_its_own = |pool: &Pool| applied.is_none_or(|applied| applied.pool == pool.spec.name);
+    let is_over = pool.is_some_and(|pool| is_its_own(pool) && owned.iter().all(|taint| is_known(pool, taint)));
     replaced.retain(|taint| !kept.contains(taint) && !owned.is_empty() && !is_over);
     let change = (!added.is_empty() || !removed.is_empty()).then_some(TaintChange { to, added, removed });
     TaintPlan { change, owned, replaced, differing, held }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Instant,
 };
 
 use crate::{
@@ -34,7 +35,8 @@ pub struct Contribution {
     unfinished: bool,
     tolerate: Vec<Taint>,
     owned: Vec<Taint>,
-    taken_over: Vec<Taint>,
+    taken_over: Vec<(Taint, Option<Instant>)>,
+    replaced: Vec<Taint>,
     /// Wanted taints that it lacks, for any reason.
     uncarried: Vec<Taint>,
     /// Capability labels that it is to get.
@@ -63,7 +65,8 @@ pub struct Tally {
     pub(super) vendors: BTreeMap<(Build, Vendor), usize>,
     tolerate: BTreeMap<Taint, usize>,
     owned: BTreeMap<Taint, usize>,
-    taken_over: BTreeMap<Taint, usize>,
+    taken_over: BTreeMap<(Taint, Option<Instant>), usize>,
+    replaced: BTreeMap<Taint, usize>,
     problems: BTreeMap<NodeProblem, BTreeSet<Arc<str>>>,
     /// The number of nodes without the right label.
     pub(super) unlabeled: usize,
@@ -140,6 +143,7 @@ impl Contribution {
             tolerate,
             owned: assessment.owned,
             taken_over: assessment.taken_over,
+            replaced: assessment.replaced,
             problems,
         })
     }
@@ -148,8 +152,8 @@ impl Contribution {
     pub fn preview(assessment: Assessment, vendor: Option<Vendor>) -> Option<Self> {
         let changes = !assessment.plan.is_empty();
         // A dry run adds no taint.
-        let mut contribution =
-            Self::of(Assessment { owned: Vec::new(), taken_over: Vec::new(), ..assessment }, vendor, None, None)?;
+        let (owned, taken_over, replaced) = Default::default();
+        let mut contribution = Self::of(Assessment { owned, taken_over, replaced, ..assessment }, vendor, None, None)?;
         if changes {
             contribution.problems.push(NodeProblem::WouldChange);
         }
@@ -243,12 +247,15 @@ impl Tally {
             (&mut self.held, &contribution.held),
             (&mut self.tolerate, &contribution.tolerate),
             (&mut self.owned, &contribution.owned),
-            (&mut self.taken_over, &contribution.taken_over),
+            (&mut self.replaced, &contribution.replaced),
             (&mut self.uncarried, &contribution.uncarried),
         ] {
             for taint in taints {
                 count(counts, taint, adds);
             }
+        }
+        for takeover in &contribution.taken_over {
+            count(&mut self.taken_over, takeover, adds);
         }
         for (label, build) in contribution.unlabelled.iter().filter_map(|label| Some((label, build?))) {
             count(&mut self.unlabelled, &(build, label.clone()), adds);
@@ -334,9 +341,14 @@ impl Tally {
         self.held.contains_key(taint)
     }
 
-    /// True if a node carries this taint by the record of another pool.
-    pub(super) fn is_taken_over(&self, taint: &Taint) -> bool {
-        self.taken_over.contains_key(taint)
+    /// The time at which the last of the nodes came that have this taint by the record of another pool.
+    pub(super) fn last_takeover(&self, taint: &Taint) -> Option<Instant> {
+        self.taken_over.keys().filter(|(taken_over, _)| taken_over == taint).filter_map(|(_, since)| *since).max()
+    }
+
+    /// Taints that winpool would restore on the nodes.
+    pub(super) fn replaced(&self) -> impl Iterator<Item = &Taint> {
+        self.replaced.keys()
     }
 
     /// winpool's taints on the nodes.

@@ -35,6 +35,9 @@ pub struct Trial {
     pub failures: u32,
     /// The workload because of whose pod the last one failed.
     pub workload: Option<String>,
+    /// The last takeover of nodes with the taint that it covers. Status does not have it: under a new leader nodes that
+    /// have yet to be taken over begin another trial.
+    pub takeover: Option<Instant>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,10 +64,17 @@ pub(super) fn workload_name(text: &str) -> Option<WorkloadName> {
 }
 
 impl Trial {
-    /// A trial that begins now. It replaces `before`, a hold of the same taint.
-    pub(super) fn begin(taint: Taint, before: Option<Self>, since: Timestamp, until: Timestamp) -> Self {
+    /// A trial that begins now. It replaces `before`, a trial or hold of the same taint, and covers nodes that were taken
+    /// over until `takeover`.
+    pub(super) fn begin(
+        taint: Taint,
+        before: Option<Self>,
+        takeover: Option<Instant>,
+        since: Timestamp,
+        until: Timestamp,
+    ) -> Self {
         let (failures, workload) = before.map(|before| (before.failures, before.workload)).unwrap_or_default();
-        Self { taint, since, state: TrialState::Until(until), failures, workload }
+        Self { taint, since, state: TrialState::Until(until), failures, workload, takeover }
     }
 
     /// True while winpool keeps the taint off nodes.
@@ -141,6 +151,7 @@ impl Trial {
             state,
             failures: u32::try_from(recorded.failures).unwrap_or_default(),
             workload: recorded.workload.clone(),
+            takeover: None,
         })
     }
 }

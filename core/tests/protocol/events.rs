@@ -19,6 +19,8 @@ pub enum Event {
     Delete(&'static str),
     /// A node registers, for this team.
     Join(&'static str, &'static str),
+    /// A node is deleted, and may register again.
+    Leave(&'static str),
     /// A node comes back as Linux under its old name.
     Reimage(&'static str),
     /// A kubelet that starts with another build of Windows writes the label of the build, and then reports the version.
@@ -39,6 +41,8 @@ pub enum Event {
     Invent(&'static str, &'static str),
     /// An admission policy that refuses every change of taints is installed, or removed.
     RefuseTaints(bool),
+    /// The same for one that reverts every change of taints.
+    RevertTaints(bool),
     /// A write that changes nothing that winpool reads: a heartbeat.
     Beat(&'static str),
     /// A workload of this kind and class is created, which may tolerate the taint of a key. Its pod runs on a node if
@@ -74,8 +78,10 @@ impl Event {
             Self::Run(name) => world.run(name),
             Self::EndRun(name) => world.works.retain(|work| work.name != *name),
             Self::RefuseTaints(refuses) => world.refuses_taints = *refuses,
+            Self::RevertTaints(reverts) => world.reverts_taints = *reverts,
             Self::Create(..) | Self::Change(..) | Self::Delete(..) => self.apply_to_pools(world)?,
             Self::Join(name, team) => world.join(name, team, born_tainted)?,
+            Self::Leave(name) => world.leave(name)?,
             Self::Arrive(name, kind, class, tolerates) => {
                 let mut work = Work { tolerates: *tolerates, ..Work::new(name, *kind, *class) };
                 work.start(world);
@@ -244,6 +250,17 @@ impl World {
         let node = cluster::node(object);
         self.others.insert(name, (Vec::new(), node.words.clone()));
         self.put_node(name, &node);
+        Some(())
+    }
+
+    fn leave(&mut self, name: &str) -> Option<()> {
+        let mut nodes = self.nodes.truth().clone();
+        nodes.remove(name)?;
+        self.nodes.push(nodes);
+        self.others.remove(name);
+        for work in &mut self.works {
+            work.pod.take_if(|pod| pod.node == Some(name));
+        }
         Some(())
     }
 

@@ -55,6 +55,16 @@ pub enum Break {
     ForgetsRefusals,
     /// Writes are not counted, so that no back-off begins.
     ForgetsWrites,
+    /// A patch that is accepted has an effect.
+    TrustsAnswers,
+    /// Nodes are taken over before the trial of their taint is recorded.
+    TakesOverAtOnce,
+    /// A plan that is refused as a whole is not sent in parts.
+    NoParts,
+    /// Nobody watches nodes that came back with another operating system.
+    ForgetsReimaged,
+    /// A taint whose trial failed stays until a status records that.
+    HoldsWhenRecorded,
     /// Nobody looks at pods that wait.
     NoTrial,
     /// Nobody checks pods that wait while no taint is approved.
@@ -76,6 +86,8 @@ pub enum Fault {
     Lost(Write),
     /// Admission refuses it.
     Denied(Write),
+    /// The API server answers 409.
+    Conflicts(Write),
     /// A workload check cannot list pods.
     CheckFails,
 }
@@ -202,6 +214,7 @@ impl Model for Protocol {
             is_late: false,
             made: 0,
             refuses_taints: false,
+            reverts_taints: false,
             patches: None,
         };
         let known = Beside::<Known>::default();
@@ -224,6 +237,9 @@ impl Model for Protocol {
         };
         state.advance();
         for event in self.before {
+            if *event == Event::WeekPasses {
+                state.a_week_passes();
+            }
             event.apply(&mut state.world, self.born_tainted).unwrap();
             state = state.settled().unwrap();
         }

@@ -13,7 +13,8 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
     api::Taint,
     plan::{
-        Applied, CheckAnswer, CleanCheck, GuardedPool, NodePlan, Policy, Pool, PoolEntry, WorkloadCheck,
+        Applied, CheckAnswer, CleanCheck, GuardedPool, NodePlan, Policy, Pool, PoolEntry, Trial, TrialState,
+        WorkloadCheck,
         failing_pods::PodHealth,
         nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
         reconcile::{Answer, CachedCluster, CheckTask, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
@@ -171,12 +172,19 @@ impl Operator {
     pub fn watch_nodes(&mut self, nodes: Nodes) {
         self.count_nodes();
         let before = std::mem::replace(&mut self.nodes, nodes);
+        for name in before.keys().filter(|name| !self.nodes.contains_key(*name)) {
+            self.windows.observe(NodeEvent::Deleted((*name).into()), self.now);
+            self.reimaged.observe(NodeEvent::Deleted((*name).into()), self.now);
+        }
         for (name, node) in self.nodes.iter().filter(|(name, node)| before.get(*name) != Some(node)) {
             let (mut shows, mut hides) = (&mut self.windows, &mut self.reimaged);
             if !node.is_windows() {
                 std::mem::swap(&mut shows, &mut hides);
             }
             hides.observe(NodeEvent::Deleted((*name).into()), self.now);
+            if self.broken == Break::ForgetsReimaged && !node.is_windows() {
+                continue;
+            }
             shows.observe(NodeEvent::Seen(Arc::clone(&node.seen)), self.now);
         }
     }
@@ -269,6 +277,36 @@ impl Operator {
                 }
                 check.valid = Some((self.now, self.now + PATIENCE));
             },
+            Break::HoldsWhenRecorded => &|pool| {
+                let status = self.pools.get(pool.spec.name.as_str()).and_then(|pool| pool.guarded.status.as_ref());
+                let is_recorded = |taint: &Taint| {
+                    let mut trials = status.iter().flat_map(|status| &status.taint_trials);
+                    trials.any(|trial| trial.taint == taint.to_string() && trial.retry_at.is_some())
+                };
+                let trials = &mut Arc::make_mut(&mut pool.consent).trials;
+                for trial in trials.iter_mut().filter(|trial| trial.is_held() && !is_recorded(&trial.taint)) {
+                    trial.state = TrialState::Until(TODAY);
+                }
+            },
+            Break::TakesOverAtOnce => &|pool| {
+                let taints = pool.spec.checked_taints();
+                let consent = Arc::make_mut(&mut pool.consent);
+                for taint in taints.into_iter().filter(|_| pool.spec.enforces()) {
+                    let since = TODAY;
+                    let trial = Trial {
+                        taint,
+                        since,
+                        state: TrialState::Until(since),
+                        failures: 0,
+                        workload: None,
+                        takeover: None,
+                    };
+                    if consent.trial(&trial.taint).is_none() {
+                        consent.trials.push(trial);
+                    }
+                }
+                consent.trials.iter_mut().for_each(|trial| trial.takeover = Some(self.now + PATIENCE));
+            },
             // A taint that was approved once may be added to any node.
             Break::PoolConsents => &|pool| {
                 if self.approved_once.contains(&pool.spec.name) {
@@ -306,9 +344,15 @@ impl Operator {
     }
 
     fn take_node_answer(&mut self, name: &'static str, is_windows: bool, answer: NodeAnswer) {
-        let (now, is_written) = (self.now, answer == NodeAnswer::Written);
+        let (now, is_written) = (self.now, matches!(answer, NodeAnswer::Written(_)));
         let is_denied = matches!(answer, NodeAnswer::Denied(_));
+        let answer = match answer {
+            NodeAnswer::Written(_) if self.broken == Break::TrustsAnswers => NodeAnswer::Written(None),
+            answer => answer,
+        };
         let step = self.table(is_windows).answer(name, answer, now);
+        let step =
+            if self.broken == Break::NoParts && is_denied { self.deny_parts(name, is_windows, step) } else { step };
         let forgets = match self.broken {
             Break::ForgetsRefusals => is_denied && matches!(step, NodeStep::Wait(_)),
             Break::ForgetsWrites => is_written && matches!(step, NodeStep::Wait(_)),
@@ -321,6 +365,15 @@ impl Operator {
             self.table(is_windows).observe(NodeEvent::Seen(object), now);
         }
         self.take_node_step(name, is_windows, step);
+    }
+
+    /// Refuses the parts of a refused plan without sending them.
+    fn deny_parts(&mut self, name: &'static str, is_windows: bool, mut step: NodeStep) -> NodeStep {
+        let now = self.now;
+        while matches!(step, NodeStep::Patch { .. }) {
+            step = self.table(is_windows).answer(name, NodeAnswer::Denied("a policy".to_owned()), now);
+        }
+        step
     }
 
     fn take_node_step(&mut self, name: &'static str, is_windows: bool, step: NodeStep) {

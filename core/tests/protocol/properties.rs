@@ -14,7 +14,7 @@ use winpool_core::{
 
 use super::{
     cluster::{Kind, Node, NodeFacts, PoolObject, Tolerates, Work},
-    model::{Fault, Protocol},
+    model::{Fault, Protocol, Write},
     operator::Check,
     shared::once,
     state::{CACHES, State, World},
@@ -27,8 +27,7 @@ pub const NOBODY_UNSCHEDULABLE: &str = "no workload loses its last node by a tai
 pub const CLASS_FIRST: &str = "a class tolerates a taint before winpool puts it on a node that the class selects";
 pub const BUILD_IS_REPORTED: &str = "winpool writes the build label of the build that the node reports at that moment";
 pub const RIGHT_AT_REST: &str = "where the operator rests, nodes are right and carry nothing that no pool wants";
-pub const TRUTH: &str =
-    "where the operator rests, Ready is True if and only if all is done, and status names what is held";
+pub const TRUTH: &str = "where the operator rests, Ready is True if and only if all is done, status names what is held, and no node is pending";
 pub const NO_INSISTENCE: &str = "winpool sends no refused change again, and no change again and again, without a pause";
 pub const NOBODY_OVERLOOKED: &str =
     "where the operator rests, no pod waits only because of a taint that was on trial when the pod came";
@@ -200,6 +199,7 @@ fn is_refused(model: &Protocol, state: &State) -> bool {
     let is_refused = state.world.patches.iter().flatten().any(|patch| patch.is_refused);
     is_refused
         || state.world.refuses_taints
+        || state.world.reverts_taints
         || model.faults.iter().filter(denials).count() > state.faults.iter().filter(denials).count()
 }
 
@@ -207,16 +207,34 @@ fn is_right(model: &Protocol, state: &State) -> bool {
     let (world, policy) = (&state.world, as_written(&state.world));
     let held: Vec<String> = world.pools.truth().values().flat_map(holds).collect();
     let is_excused = objector(world).is_some() || !held.is_empty() || is_refused(model, state);
-    let keeps = |node: &Node| node.own.iter().any(|taint| held.contains(&taint.to_string()));
+    let keeps = |node: &Node| {
+        let owner = policy.owner(&node.seen.node.labels).map(|entry| entry.pool.spec.name.as_str());
+        let held: Vec<String> =
+            owner.and_then(|name| world.pools.truth().get(name)).into_iter().flat_map(holds).collect();
+        node.own.iter().any(|taint| held.contains(&taint.to_string()))
+    };
     let has_gone = !world.nodes.truth().values().any(|node| keeps(node) && !is_ignored(node));
     let mut nodes = world.nodes.truth().values().filter(|node| !is_ignored(node));
     let waits = is_refused(model, state) && model.patience.is_none();
+    // A policy that refuses or reverts taints delays no label.
+    let is_labelled = |node: &Node| {
+        let is_owned = policy.owner(&node.seen.node.labels).is_some();
+        !is_owned || node.seen.node.labels.get(names::WINDOWS_BUILD).is_some()
+    };
+    let are_labelled = !world.refuses_taints && !world.reverts_taints || nodes.clone().all(is_labelled);
     (has_gone || is_refused(model, state))
+        && are_labelled
         && (waits || world.pools.truth().values().all(|pool| !pool.is_deleting()))
         && nodes.all(|node| {
             let has_owner = policy.owner(&node.seen.node.labels).is_some();
             is_node_right(node, &policy) || is_refused(model, state) || has_owner && is_excused
         })
+}
+
+/// True if a status was refused, so that it may be old.
+fn is_status_old(model: &Protocol, state: &State) -> bool {
+    let refusal = Fault::Denied(Write::Status);
+    model.faults.contains(&refusal) && !state.faults.contains(&refusal)
 }
 
 /// True if the statuses are true.
@@ -242,7 +260,9 @@ fn is_status_true(model: &Protocol, state: &State, facts: &PoolObject, policy: &
         said.type_ == condition::TAINTS_APPLIED && said.status != "True" && is_named
     });
     let lags = state.world.classes.truth().is_empty();
+    let is_pending = facts.guarded.status.as_ref().is_some_and(|status| status.nodes.pending > 0);
     facts.ready().is_some()
+        && (!is_pending || is_status_old(model, state))
         && (says_done == is_done || is_refused(model, state))
         && (is_done || tells || is_refused(model, state) || lags)
 }

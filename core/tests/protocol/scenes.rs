@@ -27,6 +27,7 @@ const ASKS_IN_DRY_RUN: &str = "{mode: DryRun, taints: [{key: example.com/mine, e
 const ASKS_NEVER: &str = "{taintPolicy: Never, taints: [{key: example.com/mine, effect: NoSchedule}]}";
 const ASKS_TEAM_A: &str = "{nodeSelector: {team: a}, taints: [{key: example.com/mine, effect: NoSchedule}]}";
 const ASKS_TEAM_B: &str = "{nodeSelector: {team: b}, runtimeClassNameFormat: '{pool}-{version}', taints: [{key: example.com/b, effect: NoSchedule}]}";
+const SAME_TEAM_B: &str = "{nodeSelector: {team: b}, runtimeClassNameFormat: '{pool}-{version}', taints: [{key: example.com/mine, effect: NoSchedule}]}";
 const ASKS_AS_B: &str =
     "{runtimeClassNameFormat: '{pool}-{version}', taints: [{key: example.com/mine, effect: NoSchedule}]}";
 /// Both taints.
@@ -253,6 +254,26 @@ scenes! {
         most_writes: Some(3),
     }
 
+    /// The API server answers 409, while the node changes.
+    conflicts: a_conflict_is_followed_by_a_fresh_read {
+        scripts: &[&[Create("a", MINE)], &[Taint("n1", "dedicated", "batch", End::Last)]],
+        faults: &[Fault::Conflicts(Write::Node)],
+    }
+
+    /// A node is deleted and registers again under its name, while patches of the first one are in flight.
+    replaced: a_node_registers_again_under_its_name {
+        before: &[Create("a", ASKS)],
+        scripts: &[&[Untaint("n1", TAINT), Leave("n1"), Join("n1", "a")], &[WEB]],
+        lag: 0,
+    }
+
+    /// Admission accepts a patch, and reverts its taint.
+    reverted_by_admission: a_taint_that_admission_reverts_is_not_insisted_on {
+        before: &[RevertTaints(true)],
+        scripts: &[&[Create("a", PLAIN)], &[Beat("n1"), Beat("n1"), RevertTaints(false)]],
+        most_writes: Some(3),
+    }
+
     /// The policy changes while a refused patch is in flight.
     refused_change: a_changed_pool_is_not_refused_for_its_former_taint {
         before: &[RefuseTaints(true)],
@@ -325,6 +346,16 @@ scenes! {
         scripts: &[&[Create("b", ASKS_AS_B), WEB, Run("run"), Delete("a")]],
         trial_checks: true,
         lag: 0,
+    }
+
+    /// A node whose taint is on trial goes to a pool that has tried the same taint long ago.
+    moved: a_node_with_a_taint_on_trial_goes_to_an_established_pool {
+        nodes: &[("n1", "a"), ("n2", "b")],
+        before: &[Create("b", SAME_TEAM_B), WeekPasses, Create("a", ASKS_TEAM_A)],
+        scripts: &[&[Move("n1", "b")], &[Run("run")]],
+        trial_checks: true,
+        lag: 0,
+        lazy: true,
     }
 
     /// A leader ends between the hold and the removal of the taint.

@@ -9,7 +9,7 @@ use winpool_answers::explain::forecast::{apply_request, is_a_question};
 use winpool_core::{
     api::{ApprovedTaint, Taint, WindowsPoolStatus, names},
     plan::{
-        ClassUsers, finalizer_patch, lacks_tolerations,
+        ClassUsers, GuardedPool, finalizer_patch, lacks_tolerations,
         nodes::{NodeAnswer, NodeObject},
         owner,
         reconcile::{Answer, ClassRequest, Refusal, Step},
@@ -68,6 +68,7 @@ impl State {
             }
             Some(Fault::Fails(Write::Node)) => NodeAnswer::Failed("failed"),
             Some(Fault::Denied(Write::Node)) => NodeAnswer::Denied("a policy".to_owned()),
+            Some(Fault::Conflicts(Write::Node)) => NodeAnswer::Conflict,
             Some(_) => return None,
         };
         self.faults.retain(|left| Some(*left) != fault);
@@ -98,21 +99,28 @@ impl State {
         let changes: Vec<_> = changes.collect();
         let of_taints = |change: &&PatchOperation| change.path().as_str() == "/spec/taints";
         let is_refused = self.world.refuses_taints && changes.iter().any(of_taints);
-        self.count_patch(name, fingerprint(&changes, self.process.now), is_refused, most);
+        let object = if self.world.reverts_taints { with_taints_of(&had.object, object) } else { object };
+        let has_effect = !is_refused && object != had.object;
+        self.count_patch(name, fingerprint(&changes, self.process.now), !has_effect, most);
         if is_refused {
             return NodeAnswer::Denied("a policy refuses taints".to_owned());
         }
-        self.execute_patch(name, &had, object, *is_checked);
-        NodeAnswer::Written
+        if has_effect {
+            self.execute_patch(name, &had, object, *is_checked);
+        }
+        let after = self.world.nodes.truth().get(name);
+        NodeAnswer::Written(after.map(|node| node.seen.resource_version.clone()))
     }
 
     /// Records if winpool sends a refused change again, or writes a node too often.
     fn count_patch(&mut self, node: &'static str, changes: u128, is_refused: bool, most: Option<usize>) {
         let Some(patches) = &mut self.world.patches else { return };
         let sent = SentPatch { node, changes, is_refused, age: 0 };
-        let mut before = patches.iter().filter(|before| before.node == node && before.is_refused == is_refused);
+        let before = patches.iter().filter(|before| before.node == node && before.is_refused == is_refused);
         self.insists |= if is_refused {
-            before.any(|before| before.changes == changes && before.age < PAUSE)
+            let same = before.filter(|before| before.changes == changes && before.age < PAUSE);
+            // A heartbeat can hide for once that a patch changes nothing.
+            same.count() > usize::from(self.world.reverts_taints)
         } else {
             most.is_some_and(|most| before.count() >= most)
         };
@@ -216,13 +224,14 @@ impl World {
             object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
         let after = cluster::pool(object);
         self.count_lifts(name, &pools[name], &after);
+        let answer = Answer::Written(Box::new(GuardedPool::clone(&after.guarded)));
         if after.is_deleting() && !has_finalizer {
             pools.remove(name);
         } else {
             pools.insert(name, after);
         }
         self.pools.push(pools);
-        Answer::Done
+        answer
     }
 
     fn request_class(&mut self, name: &str, request: &ClassRequest) -> Answer {
@@ -248,6 +257,16 @@ impl World {
         self.classes.push(classes);
         answer
     }
+}
+
+/// The object with the taints of `before`.
+fn with_taints_of(before: &Value, mut object: Value) -> Value {
+    let spec = object["spec"].as_object_mut().unwrap();
+    match before.pointer("/spec/taints") {
+        Some(taints) => drop(spec.insert("taints".to_owned(), taints.clone())),
+        None => drop(spec.remove("taints")),
+    }
+    object
 }
 
 fn reported_build(node: &Node) -> Option<String> {

@@ -27,6 +27,8 @@ pub struct World {
     pub made: usize,
     /// True if an admission policy refuses every change of taints.
     pub refuses_taints: bool,
+    /// True if one reverts every change of taints.
+    pub reverts_taints: bool,
     /// The patches of nodes in the last ten minutes, in scenes that are about them.
     pub patches: Option<Vec<SentPatch>>,
 }

@@ -6,7 +6,7 @@ use winpool_core::{
 };
 
 use super::{
-    cluster::{Kind, PoolObject, Work},
+    cluster::{Kind, PoolObject, TODAY, Work, later},
     model::Break,
     operator::Operator,
     state::{State, Turn, World},
@@ -106,11 +106,12 @@ impl World {
 
     /// A pod comes that no check sees.
     pub fn run(&mut self, name: &'static str) {
+        let today = if self.is_late { later() } else { TODAY };
         let on_trial = |pool: &PoolObject| {
-            let status = pool.guarded.status.as_ref();
-            status.is_some_and(|status| status.taint_trials.iter().any(|trial| trial.until.is_some()))
+            let trials = pool.guarded.status.iter().flat_map(|status| &status.taint_trials);
+            trials.filter_map(|trial| trial.until.as_ref()).any(|until| today < until.0)
         };
-        let is_promised = !self.is_late && self.pools.truth().values().any(on_trial);
+        let is_promised = self.pools.truth().values().any(on_trial);
         let mut work = Work { is_promised, ..Work::new(name, Kind::Unseen, None) };
         work.start(self);
         self.works.push(work);

@@ -14,7 +14,7 @@ use winpool_core::{
     labels::Labels,
     plan::{
         GuardedPool, InstalledPolicy, NodeFields, Policy, WorkloadCheck,
-        reconcile::{CheckTask, ClassRequest, Outage, Refusal, Step},
+        reconcile::{Answer, CheckTask, ClassRequest, Outage, Refusal, Step},
     },
     pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind},
 };
@@ -26,6 +26,14 @@ pub const MINE: &str = "os=windows:NoSchedule";
 /// The API server's answer to a request that it does not execute.
 type Refuse = dyn Fn(&str) -> Option<Refusal>;
 
+/// The answer to a write that a webhook reverts.
+fn unchanged(pool: &GuardedPool, step: &Step) -> Answer {
+    match step {
+        Step::Class(class) => Answer::Class(class.current.clone()),
+        _ => Answer::Written(Box::new(pool.clone())),
+    }
+}
+
 /// The cluster, with a record of requests.
 pub struct World {
     simulation: Simulation,
@@ -33,6 +41,8 @@ pub struct World {
     pub sent: Vec<String>,
     /// The API server's answers to requests that it does not execute.
     pub refuse: Box<Refuse>,
+    /// Requests whose line begins like this are accepted, and a webhook reverts them.
+    pub reverts: Option<&'static str>,
     /// The labels of nodes of another system.
     pub linux: Vec<Labels>,
     /// The lead of the API server's clock over that of the operator, in seconds.
@@ -114,7 +124,12 @@ impl World {
         nodes: impl IntoIterator<Item = (&'n str, Value)>,
     ) -> Self {
         let simulation = Simulation::new(common::snapshot(pools, nodes));
-        Self { simulation, sent: Vec::new(), refuse: Box::new(|_| None), linux: Vec::new(), server_ahead: 0 }
+        Self::of(simulation)
+    }
+
+    fn of(simulation: Simulation) -> Self {
+        let (sent, refuse, linux) = (Vec::new(), Box::new(|_: &str| None), Vec::new());
+        Self { simulation, sent, refuse, reverts: None, linux, server_ahead: 0 }
     }
 
     /// The same, with this admission policy.
@@ -129,13 +144,7 @@ impl World {
             InstalledPolicy { excluded: Some([].into()), pool: Some("default".to_owned()), taint_keys: None };
         admission.installed.insert(policy, Some(installed));
         admission.namespace_classes = Some([].into());
-        Self {
-            simulation: Simulation::new(snapshot),
-            sent: Vec::new(),
-            refuse: Box::new(|_| None),
-            linux: Vec::new(),
-            server_ahead: 0,
-        }
+        Self::of(Simulation::new(snapshot))
     }
 
     /// One pool with this spec and the node `win`.
@@ -253,11 +262,15 @@ impl World {
 
     /// One step of this pool, carried out unless the API server refuses it.
     pub fn step(&mut self, pool: &str) -> Step {
-        let (sent, refuse) = (&mut self.sent, &self.refuse);
+        let before = self.pools.iter().find(|found| found.name_any() == pool).map(|pool| GuardedPool::clone(pool));
+        let (sent, refuse, reverts) = (&mut self.sent, &self.refuse, self.reverts);
         let step = self.simulation.step(pool, |step| {
             let line = line(step)?;
             sent.push(line.clone());
-            refuse(&line)
+            if reverts.is_some_and(|reverts| line.starts_with(reverts)) {
+                return before.map(|pool| unchanged(&pool, step));
+            }
+            refuse(&line).map(Answer::Refused)
         });
         if let Step::Publish(policy) = &step {
             self.assert_recorded(policy);

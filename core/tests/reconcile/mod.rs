@@ -8,6 +8,7 @@ mod deletion;
 mod host_match;
 mod labels;
 mod rare_states;
+mod reverted;
 mod status;
 mod taken_over;
 mod trial_checks;

@@ -33,6 +33,7 @@ mod refusals;
 mod rehearsal;
 mod repair;
 mod rescued;
+mod reverted;
 mod rights;
 mod shuffled;
 mod stolen;

@@ -36,10 +36,7 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
     let (applier, name) = (&context.applier, guarded.name_any());
     Ok(match step {
         Step::ReadPool { .. } => Answer::Pool(applier.read_pool(&name).await?.map(Box::new)),
-        Step::SetFinalizer(wanted) => {
-            applier.set_finalizer(guarded.meta(), *wanted).await?;
-            Answer::Done
-        }
+        Step::SetFinalizer(wanted) => Answer::Written(Box::new(applier.set_finalizer(guarded.meta(), *wanted).await?)),
         Step::FindUsers(classes) => Answer::Users(pods::users(&context.client, classes).await?),
         Step::Class(class) => class_request(context, &class.name, &class.request).await?,
         Step::ListLabelledNodes => {
@@ -58,8 +55,7 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
             Answer::Nodes(labelled)
         }
         Step::WriteStatus { status, seen, .. } => {
-            applier.write_status(guarded.meta(), seen.as_ref(), status).await?;
-            Answer::Done
+            Answer::Written(Box::new(applier.write_status(guarded.meta(), seen.as_ref(), status).await?))
         }
         Step::Publish(_) | Step::Wait(_) => Answer::Done,
     })

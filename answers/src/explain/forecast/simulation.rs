@@ -202,10 +202,10 @@ impl Simulation {
         self.memory.held(pool, self.windows.tally(&pool.spec.name), self.now)
     }
 
-    /// Executes one step of the reconciliation of this pool, unless `refuse` returns a refusal by the API server.
-    pub fn step(&mut self, pool: &str, refuse: impl FnOnce(&Step) -> Option<Refusal>) -> Step {
+    /// Executes one step of the reconciliation of this pool, unless `instead` returns another answer of the API server.
+    pub fn step(&mut self, pool: &str, instead: impl FnOnce(&Step) -> Option<Answer>) -> Step {
         let step = self.with_cluster(|cluster, memory, now| next(cluster, memory, pool, now));
-        let answer = refuse(&step).map_or_else(|| self.execute(pool, &step), Answer::Refused);
+        let answer = instead(&step).unwrap_or_else(|| self.execute(pool, &step));
         self.memory.answer(pool, &step, answer, self.now.instant);
         step
     }
@@ -226,8 +226,9 @@ impl Simulation {
             }
             Step::SetFinalizer(wanted) => {
                 self.update_pool(pool, |pool| pool.metadata.finalizers = Some(finalizers(&pool.metadata, *wanted)));
+                let answer = self.written(pool);
                 self.pools.retain(|pool| !pool.is_being_deleted() || !pool.finalizers().is_empty());
-                Answer::Done
+                answer
             }
             Step::FindUsers(classes) => {
                 let pods = self.pods.as_ref().map_err(Clone::clone);
@@ -242,9 +243,14 @@ impl Simulation {
             }
             Step::WriteStatus { status, .. } => {
                 self.update_pool(pool, |pool| *pool = pool.with_status(status));
-                Answer::Done
+                self.written(pool)
             }
         }
+    }
+
+    fn written(&self, name: &str) -> Answer {
+        let pool = self.pools.iter().find(|pool| pool.name_any() == name);
+        pool.map_or(Answer::Refused(Refusal::Gone), |pool| Answer::Written(Box::new(GuardedPool::clone(pool))))
     }
 
     fn request(&mut self, name: &str, request: &ClassRequest) -> Answer {
@@ -276,7 +282,7 @@ impl Simulation {
                     NodeStep::Patch { plan, .. } => {
                         wrote = true;
                         self.nodes.entry(name.clone()).and_modify(|node| *node = node.after(&plan));
-                        NodeAnswer::Written
+                        NodeAnswer::Written(None)
                     }
                     NodeStep::Read => match self.object(&name, false) {
                         Some(object) => NodeAnswer::Node(Box::new(NodeObject::clone(&object))),

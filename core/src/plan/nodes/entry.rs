@@ -102,7 +102,7 @@ impl Entry {
         if let Some((_, until)) = self.waiting(&assessment, now) {
             return Need::Nothing(Some(until));
         }
-        if assessment.plan.is_empty() {
+        if assessment.plan.is_empty() || assessment.awaits_trial {
             return Need::Nothing(assessment.label_settles);
         }
         if let Some(refusal) = self.refusal(&assessment.plan, now) {

@@ -49,7 +49,8 @@ impl NodeTable {
             (Purpose::FindOtherWriter(..), _) => NodeStep::Wait(None),
             (Purpose::FindPods(labels), answer) => self.found_pods(name, labels, &answer, now),
             (Purpose::Attempt(mut running), answer) => {
-                if answer == NodeAnswer::Written {
+                let answer = running.attempt.in_effect(answer);
+                if matches!(answer, NodeAnswer::Written(_)) {
                     self.record_write(name, &mut running, now);
                 }
                 let state = running.attempt.answer(answer, &running.by);
@@ -65,6 +66,9 @@ impl NodeTable {
         ) = (&state, self.entries.get_mut(name))
         {
             entry.forget_failures();
+        }
+        if self.written_by.is_none() {
+            return NodeStep::Wait(None);
         }
         match state {
             AttemptState::Next(step) => self.send(running, step),

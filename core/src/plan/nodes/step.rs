@@ -5,7 +5,12 @@ use std::{fmt, sync::Arc, time::Instant};
 
 use json_patch::Patch;
 
-use crate::plan::{label_users::LabelUsers, node::NodePlan, patch::node_patch, pools::Policy};
+use crate::plan::{
+    label_users::LabelUsers,
+    node::NodePlan,
+    patch::{REVERTED, node_patch},
+    pools::Policy,
+};
 
 use super::object::NodeObject;
 
@@ -34,8 +39,8 @@ pub enum NodeStep {
 /// The answer to a request for a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeAnswer {
-    /// The patch was accepted.
-    Written,
+    /// The patch was accepted. The node has this version now, if the answer shows it.
+    Written(Option<Box<str>>),
     /// The node that was read. It may be another one with the same name.
     Node(Box<NodeObject>),
     /// The pods that select capability labels.
@@ -163,17 +168,27 @@ impl Attempt {
         self.part != PlanPart::Whole
     }
 
+    /// The answer as it counts: a patch that is accepted and changes nothing is refused.
+    pub fn in_effect(&self, answer: NodeAnswer) -> NodeAnswer {
+        match answer {
+            NodeAnswer::Written(Some(version)) if version == self.object.resource_version => {
+                NodeAnswer::Denied(REVERTED.to_owned())
+            }
+            answer => answer,
+        }
+    }
+
     /// Takes in the answer to its last step.
     pub fn answer(&mut self, answer: NodeAnswer, policy: &Policy) -> AttemptState {
-        match (self.reading.take(), answer) {
+        match (self.reading.take(), self.in_effect(answer)) {
             (_, NodeAnswer::Gone) => AttemptState::Gone,
             (_, NodeAnswer::Failed(reason)) => AttemptState::Failed(reason),
             (Some(reading), NodeAnswer::Node(found)) => self.found(reading, *found),
             (Some(_), _) | (None, NodeAnswer::Node(_) | NodeAnswer::Users(_) | NodeAnswer::OtherWriter(_)) => {
                 AttemptState::Failed("failed")
             }
-            (None, NodeAnswer::Written) => self.next_part(policy, None),
-            (None, NodeAnswer::Denied(message)) if self.is_split() => self.next_part(policy, Some(message)),
+            (None, NodeAnswer::Written(version)) => self.next_part(policy, Ok(version)),
+            (None, NodeAnswer::Denied(message)) if self.is_split() => self.next_part(policy, Err(message)),
             (None, NodeAnswer::Denied(message)) => AttemptState::Denied(message),
             (None, NodeAnswer::Stale) => self.read(ReadReason::Stale),
             (None, NodeAnswer::Conflict) => self.read(ReadReason::Conflict),
@@ -207,18 +222,23 @@ impl Attempt {
         AttemptState::PlanAgain(found)
     }
 
-    /// Continues after a part, or the whole plan, was accepted, or the part was refused with this message.
-    fn next_part(&mut self, policy: &Policy, denied: Option<String>) -> AttemptState {
-        if let Some(message) = denied {
-            let plan = match self.denied.take() {
-                Some((labels, _)) => labels.with_rest(&self.plan),
-                None => self.plan.clone(),
-            };
-            self.denied = Some((plan, message));
-        } else {
-            // Computed, because a fresh read could contain changes that the next part was not computed from.
-            let node = self.object.node.after(&self.plan);
-            self.object = Arc::new(NodeObject { node, ..NodeObject::clone(&self.object) });
+    /// Continues after a part, or the whole plan, was accepted and made this version, or the part was refused with this
+    /// message.
+    fn next_part(&mut self, policy: &Policy, result: Result<Option<Box<str>>, String>) -> AttemptState {
+        match result {
+            Err(message) => {
+                let plan = match self.denied.take() {
+                    Some((labels, _)) => labels.with_rest(&self.plan),
+                    None => self.plan.clone(),
+                };
+                self.denied = Some((plan, message));
+            }
+            Ok(version) => {
+                // Computed, because a fresh read could contain changes that the next part was not computed from.
+                let node = self.object.node.after(&self.plan);
+                let resource_version = version.unwrap_or_default();
+                self.object = Arc::new(NodeObject { node, resource_version, ..NodeObject::clone(&self.object) });
+            }
         }
         if let PlanPart::Labels(rest) = &mut self.part {
             (self.plan, self.part) = (std::mem::take(&mut **rest), PlanPart::Rest);

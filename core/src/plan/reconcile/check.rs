@@ -315,7 +315,8 @@ impl Memory {
         let consent = facts.consent();
         // A taint that one on trial replaces may come back.
         let replaced = if consent.trials.is_empty() { Vec::new() } else { pool.spec.retired_taints.clone() };
-        let carried = tally.owned().cloned().chain(lingering).chain(replaced).collect();
+        let kept = tally.owned().chain(tally.replaced()).cloned();
+        let carried = kept.chain(lingering).chain(replaced).collect();
         Intent { consent: consent.into(), carried }
     }
 

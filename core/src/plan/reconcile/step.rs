@@ -17,7 +17,7 @@ use crate::{
         failing_pods::PodHealth,
         guarded::GuardedPool,
         nodes::NodeTable,
-        patch::FieldChange,
+        patch::{FieldChange, REVERTED},
         pools::Policy,
         runtime_class::PlannedClass,
         scale::Autoscalers,
@@ -151,6 +151,8 @@ pub enum ClassRequest {
 #[derive(Clone, Debug)]
 pub enum Answer {
     Done,
+    /// The pool after an accepted write of it.
+    Written(Box<GuardedPool>),
     /// The metadata of the pool; `None` if it does not exist.
     Pool(Option<Box<ObjectMeta>>),
     /// The users of classes, or the reason why pods cannot be listed.
@@ -161,6 +163,22 @@ pub enum Answer {
     Nodes(BTreeSet<String>),
     /// The request was not accepted.
     Refused(Refusal),
+}
+
+impl Answer {
+    /// The answer as it counts: a write that is accepted and changes nothing is refused.
+    pub(super) fn in_effect(self, step: &Step) -> Self {
+        let is_reverted = match (step, &self) {
+            (Step::SetFinalizer(wanted), Self::Written(pool)) => pool.has_finalizer() != *wanted,
+            (Step::WriteStatus { status, .. }, Self::Written(pool)) => !pool.records(status),
+            (Step::Class(class), Self::Class(Some(after))) => match &class.request {
+                ClassRequest::Patch { version, .. } => after.resource_version().as_ref() == Some(version),
+                _ => false,
+            },
+            _ => false,
+        };
+        if is_reverted { Self::Refused(Refusal::Denied(REVERTED.to_owned())) } else { self }
+    }
 }
 
 /// The reason why a request was not accepted.

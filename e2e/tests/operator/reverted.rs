@@ -1,0 +1,187 @@
+//! Admission that accepts winpool's writes and reverts them, so that the API server answers 200 and nothing changes.
+
+use k8s_openapi::api::events::v1::Event;
+use kube::{
+    api::{ApiResource, DynamicObject},
+    core::GroupVersionKind,
+};
+use winpool_e2e::prelude::*;
+
+const WORDS: &str = "a mutating webhook or admission policy reverts it";
+const VERSION: &str = "admissionregistration.k8s.io/v1";
+
+/// A policy that changes updates of these resources. `condition` and `mutation` are CEL.
+async fn changes_updates(harness: &Harness, [group, resource]: [&str; 2], condition: &str, mutation: &str) {
+    let rule = json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource]});
+    let policy = json!({
+        "apiVersion": VERSION, "kind": "MutatingAdmissionPolicy", "metadata": {"name": "reverts"},
+        "spec": {
+            "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+            "matchConstraints": {"resourceRules": [rule]},
+            "matchConditions": [{"name": "is-winpools", "expression": condition}],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": mutation}}],
+        },
+    });
+    harness.apply(policy).await;
+    let binding = json!({
+        "apiVersion": VERSION, "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": "reverts"},
+        "spec": {"policyName": "reverts"},
+    });
+    harness.apply(binding).await;
+}
+
+/// Waits until the policy is in force, or no longer. `reverts` tells if a dry run is reverted.
+async fn until_in_force(is_in_force: bool, reverts: impl AsyncFn() -> kube::Result<bool>) {
+    let what = if is_in_force { "the policy is in force" } else { "the policy is gone" };
+    wait_for(what, LIMIT, async || Ok((reverts().await? == is_in_force).then_some(()))).await.unwrap();
+}
+
+/// Removes the policy.
+async fn remove_policy(harness: &Harness) {
+    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyBinding");
+    let bindings: Api<DynamicObject> = Api::all_with(harness.client.clone(), &ApiResource::from_gvk(&kind));
+    bindings.delete("reverts", &DeleteParams::default()).await.unwrap();
+}
+
+fn dry_run() -> PatchParams {
+    PatchParams { dry_run: true, ..PatchParams::default() }
+}
+
+const HAS_TAINT: &str = "spec.?taints.orValue([]).exists(t, t.key == 'os')";
+const OLD_TAINTS: &str = "has(oldObject.spec.taints)
+    ? [JSONPatch{op: 'add', path: '/spec/taints', value: oldObject.spec.taints}]
+    : [JSONPatch{op: 'remove', path: '/spec/taints'}]";
+
+/// A node without the build label, and a policy that reverts its taint, and its label too if asked.
+async fn taint_is_reverted(harness: &Harness, also_labels: bool) {
+    let node = SimulatedNode::server_2022("win").without_label(BUILD);
+    harness.join_node(node).await;
+    let condition = format!("object.{HAS_TAINT} && !oldObject.{HAS_TAINT}");
+    let labels = "[JSONPatch{op: 'add', path: '/metadata/labels', value: oldObject.metadata.labels},
+        JSONPatch{op: 'add', path: '/metadata/annotations', value: oldObject.metadata.annotations}]";
+    let mutation = format!("({OLD_TAINTS}) + {}", if also_labels { labels } else { "[]" });
+    changes_updates(harness, ["", "nodes"], &condition, &mutation).await;
+    until_in_force(true, async || is_taint_reverted(harness).await).await;
+}
+
+async fn is_taint_reverted(harness: &Harness) -> kube::Result<bool> {
+    let tainted = Patch::Merge(json!({"spec": {"taints": [taint("os:NoSchedule")]}}));
+    let node = harness.nodes().patch("win", &dry_run(), &tainted).await?;
+    Ok(!has_taint(&node, "os:NoSchedule"))
+}
+
+#[tokio::test]
+async fn a_taint_that_admission_reverts_blocks_the_node_and_is_not_sent_again() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    for also_labels in [false, true] {
+        let (harness, log) = Harness::audited().await;
+        taint_is_reverted(&harness, also_labels).await;
+        let operator = harness.operator().await;
+        harness.apply_pool(json!({})).await;
+        let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
+        let problem = &pool.status.as_ref().unwrap().problems[0];
+        assert_eq!((problem.reason.as_str(), problem.object.to_string().as_str()), ("AdmissionDenied", "Node win"));
+        assert!(problem.message.contains(WORDS), "{problem:?}");
+        let node = harness.node("win").await;
+        assert_eq!((label(&node, BUILD), taints(&node)), (Some("10.0.20348"), vec![NOT_READY.to_owned()]));
+        let about = |event: &Event| event.regarding.as_ref().is_some_and(|about| about.uid == node.uid());
+        let event = harness.event_until("is about the node", about).await;
+        assert!(event.note.as_ref().is_some_and(|note| note.contains(WORDS)), "{event:?}");
+
+        let sent = log.patches("win").len();
+        for round in 0..3 {
+            harness.edit_node("win", json!({"metadata": {"labels": {"example.com/round": round.to_string()}}})).await;
+        }
+        harness.node_events_are_seen().await;
+        assert_eq!(log.patches("win").len(), sent);
+        assert!(sent <= 5, "{sent} patches");
+        operator.stop().await;
+        remove_policy(&harness).await;
+        until_in_force(false, async || is_taint_reverted(&harness).await).await;
+        let _operator = harness.operator().await;
+        harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, OS_WINDOWS]).await;
+        harness.ready("default").await;
+    }
+}
+
+#[tokio::test]
+async fn a_finalizer_that_admission_reverts_is_named_and_nothing_is_done() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let condition = "has(object.metadata.finalizers) && !has(oldObject.metadata.finalizers)";
+    let mutation = "[JSONPatch{op: 'remove', path: '/metadata/finalizers'}]";
+    changes_updates(&harness, ["winpool.dev", "windowspools"], condition, mutation).await;
+    harness.apply_pool(json!({"mode": "DryRun"})).await;
+    let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/a"]}}));
+    let reverts = async || {
+        let pool = harness.pools().patch("default", &dry_run(), &finalizer).await?;
+        Ok(pool.metadata.finalizers.is_none())
+    };
+    until_in_force(true, &reverts).await;
+    let _operator = Operator::impatient(harness.account.config.clone());
+    harness.apply_pool(json!({"mode": "Enforce"})).await;
+    let says_so = |pool: &WindowsPool| problems(pool).contains("AdmissionDenied") && problems(pool).contains(WORDS);
+    let pool = harness.pool_until("default", "names the refusal", says_so).await;
+    assert_eq!(condition(&pool, "Ready"), Some("False"));
+    assert_eq!(taints(&harness.node("win").await), [NOT_READY]);
+    remove_policy(&harness).await;
+    harness.ready("default").await;
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
+}
+
+#[tokio::test]
+async fn a_node_gets_no_taint_while_admission_reverts_the_status_that_records_it() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let mutation = "has(oldObject.status)
+        ? [JSONPatch{op: 'add', path: '/status', value: oldObject.status}]
+        : [JSONPatch{op: 'remove', path: '/status'}]";
+    changes_updates(&harness, ["winpool.dev", "windowspools/status"], "has(object.status)", mutation).await;
+    harness.apply_pool(json!({})).await;
+    let status = Patch::Merge(json!({"status": {"observedGeneration": 7}}));
+    let reverts = async || {
+        let pool = harness.pools().patch_status("default", &dry_run(), &status).await?;
+        Ok(pool.status.is_none_or(|status| status.observed_generation != Some(7)))
+    };
+    until_in_force(true, &reverts).await;
+    let _operator = Operator::impatient(harness.account.config.clone());
+    let says_so = |event: &Event| event.note.as_ref().is_some_and(|note| note.contains(WORDS));
+    harness.event_until("names the refusal", says_so).await;
+    assert_eq!(taints(&harness.node("win").await), [NOT_READY]);
+    remove_policy(&harness).await;
+    harness.ready("default").await;
+    assert_eq!(taints(&harness.node("win").await), [NOT_READY, OS_WINDOWS]);
+}
+
+#[tokio::test]
+async fn a_class_that_admission_reverts_is_named_and_holds_the_taint() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let (harness, log) = Harness::audited().await;
+    harness.join("win").await;
+    let operator = harness.operator().await;
+    harness.apply_until_ready(json!({})).await;
+    let condition = "object.?scheduling.tolerations.orValue([]) != oldObject.?scheduling.tolerations.orValue([])";
+    let mutation = "[JSONPatch{op: 'add', path: '/scheduling', value: oldObject.scheduling}]";
+    changes_updates(&harness, ["node.k8s.io", "runtimeclasses"], condition, mutation).await;
+    let bare = Patch::Merge(json!({"scheduling": {"tolerations": null}}));
+    let reverts = async || {
+        let class = harness.classes().patch("windows-2022", &dry_run(), &bare).await?;
+        Ok(tolerates(&class, OS_WINDOWS))
+    };
+    until_in_force(true, &reverts).await;
+    let before = log.of("patch", "runtimeclasses").len();
+    harness.apply_pool(json!({"taints": [taint("other:NoSchedule")]})).await;
+    let says_so = |pool: &WindowsPool| problems(pool).contains("AdmissionDenied") && problems(pool).contains(WORDS);
+    harness.pool_until("default", "names the refusal", says_so).await;
+    assert_eq!(taints(&harness.node("win").await), [NOT_READY, OS_WINDOWS]);
+    let sent = log.of("patch", "runtimeclasses").len() - before;
+    assert!(sent <= 2, "{sent} patches");
+    operator.stop().await;
+    remove_policy(&harness).await;
+    until_in_force(false, &reverts).await;
+    let _operator = harness.operator().await;
+    harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, "other:NoSchedule"]).await;
+}
