@@ -13,6 +13,7 @@ use winpool_answers::{
     image::Images,
     lint::{self, Facts, check, check_tolerations},
     placement::selects,
+    pod::ClassExt,
     view,
 };
 use winpool_core::{

@@ -143,7 +143,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         CheckFormat::Json => print(output::Format::Json)?,
         CheckFormat::Yaml => print(output::Format::Yaml)?,
         CheckFormat::Sarif => {
-            output::print(output::Format::Json, &sarif::log(&report, gaps == Gaps::default()), Text::new)?
+            output::print(output::Format::Json, &sarif::log(&report, gaps == Gaps::default()), Text::new)?;
         }
     }
     let fails = report.worst >= Some(arguments.fail_on);

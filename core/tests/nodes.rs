@@ -378,7 +378,9 @@ fn a_node_that_goes_to_another_pool_while_a_patch_is_in_flight_is_written_for_th
         let spec = format!("{{taintPolicy: Always, nodeSelector: {{team: {name}}}}}");
         let status = "{managedTaints: ['os=windows:NoSchedule']}";
         let pool = pool(&format!("{{metadata: {{name: {name}, uid: {name}}}, spec: {spec}, status: {status}}}"));
-        with_consent(pool, |consent| drop(consent.planned_builds.insert(Build::new(20348))))
+        with_consent(pool, |consent| {
+            consent.planned_builds.insert(Build::new(20348));
+        })
     };
     let team = |team: &str| node(&format!("metadata: {{labels: {{team: {team}}}}}"));
     let mut scene = Scene::new(policy([of("a"), of("b")]).into(), &team("a"));

@@ -63,15 +63,16 @@ use super::{
     validation = Rule::new("!has(self.runtimeClassNameFormat) || (self.runtimeClassNameFormat.contains('{version}') && self.runtimeClassNameFormat.replace('{version}', 'v').replace('{pool}', 'p').matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))")
         .message("runtimeClassNameFormat must contain {version}, may contain {pool}, and otherwise has lower-case letters, digits, '-' and '.', such as windows-{version}"),
 )]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 pub struct WindowsPoolSpec {
     /// `Enforce`: winpool writes. `DryRun`: winpool reports what it would change, and writes only this object's status.
+    #[serde(default)]
     pub mode: Mode,
 
     /// Labels that a Windows node must have to belong to this pool, as in a pod's nodeSelector. winpool adds
     /// `kubernetes.io/os: windows`. Empty selects all Windows nodes. A node that several pools select belongs to the oldest
     /// of them.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63}))]
     pub node_selector: BTreeMap<String, String>,
 
@@ -79,7 +80,7 @@ pub struct WindowsPoolSpec {
     /// taint in any known spelling (`os=Windows`, `node.kubernetes.io/os=windows`, …) keep it, and all others get
     /// `os=windows:NoSchedule`. If set, all nodes get these taints, in this spelling. winpool does not change a taint with the
     /// same key and effect but another value unless `retiredTaints` lists it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"]))]
     pub taints: Option<Vec<Taint>>,
 
@@ -87,20 +88,23 @@ pub struct WindowsPoolSpec {
     /// `TaintsApplied` names the workloads that do not tolerate the taint. Labels and RuntimeClasses do not wait. `Always`:
     /// at once, even if workloads become unschedulable. `Never`: winpool adds no taints and removes those that it added;
     /// RuntimeClasses still tolerate `taints`.
+    #[serde(default)]
     pub taint_policy: TaintPolicy,
 
     /// Taints that winpool removes from the pool's nodes, such as `os=Win1809:NoSchedule`, in the same request that adds
     /// those in `taints`. RuntimeClasses tolerate them while they are listed here.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"]))]
     pub retired_taints: Vec<Taint>,
 
     /// `Enabled`: winpool creates one RuntimeClass for each Windows build of the pool's nodes, and keeps it when the last
     /// node of that build is gone. `Disabled`: the pool has only the RuntimeClasses in `runtimeClasses`.
+    #[serde(default)]
     pub runtime_class_discovery: RuntimeClassDiscovery,
 
     /// Names of discovered RuntimeClasses. `{version}` is 2019, 2022, 2025 and so on, or `build-<number>` for a build
     /// without a name; `{pool}` is the name of this pool.
+    #[serde(default = "default_runtime_class_name_format")]
     #[schemars(length(min = 9, max = 63))]
     pub runtime_class_name_format: String,
 
@@ -110,15 +114,16 @@ pub struct WindowsPoolSpec {
     /// selects has the label. A new node serves the class after winpool has labelled it. An autoscaler knows the label
     /// for a group without nodes if the group's template has it: `winpool render` writes it. A declared class follows
     /// its own `hostMatch`.
+    #[serde(default)]
     pub runtime_class_host_match: HostMatch,
 
     /// RuntimeClasses in addition to the discovered ones. A class with the name of a discovered class replaces it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub runtime_classes: Vec<RuntimeClassSpec>,
 
     /// Names for builds that are newer than this release of winpool.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["build"]))]
     pub build_names: Vec<NamedBuild>,
 
@@ -126,16 +131,22 @@ pub struct WindowsPoolSpec {
     /// manages it from then on if no other owner is recorded on it, and it has the handler, selector and tolerations that
     /// the pool needs. `Always`: winpool manages it and corrects its scheduling, but never its handler. `Never`: winpool
     /// does not change it. A class that winpool does not change and that does not meet the pool's needs is a conflict.
+    #[serde(default)]
     pub runtime_class_adoption_policy: AdoptionPolicy,
 
     /// The rule for the deletion of this pool. `Delete`: winpool removes its labels, annotations and taints from the nodes
     /// and deletes RuntimeClasses that no pod uses; it stops managing those in use. `Retain`: everything stays.
+    #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 
     /// The RuntimeClass for pods with `os.name: windows` that choose neither a class nor a build. Requires the admission
     /// policy `assign-class`. Omitted: only the label `winpool.dev/runtime-class` of a namespace chooses a class.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_defaults: Option<PodDefaults>,
+}
+
+fn default_runtime_class_name_format() -> String {
+    "windows-{version}".to_owned()
 }
 
 impl Default for WindowsPoolSpec {
@@ -146,7 +157,7 @@ impl Default for WindowsPoolSpec {
             taints: None,
             retired_taints: Vec::new(),
             runtime_class_discovery: RuntimeClassDiscovery::default(),
-            runtime_class_name_format: "windows-{version}".to_owned(),
+            runtime_class_name_format: default_runtime_class_name_format(),
             runtime_class_host_match: HostMatch::default(),
             runtime_classes: Vec::new(),
             build_names: Vec::new(),
@@ -165,15 +176,16 @@ impl Default for WindowsPoolSpec {
     validation = Rule::new("!has(self.runtimeClassName) || self.runtimeClassName.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
         .message("runtimeClassName must be the name of one of the pool's RuntimeClasses, such as windows-2022"),
 )]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 pub struct PodDefaults {
     /// A RuntimeClass of this pool, discovered or declared. The policy uses it once its state is Applied or Adopted, and
     /// only for pods that select nodes by nothing but operating system and architecture.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub runtime_class_name: Option<String>,
     /// First try to choose the class by the Windows version that the tags of all images of the pod name, such as
     /// `ltsc2022` or `10.0.20348.2655`.
+    #[serde(default)]
     pub from_image_tags: bool,
 }
 

@@ -21,6 +21,7 @@ use super::{
 /// The fields of a pod spec that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WireSpec")]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, as the API server shows them")]
 pub struct PodSpec {
     /// `nodeName`.
     pub node: Option<String>,

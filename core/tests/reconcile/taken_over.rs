@@ -146,7 +146,7 @@ fn trials_of_other(world: &World) -> Vec<TaintTrial> {
 
 /// The node `win` goes to the team of `other`.
 fn moves(world: &mut World) {
-    let labels = |node: &NodeFields| node.labels.with([("team", Some("b"))].into_iter());
+    let labels = |node: &NodeFields| node.labels.with([("team", Some("b"))]);
     world.change_node("win", |node| node.labels = labels(node));
 }
 

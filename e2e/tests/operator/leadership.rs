@@ -59,7 +59,7 @@ async fn write_until_refused(applier: &Applier) -> (u64, Timestamp) {
         let label = json!([{"op": "add", "path": "/metadata/labels/example.com~1number", "value": number.to_string()}]);
         let patch: JsonPatch = serde_json::from_value(label).unwrap();
         match applier.patch_node("win", patch).await {
-            Ok(()) => (number, last) = (number + 1, Timestamp::now()),
+            Ok(_) => (number, last) = (number + 1, Timestamp::now()),
             Err(RequestError::NotLeading) => return (number, last),
             Err(error) => panic!("{error}"),
         }

@@ -109,9 +109,9 @@ async fn a_finalizer_that_admission_reverts_is_named_and_nothing_is_done() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     harness.join("win").await;
-    let condition = "has(object.metadata.finalizers) && !has(oldObject.metadata.finalizers)";
+    let sets_one = "has(object.metadata.finalizers) && !has(oldObject.metadata.finalizers)";
     let mutation = "[JSONPatch{op: 'remove', path: '/metadata/finalizers'}]";
-    changes_updates(&harness, ["winpool.dev", "windowspools"], condition, mutation).await;
+    changes_updates(&harness, ["winpool.dev", "windowspools"], sets_one, mutation).await;
     harness.apply_pool(json!({"mode": "DryRun"})).await;
     let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/a"]}}));
     let reverts = async || {

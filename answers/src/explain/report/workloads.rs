@@ -99,7 +99,7 @@ pub(super) fn by_version(view: &View, facts: &Facts, move_to: Option<&'static Pr
             let object = || workload.object();
             match group(workload, facts, &view.written.started, product.build, Some(target.build)) {
                 Some(Group::Pinned(Blocker { pins, .. })) => {
-                    version.pinned.push(PinnedObject { object: object(), pins })
+                    version.pinned.push(PinnedObject { object: object(), pins });
                 }
                 Some(Group::Unknown(reason)) => version.unknown.push(UnclearWorkload { object: object(), reason }),
                 Some(Group::CanMove(evidence)) => version.can_move.push(MovableWorkload { object: object(), evidence }),

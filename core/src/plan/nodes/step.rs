@@ -237,7 +237,7 @@ impl Attempt {
                 // Computed, because a fresh read could contain changes that the next part was not computed from.
                 let node = self.object.node.after(&self.plan);
                 let resource_version = version.unwrap_or_default();
-                self.object = Arc::new(NodeObject { node, resource_version, ..NodeObject::clone(&self.object) });
+                self.object = Arc::new(NodeObject { resource_version, node, ..NodeObject::clone(&self.object) });
             }
         }
         if let PlanPart::Labels(rest) = &mut self.part {

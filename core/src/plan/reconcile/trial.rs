@@ -70,7 +70,7 @@ impl Memory {
         self.trial_check.not_before = Some(now.instant + self.pauses.trial_checks.max(pause));
         let TrialCheckResult { suspects, objections, quiet, settled } = match result {
             Ok(result) => result,
-            Err(error) => return self.trial_check.failed(error, now.instant),
+            Err(error) => return self.trial_check.failed(&error, now.instant),
         };
         self.trial_check.failure = None;
         self.trial_check.suspects = suspects;

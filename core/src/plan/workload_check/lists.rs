@@ -5,8 +5,6 @@ use crate::pod::{Pod, PodProgress, Workload, WorkloadKind};
 use super::{node_choice::ForWindows, scope::Mask, seen::NewestSets, state::WorkloadCheck};
 
 impl WorkloadCheck {
-    /// Starts a check; `None` if there is no question.
-
     /// Reads a workload. All workloads have to come before the first pod.
     pub fn workload(&mut self, kind: WorkloadKind, workload: &Workload) {
         let Workload { namespace, name, controller, .. } = workload;

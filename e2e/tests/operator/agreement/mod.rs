@@ -11,6 +11,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use winpool_answers::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::Images,
+    pod::daemon_set_node,
     view,
 };
 use winpool_client::node::ListedNode;
@@ -259,7 +260,7 @@ async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Opti
     stage.pods += pods.len();
     let wanted = |pod: &Pod| -> String {
         let pod: pod::Pod = serde_json::from_value(serde_json::to_value(pod).unwrap()).unwrap();
-        pod.daemon_set_node().unwrap().to_owned()
+        daemon_set_node(&pod).unwrap().to_owned()
     };
     assert_eq!(pods.iter().map(wanted).collect::<BTreeSet<_>>(), possible(&told), "{spec:#} {told:#?}");
     let pending = told.nodes.iter().filter(|node| node.reasons.iter().any(|reason| reason.contains("stays Pending")));

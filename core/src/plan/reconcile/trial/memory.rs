@@ -31,9 +31,9 @@ pub(in super::super) struct TrialCheckMemory {
 }
 
 impl TrialCheckMemory {
-    pub(super) fn failed(&mut self, error: String, now: Instant) {
+    pub(super) fn failed(&mut self, error: &str, now: Instant) {
         let since = self.failure.as_ref().map_or(now, |(since, _)| *since);
-        self.failure = Some((since, plain(&error, ERROR)));
+        self.failure = Some((since, plain(error, ERROR)));
     }
 
     /// The error, if checks have failed for a while.
