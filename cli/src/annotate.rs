@@ -70,6 +70,10 @@ fn annotate(object: &mut Value, images: &Images) -> Result<(), (ObjectReference,
     for key in path.trim_end_matches("spec").split_terminator('.') {
         template = &mut template[key];
     }
+    let has_one = template.pointer("/metadata/annotations").is_some_and(|all| all.get(names::IMAGES_RUN_ON).is_some());
+    if annotated.is_err() && !has_one {
+        return annotated.map(drop).map_err(|reason| (name, reason));
+    }
     let written = json!({names::IMAGES_RUN_ON: annotated.as_ref().ok()});
     json_patch::merge(template, &json!({"metadata": {"annotations": written}}));
     if let Some(metadata) =
@@ -132,6 +136,15 @@ mod tests {
             let _ = annotate(&mut bare, &images());
             assert_eq!(bare["metadata"]["annotations"][names::IMAGES_RUN_ON].as_str(), expected.ok());
         }
+    }
+
+    #[test]
+    fn a_template_without_an_annotation_stays_as_it_is_if_nothing_is_known() {
+        let spec = json!({"os": {"name": "windows"}, "containers": [{"image": "x:1"}]});
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {"template": {"spec": spec}}});
+        let mut annotated = object.clone();
+        assert!(annotate(&mut annotated, &images()).is_err());
+        assert_eq!(annotated, object);
     }
 
     #[test]

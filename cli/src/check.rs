@@ -35,8 +35,9 @@ use super::{
 ///
 /// Checks the Services of Windows workloads too, and with -A or -f the Windows nodes. Reads the cluster, or manifests
 /// with -f. Nodes, WindowsPools and RuntimeClasses, from the cluster or from the same manifests, make the result more
-/// precise. Finished Jobs and Pods are left out. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on),
-/// or you may not list what the answer needs; 1: winpool cannot read the workloads, or a part of the manifests.
+/// precise. Finished Jobs and Pods are left out. Exit code 0: no warnings and no errors; 2: at least one (see --fail-on), a
+/// registry did not answer, or you may not list what the answer needs; 1: winpool cannot read the workloads, or a part of the
+/// manifests.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool check -A
@@ -126,17 +127,21 @@ pub struct CheckReport {
     hidden: usize,
     #[serde(skip)]
     workloads: usize,
+    /// True if a registry did not answer for an image.
+    #[serde(skip)]
+    has_unknown_images: bool,
     /// The highest severity found, shown or not.
     #[serde(skip)]
     worst: Option<Severity>,
 }
 
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
-    let Seen { mut view, gaps } = read(&arguments).await?;
+    let Seen { mut view, mut gaps } = read(&arguments).await?;
     arguments.assume.apply(&mut view)?;
     let mut facts = view.facts();
     facts.add_images(arguments.resolve.images(|| view.written.images()).await?);
     let report = live::during("checking workloads", || report(&view, &facts, &arguments));
+    gaps.in_registries = report.has_unknown_images;
     let print = |format| output::print(format, &report, || text(&report));
     match arguments.format {
         CheckFormat::Text => print(output::Format::Text)?,
@@ -158,9 +163,9 @@ async fn read(arguments: &Arguments) -> Result<Seen, Error> {
         let client = connect(config).map_err(Unusable::from)?;
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
         let scope = RulesScope { namespace, version: arguments.kubernetes_version, has_objects: true };
-        let seen = view::rules(&client, scope).await?;
+        let mut seen = view::rules(&client, scope).await?;
         if let Some(namespace) = namespace.filter(|_| seen.view.written.is_empty()) {
-            exists(&client, namespace).await?;
+            exists(&client, namespace, &mut seen).await?;
         }
         seen
     } else {
@@ -170,29 +175,46 @@ async fn read(arguments: &Arguments) -> Result<Seen, Error> {
     Ok(seen)
 }
 
-/// Fails if there is no such namespace. A user who may not read namespaces gets the answer for an empty one.
-async fn exists(client: &Client, namespace: &str) -> Result<(), Error> {
+/// Fails if there is no such namespace. For a user who may not read namespaces, the answer says that this is not known.
+async fn exists(client: &Client, namespace: &str, seen: &mut Seen) -> Result<(), Error> {
+    const WHAT: &str = "namespaces";
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    match live::get::<_, Namespace>("namespaces", &namespaces, namespace).await {
-        Ok(None) => Err(Error::NotFound { kind: "namespace", name: namespace.to_owned() }),
-        Ok(Some(_)) | Err(ReadError::Forbidden { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
+    match live::get::<_, Namespace>(WHAT, &namespaces, namespace).await {
+        Ok(Some(_)) => {}
+        Ok(None) => return Err(Error::NotFound { kind: "namespace", name: namespace.to_owned() }),
+        Err(error @ ReadError::Forbidden { .. }) => {
+            live::note(&format!("{error}; it is not known if the namespace {namespace} exists"));
+            seen.gaps.in_cluster = true;
+            seen.view.unlisted.insert(WHAT.to_owned(), error.to_string());
+        }
+        Err(error) => return Err(error.into()),
     }
+    Ok(())
 }
 
 fn report(view: &View, facts: &Facts, arguments: &Arguments) -> CheckReport {
     let (skipped, unlisted) = (view.skipped.clone(), view.forbidden());
-    let mut report = CheckReport { findings: Vec::new(), skipped, unlisted, hidden: 0, workloads: 0, worst: None };
+    let mut report = CheckReport {
+        findings: Vec::new(),
+        skipped,
+        unlisted,
+        hidden: 0,
+        workloads: 0,
+        has_unknown_images: false,
+        worst: None,
+    };
     let mut add = |source: Option<&Position>, found: Vec<Finding>| {
         let found = found.into_iter().filter(|found| !arguments.ignore.contains(&found.rule));
         for finding in found {
             // An unreachable registry is not a problem of the workload.
-            if finding.rule != UNKNOWN_ID {
+            let is_unknown = finding.rule == UNKNOWN_ID;
+            report.has_unknown_images |= is_unknown;
+            if !is_unknown {
                 report.worst = report.worst.max(Some(finding.severity));
             }
             if finding.severity >= arguments.min_severity {
                 report.findings.push(Located::new(finding, source));
-            } else if finding.severity >= arguments.fail_on && finding.rule != UNKNOWN_ID {
+            } else if finding.severity >= arguments.fail_on && !is_unknown {
                 report.hidden += 1;
             }
         }

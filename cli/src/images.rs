@@ -22,6 +22,7 @@ use crate::registry::{self, Registry};
 use super::{
     Common, Error, annotate,
     gaps::show_unlisted,
+    live,
     output::{self, DIM, Table, Text, WARN},
     resolve::look_up,
     view::Seen,
@@ -31,8 +32,8 @@ use super::{
 ///
 /// winpool asks the registry of each image of each workload, of the cluster or of the manifests with -f, and applies the
 /// rule by which containerd on your Windows nodes chooses a variant. If a registry does not answer for an image, winpool
-/// shows the image as unknown, with the reason. winpool changes nothing in the cluster. Exit code 0: done; 2: you may not
-/// list what the answer needs; 1: winpool cannot read the workloads, or a part of the manifests.
+/// shows the image as unknown, with the reason. winpool changes nothing in the cluster. Exit code 0: done; 2: a registry
+/// did not answer, or you may not list what the answer needs; 1: winpool cannot read the workloads, or a part of the manifests.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Example:\n  kubectl get nodes -o yaml | winpool images -f deploy/ -f -")]
 pub struct Arguments {
@@ -67,13 +68,18 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     if arguments.annotate {
         return annotate::run(&origin.files, &registry, arguments.common.output.format).await;
     }
-    let Seen { view, gaps } = origin.workloads(None).await?;
+    let Seen { view, mut gaps } = origin.workloads(None).await?;
     let used = used(&view.written);
     let mut images = Images::default();
     look_up(&registry, &used.keys().cloned().collect(), &mut images).await;
+    gaps.in_registries = images.has_unknown();
     let report = report(&view.facts(), used, &images, view.forbidden());
+    let without_template = view.written.is_empty() && !view.refused.is_empty();
+    if without_template {
+        live::note("the workloads of the manifests have no pod template, so their images are not known");
+    }
     output::print(arguments.common.output.format, &report, || text(&report))?;
-    Ok(gaps.outcome(Outcome::Done))
+    Ok(gaps.outcome(if without_template { Outcome::Pending } else { Outcome::Done }))
 }
 
 /// The images, and the workloads that use each.

@@ -15,20 +15,18 @@ use winpool_core::{
 };
 
 use super::{
-    gaps::Gaps,
+    gaps::Lacks,
     live::{self, ReadError},
     output::{BAD, GOOD, Text},
 };
 
 /// Reads and judges the installation. Returns `None`, with a note, if Deployments cannot be listed.
-pub(super) async fn read(client: &Client, gaps: &mut Gaps) -> Result<Option<Installation>, ReadError> {
+pub(super) async fn read(client: &Client, lacks: &mut Lacks) -> Result<Option<Installation>, ReadError> {
     let labelled = || ListParams::default().labels(SELECTOR);
     let mut deployments = Vec::new();
     let api = Api::<Deployment>::all(client.clone());
     let listed = live::list("deployments", &api, labelled(), |deployment| deployments.push(deployment)).await;
-    if let Some(error) = live::unless_forbidden(listed)? {
-        live::note(&format!("{error}; the installation of winpool is not shown"));
-        gaps.in_cluster = true;
+    if lacks.known(listed, "the installation of winpool is not shown")?.is_forbidden() {
         return Ok(None);
     }
     let mut pods = Known::NotRead;
@@ -40,11 +38,12 @@ pub(super) async fn read(client: &Client, gaps: &mut Gaps) -> Result<Option<Inst
         .filter(|deployment| installation::is_operator(deployment))
         .any(|operator| is_waiting(&operator))
     {
-        pods = live::known(live::collect("pods", &Api::<Pod>::all(client.clone()), labelled(), |pod: Pod| pod).await)?;
+        let listed = live::collect("pods", &Api::<Pod>::all(client.clone()), labelled(), |pod: Pod| pod).await;
+        pods = lacks.known(listed, "the reason why the operator is not ready is not shown")?;
     }
     let named = ListParams::default().fields(&format!("metadata.name={}", names::LEASE));
     let leases = live::collect("leases", &Api::<Lease>::all(client.clone()), named, |lease: Lease| lease).await;
-    let leases = live::known(leases)?;
+    let leases = lacks.known(leases, "it is not known if a replica leads")?;
     let parts = Parts { has_crd: has_crd(client).await?, deployments, pods, leases };
     Ok(Some(installation::judge(&parts, Timestamp::now())))
 }

@@ -7,6 +7,7 @@ use winpool_answers::{
         status::unread,
         upgrade::upgrade,
     },
+    image::Images,
     lint::{self, check_images},
     view::{Known, Placed, View},
 };
@@ -22,8 +23,10 @@ use super::{
     Common, Error, Origin,
     assume::Assume,
     forecast::{change_text, changes_text, enforce, now, snapshot, workloads_text},
+    gaps::Gaps,
     live,
     output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
+    registry::OptionsError,
     resolve::Resolve,
     view::{self, Seen, WITHOUT_NODES},
 };
@@ -39,8 +42,8 @@ const SHOWN: usize = 5;
 /// `kubectl get nodes,runtimeclasses,windowspools -o yaml`. For a pool with `mode: DryRun` it shows what `mode: Enforce` would
 /// change. With --assume it shows what an upgrade does to workloads: with the nodes of today, while nodes change one after the
 /// other, and after the last one. Exit code 0: nothing to do; 2: changes are pending, a taint is held, a pool has a problem, you may
-/// not list what the answer needs, or with --assume a workload does not run all the time or a pod is lost; 1: an error, or a part of
-/// the manifests cannot be read.
+/// not list what the answer needs, a registry did not answer, or with --assume a workload does not run all the time or a pod is lost;
+/// 1: an error, or a part of the manifests cannot be read.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   winpool plan
@@ -60,21 +63,30 @@ pub struct Arguments {
 }
 
 pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Result<Outcome, Error> {
-    let Seen { view, gaps } = read(&common.origin, live).await?;
+    let Seen { view, mut gaps } = read(&common.origin, live).await?;
     let without_nodes = view.nodes.known().is_none().then(|| WITHOUT_NODES.to_owned());
     if assume.is_wanted() {
-        return Ok(gaps.outcome(rehearse(view, &assume, &resolve, &common).await?));
+        let outcome = rehearse(view, &assume, &resolve, &common, &mut gaps).await?;
+        return Ok(gaps.outcome(outcome));
     }
-    let image_notes = image_notes(&view, &resolve).await?;
+    let images = images_of_templates(&view, &resolve, &mut gaps).await?;
+    let image_notes = if resolve.is_wanted() { image_notes(&view, images) } else { Vec::new() };
     let mut forecast = live::during("computing what the operator would do", || of(view));
+    let knows_nodes = without_nodes.is_none();
     forecast.summary.notes.extend(without_nodes.into_iter().chain(image_notes));
-    output::print(common.output.format, &forecast, || text(&forecast))?;
-    Ok(gaps.outcome(if is_done(&forecast) { Outcome::Done } else { Outcome::Pending }))
+    output::print(common.output.format, &forecast, || text(&forecast, knows_nodes))?;
+    Ok(gaps.outcome(if knows_nodes && is_done(&forecast) { Outcome::Done } else { Outcome::Pending }))
 }
 
 /// Prints what happens to workloads if nodes run other versions.
-async fn rehearse(view: View, assume: &Assume, resolve: &Resolve, common: &Common) -> Result<Outcome, Error> {
-    let images = resolve.images(|| templates(&view).flat_map(|(_, workload)| images_of(workload)).collect()).await?;
+async fn rehearse(
+    view: View,
+    assume: &Assume,
+    resolve: &Resolve,
+    common: &Common,
+    gaps: &mut Gaps,
+) -> Result<Outcome, Error> {
+    let images = images_of_templates(&view, resolve, gaps).await?;
     let work = || upgrade(view, &assume.assume, images, now());
     let upgrade = live::during("computing what happens to workloads", work)?;
     output::print(common.output.format, &upgrade, || super::upgrade::text(&upgrade))?;
@@ -86,8 +98,14 @@ fn templates(view: &View) -> impl Iterator<Item = &(WorkloadKind, Workload)> {
     view.workloads.iter().filter(|(_, workload)| workload.controller.is_none() && !workload.is_over)
 }
 
-fn images_of(workload: &Workload) -> impl Iterator<Item = String> + '_ {
-    workload.template.images().map(|(_, name)| name.to_owned())
+/// Looks up the images of the workloads that no other workload controls.
+async fn images_of_templates(view: &View, resolve: &Resolve, gaps: &mut Gaps) -> Result<Images, OptionsError> {
+    let images_of = |(_, workload): &(WorkloadKind, Workload)| {
+        workload.template.images().map(|(_, name)| name.to_owned()).collect::<Vec<_>>()
+    };
+    let images = resolve.images(|| templates(view).flat_map(images_of).collect()).await?;
+    gaps.in_registries |= images.has_unknown();
+    Ok(images)
 }
 
 /// Reads the cluster, the manifests, or with `live` the cluster together with the pools of the manifests.
@@ -113,12 +131,8 @@ async fn read(origin: &Origin, live: bool) -> Result<Seen, Error> {
     Ok(seen)
 }
 
-/// Describes the workloads whose images do not run where their pods can be scheduled; empty unless registries are queried.
-async fn image_notes(view: &View, resolve: &Resolve) -> Result<Vec<String>, Error> {
-    if !resolve.is_wanted() {
-        return Ok(Vec::new());
-    }
-    let images = resolve.images(|| templates(view).flat_map(|(_, workload)| images_of(workload)).collect()).await?;
+/// Describes the workloads whose images do not run where their pods can be scheduled.
+fn image_notes(view: &View, images: Images) -> Vec<String> {
     let mut facts = view.facts_with_planned_classes();
     facts.add_images(images);
     let mut notes = Vec::new();
@@ -132,7 +146,7 @@ async fn image_notes(view: &View, resolve: &Resolve) -> Result<Vec<String>, Erro
     if more > 0 {
         notes.push(format!("{more} more about images; winpool check --resolve-images shows all."));
     }
-    Ok(notes)
+    notes
 }
 
 /// True if nothing would be written and no pool needs attention.
@@ -187,10 +201,10 @@ pub fn of(mut view: View) -> Forecast {
     forecast
 }
 
-fn text(forecast: &Forecast) -> Text {
+fn text(forecast: &Forecast, knows_nodes: bool) -> Text {
     let (mut text, summary) = (Text::new(), &forecast.summary);
     if forecast.is_empty() {
-        let (style, why) = why_nothing(&summary.pools);
+        let (style, why) = why_nothing(&summary.pools, knows_nodes);
         text.styled("", style, &why);
     } else {
         let (classes, nodes) = (summary.runtime_classes_to_change, summary.nodes_to_change);
@@ -226,12 +240,13 @@ fn text(forecast: &Forecast) -> Text {
 }
 
 /// Returns the reason why nothing would be written.
-fn why_nothing(pools: &[PoolForecast]) -> (Style, String) {
+fn why_nothing(pools: &[PoolForecast], knows_nodes: bool) -> (Style, String) {
     if !pools.iter().all(is_quiet) {
         return (WARN, "Nothing would be written. See below for what needs attention.".to_owned());
     }
     match pools {
         [] => (WARN, "Nothing would be written.".to_owned()),
+        _ if !knows_nodes => (WARN, "Nothing is known to be written.".to_owned()),
         _ => (GOOD, "Nothing to do: everything is as it should be.".to_owned()),
     }
 }

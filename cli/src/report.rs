@@ -25,7 +25,7 @@ use super::{
     Error, Origin,
     assume::Assume,
     check,
-    gaps::Gaps,
+    gaps::Lacks,
     installation, live,
     output::{self, OutputError, Text},
     resolve::Resolve,
@@ -37,8 +37,8 @@ use super::{
 ///
 /// The report has the Windows versions of the nodes with the ends of support by Microsoft and the vendor, the workloads by version with
 /// what to change, the taints that winpool holds, the RuntimeClasses with their users, the findings of `winpool check` and the failing
-/// pods. The page needs no other file and no network. Reads the cluster, or manifests with -f. Exit code 0: the report is complete; 2: you
-/// may not list what it needs, which it says; 1: an error, or a part of the manifests cannot be read.
+/// pods. The page needs no other file and no network. Reads the cluster, or manifests with -f. Exit code 0: the report is complete; 2: it
+/// says what it lacks, for example because you may not list something or the manifests have no nodes; 1: an error, or a part of the manifests cannot be read.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool report > windows.html
@@ -88,9 +88,13 @@ struct Besides {
 
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let previous = arguments.previous.as_deref().map(earlier).transpose()?;
-    let (Seen { mut view, gaps }, besides) = read(&arguments).await?;
+    let (Seen { mut view, mut gaps }, mut besides) = read(&arguments).await?;
     let assumed = arguments.assume.apply(&mut view)?;
     let images = arguments.resolve.images(|| view.written.images()).await?;
+    if images.has_unknown() {
+        gaps.in_registries = true;
+        besides.lacks.push(Lack::images());
+    }
     let question = ReportInputs {
         now: Now { instant: Instant::now(), time: Timestamp::now() },
         images,
@@ -103,7 +107,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     };
     let report = live::during("writing the report", || report(view, question));
     print(arguments.format, &report)?;
-    Ok(gaps.outcome(Outcome::Done))
+    Ok(gaps.outcome(if report.unknown.is_empty() { Outcome::Done } else { Outcome::Pending }))
 }
 
 fn print(format: ReportFormat, report: &Report) -> Result<(), OutputError> {
@@ -126,17 +130,12 @@ async fn read(arguments: &Arguments) -> Result<(Seen, Besides), Error> {
     let mut seen = if arguments.origin.files.is_empty() {
         let client = arguments.origin.connection.client().await?;
         let mut seen = view::everything(&client, arguments.kubernetes_version).await?;
-        let mut gaps = Gaps::default();
-        besides.installation = installation::read(&client, &mut gaps).await?;
-        if std::mem::take(&mut gaps.in_cluster) {
-            seen.gaps.in_cluster = true;
-            besides.lacks.push(Lack::installation());
-        }
-        besides.reverted = reverted_nodes(&client, &mut gaps).await?;
-        if gaps.in_cluster {
-            seen.gaps.in_cluster = true;
-            besides.lacks.push(Lack::events());
-        }
+        let mut missing = Lacks::default();
+        besides.installation = installation::read(&client, &mut missing).await?;
+        besides.lacks.extend(missing.notes.drain(..).map(|why| Lack::installation(&why)));
+        besides.reverted = reverted_nodes(&client, &mut missing).await?;
+        besides.lacks.extend(missing.notes.drain(..).map(|why| Lack::events(&why)));
+        seen.gaps.add(missing.gaps);
         seen
     } else {
         Seen::everything_in(&arguments.origin.files, arguments.kubernetes_version)?

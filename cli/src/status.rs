@@ -21,24 +21,22 @@ use super::{
     Common, Error,
     assume::Assume,
     forecast::{snapshot, workloads_text},
-    gaps::Gaps,
+    gaps::{Lacks, notes_text},
     installation,
     live::{self, ReadError},
     output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
-    view::{self, Seen, WITHOUT_NODES},
+    view::{self, Seen, WITHOUT_NODES, WITHOUT_POOLS},
 };
 
 /// Held workloads that the text names for each pool.
 const NAMED: usize = 10;
-
-const WITHOUT_POOLS: &str = "The manifests have no WindowsPool, so winpool does not know which pools the cluster has.";
 
 /// Show if winpool is installed and works, and the state of the Windows nodes, RuntimeClasses and taints.
 ///
 /// Shows the nodes by build and state, the RuntimeClasses with their pods, held taints with the workloads that do not
 /// tolerate them, other writers that keep reverting winpool's changes, and the next end of support. Reads the cluster, or
 /// manifests with -f. Exit code 0: winpool is installed and works, whatever the state of the nodes; 2: it is not installed
-/// or does not work, or you may not list what the answer needs; 1: an error, or a part of the manifests cannot be read.
+/// or does not work, the manifests have no nodes or no WindowsPool, or you may not list what the answer needs; 1: an error, or a part of the manifests cannot be read.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   winpool status
@@ -52,22 +50,27 @@ pub struct Arguments {
 
 pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Error> {
     let mut installed = None;
+    let mut lacks = Lacks::default();
     let (seen, reverted) = match common.origin.files.as_slice() {
         [] => {
             let client = common.origin.connection.client().await?;
-            let mut gaps = Gaps::default();
-            installed = installation::read(&client, &mut gaps).await?;
+            installed = installation::read(&client, &mut lacks).await?;
             let mut seen = match view::decisions(&client).await {
                 // There is no pool to read. The installation says so, with what to do.
                 Err(ReadError::NoDefinition) if installed.is_some() => {
-                    let status = ClusterStatus { installation: installed, ..ClusterStatus::default() };
-                    output::print(common.output.format, &status, || installation_text(&status))?;
+                    let status =
+                        ClusterStatus { installation: installed, notes: lacks.notes, ..ClusterStatus::default() };
+                    output::print(common.output.format, &status, || {
+                        let mut text = installation_text(&status);
+                        notes_text(&mut text, &status.notes);
+                        text
+                    })?;
                     return Ok(Outcome::Pending);
                 }
                 seen => seen?,
             };
-            seen.gaps.add(gaps);
-            let reverted = reverted_nodes(&client, &mut seen.gaps).await?;
+            let reverted = reverted_nodes(&client, &mut lacks).await?;
+            seen.gaps.add(lacks.gaps);
             (seen, reverted)
         }
         files => (Seen::decisions_in(files)?, BTreeSet::new()),
@@ -79,7 +82,7 @@ pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Err
     assume.apply(&mut view)?;
     let knows_pods = view.pods != Known::NotRead;
     let mut status = live::during("computing what the operator would do", || status(snapshot(view), &reverted));
-    status.notes.extend(missing);
+    status.notes.extend(missing.chain(lacks.notes));
     if !knows_pods {
         status.pods_without_class = None;
         status.runtime_classes.iter_mut().for_each(|class| class.pods = None);
@@ -87,19 +90,20 @@ pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Err
     let is_broken = installed.as_ref().is_some_and(|installation| installation.state != InstallationState::Healthy);
     status.installation = installed;
     output::print(common.output.format, &status, || text(&status, knows_nodes, knows_pools))?;
-    Ok(gaps.outcome(if is_broken { Outcome::Pending } else { Outcome::Done }))
+    let is_known = knows_nodes && knows_pools;
+    Ok(gaps.outcome(if is_broken || !is_known { Outcome::Pending } else { Outcome::Done }))
 }
 
 /// Returns the nodes of which the operator's Events say that another writer keeps reverting its changes; none, with a note, if
 /// Events cannot be listed.
-pub(super) async fn reverted_nodes(client: &Client, gaps: &mut Gaps) -> Result<BTreeSet<String>, ReadError> {
+pub(super) async fn reverted_nodes(client: &Client, lacks: &mut Lacks) -> Result<BTreeSet<String>, ReadError> {
     let mut nodes = BTreeSet::new();
     let parameters = ListParams::default().fields(&format!("reason={},involvedObject.kind=Node", reason::CONTESTED));
     // Events about Nodes are in the namespace default.
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
     let keep = |event: Event| nodes.extend(event.involved_object.name);
     let listed = live::list("events", &events, parameters, keep).await;
-    gaps.note_if_forbidden(listed, "nodes whose changes another writer reverts are not shown as contested")?;
+    lacks.note_if_forbidden(listed, "nodes whose changes another writer reverts are not shown as contested")?;
     Ok(nodes)
 }
 

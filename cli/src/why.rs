@@ -28,7 +28,8 @@ use super::{Common, Error, assume::Assume, output, resolve::Resolve};
 /// cluster or in manifests; in manifests also ClusterConfigs of eksctl and annotations of Cluster API. It does not consider
 /// instance types, zones, quotas, or what is left of limits.
 ///
-/// Exit code 0: done; 2: you may not list what the answer needs; 1: an error, or a part of the manifests cannot be read.
+/// Exit code 0: done; 2: winpool cannot tell, because you may not list something, a registry did not answer, or the manifests lack it;
+/// 1: an error, or a part of the manifests cannot be read.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool why node/win-1
@@ -109,7 +110,7 @@ fn parse(words: &[String]) -> Result<(Kind, &str), Error> {
 }
 
 pub async fn run(Arguments { object, namespace, common, resolve, assume }: Arguments) -> Result<Outcome, Error> {
-    let format = common.output.format;
+    let (format, mut is_known) = (common.output.format, true);
     let gaps = match parse(&object)? {
         (Kind::Node, name) => {
             let (explanation, gaps) = node::why(name, &common, &assume).await?;
@@ -130,10 +131,11 @@ pub async fn run(Arguments { object, namespace, common, resolve, assume }: Argum
         (Kind::Class, name) => {
             let (explanation, gaps) = class::explain(name, &common, &assume).await?;
             output::print(format, &explanation, || class::text(&explanation))?;
+            is_known = explanation.can_scale_from_zero.is_some();
             gaps
         }
     };
-    Ok(gaps.outcome(Outcome::Done))
+    Ok(gaps.outcome(if is_known { Outcome::Done } else { Outcome::Pending }))
 }
 
 #[cfg(test)]

@@ -174,7 +174,7 @@ async fn what_may_not_be_read_is_noted() {
         ("without-pods", &["report"], "<strong>pods</strong>: pods is forbidden"),
         ("without-pods", &["report", "-o", "md"], "| Failing pods | not known |"),
         ("without-events", &["report"], "<strong>cronjobs</strong>: cronjobs.batch is forbidden"),
-        ("without-events", &["report"], "<strong>events</strong>: You may not list Events"),
+        ("without-events", &["report"], "<strong>events</strong>: not allowed to list events"),
         (
             "without-events",
             status,

@@ -141,7 +141,7 @@ async fn commands_say_what_the_registry_says() {
 }
 
 #[test]
-fn a_registry_that_does_not_answer_changes_no_exit_code() {
+fn an_answer_without_an_answer_of_the_registry_is_not_a_clean_one() {
     let folder = tempfile::tempdir().unwrap();
     // Nothing listens on port 1.
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {os: {name: windows}, \
@@ -151,16 +151,25 @@ fn a_registry_that_does_not_answer_changes_no_exit_code() {
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: win, labels: {kubernetes.io/os: windows}}\n";
     std::fs::write(folder.path().join("node.yaml"), node).unwrap();
     let files = ["-f", "pod.yaml", "-f", "node.yaml"];
-    for command in [
-        &["check", "--fail-on", "info"][..],
-        &["blockers", "--retire", "2019", "--move-to", "2025"],
-        &["why", "pod", "p", "-n", "default"],
+    for (command, plain) in [
+        (&["check", "--min-severity", "warning"][..], Some(0)),
+        (&["why", "pod", "p", "-n", "default"], Some(0)),
+        (&["blockers", "--retire", "2019", "--move-to", "2025"], Some(0)),
+        (&["images"], Some(2)),
+        (&["report", "-o", "md"], Some(2)),
     ] {
-        let code = |more: &[&str]| winpool(&[command, &files, more].concat(), folder.path()).status.code();
-        let plain = code(&[]);
-        assert_ne!(plain, Some(1), "{command:?}");
-        assert_eq!(code(&["--resolve-images"]), plain, "{command:?}");
+        let run = |more: &[&str]| winpool(&[command, &files, more].concat(), folder.path());
+        let code = |more: &[&str]| run(more).status.code();
+        if command == ["images"] {
+            assert_eq!(code(&[]), plain);
+            continue;
+        }
+        assert_eq!(code(&[]), plain, "{command:?}");
+        let resolved = run(&["--resolve-images"]);
+        assert_eq!(resolved.status.code(), Some(2), "{command:?}: {resolved:?}");
     }
+    let ignored = ["check", "--min-severity", "warning", "--resolve-images", "--ignore", "image-platforms-unknown"];
+    assert_eq!(winpool(&[&ignored[..], &files].concat(), folder.path()).status.code(), Some(0));
     let output = winpool(&[&["check", "--resolve-images"], &files[..]].concat(), folder.path());
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("image-platforms-unknown") && text.contains("cannot reach 127.0.0.1:1"), "{text}");

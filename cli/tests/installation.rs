@@ -71,6 +71,14 @@ async fn renew(client: &Client, seconds: i64) {
     leases.patch("winpool", &parameters, &Patch::Apply(lease)).await.unwrap();
 }
 
+/// Makes an installation that works, as far as objects show it.
+pub async fn install_healthy(client: &Client) {
+    install_operator(client).await;
+    set_ready(client, 2).await;
+    // The tests that need it take less than the time after which a Lease counts as abandoned.
+    renew(client, -600).await;
+}
+
 #[tokio::test]
 async fn status_tells_a_missing_a_broken_and_a_healthy_installation_apart() {
     let server = lend().await.unwrap();

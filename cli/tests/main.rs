@@ -17,5 +17,6 @@ mod piped;
 mod proxy;
 mod reads_only;
 mod report;
+mod unknown;
 mod upgrade;
 mod why;

@@ -48,8 +48,12 @@ impl ControlPlane {
 
     /// Reads the facts. Keeps the `known` version if the API server does not report another one.
     pub async fn ask(&self, known: Option<KubernetesVersion>) -> ControlPlaneInfo {
-        let unknown = ControlPlaneInfo { kubernetes: known, ..ControlPlaneInfo::default() };
-        tokio::time::timeout(PATIENCE, self.ask_all(known)).await.unwrap_or(unknown)
+        let answer = tokio::time::timeout(PATIENCE, self.ask_all(known)).await;
+        answer.unwrap_or_else(|_| ControlPlaneInfo {
+            kubernetes: known,
+            admission: Admission::unknown(),
+            autoscalers: self.unreadable_autoscalers(&RequestError::TimedOut(PATIENCE)),
+        })
     }
 
     async fn ask_all(&self, known: Option<KubernetesVersion>) -> ControlPlaneInfo {
@@ -59,7 +63,7 @@ impl ControlPlane {
         ControlPlaneInfo { kubernetes, admission, autoscalers }
     }
 
-    /// Reads these admission policies. What cannot be read is absent.
+    /// Reads these admission policies, and names those that cannot be read.
     async fn admission(&self, asks: impl Fn(&AdmissionComponent) -> bool) -> Admission {
         let mut admission = Admission::default();
         let asked = COMPONENTS.iter().filter(|component| asks(component));
@@ -72,6 +76,7 @@ impl ControlPlane {
                 // Only reported: nothing waits for it.
                 Err(error) => {
                     tracing::debug!(component.policy, error = failure(&error), "admission policy cannot be read");
+                    admission.unreadable.insert(component.name);
                 }
             }
         }
@@ -106,8 +111,14 @@ impl ControlPlane {
 
     async fn autoscalers(&self) -> Autoscalers {
         let read = autoscalers::read(&self.client).await;
-        read.inspect_err(|error| tracing::debug!(error = shortened(error), "Karpenter cannot be read"))
-            .unwrap_or_default()
+        let unreadable = |error: &RequestError| tracing::debug!(error = shortened(error), "Karpenter cannot be read");
+        read.inspect_err(unreadable).unwrap_or_else(|error| self.unreadable_autoscalers(&error))
+    }
+
+    /// The value if Karpenter's objects are wanted and cannot be read.
+    fn unreadable_autoscalers(&self, error: &RequestError) -> Autoscalers {
+        let reason = || format!("Karpenter's NodePools cannot be read: {}", shortened(error));
+        Autoscalers { unreadable: self.karpenter.then(reason).into_iter().collect(), ..Autoscalers::default() }
     }
 
     /// Reads the policy of a component and its binding. A policy without a binding has no effect.

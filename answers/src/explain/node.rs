@@ -41,6 +41,9 @@ pub struct NodeExplanation {
     pub runtime_classes: Vec<String>,
     /// The changes that the operator would make.
     pub changes: Vec<Change>,
+    /// What the answer lacks, with the reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A taint and its origin.
@@ -85,6 +88,7 @@ pub fn node_explanation(
             .filter_map(|c| c.metadata.name.clone())
             .collect(),
         changes: changes.map(|forecast| forecast.changes.clone()).unwrap_or_default(),
+        notes: Vec::new(),
     }
 }
 

@@ -58,6 +58,9 @@ pub struct PodExplanation {
     /// The change that the pod needs; `null` if it can be scheduled, and is not known to fail on any node where it can
     /// be.
     pub remedy: Option<String>,
+    /// What the answer lacks, with the reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The pod spec with that change, if the change is in the pod.
     #[serde(skip)]
     pub remedied: Option<PodSpec>,
@@ -156,6 +159,7 @@ fn explanation(
         nodes,
         ends_with_upgrade: None,
         remedy,
+        notes: Vec::new(),
         remedied,
     }
 }

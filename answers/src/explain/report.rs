@@ -91,7 +91,9 @@ pub struct Report {
 impl Report {
     /// True if no workload can be missing.
     pub fn has_all_workloads(&self) -> bool {
-        self.unknown.iter().all(|lack| [lacks::EVENTS, lacks::INSTALLATION].contains(&lack.what.as_str()))
+        self.unknown
+            .iter()
+            .all(|lack| [lacks::EVENTS, lacks::IMAGES, lacks::INSTALLATION].contains(&lack.what.as_str()))
     }
 
     /// True if there is no WindowsPool.

@@ -166,7 +166,7 @@ fn vendor_of(node: &NodeFields) -> Option<(Build, Vendor)> {
     Some((node.windows_version()?.build, Vendor::of(&node.labels)?))
 }
 
-/// Returns notes about the pods and workloads that cannot be listed.
+/// Returns notes about the pods, workloads and admission policies that cannot be read.
 pub fn unread(snapshot: &Snapshot) -> Vec<String> {
     let pods = snapshot.pods.as_ref().err().map(|message| format!("Pods cannot be listed: {message}"));
     let workloads = snapshot.unlisted.first_key_value().map(|(_, message)| {
@@ -176,7 +176,15 @@ pub fn unread(snapshot: &Snapshot) -> Vec<String> {
             kinds.join(", ")
         )
     });
-    pods.into_iter().chain(workloads).collect()
+    let policies = &snapshot.control_plane.admission.unreadable;
+    let policies = (!policies.is_empty()).then(|| {
+        let names: Vec<&str> = policies.iter().copied().collect();
+        format!(
+            "The answer assumes that these admission policies are not installed, because they cannot be read: {}",
+            names.join(", ")
+        )
+    });
+    pods.into_iter().chain(workloads).chain(policies).collect()
 }
 
 /// Summarises the cluster. Events name the nodes `reverted`: there another writer reverted winpool's changes.

@@ -42,6 +42,12 @@ impl Images {
         tags.filter(|tag| !tag.contains(['/', '@'])).map(str::to_owned).collect()
     }
 
+    /// True if a registry did not answer for one of the images that were to be resolved. That it does not have an image
+    /// is an answer.
+    pub fn has_unknown(&self) -> bool {
+        self.0.values().any(|answer| answer.as_ref().is_err_and(|unresolved| !unresolved.is_missing))
+    }
+
     /// True if no image was resolved.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

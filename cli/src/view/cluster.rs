@@ -27,7 +27,7 @@ use winpool_core::{
 };
 
 use crate::{
-    gaps::Gaps,
+    gaps::{Gaps, Lacks},
     live::{self, ReadError},
 };
 
@@ -42,6 +42,7 @@ pub async fn decisions(client: &Client) -> Result<Seen, ReadError> {
     reader.workloads().await?;
     let asked = Box::pin(async { ControlPlane::new(client, true).ask(None).await });
     reader.view.control_plane = live::waiting("reading policies", asked).await;
+    reader.gaps.in_cluster |= !reader.view.control_plane.admission.unreadable.is_empty();
     let pods =
         live::collect("pods", &Api::<core::v1::Pod>::all(client.clone()), pods::unfinished(), |pod: Pod| pod).await;
     reader.view.pods = live::known(pods)?;
@@ -50,12 +51,13 @@ pub async fn decisions(client: &Client) -> Result<Seen, ReadError> {
     Ok(Seen { view: reader.view, gaps: reader.gaps })
 }
 
-/// Reads what decides where pods can be scheduled.
-pub async fn placement(client: &Client) -> Result<Seen, ReadError> {
-    let reader = Reader::new(client);
+/// Reads what decides where pods can be scheduled, now and when the pools have added their taints.
+pub async fn placement(client: &Client) -> Result<(View, Lacks), ReadError> {
+    let (reader, mut lacks) = (Reader::new(client), Lacks::default());
     let nodes = Known::Complete(reader.nodes(ListParams::default()).await?);
     let classes = Known::Complete(reader.classes().await?);
-    Ok(Seen { view: View { nodes, classes, ..View::default() }, gaps: reader.gaps })
+    let pools = lacks.known(reader.pools_if_installed().await, "taints that pools will add are not considered")?;
+    Ok((View { nodes, classes, pools, ..View::default() }, lacks))
 }
 
 /// Reads only the pools.

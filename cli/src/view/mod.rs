@@ -22,6 +22,10 @@ pub use needs::{Decisions, Everything, Needs, Placement, Rules};
 /// The note about manifests without nodes.
 pub const WITHOUT_NODES: &str = "The manifests have no nodes, so winpool does not know which nodes the cluster has.";
 
+/// The note about manifests without pools.
+pub const WITHOUT_POOLS: &str =
+    "The manifests have no WindowsPool, so winpool does not know which pools the cluster has.";
+
 /// A view, and what it lacks.
 #[derive(Debug, Default)]
 pub struct Seen {

@@ -43,7 +43,7 @@ pub fn text(explanation: &ScaleExplanation) -> Text {
             text.styled("", WARN, &format!("winpool cannot tell if RuntimeClass {name} can start from zero nodes."))
         }
     };
-    if explanation.templates.is_empty() {
+    if explanation.templates.is_empty() && explanation.notes.is_empty() {
         text.paragraph(
             "  ",
             "There is neither a NodePool of Karpenter nor, in manifests, a node group with tags for cluster-autoscaler. \

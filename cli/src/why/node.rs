@@ -10,26 +10,34 @@ use crate::{
     Common, Error,
     assume::Assume,
     forecast::{changes_text, snapshot},
-    gaps::Gaps,
+    gaps::{Gaps, notes_text},
     live,
     output::{BOLD, GOOD, Table, Text, WARN},
-    view::Seen,
+    view::{Seen, WITHOUT_POOLS},
 };
 
+const WITHOUT_CLASSES: &str =
+    "The manifests have no RuntimeClass, so winpool does not know which ones select the node.";
+
 pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<(NodeExplanation, Gaps), Error> {
-    let Seen { mut view, gaps } = common.origin.decisions().await?;
+    let Seen { mut view, mut gaps } = common.origin.decisions().await?;
     assume.apply(&mut view)?;
+    let missing = [
+        view.pools.known().is_none().then(|| WITHOUT_POOLS.to_owned()),
+        view.classes.known().is_none().then(|| WITHOUT_CLASSES.to_owned()),
+    ];
+    let missing: Vec<String> = missing.into_iter().flatten().collect();
+    gaps.in_cluster |= !missing.is_empty();
     let found = view.nodes.all().iter().find(|node| *node.object.name == *name);
     let found = found.ok_or_else(|| Error::NotFound { kind: "Node", name: name.to_owned() })?;
     let (node, classes) = (found.object.node.clone(), view.classes.all().to_vec());
     let mut snapshot = snapshot(view);
     snapshot.nodes.insert(name.to_owned(), node.clone());
-    for text in unread(&snapshot) {
-        live::note(&text);
-    }
+    let notes: Vec<String> = unread(&snapshot).into_iter().chain(missing).collect();
     let policy = policy_of(&snapshot.pools);
     let outcome = live::during("computing what the operator would do", || forecast(snapshot));
-    Ok((node_explanation(name, &node, &policy, &classes, &outcome), gaps))
+    let explanation = node_explanation(name, &node, &policy, &classes, &outcome);
+    Ok((NodeExplanation { notes, ..explanation }, gaps))
 }
 
 pub(super) fn text(explanation: &NodeExplanation) -> Text {
@@ -63,5 +71,6 @@ pub(super) fn text(explanation: &NodeExplanation) -> Text {
         text.styled("", WARN, "The operator would change:");
     }
     changes_text(&mut text, &explanation.changes);
+    notes_text(&mut text, &explanation.notes);
     text
 }

@@ -20,7 +20,7 @@ use winpool_core::{
 use crate::{
     Common, Error,
     assume::Assume,
-    gaps::Gaps,
+    gaps::{Gaps, Lacks, notes_text},
     live,
     output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
     resolve::Resolve,
@@ -30,7 +30,7 @@ use crate::{
 /// The cluster in which winpool explains pods.
 struct Surroundings {
     view: View,
-    gaps: Gaps,
+    lacks: Lacks,
     /// All nodes as pods see them.
     hosts: Vec<Node>,
     /// The facts for rules, with the RuntimeClasses that the pools of manifests will create.
@@ -50,17 +50,18 @@ pub(super) async fn why_pod(
 ) -> Result<(PodExplanation, Gaps), Error> {
     let mut around = Surroundings::read(common, namespace, assume).await?;
     let found = match &around.client {
-        Some(client) => live_pod(client, &around.namespace, name, &mut around.gaps).await?,
+        Some(client) => live_pod(client, &around.namespace, name, &mut around.lacks).await?,
         None => around.pods().iter().find(|pod| pod.name == name && pod.namespace == around.namespace).cloned(),
     };
     let pod = found.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
     around.knows_class_of(&pod.spec)?;
-    let images = images(&pod.spec, resolve).await?;
+    let images = images(&pod.spec, resolve, &mut around.lacks.gaps).await?;
     let mut answer = answer(&pod, &around.hosts, around.facts.classes(), &images);
     if !pod.is_bound {
         answer.refused = around.refused("Pod", name);
     }
-    Ok((answer, around.gaps))
+    answer.notes = around.lacks.notes;
+    Ok((answer, around.lacks.gaps))
 }
 
 pub(super) async fn why_workload(
@@ -88,16 +89,17 @@ pub(super) async fn why_workload(
     };
     let workload = found.ok_or_else(|| not_found(kind.as_str(), &namespace, name))?;
     let mut pods = match &around.client {
-        Some(client) => live_pods_of(client, kind, &workload, &mut around.gaps).await?,
+        Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
         None => around.pods().to_vec(),
     };
     pods.retain(|pod| is_of(pod, kind, &workload));
     around.knows_class_of(&workload.template)?;
-    let images = images(&workload.template, resolve).await?;
+    let images = images(&workload.template, resolve, &mut around.lacks.gaps).await?;
     let mut answer = answer_template(kind, &workload, &pods, &around.hosts, around.facts.classes(), &images);
     answer.refused = around.refused(kind.as_str(), name);
     answer.remedy = around.toleration(kind.as_str(), name, &answer).or(answer.remedy);
-    Ok((answer, around.gaps))
+    answer.notes = around.lacks.notes;
+    Ok((answer, around.lacks.gaps))
 }
 
 /// True if the workload created the pod, by itself or, for a Deployment, by a `ReplicaSet`.
@@ -108,18 +110,20 @@ fn is_of(pod: &Pod, kind: WorkloadKind, workload: &Workload) -> bool {
             || pod.workload() == format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name))
 }
 
-async fn images(spec: &PodSpec, resolve: &Resolve) -> Result<Images, Error> {
-    Ok(resolve.images(|| spec.images().map(|(_, name)| name.to_owned()).collect()).await?)
+async fn images(spec: &PodSpec, resolve: &Resolve, gaps: &mut Gaps) -> Result<Images, Error> {
+    let images = resolve.images(|| spec.images().map(|(_, name)| name.to_owned()).collect()).await?;
+    gaps.in_registries = images.has_unknown();
+    Ok(images)
 }
 
 fn not_found(kind: &'static str, namespace: &str, name: &str) -> Error {
     Error::Subject(format!("there is no {kind} {name} in namespace {namespace}"))
 }
 
-async fn live_pod(client: &Client, namespace: &str, name: &str, gaps: &mut Gaps) -> Result<Option<Pod>, Error> {
+async fn live_pod(client: &Client, namespace: &str, name: &str, lacks: &mut Lacks) -> Result<Option<Pod>, Error> {
     let pods: Api<core::v1::Pod> = Api::namespaced(client.clone(), namespace);
     let mut found = live::get("pods", &pods, name).await?;
-    add_errors_of_events(client, found.as_mut_slice(), gaps).await?;
+    add_errors_of_events(client, found.as_mut_slice(), lacks).await?;
     Ok(found)
 }
 
@@ -129,20 +133,20 @@ async fn live_pods_of(
     client: &Client,
     kind: WorkloadKind,
     workload: &Workload,
-    gaps: &mut Gaps,
+    lacks: &mut Lacks,
 ) -> Result<Vec<Pod>, Error> {
     let api: Api<core::v1::Pod> = Api::namespaced(client.clone(), &workload.namespace);
     let mut pods = Vec::new();
     let keep = |pod| pods.extend(Some(pod).filter(|pod| is_of(pod, kind, workload)));
     let listed = live::list("pods", &api, ListParams::default(), keep).await;
-    gaps.note_if_forbidden(listed, "the errors of its pods, and the nodes that they ran on, are not considered")?;
-    add_errors_of_events(client, &mut pods, gaps).await?;
+    lacks.note_if_forbidden(listed, "the errors of its pods, and the nodes that they ran on, are not considered")?;
+    add_errors_of_events(client, &mut pods, lacks).await?;
     Ok(pods)
 }
 
 /// Adds the known errors in the Events of these pods, which are of one namespace: a sandbox that cannot be created shows nowhere
 /// else. There are none, with a note, for a user who has no permission to list Events.
-async fn add_errors_of_events(client: &Client, pods: &mut [Pod], gaps: &mut Gaps) -> Result<(), Error> {
+async fn add_errors_of_events(client: &Client, pods: &mut [Pod], lacks: &mut Lacks) -> Result<(), Error> {
     let Some(first) = pods.first() else { return Ok(()) };
     let events: Api<Event> = Api::namespaced(client.clone(), &first.namespace);
     let about = match &*pods {
@@ -160,7 +164,7 @@ async fn add_errors_of_events(client: &Client, pods: &mut [Pod], gaps: &mut Gaps
         }
     };
     let listed = live::list("events", &events, ListParams::default().fields(&about), add).await;
-    Ok(gaps.note_if_forbidden(listed, "errors in Events are not considered")?)
+    Ok(lacks.note_if_forbidden(listed, "errors in Events are not considered")?)
 }
 
 impl Surroundings {
@@ -169,9 +173,9 @@ impl Surroundings {
         if common.origin.files.is_empty() {
             let client = common.origin.connection.client().await?;
             let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
-            let mut seen = view::placement(&client).await?;
-            assume.apply(&mut seen.view)?;
-            return Ok(Self::of(seen, namespace, Some(client)));
+            let (mut view, lacks) = view::placement(&client).await?;
+            assume.apply(&mut view)?;
+            return Ok(Self::of(view, lacks, namespace, Some(client)));
         }
         let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned();
         let mut seen = Seen::in_manifests::<Placement>(&common.origin.files, &namespace)?;
@@ -186,11 +190,12 @@ impl Surroundings {
                     .to_owned(),
             ));
         }
-        Ok(Self::of(seen, namespace, None))
+        let lacks = Lacks { gaps: seen.gaps, notes: Vec::new() };
+        Ok(Self::of(seen.view, lacks, namespace, None))
     }
 
-    fn of(Seen { view, gaps }: Seen, namespace: String, client: Option<Client>) -> Self {
-        Self { hosts: view.hosts(), facts: view.facts(), view, gaps, namespace, client }
+    fn of(view: View, lacks: Lacks, namespace: String, client: Option<Client>) -> Self {
+        Self { hosts: view.hosts(), facts: view.facts(), view, lacks, namespace, client }
     }
 
     /// Returns the pods of the manifests.
@@ -295,6 +300,7 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
         );
         text.paragraph("", &ends);
     }
+    notes_text(&mut text, &answer.notes);
     text.hanging("", "", DIM, "Not considered: cpu, memory, volumes, ports, affinity between pods, topology spread, and the resources of other pods.", "");
     text
 }

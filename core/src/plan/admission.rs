@@ -144,6 +144,8 @@ fn digest(value: &Value) -> u64 {
 pub struct Admission {
     /// The components by name; `None` if not installed. A component that could not be read is absent.
     pub installed: BTreeMap<&'static str, Option<InstalledPolicy>>,
+    /// The components that could not be read.
+    pub unreadable: BTreeSet<&'static str>,
     /// The class in the label `winpool.dev/runtime-class` of each namespace that has it; `None` if unknown.
     pub namespace_classes: Option<BTreeMap<String, String>>,
 }
@@ -152,6 +154,11 @@ impl Admission {
     /// Returns the policy of a component, if it is installed.
     pub fn policy(&self, component: &str) -> Option<&InstalledPolicy> {
         self.installed.get(component)?.as_ref()
+    }
+
+    /// The value as long as nothing could be read.
+    pub fn unknown() -> Self {
+        Self { unreadable: COMPONENTS.iter().map(|component| component.name).collect(), ..Self::default() }
     }
 
     /// Returns `status.admissionPolicies`.

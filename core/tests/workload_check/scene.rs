@@ -117,6 +117,7 @@ impl Scene {
             ]
             .into(),
             namespace_classes: Some(namespaces.map(|(name, class)| ((*name).into(), (*class).into())).collect()),
+            ..Admission::default()
         };
         CheckScope {
             nodes,

@@ -73,7 +73,9 @@ pub fn departure(
         return None;
     }
     let is_windows = guess.is_some_and(|guess| guess.system == System::Windows);
-    let fits_only_here = || is_windows && facts.builds_of(pod, class) == BTreeSet::from([retired]);
+    // Without nodes, nothing shows that it fits another one.
+    let is_only = || !facts.knows_nodes() || facts.builds_of(pod, class) == BTreeSet::from([retired]);
+    let fits_only_here = || is_windows && is_only();
     let is_for_another =
         images(pod).iter().any(|name| image::build_of(name).is_some_and(|build| !can_run(isolation, retired, build)));
     if !starts_here && is_for_another {

@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::view::{Known, View};
 
 pub(super) const EVENTS: &str = "events";
+pub(super) const IMAGES: &str = "images";
 pub(super) const INSTALLATION: &str = "installation";
 pub(super) const MANIFESTS: &str = "manifests";
 pub(super) const POOL: &str = "pool";
@@ -27,13 +28,19 @@ impl Lack {
     }
 
     /// Events are not known, which name nodes whose changes another writer reverts.
-    pub fn events() -> Self {
-        Self::new(EVENTS, "You may not list Events.", "Contested nodes count as pending.")
+    pub fn events(why: &str) -> Self {
+        Self::new(EVENTS, why, "Contested nodes count as pending.")
     }
 
-    /// The installation of winpool is not known.
-    pub fn installation() -> Self {
-        Self::new(INSTALLATION, "You may not list Deployments.", "The state of winpool is missing.")
+    /// The installation of winpool, or a part of it, is not known.
+    pub fn installation(why: &str) -> Self {
+        Self::new(INSTALLATION, why, "The state of winpool is incomplete.")
+    }
+
+    /// The platforms of images are not known.
+    pub fn images() -> Self {
+        let effect = "Workloads with these images are judged by their tags; winpool images shows each image.";
+        Self::new(IMAGES, "A registry did not answer.", effect)
     }
 
     /// A part of the manifests cannot be read.

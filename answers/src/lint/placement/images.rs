@@ -72,7 +72,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Judgement(Info, Note),
         Scope::Any,
         "containers[*].image",
-        "the registry does not say which platforms the image supports; this never changes the exit code",
+        "the registry does not say which platforms the image supports, so the exit code is 2 unless you ignore this rule",
         "fix what the message names; until then winpool judges the image by its tag",
         own(unknown),
     ),
