@@ -335,6 +335,36 @@ fn a_pod_keeps_what_it_was_admitted_with_if_its_class_changes() {
     assert_eq!((own.nodes[1].possible, own.remedy), (true, None));
 }
 
+/// The day of an upgrade: the class selected the build of the nodes before, and selects its label now, or the other way round.
+#[test]
+fn a_waiting_pod_is_deleted_if_its_class_selects_other_labels_now() {
+    const LABEL: &str = "runtimeclass.winpool.dev/windows-2022: 'true'";
+    const BUILD: &str = "node.kubernetes.io/windows-build: 10.0.20348";
+    let class = |selected: &str| {
+        let class = class(&format!(
+            "{{metadata: {{name: windows-2022}}, handler: h, scheduling: {{nodeSelector: {{kubernetes.io/os: windows, {selected}}}}}}}"
+        ));
+        BTreeMap::from([("windows-2022".to_owned(), Class::from(&*class))])
+    };
+    let upgraded = machine("win", "10.0.26100", &format!("metadata: {{labels: {{{LABEL}}}}}"));
+    let old = machine("win", "10.0.20348", "{}");
+    let waiting = |selected: &str, more: &str| {
+        yaml::<Pod>(&format!(
+            "{{metadata: {{name: web}}, spec: {{runtimeClassName: windows-2022, nodeSelector: {{kubernetes.io/os: windows, {selected}{more}}}, \
+              containers: [{{name: c, image: 'a:1'}}]}}, status: {{phase: Pending}}}}"
+        ))
+    };
+    let remedy = |pod: &Pod, node: &view::Node, selected: &str| {
+        answer(pod, std::slice::from_ref(node), &class(selected), &Images::default()).remedy.unwrap_or_default()
+    };
+    let expected = "delete and recreate the pod: RuntimeClass windows-2022 has changed since the pod was created";
+    assert_eq!(remedy(&waiting(BUILD, ""), &upgraded, LABEL), expected);
+    assert_eq!(remedy(&waiting(LABEL, ""), &old, BUILD), expected);
+    // A new pod would wait too.
+    assert_ne!(remedy(&waiting(BUILD, ", zone: a"), &upgraded, LABEL), expected);
+    assert_ne!(remedy(&waiting(BUILD, ""), &upgraded, BUILD), expected);
+}
+
 #[test]
 fn errors_in_the_status_are_explained_once() {
     let waiting = "{name: c, image: i, imageID: '', ready: false, restartCount: 0, state: {waiting: {reason: ErrImagePull, \

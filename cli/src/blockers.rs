@@ -95,10 +95,10 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     if let Some(target) = arguments.move_to.filter(|target| target.build <= arguments.retire.build) {
         return Err(Error::OlderTarget { retired: arguments.retire.name, target: target.name });
     }
-    let Seen { mut view, gaps } = arguments.common.origin.workloads(arguments.kubernetes_version).await?;
+    let Seen { mut view, mut gaps } = arguments.common.origin.workloads(arguments.kubernetes_version).await?;
     arguments.assume.apply(&mut view)?;
     let mut facts = view.facts();
-    resolve(&arguments.resolve, &view.written, &mut facts, arguments.move_to).await?;
+    gaps.in_registries = resolve(&arguments.resolve, &view.written, &mut facts, arguments.move_to).await?;
     let workloads_are_known = arguments.common.origin.files.is_empty() || !view.written.is_empty();
     let report = report(&view, &facts, arguments.retire, arguments.move_to, workloads_are_known);
     output::print(arguments.common.output.format, &report, || text(&report))?;
@@ -106,15 +106,16 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     Ok(gaps.outcome(if is_clear { Outcome::Done } else { Outcome::Pending }))
 }
 
-/// Looks up the images, and then the tags under which the target may have the others.
+/// Looks up the images, and then the tags under which the target may have the others. Returns true if a registry did not answer for
+/// one of the images.
 async fn resolve(
     resolve: &Resolve,
     written: &Written,
     facts: &mut Facts,
     move_to: Option<&Product>,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     if !resolve.is_wanted() {
-        return Ok(());
+        return Ok(false);
     }
     let mut names = BTreeSet::new();
     written.each(|_, workload| {
@@ -125,6 +126,7 @@ async fn resolve(
     let registry = Registry::new(resolve.registry.clone())?;
     let mut images = Images::default();
     look_up(&registry, &names, &mut images).await;
+    let has_unknown = images.has_unknown();
     if let Some(target) = move_to.map(|product| product.build) {
         let hosts: Vec<_> = facts.hosts().filter(|host| host.kernel.build == target).collect();
         let stay =
@@ -136,7 +138,7 @@ async fn resolve(
         look_up(&registry, &others, &mut images).await;
     }
     facts.add_images(images);
-    Ok(())
+    Ok(has_unknown)
 }
 
 fn report(

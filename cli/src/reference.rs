@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use clap::{Arg, Command};
+use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;
 
 /// Print the script for shell completion.
@@ -21,11 +21,20 @@ pub struct Completions {
 }
 
 /// Returns the completion script for `command`, which is named after its binary.
-pub fn completions(mut command: Command, shell: Shell) -> String {
+pub fn completions(command: Command, shell: Shell) -> String {
+    let mut command = command.mut_subcommands(|subcommand| subcommand.mut_args(without_files));
     let name = command.get_bin_name().unwrap_or("winpool").to_owned();
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script);
     String::from_utf8_lossy(&script).into_owned()
+}
+
+/// Marks the argument, if its value is neither a file nor one of a list: shells complete file names otherwise.
+fn without_files(argument: Arg) -> Arg {
+    let takes_text = argument.get_action().takes_values()
+        && argument.get_possible_values().is_empty()
+        && argument.get_value_hint() == ValueHint::Unknown;
+    if takes_text { argument.value_hint(ValueHint::Other) } else { argument }
 }
 
 /// The CRD as YAML, as in `crds/`.

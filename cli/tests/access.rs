@@ -167,7 +167,7 @@ async fn what_may_not_be_read_is_noted() {
     let status: &[&str] = &["status", "-o", "json"];
     for (group, arguments, right) in [
         ("without-pods", why_web, "permission to list pods; the errors of its pods, and the nodes that they ran on, "),
-        ("without-pods", why_node, "winpool: Pods cannot be listed: pods is forbidden"),
+        ("without-pods", why_node, "Note: Pods cannot be listed: pods is forbidden"),
         ("without-pods", why_node, unlisted),
         ("without-pods", &["plan", "-o", "json"], unlisted),
         ("without-events", status, unlisted),

@@ -45,7 +45,7 @@ fn node(name: &str) -> String {
 #[test]
 fn exit_codes_tell_nothing_to_do_from_changes_and_from_errors() {
     for (arguments, code) in [
-        (&["plan", "-f", POOL][..], 0),
+        (&["plan", "-f", POOL][..], 2),
         (&["plan", "-f", POOL, "-f", CLUSTER], 2),
         (&["plan", "-f", CLUSTER], 1),
         (&["plan", "-f", "/nonexistent"], 1),
@@ -227,7 +227,7 @@ fn manifests_without_nodes_do_not_show_that_the_cluster_has_none() {
         "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {os: {name: windows}, containers: [{name: c}]}\n";
     let (code, _, error) = with_stdin(&["why", "pod/web", "-f", "-"], pod);
     assert!(code == Some(1) && error.starts_with("winpool: the manifests have no nodes"), "{error}");
-    for (command, code) in [("status", 0), ("plan", 0)] {
+    for (command, code) in [("status", 2), ("plan", 2)] {
         let (found, out, _) = with_stdin(&[command, "-f", POOL, "-f", "-"], pod);
         assert_eq!(found, Some(code));
         assert!(out.contains("Note: The manifests have no nodes"), "{command}: {out}");
@@ -238,9 +238,9 @@ fn manifests_without_nodes_do_not_show_that_the_cluster_has_none() {
 
 #[test]
 fn status_does_not_take_manifests_without_pools_and_nodes_for_an_empty_cluster() {
-    let (_, out, _) = with_stdin(&["status", "-f", "-"], "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n");
+    let (code, out, _) = with_stdin(&["status", "-f", "-"], "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n");
     assert!(out.contains("The manifests have no WindowsPool") && out.contains("The manifests have no nodes"), "{out}");
-    assert!(!out.contains("There is no"), "{out}");
+    assert!(code == Some(2) && !out.contains("There is no"), "{code:?}: {out}");
 }
 
 #[test]

@@ -191,7 +191,7 @@ fn why_says_first_that_the_api_server_refuses_the_pod() {
 }
 
 #[test]
-fn shells_complete_versions_and_rules() {
+fn shells_complete_versions_rules_and_files() {
     let (_, script, _) = winpool(&["completions", "bash"], Path::new("."), "");
     let after = |flag: &str| {
         let (_, rest) = script.split_once(&format!("                --{flag})\n")).unwrap();
@@ -199,4 +199,6 @@ fn shells_complete_versions_and_rules() {
     };
     assert!(after("retire").contains("2016 2019 2022 2025"), "{}", after("retire"));
     assert!(after("ignore").contains("host-pid"), "{}", after("ignore"));
+    assert!(after("filename").contains("compgen -f"), "{}", after("filename"));
+    assert!(!after("assume").contains("compgen"), "{}", after("assume"));
 }

@@ -140,6 +140,7 @@ pub struct ForecastOutcome {
 pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
     let names: Vec<String> = snapshot.pools.iter().map(ResourceExt::name_any).collect();
     let with_always = pools::unschedulable_with_always(&snapshot);
+    let reported = pools::reported(&snapshot);
     let mut simulation = Simulation::new(snapshot);
     let (nodes_before, classes_before) = (simulation.nodes.clone(), simulation.classes.clone());
     simulation.run();
@@ -153,7 +154,7 @@ pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
         silent_workloads: pod_counts(&silent(simulation.pods.iter().flatten(), on_windows)),
         scaling: Vec::new(),
         notes: Vec::new(),
-        pools: simulation.pool_forecasts(&names, &with_always, &nodes),
+        pools: pools::with_reported(simulation.pool_forecasts(&names, &with_always, &nodes), reported),
     };
     ForecastOutcome {
         forecast: Forecast { summary, nodes, runtime_classes },

@@ -12,12 +12,14 @@ pub(super) fn log(report: &CheckReport, is_complete: bool) -> Value {
     let rules: Vec<Value> = rules().map(descriptor).collect();
     let driver = json!({"name": "winpool", "version": env!("CARGO_PKG_VERSION"), "rules": rules});
     let results: Vec<Value> = report.findings.iter().map(result).collect();
+    let unlisted = report.unlisted.iter().map(|resource| format!("You may not list {resource}."));
+    let lacks: Vec<Value> = unlisted.map(|text| json!({"level": "error", "message": {"text": text}})).collect();
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [{
             "tool": {"driver": driver},
-            "invocations": [{"executionSuccessful": is_complete}],
+            "invocations": [{"executionSuccessful": is_complete, "toolExecutionNotifications": lacks}],
             "results": results,
         }],
     })

@@ -22,18 +22,16 @@ const WITHOUT_CLASSES: &str =
 pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<(NodeExplanation, Gaps), Error> {
     let Seen { mut view, mut gaps } = common.origin.decisions().await?;
     assume.apply(&mut view)?;
-    let missing = [
-        view.pools.known().is_none().then(|| WITHOUT_POOLS.to_owned()),
-        view.classes.known().is_none().then(|| WITHOUT_CLASSES.to_owned()),
-    ];
-    let missing: Vec<String> = missing.into_iter().flatten().collect();
-    gaps.in_cluster |= !missing.is_empty();
+    let without_pools = view.pools.known().is_none().then(|| WITHOUT_POOLS.to_owned());
+    gaps.in_cluster |= without_pools.is_some();
+    // A cluster without winpool has no RuntimeClass, and its manifests cannot show that.
+    let without_classes = view.classes.known().is_none().then(|| WITHOUT_CLASSES.to_owned());
     let found = view.nodes.all().iter().find(|node| *node.object.name == *name);
     let found = found.ok_or_else(|| Error::NotFound { kind: "Node", name: name.to_owned() })?;
     let (node, classes) = (found.object.node.clone(), view.classes.all().to_vec());
     let mut snapshot = snapshot(view);
     snapshot.nodes.insert(name.to_owned(), node.clone());
-    let notes: Vec<String> = unread(&snapshot).into_iter().chain(missing).collect();
+    let notes: Vec<String> = unread(&snapshot).into_iter().chain(without_pools).chain(without_classes).collect();
     let policy = policy_of(&snapshot.pools);
     let outcome = live::during("computing what the operator would do", || forecast(snapshot));
     let explanation = node_explanation(name, &node, &policy, &classes, &outcome);

@@ -134,7 +134,7 @@ fn what_is_not_known_is_named_and_never_none() {
     (view.nodes, view.pods, view.pools) =
         (Known::Forbidden(words()), Known::Forbidden(words()), Known::Forbidden(words()));
     view.unlisted.insert("cronjobs".to_owned(), "cronjobs is forbidden".to_owned());
-    let report = of_view(view, None, vec![Lack::events()]);
+    let report = of_view(view, None, vec![Lack::events("events is forbidden")]);
     let unknown: Vec<&str> = report.unknown.iter().map(|lack| lack.what.as_str()).collect();
     assert_eq!(unknown, ["nodes", "windowspools", "pods", "cronjobs", "events"]);
     let value: Value = serde_json::from_str(&json(&report)).unwrap();

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use winpool_core::{
-    api::{Mode, ObjectReference, Problem, TaintPolicy, WindowsPoolSpec, WindowsPoolStatus, names},
-    plan::{HeldBecause, HeldTaints},
+    api::{
+        Mode, ObjectReference, Problem, TaintPolicy, WindowsPoolSpec, WindowsPoolStatus,
+        names::{self, reason},
+    },
+    plan::{GuardedPool, HeldBecause, HeldTaints},
     pod::{Class, PodSpec, Target, Workload, WorkloadKind},
 };
 
@@ -107,6 +110,30 @@ impl Simulation {
         });
         problem.into_iter()
     }
+}
+
+/// Returns, by pool, the problems of pods that the operator reports. A forecast does not find them, because it does not watch pods.
+pub(super) fn reported(snapshot: &Snapshot) -> BTreeMap<String, Vec<Problem>> {
+    let is_of_pods =
+        |problem: &&Problem| [reason::PODS_FAILING, reason::CLASS_WITHOUT_NODES].contains(&problem.reason.as_str());
+    let of_pool = |guarded: &GuardedPool| {
+        let problems = guarded.status.iter().flat_map(|status| &status.problems).filter(is_of_pods);
+        (guarded.name_any(), problems.cloned().collect())
+    };
+    snapshot.pools.iter().map(of_pool).collect()
+}
+
+/// Adds the problems that the operator reports.
+pub(super) fn with_reported(
+    mut forecasts: Vec<PoolForecast>,
+    mut reported: BTreeMap<String, Vec<Problem>>,
+) -> Vec<PoolForecast> {
+    for forecast in &mut forecasts {
+        let known = reported.remove(&forecast.name).unwrap_or_default();
+        let new = known.into_iter().filter(|problem| !forecast.problems.contains(problem)).collect::<Vec<_>>();
+        forecast.problems.extend(new);
+    }
+    forecasts
 }
 
 /// A workload with a pod that waits only because of a taint: one pod was enough.

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use serde_json::json;
 use winpool_core::{
     api::{Isolation, Taint, names},
+    plan::capability_label,
     pod::{Class, Guess, PodSpec, System, selects_windows, tolerations::toleration},
     windows::product::name_of,
     words::yaml,
@@ -96,7 +97,14 @@ impl<'a> AdmittedPod<'a> {
     /// Suggests a new pod, if the class has changed since the API server applied it to this one.
     fn recreated(&self, machines: &[Node]) -> Option<(String, Option<PodSpec>)> {
         let (name, class) = self.class.filter(|_| self.pod.is_bound)?;
-        let again = self.with_class(name, class);
+        let mut again = self.with_class(name, class);
+        let is_older = class.selector.iter().any(|(key, value)| self.pod.spec.node_selector.get(key) != Some(value));
+        if is_older {
+            // Before, winpool's class selected the build or its label.
+            again.spec.node_selector.retain(|key, _| {
+                class.selector.contains_key(key) || key != names::WINDOWS_BUILD && *key != capability_label(name)
+            });
+        }
         again.lands_well(machines)?;
         let text = format!("delete and recreate the pod: RuntimeClass {name} has changed since the pod was created");
         Some((text, Some(again.spec)))
