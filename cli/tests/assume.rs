@@ -54,6 +54,45 @@ fn a_selector_by_the_version_of_today_matches_no_node_after_the_upgrade() {
     }
 }
 
+/// With `Compatible`, and after a class was renamed, pods select a label that stays on the node.
+#[test]
+fn a_label_that_the_new_version_serves_stays_on_the_node() {
+    const LABEL: &str = "runtimeclass.winpool.dev/windows-2022";
+    let possible = |runtime: &str, version: &str, format: &str| {
+        let mut win = node("win", "windows", "Windows2022", "10.0.20348");
+        win["metadata"]["labels"][LABEL] = json!("true");
+        win["status"]["nodeInfo"]["containerRuntimeVersion"] = json!(runtime);
+        let selector = json!({"kubernetes.io/os": "windows", LABEL: "true"});
+        let class = json!({
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "windows-2022"},
+            "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": selector},
+        });
+        let pool = json!({
+            "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default", "uid": "1"},
+            "spec": {"runtimeClassHostMatch": "Compatible", "runtimeClassNameFormat": format},
+        });
+        let web = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"template": {"spec": {
+                "runtimeClassName": "windows-2022", "containers": [{"name": "c", "image": "web:ltsc2022"}],
+            }}},
+        });
+        let input = [win, class, pool, web].map(|object| object.to_string()).join("\n---\n");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
+        let assumed = format!("{SKU}=Windows2022:{version}");
+        command.args(["why", "deployment/web", "-n", "shop", "-o", "json", "-f", "-", "--assume", &assumed]);
+        let output = with_input(command.env("KUBECONFIG", "/nonexistent"), &input);
+        let answer: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        answer["nodes"][0]["possible"] == true
+    };
+    let usual = "windows-{version}";
+    assert!(possible("containerd://2.0.4", "2025", usual));
+    assert!(possible("containerd://2.0.4", "2025", "win-{version}"), "the class was renamed");
+    assert!(!possible("containerd://1.7.17", "2025", usual), "this containerd does not run the images");
+    assert!(!possible("containerd://2.0.4", "2019", usual), "an older version does not run the images");
+}
+
 #[test]
 fn an_assumption_that_cannot_be_made_is_an_error() {
     for (assumptions, part) in [

@@ -150,7 +150,7 @@ fn what_is_not_known_is_named_and_never_none() {
             "cronjobs is forbidden",
             "not known",
             "at least",
-            "You may not list Events. Contested",
+            "events is forbidden. Contested",
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
