@@ -4,6 +4,7 @@ use anstyle::Style;
 use winpool_answers::{
     explain::{
         forecast::{ClassForecast, Forecast, NodeForecast, PoolForecast, forecast},
+        scale,
         status::unread,
         upgrade::upgrade,
     },
@@ -186,7 +187,7 @@ pub fn of(mut view: View) -> Forecast {
     let mut forecast = outcome.forecast;
     if !autoscalers.templates.is_empty() {
         let of_pools = outcome.classes.iter().filter(|(_, class)| owner(class).is_some());
-        let stories = of_pools.map(|(name, class)| autoscalers.explain(name, &Class::from(class.as_ref())));
+        let stories = of_pools.map(|(name, class)| scale::explain(&autoscalers, name, &Class::from(class.as_ref())));
         forecast.summary.scaling = stories.collect();
     }
     let dry = in_dry_run.iter().map(|pool| {

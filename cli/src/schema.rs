@@ -3,10 +3,9 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use winpool_answers::explain::{
-    forecast::Forecast, node::NodeExplanation, pod::PodExplanation, report::Report, status::ClusterStatus,
-    upgrade::Upgrade,
+    forecast::Forecast, node::NodeExplanation, pod::PodExplanation, report::Report, scale::ScaleExplanation,
+    status::ClusterStatus, upgrade::Upgrade,
 };
-use winpool_core::plan::ScaleExplanation;
 
 use super::{blockers, builds, check, images};
 

@@ -15,12 +15,12 @@ use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
-use winpool_core::{
-    api::Problem,
-    plan::{NodeFields, ScaleExplanation},
-};
+use winpool_core::{api::Problem, plan::NodeFields};
 
-use super::pod_count::{PodCount, pod_counts};
+use super::{
+    pod_count::{PodCount, pod_counts},
+    scale::ScaleExplanation,
+};
 use silent::silent;
 
 pub use class_request::{apply_request, is_a_question};

@@ -9,5 +9,6 @@ pub mod node;
 pub mod pod;
 pub mod pod_count;
 pub mod report;
+pub mod scale;
 pub mod status;
 pub mod upgrade;

@@ -1,10 +1,10 @@
 //! `winpool why class`: can a RuntimeClass start from zero nodes?
 
-use winpool_answers::explain::forecast::forecast;
-use winpool_core::{
-    plan::{ScaleExplanation, TemplateExplanation},
-    pod::Class,
+use winpool_answers::explain::{
+    forecast::forecast,
+    scale::{self, ScaleExplanation, TemplateExplanation},
 };
+use winpool_core::pod::Class;
 
 use crate::{
     Common, Error,
@@ -25,7 +25,7 @@ pub async fn explain(name: &str, common: &Common, assume: &Assume) -> Result<(Sc
     let classes = forecast(snapshot(view)).classes;
     let not_found = || Error::NotFound { kind: "RuntimeClass", name: name.to_owned() };
     let class = classes.get(name).ok_or_else(not_found)?;
-    Ok((autoscalers.explain(name, &Class::from(class.as_ref())), gaps))
+    Ok((scale::explain(&autoscalers, name, &Class::from(class.as_ref())), gaps))
 }
 
 /// The answer as text.

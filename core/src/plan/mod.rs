@@ -23,7 +23,7 @@ mod pool_spec;
 mod pools;
 pub mod reconcile;
 mod runtime_class;
-mod scale;
+pub mod scale;
 mod status;
 mod taint_list;
 mod taints;
@@ -54,7 +54,7 @@ pub use runtime_class::{
     ClassAction, ClassRetirement, DesiredClass, KeptTaints, PlannedClass, describe, is_made_by_winpool,
     lacks_tolerations, owner, plan_class, release_class, retire_class,
 };
-pub use scale::{Autoscalers, ScaleExplanation, Template, TemplateExplanation};
+pub use scale::Autoscalers;
 pub use status::{HeldBecause, HeldTaints, Observation, ever_applied, status, suspended_status};
 pub use taint_list::{Applied, TaintChange, TaintList};
 pub use tally::{Contribution, NodeShare, Overlap, Tally};

@@ -4,13 +4,11 @@
 //! Some limits are unknown and not checked: instance types with their zones and sizes, quotas, and the remaining
 //! capacity.
 
-mod cluster_autoscaler;
 mod karpenter;
 
 use std::{collections::BTreeMap, fmt};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
@@ -22,6 +20,8 @@ use crate::{
 };
 
 use super::pools::Pool;
+
+pub use karpenter::REQUIREMENTS;
 
 /// The configuration of the autoscalers of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,37 +38,22 @@ pub struct Template {
     /// The kind and name of the object that contains it, such as `NodePool windows-2022`.
     pub name: String,
     /// The requirements on labels, all of which apply.
-    requirements: Vec<Requirement>,
+    pub requirements: Vec<Requirement>,
     /// The field to which a missing label must be added.
-    label_field: &'static str,
-    taints: Vec<Taint>,
-    taint_field: &'static str,
+    pub label_field: &'static str,
+    pub taints: Vec<Taint>,
+    pub taint_field: &'static str,
     /// The reasons why it creates no nodes at all.
-    stopped: Vec<String>,
-    weight: i64,
-    kind: AutoscalerKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AutoscalerKind {
-    Karpenter,
-    ClusterAutoscaler,
-}
-
-impl AutoscalerKind {
-    /// True if the label comes from the instance type, so that a template need not set it.
-    fn implies(self, key: &str) -> bool {
-        match self {
-            Self::Karpenter => karpenter::is_implied(key),
-            Self::ClusterAutoscaler => cluster_autoscaler::is_implied(key),
-        }
-    }
+    pub stopped: Vec<String>,
+    pub weight: i64,
+    /// The labels that come from the instance type, so that a template need not set them, and prefixes of such labels.
+    pub implied: (&'static [&'static str], &'static [&'static str]),
 }
 
 /// A requirement on a label of the nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-struct Requirement {
+pub struct Requirement {
     key: String,
     operator: String,
     values: Vec<String>,
@@ -78,7 +63,7 @@ struct Requirement {
 }
 
 impl Requirement {
-    fn is(key: &str, value: &str, field: &str) -> Self {
+    pub fn is(key: &str, value: &str, field: &str) -> Self {
         Self { key: key.to_owned(), operator: "In".to_owned(), values: vec![value.to_owned()], field: field.to_owned() }
     }
 
@@ -110,110 +95,59 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// The result for a template and a RuntimeClass.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TemplateExplanation {
-    /// The kind and name of the object that contains the template.
-    pub template: String,
-    /// True if it creates nodes for pods of the class. Absent if that depends on its instance types.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub serves: Option<bool>,
-    /// The obstacles, each with the name of the field.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub missing: Vec<String>,
-    /// Possible problems if the template serves the class.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub warnings: Vec<String>,
-}
-
-/// The result for a RuntimeClass that may scale from zero.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ScaleExplanation {
-    /// The name of the RuntimeClass.
-    pub runtime_class: String,
-    /// True if a template serves the class. Absent if winpool cannot determine it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub can_scale_from_zero: Option<bool>,
-    /// Every template, in the order in which the autoscaler prefers them.
-    pub templates: Vec<TemplateExplanation>,
-    /// Facts that winpool cannot determine, with the reasons.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<String>,
-}
-
 impl Autoscalers {
-    /// Reads NodePools, their node classes, and manifests with templates of cluster-autoscaler. Ignores other objects.
+    /// Reads NodePools and their node classes. Ignores other objects.
     pub fn read(objects: &[Value], unreadable: Vec<String>) -> Self {
-        let mut templates = karpenter::templates(objects);
-        templates.extend(objects.iter().flat_map(cluster_autoscaler::templates));
+        Self::of(karpenter::templates(objects), unreadable)
+    }
+
+    pub fn of(mut templates: Vec<Template>, unreadable: Vec<String>) -> Self {
         templates.sort_by(|a, b| b.weight.cmp(&a.weight).then_with(|| a.name.cmp(&b.name)));
         Self { templates, unreadable }
     }
 
-    /// True if [`Self::read`] uses objects of this kind.
-    pub fn are_read_from(group: &str, kind: &str) -> bool {
-        match group {
-            "karpenter.sh" => kind == "NodePool",
-            "karpenter.k8s.aws" => kind == "EC2NodeClass",
-            "eksctl.io" => kind == "ClusterConfig",
-            "cluster.x-k8s.io" => matches!(kind, "MachineDeployment" | "MachineSet" | "MachinePool"),
-            _ => false,
-        }
-    }
-
-    /// True if a template specifies that its nodes run Windows.
-    fn say_windows(&self) -> bool {
-        self.templates.iter().any(|template| template.says_system(names::WINDOWS))
-    }
-
-    /// Explains if a class can scale from zero.
-    pub fn explain(&self, name: &str, class: &Class) -> ScaleExplanation {
-        let templates: Vec<TemplateExplanation> =
-            self.templates.iter().map(|template| template.explain(class)).collect();
-        let any = |serves| templates.iter().any(|template| template.serves == serves);
-        let is_known = !templates.is_empty() && self.unreadable.is_empty() && !any(None);
-        ScaleExplanation {
-            runtime_class: name.to_owned(),
-            can_scale_from_zero: if any(Some(true)) { Some(true) } else { is_known.then_some(false) },
-            templates,
-            notes: self.unreadable.clone(),
-        }
+    /// True if a template creates nodes for the class. `None` if that is not known.
+    pub fn can_scale_from_zero(&self, class: &Class) -> Option<bool> {
+        let serve: Vec<_> = self.templates.iter().map(|template| template.serves(class)).collect();
+        let is_known = !serve.is_empty() && self.unreadable.is_empty() && !serve.contains(&None);
+        if serve.contains(&Some(true)) { Some(true) } else { is_known.then_some(false) }
     }
 
     /// Returns the problem of a class that `pool` declares, that has no nodes, and that no template serves. Returns
     /// `None` if no template is for Windows, because then the Windows nodes do not come from these autoscalers.
     pub fn problem(&self, pool: &Pool, name: &str, class: &Class) -> Option<Problem> {
         let is_declared = pool.spec.declared.iter().any(|(_, spec)| spec.name == name);
-        if !is_declared || !self.say_windows() {
+        if !is_declared || self.can_scale_from_zero(class) != Some(false) {
             return None;
         }
-        let explanation = self.explain(name, class);
-        if explanation.can_scale_from_zero != Some(false) {
-            return None;
-        }
-        let of_windows =
-            explanation.templates.iter().zip(&self.templates).filter(|(_, of)| of.says_system(names::WINDOWS));
-        let (nearest, _) = of_windows.min_by_key(|(template, _)| template.missing.len())?;
+        let of_windows = self.templates.iter().filter(|template| template.says_system(names::WINDOWS));
+        let missing = of_windows.map(|template| (&template.name, template.missing(class)));
+        let (nearest, missing) = missing.min_by_key(|(_, missing)| missing.len())?;
         let message = format!(
-            "the class has no nodes, and no NodePool creates one for it; {}: {}. Run winpool why class/{name}",
-            nearest.template,
-            nearest.missing.join("; ")
+            "the class has no nodes, and no NodePool creates one for it; {nearest}: {}. Run winpool why class/{name}",
+            missing.join("; ")
         );
         Some(Problem::new(reason::CANNOT_SCALE_FROM_ZERO, ObjectReference::runtime_class(name), message))
     }
 }
 
 impl Template {
-    fn explain(&self, class: &Class) -> TemplateExplanation {
+    /// True if it creates nodes for pods of the class. `None` if that depends on its instance types.
+    pub fn serves(&self, class: &Class) -> Option<bool> {
+        match self.missing(class).is_empty() {
+            true if self.unnamed(class).is_empty() => Some(true),
+            true => None,
+            false => Some(false),
+        }
+    }
+
+    /// The obstacles, each with the name of the field.
+    pub fn missing(&self, class: &Class) -> Vec<String> {
         let mut missing = self.stopped.clone();
         missing.extend(self.contradictions());
-        let selector: BTreeMap<&str, &str> =
-            class.selector.iter().map(|(key, value)| (karpenter::current(key), value.as_str())).collect();
-        for (key, value) in &selector {
-            let mut known = self.requirements.iter().filter(|requirement| requirement.key == *key).peekable();
-            if known.peek().is_none() && !self.kind.implies(key) {
+        for (key, value) in selector(class) {
+            let mut known = self.requirements.iter().filter(|requirement| requirement.key == key).peekable();
+            if known.peek().is_none() && !self.implies(key) {
                 missing.push(format!("{}: add {key}: {value:?}, which the class selects", self.label_field));
             }
             missing.extend(known.filter(|requirement| !requirement.admits(value)).map(|requirement| {
@@ -223,13 +157,17 @@ impl Template {
         let keeps_off = |taint: &&Taint| tolerance(&class.tolerations, [*taint]) != Tolerance::Yes;
         let taints = self.taints.iter().filter(keeps_off);
         missing.extend(taints.map(|taint| format!("{}: the class does not tolerate {taint}", self.taint_field)));
-        let unnamed: Vec<_> = selector.into_iter().filter(|(key, value)| !self.says(key, value)).collect();
-        let (serves, warnings) = match (missing.is_empty(), unnamed.is_empty()) {
-            (true, true) => (Some(true), Vec::new()),
-            (true, false) => (None, unnamed.into_iter().map(|(key, value)| self.warning(key, value)).collect()),
-            (false, _) => (Some(false), Vec::new()),
-        };
-        TemplateExplanation { template: self.name.clone(), serves, missing, warnings }
+        missing
+    }
+
+    /// The labels that the class selects and that depend on instance types.
+    pub fn unnamed<'c>(&self, class: &'c Class) -> Vec<(&'c str, &'c str)> {
+        selector(class).into_iter().filter(|(key, value)| !self.says(key, value)).collect()
+    }
+
+    fn implies(&self, key: &str) -> bool {
+        let (keys, prefixes) = self.implied;
+        keys.contains(&key) || prefixes.iter().any(|prefix| key.starts_with(prefix))
     }
 
     /// True if the template specifies that its nodes run this operating system.
@@ -258,27 +196,11 @@ impl Template {
     fn says(&self, key: &str, value: &str) -> bool {
         let mut known = self.requirements.iter().filter(|requirement| requirement.key == key).peekable();
         let is_default = key == names::ARCH && value == DEFAULT_ARCHITECTURE && known.peek().is_none();
-        is_default || known.any(|requirement| requirement.operator == "In") || !self.kind.implies(key)
-    }
-
-    /// Describes the risk if the template does not specify its instance types.
-    fn warning(&self, key: &str, value: &str) -> String {
-        let add = |values: &str| format!("add {{key: {key}, operator: In, values: [{values}]}}");
-        let field = karpenter::REQUIREMENTS;
-        match (self.kind, key) {
-            (AutoscalerKind::Karpenter, names::OS) => format!(
-                "{field} does not name the {key}, so it takes Linux and Windows pods alike: {} or [windows]",
-                add("linux")
-            ),
-            (AutoscalerKind::Karpenter, names::WINDOWS_BUILD) => format!(
-                "{field} does not name the build. If the instance types do not know theirs, Karpenter starts a node of any \
-                 Windows and labels it with the build that the pod asks for: {} if its image has that build",
-                add(&format!("{value:?}"))
-            ),
-            _ => format!("{}: winpool does not know if an instance type has {key}={value}", self.label_field),
-        }
+        is_default || known.any(|requirement| requirement.operator == "In") || !self.implies(key)
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// The selector of the class, by current keys.
+fn selector(class: &Class) -> BTreeMap<&str, &str> {
+    class.selector.iter().map(|(key, value)| (karpenter::current(key), value.as_str())).collect()
+}

@@ -14,9 +14,9 @@ use crate::{
     windows::product,
 };
 
-use super::{AutoscalerKind, Requirement, Template};
+use super::{Requirement, Template};
 
-pub(super) const REQUIREMENTS: &str = "spec.template.spec.requirements";
+pub const REQUIREMENTS: &str = "spec.template.spec.requirements";
 const LABELS: &str = "spec.template.metadata.labels";
 
 /// Labels with which Karpenter chooses among instance types, so that a NodePool need not set them.
@@ -46,10 +46,6 @@ const OLD_NAMES: [(&str, &str); 5] = [
 /// Returns the current key of the label.
 pub(super) fn current(key: &str) -> &str {
     OLD_NAMES.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| new)
-}
-
-pub(super) fn is_implied(key: &str) -> bool {
-    WELL_KNOWN.contains(&key) || OF_PROVIDERS.iter().any(|prefix| key.starts_with(prefix))
 }
 
 #[derive(Deserialize, Default)]
@@ -161,7 +157,7 @@ fn template(object: &Value, objects: &[Value]) -> Template {
         taint_field: "spec.template.spec.taints",
         stopped,
         weight: pool.spec.weight,
-        kind: AutoscalerKind::Karpenter,
+        implied: (&WELL_KNOWN, &OF_PROVIDERS),
     }
 }
 

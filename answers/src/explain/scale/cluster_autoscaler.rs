@@ -6,26 +6,23 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::api::{Taint, names};
-
-use super::{AutoscalerKind, Requirement, Template};
+use winpool_core::{
+    api::{Taint, names},
+    plan::scale::{Requirement, Template},
+};
 
 const TAG: &str = "k8s.io/cluster-autoscaler/node-template/";
 const LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
 const TAINTS: &str = "capacity.cluster-autoscaler.kubernetes.io/taints";
 
-/// True if the label comes from the instance type.
-pub(super) fn is_implied(key: &str) -> bool {
-    matches!(
-        key,
-        names::ARCH
-            | "topology.kubernetes.io/zone"
-            | "topology.kubernetes.io/region"
-            | "node.kubernetes.io/instance-type"
-            | "kubernetes.io/hostname"
-    )
-}
+/// The labels that come from the instance type.
+const IMPLIED: [&str; 5] = [
+    names::ARCH,
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "kubernetes.io/hostname",
+];
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
@@ -99,6 +96,6 @@ fn template(name: String, field: &'static str, labels: &[(String, String)], tain
         taint_field: field,
         stopped: Vec::new(),
         weight: 0,
-        kind: AutoscalerKind::ClusterAutoscaler,
+        implied: (&IMPLIED, &[]),
     }
 }

@@ -2,7 +2,11 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::pod::tolerations::toleration;
+use winpool_core::{
+    api::{Taint, WindowsPool},
+    plan::Pool,
+    pod::tolerations::toleration,
+};
 
 use super::*;
 
@@ -21,7 +25,7 @@ fn class_2022() -> Class {
 }
 
 fn read(yaml: &str) -> Autoscalers {
-    Autoscalers::read(&serde_yaml::from_multiple::<Value>(yaml).unwrap(), Vec::new())
+    super::read(&serde_yaml::from_multiple::<Value>(yaml).unwrap())
 }
 
 /// Returns a NodePool of the EC2NodeClass `win`, with these fields in `spec.template.spec` and in `spec`.
@@ -89,7 +93,7 @@ fn each_field_that_keeps_a_node_pool_from_a_class_is_named() {
         (windows_and(""), "replicas: 2", &["spec.replicas: a static NodePool"]),
         ("requirements: 7".to_owned(), "", &["it cannot be read"]),
     ] {
-        let explanation = read(&node_pool(&template, spec)).explain("windows-2022", &class_2022());
+        let explanation = explain(&read(&node_pool(&template, spec)), "windows-2022", &class_2022());
         let missing = &explanation.templates[0].missing;
         assert_eq!(missing.len(), expected.len(), "{template} {spec}: {missing:#?}");
         for part in expected {
@@ -111,14 +115,14 @@ fn the_node_class_tells_system_and_build() {
         ("amiSelectorTerms: [{alias: al2023@v20250101}]", Some(false), "EC2NodeClass win: kubernetes.io/os In (linux)"),
     ] {
         let pool = node_pool("requirements: []", "");
-        let explanation = read(&format!("{pool}---\n{}", node_class(spec))).explain("windows-2022", &class_2022());
+        let explanation = explain(&read(&format!("{pool}---\n{}", node_class(spec))), "windows-2022", &class_2022());
         let [template] = explanation.templates.as_slice() else { panic!("{explanation:?}") };
         assert_eq!(template.serves, serves, "{spec}: {template:?}");
         assert!(template.missing.join("\n").contains(missing), "{spec}: {template:?}");
     }
     let other = node_pool("requirements: []", "").replace("name: win", "name: gone");
     let explanation =
-        read(&format!("{other}---\n{}", node_class("amiFamily: Windows2022"))).explain("a", &class_2022());
+        explain(&read(&format!("{other}---\n{}", node_class("amiFamily: Windows2022"))), "a", &class_2022());
     assert_eq!(explanation.templates[0].missing, ["spec.template.spec.nodeClassRef: there is no EC2NodeClass gone"]);
 }
 
@@ -127,20 +131,20 @@ fn a_label_that_no_instance_type_has_must_stand_in_the_template() {
     let class = class(&json!({"runtimeclass.winpool.dev/apps": "true", "topology.kubernetes.io/zone": "a"}));
     let zone = requirement("topology.kubernetes.io/zone", "In", "a, b");
     let without = node_pool(&format!("requirements: [{WINDOWS}, {zone}]"), "");
-    let explanation = read(&without).explain("apps", &class);
+    let explanation = explain(&read(&without), "apps", &class);
     let expected =
         "spec.template.metadata.labels: add runtimeclass.winpool.dev/apps: \"true\", which the class selects";
     assert_eq!(explanation.templates[0].missing, [expected]);
     let label = "metadata: {labels: {runtimeclass.winpool.dev/apps: \"true\"}}, spec: {nodeClassRef";
     let with = without.replace("spec: {nodeClassRef", label);
-    assert_eq!(read(&with).explain("apps", &class).can_scale_from_zero, Some(true), "{with}");
+    assert_eq!(explain(&read(&with), "apps", &class).can_scale_from_zero, Some(true), "{with}");
 }
 
 #[test]
 fn a_condition_on_instance_types_is_no_promise() {
     let warnings = |template: &str, class_spec: &str| {
         let all = format!("{}---\n{}", node_pool(template, ""), node_class(class_spec));
-        let explanation = read(&all).explain("windows-2022", &class_2022());
+        let explanation = explain(&read(&all), "windows-2022", &class_2022());
         let warnings = explanation.templates[0].warnings.clone();
         assert_eq!(explanation.can_scale_from_zero, warnings.is_empty().then_some(true), "{all}");
         warnings
@@ -192,7 +196,7 @@ fn templates_of_cluster_autoscaler_are_read_from_manifests() {
             Some("metadata.annotations: the class does not tolerate gpu=on:NoSchedule"),
         ),
     ] {
-        let explanation = read(&manifest).explain("windows-2022", &class_2022());
+        let explanation = explain(&read(&manifest), "windows-2022", &class_2022());
         let [template] = explanation.templates.as_slice() else { panic!("{manifest}: {explanation:?}") };
         assert_eq!(template.serves, Some(missing.is_none()), "{manifest}: {template:?}");
         assert!(template.missing.join("\n").contains(missing.unwrap_or_default()), "{manifest}: {template:?}");
@@ -202,20 +206,20 @@ fn templates_of_cluster_autoscaler_are_read_from_manifests() {
 #[test]
 fn without_read_permission_the_answer_is_unknown() {
     let class = class_2022();
-    assert_eq!(read("kind: ConfigMap\napiVersion: v1").explain("a", &class).can_scale_from_zero, None);
+    assert_eq!(explain(&read("kind: ConfigMap\napiVersion: v1"), "a", &class).can_scale_from_zero, None);
     let build = requirement("node.kubernetes.io/windows-build", "In", "10.0.20348");
     let pool = node_pool(&format!("requirements: [{WINDOWS}, {build}]"), "");
     let linux = node_pool("requirements: [{key: kubernetes.io/os, operator: In, values: [linux]}]", "");
     for (yaml, expected) in [(&pool, Some(true)), (&linux, None)] {
         let objects = serde_yaml::from_multiple::<Value>(yaml).unwrap();
         let partly = Autoscalers::read(&objects, vec!["EC2NodeClasses cannot be listed".to_owned()]);
-        assert_eq!(partly.explain("a", &class).can_scale_from_zero, expected);
+        assert_eq!(explain(&partly, "a", &class).can_scale_from_zero, expected);
     }
 }
 
 #[test]
 fn a_declared_class_that_no_node_pool_serves_is_a_problem_where_one_is_for_windows() {
-    let pool: crate::api::WindowsPool =
+    let pool: WindowsPool =
         serde_yaml::from_str("{metadata: {name: a}, spec: {runtimeClasses: [{name: apps, version: 2022}]}}").unwrap();
     let pool = Pool::read(&pool).unwrap();
     let requirements = |all: &str| node_pool(&format!("requirements: [{all}]"), "");

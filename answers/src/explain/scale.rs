@@ -1,0 +1,99 @@
+//! Scaling from zero: the templates from which autoscalers create nodes, and what keeps their nodes from serving a RuntimeClass.
+
+mod cluster_autoscaler;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use winpool_core::{
+    api::names,
+    plan::scale::{Autoscalers, REQUIREMENTS, Template},
+    pod::Class,
+};
+
+/// The result for a template and a RuntimeClass.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateExplanation {
+    /// The kind and name of the object that contains the template.
+    pub template: String,
+    /// True if it creates nodes for pods of the class. Absent if that depends on its instance types.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub serves: Option<bool>,
+    /// The obstacles, each with the name of the field.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// Possible problems if the template serves the class.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// The result for a RuntimeClass that may scale from zero.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScaleExplanation {
+    /// The name of the RuntimeClass.
+    pub runtime_class: String,
+    /// True if a template serves the class. Absent if winpool cannot determine it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub can_scale_from_zero: Option<bool>,
+    /// Every template, in the order in which the autoscaler prefers them.
+    pub templates: Vec<TemplateExplanation>,
+    /// Facts that winpool cannot determine, with the reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Reads NodePools, their node classes, and manifests with templates of cluster-autoscaler. Ignores other objects.
+pub fn read(objects: &[Value]) -> Autoscalers {
+    let Autoscalers { mut templates, unreadable } = Autoscalers::read(objects, Vec::new());
+    templates.extend(objects.iter().flat_map(cluster_autoscaler::templates));
+    Autoscalers::of(templates, unreadable)
+}
+
+/// True if [`read`] uses objects of this kind.
+pub fn are_read_from(group: &str, kind: &str) -> bool {
+    match group {
+        "karpenter.sh" => kind == "NodePool",
+        "karpenter.k8s.aws" => kind == "EC2NodeClass",
+        "eksctl.io" => kind == "ClusterConfig",
+        "cluster.x-k8s.io" => matches!(kind, "MachineDeployment" | "MachineSet" | "MachinePool"),
+        _ => false,
+    }
+}
+
+/// Explains if a class can scale from zero.
+pub fn explain(autoscalers: &Autoscalers, name: &str, class: &Class) -> ScaleExplanation {
+    let of_template = |template: &Template| {
+        let (missing, serves) = (template.missing(class), template.serves(class));
+        let unnamed = if missing.is_empty() { template.unnamed(class) } else { Vec::new() };
+        let warnings = unnamed.into_iter().map(|(key, value)| warning(template, key, value)).collect();
+        TemplateExplanation { template: template.name.clone(), serves, missing, warnings }
+    };
+    ScaleExplanation {
+        runtime_class: name.to_owned(),
+        can_scale_from_zero: autoscalers.can_scale_from_zero(class),
+        templates: autoscalers.templates.iter().map(of_template).collect(),
+        notes: autoscalers.unreadable.clone(),
+    }
+}
+
+/// Describes the risk if the template does not specify its instance types. Only Karpenter implies system and build.
+fn warning(template: &Template, key: &str, value: &str) -> String {
+    let add = |values: &str| format!("add {{key: {key}, operator: In, values: [{values}]}}");
+    match key {
+        names::OS => format!(
+            "{REQUIREMENTS} does not name the {key}, so it takes Linux and Windows pods alike: {} or [windows]",
+            add("linux")
+        ),
+        names::WINDOWS_BUILD => format!(
+            "{REQUIREMENTS} does not name the build. If the instance types do not know theirs, Karpenter starts a node of any \
+             Windows and labels it with the build that the pod asks for: {} if its image has that build",
+            add(&format!("{value:?}"))
+        ),
+        _ => format!("{}: winpool does not know if an instance type has {key}={value}", template.label_field),
+    }
+}
+
+#[cfg(test)]
+mod tests;
