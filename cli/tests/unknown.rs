@@ -17,7 +17,7 @@ use k8s_openapi::{
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
-use winpool_e2e::{ApiServer, Fault, FaultProxy, LIMIT, Lent, Refusal, SimulatedNode, lend, scene, wait_for};
+use winpool_e2e::{ApiServer, Fault, FaultProxy, InjectedError, LIMIT, Lent, SimulatedNode, lend, scene, wait_for};
 
 use crate::installation::install_healthy;
 
@@ -243,7 +243,7 @@ async fn no_answer_is_clean_if_the_api_server_fails_for_what_it_needs() {
     .await
     .unwrap();
     let mut wrong = Vec::new();
-    let faults = [Fault::Refuse(Refusal::Internal), Fault::Refuse(Refusal::Expired), Fault::Halve];
+    let faults = [Fault::Refuse(InjectedError::Internal), Fault::Refuse(InjectedError::Expired), Fault::Halve];
     let mut next = faults.into_iter().cycle();
     for Asked { arguments, needs, .. } in commands() {
         // The paths of namespaced objects have this word too.
