@@ -17,6 +17,7 @@ mod node;
 mod node_groups;
 mod node_record;
 pub mod nodes;
+mod now;
 mod patch;
 mod pool_consent;
 mod pool_spec;
@@ -37,31 +38,29 @@ mod workloads;
 pub use admission::{Admission, AdmissionComponent, COMPONENTS, InstalledPolicy};
 pub use assessment::{Assessment, assess, assess_as};
 pub use capability_labels::{has_capability_labels, key as capability_label};
-pub use classes::{ClassesPlan, SeenNodes, classes_of_others, plan_classes};
+pub use classes::{ClassesPlan, SeenNodes, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeRelease};
-pub use conflict::WriteConflict;
 pub use consent::Consent;
-pub use deletion::PendingCleanup;
 pub use guarded::GuardedPool;
 pub use guarded::read_all;
 pub use label_users::LabelUsers;
-pub use node::{ChangeFingerprint, MetadataChange, NodeFields, NodePlan, NodeState};
+pub use node::{MetadataChange, NodeFields, NodePlan, NodeState};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
-pub use pool_consent::{Approval, CHECK_GOOD_FOR, CleanCheck, LaggingClass, PoolConsent};
+pub use pool_consent::{CleanCheck, LaggingClass, PoolConsent};
 pub use pool_spec::{Hosts, InvalidPool, PoolSpec, WantedTaints};
 pub use pools::{Policy, Pool, PoolEntry};
 pub use runtime_class::{
     ClassAction, ClassRetirement, DesiredClass, KeptTaints, PlannedClass, describe, is_made_by_winpool,
-    lacks_tolerations, owner, plan_class, release_class, retire_class,
+    lacks_tolerations, owner, retire_class,
 };
 pub use scale::Autoscalers;
 pub use status::{HeldBecause, HeldTaints, Observation, ever_applied, status, suspended_status};
 pub use taint_list::{Applied, TaintChange, TaintList};
-pub use tally::{Contribution, NodeShare, Overlap, Tally};
-pub use trial::{Trial, TrialState, WorkloadName};
+pub use tally::{NodeShare, Overlap, Tally};
+pub use trial::{Trial, TrialState};
 pub use watched::{AT_ONCE, LABEL_SETTLES, Sighting, Watched};
 pub use workload_check::{
-    CheckAnswer, CheckScope, ClassSource, KnownNode, NodeChoice, PODS, PoolMembers, TaintQuestion, WorkloadCheck,
+    CheckAnswer, CheckScope, ClassSource, KnownNode, PODS, PoolMembers, TaintQuestion, WorkloadCheck,
 };
 pub use workloads::{ClassScheduling, ClassUsers};
 

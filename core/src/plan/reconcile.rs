@@ -15,6 +15,7 @@ mod memory;
 mod outage;
 mod pauses;
 mod report;
+mod retry;
 mod step;
 mod trial;
 
@@ -22,7 +23,7 @@ use std::{sync::Arc, time::Instant};
 
 use kube::ResourceExt;
 
-use crate::api::{ObjectReference, Problem, Taint, names::reason};
+use crate::api::{Taint, names::reason};
 
 use super::{
     guarded::GuardedPool,
@@ -32,14 +33,16 @@ use super::{
 };
 
 use classes::memory::ClassMemory;
-use memory::{PoolMemory, RequestKind, Retry};
+use memory::PoolMemory;
 use pauses::{CACHE_BEHIND, STATUS_INTERVAL};
+use retry::{RequestKind, Retry};
 
+pub use super::now::Now;
 pub use check::CheckTask;
 pub use memory::Memory;
 pub use outage::Outage;
 pub use pauses::{POLL_INTERVAL, Pauses};
-pub use step::{Answer, CachedCluster, ClassRequest, ClassStep, ControlPlaneInfo, Note, Now, Refusal, Step};
+pub use step::{Answer, CachedCluster, ClassRequest, ClassStep, ControlPlaneInfo, Note, Refusal, Step};
 
 /// Returns the next step for the pool with this name.
 pub fn next(cluster: &mut CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Step {
@@ -278,10 +281,4 @@ impl Memory {
             retries.chain(former).chain(pauses).chain(classes).chain(clean).chain(status).chain([now + POLL_INTERVAL]);
         dues.filter(|due| *due > now).min()
     }
-}
-
-/// The problem for a write that failed and is retried.
-fn write_failed(object: ObjectReference, message: &str) -> Problem {
-    let message = format!("the API server did not accept the change, winpool tries again: {message}");
-    Problem::new(reason::WRITE_FAILED, object, message)
 }

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::{
     api::validation::{is_dns_label, is_dns_subdomain},
-    plan::reconcile::Now,
+    plan::now::Now,
     pod::{Cause, KnownError, known_error},
 };
 

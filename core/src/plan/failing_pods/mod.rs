@@ -16,7 +16,7 @@ use std::{
 
 use crate::pod::{Cause, Certainty, KnownError, Pod, PodProgress};
 
-use super::{nodes::NodeTable, reconcile::Now};
+use super::{nodes::NodeTable, now::Now};
 
 use event::is_refusal;
 use judge::{Fits, PodFailure};

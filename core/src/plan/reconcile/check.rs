@@ -19,6 +19,7 @@ use crate::{
         consent::{Consent, waits_for_a_class},
         guarded::GuardedPool,
         nodes::NodeObject,
+        now::{Now, whole_seconds},
         pools::{Policy, Pool, approved_taints},
         status::{HeldBecause, HeldTaints},
         tally::Tally,
@@ -35,7 +36,7 @@ use crate::{
 use super::{
     memory::{Intent, Memory, PoolMemory},
     pauses::POLL_INTERVAL,
-    step::{CachedCluster, Now, whole_seconds},
+    step::CachedCluster,
 };
 
 use memory::{Basis, CheckMemory, PoolCheck};

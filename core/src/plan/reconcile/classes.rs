@@ -28,10 +28,10 @@ use crate::{
 };
 
 use super::{
-    memory::{Memory, PoolMemory, RequestKind},
+    memory::{Memory, PoolMemory},
     pauses::POLL_INTERVAL,
+    retry::{RequestKind, write_failed},
     step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Refusal, Step},
-    write_failed,
 };
 
 use hosts::leaves_its_pods;
@@ -55,11 +55,6 @@ impl Memory {
             let uids: BTreeSet<_> = self.classes(cluster, pool).iter().filter_map(|class| class.uid()).collect();
             self.of(pool).created.retain(|uid| uids.contains(uid));
         }
-    }
-
-    /// The classes in the cache, or in a newer answer of the API server.
-    pub(super) fn classes(&self, cluster: &CachedCluster<'_>, pool: &str) -> Vec<Arc<RuntimeClass>> {
-        newest_classes(cluster, self.pools.get(pool))
     }
 
     pub(super) fn plan_classes(&self, cluster: &CachedCluster<'_>, pool: &Pool, tally: &Tally) -> ClassesPlan {
@@ -338,23 +333,6 @@ impl Memory {
         };
         self.note(pool, Note::ClassWritten(name.clone(), reason, fields));
     }
-}
-
-/// The classes in the cache, or in a newer answer of the API server to one of these pools.
-pub(super) fn newest_classes<'m>(
-    cluster: &CachedCluster<'_>,
-    pools: impl IntoIterator<Item = &'m PoolMemory>,
-) -> Vec<Arc<RuntimeClass>> {
-    let mut classes: BTreeMap<String, Arc<RuntimeClass>> =
-        cluster.classes.iter().map(|class| (class.name_any(), Arc::clone(class))).collect();
-    for (name, memory) in pools.into_iter().flat_map(|memory| &memory.classes) {
-        match &memory.answer {
-            Some((_, Some(class))) => drop(classes.insert(name.clone(), Arc::clone(class))),
-            Some((_, None)) => drop(classes.remove(name)),
-            None => {}
-        }
-    }
-    classes.into_values().collect()
 }
 
 fn class_step(

@@ -23,6 +23,7 @@ use crate::{
         guarded::GuardedPool,
         node_record::NodeRecord,
         nodes::NodeObject,
+        now::Now,
         pools::{Policy, Pool},
         runtime_class::{KeptTaints, is_needed_by, owner},
         taints::kept_on,
@@ -32,8 +33,9 @@ use crate::{
 };
 
 use super::{
-    memory::{Memory, RequestKind},
-    step::{CachedCluster, Note, Now, Step},
+    memory::Memory,
+    retry::RequestKind,
+    step::{CachedCluster, Note, Step},
 };
 
 /// The pause before the next attempt to clean up.

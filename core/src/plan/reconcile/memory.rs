@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
 use crate::{
@@ -22,15 +23,14 @@ use crate::{
 
 use super::{
     check::memory::{Basis, CheckMemory, PoolCheck},
-    classes::{memory::ClassMemory, newest_classes},
+    classes::memory::ClassMemory,
     deletion::memory::DeletionMemory,
     pauses::Pauses,
+    retry::{RequestKind, Retry},
     step::{CachedCluster, Note, Refusal, Step},
     trial::memory::TrialCheckMemory,
 };
 
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// The number of attempts to write a pool that changes between reading and writing, before the write has to wait.
 const ATTEMPTS: u32 = 4;
 
@@ -92,60 +92,6 @@ pub(super) struct Intent {
     pub(super) consent: Arc<PoolConsent>,
     /// winpool's taints on nodes, which have to be recorded.
     pub(super) carried: Vec<Taint>,
-}
-
-/// A kind of request for a pool that is retried after a pause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum RequestKind {
-    Read,
-    Finalizer,
-    Users,
-    Nodes,
-    Status,
-}
-
-impl RequestKind {
-    pub(super) fn of(step: &Step) -> Option<Self> {
-        match step {
-            Step::ReadPool { .. } => Some(Self::Read),
-            Step::SetFinalizer(_) => Some(Self::Finalizer),
-            Step::FindUsers(_) => Some(Self::Users),
-            Step::ListLabelledNodes => Some(Self::Nodes),
-            Step::WriteStatus { .. } => Some(Self::Status),
-            Step::Class(_) | Step::Publish(_) | Step::Wait(_) => None,
-        }
-    }
-
-    /// True if it writes the pool.
-    fn writes(self) -> bool {
-        matches!(self, Self::Finalizer | Self::Status)
-    }
-}
-
-/// A request that failed, with the time of the next attempt.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Retry {
-    /// The number of failures in a row.
-    pub(super) failures: u32,
-    pub(super) until: Instant,
-    pub(super) refusal: Refusal,
-}
-
-impl Refusal {
-    /// The reason, as a message.
-    pub(super) fn message(&self) -> &str {
-        match self {
-            Self::Denied(message) | Self::Failed(message) => message,
-            Self::Conflict | Self::Gone => "the object keeps changing",
-        }
-    }
-
-    /// The pause after this many failures in a row: half a second after the first, then twice as long each time, up to
-    /// a minute.
-    pub(super) fn pause(&self, failures: u32, patience: Duration) -> Duration {
-        let doublings = failures.saturating_sub(1).min(10);
-        if matches!(self, Self::Denied(_)) { patience } else { LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(doublings)) }
-    }
 }
 
 impl Memory {
@@ -253,6 +199,11 @@ impl Memory {
         self.publish(cluster, Some(Arc::new(blind)))
     }
 
+    /// The classes in the cache, or in a newer answer of the API server.
+    pub(super) fn classes(&self, cluster: &CachedCluster<'_>, pool: &str) -> Vec<Arc<RuntimeClass>> {
+        newest_classes(cluster, self.pools.get(pool))
+    }
+
     /// This policy with the capability labels that RuntimeClasses select and no pool wants.
     pub(super) fn with_labels(&self, cluster: &CachedCluster<'_>, policy: Policy) -> Policy {
         let (mut labels, wanted) = (SelectedLabels::default(), wanted_labels(&policy));
@@ -341,4 +292,21 @@ impl PoolMemory {
         let retry = self.retry(RequestKind::Read, now).filter(|_| !is_new);
         Some(retry.map_or(Step::ReadPool { uid, version }, |retry| Step::Wait(Some(retry.until))))
     }
+}
+
+/// The classes in the cache, or in a newer answer of the API server to one of these pools.
+fn newest_classes<'m>(
+    cluster: &CachedCluster<'_>,
+    pools: impl IntoIterator<Item = &'m PoolMemory>,
+) -> Vec<Arc<RuntimeClass>> {
+    let mut classes: BTreeMap<String, Arc<RuntimeClass>> =
+        cluster.classes.iter().map(|class| (class.name_any(), Arc::clone(class))).collect();
+    for (name, memory) in pools.into_iter().flat_map(|memory| &memory.classes) {
+        match &memory.answer {
+            Some((_, Some(class))) => drop(classes.insert(name.clone(), Arc::clone(class))),
+            Some((_, None)) => drop(classes.remove(name)),
+            None => {}
+        }
+    }
+    classes.into_values().collect()
 }

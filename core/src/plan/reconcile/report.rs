@@ -14,6 +14,7 @@ use crate::{
         classes::ClassesPlan,
         failing_pods::{PodHealth, WorkloadFailure},
         guarded::{GuardedPool, recorded},
+        now::{Now, whole_seconds},
         pools::Pool,
         status::{Observation, status, suspended_status},
         tally::Tally,
@@ -22,9 +23,9 @@ use crate::{
 };
 
 use super::{
-    memory::{Memory, PoolMemory, RequestKind},
-    step::{CachedCluster, Note, Now, Step, whole_seconds},
-    write_failed,
+    memory::{Memory, PoolMemory},
+    retry::{RequestKind, write_failed},
+    step::{CachedCluster, Note, Step},
 };
 
 impl Memory {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
+use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::ResourceExt;
 use serde_json::Value;
 
@@ -62,20 +62,6 @@ pub struct ControlPlaneInfo {
     pub admission: Admission,
     /// Karpenter's configuration of nodes that do not exist yet; empty without permission to read it.
     pub autoscalers: Autoscalers,
-}
-
-/// The present moment, for pauses and for timestamps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Now {
-    /// On the monotonic clock.
-    pub instant: Instant,
-    /// On the wall clock.
-    pub time: Timestamp,
-}
-
-/// The API stores whole seconds.
-pub(super) fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 /// The next step for a pool.

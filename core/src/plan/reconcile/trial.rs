@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use crate::{
     plan::{
         node::NodeFields,
+        now::{Now, whole_seconds},
         pool_consent::PoolConsent,
         pools::{Policy, Pool},
         status::{HeldBecause, HeldTaints},
@@ -20,7 +21,7 @@ use crate::{
 
 use super::{
     memory::Memory,
-    step::{CachedCluster, Note, Now, whole_seconds},
+    step::{CachedCluster, Note},
 };
 
 use memory::TrialCheckMemory;

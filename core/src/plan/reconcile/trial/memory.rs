@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::words::plain;
 
-use super::super::{
-    super::trial_check::{OnTrial, Suspects},
-    step::Now,
+use super::super::super::{
+    now::Now,
+    trial_check::{OnTrial, Suspects},
 };
 
 /// The time for which checks have to fail before status says so.
