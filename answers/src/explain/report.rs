@@ -5,6 +5,7 @@ mod failing;
 mod findings;
 mod lacks;
 mod numbers;
+mod order;
 mod pages;
 mod progress;
 mod taints;
@@ -16,7 +17,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_core::{api::ObjectReference, plan::reconcile::Now, windows::product::Product};
+use winpool_core::{plan::reconcile::Now, windows::product::Product};
 
 use crate::{
     explain::{
@@ -176,9 +177,4 @@ fn facts(view: &View, images: Images) -> Facts {
     let mut facts = view.facts();
     facts.add_images(images);
     facts
-}
-
-/// The order of objects: those without a namespace first, then by namespace, kind and name.
-fn by_namespace(object: &ObjectReference) -> (Option<String>, String, String) {
-    (object.namespace.clone(), object.kind.clone(), object.name.clone())
 }

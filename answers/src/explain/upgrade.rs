@@ -28,7 +28,7 @@ use crate::{
     image::{Images, isolation_with},
     lint::Facts,
     view::{
-        Known, Started, View,
+        Known, View,
         assume::{AssumeError, Assumed, AssumedNodes, Assumption, assume},
     },
 };
@@ -131,7 +131,7 @@ const STRAY: &str = "it can be scheduled on a node on which it does not start to
 /// # Errors
 /// Fails if an assumption selects no node or a node of another system, or if a node gets two versions.
 pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: Now) -> Result<Upgrade, AssumeError> {
-    let (before, started) = (view.nodes.all().to_vec(), Started::of(&view));
+    let (before, started) = (view.nodes.all().to_vec(), view.started());
     let assumed = assume(&mut view, assumptions)?;
     let mut facts = view.facts_with_planned_classes();
     facts.add_images(images);

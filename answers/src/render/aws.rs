@@ -5,25 +5,13 @@ use std::fmt::{self, Write};
 use serde_json::json;
 use winpool_core::api::{DEFAULT_ARCHITECTURE, names};
 
-use super::{Nodes, label_map, taint_list};
+use super::{
+    nodes::{Nodes, is_of_instance_types},
+    yaml::{label_map, taint_list},
+};
 
 /// The extended resource with which the VPC resource controller counts the addresses for Windows pods.
 const ADDRESSES: &str = "vpc.amazonaws.com/PrivateIPv4Address";
-
-/// Labels of instance types, which become requirements. Source: `pkg/apis/v1/labels.go` of Karpenter, and of its AWS
-/// provider for the prefix.
-const OF_INSTANCE_TYPES: [&str; 6] = [
-    names::ARCH,
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "node.kubernetes.io/instance-type",
-    "karpenter.sh/capacity-type",
-    names::WINDOWS_BUILD,
-];
-
-pub(super) fn is_of_instance_types(key: &str) -> bool {
-    OF_INSTANCE_TYPES.contains(&key) || key.starts_with("karpenter.k8s.aws/")
-}
 
 pub(super) fn karpenter(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     let name = nodes.windows.map_or_else(|| nodes.pool.to_owned(), |of| format!("{}-{}", nodes.pool, of.version));

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use winpool_core::windows::{Vendor, product::Product};
 
-use super::{Nodes, Provisioner};
+use super::{nodes::Nodes, provisioner::Provisioner};
 
 /// Returns the reason if a node pool cannot get this Windows version, so that no command is rendered.
 ///

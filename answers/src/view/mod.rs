@@ -67,6 +67,11 @@ pub struct View {
 }
 
 impl View {
+    /// The nodes on which containers of the workloads have started.
+    pub fn started(&self) -> Started {
+        Started::of(self.nodes.all(), self.pods.all(), &self.workloads)
+    }
+
     /// Returns all nodes as pods see them.
     pub fn hosts(&self) -> Vec<Node> {
         self.nodes.all().iter().map(SeenNode::host).collect()

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use winpool_core::{pod::Pod, windows::Build};
+use winpool_core::{
+    pod::{Pod, Workload, WorkloadKind},
+    windows::Build,
+};
 
-use super::{SeenNode, View};
+use super::node::SeenNode;
 
 /// The builds of nodes, and the nodes on which containers of each workload have started.
 #[derive(Debug, Default)]
@@ -19,16 +22,16 @@ pub struct Started {
 }
 
 impl Started {
-    /// Reads it from the pods, workloads and nodes of a view that has them as the operator reads them.
-    pub fn of(view: &View) -> Self {
+    /// Reads it from the nodes, pods and workloads as the operator reads them.
+    pub(super) fn of(nodes: &[SeenNode], pods: &[Pod], workloads: &[(WorkloadKind, Workload)]) -> Self {
         let mut started = Self::default();
-        for SeenNode { object, .. } in view.nodes.all() {
+        for SeenNode { object, .. } in nodes {
             started.add_node(&object.name, object.node.windows_version().map(|version| version.build));
         }
-        for StartedPod { workload, node, .. } in view.pods.all().iter().filter_map(StartedPod::of) {
+        for StartedPod { workload, node, .. } in pods.iter().filter_map(StartedPod::of) {
             started.nodes.entry(workload).or_default().insert(node);
         }
-        for (kind, workload) in &view.workloads {
+        for (kind, workload) in workloads {
             if let Some((controller, name)) = &workload.controller {
                 let own = format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name);
                 started.add_controller(&own, &format!("{controller} {}/{name}", workload.namespace));

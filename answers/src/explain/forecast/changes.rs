@@ -16,7 +16,10 @@ use winpool_core::{
     windows::product,
 };
 
-use crate::explain::forecast::{Change, ClassForecast, NodeForecast, Simulation};
+use super::{
+    result::{Change, ClassForecast, NodeForecast},
+    simulation::Simulation,
+};
 
 const ANNOTATION: &str = "metadata.annotations[winpool.dev/applied]";
 const TAINTS: &str = "spec.taints";

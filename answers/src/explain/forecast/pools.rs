@@ -13,11 +13,14 @@ use winpool_core::{
 };
 
 use crate::{
-    explain::{
-        forecast::{NodeForecast, PoolForecast, Simulation, Snapshot},
-        pod_count::{PodCount, pod_counts},
-    },
+    explain::pod_count::{PodCount, pod_counts},
     system,
+};
+
+use super::{
+    result::{NodeForecast, PoolForecast},
+    simulation::Simulation,
+    snapshot::Snapshot,
 };
 
 impl Simulation {

@@ -8,7 +8,7 @@ use winpool_core::api::ObjectReference;
 
 use crate::{explain::status::ClassSummary, view::View};
 
-use super::by_namespace;
+use super::order::by_namespace;
 
 /// A RuntimeClass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

@@ -11,7 +11,7 @@ use crate::{
     view::View,
 };
 
-use super::by_namespace;
+use super::order::by_namespace;
 
 /// A rule that objects break.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

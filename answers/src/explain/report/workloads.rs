@@ -19,7 +19,7 @@ use crate::{
     view::View,
 };
 
-use super::by_namespace;
+use super::order::by_namespace;
 
 /// The workloads that need a Windows version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

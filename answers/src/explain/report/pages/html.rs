@@ -2,15 +2,19 @@
 //!
 //! Texts from the cluster are escaped by the templates, and are never part of an attribute or a style.
 
+mod empty;
 mod lists;
 mod timeline;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use winpool_core::words::count;
 
+use empty::none;
+
 use super::{
     super::{FailingPool, Progress, Report, WaitingTaint},
-    OBJECTS, shown, words,
+    limits::{OBJECTS, shown},
+    sentences,
 };
 
 const STYLE: &str = include_str!("style.css");
@@ -31,7 +35,7 @@ pub fn page(report: &Report) -> String {
                 meta name="color-scheme" content="light dark";
                 meta name="generator" content=(concat!("winpool ", env!("CARGO_PKG_VERSION")));
                 link rel="icon" href=(ICON);
-                title { (words::TITLE) }
+                title { (sentences::TITLE) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
@@ -45,10 +49,10 @@ pub fn page(report: &Report) -> String {
 }
 
 fn head(report: &Report) -> Markup {
-    let subject = words::subject(report);
+    let subject = sentences::subject(report);
     html! {
         header {
-            h1 { (words::TITLE) }
+            h1 { (sentences::TITLE) }
             p.meta { @for part in &subject { span { (part) } " " } }
             nav aria-label="Sections" {
                 ul { @for (id, title) in SECTIONS { li { a href={"#" (id)} { (title) } } } }
@@ -58,41 +62,41 @@ fn head(report: &Report) -> Markup {
 }
 
 const SECTIONS: [(&str, &str); 7] = [
-    ("versions", words::VERSIONS),
-    ("workloads", words::WORKLOADS),
-    ("taints", words::TAINTS),
-    ("classes", words::CLASSES),
-    ("findings", words::FINDINGS),
-    ("failing", words::FAILING),
-    ("pools", words::POOLS),
+    ("versions", sentences::VERSIONS),
+    ("workloads", sentences::WORKLOADS),
+    ("taints", sentences::TAINTS),
+    ("classes", sentences::CLASSES),
+    ("findings", sentences::FINDINGS),
+    ("failing", sentences::FAILING),
+    ("pools", sentences::POOLS),
 ];
 
 fn body(report: &Report) -> Markup {
     let has_all = report.has_all_workloads();
-    let without_pool = || report.has_no_pool().then(|| none(words::WITHOUT_POOL));
+    let without_pool = || report.has_no_pool().then(|| none(sentences::WITHOUT_POOL));
     html! {
         (lacks(report))
         section aria-label="Numbers" {
             dl.numbers {
                 @for (name, number, is_complete) in report.named_numbers() {
-                    div { dt { (name) } dd class=[words::is_bad(name, number).then_some("bad")] { (words::number(number, is_complete)) } }
+                    div { dt { (name) } dd class=[sentences::is_bad(name, number).then_some("bad")] { (sentences::number(number, is_complete)) } }
                 }
             }
         }
         @if let Some(progress) = &report.progress { (self::progress(progress)) }
-        (section("versions", words::VERSIONS, report.versions.as_deref().map(|versions| timeline::versions(versions, report))))
-        (section("workloads", words::WORKLOADS, report.workloads.as_deref().map(|versions| lists::workloads(versions, has_all))))
-        (section("taints", words::TAINTS, report.taints.as_deref().map(taints)))
-        (section("classes", words::CLASSES, report.runtime_classes.as_deref().map(|classes| lists::classes(classes, report.pods_without_class))))
-        (section("findings", words::FINDINGS, report.numbers.errors.map(|_| lists::findings(&report.findings))))
-        (section("failing", words::FAILING, report.failing_pods.as_deref().map(failing).or_else(without_pool)))
+        (section("versions", sentences::VERSIONS, report.versions.as_deref().map(|versions| timeline::versions(versions, report))))
+        (section("workloads", sentences::WORKLOADS, report.workloads.as_deref().map(|versions| lists::workloads(versions, has_all))))
+        (section("taints", sentences::TAINTS, report.taints.as_deref().map(taints)))
+        (section("classes", sentences::CLASSES, report.runtime_classes.as_deref().map(|classes| lists::classes(classes, report.pods_without_class))))
+        (section("findings", sentences::FINDINGS, report.numbers.errors.map(|_| lists::findings(&report.findings))))
+        (section("failing", sentences::FAILING, report.failing_pods.as_deref().map(failing).or_else(without_pool)))
         @if let Some(installation) = &report.installation {
             section id="winpool" {
-                h2 { (words::WINPOOL) }
-                @for sentence in words::installation(installation) { p { (sentence) } }
+                h2 { (sentences::WINPOOL) }
+                @for sentence in sentences::installation(installation) { p { (sentence) } }
             }
         }
-        (section("pools", words::POOLS, report.pools.as_deref().map(lists::pools)))
+        (section("pools", sentences::POOLS, report.pools.as_deref().map(lists::pools)))
     }
 }
 
@@ -103,22 +107,18 @@ fn section(id: &str, title: &str, content: Option<Markup>) -> Markup {
             h2 { (title) }
             @match content {
                 Some(content) => (content),
-                None => p.unknown { (words::NOT_KNOWN) },
+                None => p.unknown { (sentences::NOT_KNOWN) },
             }
         }
     }
-}
-
-fn none(text: &str) -> Markup {
-    html! { p.none { (text) } }
 }
 
 fn lacks(report: &Report) -> Markup {
     html! {
         @if !report.unknown.is_empty() {
             section.lacks id="unknown" {
-                h2 { (words::UNKNOWN) }
-                ul { @for lack in &report.unknown { li { strong { (shown(&lack.what)) } ": " (words::lack(lack)) } } }
+                h2 { (sentences::UNKNOWN) }
+                ul { @for lack in &report.unknown { li { strong { (shown(&lack.what)) } ": " (sentences::lack(lack)) } } }
             }
         }
     }
@@ -127,13 +127,13 @@ fn lacks(report: &Report) -> Markup {
 fn progress(progress: &Progress) -> Markup {
     html! {
         section id="progress" {
-            h2 { (words::PROGRESS) }
-            p { (words::since(progress)) }
+            h2 { (sentences::PROGRESS) }
+            p { (sentences::since(progress)) }
             table {
                 thead { tr { th scope="col" { "Number" } th.number scope="col" { "Then" } th.number scope="col" { "Now" } th.number scope="col" { "Change" } } }
                 tbody {
                     @for change in &progress.numbers {
-                        @let [before, now, difference] = words::changed(change);
+                        @let [before, now, difference] = sentences::changed(change);
                         tr { th scope="row" { (change.name) } td.number { (before) } td.number { (now) } td.number { (difference) } }
                     }
                 }
@@ -151,13 +151,13 @@ fn taints(taints: &[WaitingTaint]) -> Markup {
         @for taint in taints {
             article {
                 h3 { code { (shown(&taint.taint)) } " of pool " (shown(&taint.pool)) }
-                p { (words::taint(taint)) }
+                p { (sentences::taint(taint)) }
                 @if !taint.workloads.is_empty() {
                     ul.plain {
                         @for workload in taint.workloads.iter().take(OBJECTS) {
-                            li { (words::with_pods(workload)) }
+                            li { (sentences::with_pods(workload)) }
                         }
-                        @if let Some(more) = words::more(taint.workloads.len(), OBJECTS) { li.more { (more) } }
+                        @if let Some(more) = sentences::more(taint.workloads.len(), OBJECTS) { li.more { (more) } }
                     }
                 }
             }
@@ -171,13 +171,13 @@ fn failing(pools: &[FailingPool]) -> Markup {
         @for pool in pools {
             article {
                 h3 { "Pool " (shown(&pool.pool)) }
-                p { (words::failing(pool)) }
+                p { (sentences::failing(pool)) }
                 ul.plain {
                     @for workload in &pool.workloads {
-                        li { strong { (words::full(&workload.object)) } ": " (shown(&workload.message)) }
+                        li { strong { (sentences::full(&workload.object)) } ": " (shown(&workload.message)) }
                     }
                     @for problem in &pool.reported {
-                        li { strong { (words::full(&problem.object)) } ": " (shown(&problem.message)) }
+                        li { strong { (sentences::full(&problem.object)) } ": " (shown(&problem.message)) }
                     }
                     @if pool.more > 0 { li.more { "and " (count(pool.more, "other workload")) } }
                 }

@@ -8,7 +8,8 @@ use super::{
     super::{
         BrokenRule, ClassUse, FailingPool, PinnedObject, Progress, Report, VersionNodes, VersionWorkloads, WaitingTaint,
     },
-    OBJECTS, WORKLOADS, shown, words,
+    limits::{OBJECTS, WORKLOADS, shown},
+    sentences,
 };
 use crate::explain::status::PoolSummary;
 
@@ -40,7 +41,7 @@ impl Page {
         match part {
             Some(part) => add(self, part),
             None => {
-                self.block(words::NOT_KNOWN);
+                self.block(sentences::NOT_KNOWN);
             }
         }
     }
@@ -76,45 +77,45 @@ fn safe(text: &str) -> String {
 /// Renders the page.
 pub fn page(report: &Report) -> String {
     let mut page = Page::default();
-    page.block(&format!("# {}", words::TITLE)).block(&safe(&words::subject(report).join(" · ")));
+    page.block(&format!("# {}", sentences::TITLE)).block(&safe(&sentences::subject(report).join(" · ")));
     if !report.unknown.is_empty() {
-        page.block(&format!("## {}", words::UNKNOWN));
+        page.block(&format!("## {}", sentences::UNKNOWN));
         let lacks = report.unknown.iter();
-        page.items(lacks.map(|lack| format!("**{}**: {}", safe(&shown(&lack.what)), safe(&words::lack(lack)))));
+        page.items(lacks.map(|lack| format!("**{}**: {}", safe(&shown(&lack.what)), safe(&sentences::lack(lack)))));
     }
     let numbers = report.named_numbers();
-    let rows = numbers.map(|(name, number, is_complete)| [name.to_owned(), words::number(number, is_complete)]);
+    let rows = numbers.map(|(name, number, is_complete)| [name.to_owned(), sentences::number(number, is_complete)]);
     page.table(["", "Number"], rows);
     if let Some(progress) = &report.progress {
         self::progress(&mut page, progress);
     }
     let kubernetes = report.kubernetes.as_deref();
-    page.section(words::VERSIONS, report.versions.as_deref(), |page, all| versions(page, all, kubernetes));
-    page.section(words::WORKLOADS, report.workloads.as_deref(), |page, all| {
+    page.section(sentences::VERSIONS, report.versions.as_deref(), |page, all| versions(page, all, kubernetes));
+    page.section(sentences::WORKLOADS, report.workloads.as_deref(), |page, all| {
         workloads(page, all, report.has_all_workloads());
     });
-    page.section(words::TAINTS, report.taints.as_deref(), taints);
-    page.section(words::CLASSES, report.runtime_classes.as_deref(), |page, all| {
+    page.section(sentences::TAINTS, report.taints.as_deref(), taints);
+    page.section(sentences::CLASSES, report.runtime_classes.as_deref(), |page, all| {
         classes(page, all, report.pods_without_class);
     });
-    page.section(words::FINDINGS, report.numbers.errors.map(|_| report.findings.as_slice()), findings);
+    page.section(sentences::FINDINGS, report.numbers.errors.map(|_| report.findings.as_slice()), findings);
     if report.failing_pods.is_none() && report.has_no_pool() {
-        page.block(&format!("## {}", words::FAILING)).block(words::WITHOUT_POOL);
+        page.block(&format!("## {}", sentences::FAILING)).block(sentences::WITHOUT_POOL);
     } else {
-        page.section(words::FAILING, report.failing_pods.as_deref(), failing);
+        page.section(sentences::FAILING, report.failing_pods.as_deref(), failing);
     }
     if let Some(installation) = &report.installation {
-        page.block(&format!("## {}", words::WINPOOL));
-        page.items(words::installation(installation).iter().map(|sentence| safe(sentence)));
+        page.block(&format!("## {}", sentences::WINPOOL));
+        page.items(sentences::installation(installation).iter().map(|sentence| safe(sentence)));
     }
-    page.section(words::POOLS, report.pools.as_deref(), pools);
+    page.section(sentences::POOLS, report.pools.as_deref(), pools);
     page.0
 }
 
 fn progress(page: &mut Page, progress: &Progress) {
-    page.block(&format!("## {}", words::PROGRESS)).block(&words::since(progress));
+    page.block(&format!("## {}", sentences::PROGRESS)).block(&sentences::since(progress));
     let rows = progress.numbers.iter().map(|change| {
-        let [before, now, difference] = words::changed(change);
+        let [before, now, difference] = sentences::changed(change);
         [safe(&shown(&change.name)), before, now, difference]
     });
     page.table(["", "Then", "Now", "Change"], rows);
@@ -130,15 +131,15 @@ fn versions(page: &mut Page, versions: &[VersionNodes], kubernetes: Option<&str>
         page.block("There is no Windows node.");
     }
     for version in versions {
-        let (state, _) = words::support(version);
+        let (state, _) = sentences::support(version);
         page.block(&format!("### {}: {state}", safe(version.name())));
-        page.block(&safe(&format!("{} ({})", words::nodes(version), words::states(version))));
+        page.block(&safe(&format!("{} ({})", sentences::nodes(version), sentences::states(version))));
         let vendors = version.vendors.iter().map(|vendor| {
             let source = vendor.source.as_ref().zip(vendor.checked);
             let source = source.map(|(source, checked)| format!(" [Source]({source}) (read on {checked})."));
-            safe(&words::vendor(vendor, kubernetes)) + &source.unwrap_or_default()
+            safe(&sentences::vendor(vendor, kubernetes)) + &source.unwrap_or_default()
         });
-        page.items([safe(&words::microsoft(version, kubernetes))].into_iter().chain(vendors));
+        page.items([safe(&sentences::microsoft(version, kubernetes))].into_iter().chain(vendors));
     }
 }
 
@@ -148,8 +149,8 @@ fn workloads(page: &mut Page, versions: &[VersionWorkloads], is_complete: bool) 
     }
     for version in versions {
         page.block(&format!("### {} → {}", version.product, version.move_to))
-            .block(&words::groups(version, is_complete));
-        let [pinned, unknown, can_move] = words::GROUPS;
+            .block(&sentences::groups(version, is_complete));
+        let [pinned, unknown, can_move] = sentences::GROUPS;
         group(page, pinned, &version.pinned, self::pinned);
         group(page, unknown, &version.unknown, |it| format!("{}: {}", bold(&it.object), safe(&shown(&it.reason))));
         group(page, can_move, &version.can_move, |it| format!("{}: {}", bold(&it.object), it.evidence.describe()));
@@ -159,23 +160,23 @@ fn workloads(page: &mut Page, versions: &[VersionWorkloads], is_complete: bool) 
 fn group<T>(page: &mut Page, title: &str, all: &[T], entry: impl Fn(&T) -> String) {
     if !all.is_empty() {
         page.block(&format!("#### {title} ({})", all.len()));
-        page.items(all.iter().take(WORKLOADS).map(entry).chain(words::more(all.len(), WORKLOADS)));
+        page.items(all.iter().take(WORKLOADS).map(entry).chain(sentences::more(all.len(), WORKLOADS)));
     }
 }
 
 fn pinned(pinned: &PinnedObject) -> String {
-    let pins = words::pins(pinned)
+    let pins = sentences::pins(pinned)
         .map(|(field, value, change)| format!("\n  - {}: {} → **{}**", safe(&field), safe(&value), safe(&change)));
     bold(&pinned.object) + &pins.collect::<String>()
 }
 
 fn bold(object: &ObjectReference) -> String {
-    format!("**{}**", safe(&words::full(object)))
+    format!("**{}**", safe(&sentences::full(object)))
 }
 
 fn names(objects: &[ObjectReference]) -> String {
-    let names = objects.iter().take(OBJECTS).map(|object| safe(&words::full(object)));
-    names.chain(words::more(objects.len(), OBJECTS)).collect::<Vec<_>>().join(", ")
+    let names = objects.iter().take(OBJECTS).map(|object| safe(&sentences::full(object)));
+    names.chain(sentences::more(objects.len(), OBJECTS)).collect::<Vec<_>>().join(", ")
 }
 
 fn taints(page: &mut Page, taints: &[WaitingTaint]) {
@@ -184,10 +185,10 @@ fn taints(page: &mut Page, taints: &[WaitingTaint]) {
     }
     for taint in taints {
         let head = format!("**{}** of pool {}", safe(&shown(&taint.taint)), safe(&shown(&taint.pool)));
-        page.block(&format!("{head}: {}", words::taint(taint)));
+        page.block(&format!("{head}: {}", sentences::taint(taint)));
         let workloads = taint.workloads.iter().take(OBJECTS);
-        let workloads = workloads.map(|it| safe(&words::with_pods(it)));
-        page.items(workloads.chain(words::more(taint.workloads.len(), OBJECTS)));
+        let workloads = workloads.map(|it| safe(&sentences::with_pods(it)));
+        page.items(workloads.chain(sentences::more(taint.workloads.len(), OBJECTS)));
     }
 }
 
@@ -196,7 +197,7 @@ fn classes(page: &mut Page, classes: &[ClassUse], without: Option<usize>) {
         page.block("No RuntimeClass selects Windows nodes.");
     } else {
         let rows = classes.iter().map(|class| {
-            let [pool, state, nodes, pods] = words::class(class).map(|text| safe(&text));
+            let [pool, state, nodes, pods] = sentences::class(class).map(|text| safe(&text));
             let users = format!("{}: {}", class.users.len(), names(&class.users));
             [safe(&shown(&class.class.name)), pool, state, nodes, pods, users]
         });
@@ -213,10 +214,10 @@ fn findings(page: &mut Page, rules: &[BrokenRule]) {
         return;
     }
     for rule in rules {
-        let (severity, _) = words::severity(rule.severity);
+        let (severity, _) = sentences::severity(rule.severity);
         page.block(&format!("### {severity}: {} ({})", rule.rule, count(rule.findings, "finding")));
-        page.block(&safe(&words::sentence(&rule.message)));
-        page.block(&format!("Remedy: {}", safe(&words::sentence(&rule.remedy))));
+        page.block(&safe(&sentences::sentence(&rule.message)));
+        page.block(&format!("Remedy: {}", safe(&sentences::sentence(&rule.remedy))));
         page.block(&names(&rule.objects));
     }
 }
@@ -226,7 +227,7 @@ fn failing(page: &mut Page, pools: &[FailingPool]) {
         page.block("No pod is known to fail because of Windows.");
     }
     for pool in pools {
-        page.block(&format!("Pool {}. {}", safe(&shown(&pool.pool)), words::failing(pool)));
+        page.block(&format!("Pool {}. {}", safe(&shown(&pool.pool)), sentences::failing(pool)));
         let workloads = pool.workloads.iter().map(|it| (&it.object, &it.message));
         let workloads = workloads.chain(pool.reported.iter().map(|it| (&it.object, &it.message)));
         let more = (pool.more > 0).then(|| format!("and {}", count(pool.more, "other workload")));
@@ -240,7 +241,7 @@ fn pools(page: &mut Page, pools: &[PoolSummary]) {
         return;
     }
     let rows = pools.iter().map(|pool| {
-        let [mode, ready, converged, message] = words::pool(pool).map(|text| safe(&text));
+        let [mode, ready, converged, message] = sentences::pool(pool).map(|text| safe(&text));
         [safe(&shown(&pool.name)), mode, ready, converged, message]
     });
     page.table(["Pool", "Mode", "Ready", "Converged nodes", "Message"], rows);

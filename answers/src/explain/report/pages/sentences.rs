@@ -21,7 +21,7 @@ use super::{
         ClassUse, FailingPool, Lack, NumberChange, PinnedObject, Progress, Report, SupportDay, TaintState, VendorDays,
         VersionNodes, VersionWorkloads, WaitingTaint, numbers::NEAR,
     },
-    shown,
+    limits::shown,
 };
 
 pub(super) const TITLE: &str = "Windows in this cluster";

@@ -10,9 +10,10 @@ use crate::explain::status::PoolSummary;
 use super::{
     super::{
         super::{BrokenRule, ClassUse, MovableWorkload, PinnedObject, UnclearWorkload, VersionWorkloads},
-        OBJECTS, WORKLOADS, shown, words,
+        limits::{OBJECTS, WORKLOADS, shown},
+        sentences,
     },
-    none,
+    empty::none,
 };
 
 /// The number of entries up to which a list is open at first.
@@ -24,7 +25,7 @@ pub(super) fn workloads(versions: &[VersionWorkloads], is_complete: bool) -> Mar
         @for version in versions {
             article {
                 h3 { (version.product) " " span.quiet { "→ " (version.move_to) } }
-                p { (words::groups(version, is_complete)) }
+                p { (sentences::groups(version, is_complete)) }
                 (share(version))
                 (namespaces(version))
                 (pinned(version))
@@ -59,7 +60,7 @@ fn namespaces(version: &VersionWorkloads) -> Markup {
     ];
     for (group, objects) in groups.iter().enumerate() {
         for object in objects {
-            if let Some(number) = numbers.entry(words::namespace(object)).or_default().get_mut(group) {
+            if let Some(number) = numbers.entry(sentences::namespace(object)).or_default().get_mut(group) {
                 *number += 1;
             }
         }
@@ -74,7 +75,7 @@ fn namespaces(version: &VersionWorkloads) -> Markup {
                     }
                 }
             }
-            @if let Some(more) = words::more(numbers.len(), WORKLOADS) { p.more { (more) } }
+            @if let Some(more) = sentences::more(numbers.len(), WORKLOADS) { p.more { (more) } }
         }
     }
 }
@@ -87,23 +88,23 @@ fn group<T>(title: &str, all: &[T], object: fn(&T) -> &ObjectReference, entries:
             details open[all.len() <= OPEN] {
                 summary { (title) " " span.quiet { (all.len()) } }
                 @for of_one in listed.chunk_by(|one, other| object(one).namespace == object(other).namespace) {
-                    @for first in of_one.iter().take(1) { h4 { (words::namespace(object(first))) } }
+                    @for first in of_one.iter().take(1) { h4 { (sentences::namespace(object(first))) } }
                     ul.plain { (entries(of_one)) }
                 }
-                @if let Some(more) = words::more(all.len(), WORKLOADS) { p.more { (more) } }
+                @if let Some(more) = sentences::more(all.len(), WORKLOADS) { p.more { (more) } }
             }
         }
     }
 }
 
 fn pinned(version: &VersionWorkloads) -> Markup {
-    let [title, ..] = words::GROUPS;
+    let [title, ..] = sentences::GROUPS;
     let entry = |pinned: &PinnedObject| {
         html! {
             li {
-                strong { (words::named(&pinned.object)) }
+                strong { (sentences::named(&pinned.object)) }
                 ul.pins {
-                    @for (field, value, change) in words::pins(pinned) {
+                    @for (field, value, change) in sentences::pins(pinned) {
                         li { span.field { (field) } " " code.old { (value) } " → " code { (change) } }
                     }
                 }
@@ -114,19 +115,19 @@ fn pinned(version: &VersionWorkloads) -> Markup {
 }
 
 fn unknown(version: &VersionWorkloads) -> Markup {
-    let [_, title, _] = words::GROUPS;
+    let [_, title, _] = sentences::GROUPS;
     let entries = |of_one: &[UnclearWorkload]| {
-        html! { @for it in of_one { li { strong { (words::named(&it.object)) } ": " (shown(&it.reason)) } } }
+        html! { @for it in of_one { li { strong { (sentences::named(&it.object)) } ": " (shown(&it.reason)) } } }
     };
     group(title, &version.unknown, |it| &it.object, entries)
 }
 
 fn can_move(version: &VersionWorkloads) -> Markup {
-    let [.., title] = words::GROUPS;
+    let [.., title] = sentences::GROUPS;
     let entries = |of_one: &[MovableWorkload]| {
         let mut by_evidence: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for moving in of_one {
-            by_evidence.entry(moving.evidence.describe()).or_default().push(words::named(&moving.object));
+            by_evidence.entry(moving.evidence.describe()).or_default().push(sentences::named(&moving.object));
         }
         html! { @for (evidence, names) in by_evidence { li { (names.join(", ")) ": " span.quiet { (evidence) } } } }
     };
@@ -135,11 +136,11 @@ fn can_move(version: &VersionWorkloads) -> Markup {
 
 /// Names of objects, one after the other.
 pub(super) fn objects(objects: &[ObjectReference], limit: usize) -> Markup {
-    let names: Vec<String> = objects.iter().take(limit).map(words::full).collect();
+    let names: Vec<String> = objects.iter().take(limit).map(sentences::full).collect();
     html! {
         p.names {
             (names.join(", "))
-            @if let Some(more) = words::more(objects.len(), limit) { ", " (more) }
+            @if let Some(more) = sentences::more(objects.len(), limit) { ", " (more) }
         }
     }
 }
@@ -148,7 +149,7 @@ pub(super) fn classes(classes: &[ClassUse], without: Option<usize>) -> Markup {
     html! {
         @if classes.is_empty() { (none("No RuntimeClass selects Windows nodes.")) }
         @for class in classes {
-            @let [pool, state, nodes, pods] = words::class(class);
+            @let [pool, state, nodes, pods] = sentences::class(class);
             article {
                 h3 { (shown(&class.class.name)) }
                 dl.facts {
@@ -169,11 +170,11 @@ pub(super) fn findings(rules: &[BrokenRule]) -> Markup {
     html! {
         @if rules.is_empty() { (none("No rule is broken.")) }
         @for rule in rules {
-            @let (severity, style) = words::severity(rule.severity);
+            @let (severity, style) = sentences::severity(rule.severity);
             article {
                 h3 { span.chip.(style) { (severity) } " " (rule.rule) " " span.quiet { (count(rule.findings, "finding")) } }
-                p { (words::sentence(&rule.message)) }
-                p { strong { "Remedy: " } (words::sentence(&rule.remedy)) }
+                p { (sentences::sentence(&rule.message)) }
+                p { strong { "Remedy: " } (sentences::sentence(&rule.remedy)) }
                 (objects(&rule.objects, OBJECTS))
             }
         }
@@ -184,7 +185,7 @@ pub(super) fn pools(pools: &[PoolSummary]) -> Markup {
     html! {
         @if pools.is_empty() { (none("There is no WindowsPool, so winpool does nothing.")) }
         @for pool in pools {
-            @let [mode, ready, converged, message] = words::pool(pool);
+            @let [mode, ready, converged, message] = sentences::pool(pool);
             article {
                 h3 { (shown(&pool.name)) }
                 dl.facts {
@@ -196,7 +197,7 @@ pub(super) fn pools(pools: &[PoolSummary]) -> Markup {
                 @if !pool.problems.is_empty() {
                     ul.plain {
                         @for problem in &pool.problems {
-                            li { strong { (shown(&problem.reason)) } " " (words::full(&problem.object)) ": " (shown(&problem.message)) }
+                            li { strong { (shown(&problem.reason)) } " " (sentences::full(&problem.object)) ": " (shown(&problem.message)) }
                         }
                     }
                 }

@@ -10,9 +10,9 @@ use maud::{Markup, html};
 use super::{
     super::{
         super::{Report, VersionNodes},
-        words,
+        sentences,
     },
-    none,
+    empty::none,
 };
 
 /// The years before the report that the time line shows.
@@ -90,18 +90,18 @@ pub(super) fn versions(versions: &[VersionNodes], report: &Report) -> Markup {
 }
 
 fn row(span: &Span, version: &VersionNodes, report: &Report) -> Markup {
-    let (state, style) = words::support(version);
+    let (state, style) = sentences::support(version);
     let kubernetes = report.kubernetes.as_deref();
     html! {
         article.version {
             h3 { (version.name()) " " span.chip.(style) { (state) } }
-            p { (words::nodes(version)) ". " span.quiet { (words::states(version)) "." } }
+            p { (sentences::nodes(version)) ". " span.quiet { (sentences::states(version)) "." } }
             @if version.product.is_some() { (line(span, version)) }
             ul.plain {
-                li { (words::microsoft(version, kubernetes)) }
+                li { (sentences::microsoft(version, kubernetes)) }
                 @for vendor in &version.vendors {
                     li {
-                        (words::vendor(vendor, kubernetes))
+                        (sentences::vendor(vendor, kubernetes))
                         @if let Some((source, checked)) = vendor.source.as_ref().zip(vendor.checked) {
                             " " a href=(source) rel="noreferrer" { "Source" } " (read on " (checked) ")."
                         }
