@@ -1,8 +1,9 @@
 //! `winpool check`: problems of workloads for Windows, and of workloads that could be scheduled to Windows nodes.
 
+mod report;
 mod sarif;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anstyle::Style;
 use clap::{
@@ -11,8 +12,6 @@ use clap::{
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
-use schemars::JsonSchema;
-use serde::Serialize;
 use winpool_answers::lint::{Facts, Finding, Severity, UNKNOWN_ID, rule, rules, survey};
 use winpool_answers::view::View;
 use winpool_client::{client::connect, kubeconfig::Unusable, terminal::Outcome};
@@ -30,6 +29,8 @@ use super::{
     suggested::Suggested,
     view::{self, RulesScope, Seen},
 };
+
+pub use report::CheckReport;
 
 /// Find problems of Windows workloads, and Linux workloads that can be scheduled to Windows nodes.
 ///
@@ -109,30 +110,6 @@ fn known_rule(name: &str) -> Result<String, String> {
 
 pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
     KubernetesVersion::of_release(text).map_err(|_| "write it as 1.36".to_owned())
-}
-
-/// The result of a check.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct CheckReport {
-    /// The problems that were found.
-    findings: Vec<Located<Finding>>,
-    /// The number of objects that were not checked because winpool finds no pod template in them, by kind.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    skipped: BTreeMap<String, usize>,
-    /// Resources of the cluster that you may not list. winpool did not check them, or what depends on them.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    unlisted: BTreeSet<String>,
-    /// The number of findings that result in exit code 2 and are not shown.
-    #[serde(skip)]
-    hidden: usize,
-    #[serde(skip)]
-    workloads: usize,
-    /// True if a registry did not answer for an image.
-    #[serde(skip)]
-    has_unknown_images: bool,
-    /// The highest severity found, shown or not.
-    #[serde(skip)]
-    worst: Option<Severity>,
 }
 
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 use winpool_answers::lint::{Finding, Rule, Severity, rules};
 
-use super::{CheckReport, Located};
+use crate::located::Located;
+
+use super::report::CheckReport;
 
 /// Returns the findings. Code scanning does not close its alerts because of a check that is not complete.
 pub(super) fn log(report: &CheckReport, is_complete: bool) -> Value {

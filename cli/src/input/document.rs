@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use serde_yaml::Spanned;
 
 use super::{
-    Identity, Keep, Manifest,
+    manifest::{Keep, Manifest},
+    objects::Identity,
     tree::{Key, Tree, set},
 };
 
@@ -126,7 +127,7 @@ impl<'de, K: Keep> Visitor<'de> for DocumentVisitor<'_, K> {
         f.write_str("a Kubernetes object")
     }
 
-    super::scalars!(DocumentContents::Other);
+    scalars!(DocumentContents::Other);
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<DocumentContents<K>, A::Error> {
         while items.next_element::<de::IgnoredAny>()?.is_some() {}

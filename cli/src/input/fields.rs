@@ -12,7 +12,10 @@ use serde::{
 };
 use serde_yaml::Spanned;
 
-use super::relaxed::Relaxed;
+use super::{
+    documents::{STDIN, decoded, options},
+    relaxed::Relaxed,
+};
 
 /// The largest file, in bytes, whose fields winpool keeps in memory. Handwritten files are far smaller.
 const BYTES: u64 = 16 << 20;
@@ -32,15 +35,15 @@ impl Fields {
     pub fn of(file: &str) -> Option<Self> {
         // Standard input and pipes cannot be read twice.
         let is_file = |path| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= BYTES);
-        if file == super::STDIN || !is_file(file) {
+        if file == STDIN || !is_file(file) {
             return None;
         }
         Self::read(&mut BufReader::new(File::open(file).ok()?))
     }
 
     fn read(stream: &mut impl Read) -> Option<Self> {
-        let mut stream = Relaxed::new(super::decoded(stream.take(BYTES)));
-        let mut options = super::options();
+        let mut stream = Relaxed::new(decoded(stream.take(BYTES)));
+        let mut options = options();
         // Merged fields have the lines on which they were written.
         options.merge_keys = serde_yaml::MergeKeyPolicy::Merge;
         let documents = serde_yaml::read_with_options::<_, Spanned<FieldTree>>(&mut stream, options);
@@ -108,7 +111,7 @@ impl<'de> Visitor<'de> for ShapeVisitor {
         f.write_str("anything")
     }
 
-    super::scalars!(FieldTree::Leaf);
+    scalars!(FieldTree::Leaf);
 
     fn visit_unit<E>(self) -> Result<FieldTree, E> {
         Ok(FieldTree::Leaf)

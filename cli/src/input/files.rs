@@ -6,7 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{InputError, Keep, Objects, STDIN, read_stream};
+use super::{
+    documents::{STDIN, read_stream},
+    error::InputError,
+    manifest::Keep,
+    objects::Objects,
+};
 
 /// The part of a file, in bytes, in which winpool looks for signs of a template.
 const TEMPLATE: u64 = 1 << 20;

@@ -7,21 +7,12 @@ use std::{
 
 use winpool_core::words::count;
 
-use super::{Keep, Manifest, Position};
+use winpool_answers::view::Position;
+
+use super::manifest::{Copies, Keep, Manifest};
 
 /// Replaced objects that notes name, at most.
 const NAMED: usize = 3;
-
-/// The treatment of several objects with one kind, namespace and name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copies {
-    /// All are kept.
-    Kept,
-    /// Equal ones are kept once. Others are variants, such as those of two overlays of kustomize.
-    EqualOnce,
-    /// The last one is kept, as with `kubectl apply`.
-    LastWins,
-}
 
 /// Identifies an object.
 pub(super) struct Identity {

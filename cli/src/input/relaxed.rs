@@ -298,7 +298,7 @@ mod tests {
 
     fn values(text: &str) -> Option<Vec<serde_json::Value>> {
         let mut bytes = text.as_bytes();
-        serde_yaml::read_with_options(&mut bytes, super::super::options()).collect::<Result<_, _>>().ok()
+        serde_yaml::read_with_options(&mut bytes, super::super::documents::options()).collect::<Result<_, _>>().ok()
     }
 
     proptest! {

@@ -1,5 +1,10 @@
+use std::{
+    cell::Cell,
+    io::{self, Read},
+};
+
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 

@@ -48,7 +48,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
         f.write_str("anything")
     }
 
-    super::scalars!(value => Tree(value.into()));
+    scalars!(value => Tree(value.into()));
 
     fn visit_string<E>(self, text: String) -> Result<Tree, E> {
         Ok(Tree(text.into()))
@@ -90,7 +90,7 @@ impl Visitor<'_> for KeyVisitor {
         f.write_str("a key")
     }
 
-    super::scalars!(key => Key(key.to_string()));
+    scalars!(key => Key(key.to_string()));
 
     fn visit_string<E>(self, key: String) -> Result<Key, E> {
         Ok(Key(key))

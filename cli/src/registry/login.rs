@@ -15,9 +15,9 @@ use serde::Deserialize;
 use winpool_answers::image::{ImageReference, document::ACCEPTED};
 
 use super::{
-    RegistryOptions,
     credentials::{Credentials, Login},
     error::{OptionsError, RegistryErrorKind},
+    options::RegistryOptions,
     web::Web,
 };
 

@@ -7,13 +7,13 @@ mod credentials;
 mod disk;
 mod error;
 mod login;
+mod options;
 #[cfg(test)]
 mod tests;
 mod web;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -28,6 +28,7 @@ use winpool_answers::image::{self, Document, ImagePlatforms, ImageReference, Pla
 use self::{disk::Disk, login::RegistryAuth};
 
 pub use error::{OptionsError, RegistryError, RegistryErrorKind};
+pub use options::RegistryOptions;
 
 /// Images that are looked up at the same time.
 const CONCURRENCY: usize = 8;
@@ -41,27 +42,6 @@ const MOST_FAILURES: usize = 3;
 const MOST_PAGES: usize = 10;
 const PAGE: &str = "1000";
 const DIGEST: &str = "docker-content-digest";
-
-/// The options for registries.
-#[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Registries")]
-pub struct RegistryOptions {
-    /// Docker configuration with the credentials of registries; `config.json` in `DOCKER_CONFIG` or ~/.docker if not set.
-    #[arg(long, value_name = "FILE")]
-    pub registry_config: Option<PathBuf>,
-    /// Certificates to trust besides those of the system, in PEM format.
-    #[arg(long, value_name = "FILE")]
-    pub registry_ca: Option<PathBuf>,
-    /// Registry to ask without TLS; can be repeated. This machine is asked without TLS unless --registry-ca is set.
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub plain_http: Vec<String>,
-    /// Directory in which manifests are cached; ~/.cache/winpool/registry if not set.
-    #[arg(long, value_name = "DIRECTORY")]
-    pub registry_cache: Option<PathBuf>,
-    /// Ask no registry, and use only what is cached.
-    #[arg(long)]
-    pub offline: bool,
-}
 
 #[derive(Deserialize)]
 struct TagList {

@@ -31,7 +31,7 @@ use crate::{
     live::{self, ReadError},
 };
 
-use super::Seen;
+use super::seen::Seen;
 
 /// Reads what the operator decides by.
 pub async fn decisions(client: &Client) -> Result<Seen, ReadError> {

@@ -19,8 +19,8 @@ use winpool_core::{
 use crate::live::{self, ReadError};
 
 use super::{
-    Seen,
     cluster::{Reader, placed, resource},
+    seen::Seen,
 };
 
 /// The label of the `ReplicaSets` of a Deployment, which stands for them.

@@ -25,7 +25,7 @@ use crate::{
     input::{self, Copies, InputError, Keep, Manifest},
 };
 
-use super::{Needs, Seen, cluster::SeenOnWire, everything::is_of_deployment};
+use super::{cluster::SeenOnWire, everything::is_of_deployment, needs::Needs, seen::Seen};
 
 pub(super) fn read<N: Needs>(paths: &[PathBuf], namespace: &str) -> Result<Seen, InputError> {
     let manifests = input::read::<Kept<N>>(paths)?;

@@ -4,20 +4,19 @@ mod cluster;
 mod everything;
 mod manifests;
 mod needs;
+mod seen;
 
 use std::path::PathBuf;
 
-use winpool_answers::{
-    lint::wellformed::FIELD_TYPE,
-    view::{DEFAULT_NAMESPACE, View},
-};
+use winpool_answers::{lint::wellformed::FIELD_TYPE, view::DEFAULT_NAMESPACE};
 use winpool_core::windows::KubernetesVersion;
 
-use super::{gaps::Gaps, input::InputError, live};
+use super::{input::InputError, live};
 
 pub use cluster::{RulesScope, decisions, placement, pools, rules};
 pub use everything::everything;
 pub use needs::{Decisions, Everything, Needs, Placement, Rules};
+pub use seen::Seen;
 
 /// The note about manifests without nodes.
 pub const WITHOUT_NODES: &str = "The manifests have no nodes, so winpool does not know which nodes the cluster has.";
@@ -25,13 +24,6 @@ pub const WITHOUT_NODES: &str = "The manifests have no nodes, so winpool does no
 /// The note about manifests without pools.
 pub const WITHOUT_POOLS: &str =
     "The manifests have no WindowsPool, so winpool does not know which pools the cluster has.";
-
-/// A view, and what it lacks.
-#[derive(Debug, Default)]
-pub struct Seen {
-    pub view: View,
-    pub gaps: Gaps,
-}
 
 impl Seen {
     /// Reads manifests. `namespace` is that of objects that name none.

@@ -1,0 +1,33 @@
+//! The result of a check.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use winpool_answers::lint::{Finding, Severity};
+
+use crate::located::Located;
+
+/// The result of a check.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CheckReport {
+    /// The problems that were found.
+    pub(in crate::check) findings: Vec<Located<Finding>>,
+    /// The number of objects that were not checked because winpool finds no pod template in them, by kind.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(in crate::check) skipped: BTreeMap<String, usize>,
+    /// Resources of the cluster that you may not list. winpool did not check them, or what depends on them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(in crate::check) unlisted: BTreeSet<String>,
+    /// The number of findings that result in exit code 2 and are not shown.
+    #[serde(skip)]
+    pub(in crate::check) hidden: usize,
+    #[serde(skip)]
+    pub(in crate::check) workloads: usize,
+    /// True if a registry did not answer for an image.
+    #[serde(skip)]
+    pub(in crate::check) has_unknown_images: bool,
+    /// The highest severity found, shown or not.
+    #[serde(skip)]
+    pub(in crate::check) worst: Option<Severity>,
+}
