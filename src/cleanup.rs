@@ -1,5 +1,6 @@
 //! `winpool-operator cleanup`: removes winpool's changes from a cluster, after showing them.
 
+mod list;
 mod operators;
 mod show;
 
@@ -10,7 +11,8 @@ use std::{
 };
 
 use kube::{Client, Config};
-use operators::{commands_to_stop, namespace_of};
+use list::list;
+use operators::{SEIZED, commands_to_stop, namespace_of};
 use show::show;
 use thiserror::Error;
 use winpool_client::{
@@ -39,10 +41,6 @@ use crate::{
 
 pub use operators::StillRuns;
 
-/// Names shown of each kind.
-const SHOWN: usize = 20;
-/// The time for which a running operator is paused. It suffices for the cleanup and for removing the operator.
-const SEIZED: Duration = Duration::from_mins(10);
 /// The same once all is done, if the operator is removed right after it. A new installation waits for it too.
 const UNINSTALLED: Duration = Duration::from_mins(1);
 const NAMESPACE: &str = "winpool-system";
@@ -111,12 +109,6 @@ pub enum CleanupError {
          them"
     )]
     Doubtful,
-}
-
-fn list(left: &[Leftover]) -> String {
-    let more = left.len().checked_sub(SHOWN).filter(|more| *more > 0).map(|more| format!("and {more} more"));
-    let lines = left.iter().take(SHOWN).map(ToString::to_string).chain(more);
-    lines.map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
 fn remedy(left: &[Leftover]) -> &'static str {

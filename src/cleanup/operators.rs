@@ -1,6 +1,6 @@
 //! Operators that run beside `winpool-operator cleanup`, and what stops them.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use k8s_openapi::{
     api::{apps::v1::Deployment, rbac::v1::ClusterRoleBinding},
@@ -19,7 +19,10 @@ use winpool_core::api::names;
 
 use crate::removal::cleanup::Leftover;
 
-use super::{SEIZED, list};
+use super::list::list;
+
+/// The time for which a running operator is paused. It suffices for the cleanup and for removing the operator.
+pub(super) const SEIZED: Duration = Duration::from_mins(10);
 
 /// The label of all objects of an installation, and the one of its pods.
 const INSTALLED: &str = "app.kubernetes.io/name=winpool";

@@ -11,7 +11,7 @@ use winpool_core::{api::names, plan::ClassRetirement, words::count};
 
 use crate::removal::{cleanup::ManagedObjects, installation::HeldObject};
 
-use super::SHOWN;
+use super::list::SHOWN;
 
 /// Shows the objects that were found.
 pub fn show(cluster: &str, managed: &ManagedObjects, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {

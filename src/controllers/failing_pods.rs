@@ -6,7 +6,6 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Instant};
 use futures::{StreamExt, stream::select_all};
 use k8s_openapi::api::core::v1;
 use kube::{Api, Client, ResourceExt, api::ListParams, runtime::watcher::Event};
-use parking_lot::Mutex;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_client::{
@@ -19,15 +18,14 @@ use winpool_client::{
 use winpool_core::{
     plan::{
         Policy, PoolEntry,
-        failing_pods::{ClusterFacts, FailingPauses, FailingPods, PodAnswer, PodHealth, PodStep, REASONS},
-        nodes::NodeTable,
+        failing_pods::{ClusterFacts, FailingPods, PodAnswer, PodStep, REASONS},
         owner, read_all,
         reconcile::Now,
     },
     pod::Pod,
 };
 
-use super::{Context, WatchHealth, now};
+use super::{Context, now};
 
 /// The number of Pending pods in the only page. The API server has an index of the first page only.
 const PAGE: u32 = 500;
@@ -35,37 +33,10 @@ const PAGE: u32 = 500;
 const KINDS: [&str; REASONS.len()] =
     ["Events (FailedCreatePodSandBox)", "Events (Failed)", "Events (PodOSNotSupported)", "Events (NodeAffinity)"];
 
-/// The pods that fail because of Windows, as far as this process knows.
-pub struct FailingPodSearch {
-    /// True if the search is enabled.
-    is_on: bool,
-    pauses: FailingPauses,
-    /// `None` while this process does not search.
-    table: Mutex<Option<FailingPods>>,
-    /// The outages of the watches of Events. They do not make the operator blind.
-    watch_health: Arc<WatchHealth>,
-}
-
 /// The facts besides nodes by which pods are judged.
 pub struct PoolsAndClasses {
     policy: Policy,
     classes: BTreeMap<String, String>,
-}
-
-impl FailingPodSearch {
-    pub fn new(is_on: bool, pauses: FailingPauses, watch_health: WatchHealth) -> Self {
-        Self { is_on, pauses, table: Mutex::default(), watch_health: Arc::new(watch_health) }
-    }
-
-    /// Returns what is known of failing pods at this moment.
-    pub fn health(&self, nodes: &NodeTable, now: Instant) -> PodHealth {
-        if !self.is_on || nodes.objects().next().is_none() {
-            return PodHealth::Off;
-        }
-        let outages = self.watch_health.outages();
-        let events = outages.values().find(|outage| outage.counts(now)).map(|outage| outage.message().to_owned());
-        self.table.lock().as_ref().map_or(PodHealth::NotYet, |table| table.health(events, now))
-    }
 }
 
 /// Searches for failing pods until `stop` is cancelled.

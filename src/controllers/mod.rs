@@ -1,6 +1,7 @@
 //! The node and the pool controller: they watch, let the core decide, and write.
 
 mod budget;
+mod failing_pod_search;
 pub mod failing_pods;
 pub mod node;
 pub mod pool;
@@ -30,7 +31,7 @@ use winpool_core::plan::{
 use crate::{election::Leadership, metrics::Metrics, nodes::SharedNodes, write::Applier};
 
 use budget::Budget;
-pub use failing_pods::FailingPodSearch;
+pub use failing_pod_search::FailingPodSearch;
 pub use watch_health::WatchHealth;
 pub use winpool_core::plan::GuardedPool;
 

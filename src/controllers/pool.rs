@@ -19,8 +19,8 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_client::{causes::shortened, error::RequestError, watches::Selection};
 use winpool_core::plan::{
-    CheckAnswer, GuardedPool,
-    reconcile::{Answer, CachedCluster, CheckTask, ControlPlaneInfo, Memory, Note, Step, next},
+    GuardedPool,
+    reconcile::{CachedCluster, CheckTask, ControlPlaneInfo, Memory, Note, Step, next},
     trial_check::{TrialCheck, TrialCheckResult},
 };
 
@@ -29,7 +29,10 @@ use super::{Context, now};
 pub mod check;
 mod notes;
 mod steps;
+mod task_result;
 mod trial;
+
+use task_result::TaskResult;
 
 const CONTROLLER: &str = "pool";
 /// The least time between two rounds that changes cause. A burst of thousands is worth a few rounds.
@@ -59,26 +62,6 @@ where
         Ok(Event::Init | Event::InitApply(_)) | Err(_) => {}
     });
     notice.await;
-}
-
-/// The result of a task that was started.
-enum TaskResult {
-    /// A step of a pool with its answer and, if it failed, one word for metrics.
-    Step {
-        pool: String,
-        step: Step,
-        answer: Answer,
-        error: Option<&'static str>,
-    },
-    Checked(Result<BTreeMap<String, CheckAnswer>, String>),
-    Asked {
-        pool: String,
-        are_settled: bool,
-    },
-    TrialChecked(Result<TrialCheckResult, RequestError>),
-    ControlPlane(ControlPlaneInfo),
-    /// An Event was written, or the term of leadership ended before.
-    Nothing,
 }
 
 /// The pool loop of one process.

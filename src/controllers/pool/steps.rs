@@ -16,7 +16,7 @@ use winpool_core::{
 
 use crate::controllers::Context;
 
-use super::TaskResult;
+use super::task_result::TaskResult;
 
 pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> TaskResult {
     let pool = guarded.name_any();
