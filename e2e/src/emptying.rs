@@ -3,20 +3,18 @@
 //! Every kind that the server lists is compared with its initial objects. If the restoration cannot be complete, it
 //! fails and the server is stopped.
 
+mod listing;
 mod policies;
 
 use crate::{Error, Result, wait_for};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{PartialObjectMeta, Status};
-use kube::discovery::{ApiCapabilities, ApiResource, Discovery, Scope, verbs};
+use kube::core::PartialObjectMeta;
+use kube::discovery::{Discovery, verbs};
 use kube::{Api, Client, ResourceExt};
+use listing::{Id, LIMIT, Listing, gone_is_fine, is_gone};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-/// More than enough to delete the nodes of a large test.
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// The API server renews its own Leases all the time.
 const VOLATILE: &str = "leases";
@@ -46,20 +44,6 @@ pub(crate) struct Baseline {
     kinds: BTreeSet<String>,
     /// Every object with its version.
     objects: BTreeMap<Id, String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Id {
-    kind: String,
-    namespace: Option<String>,
-    name: String,
-}
-
-/// A kind that can be listed, and its objects.
-struct Listing {
-    resource: ApiResource,
-    capabilities: ApiCapabilities,
-    objects: Vec<PartialObjectMeta<DynamicObject>>,
 }
 
 impl Baseline {
@@ -176,19 +160,6 @@ impl Baseline {
     }
 }
 
-impl Listing {
-    fn id(&self, object: &PartialObjectMeta<DynamicObject>) -> Id {
-        Id { kind: self.resource.plural.clone(), namespace: object.namespace(), name: object.name_any() }
-    }
-
-    fn api(&self, client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
-        match (&self.capabilities.scope, namespace) {
-            (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), namespace, &self.resource),
-            _ => Api::all_with(client.clone(), &self.resource),
-        }
-    }
-}
-
 /// Every object of every kind that can be listed and deleted.
 async fn list_everything(client: &Client) -> Result<Vec<Listing>> {
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
@@ -239,19 +210,6 @@ fn version(object: &PartialObjectMeta<DynamicObject>) -> String {
         Some(generation) => format!("generation {generation}"),
         None => object.resource_version().unwrap_or_default(),
     }
-}
-
-fn gone_is_fine<T>(result: kube::Result<T>) -> Result<()> {
-    match result {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if is_gone(&status) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Checks the code: for an unknown kind the answer is a plain text 404 without a reason.
-fn is_gone(status: &Status) -> bool {
-    status.code == 404
 }
 
 fn not_to_be_emptied(why: &str) -> Error {

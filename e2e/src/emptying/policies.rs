@@ -3,7 +3,7 @@
 //! The API server reads policies once a second, so a deleted one stays in force for a while. It reads all policies of a
 //! kind together: once a policy that was created after the deletion is in force, the deleted ones no longer are.
 
-use super::{LIMIT, Listing, gone_is_fine};
+use super::listing::{LIMIT, Listing, gone_is_fine};
 use crate::{Error, Result, wait_for};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, PostParams};

@@ -1,6 +1,6 @@
 //! Responses that differ from what the server sent.
 
-use super::{Fault, InjectedError, Severed};
+use super::{Fault, InjectedError};
 use futures::{Stream, StreamExt, TryStreamExt, future, stream};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Response, StatusCode};
@@ -123,3 +123,8 @@ fn then_severed(
 fn streamed(bytes: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> ResponseBody {
     StreamBody::new(bytes.and_then(|bytes| future::ready(Ok(Frame::data(bytes))))).boxed_unsync()
 }
+
+/// The proxy closed the connection.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection is closed on purpose")]
+pub(super) struct Severed;

@@ -16,7 +16,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use answer::ResponseBody;
+use answer::{ResponseBody, Severed};
 use futures::FutureExt;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{Request, Response, Uri};
@@ -56,11 +56,6 @@ struct ProxyState {
     /// Cancelled when the open connections fall silent. New connections get another one.
     talking: Mutex<CancellationToken>,
 }
-
-/// The proxy closed the connection.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection is closed on purpose")]
-struct Severed;
 
 impl FaultProxy {
     pub async fn start(server: &ApiServer) -> Result<Self> {

@@ -21,8 +21,8 @@ mod workloads;
 pub use account::{Account, INSTALLATION, NAMESPACE, Right, USER};
 pub use host::HostNode;
 pub use objects::{
-    approved, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of, problems,
-    scheduling, taint, taints, tolerates, unschedulable, windows_class,
+    BUILD, NOT_READY, approved, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of,
+    problems, scheduling, taint, taints, tolerates, unschedulable, windows_class,
 };
 pub use operator::{Operator, alone, options};
 pub use versions::Versions;
@@ -46,7 +46,7 @@ use winpool_core::api::{NodeCounts, WindowsPool, crd};
 use winpool_operator::Options;
 
 use crate::{
-    ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, WINDOWS_BUILD, lend_cluster,
+    ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, lend_cluster,
     lending::lend_installed,
     scene::{self, install_crd},
     wait_for,
@@ -54,16 +54,12 @@ use crate::{
 
 use guarded::guard;
 
-/// The label with the Windows build of a node.
-pub const BUILD: &str = WINDOWS_BUILD;
 /// The label with the name of the pool that owns a node.
 pub const POOL: &str = "winpool.dev/pool";
 /// The annotation with what winpool put on a node.
 pub const APPLIED: &str = "winpool.dev/applied";
 /// The taint of a pool with all defaults.
 pub const OS_WINDOWS: &str = "os=windows:NoSchedule";
-/// The taint that the API server adds to every new node. Without a controller manager it stays.
-pub const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
 
 pub enum Server {
     /// Returned at the end of the test.

@@ -8,7 +8,12 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 
-use super::{BUILD, NOT_READY};
+use crate::WINDOWS_BUILD;
+
+/// The label with the Windows build of a node.
+pub const BUILD: &str = WINDOWS_BUILD;
+/// The taint that the API server adds to every new node. Without a controller manager it stays.
+pub const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
 
 /// The status of a condition of a pool.
 pub fn condition<'a>(pool: &'a WindowsPool, name: &str) -> Option<&'a str> {

@@ -1,6 +1,6 @@
 //! Wine: its location, the Windows of each machine, and the end of its processes.
 
-use super::Windows;
+use super::windows::Windows;
 use crate::assets::{cache_folder, fingerprint, make_once};
 use crate::error::FileContext;
 use crate::go::progress;
