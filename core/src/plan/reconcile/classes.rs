@@ -28,7 +28,7 @@ use crate::{
 };
 
 use super::{
-    memory::{Memory, PoolMemory},
+    memory::Memory,
     pauses::POLL_INTERVAL,
     retry::{RequestKind, write_failed},
     step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Refusal, Step},
