@@ -10,13 +10,12 @@ use crate::api::{Taint, WindowsPool};
 use super::{
     assessment::{Release, release},
     capability_labels::has_capability_labels,
+    class_retirement::{ClassRetirement, KEPT_TAINT, KeptTaints, is_needed_by, release_class},
     classes::is_declared,
     node::{NodeFields, NodePlan},
     node_record::NodeRecord,
     pools::{Policy, Pool, PoolEntry},
-    runtime_class::{
-        ClassRetirement, KEPT_TAINT, KeptTaints, is_made_by_winpool, is_needed_by, owner, release_class, selected_build,
-    },
+    runtime_class::{is_made_by_winpool, owner, selected_build},
     taints::kept_on,
 };
 

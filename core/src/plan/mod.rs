@@ -4,10 +4,12 @@ mod admission;
 mod approval;
 mod assessment;
 mod capability_labels;
+mod class_retirement;
 pub mod classes;
 mod cleanup;
 mod conflict;
 mod consent;
+mod contribution;
 mod deletion;
 mod departures;
 pub mod failing_pods;
@@ -38,9 +40,11 @@ mod workloads;
 pub use admission::{Admission, AdmissionComponent, COMPONENTS, InstalledPolicy};
 pub use assessment::{Assessment, assess, assess_as};
 pub use capability_labels::{has_capability_labels, key as capability_label};
+pub use class_retirement::{ClassRetirement, KeptTaints, retire_class};
 pub use classes::{ClassesPlan, SeenNodes, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeRelease};
 pub use consent::Consent;
+pub use contribution::NodeShare;
 pub use guarded::GuardedPool;
 pub use guarded::read_all;
 pub use label_users::LabelUsers;
@@ -50,13 +54,12 @@ pub use pool_consent::{CleanCheck, LaggingClass, PoolConsent};
 pub use pool_spec::{Hosts, InvalidPool, PoolSpec, WantedTaints};
 pub use pools::{Policy, Pool, PoolEntry};
 pub use runtime_class::{
-    ClassAction, ClassRetirement, DesiredClass, KeptTaints, PlannedClass, describe, is_made_by_winpool,
-    lacks_tolerations, owner, retire_class,
+    ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
 };
 pub use scale::Autoscalers;
 pub use status::{HeldBecause, HeldTaints, Observation, ever_applied, status, suspended_status};
 pub use taint_list::{Applied, TaintChange, TaintList};
-pub use tally::{NodeShare, Overlap, Tally};
+pub use tally::{Overlap, Tally};
 pub use trial::{Trial, TrialState};
 pub use watched::{AT_ONCE, LABEL_SETTLES, Sighting, Watched};
 pub use workload_check::{

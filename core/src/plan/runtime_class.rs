@@ -18,22 +18,12 @@ use crate::{
         names::{self, reason},
         quantity,
     },
-    labels::Labels,
-    pod::{
-        Class,
-        tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of},
-    },
+    pod::tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of},
     windows::{Build, product},
     words::{joined, yaml},
 };
 
-use super::{
-    capability_labels,
-    patch::FieldChange,
-    pool_spec::Hosts,
-    pools::Policy,
-    workloads::{ClassUsers, describe_users},
-};
+use super::{capability_labels, patch::FieldChange, pool_spec::Hosts, pools::Policy};
 
 /// The planned state of a RuntimeClass.
 #[derive(Clone, Debug, PartialEq)]
@@ -278,56 +268,6 @@ pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Ite
     tolerance(&tolerations_of(class), taints) != Tolerance::Yes
 }
 
-/// The taints of pools that stay on one node, with its labels: the node refuses to be changed or is ignored, its kubelet
-/// added the taint, or winpool's record on the node is gone.
-pub type KeptTaints = (Labels, Vec<Taint>);
-
-/// True if a node that the class selects keeps a taint that the class tolerates, so that its pods still need the class.
-pub(super) fn is_needed_by<'a>(class: &RuntimeClass, kept: impl IntoIterator<Item = &'a KeptTaints>) -> bool {
-    let mut selector = Class::from(class).selector;
-    // These labels leave the nodes with the pool.
-    selector.retain(|key, _| !key.starts_with(names::CAPABILITY_LABEL_PREFIX));
-    let mut selected = kept.into_iter().filter(|(labels, _)| labels.matches(&selector));
-    selected.any(|(_, taints)| taints.iter().any(|taint| !lacks_tolerations(class, [taint])))
-}
-
-/// The reason why such a class is not deleted.
-pub(super) const KEPT_TAINT: &str = "nodes keep a taint that it tolerates";
-
-/// Releases a class: removes winpool's labels and keeps everything else.
-pub fn release_class(class: &RuntimeClass, why: String) -> ClassRetirement {
-    let label = |key: &'static str| {
-        let value = class.labels().get(key)?;
-        Some(change(&["metadata", "labels", key], value, &Value::Null))
-    };
-    let managed_by = is_made_by_winpool(class).then(|| label(names::MANAGED_BY)).flatten();
-    ClassRetirement::Release { changes: label(names::POOL).into_iter().chain(managed_by).collect(), why }
-}
-
-/// The end of a class that is winpool's and that no pool wants any more.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ClassRetirement {
-    /// Delete it: winpool created it, and no unfinished pod uses it.
-    Delete,
-    /// Keep it, without winpool's labels.
-    Release {
-        changes: Vec<FieldChange>,
-        /// The reason why it is not deleted.
-        why: String,
-    },
-}
-
-/// Decides about a class that no pool wants any more. `users` are its unfinished pods, or the reason why pods cannot
-/// be listed.
-pub fn retire_class(class: &RuntimeClass, users: Result<&ClassUsers, &str>) -> ClassRetirement {
-    let why = match users {
-        _ if !is_made_by_winpool(class) => "winpool did not create it".to_owned(),
-        Ok(ClassUsers { count: 0, .. }) => return ClassRetirement::Delete,
-        users => describe_users(users),
-    };
-    release_class(class, why)
-}
-
 /// The tolerations that `existing` lacks.
 fn untolerated<'a>(desired: &'a DesiredClass, existing: &RuntimeClass) -> Vec<&'a Toleration> {
     let existing = tolerations_of(existing);
@@ -380,7 +320,7 @@ fn overhead_of(class: &RuntimeClass) -> BTreeMap<String, Quantity> {
     class.overhead.as_ref().and_then(|overhead| overhead.pod_fixed.clone()).unwrap_or_default()
 }
 
-fn change<A: serde::Serialize, B: serde::Serialize>(path: &[&'static str], from: &A, to: &B) -> FieldChange {
+pub(super) fn change<A: serde::Serialize, B: serde::Serialize>(path: &[&'static str], from: &A, to: &B) -> FieldChange {
     FieldChange { path: path.to_vec(), from: json!(from), to: json!(to) }
 }
 

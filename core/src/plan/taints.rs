@@ -10,11 +10,11 @@ use crate::{
 };
 
 use super::{
+    class_retirement::KeptTaints,
     consent::Consent,
     node::NodeFields,
     pool_spec::WantedTaints,
     pools::{Policy, Pool},
-    runtime_class::KeptTaints,
     taint_list::{Applied, TaintChange},
 };
 

@@ -13,10 +13,10 @@ use crate::plan::{
     capability_labels::has_capability_labels,
     conflict::WriteConflict,
     consent::Consent,
+    contribution::Contribution,
     departures::{Departures, NextSearch},
     node::{ChangeFingerprint, NodePlan},
     pools::Policy,
-    tally::Contribution,
     watched::Watched,
 };
 

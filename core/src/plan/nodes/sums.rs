@@ -12,9 +12,10 @@ use crate::{
     plan::{
         assessment::assess,
         consent::Consent,
+        contribution::{Contribution, NodeShare},
         node::NodeState,
         pools::Policy,
-        tally::{Contribution, NodeShare, Tally},
+        tally::Tally,
         watched::{Sighting, Watched},
     },
     windows::{Build, Vendor, product},

@@ -16,12 +16,10 @@ use kube::ResourceExt;
 use crate::{
     api::{ObjectReference, Problem, names::reason},
     plan::{
+        class_retirement::{ClassRetirement, KEPT_TAINT, release_class, retire_class},
         classes::{ClassesPlan, plan_classes},
         pools::Pool,
-        runtime_class::{
-            ClassAction, ClassRetirement, KEPT_TAINT, PlannedClass, is_made_by_winpool, release_class, retire_class,
-            selector_of,
-        },
+        runtime_class::{ClassAction, PlannedClass, is_made_by_winpool, selector_of},
         tally::Tally,
         workloads::{ClassScheduling, ClassUsers},
     },

@@ -17,6 +17,7 @@ use crate::{
     },
     plan::{
         assessment::{assess, is_being_handed_over},
+        class_retirement::{KeptTaints, is_needed_by},
         classes::classes_of_others,
         consent::Consent,
         deletion::PendingCleanup,
@@ -25,7 +26,7 @@ use crate::{
         nodes::NodeObject,
         now::Now,
         pools::{Policy, Pool},
-        runtime_class::{KeptTaints, is_needed_by, owner},
+        runtime_class::owner,
         taints::kept_on,
         watched::Watched,
     },
