@@ -4,9 +4,9 @@ use std::{
 };
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::*;
+use super::{stream::Stream, *};
 
 /// Keeps everything as it is, but for Secrets.
 #[derive(Debug, PartialEq)]
