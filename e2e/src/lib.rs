@@ -82,4 +82,4 @@ pub use requests::{Requests, sample, scrape};
 pub use usage::Usage;
 pub use version::{Feature, MUTATING_ADMISSION_POLICY, running_kubernetes};
 pub use wait::{LIMIT, wait_for};
-pub use webhook::PodWebhook;
+pub use webhook::{HoldingWebhook, PodWebhook};

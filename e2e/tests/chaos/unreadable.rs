@@ -17,15 +17,19 @@ const PATIENTLY: Duration = Duration::from_mins(3);
 async fn stage() -> (Stage, Operator, Client) {
     let stage = Stage::new().await;
     stage.join("before", WINDOWS_2022).await;
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
-    let options = Options { listen: Some(address), ..alone() };
-    let operator = Operator::start_with(stage.config(), options);
+    let (operator, endpoints) = with_endpoints(&stage);
     stage.harness.apply_until_ready(json!({})).await;
     stage.harness.is_tainted("before").await;
+    (stage, operator, endpoints)
+}
+
+fn with_endpoints(stage: &Stage) -> (Operator, Client) {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+    let operator = Operator::start_with(stage.config(), Options { listen: Some(address), ..alone() });
     let mut config = Config::new(format!("http://{address}").parse().unwrap());
     // It would repeat a request that gets 503.
     config.default_retry = false;
-    (stage, operator, Client::try_from(config).unwrap())
+    (operator, Client::try_from(config).unwrap())
 }
 
 /// True if `/readyz` answers 200.
@@ -65,6 +69,29 @@ async fn while_nodes_may_not_be_watched_ready_is_unknown_and_so_is_the_readiness
     says(&stage, "True", "Done", "2 of 2 nodes converged").await;
     assert!(is_ready(&endpoints).await);
     stage.harness.is_tainted("unseen").await;
+}
+
+#[tokio::test]
+async fn a_process_that_may_not_list_nodes_from_the_start_is_not_ready_and_begins_when_it_may() {
+    let stage = Stage::new().await;
+    stage.join("win", WINDOWS_2022).await;
+    stage.harness.account.take(("list", "", "nodes")).await;
+    let (_operator, endpoints) = with_endpoints(&stage);
+    stage.harness.apply_pool(json!({})).await;
+    let refused = async || {
+        let lists = stage.proxy.passed();
+        let mut lists = lists.iter().filter(|passed| passed.request.asked.resource == "nodes");
+        Ok(lists.any(|passed| passed.code == Some(403)).then_some(()))
+    };
+    wait_for("a list of nodes is refused", PATIENTLY, refused).await.unwrap();
+    assert!(!is_ready(&endpoints).await);
+    assert!(
+        stage.harness.pools().get("default").await.unwrap().status.is_none(),
+        "it says nothing that it does not know"
+    );
+    stage.harness.account.give_back(("list", "", "nodes")).await;
+    says(&stage, "True", "Done", "1 of 1 node converged").await;
+    assert!(is_ready(&endpoints).await);
 }
 
 #[tokio::test]
