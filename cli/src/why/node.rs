@@ -34,11 +34,13 @@ pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<
 
 pub(super) fn text(explanation: &NodeExplanation) -> Text {
     let mut text = Text::new();
-    let is = if explanation.state == UNOWNED { "belongs to no WindowsPool" } else { &format!("is {}", explanation.state) };
+    let is =
+        if explanation.state == UNOWNED { "belongs to no WindowsPool" } else { &format!("is {}", explanation.state) };
     text.styled("", BOLD, &format!("Node {} {is}", explanation.node));
     if let Some(build) = &explanation.build {
         let product = explanation.product.as_deref().unwrap_or("a build that this release has no name for");
-        let support = explanation.end_of_support.as_ref().map_or_else(String::new, |day| format!("; supported until {day}"));
+        let support =
+            explanation.end_of_support.as_ref().map_or_else(String::new, |day| format!("; supported until {day}"));
         text.paragraph("  ", &format!("{build}, {product}{support}"));
     }
     for reason in &explanation.reasons {
@@ -51,7 +53,8 @@ pub(super) fn text(explanation: &NodeExplanation) -> Text {
         }
         text.gap().table(&table);
     }
-    let classes = if explanation.runtime_classes.is_empty() { "none".to_owned() } else { explanation.runtime_classes.join(", ") };
+    let classes =
+        if explanation.runtime_classes.is_empty() { "none".to_owned() } else { explanation.runtime_classes.join(", ") };
     text.gap().paragraph("", &format!("RuntimeClasses that select it: {classes}"));
     text.gap();
     if explanation.changes.is_empty() {
