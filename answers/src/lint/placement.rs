@@ -230,10 +230,14 @@ fn or_for_linux(subject: &Subject<'_>, remedy: String) -> String {
 }
 
 /// Returns the class for the build that all images of the pod name. `None` for a DaemonSet, because its controller
-/// ignores classes.
+/// ignores classes, and if there are nodes and none has the build.
 fn class_of_images<'a>(subject: &Subject<'a>) -> Option<&'a str> {
     let builds: BTreeSet<Build> = subject.pod.image_builds().map(|(_, build)| build).collect();
     let build = builds.first().filter(|_| builds.len() == 1 && !subject.workload.is_daemon_set())?;
+    let there = subject.facts.builds();
+    if !there.is_empty() && !there.contains_key(build) {
+        return None;
+    }
     subject.facts.classes_of(*build).next()
 }
 

@@ -14,14 +14,11 @@ use winpool_core::{
 
 use crate::pod::{ClassExt, PodSpecExt, path_of};
 
-use crate::lint::{
-    placement::by_class,
-    rule::{
-        Consequence::{Fails, Note, Pending},
-        Hit, Judgement, Rule, Scope,
-        Severity::{Error, Info, Warning},
-        Subject, own, rule,
-    },
+use crate::lint::rule::{
+    Consequence::{Fails, Note, Pending},
+    Hit, Judgement, Rule, Scope,
+    Severity::{Error, Info, Warning},
+    Subject, own, rule,
 };
 
 /// The remedy for a DaemonSet, whose controller ignores classes.
@@ -115,19 +112,36 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
     // Without a build in the tags nothing shows that a node does not run the images. If registries were asked, another
     // rule reports the nodes that do not.
-    let mut tagged = pod.image_builds().filter(|(container, _)| !is_in_a_registry(subject, container));
-    let runs_by_tag = |image: Build| builds.iter().all(|host| runs(subject, *host, image) == Runs::Surely);
-    if !tagged.all(|(_, image)| runs_by_tag(image)) {
-        let hit = Hit::at("nodeSelector");
-        let builds: BTreeSet<Build> = pod.image_builds().map(|(_, build)| build).collect();
-        hits.push(match builds.first().filter(|_| builds.len() == 1) {
-            _ if subject.workload.is_daemon_set() => hit.remedied_by(PER_BUILD.to_owned()),
-            Some(build) => by_class(
-                subject,
-                hit.remedied_by(format!("add nodeSelector {}: {build}, the build of its images", names::WINDOWS_BUILD)),
-            ),
-            None => hit,
-        });
+    let tagged: BTreeSet<Build> = pod
+        .image_builds()
+        .filter(|(container, _)| !is_in_a_registry(subject, container))
+        .map(|(_, build)| build)
+        .collect();
+    let running = |least: Runs| -> BTreeSet<Build> {
+        let runs_all = |host: &&Build| tagged.iter().all(|image| runs(subject, **host, *image) <= least);
+        builds.iter().filter(runs_all).copied().collect()
+    };
+    let surely = running(Runs::Surely);
+    if surely != builds {
+        let able = if surely.is_empty() { running(Runs::Perhaps) } else { surely };
+        hits.push(Hit::at("nodeSelector").remedied_by(selection(subject, &tagged, &able)));
+    }
+}
+
+/// Returns how to select one of the `able` builds, which run images of the `tagged` builds.
+fn selection(subject: &Subject<'_>, tagged: &BTreeSet<Build>, able: &BTreeSet<Build>) -> String {
+    let own = able.intersection(tagged).next();
+    let Some(build) = own.or(able.first()) else {
+        return "use images of a build that the nodes have, or add nodes that run them".to_owned();
+    };
+    if subject.workload.is_daemon_set() {
+        return PER_BUILD.to_owned();
+    }
+    match (subject.facts.classes_of(*build).next(), own.is_some()) {
+        (Some(class), true) => format!("add runtimeClassName: {class}, which selects the build of its images"),
+        (Some(class), false) => format!("add runtimeClassName: {class}, whose nodes run its images"),
+        (None, true) => format!("add nodeSelector {}: {build}, the build of its images", names::WINDOWS_BUILD),
+        (None, false) => format!("add nodeSelector {}: {build}, whose nodes run its images", names::WINDOWS_BUILD),
     }
 }
 
