@@ -124,8 +124,8 @@ async fn after_an_api_server_was_too_busy_for_the_lease_one_of_two_processes_lea
     stage.join("meanwhile", WINDOWS_2022).await;
     let is_quiet = async || {
         let passed = stage.proxy.passed();
-        let leases = passed.iter().filter(|passed| passed.request.asked.resource == "leases");
-        let (first, last) = (leases.clone().next(), leases.last());
+        let mut leases = passed.iter().filter(|passed| passed.request.asked.resource == "leases");
+        let (first, last) = (leases.next(), leases.next_back());
         let lasts = first.zip(last).map(|(first, last)| last.request.received - first.request.received);
         Ok(lasts.filter(|lasts| *lasts > Duration::from_secs(20)))
     };
