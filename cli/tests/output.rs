@@ -44,7 +44,7 @@ fn plan_names_the_toleration_that_a_held_taint_needs() {
     assert!(text.contains("    DaemonSet shop/agent\n"), "pods are not counted if there are none: {text}");
     let for_linux = "; for a Linux workload instead: nodeSelector: {kubernetes.io/os: linux}";
     assert!(!text.contains(for_linux), "all of them say Windows: {text}");
-    // Only Windows nodes have this label, but the workload may belong elsewhere.
+    // Only Windows nodes have the label that the Deployment selects. Nothing says for which system the pod is.
     let directory = tempfile::tempdir().unwrap();
     let node = |name: &str, system: &str, kernel: &str| {
         format!(
@@ -56,10 +56,16 @@ fn plan_names_the_toleration_that_a_held_taint_needs() {
     let deployment = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {nodeSelector: {on: \
                       windows}, containers: [{name: c, image: 'app:1'}]}}}\n";
     let (linux, windows) = (node("linux-1", "linux", "6.8.0-1015-azure"), node("win-1", "windows", "10.0.20348.1"));
-    std::fs::write(directory.path().join("all.yaml"), format!("{linux}{windows}{deployment}")).unwrap();
-    let plan = ["plan", "-f", directory.path().to_str().unwrap(), "-f", POOL];
-    let text = printed(&plan, Path::new("/nonexistent"), "200");
-    assert!(text.contains("    Deployment default/web\n") && text.contains(for_linux), "{text}");
+    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: app, uid: a}\nspec: {nodeName: win-1, containers: [{name: c, image: \
+               'app:1'}]}\nstatus: {phase: Running}\n";
+    for (workload, name, may_be_for_linux) in
+        [(deployment, "Deployment default/web", false), (pod, "Pod default/app (1 pod)", true)]
+    {
+        std::fs::write(directory.path().join("all.yaml"), format!("{linux}{windows}{workload}")).unwrap();
+        let plan = ["plan", "-f", directory.path().to_str().unwrap(), "-f", POOL];
+        let text = printed(&plan, Path::new("/nonexistent"), "200");
+        assert!(text.contains(&format!("    {name}\n")) && text.contains(for_linux) == may_be_for_linux, "{text}");
+    }
 }
 
 #[test]
