@@ -1,5 +1,6 @@
 //! `--assume`: questions about a cluster whose nodes run another Windows version.
 
+use clap::ValueHint;
 use winpool_answers::view::{
     View,
     assume::{AssumeError, Assumption, assume},
@@ -12,7 +13,7 @@ use super::live;
 pub struct Assume {
     /// Answer as if the Windows nodes with these labels ran this version, such as kubernetes.azure.com/agentpool=win:2025.
     /// Repeat the flag for other nodes. The version is a release or a build. Nothing is changed.
-    #[arg(long, value_name = "SELECTOR:VERSION", value_parser = assumption)]
+    #[arg(long, value_name = "SELECTOR:VERSION", value_parser = assumption, value_hint = ValueHint::Other)]
     pub assume: Vec<Assumption>,
 }
 

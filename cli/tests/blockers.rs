@@ -1,4 +1,4 @@
-//! `winpool blockers`: what is pinned, what nobody knows, and what can move.
+//! `winpool blockers`: what is pinned, what is not known, and what can move.
 
 use std::process::Command;
 
@@ -48,7 +48,7 @@ fn running(kind: &str, owner: &str, node: &str) -> Value {
 }
 
 #[test]
-fn a_version_is_not_free_while_a_pod_runs_there_and_nobody_knows_if_it_runs_elsewhere() {
+fn a_version_is_not_free_while_a_pod_runs_there_that_may_run_nowhere_else() {
     let cron_job = json!({
         "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "report", "namespace": "shop"},
         "spec": {"jobTemplate": deployment("report", "report:1")},

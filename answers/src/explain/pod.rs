@@ -297,7 +297,7 @@ impl AdmittedPod<'_> {
         let (starts, mut why) = self.starts(machine);
         let mut reasons: Vec<String> = obstacles.iter().map(|obstacle| self.describe(obstacle)).collect();
         if !obstacles.is_empty() && starts == Some(false) {
-            why = why.into_iter().map(|why| format!("if it did land: {why}")).collect();
+            why = why.into_iter().map(|why| format!("if scheduled: {why}")).collect();
         }
         reasons.append(&mut why);
         NodeResult { name: machine.name.clone(), possible: obstacles.is_empty(), starts, reasons }

@@ -168,8 +168,17 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
         pools: knows_pools.then_some(state.pools),
         unknown,
     };
-    report.numbers = Numbers::of(&report);
-    report.progress = question.previous.map(|earlier| Progress::since(earlier, &report));
+    report.numbers = Numbers::of(
+        report.versions.as_deref(),
+        report.workloads.as_deref(),
+        &report.findings,
+        report.taints.as_deref(),
+        report.failing_pods.as_deref(),
+    );
+    report.progress = question.previous.map(|earlier| {
+        let workloads = report.workloads.as_deref().unwrap_or_default();
+        Progress::since(earlier, &report.numbers, workloads, report.unknown.is_empty())
+    });
     report
 }
 

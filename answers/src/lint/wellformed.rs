@@ -76,7 +76,7 @@ pub fn check_malformed(object: &Value) -> (Vec<Finding>, Option<Value>) {
     let spec = get(object, &keys).unwrap_or(&Value::Null);
     let mut wrong = Vec::new();
     if spec.is_object() {
-        find_wrong(&Place::default(), spec, &|value| value, &mut wrong);
+        find_wrong(&FieldPlace::default(), spec, &|value| value, &mut wrong);
     }
     let mut rest = object.clone();
     // From the last to the first, so that the positions in lists stay right.
@@ -127,19 +127,19 @@ fn api_version(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 fn types(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if served(subject.workload.kind).is_some() {
         let mut wrong = Vec::new();
-        find_wrong(&Place::default(), subject.workload.raw, &|value| value, &mut wrong);
+        find_wrong(&FieldPlace::default(), subject.workload.raw, &|value| value, &mut wrong);
         hits.extend(wrong.into_iter().map(|(place, message)| hit(place.path, message)));
     }
 }
 
 /// A place in a pod spec: `containers[0].image`, and as a JSON pointer `/containers/0/image`.
 #[derive(Default)]
-struct Place {
+struct FieldPlace {
     path: String,
     pointer: String,
 }
 
-impl Place {
+impl FieldPlace {
     fn field(&self, key: &str) -> Self {
         let path = if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
         Self { path, pointer: format!("{}/{}", self.pointer, key.replace('~', "~0").replace('/', "~1")) }
@@ -152,7 +152,7 @@ impl Place {
 
 /// Finds the innermost values with the wrong type, each with a description. `wrap` returns a pod spec that has a value at this place
 /// and nothing else: the types do not require any field.
-fn find_wrong(place: &Place, value: &Value, wrap: &dyn Fn(Value) -> Value, wrong: &mut Vec<(Place, String)>) {
+fn find_wrong(place: &FieldPlace, value: &Value, wrap: &dyn Fn(Value) -> Value, wrong: &mut Vec<(FieldPlace, String)>) {
     let Err(error) = PodSpec::deserialize(wrap(value.clone())) else { return };
     match value {
         Value::Object(fields) if accepts(wrap, json!({})) => {
@@ -171,7 +171,7 @@ fn find_wrong(place: &Place, value: &Value, wrap: &dyn Fn(Value) -> Value, wrong
             let name = place.path.rsplit('.').next().unwrap_or_default();
             let description: String = error.to_string().chars().take(DESCRIPTION).collect();
             let message = format!("{name} has a value of the wrong type: {description}");
-            wrong.push((Place { path: place.path.clone(), pointer: place.pointer.clone() }, message));
+            wrong.push((FieldPlace { path: place.path.clone(), pointer: place.pointer.clone() }, message));
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::{
         names::{self, reason},
         validation::is_dns_subdomain,
     },
+    pod::selector_of,
     pod::tolerations::{normalised, toleration},
     windows::{Build, product, taint::is_known_spelling},
     words::count,
@@ -24,7 +25,7 @@ use super::{
     pool_consent::LabelledClass,
     pool_spec::Hosts,
     pools::{Policy, Pool},
-    runtime_class::{DesiredClass, PlannedClass, owner, plan_class, selected_build, selector_of},
+    runtime_class::{DesiredClass, PlannedClass, owner, plan_class, selected_build},
 };
 
 /// The limit of classes in one pool: status has room for that many.

@@ -12,10 +12,8 @@ use kube::ResourceExt;
 use crate::{
     api::names,
     labels::Labels,
-    pod::{Pod, PodProgress},
+    pod::{Pod, PodProgress, selector_of},
 };
-
-use super::runtime_class::selector_of;
 
 /// The time for which "no pod needs it" is assumed to stay true.
 const UNUSED: Duration = Duration::from_secs(5);

@@ -18,6 +18,7 @@ use crate::{
         names::{self, reason},
         quantity,
     },
+    pod::selector_of,
     pod::tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of},
     windows::{Build, product},
     words::{joined, yaml},
@@ -234,10 +235,6 @@ fn covers_all(desired: &DesiredClass, existing: &RuntimeClass) -> bool {
     existing.handler == desired.handler
         && desired.node_selector.iter().all(|(key, value)| selector.get(key) == Some(value))
         && untolerated(desired, existing).is_empty()
-}
-
-pub(super) fn selector_of(class: &RuntimeClass) -> BTreeMap<String, String> {
-    class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.clone()).unwrap_or_default()
 }
 
 /// The build that the class selects.

@@ -4,12 +4,12 @@
 //! those that may object. It asks for the workloads of those that have waited since an earlier check.
 
 mod barrier;
+mod scope;
 mod suspects;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, OnceLock},
-    time::Instant,
 };
 
 use k8s_openapi::jiff::Timestamp;
@@ -17,13 +17,11 @@ use k8s_openapi::jiff::Timestamp;
 use crate::{
     api::Taint,
     labels::Labels,
-    pod::{Class, Pod, PodProgress, PodSpec, Workload, WorkloadKind, tolerate},
+    pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind, tolerate},
 };
 
 use super::{
     node_groups::{GroupedNode, NodeGroups},
-    nodes::NodeObject,
-    pools::Policy,
     trial::{WorkloadName, workload_name},
     workload_check::{ForWindows, NodeChoice},
 };
@@ -31,6 +29,7 @@ use super::{
 use barrier::Barrier;
 use suspects::{ASKED, PLACEMENT, Suspect};
 
+pub use scope::{OnTrial, Paused, TrialCheckScope};
 pub use suspects::Suspects;
 pub(super) use suspects::digest;
 
@@ -44,40 +43,6 @@ const EXCUSED: usize = 10_000;
 const OWNERS: usize = 5;
 /// The limit of nodes that lose a taint before the others.
 const FIRST: usize = 100;
-
-/// A taint on trial.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OnTrial {
-    pub pool: String,
-    pub taint: Taint,
-    pub since: Timestamp,
-    pub until: Timestamp,
-}
-
-/// A taint that pauses after its trial, and the workload whose repair ends the pause.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Paused {
-    pub pool: String,
-    pub taint: Taint,
-    pub workload: WorkloadName,
-}
-
-/// The input of a check.
-#[derive(Clone, Debug)]
-pub struct TrialCheckScope {
-    pub trials: Vec<OnTrial>,
-    pub paused: Vec<Paused>,
-    /// The Windows nodes that serve.
-    pub nodes: Vec<Arc<NodeObject>>,
-    /// Decides which taints winpool put on them and may remove.
-    pub policy: Policy,
-    /// The RuntimeClasses by name.
-    pub classes: BTreeMap<String, Class>,
-    /// The start of the check.
-    pub started: Instant,
-    /// Pods that an earlier check found at this time or before may object.
-    pub ripe: Instant,
-}
 
 /// A check in progress.
 #[derive(Clone, Debug)]

@@ -19,12 +19,7 @@ pub struct Class {
 
 impl From<&RuntimeClass> for Class {
     fn from(class: &RuntimeClass) -> Self {
-        let selector = class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.clone());
-        Self {
-            handler: class.handler.clone(),
-            selector: selector.unwrap_or_default(),
-            tolerations: tolerations_of(class),
-        }
+        Self { handler: class.handler.clone(), selector: selector_of(class), tolerations: tolerations_of(class) }
     }
 }
 
@@ -41,6 +36,11 @@ impl Class {
             }
         }
     }
+}
+
+/// The labels that a class selects.
+pub(crate) fn selector_of(class: &RuntimeClass) -> BTreeMap<String, String> {
+    class.scheduling.as_ref().and_then(|scheduling| scheduling.node_selector.clone()).unwrap_or_default()
 }
 
 #[cfg(test)]

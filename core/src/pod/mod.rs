@@ -17,6 +17,7 @@ mod workload;
 mod workload_kind;
 
 pub use class::Class;
+pub(crate) use class::selector_of;
 pub use errors::{Cause, Certainty, KnownError, known_error};
 pub use object::{Pod, PodProgress};
 pub use spec::{Container, ContainerList, PodSpec};

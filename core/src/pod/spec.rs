@@ -13,8 +13,8 @@ use crate::api::{Taint, quantity::amount};
 
 use super::{
     affinity::is_empty,
-    programs::{WireHandler, WireLifecycle, WireMount, WireVolume},
-    system::System,
+    programs::{WireAction, WireLifecycle, WireMount, WireVolume},
+    system::{System, is_windows_path, program_of},
     tolerations::tolerate,
 };
 
@@ -114,20 +114,35 @@ struct WireNodeAffinity {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct WireContainer {
+struct WireContainer {
     image: Option<String>,
     /// A value of another type is the API server's to refuse.
     pub command: Option<Value>,
     pub args: Option<Value>,
     pub working_dir: Option<String>,
     pub volume_mounts: Option<Vec<WireMount>>,
-    pub liveness_probe: Option<WireHandler>,
-    pub readiness_probe: Option<WireHandler>,
-    pub startup_probe: Option<WireHandler>,
+    pub liveness_probe: Option<WireAction>,
+    pub readiness_probe: Option<WireAction>,
+    pub startup_probe: Option<WireAction>,
     pub lifecycle: Option<WireLifecycle>,
     restart_policy: Option<String>,
     security_context: Option<SecurityContext>,
     resources: Option<WireResources>,
+}
+
+impl WireContainer {
+    /// Returns the system of the first program that shows one, or else Windows if a path is one of Windows.
+    fn program(&self) -> Option<System> {
+        let lists = [&self.command, &self.args].into_iter().flatten().filter_map(Value::as_array);
+        let of_lifecycle = self.lifecycle.iter().flat_map(|all| all.post_start.iter().chain(&all.pre_stop));
+        let probes = self.startup_probe.iter().chain(&self.liveness_probe).chain(&self.readiness_probe);
+        let mut commands = probes.chain(of_lifecycle).filter_map(|handler| handler.exec.as_ref()?.command.as_ref());
+        let mounts = self.volume_mounts.iter().flatten().filter_map(|mount| mount.mount_path.as_deref());
+        let has_windows_path = || self.working_dir.as_deref().into_iter().chain(mounts).any(is_windows_path);
+        program_of(lists.flatten().filter_map(Value::as_str))
+            .or_else(|| commands.find_map(|words| program_of(words.iter().map(String::as_str))))
+            .or_else(|| has_windows_path().then_some(System::Windows))
+    }
 }
 
 #[derive(Deserialize)]

@@ -172,7 +172,7 @@ impl<'a> AdmittedPod<'a> {
             let rank = (class.isolation() == Isolation::HyperV, !is_certain, name);
             Some((
                 rank,
-                format!("{first}set runtimeClassName: {name}; then it lands on {}", candidate.lands_on(machines)),
+                format!("{first}set runtimeClassName: {name}; then it runs on {}", candidate.lands_on(machines)),
                 candidate.spec,
             ))
         });

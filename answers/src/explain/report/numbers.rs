@@ -8,7 +8,13 @@ use winpool_core::api::ObjectReference;
 
 use crate::lint::Severity;
 
-use super::{Report, TaintState, VersionNodes, VersionWorkloads};
+use super::{
+    failing::FailingPool,
+    findings::BrokenRule,
+    taints::{TaintState, WaitingTaint},
+    versions::VersionNodes,
+    workloads::VersionWorkloads,
+};
 
 /// The days before an end of support in which it is near.
 pub(super) const NEAR: i32 = 365;
@@ -32,7 +38,7 @@ pub struct Numbers {
     /// Workloads and pools that are pinned to a Windows version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned: Option<usize>,
-    /// Workloads of which nobody knows if they run on another version.
+    /// Workloads of which winpool cannot tell if they run on another version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<usize>,
     /// Workloads that can move to a newer version.
@@ -56,21 +62,25 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    pub(super) fn of(report: &Report) -> Self {
-        let versions = report.versions.as_deref();
+    pub(super) fn of(
+        versions: Option<&[VersionNodes]>,
+        workloads: Option<&[VersionWorkloads]>,
+        broken: &[BrokenRule],
+        taints: Option<&[WaitingTaint]>,
+        failing: Option<&[FailingPool]>,
+    ) -> Self {
         let ending = |is_it: fn(i32) -> bool| {
             let left = |version: &VersionNodes| version.first_end().map(|(_, day)| day.days_left);
             versions.map(|all| all.iter().filter(|it| left(it).is_some_and(is_it)).map(|it| it.node_count).sum())
         };
-        let knows_findings = report.workloads.is_some() || !report.findings.is_empty();
+        let knows_findings = workloads.is_some() || !broken.is_empty();
         let findings = |severity: Severity| {
-            let found = report.findings.iter().filter(|rule| rule.severity == severity).map(|rule| rule.findings).sum();
+            let found = broken.iter().filter(|rule| rule.severity == severity).map(|rule| rule.findings).sum();
             knows_findings.then_some(found)
         };
         let by_build = versions.unwrap_or_default().iter().filter_map(|it| Some((it.build.clone()?, it.node_count)));
-        let versioned = report.workloads.as_deref();
         let needs = |all: fn(&VersionWorkloads) -> Vec<&ObjectReference>| {
-            versioned.map(|versions| versions.iter().flat_map(all).collect::<BTreeSet<_>>().len())
+            workloads.map(|versions| versions.iter().flat_map(all).collect::<BTreeSet<_>>().len())
         };
         Self {
             node_count: versions.map(|all| all.iter().map(|it| it.node_count).sum()),
@@ -80,17 +90,11 @@ impl Numbers {
             pinned: needs(|it| it.pinned.iter().map(|pinned| &pinned.object).collect()),
             unknown: needs(|it| it.unknown.iter().map(|unclear| &unclear.object).collect()),
             can_move: needs(|it| it.can_move.iter().map(|moving| &moving.object).collect()),
-            held_taints: report
-                .taints
-                .as_ref()
-                .map(|taints| taints.iter().filter(|taint| taint.state != TaintState::OnTrial).count()),
+            held_taints: taints.map(|taints| taints.iter().filter(|taint| taint.state != TaintState::OnTrial).count()),
             errors: findings(Severity::Error),
             warnings: findings(Severity::Warning),
             infos: findings(Severity::Info),
-            failing_pods: report
-                .failing_pods
-                .as_ref()
-                .map(|pools| pools.iter().flat_map(|pool| pool.causes.values()).sum()),
+            failing_pods: failing.map(|pools| pools.iter().flat_map(|pool| pool.causes.values()).sum()),
         }
     }
 
@@ -102,7 +106,7 @@ impl Numbers {
             ("Nodes out of support", self.nodes_out_of_support, Nodes),
             ("Nodes with less than a year of support", self.nodes_near_end, Nodes),
             ("Pinned workloads and pools", self.pinned, Workloads),
-            ("Workloads of which nobody knows if they can move", self.unknown, Workloads),
+            ("Workloads that winpool cannot assess", self.unknown, Workloads),
             ("Workloads that can move", self.can_move, Workloads),
             ("Held taints", self.held_taints, Nodes),
             ("Failing pods", self.failing_pods, Nodes),

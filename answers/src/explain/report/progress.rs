@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use winpool_core::{api::ObjectReference, windows::product::name_of};
 
-use super::{Numbers, Report};
+use super::{numbers::Numbers, workloads::VersionWorkloads};
 
 /// The part of an earlier report in JSON that is compared.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -61,11 +61,16 @@ pub struct NumberChange {
 }
 
 impl Progress {
-    pub(super) fn since(earlier: &Earlier, report: &Report) -> Self {
-        let is_incomplete = !earlier.unknown.is_empty() || !report.unknown.is_empty();
+    /// `is_complete` is false if something is not known in the new report.
+    pub(super) fn since(
+        earlier: &Earlier,
+        numbers: &Numbers,
+        workloads: &[VersionWorkloads],
+        is_complete: bool,
+    ) -> Self {
+        let is_incomplete = !earlier.unknown.is_empty() || !is_complete;
         let then = earlier.workloads.iter().flat_map(|version| version.pinned.iter().map(|pinned| &pinned.object));
-        let now =
-            report.workloads.iter().flatten().flat_map(|version| version.pinned.iter().map(|pinned| &pinned.object));
+        let now = workloads.iter().flat_map(|version| version.pinned.iter().map(|pinned| &pinned.object));
         let (then, now): (BTreeSet<_>, BTreeSet<_>) = (then.collect(), now.collect());
         let only = |one: &BTreeSet<&ObjectReference>, other: &BTreeSet<&ObjectReference>| {
             let objects = one.difference(other).filter(|_| !is_incomplete);
@@ -73,7 +78,7 @@ impl Progress {
         };
         Self {
             since: earlier.time,
-            numbers: changes(&earlier.numbers, &report.numbers),
+            numbers: changes(&earlier.numbers, numbers),
             is_incomplete,
             freed: only(&then, &now),
             newly_pinned: only(&now, &then),

@@ -19,10 +19,11 @@ use crate::{
         class_retirement::{ClassRetirement, KEPT_TAINT, release_class, retire_class},
         classes::{ClassesPlan, plan_classes},
         pools::Pool,
-        runtime_class::{ClassAction, PlannedClass, is_made_by_winpool, selector_of},
+        runtime_class::{ClassAction, PlannedClass, is_made_by_winpool},
         tally::Tally,
         workloads::{ClassScheduling, ClassUsers},
     },
+    pod::selector_of,
 };
 
 use super::{

@@ -16,9 +16,10 @@ use crate::{
         guarded::{GuardedPool, read_all},
         pool_consent::PoolConsent,
         pools::{Policy, Pool, PoolEntry, SelectedLabels, managed_taints},
-        runtime_class::{owner, selector_of},
+        runtime_class::owner,
         status::ever_applied,
     },
+    pod::selector_of,
 };
 
 use super::{

@@ -10,7 +10,7 @@ use crate::{
     pod::tolerate,
 };
 
-use super::{OnTrial, TrialCheckScope};
+use super::scope::{OnTrial, TrialCheckScope};
 
 /// The taints of nodes that are equal to a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -36,7 +36,7 @@ pub(super) const FAILING: &str = "Failing pods";
 pub(super) const WINPOOL: &str = "winpool";
 pub(super) const POOLS: &str = "WindowsPools";
 /// Said instead of failing pods.
-pub(super) const WITHOUT_POOL: &str = "There is no WindowsPool. winpool looks at the pods of pools only.";
+pub(super) const WITHOUT_POOL: &str = "There is no WindowsPool. winpool searches only the pods of pools.";
 pub(super) const NOT_KNOWN: &str = "Not known.";
 
 /// `2026-11-24 06:30 UTC`.
@@ -216,14 +216,14 @@ pub(super) fn groups(version: &VersionWorkloads, is_complete: bool) -> String {
     };
     let unknown = match unknown {
         0 => String::new(),
-        1 => "; of 1 other nobody knows if it runs elsewhere".to_owned(),
-        number => format!("; of {number} others nobody knows if they run elsewhere"),
+        1 => "; winpool cannot tell if 1 other runs on other nodes".to_owned(),
+        number => format!("; winpool cannot tell if {number} others run on other nodes"),
     };
     format!("{pinned} to {product}{unknown}. {move_on}")
 }
 
 pub(super) const GROUPS: [&str; 3] =
-    ["Pinned: what to change", "Nobody knows if these run elsewhere", "These can move"];
+    ["Pinned: what to change", "winpool cannot tell if these run on other nodes", "These can move"];
 
 /// The pins of an object: where it is pinned, and what to write instead.
 pub(super) fn pins(pinned: &PinnedObject) -> impl Iterator<Item = (String, String, String)> {

@@ -12,9 +12,10 @@ use crate::{
         pool_spec::Hosts,
         pools::Pool,
         reconcile::memory::Memory,
-        runtime_class::{DesiredClass, PlannedClass, selected_build, selector_of},
+        runtime_class::{DesiredClass, PlannedClass, selected_build},
         tally::Tally,
     },
+    pod::selector_of,
     windows::Build,
 };
 

@@ -24,10 +24,11 @@ use crate::{
         reconcile::memory::Memory,
         runtime_class::{
             ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
-            selected_build, selector_of,
+            selected_build,
         },
         workloads::{ClassUsers, describe_users},
     },
+    pod::selector_of,
     windows::{Build, compatibility::can_run_by_process_isolation},
 };
 
