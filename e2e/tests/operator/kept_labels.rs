@@ -72,7 +72,7 @@ async fn a_pod_keeps_its_label(change: Change) {
         Change::Renamed => {
             let is_released = |class: &RuntimeClass| !class.labels().contains_key(POOL);
             harness.class_until("any", "is released", is_released).await;
-            harness.node_events_are_seen().await;
+            harness.ready("default").await;
         }
         Change::Exact => {
             let is_said = |pool: &WindowsPool| problems(pool).contains("LabelInUse");
