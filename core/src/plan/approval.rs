@@ -126,6 +126,8 @@ impl ApprovalFacts<'_> {
                 let before = place.map(|place| trials.remove(place));
                 let until = after(self.now, self.trial_lasts);
                 trials.push(Trial::begin(taint, before, takeover, self.server_now, until));
+            } else if let (Some(place), None) = (place, takeover) {
+                trials[place].takeover = None;
             }
         }
         trials.sort_by(|a, b| a.taint.cmp(&b.taint));

@@ -100,7 +100,6 @@ broken! {
     without_a_count_of_writes_winpool_fights_a_kubelet: invented_labels, ForgetsWrites, NO_INSISTENCE;
     without_the_version_in_answers_a_change_that_admission_reverts_is_repeated: reverted_by_admission, TrustsAnswers, NO_INSISTENCE;
     a_plan_that_is_not_sent_in_parts_delays_a_label: refused_taint, NoParts, RIGHT_AT_REST;
-    nodes_that_came_back_as_linux_and_are_not_watched_keep_marks: reimaged, ForgetsReimaged, RIGHT_AT_REST;
     a_hold_that_waits_for_a_status_is_too_late: unrecorded, HoldsWhenRecorded, NOBODY_OVERLOOKED;
     a_node_that_is_taken_over_before_its_trial_loses_it: moved, TakesOverAtOnce, NOBODY_OVERLOOKED;
     without_a_trial_a_pod_that_no_check_sees_waits_for_ever: overlooked, NoTrial, NOBODY_OVERLOOKED;

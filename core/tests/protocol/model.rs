@@ -61,8 +61,6 @@ pub enum Break {
     TakesOverAtOnce,
     /// A plan that is refused as a whole is not sent in parts.
     NoParts,
-    /// Nobody watches nodes that came back with another operating system.
-    ForgetsReimaged,
     /// A taint whose trial failed stays until a status records that.
     HoldsWhenRecorded,
     /// Nobody looks at pods that wait.

@@ -70,6 +70,8 @@ pub enum NodeRequest {
         operations: Vec<PatchOperation>,
         /// True if a workload check allows the taints that it adds.
         is_checked: bool,
+        /// The version of the node that it was computed from.
+        from: Box<str>,
     },
 }
 
@@ -182,9 +184,6 @@ impl Operator {
                 std::mem::swap(&mut shows, &mut hides);
             }
             hides.observe(NodeEvent::Deleted((*name).into()), self.now);
-            if self.broken == Break::ForgetsReimaged && !node.is_windows() {
-                continue;
-            }
             shows.observe(NodeEvent::Seen(Arc::clone(&node.seen)), self.now);
         }
     }
@@ -333,17 +332,24 @@ impl Operator {
             self.table(is_windows).write_by(Some(Arc::new(policy)), now);
         }
         let step = self.table(is_windows).next(name, now);
-        self.take_node_step(name, is_windows, step);
+        let from = self.nodes.get(name).map(|node| node.seen.resource_version.clone()).unwrap_or_default();
+        self.take_node_step(name, is_windows, step, from);
     }
 
     /// A request for a node ended.
     pub fn node_answered(&mut self, name: &'static str, answer: NodeAnswer) {
-        if let Some((is_windows, _)) = self.node_requests.remove(name) {
-            self.take_node_answer(name, is_windows, answer);
+        if let Some((is_windows, request)) = self.node_requests.remove(name) {
+            let from = match (&answer, request) {
+                (NodeAnswer::Node(found), _) => found.resource_version.clone(),
+                (NodeAnswer::Written(Some(version)), _) => version.clone(),
+                (_, NodeRequest::Patch { from, .. }) => from,
+                _ => Box::default(),
+            };
+            self.take_node_answer(name, is_windows, answer, from);
         }
     }
 
-    fn take_node_answer(&mut self, name: &'static str, is_windows: bool, answer: NodeAnswer) {
+    fn take_node_answer(&mut self, name: &'static str, is_windows: bool, answer: NodeAnswer, from: Box<str>) {
         let (now, is_written) = (self.now, matches!(answer, NodeAnswer::Written(_)));
         let is_denied = matches!(answer, NodeAnswer::Denied(_));
         let answer = match answer {
@@ -364,7 +370,7 @@ impl Operator {
             self.table(is_windows).observe(NodeEvent::Deleted(name.into()), now);
             self.table(is_windows).observe(NodeEvent::Seen(object), now);
         }
-        self.take_node_step(name, is_windows, step);
+        self.take_node_step(name, is_windows, step, from);
     }
 
     /// Refuses the parts of a refused plan without sending them.
@@ -376,20 +382,22 @@ impl Operator {
         step
     }
 
-    fn take_node_step(&mut self, name: &'static str, is_windows: bool, step: NodeStep) {
+    fn take_node_step(&mut self, name: &'static str, is_windows: bool, step: NodeStep, from: Box<str>) {
         match step {
             NodeStep::Wait(_) => {}
             NodeStep::Read => drop(self.node_requests.insert(name, (is_windows, NodeRequest::Read))),
             NodeStep::FindPods => drop(self.node_requests.insert(name, (is_windows, NodeRequest::FindPods))),
             NodeStep::FindOtherWriter => {
-                self.take_node_answer(name, is_windows, NodeAnswer::OtherWriter("another writer".to_owned()));
+                let answer = NodeAnswer::OtherWriter("another writer".to_owned());
+                self.take_node_answer(name, is_windows, answer, from);
             }
             NodeStep::Patch { patch, plan } => {
                 let is_checked = self.is_checked(name, &plan);
                 let tests = |operation: &PatchOperation| matches!(operation, PatchOperation::Test(_));
                 let is_sent = |operation: &PatchOperation| self.broken != Break::NoGuard || !tests(operation);
                 let operations = patch.0.into_iter().filter(is_sent).collect();
-                self.node_requests.insert(name, (is_windows, NodeRequest::Patch { operations, is_checked }));
+                let request = NodeRequest::Patch { operations, is_checked, from };
+                self.node_requests.insert(name, (is_windows, request));
                 if self.broken == Break::BlindDeletion {
                     // The operator does not know that the request is in flight.
                     let now = self.now;

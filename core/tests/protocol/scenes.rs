@@ -270,7 +270,7 @@ scenes! {
     /// Admission accepts a patch, and reverts its taint.
     reverted_by_admission: a_taint_that_admission_reverts_is_not_insisted_on {
         before: &[RevertTaints(true)],
-        scripts: &[&[Create("a", PLAIN)], &[Beat("n1"), Beat("n1"), RevertTaints(false)]],
+        scripts: &[&[Create("a", PLAIN)], &[Beat("n1"), RevertTaints(false)]],
         most_writes: Some(3),
     }
 
@@ -352,7 +352,7 @@ scenes! {
     moved: a_node_with_a_taint_on_trial_goes_to_an_established_pool {
         nodes: &[("n1", "a"), ("n2", "b")],
         before: &[Create("b", SAME_TEAM_B), WeekPasses, Create("a", ASKS_TEAM_A)],
-        scripts: &[&[Move("n1", "b")], &[Run("run")]],
+        scripts: &[&[Move("n1", "b"), Run("run")]],
         trial_checks: true,
         lag: 0,
         lazy: true,

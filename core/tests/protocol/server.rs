@@ -81,8 +81,8 @@ impl State {
 
     /// Executes the request for a node.
     pub fn deliver(&mut self, name: &'static str, request: &NodeRequest, most: Option<usize>) -> NodeAnswer {
-        let (operations, is_checked) = match request {
-            NodeRequest::Patch { operations, is_checked } => (operations, is_checked),
+        let (operations, is_checked, from) = match request {
+            NodeRequest::Patch { operations, is_checked, from } => (operations, is_checked, from),
             NodeRequest::Read => {
                 let found = self.world.nodes.truth().get(name);
                 return found
@@ -101,7 +101,10 @@ impl State {
         let is_refused = self.world.refuses_taints && changes.iter().any(of_taints);
         let object = if self.world.reverts_taints { with_taints_of(&had.object, object) } else { object };
         let has_effect = !is_refused && object != had.object;
-        self.count_patch(name, fingerprint(&changes, self.process.now), !has_effect, most);
+        // Another write, such as a heartbeat, hides that the patch changes nothing.
+        if has_effect || is_refused || *from == had.seen.resource_version {
+            self.count_patch(name, fingerprint(&changes, self.process.now), !has_effect, most);
+        }
         if is_refused {
             return NodeAnswer::Denied("a policy refuses taints".to_owned());
         }
@@ -116,11 +119,9 @@ impl State {
     fn count_patch(&mut self, node: &'static str, changes: u128, is_refused: bool, most: Option<usize>) {
         let Some(patches) = &mut self.world.patches else { return };
         let sent = SentPatch { node, changes, is_refused, age: 0 };
-        let before = patches.iter().filter(|before| before.node == node && before.is_refused == is_refused);
+        let mut before = patches.iter().filter(|before| before.node == node && before.is_refused == is_refused);
         self.insists |= if is_refused {
-            let same = before.filter(|before| before.changes == changes && before.age < PAUSE);
-            // A heartbeat can hide for once that a patch changes nothing.
-            same.count() > usize::from(self.world.reverts_taints)
+            before.any(|before| before.changes == changes && before.age < PAUSE)
         } else {
             most.is_some_and(|most| before.count() >= most)
         };

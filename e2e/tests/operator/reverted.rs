@@ -48,18 +48,23 @@ fn dry_run() -> PatchParams {
 }
 
 const HAS_TAINT: &str = "spec.?taints.orValue([]).exists(t, t.key == 'os')";
-const OLD_TAINTS: &str = "has(oldObject.spec.taints)
-    ? [JSONPatch{op: 'add', path: '/spec/taints', value: oldObject.spec.taints}]
-    : [JSONPatch{op: 'remove', path: '/spec/taints'}]";
+/// The taint is the last one.
+const WITHOUT_TAINT: &str = "[JSONPatch{op: 'remove', path: '/spec/taints/' + string(size(object.spec.taints) - 1)}]";
 
-/// A node without the build label, and a policy that reverts its taint, and its label too if asked.
-async fn taint_is_reverted(harness: &Harness, also_labels: bool) {
+/// Removes this label or annotation if the object has it.
+fn without(map: &str, key: &str) -> String {
+    let path = format!("/metadata/{map}/{}", key.replace('/', "~1"));
+    let has = format!("object.metadata.?{map}['{key}'].hasValue()");
+    format!(" + ({has} ? [JSONPatch{{op: 'remove', path: '{path}'}}] : [])")
+}
+
+/// A node without the build label, and a policy that reverts its taint, or every change that comes with the taint.
+async fn taint_is_reverted(harness: &Harness, all: bool) {
     let node = SimulatedNode::server_2022("win").without_label(BUILD);
     harness.join_node(node).await;
     let condition = format!("object.{HAS_TAINT} && !oldObject.{HAS_TAINT}");
-    let labels = "[JSONPatch{op: 'add', path: '/metadata/labels', value: oldObject.metadata.labels},
-        JSONPatch{op: 'add', path: '/metadata/annotations', value: oldObject.metadata.annotations}]";
-    let mutation = format!("({OLD_TAINTS}) + {}", if also_labels { labels } else { "[]" });
+    let rest = [("labels", BUILD), ("labels", POOL), ("annotations", APPLIED)].map(|(map, key)| without(map, key));
+    let mutation = format!("{WITHOUT_TAINT}{}", if all { rest.concat() } else { String::new() });
     changes_updates(harness, ["", "nodes"], &condition, &mutation).await;
     until_in_force(true, async || is_taint_reverted(harness).await).await;
 }
@@ -73,9 +78,9 @@ async fn is_taint_reverted(harness: &Harness) -> kube::Result<bool> {
 #[tokio::test]
 async fn a_taint_that_admission_reverts_blocks_the_node_and_is_not_sent_again() {
     needs!(MUTATING_ADMISSION_POLICY);
-    for also_labels in [false, true] {
+    for all in [false, true] {
         let (harness, log) = Harness::audited().await;
-        taint_is_reverted(&harness, also_labels).await;
+        taint_is_reverted(&harness, all).await;
         let operator = harness.operator().await;
         harness.apply_pool(json!({})).await;
         let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
@@ -136,9 +141,7 @@ async fn a_node_gets_no_taint_while_admission_reverts_the_status_that_records_it
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     harness.join("win").await;
-    let mutation = "has(oldObject.status)
-        ? [JSONPatch{op: 'add', path: '/status', value: oldObject.status}]
-        : [JSONPatch{op: 'remove', path: '/status'}]";
+    let mutation = "[JSONPatch{op: 'remove', path: '/status'}]";
     changes_updates(&harness, ["winpool.dev", "windowspools/status"], "has(object.status)", mutation).await;
     harness.apply_pool(json!({})).await;
     let status = Patch::Merge(json!({"status": {"observedGeneration": 7}}));
@@ -163,13 +166,15 @@ async fn a_class_that_admission_reverts_is_named_and_holds_the_taint() {
     harness.join("win").await;
     let operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
-    let condition = "object.?scheduling.tolerations.orValue([]) != oldObject.?scheduling.tolerations.orValue([])";
-    let mutation = "[JSONPatch{op: 'add', path: '/scheduling', value: oldObject.scheduling}]";
-    changes_updates(&harness, ["node.k8s.io", "runtimeclasses"], condition, mutation).await;
-    let bare = Patch::Merge(json!({"scheduling": {"tolerations": null}}));
+    let condition = "object.?scheduling.tolerations.orValue([]).exists(t, t.key == 'other')";
+    let place = "object.scheduling.tolerations[0].key == 'other' ? '0' : '1'";
+    let mutation = format!("[JSONPatch{{op: 'remove', path: '/scheduling/tolerations/' + ({place})}}]");
+    changes_updates(&harness, ["node.k8s.io", "runtimeclasses"], condition, &mutation).await;
+    let tolerant = json!([{"key": "os", "operator": "Exists"}, {"key": "other", "operator": "Exists"}]);
+    let tolerant = Patch::Merge(json!({"scheduling": {"tolerations": tolerant}}));
     let reverts = async || {
-        let class = harness.classes().patch("windows-2022", &dry_run(), &bare).await?;
-        Ok(tolerates(&class, OS_WINDOWS))
+        let class = harness.classes().patch("windows-2022", &dry_run(), &tolerant).await?;
+        Ok(!tolerates(&class, "other=:"))
     };
     until_in_force(true, &reverts).await;
     let before = log.of("patch", "runtimeclasses").len();
