@@ -293,27 +293,18 @@ async fn a_live_cluster_is_checked_with_its_nodes_and_classes() {
         let object = |found: &Value| -> ObjectReference { serde_json::from_value(found["object"].clone()).unwrap() };
         findings.map(|found| format!("{} {}", object(found), found["rule"].as_str().unwrap())).collect()
     };
-    let (old, web) = ("Deployment default/old toleration-missing", "Deployment shop/web class-not-found");
-    let without_class = ["os-selector-missing", "toleration-missing"].map(|rule| format!("Deployment shop/web {rule}"));
-    let of_web: Vec<&str> = without_class.iter().map(String::as_str).chain([web]).collect();
+    let old = "Deployment default/old toleration-missing";
+    let rules = ["os-selector-missing", "toleration-missing", "class-not-found"];
+    let web = rules.map(|rule| format!("Deployment shop/web {rule}"));
     assert_eq!(found(&live(&server, &["check"])), [old], "the class lacks the toleration");
-    assert_eq!(found(&live(&server, &["check", "-n", "shop"])), of_web);
-    let reserved: Vec<String> = found(&live(
-        &server,
-        &[
-            "check",
-            "-A",
-            "--ignore",
-            "class-not-found",
-            "--ignore",
-            "os-selector-missing",
-            "--ignore",
-            "toleration-missing",
-        ],
-    ));
+    assert_eq!(found(&live(&server, &["check", "-n", "shop"])), web);
+    let ignored = rules.iter().flat_map(|rule| ["--ignore", rule]);
+    let reserved: Vec<String> = found(&live(&server, &["check", "-A"].into_iter().chain(ignored).collect::<Vec<_>>()));
     assert!(reserved.iter().all(|found| found.starts_with("Node ")) && !reserved.is_empty(), "{reserved:?}");
-    let all: Vec<&str> = [old].into_iter().chain(of_web).collect();
-    assert_eq!(found(&live(&server, &["check", "-A", "--ignore", "node-reserved-memory"])), all);
+    assert_eq!(
+        found(&live(&server, &["check", "-A", "--ignore", "node-reserved-memory"])),
+        [&[old.to_owned()][..], &web].concat()
+    );
     let mut absent = Command::new(env!("CARGO_BIN_EXE_winpool"));
     absent.env("COLUMNS", "80");
     let absent = absent.args(["check", "-n", "nope"]).env("KUBECONFIG", server.kubeconfig()).output().unwrap();

@@ -237,6 +237,26 @@ fn manifests_without_nodes_do_not_show_that_the_cluster_has_none() {
 }
 
 #[test]
+fn plan_does_not_say_that_all_is_well_while_pods_wait() {
+    let plan = |problems: &str| {
+        let pool = format!(
+            "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {{name: default}}\nspec: {{}}\nstatus: {{problems: [{problems}]}}\n"
+        );
+        let linux = "apiVersion: v1\nkind: Node\nmetadata: {name: linux, labels: {kubernetes.io/os: linux}}\n";
+        let (code, out, _) = with_stdin(&["plan", "-f", "-"], &format!("{pool}---\n{linux}"));
+        (code, out)
+    };
+    let (code, out) = plan("");
+    assert!(code == Some(0) && out.starts_with("Nothing to do: everything is as it should be."), "{code:?}: {out}");
+    for reason in ["PodsFailing", "ClassWithoutNodes"] {
+        let object = "{kind: Deployment, namespace: shop, name: web}";
+        let (code, out) = plan(&format!("{{reason: {reason}, object: {object}, message: 2 pods wait}}"));
+        assert!(code == Some(2) && out.contains(&format!("{reason} Deployment shop/web")), "{code:?}: {out}");
+        assert!(!out.contains("as it should be") && out.contains("2 pods wait"), "{out}");
+    }
+}
+
+#[test]
 fn status_does_not_take_manifests_without_pools_and_nodes_for_an_empty_cluster() {
     let (code, out, _) = with_stdin(&["status", "-f", "-"], "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n");
     assert!(out.contains("The manifests have no WindowsPool") && out.contains("The manifests have no nodes"), "{out}");
