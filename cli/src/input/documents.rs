@@ -157,6 +157,10 @@ fn json_syntax(file: &Arc<str>, start: u64, error: &serde_json::Error) -> InputE
 
 /// Shortens the message: removes the position, which is printed before it, and hints for programmers.
 fn brief(mut message: String) -> String {
+    // The words of the YAML parser.
+    if message.starts_with("budget breached: Depth") {
+        return format!("objects and lists are nested more than {DEPTH} levels deep");
+    }
     for end in [" (used at ", " (defined at ", " at line ", " (line ", ", set DuplicateKeyPolicy"] {
         message.truncate(message.rfind(end).unwrap_or(message.len()));
     }
