@@ -157,8 +157,8 @@ fn json_syntax(file: &Arc<str>, start: u64, error: &serde_json::Error) -> InputE
 
 /// Shortens the message: removes the position, which is printed before it, and hints for programmers.
 fn brief(mut message: String) -> String {
-    // The words of the YAML parser.
-    if message.starts_with("budget breached: Depth") {
+    // The words of the YAML parser, for indented text and for brackets.
+    if ["budget breached: Depth", "recursion limit exceeded"].iter().any(|deep| message.starts_with(deep)) {
         return format!("objects and lists are nested more than {DEPTH} levels deep");
     }
     for end in [" (used at ", " (defined at ", " at line ", " (line ", ", set DuplicateKeyPolicy"] {
