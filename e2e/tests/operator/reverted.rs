@@ -89,9 +89,11 @@ async fn a_taint_that_admission_reverts_blocks_the_node_and_is_not_sent_again() 
         assert!(problem.message.contains(WORDS), "{problem:?}");
         let node = harness.node("win").await;
         assert_eq!((label(&node, BUILD), taints(&node)), (Some("10.0.20348"), vec![NOT_READY.to_owned()]));
-        let about = |event: &Event| event.regarding.as_ref().is_some_and(|about| about.uid == node.uid());
-        let event = harness.event_until("is about the node", about).await;
-        assert!(event.note.as_ref().is_some_and(|note| note.contains(WORDS)), "{event:?}");
+        let says_so = |event: &Event| {
+            let is_about_it = event.regarding.as_ref().is_some_and(|about| about.uid == node.uid());
+            is_about_it && event.note.as_ref().is_some_and(|note| note.contains(WORDS))
+        };
+        harness.event_until("says what reverts the taint", says_so).await;
 
         let sent = log.patches("win").len();
         for round in 0..3 {

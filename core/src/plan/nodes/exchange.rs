@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Instant};
 
 use super::{
     super::{node::NodePlan, watched::Sighting},
-    NodeTable,
     entry::{Entry, Need, OtherWriter, RefusedPlan},
     event::NodeNote,
     object::NodeObject,
     request::{Purpose, Request, Running},
     step::{Attempt, AttemptState, NodeAnswer, NodeStep},
+    table::NodeTable,
 };
 
 impl NodeTable {

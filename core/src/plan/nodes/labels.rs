@@ -9,11 +9,11 @@ use std::{
 use crate::plan::{label_users::LabelSearch, watched::Sighting};
 
 use super::{
-    NodeTable,
     event::NodeNote,
     object::NodeObject,
     request::{Purpose, Request},
     step::{NodeAnswer, NodeStep},
+    table::NodeTable,
 };
 
 impl NodeTable {

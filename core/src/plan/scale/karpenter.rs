@@ -14,7 +14,7 @@ use crate::{
     windows::product,
 };
 
-use super::{Requirement, Template};
+use super::template::{Requirement, Template, current};
 
 pub const REQUIREMENTS: &str = "spec.template.spec.requirements";
 const LABELS: &str = "spec.template.metadata.labels";
@@ -33,20 +33,6 @@ const WELL_KNOWN: [&str; 8] = [
 /// Prefixes of the labels that providers add.
 const OF_PROVIDERS: [&str; 4] =
     ["karpenter.k8s.aws/", "karpenter.azure.com/", "karpenter.kwok.sh/", "topology.k8s.aws/"];
-
-/// Deprecated label keys, with the keys that Karpenter uses instead.
-const OLD_NAMES: [(&str, &str); 5] = [
-    ("beta.kubernetes.io/os", names::OS),
-    ("beta.kubernetes.io/arch", names::ARCH),
-    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
-    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
-    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
-];
-
-/// Returns the current key of the label.
-pub(super) fn current(key: &str) -> &str {
-    OLD_NAMES.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| new)
-}
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]

@@ -266,7 +266,9 @@ async fn under_guard_winpool_does_all_its_work() {
     harness.pool_is_gone("default").await;
     let node = harness.node(name).await;
     assert_eq!((taints(&node).len(), label(&node, POOL)), (1, None));
-    assert!(harness.classes().get_opt("windows-2022").await.unwrap().is_none());
+    assert!(harness.classes().get_opt("windows-2019").await.unwrap().is_none());
+    let released = harness.classes().get("windows-2022").await.unwrap();
+    assert!(!released.labels().contains_key(POOL), "it stays for os=windows:NoExecute of another writer");
 }
 
 #[tokio::test]
