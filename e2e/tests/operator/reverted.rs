@@ -78,37 +78,53 @@ async fn is_taint_reverted(harness: &Harness) -> kube::Result<bool> {
 #[tokio::test]
 async fn a_taint_that_admission_reverts_blocks_the_node_and_is_not_sent_again() {
     needs!(MUTATING_ADMISSION_POLICY);
-    for all in [false, true] {
-        let (harness, log) = Harness::audited().await;
-        taint_is_reverted(&harness, all).await;
-        let operator = harness.operator().await;
-        harness.apply_pool(json!({})).await;
-        let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
-        let problem = &pool.status.as_ref().unwrap().problems[0];
-        assert_eq!((problem.reason.as_str(), problem.object.to_string().as_str()), ("AdmissionDenied", "Node win"));
-        assert!(problem.message.contains(WORDS), "{problem:?}");
-        let node = harness.node("win").await;
-        assert_eq!((label(&node, BUILD), taints(&node)), (Some("10.0.20348"), vec![NOT_READY.to_owned()]));
-        let says_so = |event: &Event| {
-            let is_about_it = event.regarding.as_ref().is_some_and(|about| about.uid == node.uid());
-            is_about_it && event.note.as_ref().is_some_and(|note| note.contains(WORDS))
-        };
-        harness.event_until("says what reverts the taint", says_so).await;
+    let (harness, log) = Harness::audited().await;
+    taint_is_reverted(&harness, false).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
+    let problem = &pool.status.as_ref().unwrap().problems[0];
+    assert_eq!((problem.reason.as_str(), problem.object.to_string().as_str()), ("AdmissionDenied", "Node win"));
+    assert!(problem.message.contains(WORDS), "{problem:?}");
+    let node = harness.node("win").await;
+    assert_eq!((label(&node, BUILD), taints(&node)), (Some("10.0.20348"), vec![NOT_READY.to_owned()]));
+    let says_so = |event: &Event| {
+        let is_about_it = event.regarding.as_ref().is_some_and(|about| about.uid == node.uid());
+        is_about_it && event.note.as_ref().is_some_and(|note| note.contains(WORDS))
+    };
+    harness.event_until("says what reverts the taint", says_so).await;
 
-        let sent = log.patches("win").len();
-        for round in 0..3 {
-            harness.edit_node("win", json!({"metadata": {"labels": {"example.com/round": round.to_string()}}})).await;
-        }
-        harness.node_events_are_seen().await;
-        assert_eq!(log.patches("win").len(), sent);
-        assert!(sent <= 5, "{sent} patches");
-        operator.stop().await;
-        remove_policy(&harness).await;
-        until_in_force(false, async || is_taint_reverted(&harness).await).await;
-        let _operator = harness.operator().await;
-        harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, OS_WINDOWS]).await;
-        harness.ready("default").await;
+    let sent = log.patches("win").len();
+    for round in 0..3 {
+        harness.edit_node("win", json!({"metadata": {"labels": {"example.com/round": round.to_string()}}})).await;
     }
+    harness.node_events_are_seen().await;
+    assert_eq!(log.patches("win").len(), sent);
+    assert!(sent <= 5, "{sent} patches");
+    node_is_right_without_the_policy(&harness, operator).await;
+}
+
+/// The policy removes the labels only together with the taint, so the node changes with every part of the plan.
+#[tokio::test]
+async fn admission_that_reverts_labels_with_the_taint_is_another_writer() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let harness = Harness::new().await;
+    taint_is_reverted(&harness, true).await;
+    let operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.nodes_until("default", "has its contested node", |nodes| nodes.contested == 1).await;
+    assert_eq!(pool.status.unwrap().problems[0].reason, "Contested");
+    node_is_right_without_the_policy(&harness, operator).await;
+}
+
+/// Removes the policy, and replaces the operator, which makes a pause.
+async fn node_is_right_without_the_policy(harness: &Harness, operator: Operator) {
+    operator.stop().await;
+    remove_policy(harness).await;
+    until_in_force(false, async || is_taint_reverted(harness).await).await;
+    let _operator = harness.operator().await;
+    harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, OS_WINDOWS]).await;
+    harness.ready("default").await;
 }
 
 #[tokio::test]
