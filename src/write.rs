@@ -27,9 +27,10 @@ use kube::{
     api::{
         DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions, ValidationDirective,
     },
-    core::{PartialObjectMeta, Request},
+    core::Request,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use winpool_client::{
@@ -305,10 +306,22 @@ fn patch_parameters() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
+/// The only field of an answer that is decoded, because there is one for every node that is written.
+#[derive(Deserialize)]
+struct Versioned {
+    metadata: VersionedMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VersionedMetadata {
+    resource_version: Option<Box<str>>,
+}
+
 /// `metadata.resourceVersion` of an object; `None` if it cannot be read.
 fn version(object: &[u8]) -> Option<Box<str>> {
-    let object: PartialObjectMeta<Node> = serde_json::from_slice(object).ok()?;
-    object.metadata.resource_version.map(Into::into)
+    let object: Versioned = serde_json::from_slice(object).ok()?;
+    object.metadata.resource_version
 }
 
 fn json(patch: JsonPatch) -> Patch<()> {

@@ -169,15 +169,8 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
             // A deleted pool does not wait until pods end.
             let is_deleted = record.pool().and_then(|name| policy.pool(name)).is_some_and(|pool| pool.spec.deleting);
             let label = |key: &str| match () {
-                () if policy.keeps_label(key) => {
-                    if is_deleted {
-                        Release::Never
-                    } else {
-                        Release::Later
-                    }
-                }
-                () if consent.frees(key) => Release::Now,
-                () if is_deleted && consent.needs(key) => Release::Never,
+                () if consent.frees(key) && !policy.keeps_label(key) => Release::Now,
+                () if is_deleted && (consent.needs(key) || policy.keeps_label(key)) => Release::Never,
                 () => Release::Later,
             };
             (assessment.plan, assessment.leaving) = release(node, &record, policy, label);
