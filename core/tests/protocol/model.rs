@@ -59,6 +59,8 @@ pub enum Break {
     TrustsAnswers,
     /// Nodes are taken over before the trial of their taint is recorded.
     TakesOverAtOnce,
+    /// Nobody watches nodes that came back with another system.
+    NoReimaged,
     /// A plan that is refused as a whole is not sent in parts.
     NoParts,
     /// A taint whose trial failed stays until a status records that.
