@@ -14,8 +14,8 @@ use winpool_client::node::{self, ListedNode};
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        Applied, ClassAction, Consent, NodePlan, PlannedClass, Policy, Pool, PoolEntry, SeenNodes, assess, node_patch,
-        nodes::NodeObject, plan_classes, runtime_class_patch,
+        Applied, ClassAction, Consent, NodePlan, NodeSummary, PlannedClass, Policy, Pool, PoolEntry, assess,
+        node_patch, nodes::NodeObject, plan_classes, runtime_class_patch,
     },
     windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, image},
 };
@@ -124,10 +124,10 @@ pub fn class(data: &[u8]) {
     let Ok(mut class) = serde_json::from_slice::<RuntimeClass>(data) else { return };
     class.metadata.uid = Some("u".to_owned());
     class.metadata.resource_version = Some("7".to_owned());
-    let seen = SeenNodes {
+    let seen = NodeSummary {
         builds: [(Build::new(20348), 2), (Build::new(29000), 1)].into(),
         tolerate: [Taint::new("os", "Win1809", "NoSchedule")].into_iter().collect(),
-        ..SeenNodes::default()
+        ..NodeSummary::default()
     };
     for policy in policies() {
         for PoolEntry { pool, .. } in policy.entries() {

@@ -17,7 +17,7 @@ use show::show;
 use thiserror::Error;
 use winpool_client::{
     causes::with_causes,
-    error::RequestError,
+    error::{RequestError, Unreadable},
     kubeconfig::{Connection, Unusable},
     terminal::{Outcome, escape},
 };
@@ -33,7 +33,7 @@ use crate::{
     nodes::SharedNodes,
     operator,
     removal::{
-        cleanup::{Cleaner, Leftover, LeftoverReason, Unreadable},
+        cleanup::{Cleaner, Leftover, LeftoverReason},
         installation::InstallationObjects,
     },
     write::{Applier, Leases},
@@ -172,7 +172,7 @@ pub async fn clean_up(
         }
         return if still_runs.is_empty() { Ok(Outcome::Done) } else { Err(CleanupError::StillRuns(still_runs)) };
     }
-    let doubtful = !managed.doubtful.is_empty();
+    let doubtful = !managed.nodes.doubtful.is_empty();
     let alone =
         Box::pin(Alone::get(&client, &namespace)).await.map_err(|source| CleanupError::Lease { namespace, source })?;
     let applier = applier(alone.leadership());

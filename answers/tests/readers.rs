@@ -18,7 +18,7 @@ use winpool_answers::{
 };
 use winpool_core::{
     api::{Taint, WindowsPool},
-    plan::{CheckScope, KnownNode, Pool, TaintQuestion, WorkloadCheck},
+    plan::{CheckScope, PlannedNode, Pool, TaintQuestion, WorkloadCheck},
     pod::{Class, Pod, PodSpec, System, Target, Workload, WorkloadKind},
 };
 
@@ -129,7 +129,7 @@ fn intolerant(spec: &Value) -> Value {
 
 /// True if a workload check counts a template of this kind without tolerations.
 fn is_counted(kind: WorkloadKind, spec: &Value, class: Option<&Class>) -> bool {
-    let node = KnownNode { name: "win".into(), labels: LABELS.into_iter().collect(), ..KnownNode::default() };
+    let node = PlannedNode { name: "win".into(), labels: LABELS.into_iter().collect(), ..PlannedNode::default() };
     let question = TaintQuestion {
         pool: "default".to_owned(),
         taint: Taint::os_windows(),

@@ -25,7 +25,7 @@ use winpool_core::{
 use crate::{
     autoscalers,
     causes::{failure, shortened},
-    error::{RequestError, in_time},
+    error::{RequestError, Unreadable, in_time},
     pages,
 };
 
@@ -94,7 +94,7 @@ impl ControlPlane {
 
     /// Reads the facts that a workload check needs at its start: the RuntimeClasses, the admission policies that help workloads,
     /// and the time. A policy that cannot be read helps no workload.
-    pub async fn at_start(&self) -> Result<(BTreeMap<String, Class>, Admission, Timestamp), RequestError> {
+    pub async fn at_start(&self) -> Result<(BTreeMap<String, Class>, Admission, Timestamp), Unreadable> {
         let helps = |component: &AdmissionComponent| ["assign-class", "tolerate-windows"].contains(&component.name);
         let admission = tokio::time::timeout(PATIENCE, self.admission(helps));
         let (all, mut classes) = (Api::<RuntimeClass>::all(self.client.clone()), BTreeMap::new());
@@ -105,8 +105,9 @@ impl ControlPlane {
             admission,
             pages::each_patiently(&all, ListParams::default(), add)
         );
-        listed?;
-        Ok((classes, admission.unwrap_or_default(), time?.unwrap_or_else(Timestamp::now)))
+        listed.map_err(Unreadable::because("runtimeclasses"))?;
+        let time = time.map_err(Unreadable::because("the time of the API server"))?;
+        Ok((classes, admission.unwrap_or_default(), time.unwrap_or_else(Timestamp::now)))
     }
 
     async fn autoscalers(&self) -> Autoscalers {

@@ -65,6 +65,27 @@ impl RequestError {
     }
 }
 
+/// A part of the cluster that cannot be read.
+#[derive(Debug, Error)]
+#[error("cannot read {what}: {source}")]
+pub struct Unreadable {
+    what: &'static str,
+    #[source]
+    source: RequestError,
+}
+
+impl Unreadable {
+    /// Returns what makes this of an error. `what` names the objects.
+    pub fn because(what: &'static str) -> impl FnOnce(RequestError) -> Self {
+        move |source| Self { what, source }
+    }
+
+    /// True if the permission is missing, or the account is gone.
+    pub fn is_forbidden(&self) -> bool {
+        self.source.is_forbidden()
+    }
+}
+
 impl From<&RequestError> for NodeAnswer {
     fn from(error: &RequestError) -> Self {
         match error {

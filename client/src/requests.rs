@@ -26,7 +26,6 @@ pub fn counted<S>(counter: Arc<dyn Counter>) -> impl Layer<S, Service = Counted<
     layer_fn(move |inner| Counted { inner, counter: Arc::clone(&counter) })
 }
 
-/// See [`counted`].
 pub struct Counted<S> {
     inner: S,
     counter: Arc<dyn Counter>,

@@ -55,7 +55,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     if asked && shown { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The message of an error.
+/// Formats an error as the programs print it.
 pub fn error(message: &str) -> String {
     format!("winpool: {}", escape_lines(message))
 }
@@ -79,7 +79,6 @@ pub fn escape_lines(text: &str) -> Cow<'_, str> {
     replaced(text, |c| is_command(c) && c != '\n', |c| c.escape_unicode().to_string())
 }
 
-/// Replaces each harmful character.
 pub fn replaced(text: &str, harmful: impl Fn(char) -> bool, by: impl Fn(char) -> String) -> Cow<'_, str> {
     if !text.contains(&harmful) {
         return Cow::Borrowed(text);

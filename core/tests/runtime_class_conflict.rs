@@ -7,7 +7,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::json;
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{ClassAction, ClassesPlan, PlannedClass, Policy, PoolEntry, SeenNodes, describe, is_made_by_winpool},
+    plan::{ClassAction, ClassesPlan, NodeSummary, PlannedClass, Policy, PoolEntry, describe, is_made_by_winpool},
 };
 
 /// `windows-2019` of the Kubernetes documentation, made by hand, merged with `changes`.
@@ -221,7 +221,7 @@ fn a_younger_pool_does_not_take_over_a_class_that_an_older_pool_wants() {
     for (older, has_nodes) in wants {
         let policy = policy([pool(older), younger.clone()]);
         let of_both = seen(&[17763], &[]);
-        let seen = |name: &str| if name == "older" && !has_nodes { SeenNodes::default() } else { of_both(name) };
+        let seen = |name: &str| if name == "older" && !has_nodes { NodeSummary::default() } else { of_both(name) };
         for existing in [vec![], vec![by_hand("{}")]] {
             let plan = plan_classes(&younger, &policy, &seen, &existing);
             assert!(conflict(&plan.classes[0]).contains("belongs to the older WindowsPool older"), "{existing:?}");
@@ -233,7 +233,7 @@ fn a_younger_pool_does_not_take_over_a_class_that_an_older_pool_wants() {
         "scheduling: {tolerations: [{operator: Exists}]}\nmetadata: {labels: {app.kubernetes.io/managed-by: Helm}}";
     let plan = plan_classes(&pool("metadata: {name: default}"), &policy, &of_the_younger, &[by_hand(all_there)]);
     assert_eq!(plan.classes[0].state, ClassState::Satisfied, "no write is needed");
-    let seen = |name: &str| if name == "older" { SeenNodes::default() } else { of_the_younger(name) };
+    let seen = |name: &str| if name == "older" { NodeSummary::default() } else { of_the_younger(name) };
     let plan = plan_classes(&younger, &policy, &seen, &[by_hand("{}")]);
     assert_eq!(plan.classes[0].state, ClassState::Pending, "the older one has no such nodes");
 }

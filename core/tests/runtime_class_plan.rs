@@ -7,16 +7,16 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 use serde_json::json;
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{ClassAction, ClassesPlan, DesiredClass, PlannedClass, Pool, SeenNodes, describe},
+    plan::{ClassAction, ClassesPlan, DesiredClass, NodeSummary, PlannedClass, Pool, describe},
     windows::{Build, product::PRODUCTS},
 };
 
-fn plan(pool: &Pool, seen: &impl Fn(&str) -> SeenNodes, existing: &[Arc<RuntimeClass>]) -> ClassesPlan {
+fn plan(pool: &Pool, seen: &impl Fn(&str) -> NodeSummary, existing: &[Arc<RuntimeClass>]) -> ClassesPlan {
     plan_classes(pool, &policy([pool.clone()]), seen, existing)
 }
 
 /// Plans from nothing.
-fn fresh(pool: &Pool, seen: &impl Fn(&str) -> SeenNodes) -> BTreeMap<String, DesiredClass> {
+fn fresh(pool: &Pool, seen: &impl Fn(&str) -> NodeSummary) -> BTreeMap<String, DesiredClass> {
     plan(pool, seen, &[]).classes.into_iter().map(|class| (class.desired.name.clone(), class.desired)).collect()
 }
 

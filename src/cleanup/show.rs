@@ -56,13 +56,19 @@ pub fn show(cluster: &str, managed: &ManagedObjects, held: &[HeldObject], out: &
 }
 
 fn show_nodes(managed: &ManagedObjects, out: &mut impl Write) -> io::Result<()> {
-    if managed.nodes.is_empty() {
+    if managed.nodes.plans.is_empty() {
         return Ok(());
     }
-    let names = managed.nodes.iter().map(|(node, _)| node.name.to_string());
-    writeln!(out, "\n{} with winpool's labels and annotation:\n  {}", count(managed.nodes.len(), "Node"), some(names))?;
+    let names = managed.nodes.plans.iter().map(|(node, _)| node.name.to_string());
+    writeln!(
+        out,
+        "\n{} with winpool's labels and annotation:\n  {}",
+        count(managed.nodes.plans.len(), "Node"),
+        some(names)
+    )?;
     let mut taints: BTreeMap<String, usize> = BTreeMap::new();
-    for taint in managed.nodes.iter().flat_map(|(_, plan)| plan.taints.iter().flat_map(|change| &change.removed)) {
+    for taint in managed.nodes.plans.iter().flat_map(|(_, plan)| plan.taints.iter().flat_map(|change| &change.removed))
+    {
         *taints.entry(taint.to_string()).or_default() += 1;
     }
     for (taint, nodes) in taints {
@@ -72,27 +78,27 @@ fn show_nodes(managed: &ManagedObjects, out: &mut impl Write) -> io::Result<()> 
 }
 
 fn show_what_stays(managed: &ManagedObjects, out: &mut impl Write) -> io::Result<()> {
-    if !managed.ignored.is_empty() {
-        let (nodes, names) = (count(managed.ignored.len(), "Node"), some(managed.ignored.iter().cloned()));
+    if !managed.nodes.ignored.is_empty() {
+        let (nodes, names) = (count(managed.nodes.ignored.len(), "Node"), some(managed.nodes.ignored.iter().cloned()));
         writeln!(out, "\nNot changed: {nodes} with {}: \"true\":\n  {names}", names::IGNORE)?;
     }
-    if !managed.doubtful.is_empty() {
+    if !managed.nodes.doubtful.is_empty() {
         writeln!(out, "\nNot changed: taints that only the annotation of their node claims for winpool:")?;
     }
-    for (node, taint) in managed.doubtful.iter().take(SHOWN) {
+    for (node, taint) in managed.nodes.doubtful.iter().take(SHOWN) {
         let (key, effect) = (&taint.key, &taint.effect);
         writeln!(out, "  {taint}; if it is winpool's: kubectl taint nodes {node} {key}:{effect}-")?;
     }
-    if let Some(more) = managed.doubtful.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+    if let Some(more) = managed.nodes.doubtful.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         writeln!(out, "  and {more} more")?;
     }
-    if !managed.needed.is_empty() {
+    if !managed.nodes.needed.is_empty() {
         writeln!(out, "\nNot changed: labels that pods or RuntimeClasses select:")?;
     }
-    for (node, label, pod) in managed.needed.iter().take(SHOWN) {
+    for (node, label, pod) in managed.nodes.needed.iter().take(SHOWN) {
         writeln!(out, "  {node}: {label}, {}", escape(pod))?;
     }
-    if let Some(more) = managed.needed.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+    if let Some(more) = managed.nodes.needed.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         writeln!(out, "  and {more} more; run this again when these are gone")?;
     }
     Ok(())

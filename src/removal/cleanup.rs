@@ -9,7 +9,11 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use thiserror::Error;
-use winpool_client::{error::RequestError, node::ListedNode, pages, pods};
+use winpool_client::{
+    error::{RequestError, Unreadable},
+    node::ListedNode,
+    pages, pods,
+};
 use winpool_core::{
     api::{DeletionPolicy, Taint, WindowsPool, WindowsPoolSpec, names},
     plan::{
@@ -29,26 +33,6 @@ const ROUNDS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The number of nodes after which progress is reported.
 const MANY: usize = 500;
-
-/// The cluster cannot be read.
-#[derive(Debug, Error)]
-#[error("cannot read {what}: {source}")]
-pub struct Unreadable {
-    what: &'static str,
-    #[source]
-    source: RequestError,
-}
-
-impl Unreadable {
-    pub(crate) fn installation(source: RequestError) -> Self {
-        Self { what: "the objects of the installation", source }
-    }
-
-    /// True if the permission is missing, or the account is gone.
-    pub fn is_forbidden(&self) -> bool {
-        self.source.is_forbidden()
-    }
-}
 
 /// Something of winpool's that could not be removed.
 #[derive(Debug, Error)]
@@ -86,18 +70,37 @@ impl Leftover {
 /// Receives each line of progress.
 type ProgressLog<'a> = &'a (dyn Fn(String) + Sync);
 
-/// The objects in the cluster that winpool manages.
-pub struct ManagedObjects {
-    rules: plan::Cleanup,
-    users: LabelUsers,
+/// The nodes that winpool manages, and what stays on them.
+#[derive(Default)]
+pub struct ManagedNodes {
     /// Nodes with winpool's labels, annotations or taints, and the change that removes these.
-    pub nodes: Vec<(Arc<NodeObject>, NodePlan)>,
+    pub plans: Vec<(Arc<NodeObject>, NodePlan)>,
     /// Such nodes with the annotation `winpool.dev/ignore`.
     pub ignored: Vec<String>,
     /// Taints that stay although the annotation of their node names them, with the names of the nodes.
     pub doubtful: Vec<(String, Taint)>,
     /// Capability labels that stay, with the names of the nodes and the pods that select them.
     pub needed: Vec<(String, String, String)>,
+}
+
+impl ManagedNodes {
+    fn add(&mut self, object: NodeObject, rules: &plan::Cleanup, users: &LabelUsers) {
+        let release = rules.node(&object.node, |label| users.of(&object.name, label));
+        let name = || object.name.to_string();
+        self.ignored.extend(release.ignored.then(name));
+        self.doubtful.extend(release.doubtful.into_iter().map(|taint| (name(), taint)));
+        self.needed.extend(release.needed.into_iter().map(|(label, pod)| (name(), label, pod)));
+        if !release.plan.is_empty() {
+            self.plans.push((Arc::new(object), release.plan));
+        }
+    }
+}
+
+/// The objects in the cluster that winpool manages.
+pub struct ManagedObjects {
+    rules: plan::Cleanup,
+    users: LabelUsers,
+    pub nodes: ManagedNodes,
     /// winpool's RuntimeClasses.
     pub classes: Vec<(RuntimeClass, ClassRetirement)>,
     /// Pools with winpool's finalizer.
@@ -107,12 +110,12 @@ pub struct ManagedObjects {
 impl ManagedObjects {
     /// True if there is nothing to remove.
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty() && self.classes.is_empty() && self.pools.is_empty()
+        self.nodes.plans.is_empty() && self.classes.is_empty() && self.pools.is_empty()
     }
 
     /// Kind and name of each object.
     pub fn objects(&self) -> impl Iterator<Item = String> {
-        let nodes = self.nodes.iter().map(|(node, _)| format!("Node {}", node.name));
+        let nodes = self.nodes.plans.iter().map(|(node, _)| format!("Node {}", node.name));
         let classes = self.classes.iter().map(|(class, _)| format!("RuntimeClass {}", class.name_any()));
         let pools = self.pools.iter().map(|pool| format!("WindowsPool {}", pool.name.as_deref().unwrap_or_default()));
         nodes.chain(classes).chain(pools)
@@ -145,55 +148,61 @@ impl Cleaner {
     /// Reads the whole cluster. All nodes are listed, because no selector finds a node whose label another writer
     /// removed.
     pub async fn find(&self) -> Result<ManagedObjects, Unreadable> {
-        let unreadable = |what| move |source| Unreadable { what, source };
-        let (mut all, mut classes) = (Vec::new(), Vec::new());
-        match pages::each(&self.pools, ListParams::default(), |pool: GuardedPool| all.push(pool)).await {
-            // Without the CRD there are no pools.
-            Ok(()) | Err(RequestError::Gone) => {}
-            Err(source) => return Err(Unreadable { what: "WindowsPools", source }),
-        }
-        let rules = plan::Cleanup::new(all.iter().map(as_far_as_readable), self.extent);
-        let pools = all.into_iter().filter(GuardedPool::has_finalizer).map(|pool| pool.metadata).collect();
+        let pools = self.find_pools().await?;
+        let rules = plan::Cleanup::new(pools.iter().map(as_far_as_readable), self.extent);
+        let pools = pools.into_iter().filter(GuardedPool::has_finalizer).map(|pool| pool.metadata).collect();
 
-        let (mut nodes, mut ignored, mut doubtful) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut kept, mut needed) = (Vec::new(), Vec::new());
-        let mut find = |object: NodeObject, users: &LabelUsers| {
-            let release = rules.node(&object.node, |label| users.of(&object.name, label));
-            needed.extend(release.needed.into_iter().map(|(label, pod)| (object.name.to_string(), label, pod)));
-            if release.ignored {
-                ignored.push(object.name.to_string());
-            }
-            doubtful.extend(release.doubtful.into_iter().map(|taint| (object.name.to_string(), taint)));
-            if !release.plan.is_empty() {
-                nodes.push((Arc::new(object), release.plan));
+        let (mut nodes, mut labelled, mut kept) = (ManagedNodes::default(), Vec::new(), Vec::new());
+        let add = |ListedNode { object, .. }: ListedNode| {
+            let without_taints = object.node.after(&rules.node(&object.node, |_| None).plan);
+            kept.extend(rules.kept_taints(&without_taints));
+            if plan::has_capability_labels(&object.node) {
+                labelled.push(object);
+            } else {
+                nodes.add(object, &rules, &LabelUsers::default());
             }
         };
-        let (mut labelled, mut users) = (Vec::new(), LabelUsers::default());
-        let visit = |ListedNode { object, .. }: ListedNode| {
-            let taints_gone = rules.node(&object.node, |_| None).plan;
-            kept.extend(rules.kept_taints(&object.node.after(&taints_gone)));
-            if plan::has_capability_labels(&object.node) { labelled.push(object) } else { find(object, &users) }
-        };
-        pages::each(&self.nodes, ListParams::default(), visit).await.map_err(unreadable("Nodes"))?;
+        pages::each(&self.nodes, ListParams::default(), add).await.map_err(Unreadable::because("Nodes"))?;
 
-        let mut others = Vec::new();
-        let keep =
-            |class: RuntimeClass| if rules.concerns_class(&class) { &mut classes } else { &mut others }.push(class);
-        pages::each(&self.classes, ListParams::default(), keep).await.map_err(unreadable("RuntimeClasses"))?;
-        let mut classes = self.retire(classes).await.map_err(unreadable("Pods"))?;
-        for (class, end) in &mut classes {
-            *end = rules.spare(class, end.clone(), &kept);
-        }
-
+        let (classes, others) = self.find_classes(&rules, &kept).await?;
+        let mut users = LabelUsers::default();
         if !labelled.is_empty() {
-            users = pods::that_need_labels(&Api::all(self.client.clone()), None).await.map_err(unreadable("Pods"))?;
+            users = pods::that_need_labels(&Api::all(self.client.clone()), None)
+                .await
+                .map_err(Unreadable::because("Pods"))?;
         }
         let staying = classes.iter().filter(|(_, end)| *end != ClassRetirement::Delete).map(|(class, _)| class);
         staying.chain(&others).for_each(|class| users.add_class(class));
         for object in labelled {
-            find(object, &users);
+            nodes.add(object, &rules, &users);
         }
-        Ok(ManagedObjects { rules, users, nodes, ignored, doubtful, needed, classes, pools })
+        Ok(ManagedObjects { rules, users, nodes, classes, pools })
+    }
+
+    async fn find_pools(&self) -> Result<Vec<GuardedPool>, Unreadable> {
+        let mut pools = Vec::new();
+        match pages::each(&self.pools, ListParams::default(), |pool: GuardedPool| pools.push(pool)).await {
+            // Without the CRD there are no pools.
+            Ok(()) | Err(RequestError::Gone) => Ok(pools),
+            Err(error) => Err(Unreadable::because("WindowsPools")(error)),
+        }
+    }
+
+    /// winpool's RuntimeClasses, and the others.
+    async fn find_classes(
+        &self,
+        rules: &plan::Cleanup,
+        kept: &[KeptTaints],
+    ) -> Result<(Vec<(RuntimeClass, ClassRetirement)>, Vec<RuntimeClass>), Unreadable> {
+        let mut all = Vec::new();
+        let listed = pages::each(&self.classes, ListParams::default(), |class: RuntimeClass| all.push(class)).await;
+        listed.map_err(Unreadable::because("RuntimeClasses"))?;
+        let (classes, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|class| rules.concerns_class(class));
+        let mut classes = self.retire(classes).await.map_err(Unreadable::because("Pods"))?;
+        for (class, end) in &mut classes {
+            *end = rules.spare(class, end.clone(), kept);
+        }
+        Ok((classes, others))
     }
 
     async fn retire(&self, classes: Vec<RuntimeClass>) -> Result<Vec<(RuntimeClass, ClassRetirement)>, RequestError> {
@@ -270,9 +279,10 @@ impl Cleaner {
     }
 
     async fn clean_nodes(&self, managed: &ManagedObjects, report: ProgressLog<'_>) -> CleanupResults {
-        let all = managed.nodes.len();
+        let plans = &managed.nodes.plans;
+        let all = plans.len();
         let cleaning: Vec<_> =
-            managed.nodes.iter().map(async |(node, plan)| (node, self.clean_node(node, plan, managed).await)).collect();
+            plans.iter().map(async |(node, plan)| (node, self.clean_node(node, plan, managed).await)).collect();
         let mut results = stream::iter(cleaning).buffer_unordered(CONCURRENCY);
         let (mut count, mut done) = (0, CleanupResults::default());
         while let Some((node, result)) = results.next().await {

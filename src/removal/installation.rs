@@ -24,13 +24,13 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 use winpool_client::{
     causes::{failure, shortened},
-    error::{RequestError, in_time},
+    error::{RequestError, Unreadable, in_time},
     watches,
 };
 use winpool_core::{api::names, plan::Extent};
 
 use crate::{
-    removal::cleanup::{Cleaner, Leftover, LeftoverReason, Unreadable},
+    removal::cleanup::{Cleaner, Leftover, LeftoverReason},
     write::Applier,
 };
 
@@ -187,7 +187,7 @@ impl InstallationObjects {
     ) -> Result<Vec<Leftover>, Unreadable> {
         let mut left: Vec<Leftover> = Vec::new();
         for _ in 0..ATTEMPTS {
-            let mut held = self.held().await.map_err(Unreadable::installation)?;
+            let mut held = self.held().await.map_err(Unreadable::because("the objects of the installation"))?;
             held.retain(|held| goes(held) && left.iter().all(|left| left.object != held.object()));
             let objects: Vec<_> = held.iter().map(|held| (&held.api, &held.metadata)).collect();
             match applier.release(&objects).await {
@@ -251,7 +251,7 @@ impl InstallationObjects {
 
     async fn try_to_clean_up(&self, cleaner: &Cleaner, applier: &Applier) -> Result<Vec<Leftover>, Unreadable> {
         let managed = cleaner.find().await?;
-        for node in &managed.ignored {
+        for node in &managed.nodes.ignored {
             tracing::warn!(node, "the node has the annotation winpool.dev/ignore and is not cleaned up");
         }
         let mut left = cleaner.run(managed, &|line| tracing::info!(detail = shortened(&line), "cleanup")).await?;

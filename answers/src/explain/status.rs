@@ -3,10 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::{
-    api::node::v1::RuntimeClass,
-    jiff::{Timestamp, civil::Date, tz::TimeZone},
-};
+use k8s_openapi::jiff::{Timestamp, civil::Date, tz::TimeZone};
 use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +19,7 @@ use winpool_core::{
 };
 
 use crate::explain::{
-    forecast::{PoolForecast, Snapshot, forecast},
+    forecast::{ForecastOutcome, PoolForecast, Snapshot, forecast},
     installation::Installation,
     node::{policy_of, selects, state_under},
     pod::ending,
@@ -189,18 +186,57 @@ pub fn unread(snapshot: &Snapshot) -> Vec<String> {
 
 /// Summarises the cluster. Events name the nodes `reverted`: there another writer reverted winpool's changes.
 pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus {
-    let policy = policy_of(&snapshot.pools);
     let (nodes, classes) = (snapshot.nodes.clone(), snapshot.classes.clone());
-    let (pods, guarded) = (snapshot.pods.clone(), snapshot.pools.clone());
-    let today = snapshot.now.time;
-    let unlisted = unread(&snapshot);
+    let (pods, guarded) = (snapshot.pods.clone().ok(), snapshot.pools.clone());
+    let (today, gaps) = (snapshot.now.time, unread(&snapshot));
     let outcome = forecast(snapshot);
-    let mut by_build: BTreeMap<Option<_>, BTreeMap<String, usize>> = BTreeMap::new();
-    let mut by_state: BTreeMap<String, usize> = BTreeMap::new();
-    let states = nodes.iter().filter(|(_, node)| node.is_windows());
+    let states = node_states(&nodes, &guarded, &outcome, reverted);
+    let hosts = nodes.iter().filter(|(_, node)| node.is_windows());
+    let hosts: Vec<view::Node> = hosts.map(|(name, node)| view::Node::of(name, node)).collect();
+    let by_build = count_states(&nodes, &states);
+    let mut nodes_by_state = BTreeMap::new();
+    for (state, count) in by_build.values().flatten() {
+        *nodes_by_state.entry(state.clone()).or_default() += count;
+    }
+    let vendors: BTreeSet<(Build, Vendor)> = nodes.values().filter_map(vendor_of).collect();
+    let windows_classes = classes.iter().filter(|class| selects_windows(&Class::from(class.as_ref()).selector));
+    let is_without_class = |pod: &&Pod| {
+        let node = pod.spec.node.as_ref().and_then(|name| nodes.get(name));
+        pod.spec.runtime_class.is_none() && node.is_some_and(NodeFields::is_windows)
+    };
+    ClusterStatus {
+        pods_that_end: ending(pods.iter().flatten(), &hosts).count(),
+        installation: None,
+        pools: guarded.iter().map(|pool| pool_summary(pool, &outcome.forecast.summary.pools)).collect(),
+        nodes_by_state,
+        support_ends_next: support_ends_next(&by_build, &vendors, today),
+        runtime_classes: windows_classes
+            .map(|class| ClassSummary {
+                name: class.name_any(),
+                pool: winpool_core::plan::owner(class).map(str::to_owned),
+                state: guarded.iter().find_map(|pool| class_state(pool, &class.name_any())),
+                node_count: nodes.values().filter(|node| selects(class, node)).count(),
+                pods: pods.as_ref().map(|pods| count_pods(pods, &class.name_any())),
+            })
+            .collect(),
+        pods_without_class: pods.as_ref().map(|pods| pods.iter().filter(is_without_class).count()),
+        builds: by_build.into_iter().map(|(build, nodes)| build_summary(build, nodes, &vendors)).collect(),
+        notes: gaps,
+    }
+}
+
+/// Returns the state of each Windows node.
+fn node_states<'a>(
+    nodes: &'a BTreeMap<String, NodeFields>,
+    pools: &[GuardedPool],
+    outcome: &ForecastOutcome,
+    reverted: &BTreeSet<String>,
+) -> BTreeMap<&'a str, &'static str> {
+    let policy = policy_of(pools);
+    let windows = nodes.iter().filter(|(_, node)| node.is_windows());
     let mut states: BTreeMap<&str, _> =
-        states.map(|(name, node)| (name.as_str(), state_under(node, &policy, &outcome))).collect();
-    for pool in &guarded {
+        windows.map(|(name, node)| (name.as_str(), state_under(node, &policy, outcome))).collect();
+    for pool in pools {
         let is_of_pool = |name: &str| {
             let owner = nodes.get(name).and_then(|node| policy.owner(&node.labels));
             owner.is_some_and(|owner| owner.pool.spec.name == pool.name_any())
@@ -209,74 +245,60 @@ pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus 
             states.insert(name, NodeState::Contested.as_str());
         }
     }
+    states
+}
+
+/// Counts the nodes by build and state.
+fn count_states(
+    nodes: &BTreeMap<String, NodeFields>,
+    states: &BTreeMap<&str, &str>,
+) -> BTreeMap<Option<Build>, BTreeMap<String, usize>> {
+    let mut counts: BTreeMap<Option<Build>, BTreeMap<String, usize>> = BTreeMap::new();
     for (name, state) in states {
-        let Some(node) = nodes.get(name) else { continue };
-        let state = state.to_owned();
-        let build = node.windows_version().map(|version| version.build);
-        *by_build.entry(build).or_default().entry(state.clone()).or_default() += 1;
-        *by_state.entry(state).or_default() += 1;
+        let build = nodes.get(*name).and_then(NodeFields::windows_version).map(|version| version.build);
+        *counts.entry(build).or_default().entry((*state).to_owned()).or_default() += 1;
     }
-    let vendors: BTreeSet<(Build, Vendor)> = nodes.values().filter_map(vendor_of).collect();
+    counts
+}
+
+fn count_pods(pods: &[Pod], class: &str) -> usize {
+    pods.iter().filter(|pod| pod.spec.runtime_class.as_deref() == Some(class)).count()
+}
+
+fn support_ends_next(
+    by_build: &BTreeMap<Option<Build>, BTreeMap<String, usize>>,
+    vendors: &BTreeSet<(Build, Vendor)>,
+    now: Timestamp,
+) -> Option<SupportEnd> {
     let known = by_build.iter().filter_map(|(build, nodes)| Some(((*build)?, nodes)));
-    let support_ends_next = known.flat_map(|(build, nodes)| {
-        ends_of_support(build, &vendors).map(move |(by, day)| SupportEnd {
+    let ends = known.flat_map(|(build, nodes)| {
+        ends_of_support(build, vendors).map(move |(by, day)| SupportEnd {
             product: product::name_of(build),
             node_count: nodes.values().sum(),
             by: by.to_owned(),
             day,
-            days_left: days_until(day, today),
+            days_left: days_until(day, now),
         })
     });
-    let is_windows = |class: &RuntimeClass| selects_windows(&Class::from(class).selector);
-    let of_class = |name: &str| {
-        let pods = pods.as_ref().ok()?;
-        Some(pods.iter().filter(|pod| pod.spec.runtime_class.as_deref() == Some(name)).count())
+    ends.min_by_key(|end| end.day)
+}
+
+fn build_summary(
+    build: Option<Build>,
+    nodes_by_state: BTreeMap<String, usize>,
+    vendors: &BTreeSet<(Build, Vendor)>,
+) -> BuildSummary {
+    let product = build.and_then(product::by_build);
+    let vendors = vendors.iter().filter(|(its, _)| build == Some(*its));
+    let support_by = |(build, vendor): &(Build, Vendor)| {
+        (vendor.as_str().to_owned(), vendor.support_of(*build).and_then(|support| support.end))
     };
-    let is_without_class = |pod: &&Pod| {
-        let node = pod.spec.node.as_ref().and_then(|name| nodes.get(name));
-        pod.spec.runtime_class.is_none() && node.is_some_and(NodeFields::is_windows)
-    };
-    let forecasts = &outcome.forecast.summary.pools;
-    let hosts = nodes.iter().filter(|(_, node)| node.is_windows());
-    let hosts: Vec<view::Node> = hosts.map(|(name, node)| view::Node::of(name, node)).collect();
-    ClusterStatus {
-        pods_that_end: ending(pods.iter().flatten(), &hosts).count(),
-        installation: None,
-        pools: guarded.iter().map(|pool| pool_summary(pool, forecasts)).collect(),
-        nodes_by_state: by_state,
-        support_ends_next: support_ends_next.min_by_key(|end| end.day),
-        runtime_classes: classes
-            .iter()
-            .filter(|class| is_windows(class))
-            .map(|class| ClassSummary {
-                name: class.name_any(),
-                pool: winpool_core::plan::owner(class).map(str::to_owned),
-                state: guarded.iter().find_map(|pool| class_state(pool, &class.name_any())),
-                node_count: nodes.values().filter(|node| selects(class, node)).count(),
-                pods: of_class(&class.name_any()),
-            })
-            .collect(),
-        pods_without_class: pods.as_ref().ok().map(|pods| pods.iter().filter(is_without_class).count()),
-        builds: by_build
-            .into_iter()
-            .map(|(build, nodes)| {
-                let product = build.and_then(product::by_build);
-                BuildSummary {
-                    build: build.map(|build| build.to_string()),
-                    version: product.map(|product| product.version.to_owned()),
-                    end_of_support: product.map(product::Product::end_of_support),
-                    vendors: vendors
-                        .iter()
-                        .filter(|(its, _)| build == Some(*its))
-                        .map(|(its, vendor)| {
-                            (vendor.as_str().to_owned(), vendor.support_of(*its).and_then(|support| support.end))
-                        })
-                        .collect(),
-                    nodes_by_state: nodes,
-                }
-            })
-            .collect(),
-        notes: unlisted,
+    BuildSummary {
+        build: build.map(|build| build.to_string()),
+        version: product.map(|product| product.version.to_owned()),
+        end_of_support: product.map(product::Product::end_of_support),
+        vendors: vendors.map(support_by).collect(),
+        nodes_by_state,
     }
 }
 

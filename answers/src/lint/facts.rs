@@ -13,7 +13,7 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 use winpool_core::{
     api::{Taint, names},
     labels::Labels,
-    plan::{Policy, Pool, PoolEntry, SeenNodes, plan_classes},
+    plan::{NodeSummary, Policy, Pool, PoolEntry, plan_classes},
     pod::{Class, Guess, PodSpec, System, Target, Tolerance, is_label_of_every_node, tolerance},
     windows::{
         Build, KubernetesVersion,
@@ -57,7 +57,6 @@ pub struct Facts {
     reported: BTreeSet<String>,
     /// The Windows nodes: their labels, and their version and container runtime if the version is known.
     nodes: BTreeMap<NodeKind, Vec<(Labels, Option<Host>)>>,
-    /// The labels of the other nodes.
     other_nodes: Vec<Labels>,
     images: Images,
     credential_specs: Option<BTreeSet<String>>,
@@ -89,7 +88,6 @@ impl Facts {
         self.nodes_are_complete = true;
     }
 
-    /// Adds a node.
     pub fn add_node(&mut self, mut node: Node) {
         if node.labels.get(names::OS) != Some(names::WINDOWS) {
             self.other_nodes.push(node.labels);
@@ -146,7 +144,7 @@ impl Facts {
                 builds => builds,
             };
             let tolerate = self.nodes.keys().flat_map(|kind| kind.taints.iter().cloned()).collect();
-            let seen = SeenNodes { builds, tolerate, ..SeenNodes::default() };
+            let seen = NodeSummary { builds, tolerate, ..NodeSummary::default() };
             let plan = plan_classes(pool, &policy, &|_| seen.clone(), &self.objects, &|_| true);
             for class in plan.classes.into_iter().map(|class| class.desired) {
                 let planned =

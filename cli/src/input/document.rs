@@ -50,7 +50,6 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for At<'_, T> {
     }
 }
 
-/// The contents of a document.
 pub(super) enum DocumentContents<K> {
     /// An object, or the items of a List.
     Objects(Vec<InputObject<K>>),

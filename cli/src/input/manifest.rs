@@ -70,7 +70,6 @@ pub trait Keep: Sized {
 /// The treatment of several objects with one kind, namespace and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// All are kept.
     Kept,
     /// Equal ones are kept once. Others are variants, such as those of two overlays of kustomize.
     EqualOnce,

@@ -49,7 +49,6 @@ pub(super) fn read<N: Needs>(paths: &[PathBuf], namespace: &str) -> Result<Seen,
     Ok(Seen { view, gaps })
 }
 
-/// An object in the manifests.
 enum ManifestObject {
     Node(Box<SeenNode>),
     Service(Value),

@@ -143,77 +143,115 @@ pub(super) fn release(
 
 /// Assesses `node` as if it belonged to `pool`: the preview of a pool in dry run.
 pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Assessment {
-    let mut assessment =
-        Assessment { pool: pool.map(|p| p.spec.name.clone()), ignored: node.is_ignored(), ..Assessment::default() };
     let record = NodeRecord::of(node);
+    let counted = Assessment {
+        pool: pool.map(|pool| pool.spec.name.clone()),
+        ignored: node.is_ignored(),
+        ..Assessment::default()
+    };
     if node.contradicts_itself() {
-        return contradictory(node, pool, policy, &record, assessment);
+        return contradictory(node, pool, policy, &record, counted);
     }
-    let version = node.windows_version();
-    assessment.version = version;
-    if let Some(pool) = pool {
-        assessment.tolerate = to_tolerate(node, pool, policy);
-    }
-    if pool.is_none() && record.belongs_to_a_live_pool(policy) {
-        assessment.releasing = record.pool().map(str::to_owned);
-    }
-    if assessment.ignored {
-        return assessment;
+    // Only on evidence: an existing pool no longer owns the node, or another pool owns it.
+    let former = record.pool().filter(|_| pool.is_none() && record.belongs_to_a_live_pool(policy));
+    let known = Assessment {
+        version: node.windows_version(),
+        tolerate: pool.map(|pool| to_tolerate(node, pool, policy)).unwrap_or_default(),
+        releasing: former.map(str::to_owned),
+        ..counted
+    };
+    if known.ignored {
+        return known;
     }
     if record.belongs_to_a_suspended_pool(policy) {
         return Assessment::default();
     }
-    let Some(pool) = pool else {
-        // Only on evidence: an existing pool no longer owns the node, or another pool owns it.
-        if assessment.releasing.is_some() {
-            // A deleted pool does not wait until pods end.
-            let is_deleted = record.pool().and_then(|name| policy.pool(name)).is_some_and(|pool| pool.spec.deleting);
-            let label = |key: &str| match () {
-                () if consent.frees(key) && !policy.keeps_label(key) => Release::Now,
-                () if is_deleted && (consent.needs(key) || policy.keeps_label(key)) => Release::Never,
-                () => Release::Later,
-            };
-            (assessment.plan, assessment.leaving) = release(node, &record, policy, label);
-            assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &[], &assessment.leaving);
-        }
-        return assessment;
-    };
+    match (pool, former) {
+        (Some(pool), _) => owned(node, pool, policy, consent, &record, known),
+        (None, Some(former)) => released(node, former, policy, consent, &record, known),
+        (None, None) => known,
+    }
+}
+
+/// Assesses a node of `pool`.
+fn owned(
+    node: &NodeFields,
+    pool: &Pool,
+    policy: &Policy,
+    consent: Consent<'_>,
+    record: &NodeRecord,
+    known: Assessment,
+) -> Assessment {
     let taints = taints::plan(node, record.applied.as_ref(), Some(pool), policy, consent);
-    assessment.differing = taints.differing;
-    assessment.held = taints.held;
-    assessment.uncarried = pool.spec.wanted_taints();
-    assessment.uncarried.retain(|taint| !node.taints.taints().contains(taint));
-    assessment.label_settles = consent.label_settles();
-    let build = version.filter(|_| assessment.label_settles.is_none()).map(|version| version.build.to_string());
-    let label = |build: String| {
-        MetadataChange::between(names::WINDOWS_BUILD, node.labels.get(names::WINDOWS_BUILD), Some(&build))
-    };
-    assessment.plan.windows_build = build.and_then(label);
     let labels = capability_labels::plan(node, Some(pool), |key| consent.frees(key) && !policy.keeps_label(key));
-    (assessment.plan.capability_labels, assessment.leaving) = (labels.changes, labels.leaving);
-    assessment.needed = assessment.leaving.iter().filter(|key| consent.needs(key)).cloned().collect();
-    let wrote = assessment.plan.windows_build.is_some()
-        || assessment.plan.capability_labels.iter().any(|label| label.to.is_some())
-        || !taints.owned.is_empty();
-    let wanted = (wrote || record.exists()).then(|| Applied {
+    let label_settles = consent.label_settles();
+    let build = known.version.filter(|_| label_settles.is_none()).map(|version| version.build.to_string());
+    let windows_build = build.and_then(|build| {
+        MetadataChange::between(names::WINDOWS_BUILD, node.labels.get(names::WINDOWS_BUILD), Some(&build))
+    });
+    let writes =
+        windows_build.is_some() || labels.changes.iter().any(|label| label.to.is_some()) || !taints.owned.is_empty();
+    let applied = (writes || record.exists()).then(|| Applied {
         pool: pool.spec.name.clone(),
         taints: taints.owned.iter().map(ToString::to_string).collect(),
         replaced: taints.replaced.iter().map(ToString::to_string).collect(),
     });
+    let present = node.taints.taints();
     let is_others = record.applied.as_ref().is_some_and(|applied| applied.pool != pool.spec.name);
-    if is_others && !consent.saw_registration() {
-        let (since, carried) = (consent.since(), node.taints.taints());
-        let taken_over = || taints.owned.iter().filter(|taint| carried.contains(taint));
-        assessment.awaits_trial = taken_over().any(|taint| consent.awaits_trial(pool, taint));
-        assessment.taken_over = taken_over().map(|taint| (taint.clone(), since)).collect();
-    }
-    (assessment.owned, assessment.replaced) = (taints.owned, taints.replaced);
-    assessment.plan.taints = taints.change;
-    assessment.plan.pool = record.label_change(wanted.as_ref().map(|wanted| wanted.pool.as_str()));
-    assessment.plan.applied = record.annotation_change(wanted.as_ref());
+    let taken_over: Vec<Taint> = if is_others && !consent.saw_registration() {
+        taints.owned.iter().filter(|taint| present.contains(taint)).cloned().collect()
+    } else {
+        Vec::new()
+    };
+    let plan = NodePlan {
+        windows_build,
+        capability_labels: labels.changes,
+        taints: taints.change,
+        pool: record.label_change(applied.as_ref().map(|applied| applied.pool.as_str())),
+        applied: record.annotation_change(applied.as_ref()),
+    };
     let wanted = pool.spec.wanted_taints();
-    assessment.fingerprint = ChangeFingerprint::of(node, &assessment.plan, &wanted, &assessment.leaving);
-    assessment
+    Assessment {
+        differing: taints.differing,
+        held: taints.held,
+        owned: taints.owned,
+        replaced: taints.replaced,
+        awaits_trial: taken_over.iter().any(|taint| consent.awaits_trial(pool, taint)),
+        taken_over: taken_over.into_iter().map(|taint| (taint, consent.since())).collect(),
+        needed: labels.leaving.iter().filter(|key| consent.needs(key)).cloned().collect(),
+        label_settles,
+        fingerprint: ChangeFingerprint::of(node, &plan, &wanted, &labels.leaving),
+        leaving: labels.leaving,
+        uncarried: wanted.into_iter().filter(|taint| !present.contains(taint)).collect(),
+        plan,
+        ..known
+    }
+}
+
+/// Assesses a node that the pool `former` no longer owns.
+fn released(
+    node: &NodeFields,
+    former: &str,
+    policy: &Policy,
+    consent: Consent<'_>,
+    record: &NodeRecord,
+    known: Assessment,
+) -> Assessment {
+    // A deleted pool does not wait until pods end.
+    let is_deleted = policy.pool(former).is_some_and(|pool| pool.spec.deleting);
+    let label = |key: &str| {
+        let stays = policy.keeps_label(key);
+        if consent.frees(key) && !stays {
+            Release::Now
+        } else if is_deleted && (consent.needs(key) || stays) {
+            Release::Never
+        } else {
+            Release::Later
+        }
+    };
+    let (plan, leaving) = release(node, record, policy, label);
+    let fingerprint = ChangeFingerprint::of(node, &plan, &[], &leaving);
+    Assessment { leaving, plan, fingerprint, ..known }
 }
 
 /// Counts a node that contradicts itself for its pool, without a change. Neither its version nor its taints make

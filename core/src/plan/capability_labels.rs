@@ -26,7 +26,7 @@ fn class_of(key: &str) -> &str {
     key.strip_prefix(names::CAPABILITY_LABEL_PREFIX).unwrap_or(key)
 }
 
-/// True if the node has a capability label.
+/// True if the node has a capability label of any pool.
 pub fn has_capability_labels(node: &NodeFields) -> bool {
     node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).next().is_some()
 }

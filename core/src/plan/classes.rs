@@ -35,9 +35,9 @@ const UNNAMED_BUILDS: usize = 8;
 /// The limit of other writers' taints that a class tolerates: a node can register with any taint.
 const FOREIGN_TAINTS: usize = 16;
 
-/// The facts about a pool's nodes that its classes depend on.
+/// What a pool's classes depend on of its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeenNodes {
+pub struct NodeSummary {
     /// Number of nodes by build.
     pub builds: BTreeMap<Build, usize>,
     /// Taints on them that the pool's classes have to tolerate besides the pool's own.
@@ -92,7 +92,7 @@ impl ClassesPlan {
 pub fn plan_classes(
     pool: &Pool,
     policy: &Policy,
-    seen: &dyn Fn(&str) -> SeenNodes,
+    seen: &dyn Fn(&str) -> NodeSummary,
     existing: &[Arc<RuntimeClass>],
     selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
 ) -> ClassesPlan {
@@ -114,7 +114,7 @@ pub fn plan_classes(
 pub fn classes_of_others(
     pool: &Pool,
     policy: &Policy,
-    seen: &dyn Fn(&str) -> SeenNodes,
+    seen: &dyn Fn(&str) -> NodeSummary,
     existing: &[Arc<RuntimeClass>],
 ) -> BTreeSet<String> {
     let others = policy.pools().filter(|other| other.spec.name != pool.spec.name && other.spec.enforces());
@@ -122,7 +122,7 @@ pub fn classes_of_others(
 }
 
 /// The names of the classes that a pool wants.
-fn class_names(pool: &Pool, seen: &dyn Fn(&str) -> SeenNodes, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
+fn class_names(pool: &Pool, seen: &dyn Fn(&str) -> NodeSummary, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
     wanted(pool, &seen(&pool.spec.name), existing).classes.into_keys().collect()
 }
 
@@ -134,7 +134,7 @@ struct Wanted {
     problems: Vec<Problem>,
 }
 
-fn wanted(pool: &Pool, seen: &SeenNodes, existing: &[Arc<RuntimeClass>]) -> Wanted {
+fn wanted(pool: &Pool, seen: &NodeSummary, existing: &[Arc<RuntimeClass>]) -> Wanted {
     let (mut problems, owned) = (Vec::new(), owned_classes(pool, existing));
     let mut classes: BTreeMap<String, DesiredClass> = BTreeMap::new();
     let mut to_label = BTreeMap::new();
@@ -194,7 +194,7 @@ fn wanted(pool: &Pool, seen: &SeenNodes, existing: &[Arc<RuntimeClass>]) -> Want
 }
 
 /// The nodes that the class selects now: it selects its build until the nodes of that build have the label.
-fn hosts_until_labelled(hosts: Hosts, class: &str, seen: &SeenNodes) -> Hosts {
+fn hosts_until_labelled(hosts: Hosts, class: &str, seen: &NodeSummary) -> Hosts {
     match hosts {
         Hosts::Running(build, Isolation::Process) if seen.unlabelled.get(class).is_some_and(|(of, _)| *of == build) => {
             Hosts::Of(build)
@@ -203,7 +203,7 @@ fn hosts_until_labelled(hosts: Hosts, class: &str, seen: &SeenNodes) -> Hosts {
     }
 }
 
-fn unlabelled_problem(class: &str, seen: &SeenNodes) -> Option<Problem> {
+fn unlabelled_problem(class: &str, seen: &NodeSummary) -> Option<Problem> {
     let (build, nodes) = seen.unlabelled.get(class).filter(|(_, nodes)| *nodes > 0)?;
     let message = format!(
         "selects the build {build} until {} with that build have the label {}",
@@ -259,7 +259,7 @@ fn is_sticky(pool: &Pool, build: Build, name: &str) -> bool {
 /// The builds that get a class: all with a name, and a few without.
 fn discovered_builds(
     pool: &Pool,
-    seen: &SeenNodes,
+    seen: &NodeSummary,
     owned: &[(Option<Build>, &RuntimeClass)],
     problems: &mut Vec<Problem>,
 ) -> Vec<Build> {
@@ -286,7 +286,7 @@ fn name_problem(name: &str, pool: &Pool, build: Build) -> Problem {
     Problem::new(reason::CLASS_NAME_INVALID, ObjectReference::windows_pool(&pool.spec.name), message)
 }
 
-fn discovered_class(pool: &Pool, hosts: Hosts, name: &str, seen: &SeenNodes) -> DesiredClass {
+fn discovered_class(pool: &Pool, hosts: Hosts, name: &str, seen: &NodeSummary) -> DesiredClass {
     let spec = RuntimeClassSpec {
         name: name.to_owned(),
         version: None,
@@ -302,7 +302,7 @@ fn discovered_class(pool: &Pool, hosts: Hosts, name: &str, seen: &SeenNodes) -> 
     desired_class(pool, hosts, &spec, seen)
 }
 
-fn desired_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &SeenNodes) -> DesiredClass {
+fn desired_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &NodeSummary) -> DesiredClass {
     let mut node_selector = pool.spec.node_selector.clone();
     node_selector.extend(spec.node_selector.clone());
     node_selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
@@ -335,7 +335,7 @@ fn hyperv_problem(name: &str) -> Problem {
 
 /// The tolerations of the pool's taints, the retired ones, winpool's taints that nodes still carry, and a limited
 /// number of other taints on its nodes, known spellings first.
-fn tolerations(pool: &Pool, seen: &SeenNodes, own: &[Toleration]) -> Vec<Toleration> {
+fn tolerations(pool: &Pool, seen: &NodeSummary, own: &[Toleration]) -> Vec<Toleration> {
     let wanted = pool.spec.wanted_taints();
     let (lingering, mut foreign): (Vec<&Taint>, Vec<&Taint>) =
         seen.tolerate.iter().partition(|taint| pool.managed_taints.contains(taint));

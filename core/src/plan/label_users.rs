@@ -38,7 +38,7 @@ impl LabelUsers {
         Self { unreadable: Some(format!("pods cannot be listed: {message}")), ..Self::default() }
     }
 
-    /// Adds a pod.
+    /// Adds the labels that the pod needs until it has finished.
     pub fn add(&mut self, pod: &Pod) {
         if pod.progress == PodProgress::Finished {
             return;

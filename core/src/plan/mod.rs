@@ -41,7 +41,7 @@ pub use admission::{Admission, AdmissionComponent, COMPONENTS, InstalledPolicy};
 pub use assessment::{Assessment, assess, assess_as};
 pub use capability_labels::{has_capability_labels, key as capability_label};
 pub use class_retirement::{ClassRetirement, KeptTaints, retire_class};
-pub use classes::{ClassesPlan, SeenNodes, plan_classes};
+pub use classes::{ClassesPlan, NodeSummary, plan_classes};
 pub use cleanup::{Cleanup, Extent, NodeRelease};
 pub use consent::Consent;
 pub use contribution::NodeShare;
@@ -63,7 +63,7 @@ pub use tally::{Overlap, Tally};
 pub use trial::{Trial, TrialState};
 pub use watched::{AT_ONCE, LABEL_SETTLES, Sighting, Watched};
 pub use workload_check::{
-    CheckAnswer, CheckScope, ClassSource, KnownNode, PODS, PoolMembers, TaintQuestion, WorkloadCheck,
+    CheckAnswer, CheckScope, ClassSource, PODS, PlannedNode, PoolMembers, TaintQuestion, WorkloadCheck,
 };
 pub use workloads::{ClassScheduling, ClassUsers};
 

@@ -37,6 +37,7 @@ pub(super) struct NodeGroups {
     by_value: HashMap<Box<str>, Vec<usize>>,
 }
 
+/// What a requirement of a pod can match of a node.
 #[derive(Clone, Debug)]
 pub(super) struct GroupedNode {
     pub(super) labels: Labels,

@@ -237,7 +237,7 @@ fn covers_all(desired: &DesiredClass, existing: &RuntimeClass) -> bool {
         && untolerated(desired, existing).is_empty()
 }
 
-/// The build that the class selects.
+/// The build that the class selects by its label; `None` if it selects none, or something else.
 pub fn selected_build(class: &RuntimeClass) -> Option<Build> {
     class.scheduling.as_ref()?.node_selector.as_ref()?.get(names::WINDOWS_BUILD)?.parse().ok()
 }

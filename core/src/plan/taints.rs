@@ -58,47 +58,22 @@ pub(super) fn plan(
     policy: &Policy,
     consent: Consent<'_>,
 ) -> TaintPlan {
-    let current = &*node.taints;
-    let owned = owned(applied, policy);
-    let retired = |taint: &Taint| pool.is_some_and(|p| p.spec.retired_taints.contains(taint));
-    let wants = pool.filter(|p| p.spec.taint_policy != TaintPolicy::Never).map(|p| &p.spec.taints);
-    let wanted_still = |taint: &Taint| match wants {
-        None => false,
-        Some(WantedTaints::Guard) => guards(taint),
-        Some(WantedTaints::Exactly(list)) => list.contains(taint),
-    };
-    let premature = |taint: &Taint| {
-        let claim = pool.zip(applied).filter(|_| owned.contains(taint));
-        claim.is_some_and(|(pool, applied)| consent.is_premature(pool, taint, &applied.pool))
-    };
-    let outdated = |taint: &Taint| retired(taint) || (owned.contains(taint) && !wanted_still(taint));
-    let taken_back = |taint: &Taint| owned.contains(taint) && pool.is_some_and(|pool| consent.takes_back(pool, taint));
-    let goes = |taint: &Taint| outdated(taint) || premature(taint) || taken_back(taint);
-    let stays: Vec<&Taint> = current.taints().iter().filter(|taint| !goes(taint)).collect();
-    let wanted = match wants {
-        None => Vec::new(),
-        Some(WantedTaints::Guard) if stays.iter().any(|taint| guards(taint)) => Vec::new(),
-        Some(WantedTaints::Guard) => vec![Taint::os_windows()],
-        Some(WantedTaints::Exactly(list)) => list.clone(),
-    };
-    let lacks = |taint: &Taint| !stays.iter().any(|present| present.same_identity(taint));
-    let (held, wanted): (Vec<Taint>, Vec<Taint>) = wanted
-        .into_iter()
-        .partition(|taint| lacks(taint) && pool.is_some_and(|pool| !consent.allows(pool, taint, node)));
-    // A node that waits for a taint keeps the taints that it replaces, so that it is never without one.
-    let removed = |taint: &Taint| premature(taint) || taken_back(taint) || (held.is_empty() && outdated(taint));
-
-    let (mut to, mut kept): (Vec<Value>, Vec<Taint>) =
-        current.pairs().filter(|(_, taint)| !removed(taint)).map(|(raw, taint)| (raw.clone(), taint.clone())).unzip();
+    let rules = Rules { node, applied, pool, policy, consent, owned: owned(applied, policy) };
+    let (held, wanted) = rules.wanted();
+    let leaves = |taint: &&Taint| rules.removes(taint, !held.is_empty());
+    let removed: Vec<Taint> = node.taints.taints().iter().filter(leaves).cloned().collect();
+    let (mut to, mut kept): (Vec<Value>, Vec<Taint>) = node
+        .taints
+        .pairs()
+        .filter(|(_, taint)| !removed.contains(taint))
+        .map(|(raw, taint)| (raw.clone(), taint.clone()))
+        .unzip();
+    let mut replaced = rules.recorded_as_replaced();
     // A node that loses a taint gets back the taints that this one replaced.
-    let is_kept_off = |taint: &Taint| pool.is_some_and(|pool| consent.takes_back(pool, taint));
-    let is_ours = |taint: &Taint| retired(taint) || policy.may_remove(taint);
-    let recorded = applied.iter().flat_map(|applied| &applied.replaced).filter_map(|text| text.parse().ok());
-    let mut replaced: Vec<Taint> = recorded.filter(|taint| is_ours(taint)).collect();
-    let restored: Vec<Taint> = if held.iter().any(is_kept_off) { std::mem::take(&mut replaced) } else { Vec::new() };
-    let removed: Vec<Taint> = current.taints().iter().filter(|taint| removed(taint)).cloned().collect();
+    let restored =
+        if held.iter().any(|taint| rules.is_kept_off(taint)) { std::mem::take(&mut replaced) } else { Vec::new() };
 
-    let mut owned: Vec<Taint> = owned.iter().filter(|taint| kept.contains(taint)).cloned().collect();
+    let mut owned: Vec<Taint> = rules.owned.iter().filter(|taint| kept.contains(taint)).cloned().collect();
     let (mut added, mut differing) = (Vec::new(), Vec::new());
     for taint in wanted.into_iter().chain(restored) {
         match kept.iter().find(|present| present.same_identity(&taint)) {
@@ -113,21 +88,104 @@ pub(super) fn plan(
         }
     }
     owned.sort();
-    let on_trial = |taint: &Taint| pool.is_some_and(|pool| pool.consent.tries(taint));
-    if added.iter().any(on_trial) {
-        replaced.extend(removed.iter().filter(|taint| outdated(taint)).cloned());
+    if added.iter().any(|taint| pool.is_some_and(|pool| pool.consent.tries(taint))) {
+        replaced.extend(removed.iter().filter(|taint| rules.is_outdated(taint)).cloned());
     }
-    // No trial: it ended well. A pool that takes over the taint has yet to record it, and to begin one. A taint that the
-    // pool no longer wants is about to be replaced itself.
-    let is_known = |pool: &Pool, taint: &Taint| {
-        let is_recorded = pool.managed_taints.contains(taint) && pool.spec.wanted_taints().contains(taint);
-        is_recorded && pool.consent.trial(taint).is_none()
-    };
-    let is_its_own = |pool: &Pool| applied.is_none_or(|applied| applied.pool == pool.spec.name);
-    let is_over = pool.is_some_and(|pool| is_its_own(pool) && owned.iter().all(|taint| is_known(pool, taint)));
-    replaced.retain(|taint| !kept.contains(taint) && !owned.is_empty() && !is_over);
+    if owned.is_empty() || rules.trials_ended_well(&owned) {
+        replaced.clear();
+    }
+    replaced.retain(|taint| !kept.contains(taint));
     let change = (!added.is_empty() || !removed.is_empty()).then_some(TaintChange { to, added, removed });
     TaintPlan { change, owned, replaced, differing, held }
+}
+
+/// What holds for each taint of one node.
+struct Rules<'a> {
+    node: &'a NodeFields,
+    /// winpool's record on the node.
+    applied: Option<&'a Applied>,
+    /// The pool of the node.
+    pool: Option<&'a Pool>,
+    policy: &'a Policy,
+    consent: Consent<'a>,
+    /// The taints that winpool added to the node.
+    owned: BTreeSet<Taint>,
+}
+
+impl Rules<'_> {
+    fn wants(&self) -> Option<&WantedTaints> {
+        self.pool.map(|pool| &pool.spec).filter(|spec| spec.taint_policy != TaintPolicy::Never).map(|spec| &spec.taints)
+    }
+
+    /// The wanted taints: those that the node lacks and may not get now, and the others.
+    fn wanted(&self) -> (Vec<Taint>, Vec<Taint>) {
+        let stays = |taint: &&Taint| !self.removes(taint, false);
+        let stays: Vec<&Taint> = self.node.taints.taints().iter().filter(stays).collect();
+        let wanted = match self.wants() {
+            None => Vec::new(),
+            Some(WantedTaints::Guard) if stays.iter().any(|taint| guards(taint)) => Vec::new(),
+            Some(WantedTaints::Guard) => vec![Taint::os_windows()],
+            Some(WantedTaints::Exactly(list)) => list.clone(),
+        };
+        wanted.into_iter().partition(|taint| {
+            let is_present = stays.iter().any(|present| present.same_identity(taint));
+            !is_present && self.pool.is_some_and(|pool| !self.consent.allows(pool, taint, self.node))
+        })
+    }
+
+    /// True if the taint leaves the node. A node that waits for a taint keeps the taints that it replaces, so that it is
+    /// never without one.
+    fn removes(&self, taint: &Taint, waits: bool) -> bool {
+        self.is_premature(taint) || self.is_taken_back(taint) || (!waits && self.is_outdated(taint))
+    }
+
+    /// True if the pool replaces the taint, or if winpool added it and no pool wants it any more.
+    fn is_outdated(&self, taint: &Taint) -> bool {
+        let is_wanted = match self.wants() {
+            None => false,
+            Some(WantedTaints::Guard) => guards(taint),
+            Some(WantedTaints::Exactly(list)) => list.contains(taint),
+        };
+        self.is_retired(taint) || (self.owned.contains(taint) && !is_wanted)
+    }
+
+    fn is_retired(&self, taint: &Taint) -> bool {
+        self.pool.is_some_and(|pool| pool.spec.retired_taints.contains(taint))
+    }
+
+    /// True if winpool added the taint only because another, younger pool approved it.
+    fn is_premature(&self, taint: &Taint) -> bool {
+        let record = self.pool.zip(self.applied).filter(|_| self.owned.contains(taint));
+        record.is_some_and(|(pool, applied)| self.consent.is_premature(pool, taint, &applied.pool))
+    }
+
+    /// True if winpool added the taint, and its trial failed.
+    fn is_taken_back(&self, taint: &Taint) -> bool {
+        self.owned.contains(taint) && self.is_kept_off(taint)
+    }
+
+    /// True if the trial of the taint failed.
+    fn is_kept_off(&self, taint: &Taint) -> bool {
+        self.pool.is_some_and(|pool| self.consent.takes_back(pool, taint))
+    }
+
+    /// The taints that winpool may put back, of those that the record names as replaced by one on trial.
+    fn recorded_as_replaced(&self) -> Vec<Taint> {
+        let recorded = self.applied.iter().flat_map(|applied| &applied.replaced).filter_map(|text| text.parse().ok());
+        recorded.filter(|taint| self.is_retired(taint) || self.policy.may_remove(taint)).collect()
+    }
+
+    /// True if the trials of these taints are over. A pool that takes a taint over has yet to record it, and to begin a
+    /// trial. A taint that the pool no longer wants is about to be replaced itself.
+    fn trials_ended_well(&self, owned: &[Taint]) -> bool {
+        let Some(pool) = self.pool else { return false };
+        let is_over = |taint: &Taint| {
+            pool.managed_taints.contains(taint)
+                && pool.spec.wanted_taints().contains(taint)
+                && pool.consent.trial(taint).is_none()
+        };
+        self.applied.is_none_or(|applied| applied.pool == pool.spec.name) && owned.iter().all(is_over)
+    }
 }
 
 /// The taints that winpool added to a node, by its record there.

@@ -12,7 +12,7 @@ use crate::{
 };
 
 use super::{
-    classes::SeenNodes,
+    classes::NodeSummary,
     contribution::{Contribution, NodeProblem, NodeShare},
     node::NodeState,
 };
@@ -214,11 +214,11 @@ impl Tally {
     }
 
     /// The facts from which the pool's RuntimeClasses are made.
-    pub fn seen(&self) -> SeenNodes {
-        SeenNodes {
+    pub fn seen(&self) -> NodeSummary {
+        NodeSummary {
             builds: self.revisions.iter().map(|(build, revisions)| (*build, revisions.values().sum())).collect(),
             tolerate: self.tolerate.keys().cloned().collect(),
-            ..SeenNodes::default()
+            ..NodeSummary::default()
         }
     }
 

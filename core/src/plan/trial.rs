@@ -166,12 +166,11 @@ pub(super) fn recorded_trials(status: Option<&WindowsPoolStatus>) -> Vec<Trial> 
     status.iter().flat_map(|status| &status.taint_trials).filter_map(Trial::of_status).collect()
 }
 
-/// The instant of this time.
+/// Converts a time of day into an instant; a time that is over is now.
 pub(super) fn instant_of(time: Timestamp, now: Instant, now_is: Timestamp) -> Instant {
     now + time.duration_since(now_is).try_into().unwrap_or(Duration::ZERO)
 }
 
-/// The time after this pause.
 pub(super) fn after(time: Timestamp, pause: Duration) -> Timestamp {
     let pause = SignedDuration::try_from(pause).unwrap_or(SignedDuration::MAX);
     time.checked_add(pause).unwrap_or(Timestamp::MAX)

@@ -18,5 +18,5 @@ pub use class_source::ClassSource;
 pub(super) use node_choice::ForWindows;
 pub use node_choice::NodeChoice;
 pub(super) use scope::QUESTIONS;
-pub use scope::{CheckScope, KnownNode, PoolMembers, TaintQuestion};
+pub use scope::{CheckScope, PlannedNode, PoolMembers, TaintQuestion};
 pub use state::WorkloadCheck;

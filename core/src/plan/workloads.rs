@@ -62,7 +62,7 @@ impl ClassUsers {
         users
     }
 
-    /// Adds a pod to the users of its class.
+    /// Adds a pod, unless it has finished, to the users of its class.
     pub fn add(users: &mut BTreeMap<String, Self>, pod: &Pod, classes: &BTreeMap<String, ClassScheduling>) {
         let class = pod.spec.runtime_class.as_ref().filter(|_| pod.progress != PodProgress::Finished);
         let Some((users, scheduling)) = class.and_then(|class| users.get_mut(class).zip(classes.get(class))) else {

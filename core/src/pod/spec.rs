@@ -53,9 +53,9 @@ pub struct PodSpec {
 /// The fields of a container that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Container {
-    /// The list that it is in.
+    /// The field of the pod spec that it is in.
     pub list: ContainerList,
-    /// Its place in that list.
+    /// Its index there.
     pub index: usize,
     pub image: Option<String>,
     /// The operating system of the programs that it runs, as far as their names and paths show it.

@@ -58,7 +58,6 @@ struct WireTemplate {
     spec: Option<PodSpec>,
 }
 
-/// The template of a Job.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WireJobTemplate {

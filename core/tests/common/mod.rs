@@ -11,8 +11,8 @@ use winpool_answers::explain::forecast::Snapshot;
 use winpool_core::{
     api::{Taint, WindowsPool, names},
     plan::{
-        self, Assessment, ClassAction, ClassesPlan, Consent, GuardedPool, NodeFields, PlannedClass, Policy, Pool,
-        PoolConsent, PoolEntry, PoolSpec, SeenNodes, TaintList, node_patch,
+        self, Assessment, ClassAction, ClassesPlan, Consent, GuardedPool, NodeFields, NodeSummary, PlannedClass,
+        Policy, Pool, PoolConsent, PoolEntry, PoolSpec, TaintList, node_patch,
         reconcile::{ControlPlaneInfo, Now},
         runtime_class_patch,
     },
@@ -173,11 +173,11 @@ pub fn applied(node: &Value) -> Option<&str> {
 }
 
 /// The facts about nodes with these builds and taints, for every pool.
-pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> SeenNodes + use<> {
-    let seen = SeenNodes {
+pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> NodeSummary + use<> {
+    let seen = NodeSummary {
         builds: builds.iter().map(|number| (Build::new(*number), 1)).collect(),
         tolerate: tolerate.iter().map(|text| text.parse().unwrap()).collect(),
-        ..SeenNodes::default()
+        ..NodeSummary::default()
     };
     move |_| seen.clone()
 }
@@ -186,7 +186,7 @@ pub fn seen(builds: &[u32], tolerate: &[&str]) -> impl Fn(&str) -> SeenNodes + u
 pub fn plan_classes(
     pool: &Pool,
     policy: &Policy,
-    seen: &dyn Fn(&str) -> SeenNodes,
+    seen: &dyn Fn(&str) -> NodeSummary,
     existing: &[Arc<RuntimeClass>],
 ) -> ClassesPlan {
     plan::plan_classes(pool, policy, seen, existing, &|_| true)

@@ -162,8 +162,11 @@ impl Operator {
             return self.watch_nodes(nodes);
         }
         self.count_nodes();
-        let (windows, others) =
+        let (windows, mut others): (Vec<_>, Vec<_>) =
             nodes.values().map(|node| Arc::clone(&node.seen)).partition(|node| node.node.is_windows());
+        if self.broken == Break::NoReimaged {
+            others.clear();
+        }
         for (table, nodes) in [(&mut self.windows, windows), (&mut self.reimaged, others)] {
             table.observe(NodeEvent::Listed(nodes), self.now);
         }
@@ -184,7 +187,9 @@ impl Operator {
                 std::mem::swap(&mut shows, &mut hides);
             }
             hides.observe(NodeEvent::Deleted((*name).into()), self.now);
-            shows.observe(NodeEvent::Seen(Arc::clone(&node.seen)), self.now);
+            if node.is_windows() || self.broken != Break::NoReimaged {
+                shows.observe(NodeEvent::Seen(Arc::clone(&node.seen)), self.now);
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use winpool_answers::{placement::obstacles, view};
 use winpool_core::{
     api::Taint,
-    plan::{CheckScope, KnownNode, TaintQuestion, WorkloadCheck},
+    plan::{CheckScope, PlannedNode, TaintQuestion, WorkloadCheck},
     pod::{Class, PodSpec, Target},
 };
 
@@ -146,7 +146,7 @@ proptest! {
             "scheduling": {"nodeSelector": class_selector, "tolerations": class_tolerations},
         })).unwrap();
         let name = |index: usize| format!("win-{index}");
-        let known = nodes.iter().enumerate().map(|(index, node)| KnownNode {
+        let known = nodes.iter().enumerate().map(|(index, node)| PlannedNode {
             name: name(index).into(), uid: name(index).into(),
             labels: node.labels.clone().into_iter().collect(), taints: node.taints.clone(), serves: node.serves,
         });

@@ -8,8 +8,8 @@ use winpool_core::{
     api::Taint,
     labels::Labels,
     plan::{
-        Admission, CheckAnswer, CheckScope, ClassSource, InstalledPolicy, KnownNode, PODS, PoolMembers, TaintQuestion,
-        WorkloadCheck,
+        Admission, CheckAnswer, CheckScope, ClassSource, InstalledPolicy, PODS, PlannedNode, PoolMembers,
+        TaintQuestion, WorkloadCheck,
     },
     pod::{Class, Pod, Workload, WorkloadKind},
 };
@@ -63,7 +63,7 @@ impl Default for Scene {
     }
 }
 
-fn known_node(name: &str, labels: &str, taints: &[&str]) -> KnownNode {
+fn known_node(name: &str, labels: &str, taints: &[&str]) -> PlannedNode {
     let mut all = json!({
         "kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "node.kubernetes.io/windows-build": "10.0.20348",
     });
@@ -71,7 +71,7 @@ fn known_node(name: &str, labels: &str, taints: &[&str]) -> KnownNode {
     let labels: BTreeMap<String, String> = serde_json::from_value(all).unwrap();
     let taints = taints.iter().map(|text| text.parse().unwrap()).collect();
     let uid = format!("{name}-uid").into();
-    KnownNode { name: name.into(), uid, labels: labels.into_iter().collect(), taints, serves: true }
+    PlannedNode { name: name.into(), uid, labels: labels.into_iter().collect(), taints, serves: true }
 }
 
 /// 2026-03-01, this many minutes before or after noon, at which checks start.

@@ -6,10 +6,9 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::{self, v1::Node};
 use kube::{Api, Client, api::ListParams, core::PartialObjectMeta};
 use parking_lot::Mutex;
-use thiserror::Error;
 use winpool_client::{
     control_plane::ControlPlane,
-    error::{RequestError, in_time},
+    error::{RequestError, Unreadable, in_time},
     pages, pods,
 };
 use winpool_core::{
@@ -19,15 +18,6 @@ use winpool_core::{
     pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
 };
 
-/// A list that a check needs failed.
-#[derive(Debug, Error)]
-#[error("cannot list {what}: {source}")]
-pub struct ListError {
-    what: &'static str,
-    #[source]
-    source: RequestError,
-}
-
 /// Lists all workloads and pods, and hands them to `check`.
 ///
 /// # Errors
@@ -36,8 +26,8 @@ pub async fn everything(
     client: &Client,
     control_plane: &ControlPlane,
     mut check: WorkloadCheck,
-) -> Result<BTreeMap<String, CheckAnswer>, ListError> {
-    let start = control_plane.at_start().await.map_err(|source| ListError { what: "runtimeclasses", source })?;
+) -> Result<BTreeMap<String, CheckAnswer>, Unreadable> {
+    let start = control_plane.at_start().await?;
     check.begin(start.0, start.1, start.2);
     let shared = Mutex::new(check);
     let check = &shared;
@@ -53,7 +43,7 @@ pub async fn everything(
     let pods: Api<core::v1::Pod> = Api::all(client.clone());
     let listed = pages::each_patiently(&pods, pods::unfinished(), |pod: Pod| check.pod(&pod)).await;
     allowed(PODS, listed, |message| check.unlisted(PODS, message))?;
-    decide(client, &mut check).await.map_err(|source| ListError { what: "nodes", source })?;
+    decide(client, &mut check).await.map_err(Unreadable::because("nodes"))?;
     Ok(check.finish())
 }
 
@@ -94,14 +84,14 @@ fn allowed(
     what: &'static str,
     listed: Result<(), RequestError>,
     forbidden: impl FnOnce(String),
-) -> Result<(), ListError> {
+) -> Result<(), Unreadable> {
     match listed {
         Ok(()) => Ok(()),
         Err(RequestError::Denied(message)) => {
             forbidden(message);
             Ok(())
         }
-        Err(source) => Err(ListError { what, source }),
+        Err(error) => Err(Unreadable::because(what)(error)),
     }
 }
 

@@ -9,7 +9,6 @@ use winpool_core::{
 
 use crate::{controllers::Context, telemetry::list};
 
-/// An Event on a pool.
 pub(super) struct PoolEvent {
     type_: EventType,
     reason: String,

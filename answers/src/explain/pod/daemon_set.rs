@@ -4,9 +4,12 @@
 use k8s_openapi::api::core::v1::Toleration;
 use winpool_core::pod::PodSpec;
 
-use crate::placement::{Obstacle, obstacles};
+use crate::{
+    placement::{Obstacle, obstacles},
+    view::Node,
+};
 
-use super::{AdmittedPod, Node, PlacedBy};
+use super::admitted::{AdmittedPod, PlacedBy};
 
 /// The key and effect of the taints for which the controller adds a toleration to every pod
 /// (`pkg/controller/daemon/util`, `AddOrUpdateDaemonPodTolerations`).

@@ -15,9 +15,10 @@ use crate::{
     image::{PlatformMatch, Source, isolation_with, matching::may_run_on_linux},
     lint::image_verdict,
     pod::PodSpecExt,
+    view::Node,
 };
 
-use super::{AdmittedPod, Node};
+use super::admitted::AdmittedPod;
 
 impl AdmittedPod<'_> {
     /// True if the images start on a Windows node; `None` if neither a registry nor a tag provides the answer.

@@ -15,9 +15,10 @@ use winpool_core::{
 use crate::{
     placement::Obstacle,
     pod::{ClassExt, PodSpecExt},
+    view::Node,
 };
 
-use super::{AdmittedPod, Node, PlacedBy};
+use super::admitted::{AdmittedPod, PlacedBy};
 
 /// The number of nodes that the search tries, the closest first.
 const TRIED: usize = 20;

@@ -41,7 +41,6 @@ fn node_class(spec: &str) -> String {
     format!("apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: win}}\nspec: {{{spec}}}\n")
 }
 
-/// Returns a requirement with values.
 fn requirement(key: &str, operator: &str, values: &str) -> String {
     format!("{{key: {key}, operator: {operator}, values: [{values}]}}")
 }

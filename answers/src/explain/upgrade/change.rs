@@ -19,10 +19,11 @@ use crate::{
 };
 
 use super::{
-    PodOutcome, Remedy, UpgradeQuestion, UpgradeSubject,
+    facts::UpgradeFacts,
     pool_change::PoolChange,
-    short_name,
-    stage::{Role, Scenario, Stage},
+    result::{PodOutcome, Remedy, short_name},
+    stage::{Role, Scenario, Stage, Stages},
+    subject::UpgradeSubject,
 };
 
 /// Changes of pools that were tried, with the cluster as it is then.
@@ -42,10 +43,10 @@ impl<'s> PoolChanges<'s> {
         &mut self,
         subject: &UpgradeSubject,
         now: PodOutcome,
-        question: &UpgradeQuestion<'_>,
+        stages: &Stages,
+        facts: &UpgradeFacts<'_>,
     ) -> Option<Remedy> {
         let class = subject.template.spec.runtime_class.as_ref()?;
-        let stages = &question.stages;
         let object = stages.now.objects.get(class).or_else(|| stages.after.objects.get(class))?;
         let (name, pools) = (owner(object)?, &self.scenario.now.pools);
         let pool = pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name))?;
@@ -56,7 +57,7 @@ impl<'s> PoolChanges<'s> {
         }
         let (change, rolling, after) = self.tried.iter().find(|(tried, ..)| *tried == change)?;
         let runs = |stage: &Stage| {
-            let runs = stage.answer(&stage.fits(subject, question), question);
+            let runs = stage.answer(&stage.fits(subject, facts), facts);
             runs.runs() || runs == PodOutcome::Unknown && now == PodOutcome::Unknown
         };
         (runs(rolling) && runs(after)).then(|| change.remedy(pools))
@@ -68,7 +69,7 @@ pub(super) fn own(
     subject: &UpgradeSubject,
     stage: &Stage,
     fits: &TemplateFit,
-    question: &UpgradeQuestion<'_>,
+    facts: &UpgradeFacts<'_>,
 ) -> Option<Remedy> {
     if fits.refused.is_some() {
         return None;
@@ -83,15 +84,15 @@ pub(super) fn own(
         allows_more: false,
     };
     for obstacle in &fit.obstacles {
-        edit.overcome(obstacle, stage, node, question)?;
+        edit.overcome(obstacle, stage, node, facts)?;
     }
     if fit.starts == Some(false) {
         edit.change_images(node);
     } else if !edit.steps.is_empty() {
         edit.keep_off_linux();
-        let runs = |edit: &Edit| stage.answer(&stage.fits(&edit.subject, question), question);
+        let runs = |edit: &Edit| stage.answer(&stage.fits(&edit.subject, facts), facts);
         if runs(&edit) == PodOutcome::MayNotStart {
-            edit.select_builds(question);
+            edit.select_builds(facts);
         }
         if matches!(runs(&edit), PodOutcome::NoNode | PodOutcome::OldNodesOnly) {
             return None;
@@ -133,13 +134,7 @@ impl Edit {
     }
 
     /// Removes an obstacle on this node. Returns `None` if a change of the workload cannot remove it.
-    fn overcome(
-        &mut self,
-        obstacle: &Obstacle,
-        stage: &Stage,
-        node: &Node,
-        question: &UpgradeQuestion<'_>,
-    ) -> Option<()> {
+    fn overcome(&mut self, obstacle: &Obstacle, stage: &Stage, node: &Node, facts: &UpgradeFacts<'_>) -> Option<()> {
         match obstacle {
             Obstacle::Selector { key, found, .. } if self.spec().node_selector.remove(key).is_some() => {
                 let instead = found.as_ref().map_or_else(String::new, |found| format!(", or set {found} at the end"));
@@ -147,7 +142,7 @@ impl Edit {
                 self.patch_selector(key, Value::Null);
             }
             Obstacle::Selector { .. } => {
-                let class = self.other_class(stage, question)?;
+                let class = self.other_class(stage, facts)?;
                 if self.spec().runtime_class.as_ref() != Some(&class) {
                     self.step(format!("runtimeClassName: {class} at the end"));
                     self.spec().runtime_class = Some(class);
@@ -169,7 +164,7 @@ impl Edit {
     }
 
     /// Returns a RuntimeClass with which the pods run on nodes with the new version.
-    fn other_class(&self, stage: &Stage, question: &UpgradeQuestion<'_>) -> Option<String> {
+    fn other_class(&self, stage: &Stage, facts: &UpgradeFacts<'_>) -> Option<String> {
         let spec = &self.subject.template.spec;
         let may = stage
             .classes
@@ -177,7 +172,7 @@ impl Edit {
             .filter(|(_, class)| selects_windows(&class.selector) && class.conflict(spec).is_none());
         let runs = |name: &str| {
             let changed = PodSpec { runtime_class: Some(name.to_owned()), ..spec.clone() };
-            let fits = stage.fits(&self.subject.changed(changed), question);
+            let fits = stage.fits(&self.subject.changed(changed), facts);
             let mut news = stage.with_role(Role::New, &fits);
             news.any(|(_, fit)| fit.obstacles.is_empty() && fit.starts != Some(false))
         };
@@ -207,11 +202,11 @@ impl Edit {
     }
 
     /// Selects the versions of today and the new ones, so that the pods stay off nodes on which they do not start.
-    fn select_builds(&mut self, question: &UpgradeQuestion<'_>) {
+    fn select_builds(&mut self, facts: &UpgradeFacts<'_>) {
         if self.allows_more || !self.spec().terms.is_empty() {
             return;
         }
-        let builds = question.builds_now().into_iter().chain(question.targets());
+        let builds = facts.builds_now().into_iter().chain(facts.targets());
         let values: Vec<String> = builds.map(|build| build.to_string()).collect();
         let key = names::WINDOWS_BUILD;
         self.steps.push(format!("nodeAffinity: require {key} In ({})", values.join(", ")));

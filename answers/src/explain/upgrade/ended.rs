@@ -12,7 +12,7 @@ use crate::{
     view::{Node, assume::Assumed},
 };
 
-use super::{stage::is_unknown, subject::reference};
+use super::{facts::is_unknown, subject::reference};
 
 /// The pods that a kubelet ends when it starts on a node with the new version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

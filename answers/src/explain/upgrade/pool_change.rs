@@ -6,7 +6,7 @@ use winpool_core::{
     plan::GuardedPool,
 };
 
-use super::Remedy;
+use super::result::Remedy;
 
 /// A change of a WindowsPool that lets pods of a class run on every node that runs their images.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,11 +13,15 @@ use crate::{
         forecast::{ForecastOutcome, Snapshot, forecast},
         pod::{NodeFit, TemplateFit, fits},
     },
-    placement::Obstacle,
     view::{Node, SeenNode, View, assume::Assumed},
 };
 
-use super::{PodOutcome, Stages, UpgradeQuestion, UpgradeSubject, pool_change::PoolChange};
+use super::{
+    facts::{UpgradeFacts, is_unknown},
+    pool_change::PoolChange,
+    result::PodOutcome,
+    subject::UpgradeSubject,
+};
 
 /// The end of the name of a node with the new version, as long as the node with the old version is there too.
 const AGAIN: &str = " (upgraded)";
@@ -105,6 +109,13 @@ fn changed(mut snapshot: Snapshot, change: Option<&PoolChange>) -> ForecastOutco
     forecast(snapshot)
 }
 
+/// The three moments that each workload is asked about.
+pub(super) struct Stages {
+    pub now: Stage,
+    pub rolling: Stage,
+    pub after: Stage,
+}
+
 /// The Windows nodes and the RuntimeClasses at a moment.
 pub(super) struct Stage {
     roles: Vec<Role>,
@@ -115,14 +126,14 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Returns what happens to the pods of the workload on each node.
-    pub fn fits(&self, subject: &UpgradeSubject, question: &UpgradeQuestion<'_>) -> TemplateFit {
+    pub fn fits(&self, subject: &UpgradeSubject, facts: &UpgradeFacts<'_>) -> TemplateFit {
         let UpgradeSubject { kind, template, pods, .. } = subject;
-        let images = question.facts.images();
+        let images = facts.facts.images();
         let mut found = fits(*kind, template, pods, &self.nodes, &self.classes, images);
         let mut starts: BTreeMap<Build, bool> = BTreeMap::new();
         for (fit, node) in found.nodes.iter_mut().zip(&self.nodes) {
             if let (None, Some(version)) = (fit.starts, node.version) {
-                let has_evidence = || question.evidence(subject, self, version.build).is_some();
+                let has_evidence = || facts.evidence(subject, &self.classes, version.build).is_some();
                 fit.starts = starts.entry(version.build).or_insert_with(has_evidence).then_some(true);
             }
         }
@@ -147,14 +158,14 @@ impl Stage {
     }
 
     /// Returns where the pods run at this moment.
-    pub fn answer(&self, fits: &TemplateFit, question: &UpgradeQuestion<'_>) -> PodOutcome {
+    pub fn answer(&self, fits: &TemplateFit, facts: &UpgradeFacts<'_>) -> PodOutcome {
         if fits.refused.is_some() {
             return PodOutcome::NoNode;
         }
         let possible = |role| self.with_role(role, fits).filter(|(_, fit)| fit.obstacles.is_empty());
         let all: Vec<&NodeFit> = fits.nodes.iter().filter(|fit| fit.obstacles.is_empty()).collect();
         let is_unclear = |fit: &NodeFit| {
-            !fit.obstacles.is_empty() && fit.obstacles.iter().all(|obstacle| is_unknown(obstacle, question.assumed))
+            !fit.obstacles.is_empty() && fit.obstacles.iter().all(|obstacle| is_unknown(obstacle, facts.assumed))
         };
         let has_unclear = || self.with_role(Role::New, fits).any(|(_, fit)| is_unclear(fit));
         let has = |role: Role| self.roles.contains(&role);
@@ -171,17 +182,5 @@ impl Stage {
         } else {
             PodOutcome::Runs
         }
-    }
-}
-
-/// True if the obstacle is a label whose value is not known.
-pub(super) fn is_unknown(obstacle: &Obstacle, assumed: &Assumed) -> bool {
-    let unknown = assumed.unknown_labels();
-    match obstacle {
-        Obstacle::Selector { key, .. } => unknown.contains(key.as_str()),
-        Obstacle::Affinity(expressions) => {
-            expressions.iter().all(|expression| unknown.iter().any(|label| expression.starts_with(label)))
-        }
-        _ => false,
     }
 }

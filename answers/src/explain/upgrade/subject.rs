@@ -9,11 +9,10 @@ use winpool_core::{
 };
 
 use crate::{
+    explain::forecast::Snapshot,
     pod::ClassExt,
     view::{DEFAULT_NAMESPACE, Started, assume::Assumed},
 };
-
-use super::stage::Scenario;
 
 /// A workload.
 #[derive(Clone)]
@@ -46,15 +45,15 @@ impl UpgradeSubject {
 /// Returns the workloads with a template, and those of other kinds that pods name as their controller. Pods of the
 /// latter tell what the template says.
 pub(super) fn subjects(
-    scenario: &Scenario,
+    snapshot: &Snapshot,
     started: &Started,
     classes: &BTreeMap<String, Class>,
 ) -> Vec<UpgradeSubject> {
     let mut pods: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
-    for pod in scenario.now.pods.iter().flatten().filter(|pod| !pod.is_mirror && pod.controller.is_some()) {
+    for pod in snapshot.pods.iter().flatten().filter(|pod| !pod.is_mirror && pod.controller.is_some()) {
         pods.entry(pod.workload()).or_default().push(pod);
     }
-    let workloads = &scenario.now.workloads;
+    let workloads = &snapshot.workloads;
     let listed: BTreeSet<String> = workloads.iter().map(|(kind, workload)| name_of(*kind, workload)).collect();
     let is_owned = |name: &str| started.controller(name).is_some_and(|controller| listed.contains(controller));
     let mut found = Vec::new();

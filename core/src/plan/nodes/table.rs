@@ -135,7 +135,7 @@ impl NodeTable {
         self.entries.values().map(|entry| &entry.object)
     }
 
-    /// The node with this name.
+    /// The node as the watch showed it last.
     pub fn object(&self, name: &str) -> Option<&Arc<NodeObject>> {
         self.entries.get(name).map(|entry| &entry.object)
     }

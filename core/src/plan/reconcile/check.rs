@@ -1,6 +1,7 @@
 //! Schedules workload checks, and applies their results to pools.
 
 pub(super) mod memory;
+mod scope;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,23 +12,17 @@ use std::{
 use kube::ResourceExt;
 
 use crate::{
-    api::{Taint, names},
+    api::Taint,
     plan::{
         approval::ApprovalFacts,
-        assessment::{assess, assess_as},
         classes::ClassesPlan,
-        consent::{Consent, waits_for_a_class},
         guarded::GuardedPool,
-        nodes::NodeObject,
         now::{Now, whole_seconds},
         pools::{Policy, Pool, approved_taints},
         status::{HeldBecause, HeldTaints},
         tally::Tally,
         trial::{WorkloadName, recorded_trials},
-        watched::Watched,
-        workload_check::{
-            CheckAnswer, CheckScope, ClassSource, KnownNode, PODS, PoolMembers, QUESTIONS, TaintQuestion, WorkloadCheck,
-        },
+        workload_check::{CheckAnswer, CheckScope, PODS, QUESTIONS, WorkloadCheck},
     },
     pod::Class,
     words::plain,
@@ -40,6 +35,7 @@ use super::{
 };
 
 use memory::{Basis, CheckMemory, PoolCheck};
+use scope::{ScopeBuilder, pauses};
 
 /// The pause after a listing, as a multiple of its duration. After one that failed, which mostly waited for an answer,
 /// the pause is as long as the listing.
@@ -174,92 +170,24 @@ impl Memory {
 
     /// The scope of a check for these pools.
     fn scope(&self, cluster: &CachedCluster<'_>, policy: &Policy, pools: &BTreeSet<&String>, now: Now) -> CheckScope {
-        let mut nodes = Vec::new();
-        let mut questions: BTreeMap<(String, Taint), TaintQuestion> = BTreeMap::new();
-        let mut members: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
-        let question = |pool: &Pool, taint: Taint| {
-            let mut labels = pool.spec.node_selector.clone();
-            labels.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
-            let to_approve = PoolMembers { present: BTreeSet::new(), labels };
-            TaintQuestion {
-                pool: pool.spec.name.clone(),
-                candidates: BTreeSet::new(),
-                to_approve: Some(to_approve).filter(|_| !pool.consent.approves(&taint)),
-                enforces: pool.spec.enforces(),
-                taint,
-            }
-        };
+        let mut builder = ScopeBuilder::new(cluster, policy, now);
         for pool in pools.iter().filter_map(|name| policy.pool(name)) {
             for taint in to_approve(pool, cluster.nodes.tally(&pool.spec.name), now) {
-                questions.insert((pool.spec.name.clone(), taint.clone()), question(pool, taint));
+                builder.question(pool, taint);
             }
         }
-        for (NodeObject { name, uid, node, .. }, watched) in cluster.nodes.nodes() {
+        for (object, watched) in cluster.nodes.nodes() {
             // No pod is known to run there, now or after a taint elsewhere.
-            if node.contradicts_itself() {
-                continue;
-            }
-            let consent = Consent::Known { uid, watched, now: now.instant };
-            let assessment = assess(node, policy, consent);
-            let index = nodes.len();
-            let mut ask = |pool: &Pool, held: Vec<Taint>| {
-                members.entry(pool.spec.name.clone()).or_default().insert(index);
-                // A node that waits for a class, or for the next trial, does not get the taint, whatever the result of
-                // the check.
-                let asks = |taint: &Taint| {
-                    !pool.spec.needs_no_check(taint)
-                        && !waits_for_a_class(pool, taint, node)
-                        && !pauses(pool, taint, now)
-                };
-                for taint in held.into_iter().filter(asks) {
-                    let key = (pool.spec.name.clone(), taint.clone());
-                    let question = questions.entry(key).or_insert_with(|| question(pool, taint));
-                    question.candidates.insert(index);
-                }
-            };
-            let owner = assessment.pool.as_ref().and_then(|name| policy.pool(name));
-            if let Some(owner) = owner.filter(|owner| pools.contains(&owner.spec.name)) {
-                ask(owner, assessment.held.clone());
-            }
-            for pool in policy.previews(&node.labels).filter(|pool| pools.contains(&pool.spec.name)) {
-                let consent = Consent::Known { uid, watched: &Watched::default(), now: now.instant };
-                ask(pool, assess_as(node, Some(pool), policy, consent).held);
-            }
-            // A node that is about to get a taint, of another pool for example, may not accept pods that need this
-            // one.
-            let coming = assessment.plan.taints.iter().flat_map(|change| &change.added);
-            nodes.push(KnownNode {
-                name: Arc::clone(name),
-                uid: uid.as_ref().into(),
-                labels: node.after(&assessment.plan).labels,
-                taints: node.taints.taints().iter().chain(coming).cloned().collect(),
-                serves: node.serves(),
-            });
-        }
-        for question in questions.values_mut() {
-            if let Some((pool, present)) = question.to_approve.as_mut().zip(members.get(&question.pool)) {
-                pool.present.clone_from(present);
+            if !object.node.contradicts_itself() {
+                builder.add(object, watched, pools);
             }
         }
-        let is_dry_run = questions.values().all(|question| !question.enforces);
-        let source = |guarded: &Arc<GuardedPool>| {
-            let pool = policy.pool(&guarded.name_any())?;
-            // The policy acts only while the pool enforces. A dry run shows what would be.
-            let acts = pool.spec.enforces() || !pool.spec.deleting && is_dry_run;
-            let defaults = guarded.pool().ok().filter(|_| acts)?.spec.pod_defaults.clone().unwrap_or_default();
-            let status = guarded.status.clone().unwrap_or_default();
-            Some((pool.spec.name.clone(), ClassSource::new(defaults, &status, pool.spec.enforces())))
-        };
         let answered = policy.pools().flat_map(|pool| self.classes(cluster, &pool.spec.name));
         let classes = cluster.classes.iter().cloned().chain(answered);
         CheckScope {
-            nodes,
-            questions: questions.into_values().collect(),
             classes: classes.map(|class| (class.name_any(), Class::from(class.as_ref()))).collect(),
             planned_classes: self.planned_classes(cluster, policy),
-            admission: cluster.control_plane.admission.clone(),
-            class_sources: cluster.pools.iter().filter_map(source).collect(),
-            now: now.time,
+            ..builder.finish()
         }
     }
 
@@ -366,9 +294,4 @@ fn to_approve(pool: &Pool, tally: &Tally, now: Now) -> impl Iterator<Item = Tain
         tally.all_carry(taint) && !pool.consent.approves(taint) && !lags && !pauses(pool, taint, now)
     };
     taints.into_iter().filter(waits).collect::<Vec<_>>().into_iter()
-}
-
-/// True if the taint pauses after a trial that failed.
-fn pauses(pool: &Pool, taint: &Taint, now: Now) -> bool {
-    pool.consent.trial(taint).is_some_and(|trial| trial.pause(now.time).is_some())
 }

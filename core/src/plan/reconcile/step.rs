@@ -41,7 +41,6 @@ pub struct CachedCluster<'a> {
 }
 
 impl CachedCluster<'_> {
-    /// The version of the class in the cache.
     pub(super) fn cached_version(&self, class: &str) -> Option<String> {
         self.classes.iter().find(|found| found.metadata.name.as_deref() == Some(class))?.resource_version()
     }

@@ -16,7 +16,7 @@ pub(in crate::plan) const QUESTIONS: usize = 64;
 
 /// A Windows node in its planned state.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct KnownNode {
+pub struct PlannedNode {
     pub name: Arc<str>,
     pub uid: Arc<str>,
     /// Its planned labels.
@@ -53,7 +53,7 @@ pub struct PoolMembers {
 /// The input of a check.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckScope {
-    pub nodes: Vec<KnownNode>,
+    pub nodes: Vec<PlannedNode>,
     pub questions: Vec<TaintQuestion>,
     /// The RuntimeClasses by name.
     pub classes: BTreeMap<String, Class>,

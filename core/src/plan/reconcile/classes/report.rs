@@ -21,7 +21,7 @@ use crate::{
         pool_consent::LaggingClass,
         pool_spec::Hosts,
         pools::Pool,
-        reconcile::memory::Memory,
+        reconcile::memory::{Memory, PoolMemory},
         runtime_class::{
             ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
             selected_build,
@@ -86,60 +86,85 @@ impl Memory {
         now: Instant,
     ) -> (Vec<RuntimeClassStatus>, Vec<Problem>) {
         let (mut classes, mut problems) = (Vec::new(), plan.problems);
-        let memory = self.pools.get(&pool.spec.name);
-        let known = |name: &str| memory.and_then(|memory| memory.classes.get(name));
-        let find = |name: &str| existing.iter().find(|class| class.name_any() == name);
-        let recorded_uid =
-            |name: &str| find(name)?.uid().filter(|uid| memory.is_some_and(|memory| memory.created.contains(uid)));
-        let nodes = |build: Option<Build>| number(build.and_then(|build| builds.get(&build)).copied().unwrap_or(0));
-        let text = |build: Option<Build>| build.map_or_else(|| "Any".to_owned(), |build| build.to_string());
+        let known = KnownClasses { memory: self.pools.get(&pool.spec.name), existing, builds };
         for planned in plan.classes {
-            let known = known(&planned.desired.name);
-            let waits = known.and_then(|known| known.stands(Some(&planned), now)).cloned();
-            let PlannedClass { desired, action, state } = planned;
-            let (name, build) = (desired.name, desired.hosts.build());
+            problems.extend(known.problems(pool, &planned, now));
+            let PlannedClass { desired: DesiredClass { name, hosts, isolation, handler, .. }, state, .. } = planned;
+            // Its nodes get their labels by the policy that is published next.
             let is_due = pool.spec.enforces() && plan.to_label.get(&name) == Some(&0);
-            match &action {
-                ClassAction::Conflict(problem) => problems.push(problem.clone()),
-                _ if pool.spec.enforces() => problems.extend(waits),
-                action => {
-                    problems.extend(describe(action).map(|message| {
-                        Problem::new(reason::WOULD_CHANGE, ObjectReference::runtime_class(&name), message)
-                    }));
-                }
-            }
-            problems.extend(known.and_then(|known| known.created_too_early(&name)));
-            let unserved = known.and_then(ClassMemory::unserved_users);
-            problems.extend(unserved.map(|users| not_served(pool, &name, desired.hosts, builds, users)));
-            classes.push(RuntimeClassStatus {
-                uid: recorded_uid(&name),
-                name,
-                build: text(build),
-                isolation: desired.isolation,
-                handler: desired.handler,
-                // Its nodes get their labels by the policy that is published next.
-                state: if is_due { ClassState::Pending } else { state },
-                nodes: nodes(build),
-            });
+            let state = if is_due { ClassState::Pending } else { state };
+            classes.push(known.status(name, hosts.build(), isolation, handler, state));
         }
-        for class in plan.leftover.iter().filter_map(|name| find(name)) {
+        for class in plan.leftover.iter().filter_map(|name| known.find(name)) {
             let name = class.name_any();
-            problems.extend(known(&name).and_then(|known| known.stands(None, now)).cloned());
+            problems.extend(known.memory_of(&name).and_then(|memory| memory.stands(None, now)).cloned());
             // It stays in status until it is gone: winpool never deletes a class without its uid.
-            if let Some(uid) = recorded_uid(&name) {
-                let build = selected_build(class);
-                classes.push(RuntimeClassStatus {
-                    name,
-                    uid: Some(uid),
-                    build: text(build),
-                    isolation: Isolation::default(),
-                    handler: class.handler.clone(),
-                    state: ClassState::Pending,
-                    nodes: nodes(build),
-                });
+            if known.recorded_uid(&name).is_some() {
+                let (build, handler) = (selected_build(class), class.handler.clone());
+                classes.push(known.status(name, build, Isolation::default(), handler, ClassState::Pending));
             }
         }
         (classes, problems)
+    }
+}
+
+/// What is known about the classes of a pool.
+struct KnownClasses<'a> {
+    memory: Option<&'a PoolMemory>,
+    existing: &'a [Arc<RuntimeClass>],
+    /// Number of the pool's nodes by build.
+    builds: &'a BTreeMap<Build, usize>,
+}
+
+impl KnownClasses<'_> {
+    fn memory_of(&self, name: &str) -> Option<&ClassMemory> {
+        self.memory?.classes.get(name)
+    }
+
+    fn find(&self, name: &str) -> Option<&Arc<RuntimeClass>> {
+        self.existing.iter().find(|class| class.name_any() == name)
+    }
+
+    /// The uid of the class, if winpool created it.
+    fn recorded_uid(&self, name: &str) -> Option<String> {
+        self.find(name)?.uid().filter(|uid| self.memory.is_some_and(|memory| memory.created.contains(uid)))
+    }
+
+    fn status(
+        &self,
+        name: String,
+        build: Option<Build>,
+        isolation: Isolation,
+        handler: String,
+        state: ClassState,
+    ) -> RuntimeClassStatus {
+        let nodes = build.and_then(|build| self.builds.get(&build)).copied().unwrap_or(0);
+        let uid = self.recorded_uid(&name);
+        let build = build.map_or_else(|| "Any".to_owned(), |build| build.to_string());
+        RuntimeClassStatus { name, uid, build, isolation, handler, state, nodes: number(nodes) }
+    }
+
+    /// The problems of a wanted class.
+    fn problems(&self, pool: &Pool, planned: &PlannedClass, now: Instant) -> Vec<Problem> {
+        let (name, memory) = (&planned.desired.name, self.memory_of(&planned.desired.name));
+        let mut problems = Vec::new();
+        match &planned.action {
+            ClassAction::Conflict(problem) => problems.push(problem.clone()),
+            _ if pool.spec.enforces() => {
+                problems.extend(memory.and_then(|memory| memory.stands(Some(planned), now)).cloned());
+            }
+            action => {
+                problems.extend(
+                    describe(action).map(|message| {
+                        Problem::new(reason::WOULD_CHANGE, ObjectReference::runtime_class(name), message)
+                    }),
+                );
+            }
+        }
+        problems.extend(memory.and_then(|memory| memory.created_too_early(name)));
+        let unserved = memory.and_then(ClassMemory::unserved_users);
+        problems.extend(unserved.map(|users| not_served(pool, name, planned.desired.hosts, self.builds, users)));
+        problems
     }
 }
 

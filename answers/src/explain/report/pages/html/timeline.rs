@@ -59,7 +59,6 @@ impl Span {
     }
 }
 
-/// `left:12.5%`
 fn left(place: i64) -> String {
     format!("left:{}", percent(place))
 }

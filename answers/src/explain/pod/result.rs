@@ -1,0 +1,63 @@
+//! The answer for a pod or for the pods of a template.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use winpool_core::{
+    api::ObjectReference,
+    pod::{KnownError, PodSpec},
+};
+
+use crate::lint::Finding;
+
+/// The result for a pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodExplanation {
+    /// The pod, or the workload that creates it.
+    pub object: ObjectReference,
+    /// The operating system that winpool assumes the pod is for: `windows` or `linux`.
+    pub system: String,
+    /// The only sign of that system, if winpool is not certain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<&'static str>,
+    /// The node that the pod is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// `spec.schedulerName`, if it is not the default scheduler. The answer is that of the default scheduler.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<String>,
+    /// The reasons for which the API server refuses the pod, or the pods of the template.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Finding>,
+    /// The known errors in the pod's status, with their meaning.
+    pub errors: Vec<KnownError>,
+    /// The nodes of that operating system, and others on which the pod can be scheduled. For a pod of a DaemonSet: its
+    /// own node.
+    pub nodes: Vec<NodeResult>,
+    /// Labels of its node that the pod selects and an in-place upgrade of Windows changes. The kubelet then ends the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends_with_upgrade: Option<String>,
+    /// The change that the pod needs; `null` if it can be scheduled, and is not known to fail on any node where it can
+    /// be.
+    pub remedy: Option<String>,
+    /// What the answer lacks, with the reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// The pod spec with that change, if the change is in the pod.
+    #[serde(skip)]
+    pub remedied: Option<PodSpec>,
+}
+
+/// The result for the pod on one node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeResult {
+    /// The name of the node.
+    pub name: String,
+    /// True if the scheduler may place the pod there.
+    pub possible: bool,
+    /// True if the pod starts there; `null` if winpool cannot determine it.
+    pub starts: Option<bool>,
+    /// The reasons against this node, and known facts in favour of it.
+    pub reasons: Vec<String>,
+}

@@ -1,0 +1,102 @@
+//! The answer for an upgrade.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use winpool_core::{
+    api::ObjectReference,
+    windows::{Build, product},
+};
+
+use crate::{explain::blockers::Evidence, view::assume::AssumedNodes};
+
+use super::ended::EndedPods;
+
+/// The effects on workloads when nodes get another Windows version.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Upgrade {
+    /// The nodes, and the versions that they are assumed to run.
+    pub assume: Vec<AssumedNodes>,
+    /// The workloads that can use these nodes, now or afterwards.
+    pub workloads: Vec<UpgradedWorkload>,
+    /// The pods that the kubelet ends when a node starts as the new version; absent if the pods are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_pods: Option<EndedPods>,
+    /// Facts that winpool cannot determine, with the reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+impl Upgrade {
+    /// True if every workload runs while the nodes change and afterwards, and no pod is lost.
+    pub fn is_harmless(&self) -> bool {
+        let runs = |workload: &UpgradedWorkload| workload.rolling.runs() && workload.after.runs();
+        let loses = |ended: &EndedPods| !ended.without_controller.is_empty();
+        self.workloads.iter().all(runs) && !self.ended_pods.as_ref().is_some_and(loses) && self.notes.is_empty()
+    }
+}
+
+/// A workload before, during and after the upgrade.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpgradedWorkload {
+    /// The object that creates the pods.
+    pub object: ObjectReference,
+    /// With the nodes of today.
+    pub now: PodOutcome,
+    /// While some nodes have the old version, and others the new one.
+    pub rolling: PodOutcome,
+    /// With the last node changed.
+    pub after: PodOutcome,
+    /// The evidence that the new version runs its images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
+    /// The least change with which it runs all the time; absent if it needs none, or none is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<Remedy>,
+    /// The reason why nothing better is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The nodes on which new pods of a workload run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum PodOutcome {
+    /// They start on every node on which they can be scheduled.
+    Runs,
+    /// They can be scheduled only on nodes with the version of today.
+    OldNodesOnly,
+    /// They can be scheduled only on nodes with the new version.
+    NewNodesOnly,
+    /// They can be scheduled on no node.
+    NoNode,
+    /// They can be scheduled on a node on which they do not start.
+    MayNotStart,
+    /// It is not known whether they can be scheduled, or whether they start.
+    Unknown,
+}
+
+impl PodOutcome {
+    /// True if pods run, perhaps only on the new nodes.
+    pub fn runs(self) -> bool {
+        matches!(self, Self::Runs | Self::NewNodesOnly)
+    }
+}
+
+/// A change with which a workload runs all the time.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Remedy {
+    /// The object to change.
+    pub object: ObjectReference,
+    /// The change in words.
+    pub change: String,
+    /// The change as a JSON merge patch, if it can be written as one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch: Option<Value>,
+}
+
+/// The name of a Windows version in a table: `2022`.
+pub fn short_name(build: Build) -> String {
+    product::by_build(build).map_or_else(|| build.to_string(), |product| product.version.to_owned())
+}
