@@ -1,14 +1,22 @@
 //! Measures the pure core: one node, whole pools, builds. `make bench` prints the growth by size beside the targets.
 #![allow(clippy::expect_used, reason = "a bench fails by panicking")]
 
-use std::{collections::BTreeSet, hint::black_box, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    hint::black_box,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::json;
 use winpool_core::{
-    api::{WindowsPool, WindowsPoolSpec, names},
+    api::{TaintPolicy, WindowsPool, WindowsPoolSpec, names},
     labels::Labels,
-    plan::{Consent, NodeFields, Policy, Pool, PoolEntry, TaintList, assess, node_patch},
+    plan::{
+        Consent, NodeFields, Policy, Pool, PoolEntry, TaintList, assess, node_patch,
+        nodes::{NodeEvent, NodeObject, NodeTable},
+    },
     windows::{
         Build, ContainerRuntime, KernelVersion,
         compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
@@ -18,7 +26,11 @@ use winpool_core::{
 const SIZES: [usize; 5] = [10, 100, 1000, 10_000, 100_000];
 
 fn policy() -> Policy {
-    let pool = WindowsPool::new("default", WindowsPoolSpec::default());
+    policy_of(WindowsPoolSpec::default())
+}
+
+fn policy_of(spec: WindowsPoolSpec) -> Policy {
+    let pool = WindowsPool::new("default", spec);
     let pool = Pool::read(&pool).expect("an empty pool is valid");
     Policy::new([PoolEntry { pool: Arc::new(pool), ready: true }], BTreeSet::new())
 }
@@ -92,6 +104,29 @@ fn pool(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// All nodes are counted again, because the policy has changed: this happens a few times until a new pool is Ready.
+fn recount(criterion: &mut Criterion) {
+    const NODES: usize = 10_000;
+    let never = WindowsPoolSpec { taint_policy: TaintPolicy::Never, ..WindowsPoolSpec::default() };
+    let policies = [policy(), policy_of(never)];
+    let (mut table, now) = (NodeTable::new(Duration::from_mins(10)), Instant::now());
+    let object = |number| NodeObject {
+        name: format!("node-{number}").into(),
+        uid: number.to_string().into(),
+        resource_version: "1".into(),
+        node: new_node(number),
+        is_as_registered: false,
+    };
+    table.observe(NodeEvent::Listed((0..NODES).map(|number| Arc::new(object(number))).collect()), now);
+    let mut group = criterion.benchmark_group("count nodes again");
+    group.throughput(Throughput::Elements(u64::try_from(NODES).unwrap_or(u64::MAX)));
+    let mut policies = policies.iter().cycle();
+    group.bench_function(NODES.to_string(), |b| {
+        b.iter(|| table.count_by(policies.next().expect("a cycle has no end").clone(), now));
+    });
+    group.finish();
+}
+
 fn builds(criterion: &mut Criterion) {
     for (name, text) in [
         ("kernelVersion of today", "10.0.20348.2655"),
@@ -119,6 +154,6 @@ fn configured() -> Criterion {
 criterion_group! {
     name = core;
     config = configured();
-    targets = one_node, pool, builds
+    targets = one_node, pool, recount, builds
 }
 criterion_main!(core);

@@ -55,10 +55,12 @@ pub struct Overlap {
 
 /// Adds one to the count of this key, or subtracts one.
 fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, usize>, key: &K, adds: bool) {
-    let before = counts.remove(key).unwrap_or_default();
-    let after = if adds { before + 1 } else { before.saturating_sub(1) };
-    if after > 0 {
-        counts.insert(key.clone(), after);
+    match counts.get_mut(key) {
+        Some(count) if adds => *count += 1,
+        Some(count) if *count > 1 => *count -= 1,
+        Some(_) => _ = counts.remove(key),
+        None if adds => _ = counts.insert(key.clone(), 1),
+        None => {}
     }
 }
 

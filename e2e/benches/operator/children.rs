@@ -18,7 +18,7 @@ use winpool_client::{control_plane::ControlPlane, node::ListedNode};
 use winpool_core::{
     api::Taint,
     plan::{
-        CheckAnswer, CheckScope, Consent, KnownNode, Policy, TaintQuestion, WorkloadCheck, assess, node_patch,
+        CheckAnswer, CheckScope, Consent, PlannedNode, Policy, TaintQuestion, WorkloadCheck, assess, node_patch,
         nodes::{NodeEvent, NodeObject, NodeTable},
     },
     pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
@@ -205,14 +205,14 @@ async fn check(pods: usize) -> Result<()> {
 
 /// A check of the nodes of these pods, with a taint that no pod tolerates: every pod counts.
 fn check_of(pods: usize) -> Result<WorkloadCheck> {
-    let node = |number: usize| KnownNode {
+    let node = |number: usize| PlannedNode {
         name: objects::node_name(number).into(),
         uid: format!("uid-{number}").into(),
         labels: [("kubernetes.io/os", "windows")].into_iter().collect(),
         serves: true,
-        ..KnownNode::default()
+        ..PlannedNode::default()
     };
-    let nodes: Vec<KnownNode> = (0..pods.div_ceil(PODS_PER_NODE)).map(node).collect();
+    let nodes: Vec<PlannedNode> = (0..pods.div_ceil(PODS_PER_NODE)).map(node).collect();
     let question = TaintQuestion {
         pool: "default".to_owned(),
         taint: Taint::new("example.com/measured", "", "NoSchedule"),
