@@ -75,7 +75,7 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
-    /// Returns what makes this of an error. `what` names the objects.
+    /// Returns a function that adds to an error the objects that cannot be read.
     pub fn because(what: &'static str) -> impl FnOnce(RequestError) -> Self {
         move |source| Self { what, source }
     }

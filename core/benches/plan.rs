@@ -110,7 +110,7 @@ fn recount(criterion: &mut Criterion) {
     let never = WindowsPoolSpec { taint_policy: TaintPolicy::Never, ..WindowsPoolSpec::default() };
     let policies = [policy(), policy_of(never)];
     let (mut table, now) = (NodeTable::new(Duration::from_mins(10)), Instant::now());
-    let object = |number| NodeObject {
+    let object = |number: usize| NodeObject {
         name: format!("node-{number}").into(),
         uid: number.to_string().into(),
         resource_version: "1".into(),

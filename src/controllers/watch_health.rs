@@ -78,7 +78,7 @@ impl WatchHealth {
         Client::new(service_fn(send), namespace)
     }
 
-    /// Returns what notes for each event if the watch works.
+    /// Returns a function that records after each event if the watch works.
     fn follow<T>(self: &Arc<Self>, kind: &'static str) -> impl FnMut(&watcher::Result<Event<T>>) + Send + use<T> {
         let watch_health = Arc::clone(self);
         move |event| match event {

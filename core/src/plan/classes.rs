@@ -35,7 +35,7 @@ const UNNAMED_BUILDS: usize = 8;
 /// The limit of other writers' taints that a class tolerates: a node can register with any taint.
 const FOREIGN_TAINTS: usize = 16;
 
-/// What a pool's classes depend on of its nodes.
+/// The facts about a pool's nodes from which its RuntimeClasses are planned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSummary {
     /// Number of nodes by build.

@@ -37,7 +37,7 @@ pub(super) struct NodeGroups {
     by_value: HashMap<Box<str>, Vec<usize>>,
 }
 
-/// What a requirement of a pod can match of a node.
+/// The properties of a node that requirements of a pod can match.
 #[derive(Clone, Debug)]
 pub(super) struct GroupedNode {
     pub(super) labels: Labels,

@@ -99,7 +99,7 @@ pub(super) fn plan(
     TaintPlan { change, owned, replaced, differing, held }
 }
 
-/// What holds for each taint of one node.
+/// The rules for the taints of one node.
 struct Rules<'a> {
     node: &'a NodeFields,
     /// winpool's record on the node.

@@ -99,7 +99,7 @@ enum MayObject {
     Unread(WorkloadName),
 }
 
-/// What a check found about the taints on trial.
+/// The findings of a check about the taints on trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrialCheckResult {
     /// The pods to compare with in the next check.

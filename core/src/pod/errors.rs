@@ -12,7 +12,7 @@ pub struct KnownError {
     #[serde(skip)]
     pub beside: &'static [&'static str],
     pub meaning: &'static str,
-    /// What a person can do.
+    /// The action that helps.
     pub remedy: &'static str,
     /// The source of the explanation.
     #[serde(skip)]

@@ -1,4 +1,4 @@
-//! What an answer for an upgrade knows: the assumption, and the images.
+//! The facts for an answer about an upgrade: the assumption, and the images.
 
 use std::collections::{BTreeMap, BTreeSet};
 

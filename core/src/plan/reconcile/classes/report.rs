@@ -108,7 +108,7 @@ impl Memory {
     }
 }
 
-/// What is known about the classes of a pool.
+/// The facts about the classes of a pool.
 struct KnownClasses<'a> {
     memory: Option<&'a PoolMemory>,
     existing: &'a [Arc<RuntimeClass>],
