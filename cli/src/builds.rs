@@ -142,7 +142,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome, OutputError> {
 }
 
 fn text(rows: &[WindowsRelease]) -> Text {
-    let mut table = Table::new(&["VERSION", "BUILD", "TAGS", "KUBERNETES", "SUPPORT ENDS", "IMAGES OF"]);
+    let mut table = Table::new(&["VERSION", "BUILD", "TAGS", "KUBERNETES", "SUPPORT ENDS", "RUNS IMAGES"]);
     for row in rows {
         let or_none = |list: String| if list.is_empty() { "-".to_owned() } else { list };
         table.row([
@@ -155,7 +155,7 @@ fn text(rows: &[WindowsRelease]) -> Text {
         ]);
     }
     let mut text = Text::new();
-    let note = "IMAGES OF lists the images that a version runs by process isolation; those of another version need containerd \
+    let note = "RUNS IMAGES lists the versions whose images a version runs by process isolation; those of another version need containerd \
                 1.7.19 or later. By Hyper-V isolation it runs its own and older ones (-o json lists them).";
     text.table(&table).gap().paragraph("", note);
     text.gap().table(&vendors(rows)).gap().paragraph("", VENDORS_NOTE);
@@ -166,7 +166,7 @@ const VENDORS_NOTE: &str = "SUPPORT ENDS is Microsoft's in the first table and t
                             not say is unknown. The sources, and the days on which they were read, are in the output of -o json.";
 
 fn vendors(rows: &[WindowsRelease]) -> Table {
-    let mut table = Table::new(&["VENDOR", "VERSION", "KUBERNETES", "SUPPORT ENDS", "IMAGES END", "NOTE"]);
+    let mut table = Table::new(&["VENDOR", "VERSION", "KUBERNETES", "SUPPORT ENDS", "LAST IMAGES", "NOTE"]);
     for (row, vendor) in rows.iter().flat_map(|row| row.vendors.iter().map(move |vendor| (row, vendor))) {
         let since = vendor.since.as_ref().map(|version| format!(">= {version}"));
         let kubernetes = since.or(vendor.removed_in.as_ref().map(|version| format!("< {version}")));

@@ -124,7 +124,7 @@ impl VersionNames {
 /// Adds the table, and a note for each change of a pool.
 fn workloads(text: &mut Text, workloads: &[UpgradedWorkload], versions: &VersionNames) {
     let mut notes: Vec<(&Remedy, usize)> = Vec::new();
-    let mut table = Table::new(&["WORKLOAD", "NOW", "WHILE NODES ROLL", "AFTER", "LEAST CHANGE"]);
+    let mut table = Table::new(&["WORKLOAD", "NOW", "DURING UPGRADE", "AFTER", "SMALLEST CHANGE"]);
     for workload in workloads {
         let UpgradedWorkload { object, now, rolling, after, evidence, remedy, reason } = workload;
         let change = match (remedy, reason) {

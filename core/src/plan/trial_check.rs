@@ -60,7 +60,7 @@ pub struct TrialCheck {
     unreadable: BTreeSet<WorkloadName>,
 }
 
-/// The nodes of a look, grouped by what decides if a pod could be scheduled there.
+/// The nodes of a check, grouped by what decides if a pod could be scheduled there.
 #[derive(Clone, Debug)]
 struct Places {
     groups: NodeGroups,

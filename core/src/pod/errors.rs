@@ -12,7 +12,7 @@ pub struct KnownError {
     #[serde(skip)]
     pub beside: &'static [&'static str],
     pub meaning: &'static str,
-    /// The action that helps.
+    /// The change or command that fixes it.
     pub remedy: &'static str,
     /// The source of the explanation.
     #[serde(skip)]

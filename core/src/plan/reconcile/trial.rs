@@ -30,7 +30,7 @@ use memory::TrialCheckMemory;
 const PAUSE_TIMES: u32 = 20;
 
 impl Memory {
-    /// Returns the check that is due, if any. The caller carries it out and reports its end to [`Self::trial_checked`]. One look
+    /// Returns the check that is due, if any. The caller carries it out and reports its end to [`Self::trial_checked`]. One check
     /// serves all pools.
     pub fn start_trial_check(&mut self, cluster: &CachedCluster<'_>, now: Now) -> Option<TrialCheck> {
         if self.trial_check.running.is_some() {

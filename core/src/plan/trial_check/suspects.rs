@@ -11,7 +11,7 @@ use crate::plan::workload_check::NodeChoice;
 
 /// The time after which excused pods are judged again, because workloads and nodes change. It is longer if there are many.
 const EXCUSES_LAST: Duration = Duration::from_mins(1);
-/// The limit of workloads that one look reads by name.
+/// The limit of workloads that one check reads by name.
 pub(super) const ASKED: usize = 50;
 /// The longest text of a placement that is compared with nodes of other systems. Every user can write longer ones.
 pub(super) const PLACEMENT: usize = 4096;
