@@ -95,10 +95,10 @@ pub const PARTS: &[Part] = &[
     ]),
     part(Scenario::Converge, Kind::Converge, |options| options.nodes.clone(), &[
         Row("{size} nodes: pool created until the last node is right", "s", "seconds", Pairs, Ratio(1.1)),
-        Row("{size} nodes: the same, beside the smallest patches", "s", "seconds", Smallest, Ratio(1.1)),
-        Row("{size} nodes: of that until the first node is right", "s", "first", Pairs, None),
+        Row("{size} nodes: that time, beside the smallest patches", "s", "seconds", Smallest, Ratio(1.1)),
+        Row("{size} nodes: pool created until the first node is right", "s", "first", Pairs, None),
         Row("{size} nodes: the API server's CPU time for each", "ms", "server", Pairs, None),
-        Row("{size} nodes: the same, beside the smallest patches", "ms", "server", Smallest, Ratio(1.1)),
+        Row("{size} nodes: that CPU time, beside the smallest patches", "ms", "server", Smallest, Ratio(1.1)),
         Row("{size} nodes: writes of a node, worst turn", "", "writes", Winpool(1.0), Value(1.0)),
         Row("{size} nodes: all requests", "", "requests", Pairs, None),
         Row("{size} nodes: CPU time", "s", "cpu", Pairs, None),
