@@ -360,7 +360,7 @@ async fn by_child(stage: &Stage, child: &str, size: usize, templates: &[serde_js
         return Err(format!("{child} has to count {size} objects: {result}").into());
     }
     let number = |key| Some((key, result.get(key)?.as_f64()?));
-    let keys = ["bytes", "cache", "each", "index", "resident", "peak", "seconds", "judging"];
+    let keys = ["bytes", "cache", "each", "table", "resident", "peak", "seconds", "judging"];
     Ok(keys.into_iter().filter_map(number).collect())
 }
 

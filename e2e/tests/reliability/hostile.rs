@@ -1,9 +1,9 @@
-//! A hundred nodes and pods of the maximum size: the operator stays within the memory limit of an installation.
+//! Objects of the maximum size: the operator stays within the memory limit of an installation.
 
 use std::{fmt::Debug, time::Duration};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{ContainerImage, NodeRuntimeHandler, Taint};
+use k8s_openapi::api::core::v1::{ContainerImage, Namespace, NodeRuntimeHandler, Taint};
 use serde::{Serialize, de::DeserializeOwned};
 use winpool_core::api::NodeCounts;
 use winpool_e2e::{ApiServer, Program, prelude::*};
@@ -156,6 +156,34 @@ async fn a_hundred_objects_of_maximum_size_fit_into_the_memory_limit() {
     );
     assert_eq!(label(&honest, POOL), Some("default"));
     assert_eq!(classes.len(), 1, "{classes:#?}");
+    assert!(usage.peak_mb < LIMIT_MB, "{:.1} MB", usage.peak_mb);
+    operator.stop().await.unwrap();
+}
+
+/// Namespaces that choose a class, each with annotations that are almost as large as the API server allows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: make chaos-long"]
+async fn namespaces_with_large_annotations_fit_into_the_memory_limit() {
+    const NAMESPACES: usize = 600;
+    needs!(MUTATING_ADMISSION_POLICY);
+    let harness = Harness::unguarded().await;
+    let namespaces: Api<Namespace> = Api::all(harness.client.clone());
+    stream::iter(0..NAMESPACES)
+        .for_each_concurrent(4, async |number| {
+            let metadata = json!({
+                "name": format!("large-{number}"), "labels": {"winpool.dev/runtime-class": "windows-2022"},
+                "annotations": {"large": CHARACTER.repeat(250_000)},
+            });
+            create(&namespaces, &serde_json::from_value(json!({"metadata": metadata})).unwrap()).await;
+        })
+        .await;
+    manifests::apply(&harness.client, &manifests::component("assign-class").unwrap()).await.unwrap();
+    harness.join("win").await;
+    let operator = Program::start(&program().await, &harness.server).unwrap();
+    operator.leads().await.unwrap();
+    harness.apply_until_ready(json!({})).await;
+    let usage = operator.usage().unwrap();
+    println!("hostile: {NAMESPACES} namespaces; peak {:.1} MB", usage.peak_mb);
     assert!(usage.peak_mb < LIMIT_MB, "{:.1} MB", usage.peak_mb);
     operator.stop().await.unwrap();
 }
