@@ -184,19 +184,19 @@ async fn a_class_that_admission_reverts_is_named_and_holds_the_taint() {
     harness.join("win").await;
     let operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
-    let condition = "object.?scheduling.tolerations.orValue([]).exists(t, t.key == 'other')";
-    let place = "object.scheduling.tolerations[0].key == 'other' ? '0' : '1'";
+    let condition = "object.?scheduling.tolerations.orValue([]).exists(t, t.key == 'dedicated')";
+    let place = "object.scheduling.tolerations[0].key == 'dedicated' ? '0' : '1'";
     let mutation = format!("[JSONPatch{{op: 'remove', path: '/scheduling/tolerations/' + ({place})}}]");
     changes_updates(&harness, ["node.k8s.io", "runtimeclasses"], condition, &mutation).await;
-    let tolerant = json!([{"key": "os", "operator": "Exists"}, {"key": "other", "operator": "Exists"}]);
+    let tolerant = json!([{"key": "os", "operator": "Exists"}, {"key": "dedicated", "operator": "Exists"}]);
     let tolerant = Patch::Merge(json!({"scheduling": {"tolerations": tolerant}}));
     let reverts = async || {
         let class = harness.classes().patch("windows-2022", &dry_run(), &tolerant).await?;
-        Ok(!tolerates(&class, "other=:"))
+        Ok(!tolerates(&class, "dedicated=:"))
     };
     until_in_force(true, &reverts).await;
     let before = log.of("patch", "runtimeclasses").len();
-    harness.apply_pool(json!({"taints": [taint("other:NoSchedule")]})).await;
+    harness.apply_pool(json!({"taints": [taint("dedicated:NoSchedule")]})).await;
     let says_so = |pool: &WindowsPool| problems(pool).contains("AdmissionDenied") && problems(pool).contains(WORDS);
     harness.pool_until("default", "names the refusal", says_so).await;
     assert_eq!(taints(&harness.node("win").await), [NOT_READY, OS_WINDOWS]);
@@ -206,5 +206,5 @@ async fn a_class_that_admission_reverts_is_named_and_holds_the_taint() {
     remove_policy(&harness).await;
     until_in_force(false, &reverts).await;
     let _operator = harness.operator().await;
-    harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, "other:NoSchedule"]).await;
+    harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, "dedicated:NoSchedule"]).await;
 }
