@@ -105,8 +105,8 @@ impl ControlPlane {
             admission,
             pages::each_patiently(&all, ListParams::default(), add)
         );
-        listed.map_err(Unreadable::because("runtimeclasses"))?;
-        let time = time.map_err(Unreadable::because("the time of the API server"))?;
+        listed.map_err(Unreadable::of("runtimeclasses"))?;
+        let time = time.map_err(Unreadable::of("the time of the API server"))?;
         Ok((classes, admission.unwrap_or_default(), time.unwrap_or_else(Timestamp::now)))
     }
 

@@ -76,7 +76,7 @@ pub struct Unreadable {
 
 impl Unreadable {
     /// Returns a function that adds to an error the objects that cannot be read.
-    pub fn because(what: &'static str) -> impl FnOnce(RequestError) -> Self {
+    pub fn of(what: &'static str) -> impl FnOnce(RequestError) -> Self {
         move |source| Self { what, source }
     }
 

@@ -9,7 +9,10 @@ use kube::ResourceExt;
 use winpool_client::terminal::{escape, some as first};
 use winpool_core::{api::names, plan::ClassRetirement, words::count};
 
-use crate::removal::{cleanup::ManagedObjects, installation::HeldObject};
+use crate::removal::{
+    cleanup::{ManagedNodes, ManagedObjects},
+    installation::HeldObject,
+};
 
 use super::list::SHOWN;
 
@@ -20,7 +23,7 @@ pub fn show(cluster: &str, managed: &ManagedObjects, held: &[HeldObject], out: &
     } else {
         writeln!(out, "Found in {cluster}:")?;
     }
-    show_nodes(managed, out)?;
+    show_nodes(&managed.nodes, out)?;
     let (deleted, released): (Vec<_>, Vec<_>) =
         managed.classes.iter().partition(|(_, end)| matches!(end, ClassRetirement::Delete));
     if !deleted.is_empty() {
@@ -52,23 +55,17 @@ pub fn show(cluster: &str, managed: &ManagedObjects, held: &[HeldObject], out: &
             writeln!(out, "  {}", held.object())?;
         }
     }
-    show_what_stays(managed, out)
+    show_what_stays(&managed.nodes, out)
 }
 
-fn show_nodes(managed: &ManagedObjects, out: &mut impl Write) -> io::Result<()> {
-    if managed.nodes.plans.is_empty() {
+fn show_nodes(nodes: &ManagedNodes, out: &mut impl Write) -> io::Result<()> {
+    if nodes.plans.is_empty() {
         return Ok(());
     }
-    let names = managed.nodes.plans.iter().map(|(node, _)| node.name.to_string());
-    writeln!(
-        out,
-        "\n{} with winpool's labels and annotation:\n  {}",
-        count(managed.nodes.plans.len(), "Node"),
-        some(names)
-    )?;
+    let names = nodes.plans.iter().map(|(node, _)| node.name.to_string());
+    writeln!(out, "\n{} with winpool's labels and annotation:\n  {}", count(nodes.plans.len(), "Node"), some(names))?;
     let mut taints: BTreeMap<String, usize> = BTreeMap::new();
-    for taint in managed.nodes.plans.iter().flat_map(|(_, plan)| plan.taints.iter().flat_map(|change| &change.removed))
-    {
+    for taint in nodes.plans.iter().flat_map(|(_, plan)| plan.taints.iter().flat_map(|change| &change.removed)) {
         *taints.entry(taint.to_string()).or_default() += 1;
     }
     for (taint, nodes) in taints {
@@ -77,28 +74,28 @@ fn show_nodes(managed: &ManagedObjects, out: &mut impl Write) -> io::Result<()> 
     Ok(())
 }
 
-fn show_what_stays(managed: &ManagedObjects, out: &mut impl Write) -> io::Result<()> {
-    if !managed.nodes.ignored.is_empty() {
-        let (nodes, names) = (count(managed.nodes.ignored.len(), "Node"), some(managed.nodes.ignored.iter().cloned()));
-        writeln!(out, "\nNot changed: {nodes} with {}: \"true\":\n  {names}", names::IGNORE)?;
+fn show_what_stays(nodes: &ManagedNodes, out: &mut impl Write) -> io::Result<()> {
+    if !nodes.ignored.is_empty() {
+        let (count, names) = (count(nodes.ignored.len(), "Node"), some(nodes.ignored.iter().cloned()));
+        writeln!(out, "\nNot changed: {count} with {}: \"true\":\n  {names}", names::IGNORE)?;
     }
-    if !managed.nodes.doubtful.is_empty() {
+    if !nodes.doubtful.is_empty() {
         writeln!(out, "\nNot changed: taints that only the annotation of their node claims for winpool:")?;
     }
-    for (node, taint) in managed.nodes.doubtful.iter().take(SHOWN) {
+    for (node, taint) in nodes.doubtful.iter().take(SHOWN) {
         let (key, effect) = (&taint.key, &taint.effect);
         writeln!(out, "  {taint}; if it is winpool's: kubectl taint nodes {node} {key}:{effect}-")?;
     }
-    if let Some(more) = managed.nodes.doubtful.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+    if let Some(more) = nodes.doubtful.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         writeln!(out, "  and {more} more")?;
     }
-    if !managed.nodes.needed.is_empty() {
+    if !nodes.needed.is_empty() {
         writeln!(out, "\nNot changed: labels that pods or RuntimeClasses select:")?;
     }
-    for (node, label, pod) in managed.nodes.needed.iter().take(SHOWN) {
+    for (node, label, pod) in nodes.needed.iter().take(SHOWN) {
         writeln!(out, "  {node}: {label}, {}", escape(pod))?;
     }
-    if let Some(more) = managed.nodes.needed.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+    if let Some(more) = nodes.needed.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         writeln!(out, "  and {more} more; run this again when these are gone")?;
     }
     Ok(())

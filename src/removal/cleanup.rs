@@ -162,14 +162,13 @@ impl Cleaner {
                 nodes.add(object, &rules, &LabelUsers::default());
             }
         };
-        pages::each(&self.nodes, ListParams::default(), add).await.map_err(Unreadable::because("Nodes"))?;
+        pages::each(&self.nodes, ListParams::default(), add).await.map_err(Unreadable::of("Nodes"))?;
 
         let (classes, others) = self.find_classes(&rules, &kept).await?;
         let mut users = LabelUsers::default();
         if !labelled.is_empty() {
-            users = pods::that_need_labels(&Api::all(self.client.clone()), None)
-                .await
-                .map_err(Unreadable::because("Pods"))?;
+            users =
+                pods::that_need_labels(&Api::all(self.client.clone()), None).await.map_err(Unreadable::of("Pods"))?;
         }
         let staying = classes.iter().filter(|(_, end)| *end != ClassRetirement::Delete).map(|(class, _)| class);
         staying.chain(&others).for_each(|class| users.add_class(class));
@@ -184,7 +183,7 @@ impl Cleaner {
         match pages::each(&self.pools, ListParams::default(), |pool: GuardedPool| pools.push(pool)).await {
             // Without the CRD there are no pools.
             Ok(()) | Err(RequestError::Gone) => Ok(pools),
-            Err(error) => Err(Unreadable::because("WindowsPools")(error)),
+            Err(error) => Err(Unreadable::of("WindowsPools")(error)),
         }
     }
 
@@ -196,9 +195,9 @@ impl Cleaner {
     ) -> Result<(Vec<(RuntimeClass, ClassRetirement)>, Vec<RuntimeClass>), Unreadable> {
         let mut all = Vec::new();
         let listed = pages::each(&self.classes, ListParams::default(), |class: RuntimeClass| all.push(class)).await;
-        listed.map_err(Unreadable::because("RuntimeClasses"))?;
+        listed.map_err(Unreadable::of("RuntimeClasses"))?;
         let (classes, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|class| rules.concerns_class(class));
-        let mut classes = self.retire(classes).await.map_err(Unreadable::because("Pods"))?;
+        let mut classes = self.retire(classes).await.map_err(Unreadable::of("Pods"))?;
         for (class, end) in &mut classes {
             *end = rules.spare(class, end.clone(), kept);
         }

@@ -187,7 +187,7 @@ impl InstallationObjects {
     ) -> Result<Vec<Leftover>, Unreadable> {
         let mut left: Vec<Leftover> = Vec::new();
         for _ in 0..ATTEMPTS {
-            let mut held = self.held().await.map_err(Unreadable::because("the objects of the installation"))?;
+            let mut held = self.held().await.map_err(Unreadable::of("the objects of the installation"))?;
             held.retain(|held| goes(held) && left.iter().all(|left| left.object != held.object()));
             let objects: Vec<_> = held.iter().map(|held| (&held.api, &held.metadata)).collect();
             match applier.release(&objects).await {

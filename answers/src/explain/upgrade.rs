@@ -49,7 +49,7 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: 
     let ended_pods = view.pods.known().map(|pods| ended::ended(pods, &view.hosts(), &assumed));
     let notes = notes(&view);
     let scenario = Scenario::new(&before, view, &assumed, now);
-    let (stages, facts) = (scenario.stages(), UpgradeFacts { assumed: &assumed, facts: &facts });
+    let (stages, facts) = (scenario.stages(), UpgradeFacts { assumed: &assumed, cluster: &facts });
     let subjects = subjects(&scenario.now, &started, &stages.now.classes);
     let mut changes = PoolChanges::new(&scenario);
     let answer = |subject: &UpgradeSubject| workload(subject, &stages, &facts, &mut changes);
@@ -116,7 +116,7 @@ fn reason(subject: &UpgradeSubject, now: PodOutcome, after: &Stage, facts: &Upgr
     }
     old_containerd(after, facts).or_else(|| {
         let retired = subject.started_on.iter().copied().chain(facts.builds_now()).next()?;
-        Some(unknown(&subject.template.spec, facts.facts, retired, facts.targets().into_iter().next()))
+        Some(unknown(&subject.template.spec, facts.cluster, retired, facts.targets().into_iter().next()))
     })
 }
 

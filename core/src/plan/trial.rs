@@ -166,7 +166,7 @@ pub(super) fn recorded_trials(status: Option<&WindowsPoolStatus>) -> Vec<Trial> 
     status.iter().flat_map(|status| &status.taint_trials).filter_map(Trial::of_status).collect()
 }
 
-/// Converts a time of day into an instant; a time that is over is now.
+/// Converts a time into an instant; a time that is over is `now`.
 pub(super) fn instant_of(time: Timestamp, now: Instant, now_is: Timestamp) -> Instant {
     now + time.duration_since(now_is).try_into().unwrap_or(Duration::ZERO)
 }

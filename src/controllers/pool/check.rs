@@ -43,7 +43,7 @@ pub async fn everything(
     let pods: Api<core::v1::Pod> = Api::all(client.clone());
     let listed = pages::each_patiently(&pods, pods::unfinished(), |pod: Pod| check.pod(&pod)).await;
     allowed(PODS, listed, |message| check.unlisted(PODS, message))?;
-    decide(client, &mut check).await.map_err(Unreadable::because("nodes"))?;
+    decide(client, &mut check).await.map_err(Unreadable::of("nodes"))?;
     Ok(check.finish())
 }
 
@@ -91,7 +91,7 @@ fn allowed(
             forbidden(message);
             Ok(())
         }
-        Err(error) => Err(Unreadable::because(what)(error)),
+        Err(error) => Err(Unreadable::of(what)(error)),
     }
 }
 

@@ -16,7 +16,7 @@ use super::subject::UpgradeSubject;
 
 pub(super) struct UpgradeFacts<'a> {
     pub assumed: &'a Assumed,
-    pub facts: &'a Facts,
+    pub cluster: &'a Facts,
 }
 
 impl UpgradeFacts<'_> {
@@ -41,7 +41,7 @@ impl UpgradeFacts<'_> {
         let (spec, on) = (&subject.template.spec, &subject.started_on);
         let class = spec.runtime_class.as_ref().and_then(|name| classes.get(name));
         let mut retired = on.iter().copied().chain(self.builds_now());
-        retired.find_map(|retired| evidence(spec, isolation_with(class), self.facts, retired, target, on))
+        retired.find_map(|retired| evidence(spec, isolation_with(class), self.cluster, retired, target, on))
     }
 }
 

@@ -128,7 +128,7 @@ impl Stage {
     /// Returns what happens to the pods of the workload on each node.
     pub fn fits(&self, subject: &UpgradeSubject, facts: &UpgradeFacts<'_>) -> TemplateFit {
         let UpgradeSubject { kind, template, pods, .. } = subject;
-        let images = facts.facts.images();
+        let images = facts.cluster.images();
         let mut found = fits(*kind, template, pods, &self.nodes, &self.classes, images);
         let mut starts: BTreeMap<Build, bool> = BTreeMap::new();
         for (fit, node) in found.nodes.iter_mut().zip(&self.nodes) {

@@ -98,11 +98,10 @@ impl Memory {
         for class in plan.leftover.iter().filter_map(|name| known.find(name)) {
             let name = class.name_any();
             problems.extend(known.memory_of(&name).and_then(|memory| memory.stands(None, now)).cloned());
+            let (build, handler) = (selected_build(class), class.handler.clone());
+            let status = known.status(name, build, Isolation::default(), handler, ClassState::Pending);
             // It stays in status until it is gone: winpool never deletes a class without its uid.
-            if known.recorded_uid(&name).is_some() {
-                let (build, handler) = (selected_build(class), class.handler.clone());
-                classes.push(known.status(name, build, Isolation::default(), handler, ClassState::Pending));
-            }
+            classes.extend(Some(status).filter(|status| status.uid.is_some()));
         }
         (classes, problems)
     }
