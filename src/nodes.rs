@@ -19,9 +19,9 @@ pub struct SharedNodes {
 }
 
 impl SharedNodes {
-    /// `patience` is the pause after a refusal, and `labels` the one before a search for pods that need a label.
-    pub fn new(patience: Duration, labels: Duration) -> Self {
-        Self { table: Mutex::new(NodeTable::new(patience).searching_after(labels)), ..Self::default() }
+    /// `patience` is the pause after a refusal.
+    pub fn new(patience: Duration) -> Self {
+        Self { table: Mutex::new(NodeTable::new(patience)), ..Self::default() }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, NodeTable> {

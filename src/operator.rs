@@ -120,7 +120,7 @@ const GRACE: Duration = Duration::from_secs(4);
 pub async fn run(config: Config, options: Options, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let namespace = config.default_namespace.clone();
-    let nodes = Arc::new(SharedNodes::new(options.patience, options.pauses.labels));
+    let nodes = Arc::new(SharedNodes::new(options.patience));
     let metrics = Arc::new(Metrics::new(Arc::clone(&nodes)));
     // Writes list nothing, so they do without the limit on the size of pages.
     let writing = connect(config, Some(Arc::clone(&metrics)))?;
@@ -141,7 +141,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         leadership,
         metrics: Arc::clone(&metrics),
         nodes,
-        reimaged: SharedNodes::new(options.patience, options.pauses.labels),
+        reimaged: SharedNodes::new(options.patience),
         open_term: Mutex::default(),
         metadata: Api::all(client.clone()),
         pools,

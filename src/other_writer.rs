@@ -27,14 +27,18 @@ pub async fn find(nodes: &Api<PartialObjectMeta<Node>>, name: &str) -> String {
 }
 
 fn describe(manager: Option<&str>, node: &ObjectMeta) -> String {
-    let manager = manager.unwrap_or("unknown");
     let labels = node.labels.as_ref();
     let known = REMEDIES.iter().find(|(label, _)| labels.is_some_and(|labels| labels.contains_key(*label)));
     let remedy = known.map_or(
         "find out which controller writes its taints and labels, or set winpool.dev/ignore on it",
         |(_, remedy)| remedy,
     );
-    format!("another writer keeps reverting winpool's changes (field manager: {manager}); {remedy}")
+    let cause = match manager {
+        Some(manager) => format!("another writer keeps reverting winpool's changes (field manager: {manager})"),
+        None => "another writer keeps reverting winpool's changes, or the kubelet keeps reporting another version"
+            .to_owned(),
+    };
+    format!("{cause}; {remedy}")
 }
 
 /// The manager other than winpool with the newest write of taints or labels. Removing the last item of a field leaves
@@ -93,7 +97,7 @@ mod tests {
         ] {
             let node = node(&json!({label: "x"}), &json!([]));
             let text = describe(last_manager(&node), &node);
-            assert!(text.contains(words) && text.contains("unknown"), "{text}");
+            assert!(text.contains(words) && text.contains("the kubelet keeps reporting"), "{text}");
         }
     }
 }

@@ -127,7 +127,7 @@ impl Applier {
     pub async fn execute(&self, node: &str, step: NodeStep) -> Result<NodeAnswer, RequestError> {
         match step {
             NodeStep::Patch { patch, .. } => self.patch_node(node, patch).await.map(NodeAnswer::Written),
-            NodeStep::Read | NodeStep::FindPods | NodeStep::FindOtherWriter | NodeStep::Wait(_) => {
+            NodeStep::Read | NodeStep::FindOtherWriter | NodeStep::Wait(_) => {
                 self.read_node(node).await.map(|found| NodeAnswer::Node(Box::new(found)))
             }
         }

@@ -16,7 +16,7 @@ mod yaml;
 use std::fmt::{self, Write};
 
 use serde_json::json;
-use winpool_core::{api::names, plan::Pool, windows::product::Product};
+use winpool_core::{api::names, plan::Pool, windows::product::Product, words::joined};
 
 use nodes::{Nodes, as_text, selected_windows};
 use yaml::{label_map, taint_list};
@@ -66,7 +66,7 @@ fn write(out: &mut String, provisioner: Provisioner, nodes: &Nodes<'_>) -> fmt::
         writeln!(
             out,
             "# winpool sets {} itself, where containerd is 1.7.19 or later; here it tells the autoscaler.",
-            nodes.capabilities.join(", ")
+            joined(&nodes.capabilities)
         )?;
     }
     match provisioner {

@@ -281,7 +281,7 @@ fn a_pod_without_a_class_gets_an_affinity_to_all_builds_that_run_it() {
         remedy_with(pod, &machines, &classes).1.unwrap()
     };
     // hostMatch: Compatible, and no node has the label yet. The second class is one with version: Any.
-    insta::assert_snapshot!(of_class("runtimeclass.winpool.dev/any: 'true'"), @"to land on win-2022-0, win-2025-0, win-2022-1 and 3 more: remove runtimeClassName; set nodeSelector kubernetes.io/os: windows; add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
+    insta::assert_snapshot!(of_class("runs.winpool.dev/10.0.20348: 'true'"), @"to land on win-2022-0, win-2025-0, win-2022-1 and 3 more: remove runtimeClassName; set nodeSelector kubernetes.io/os: windows; add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
     insta::assert_snapshot!(of_class("kubernetes.io/os: windows"), @"to land only where it starts: add the required node affinity {key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348, 10.0.26100]}");
 }
 
@@ -338,7 +338,7 @@ fn a_pod_keeps_what_it_was_admitted_with_if_its_class_changes() {
 /// The day of an upgrade: the class selected the build of the nodes before, and selects its label now, or the other way round.
 #[test]
 fn a_waiting_pod_is_deleted_if_its_class_selects_other_labels_now() {
-    const LABEL: &str = "runtimeclass.winpool.dev/windows-2022: 'true'";
+    const LABEL: &str = "runs.winpool.dev/10.0.20348: 'true'";
     const BUILD: &str = "node.kubernetes.io/windows-build: 10.0.20348";
     let class = |selected: &str| {
         let class = class(&format!(

@@ -28,7 +28,7 @@ const CLASS: &str = "own";
 fn requirement() -> impl Strategy<Value = Value> {
     let key = select(vec!["kubernetes.io/os", "beta.kubernetes.io/os", "node.kubernetes.io/windows-build", "team"]);
     let values = vec(select(vec!["windows", "linux", BUILD]), 1..3);
-    let key = prop_oneof![key, Just("runtimeclass.winpool.dev/own")];
+    let key = prop_oneof![key, Just("runs.winpool.dev/10.0.20348")];
     (key, select(vec!["In", "NotIn", "Exists", "DoesNotExist"]), values).prop_map(|(key, operator, values)| {
         let values = if operator.ends_with("In") { json!(values) } else { json!(null) };
         json!({"key": key, "operator": operator, "values": values})
@@ -62,7 +62,7 @@ fn selector() -> impl Strategy<Value = Value> {
         json!({"kubernetes.io/os": "linux"}),
         json!({"beta.kubernetes.io/os": "windows"}),
         json!({"node.kubernetes.io/windows-build": BUILD}),
-        json!({"runtimeclass.winpool.dev/own": "true"}),
+        json!({"runs.winpool.dev/10.0.20348": "true"}),
         json!({"team": "a"}),
     ])
 }
@@ -116,7 +116,7 @@ const LABELS: [(&str, &str); 5] = [
     ("kubernetes.io/os", "windows"),
     ("beta.kubernetes.io/os", "windows"),
     ("node.kubernetes.io/windows-build", BUILD),
-    ("runtimeclass.winpool.dev/own", "true"),
+    ("runs.winpool.dev/10.0.20348", "true"),
     ("team", "a"),
 ];
 

@@ -57,7 +57,7 @@ fn a_selector_by_the_version_of_today_matches_no_node_after_the_upgrade() {
 /// With `Compatible`, and after a class was renamed, pods select a label that stays on the node.
 #[test]
 fn a_label_that_the_new_version_serves_stays_on_the_node() {
-    const LABEL: &str = "runtimeclass.winpool.dev/windows-2022";
+    const LABEL: &str = "runs.winpool.dev/10.0.20348";
     let possible = |runtime: &str, version: &str, format: &str| {
         let mut win = node("win", "windows", "Windows2022", "10.0.20348");
         win["metadata"]["labels"][LABEL] = json!("true");

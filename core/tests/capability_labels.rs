@@ -1,15 +1,16 @@
-//! Capability labels: nodes that can serve a RuntimeClass whose build alone does not tell.
+//! Capability labels: facts about the images that nodes run.
 
 use crate::common::{self, UID, apply, assess, node, plan_classes, policy, pool, read, seen};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{Hosts, LabelUsers, NodePlan, Pool, node_patch},
-    pod::{Pod, PodSpec},
+    plan::{Cleanup, Extent, Hosts, LabelUsers, NodePlan, Pool, node_patch},
+    pod::{Pod, PodProgress, PodSpec},
+    windows::Build,
 };
 
 const COMPATIBLE: &str = "spec: {runtimeClasses: [{name: any-2022, version: '2022', hostMatch: Compatible}]}";
-const STAMP: &str = "runtimeclass.winpool.dev/any-2022";
+const LABEL: &str = "runs.winpool.dev/10.0.20348";
 
 /// A node of this version and container runtime, merged with `changes`.
 fn host(kernel: &str, runtime: &str, changes: &str) -> Value {
@@ -26,11 +27,11 @@ fn capability_labels(node: &Value, pool: &Pool) -> Vec<(String, Option<String>)>
 }
 
 #[test]
-fn exactly_the_nodes_that_run_the_images_have_the_capability_label() {
-    let capable = format!("metadata: {{labels: {{{STAMP}: 'true'}}}}");
-    let added = || vec![(STAMP.to_owned(), Some("true".to_owned()))];
-    let (removed, none) = (|| vec![(STAMP.to_owned(), None)], Vec::new);
-    let handlers = "status: {runtimeHandlers: [{name: ''}, {name: runhcs-wcow-hypervisor}]}";
+fn a_node_has_the_capability_labels_that_are_wanted_and_true() {
+    let has = |value: &str| format!("metadata: {{labels: {{{LABEL}: '{value}'}}}}");
+    let (capable, invented) = (has("true"), "metadata: {labels: {runs.winpool.dev/any: 'true'}}");
+    let added = || vec![(LABEL.to_owned(), Some("true".to_owned()))];
+    let (removed, none) = (|| vec![(LABEL.to_owned(), None)], Vec::new);
     for (fact, kernel, runtime, changes, spec, expected) in [
         ("the same build", "10.0.20348.2655", "containerd://1.6.6+azure", "{}", COMPATIBLE, added()),
         ("a newer one", "10.0.26100.4061", "containerd://2.0.4+azure", "{}", COMPATIBLE, added()),
@@ -38,34 +39,51 @@ fn exactly_the_nodes_that_run_the_images_have_the_capability_label() {
         ("an older one", "10.0.26100.4061", "containerd://1.7.18", "{}", COMPATIBLE, none()),
         ("another runtime", "10.0.26100.4061", "docker://27.0.0", "{}", COMPATIBLE, none()),
         ("an older build", "10.0.17763.6659", "containerd://2.0.4", "{}", COMPATIBLE, none()),
-        ("no handler", "10.0.20348.2655", "containerd://2.0.4", handlers, COMPATIBLE, none()),
+        ("no class selects it", "10.0.20348.2655", "containerd://2.0.4", "{}", "{}", none()),
         ("another Windows now", "10.0.17763.6659", "containerd://2.0.4", &capable, COMPATIBLE, removed()),
         ("an older runtime now", "10.0.26100.4061", "containerd://1.7.18", &capable, COMPATIBLE, removed()),
-        ("the class left the spec", "10.0.20348.2655", "containerd://2.0.4", &capable, "{}", removed()),
+        ("it is not true", "10.0.17763.6659", "containerd://2.0.4", &capable, "{}", removed()),
+        ("that does not depend on the runtime", "10.0.17763.6659", "containerd://Unknown", &capable, "{}", removed()),
         ("it stays while that is unknown", "10.0.26100.4061", "containerd://Unknown", &capable, COMPATIBLE, none()),
+        ("it stays while it is true", "10.0.20348.2655", "containerd://2.0.4", &capable, "{}", none()),
+        ("another value", "10.0.20348.2655", "containerd://2.0.4", &has("false"), "{}", added()),
     ] {
         assert_eq!(capability_labels(&host(kernel, runtime, changes), &pool(spec)), expected, "{fact}");
+    }
+    let without_a_build = capability_labels(&host("10.0.20348.2655", "containerd://2.0.4", invented), &pool("{}"));
+    assert_eq!(without_a_build, [("runs.winpool.dev/any".to_owned(), None)]);
+}
+
+#[test]
+fn a_node_that_leaves_its_pool_keeps_its_capability_labels_unless_it_runs_linux_now() {
+    let deleted = pool("metadata: {deletionTimestamp: '2026-03-01T12:00:00Z', finalizers: [winpool.dev/cleanup]}");
+    let linux = "{metadata: {labels: {kubernetes.io/os: linux}}, status: {nodeInfo: {operatingSystem: linux}}}";
+    for (fact, changes, pool, expected) in [
+        ("its labels", "{}", pool("spec: {nodeSelector: {team: other}}"), vec![]),
+        ("its pool is deleted", "{}", deleted.clone(), vec![]),
+        ("Linux", linux, pool("{}"), vec![(LABEL.to_owned(), None)]),
+        ("Linux, and its pool is deleted", linux, deleted, vec![(LABEL.to_owned(), None)]),
+    ] {
+        let mut node = common::marked(host("10.0.20348.2655", "containerd://2.0.4", "{}"), "default", &[]);
+        node["metadata"]["labels"][LABEL] = "true".into();
+        json_patch::merge(&mut node, &common::yaml(changes));
+        assert_eq!(capability_labels(&node, &pool), expected, "{fact}");
     }
 }
 
 #[test]
-fn hyperv_runs_older_images_on_nodes_that_have_the_handler() {
-    let hyperv = pool("spec: {runtimeClasses: [{name: vm, version: '2019', isolation: HyperV}]}");
-    let vm = vec![("runtimeclass.winpool.dev/vm".to_owned(), Some("true".to_owned()))];
-    let with = "status: {runtimeHandlers: [{name: runhcs-wcow-process}, {name: runhcs-wcow-hypervisor}]}";
-    let without = "status: {runtimeHandlers: [{name: runhcs-wcow-process}]}";
-    for (fact, kernel, handlers, expected) in [
-        ("it has the handler", "10.0.26100.4061", with, vm.clone()),
-        ("no handlers are listed", "10.0.26100.4061", "{}", vm),
-        ("it lacks the handler", "10.0.26100.4061", without, vec![]),
-        ("an older host", "10.0.14393.1", with, vec![]),
-    ] {
-        assert_eq!(capability_labels(&host(kernel, "containerd://2.0.4", handlers), &hyperv), expected, "{fact}");
-    }
-
+fn a_class_with_hyperv_isolation_selects_windows_and_its_own_node_selector() {
+    let class = "{name: vm, version: '2019', isolation: HyperV, nodeSelector: {hyperv: 'true'}}";
+    let hyperv = pool(&format!("spec: {{runtimeClasses: [{class}]}}"));
     let plan = plan_classes(&hyperv, &policy([hyperv.clone()]), &seen(&[], &[]), &[]);
-    assert_eq!(plan.classes[0].desired.handler, "runhcs-wcow-hypervisor");
+    let vm = &plan.classes[0].desired;
+    assert_eq!((vm.handler.as_str(), vm.hosts), ("runhcs-wcow-hypervisor", Hosts::HyperV(Build::new(17763))));
+    assert_eq!(
+        json!(vm.node_selector),
+        json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "hyperv": "true"})
+    );
     assert_eq!(plan.problems[0].reason, reason::HYPERV_NOT_SUPPORTED);
+    assert_eq!(capability_labels(&host("10.0.26100.4061", "containerd://2.0.4", "{}"), &hyperv), []);
 }
 
 #[test]
@@ -79,7 +97,7 @@ fn compatible_selects_the_capability_label_and_any_selects_no_build() {
     assert_eq!(json!(all.desired.node_selector), json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"}));
     assert_eq!(
         json!(compatible.desired.node_selector),
-        json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", STAMP: "true"})
+        json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", LABEL: "true"})
     );
     let existing = common::settle(&[], &plan);
     let later = plan_classes(&common::pool("{}"), &policy([common::pool("{}")]), &seen(&[], &[]), &existing);
@@ -94,27 +112,53 @@ fn a_capability_label_is_part_of_the_same_guarded_patch() {
     let plan = assess(&seen, &policy).plan;
     let patch = node_patch(UID, &seen, &plan, &policy);
     let after = apply(&before, &patch).unwrap();
-    assert_eq!(after["metadata"]["labels"][STAMP], "true");
+    assert_eq!(after["metadata"]["labels"][LABEL], "true");
     assert_eq!(after["metadata"]["labels"]["winpool.dev/pool"], "default");
     assert!(assess(&read(&after), &policy).plan.is_empty());
     let mut changed = before.clone();
-    changed["metadata"]["labels"][STAMP] = "forged".into();
-    assert!(apply(&changed, &patch).is_err(), "the stamp is tested");
+    changed["metadata"]["labels"][LABEL] = "forged".into();
+    assert!(apply(&changed, &patch).is_err(), "the label is tested");
 }
 
 #[test]
-fn a_label_stays_if_pods_select_more_labels_than_winpool_keeps() {
-    let pod = |number: usize| -> Pod {
-        let keys = (0..1000).map(|key| (format!("runtimeclass.winpool.dev/c-{number}-{key}"), "true".to_owned()));
-        let spec = PodSpec { node_selector: keys.collect(), ..PodSpec::default() };
-        Pod { namespace: "shop".to_owned(), name: format!("web-{number}"), spec, ..Pod::default() }
-    };
-    let label = "runtimeclass.winpool.dev/windows-2019";
-    for (pods, stays) in [(0, false), (1, false), (100, true)] {
-        let pods: Vec<Pod> = (0..pods).map(pod).collect();
-        let users: LabelUsers = pods.iter().collect();
-        let kept = format!("{users:?}").len();
-        assert!(kept < 200_000, "{kept} bytes for {} pods", pods.len());
-        assert_eq!(users.of("win", label).is_some(), stays, "{} pods", pods.len());
+fn a_cleanup_of_everything_removes_the_labels_that_nothing_selects() {
+    let of_node = |label: &str| common::yaml(&format!("metadata: {{labels: {{{label}: 'true'}}}}"));
+    let mut node = node("{}");
+    let labels =
+        ["10.0.17763", "10.0.20348", "10.0.26100", "10.0.25398"].map(|build| format!("runs.winpool.dev/{build}"));
+    for label in &labels {
+        json_patch::merge(&mut node, &of_node(label));
     }
+    let node = read(&node);
+    let pod = |label: &str, progress| {
+        let spec = PodSpec { node_selector: [(label.to_owned(), "true".to_owned())].into(), ..PodSpec::default() };
+        Pod { namespace: "shop".to_owned(), name: "web".to_owned(), spec, progress, ..Pod::default() }
+    };
+    let affine = || {
+        let terms =
+            common::yaml(&json!([{"matchExpressions": [{"key": labels[1], "operator": "Exists"}]}]).to_string());
+        Pod { spec: PodSpec { terms, ..PodSpec::default() }, ..pod("", PodProgress::Started) }
+    };
+    let class = common::yaml(&format!(
+        "{{metadata: {{name: own}}, handler: h, scheduling: {{nodeSelector: {{{}: 'true'}}}}}}",
+        labels[2]
+    ));
+    let mut users = LabelUsers::default();
+    assert!(users.add_node(&node) && !users.add_node(&read(&common::node("{}"))));
+    // Pods may select any number of labels that no node has.
+    for pod in [pod(&labels[0], PodProgress::Finished), affine(), pod("runs.winpool.dev/10.0.1", PodProgress::Started)]
+    {
+        users.add_pod(&pod);
+    }
+    users.add_class(&class);
+    let in_use = [(labels[1].as_str(), "Pod shop/web"), (labels[2].as_str(), "RuntimeClass own")];
+    assert_eq!(users.in_use().collect::<Vec<_>>(), in_use);
+    let removed = |extent, users: &LabelUsers| {
+        let plan = Cleanup::new([], extent).node(&node, users).plan;
+        plan.capability_labels.into_iter().map(|change| change.key).collect::<Vec<_>>()
+    };
+    assert_eq!(removed(Extent::Everything, &users), [labels[0].clone(), labels[3].clone()]);
+    assert_eq!(removed(Extent::AsPoolsSay, &users), [""; 0], "they are facts");
+    users.add_unknown("no permission");
+    assert_eq!(removed(Extent::Everything, &users), [""; 0]);
 }

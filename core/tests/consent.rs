@@ -197,7 +197,7 @@ fn a_class_that_does_not_tolerate_a_taint_yet_holds_only_the_nodes_that_it_selec
         ("a class without a selector", lagging(&[], MINE), "{}", false),
         (
             "a capability label that the node may get",
-            lagging(&[os, ("runtimeclass.winpool.dev/any", "true")], MINE),
+            lagging(&[os, ("runs.winpool.dev/10.0.20348", "true")], MINE),
             "{}",
             false,
         ),

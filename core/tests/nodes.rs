@@ -6,14 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
     plan::{
         CleanCheck, NodeState, Policy, Trial, TrialState,
         nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep, NodeTable},
     },
-    pod::{Pod, PodSpec},
     windows::Build,
 };
 
@@ -109,7 +108,6 @@ impl Scene {
         let name = |note| match note {
             NodeNote::Written { .. } => "written",
             NodeNote::Refused { .. } => "refused",
-            NodeNote::LabelsNeeded(_) => "needed",
             NodeNote::Contested { .. } => "contested",
             NodeNote::Failed { reason, .. } => reason,
         };
@@ -129,7 +127,6 @@ fn writes(step: &NodeStep) -> String {
             parts.iter().filter(|(_, is_there)| *is_there).map(|(part, _)| *part).collect::<Vec<_>>().join(" ")
         }
         NodeStep::Read => "read".to_owned(),
-        NodeStep::FindPods => "pods".to_owned(),
         NodeStep::FindOtherWriter => "find".to_owned(),
         NodeStep::Wait(_) => "wait".to_owned(),
     }
@@ -484,79 +481,52 @@ fn a_node_that_came_back_as_linux_and_refuses_to_be_cleaned_counts_for_no_pool()
     assert_eq!(linux["metadata"]["labels"][names::POOL], "default");
 }
 
-const LABEL: &str = "runtimeclass.winpool.dev/any";
-
-/// The pool with the class `any`, whose hosts match like this.
-fn with_class(host_match: &str) -> Arc<Policy> {
-    let classes = format!("[{{name: any, version: '2022', hostMatch: {host_match}}}]");
-    let pool =
-        pool(&format!("spec: {{taintPolicy: Never, runtimeClassDiscovery: Disabled, runtimeClasses: {classes}}}"));
-    policy([pool]).into()
-}
-
-/// A node of the pool `default`, with this label or without.
-fn with_label(has_label: bool) -> Value {
-    let node = node(&format!("metadata: {{labels: {{{LABEL}: {}}}}}", if has_label { "'true'" } else { "null" }));
-    common::marked(node, "default", &[])
-}
-
-/// Pods of which one selects the label, on this node.
-fn users(node: Option<&str>) -> NodeAnswer {
-    let pod = |node: &str| {
-        let spec = PodSpec {
-            node: Some(node.to_owned()).filter(|node| !node.is_empty()),
-            node_selector: [(LABEL.to_owned(), "true".to_owned())].into(),
-            ..PodSpec::default()
-        };
-        Pod { namespace: "shop".to_owned(), name: "web".to_owned(), spec, ..Pod::default() }
+/// Nodes that make winpool write something else again and again, by the kubelet or by an administrator.
+#[test]
+fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before_a_pause() {
+    let reports = |version: &str, runtime: &str| {
+        let info = format!("{{kernelVersion: {version}, containerRuntimeVersion: 'containerd://{runtime}'}}");
+        node(&format!("{{metadata: {{labels: {{team: a}}}}, status: {{nodeInfo: {info}}}}}"))
     };
-    NodeAnswer::Users(node.map(pod).iter().collect())
-}
-
-#[test]
-fn pods_are_searched_for_a_minute_after_the_label_is_not_wanted_any_more() {
-    let minute = Duration::from_mins(1);
-    let mut scene = Scene::new(with_class("Compatible"), &with_label(true));
-    assert_eq!(writes(&scene.next()), "wait");
-    scene.now += PATIENCE;
-    let exact = with_class("Exact");
-    scene.table.count_by(Policy::clone(&exact), scene.now);
-    assert_eq!(scene.table.write_by(Some(exact), scene.now).len(), 1);
-    assert_eq!(until(&scene.next()), scene.now + minute);
-    scene.now += minute;
-    assert_eq!(writes(&scene.next()), "pods");
-    // A failure says nothing.
-    let again = until(&scene.answer(NodeAnswer::Failed("timed_out")));
-    scene.now = again;
-    assert_eq!(writes(&scene.next()), "pods");
-    assert_eq!(until(&scene.answer(users(Some("win")))), scene.now + PATIENCE);
-    assert_eq!((scene.notes(), scene.states()), (vec!["timed_out", "needed"], vec![NodeState::Converged]));
-    scene.now += PATIENCE;
-    assert_eq!(writes(&scene.next()), "pods");
-    assert_eq!(writes(&scene.answer(users(Some("other")))), "capability");
-    assert_eq!(scene.notes(), [""; 0]);
-    // The answer is old by the time the patch has failed.
-    scene.answer(NodeAnswer::Failed("timed_out"));
-    scene.now += Duration::from_secs(6);
-    assert_eq!(writes(&scene.next()), "pods");
-    assert_eq!(until(&scene.answer(users(Some("")))), scene.now + PATIENCE, "a pod without a node may come here");
-}
-
-#[test]
-fn a_new_leader_waits_too_because_the_class_may_have_changed_just_now() {
-    let mut scene = Scene::new(with_class("Exact"), &with_label(true));
-    let minute = Duration::from_mins(1);
-    assert_eq!(until(&scene.next()), scene.now + minute);
-    scene.now += minute / 2;
-    scene.table.observe(NodeEvent::TermBegan, scene.now);
-    scene.table.write_by(Some(with_class("Exact")), scene.now);
-    assert_eq!(until(&scene.next()), scene.now + minute);
-    // A label that comes back is wanted again.
-    scene.now += minute;
-    let compatible = with_class("Compatible");
-    scene.table.count_by(Policy::clone(&compatible), scene.now);
-    scene.table.write_by(Some(compatible), scene.now);
-    assert_eq!(writes(&scene.next()), "wait");
-    scene.see(2, &with_label(false));
-    assert_eq!(writes(&scene.next()), "capability");
+    let labelled = |labels: &str| node(&format!("metadata: {{labels: {{{labels}}}}}"));
+    let other = |number: u32| format!("10.0.{}.1", 20348 + number);
+    let cases: [(&str, &dyn Fn(u32) -> Value); 4] = [
+        ("two builds", &|number| reports(&other(number % 2), "2.0.4")),
+        ("ever new builds", &|number| reports(&other(number), "2.0.4")),
+        ("two runtimes", &|number| reports("10.0.26100.1", ["2.0.4", "1.7.0"][number as usize % 2])),
+        ("two pools", &|number| labelled(["team: a", "team: b"][number as usize % 2])),
+    ];
+    let of = |team: &str| {
+        let classes = "[{name: any-2022, version: '2022', hostMatch: Compatible}]";
+        let classes = if team == "a" { classes } else { "[]" };
+        let spec = format!("{{taintPolicy: Never, nodeSelector: {{team: {team}}}, runtimeClasses: {classes}}}");
+        pool(&format!("{{metadata: {{name: {team}, uid: {team}}}, spec: {spec}}}"))
+    };
+    for (case, shown) in cases {
+        let mut scene = Scene::new(policy([of("a"), of("b")]).into(), &shown(0));
+        let mut shows = shown(0);
+        let mut writes = 0;
+        for number in 1..20 {
+            if let NodeStep::Patch { plan, .. } = scene.next() {
+                writes += 1;
+                let version = u64::from(number) * 2;
+                scene.written(version);
+                let labels = read(&shows).after(&plan).labels;
+                shows = shown(number);
+                // The labels that winpool wrote stay.
+                for key in [names::WINDOWS_BUILD, names::POOL, "runs.winpool.dev/10.0.20348"] {
+                    let kept = json!({"metadata": {"labels": {key: labels.get(key)}}});
+                    json_patch::merge(&mut shows, &kept);
+                }
+                shows["metadata"]["annotations"] = json!({names::APPLIED: r#"{"pool":"a","taints":[]}"#});
+                scene.now += 2 * SECOND;
+                scene.see(version + 1, &shows);
+            } else {
+                scene.answer(NodeAnswer::OtherWriter("kubelet".to_owned()));
+            }
+        }
+        assert_eq!((writes, scene.states()), (3, vec![NodeState::Contested]), "{case}");
+        scene.now += 20 * SECOND;
+        assert!(matches!(scene.next(), NodeStep::Patch { .. }), "{case}");
+    }
 }

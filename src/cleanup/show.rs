@@ -55,7 +55,7 @@ pub fn show(cluster: &str, managed: &ManagedObjects, held: &[HeldObject], out: &
             writeln!(out, "  {}", held.object())?;
         }
     }
-    show_what_stays(&managed.nodes, out)
+    show_what_stays(managed, out)
 }
 
 fn show_nodes(nodes: &ManagedNodes, out: &mut impl Write) -> io::Result<()> {
@@ -74,7 +74,7 @@ fn show_nodes(nodes: &ManagedNodes, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn show_what_stays(nodes: &ManagedNodes, out: &mut impl Write) -> io::Result<()> {
+fn show_what_stays(ManagedObjects { nodes, users, .. }: &ManagedObjects, out: &mut impl Write) -> io::Result<()> {
     if !nodes.ignored.is_empty() {
         let (count, names) = (count(nodes.ignored.len(), "Node"), some(nodes.ignored.iter().cloned()));
         writeln!(out, "\nNot changed: {count} with {}: \"true\":\n  {names}", names::IGNORE)?;
@@ -89,14 +89,18 @@ fn show_what_stays(nodes: &ManagedNodes, out: &mut impl Write) -> io::Result<()>
     if let Some(more) = nodes.doubtful.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         writeln!(out, "  and {more} more")?;
     }
-    if !nodes.needed.is_empty() {
-        writeln!(out, "\nNot changed: labels that pods or RuntimeClasses select:")?;
+    let in_use: Vec<_> = users.in_use().collect();
+    if !in_use.is_empty() {
+        writeln!(
+            out,
+            "\nNot changed: labels of nodes that pods or RuntimeClasses select; run this again when these are gone:"
+        )?;
     }
-    for (node, label, pod) in nodes.needed.iter().take(SHOWN) {
-        writeln!(out, "  {node}: {label}, {}", escape(pod))?;
+    for (label, user) in in_use.iter().take(SHOWN) {
+        writeln!(out, "  {}: {}", escape(label), escape(user))?;
     }
-    if let Some(more) = nodes.needed.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        writeln!(out, "  and {more} more; run this again when these are gone")?;
+    if let Some(more) = in_use.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        writeln!(out, "  and {more} more")?;
     }
     Ok(())
 }

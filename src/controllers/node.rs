@@ -2,7 +2,6 @@
 //! watches show, executes the steps of nodes in their order, and decides nothing.
 
 use std::{
-    collections::BTreeMap,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -10,7 +9,7 @@ use std::{
 
 use futures::{Stream, StreamExt, future, stream::FuturesUnordered};
 use kube::{
-    Api, Client, Resource,
+    Client, Resource,
     runtime::{events::EventType, watcher::Event},
 };
 use tokio::{task::coop::consume_budget, time::sleep_until};
@@ -19,7 +18,6 @@ use winpool_client::{
     causes::shortened,
     error::RequestError,
     node::{self, ListedNode},
-    pods,
     watches::Selection,
 };
 use winpool_core::{
@@ -162,10 +160,6 @@ async fn write(name: &str, nodes: &SharedNodes, context: &Context) -> Option<Ins
 async fn execute(name: &str, step: NodeStep, context: &Context) -> Result<NodeAnswer, RequestError> {
     match step {
         NodeStep::FindOtherWriter => Ok(NodeAnswer::OtherWriter(other_writer::find(&context.metadata, name).await)),
-        NodeStep::FindPods => {
-            let pods = Api::all(context.client.clone());
-            pods::that_need_labels(&pods, Some(name)).await.map(NodeAnswer::Users)
-        }
         step => context.applier.execute(name, step).await,
     }
 }
@@ -190,11 +184,6 @@ async fn report(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestE
             tracing::warn!(node, detail, wait_ms, "the API server refuses to change the node");
             (reason::ADMISSION_DENIED, message)
         }
-        NodeNote::LabelsNeeded(labels) => {
-            let message = needed(&labels);
-            tracing::info!(node, detail = shortened(&message), "the node keeps labels that its pool does not want");
-            (reason::LABEL_IN_USE, message)
-        }
         NodeNote::Contested { writer, pause } => {
             let (detail, wait_ms) = (shortened(&writer), pause.as_millis());
             tracing::warn!(node, detail, wait_ms, "another writer keeps reverting changes to the node; backing off");
@@ -218,12 +207,6 @@ async fn send_taint_event(object: &NodeObject, plan: &NodePlan, context: &Contex
         let object = ListedNode::from(object.clone()).object_ref(&());
         context.applier.event(&object, EventType::Normal, reason, "Patch", message).await;
     }
-}
-
-/// Names the labels that a node keeps, and the pods because of which it does.
-fn needed(labels: &BTreeMap<String, String>) -> String {
-    let texts = labels.iter().map(|(label, pod)| format!("{label} stays, because a pod selects it: {pod}"));
-    texts.collect::<Vec<_>>().join("; ")
 }
 
 /// Logs a node that was written, with every change but the annotation that repeats them.

@@ -79,17 +79,14 @@ pub struct ManagedNodes {
     pub ignored: Vec<String>,
     /// Taints that stay although the annotation of their node names them, with the names of the nodes.
     pub doubtful: Vec<(String, Taint)>,
-    /// Capability labels that stay, with the names of the nodes and the pods that select them.
-    pub needed: Vec<(String, String, String)>,
 }
 
 impl ManagedNodes {
     fn add(&mut self, object: NodeObject, rules: &plan::Cleanup, users: &LabelUsers) {
-        let release = rules.node(&object.node, |label| users.of(&object.name, label));
+        let release = rules.node(&object.node, users);
         let name = || object.name.to_string();
         self.ignored.extend(release.ignored.then(name));
         self.doubtful.extend(release.doubtful.into_iter().map(|taint| (name(), taint)));
-        self.needed.extend(release.needed.into_iter().map(|(label, pod)| (name(), label, pod)));
         if !release.plan.is_empty() {
             self.plans.push((Arc::new(object), release.plan));
         }
@@ -99,7 +96,8 @@ impl ManagedNodes {
 /// The objects in the cluster that winpool manages.
 pub struct ManagedObjects {
     rules: plan::Cleanup,
-    users: LabelUsers,
+    /// The users of capability labels, which stay because of them.
+    pub users: LabelUsers,
     pub nodes: ManagedNodes,
     /// winpool's RuntimeClasses.
     pub classes: Vec<(RuntimeClass, ClassRetirement)>,
@@ -153,10 +151,11 @@ impl Cleaner {
         let pools = pools.into_iter().filter(GuardedPool::has_finalizer).map(|pool| pool.metadata).collect();
 
         let (mut nodes, mut labelled, mut kept) = (ManagedNodes::default(), Vec::new(), Vec::new());
+        let mut users = LabelUsers::default();
         let add = |ListedNode { object, .. }: ListedNode| {
-            let without_taints = object.node.after(&rules.node(&object.node, |_| None).plan);
+            let without_taints = object.node.after(&rules.node(&object.node, &LabelUsers::default()).plan);
             kept.extend(rules.kept_taints(&without_taints));
-            if plan::has_capability_labels(&object.node) {
+            if users.add_node(&object.node) {
                 labelled.push(object);
             } else {
                 nodes.add(object, &rules, &LabelUsers::default());
@@ -165,10 +164,8 @@ impl Cleaner {
         pages::each(&self.nodes, ListParams::default(), add).await.map_err(Unreadable::of("Nodes"))?;
 
         let (classes, others) = self.find_classes(&rules, &kept).await?;
-        let mut users = LabelUsers::default();
-        if !labelled.is_empty() {
-            users =
-                pods::that_need_labels(&Api::all(self.client.clone()), None).await.map_err(Unreadable::of("Pods"))?;
+        if !labelled.is_empty() && self.extent == Extent::Everything {
+            pods::that_select_labels(&self.client, &mut users).await.map_err(Unreadable::of("Pods"))?;
         }
         let staying = classes.iter().filter(|(_, end)| *end != ClassRetirement::Delete).map(|(class, _)| class);
         staying.chain(&others).for_each(|class| users.add_class(class));
@@ -317,8 +314,7 @@ impl Cleaner {
             step = match attempt.answer(answer, policy) {
                 AttemptState::Next(step) => step,
                 AttemptState::PlanAgain(object) => {
-                    let user = |label: &str| managed.users.of(&object.name, label);
-                    let plan = managed.rules.node(&object.node, user).plan;
+                    let plan = managed.rules.node(&object.node, &managed.users).plan;
                     if plan.is_empty() {
                         return Ok(());
                     }

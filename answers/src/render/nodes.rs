@@ -1,7 +1,9 @@
 //! The labels and taints of a pool's nodes, for a provisioner.
 
+use std::collections::BTreeSet;
+
 use winpool_core::{
-    api::{Isolation, Taint, TaintPolicy, names},
+    api::{Taint, TaintPolicy, names},
     plan::{Hosts, Pool, capability_label},
     pod::BETA_OS,
     windows::{
@@ -29,7 +31,7 @@ pub(super) struct Nodes<'a> {
     pub(super) pool: &'a str,
     pub(super) labels: Vec<(&'a str, &'a str)>,
     /// Capability labels of the classes whose images these nodes run.
-    pub(super) capabilities: Vec<String>,
+    pub(super) capabilities: BTreeSet<String>,
     /// Labels that the provisioner may not set.
     pub(super) refused: Vec<&'a str>,
     pub(super) taints: Vec<Taint>,
@@ -79,19 +81,15 @@ pub(super) fn selected_windows(pool: &Pool) -> Option<&'static Product> {
 }
 
 /// Returns the keys of the labels that winpool adds to nodes of this Windows version for classes with `Compatible`
-/// hosts, declared or discovered. Omits classes with Hyper-V isolation: the build does not show if a node supports it, and the autoscaler
-/// would recreate a node without it again and again.
-fn capabilities(pool: &Pool, windows: &Product) -> Vec<String> {
-    let declared = pool.spec.declared.iter().map(|(hosts, spec)| (*hosts, spec.name.clone()));
+/// hosts, declared or discovered.
+fn capabilities(pool: &Pool, windows: &Product) -> BTreeSet<String> {
+    let declared = pool.spec.declared.iter().map(|(hosts, _)| *hosts);
     let is_declared = |class: &String| pool.spec.declared.iter().any(|(_, spec)| spec.name == *class);
-    let with_images = PRODUCTS.iter().filter(|product| pool.spec.discover && !product.image_tags.is_empty());
-    let discovered =
-        with_images.map(|Product { build, .. }| (pool.spec.discovered_hosts(*build), pool.spec.class_name(*build)));
-    let all = declared.chain(discovered.filter(|(_, class)| !is_declared(class)));
-    let runs = |(hosts, class): (Hosts, String)| match hosts {
-        Hosts::Running(image, Isolation::Process) if can_run_by_process_isolation(windows.build, image) => {
-            Some(capability_label(&class))
-        }
+    let builds = PRODUCTS.iter().filter(|product| !product.image_tags.is_empty()).map(|product| product.build);
+    let discovered = builds.filter(|build| pool.spec.discover && !is_declared(&pool.spec.class_name(*build)));
+    let all = declared.chain(discovered.map(|build| pool.spec.discovered_hosts(build)));
+    let runs = |hosts: Hosts| match hosts {
+        Hosts::Running(image) if can_run_by_process_isolation(windows.build, image) => Some(capability_label(image)),
         _ => None,
     };
     all.filter_map(runs).collect()

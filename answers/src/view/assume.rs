@@ -13,11 +13,10 @@ use thiserror::Error;
 use winpool_core::{
     api::names,
     labels::Labels,
-    plan::{Consent, NodeFields, NodePlan, Policy, assess, capability_label},
+    plan::{Consent, NodeFields, NodePlan, Policy, assess},
     pod::affinity::holds,
     windows::{
-        Build, ContainerRuntime,
-        compatibility::{can_run_by_process_isolation, runs_by_process_isolation},
+        Build,
         product::{self, PRODUCTS, name_of},
     },
 };
@@ -197,7 +196,6 @@ fn unknown_labels(node: &NodeFields) -> impl Iterator<Item = String> + '_ {
 /// Rewrites a node as if it ran this build.
 fn upgrade(seen: &mut SeenNode, build: Build, policy: &Policy) {
     let node = &mut seen.object.node;
-    let leaving = unwanted(node, policy);
     let (text, version) =
         (build.to_string(), product::by_build(build).map(|product| format!("Windows{}", product.version)));
     let mut changes: Vec<(&str, Option<&str>)> = vec![(names::WINDOWS_BUILD, Some(text.as_str()))];
@@ -213,34 +211,9 @@ fn upgrade(seen: &mut SeenNode, build: Build, policy: &Policy) {
     if let Some(info) = seen.written.pointer_mut("/status/nodeInfo") {
         info["kernelVersion"] = json!(text);
     }
-    relabel(node, build, policy, &leaving);
-}
-
-/// The capability labels that the node would lose without the upgrade, once no pod selects them.
-fn unwanted(node: &NodeFields, policy: &Policy) -> Vec<String> {
-    let changes = assess(node, policy, Consent::Given).plan.capability_labels;
-    changes.into_iter().filter(|change| change.to.is_none()).map(|change| change.key).collect()
-}
-
-/// Recomputes the capability labels of the node by the operator's rules. Those that are `leaving` stay, because pods may select
-/// them.
-fn relabel(node: &mut NodeFields, build: Build, policy: &Policy, leaving: &[String]) {
-    let mut capability_labels = assess(node, policy, Consent::Given).plan.capability_labels;
-    capability_labels.retain(|change| change.to.is_some() || !leaving.contains(&change.key));
+    // The labels that are not true any more go.
+    let capability_labels = assess(node, policy, Consent::Given).plan.capability_labels;
     *node = node.after(&NodePlan { capability_labels, ..NodePlan::default() });
-    let Some(owner) = policy.owner(&node.labels) else { return };
-    // The labels of discovered classes.
-    let spec = &owner.pool.spec;
-    let runtime: Option<ContainerRuntime> = node.container_runtime.as_deref().and_then(|runtime| runtime.parse().ok());
-    let runs = |image: Build| match runtime {
-        Some(_) => runs_by_process_isolation(build, runtime, image),
-        None => can_run_by_process_isolation(build, image),
-    };
-    let too_new = PRODUCTS.iter().filter(|product| !runs(product.build));
-    let gone: Vec<String> = too_new.map(|product| capability_label(&spec.class_name(product.build))).collect();
-    let is_declared = |key: &str| spec.declared.iter().any(|(_, class)| capability_label(&class.name) == key);
-    let gone = gone.iter().filter(|key| !is_declared(key)).map(|key| (key.as_str(), None));
-    node.labels = node.labels.with(gone);
 }
 
 impl Assumed {

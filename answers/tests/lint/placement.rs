@@ -246,8 +246,11 @@ fn builds_have_to_be_named_and_to_be_there() {
     assert_eq!(broken("Deployment", &any, &facts), [""; 0], "nobody knows the build of its images");
     let any = with(any, "containers", json!([{"name": "c", "image": "app:ltsc2022"}]));
     assert_eq!(broken("Deployment", &any, &facts), ["build-not-selected"]);
-    let stamped =
-        with(any.clone(), "nodeSelector", json!({"kubernetes.io/os": "windows", "runtimeclass.winpool.dev/w": "true"}));
+    let stamped = with(
+        any.clone(),
+        "nodeSelector",
+        json!({"kubernetes.io/os": "windows", "runs.winpool.dev/10.0.20348": "true"}),
+    );
     assert_eq!(broken("Deployment", &stamped, &facts), [""; 0]);
     let host_process = with(any.clone(), "securityContext", json!({"windowsOptions": {"hostProcess": true}}));
     assert_eq!(broken("DaemonSet", &with(host_process, "hostNetwork", json!(true)), &facts), [""; 0]);

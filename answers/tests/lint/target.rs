@@ -37,7 +37,7 @@ fn os_selector_affinity_options_and_image_tell() {
         (json!({"nodeSelector": {"kubernetes.io/os": "windows"}}), Windows),
         (json!({"nodeSelector": {"beta.kubernetes.io/os": "windows"}}), Windows),
         (json!({"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}}), Windows),
-        (json!({"nodeSelector": {"runtimeclass.winpool.dev/w": "true"}}), Windows),
+        (json!({"nodeSelector": {"runs.winpool.dev/10.0.20348": "true"}}), Windows),
         (json!({"nodeSelector": {"kubernetes.io/os": "linux"}}), Linux),
         (json!({"nodeSelector": {"disk": "windows"}}), Unknown),
         (affinity(&json!([os_in(&["windows"])])), Windows),

@@ -35,9 +35,9 @@ described! {
     /// Annotation on nodes: with `"true"` winpool does not change the node. On workloads: the workload check skips
     /// them.
     pub const IGNORE: &str = "winpool.dev/ignore";
-    /// Prefix of labels on nodes that run the images of a RuntimeClass with `Compatible` hosts or Hyper-V isolation;
-    /// the name of the class follows, and the value is `"true"`.
-    pub const CAPABILITY_LABEL_PREFIX: &str = "runtimeclass.winpool.dev/";
+    /// Prefix of labels on nodes that run images of a build by process isolation; the build follows, and the value is
+    /// `"true"`. Nodes get them for RuntimeClasses with `Compatible` hosts, and keep them while they are true.
+    pub const CAPABILITY_LABEL_PREFIX: &str = "runs.winpool.dev/";
     /// Label on RuntimeClasses that winpool created: `winpool`.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
     /// Label on namespaces: the RuntimeClass that the admission policy `assign-class` gives to their Windows pods.
@@ -161,9 +161,7 @@ pub mod reason {
         pub const ADMISSION_POLICY_NOT_INSTALLED: &str = "AdmissionPolicyNotInstalled";
         /// Pods use a RuntimeClass that selects no node, or the next pods of a workload will.
         pub const CLASS_WITHOUT_NODES: &str = "ClassWithoutNodes";
-        /// Nodes keep a capability label that their pool does not want, because pods select it.
-        pub const LABEL_IN_USE: &str = "LabelInUse";
-        /// A RuntimeClass selects its build until every node that it selects has its capability label.
+        /// A RuntimeClass selects its build until every node that runs its images has the capability label of its build.
         pub const WAITING_FOR_LABELS: &str = "WaitingForLabels";
         /// No pod is known to fail because of Windows.
         pub const HEALTHY: &str = "Healthy";

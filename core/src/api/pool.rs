@@ -53,7 +53,7 @@ use super::{
         .message("retiredTaints has os=windows:NoSchedule, which is the default of taints; list other taints in taints to retire it"),
     validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, k != 'kubernetes.io/os' || self.nodeSelector[k] == 'windows')")
         .message("nodeSelector: kubernetes.io/os can only be windows; leave it out, it is always set"),
-    validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, !k.startsWith('winpool.dev/') && !k.startsWith('runtimeclass.winpool.dev/'))")
+    validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, !k.startsWith('winpool.dev/') && !k.startsWith('runs.winpool.dev/'))")
         .message("nodeSelector: labels under winpool.dev are written by winpool and cannot select its nodes; use a label of your own"),
     validation = Rule::new("!has(self.nodeSelector) || self.nodeSelector.all(k, size(k) <= 317 && k.indexOf('/') <= 253 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && self.nodeSelector[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))")
         .message("nodeSelector: keys must be label names and values label values, as in a pod's nodeSelector"),
@@ -110,10 +110,10 @@ pub struct WindowsPoolSpec {
 
     /// `Exact`: a discovered RuntimeClass selects nodes of its build. `Compatible`: if a newer Windows runs images of its
     /// build, as Windows Server 2025 runs those of 2022, it selects every node that can run them, by the label
-    /// `runtimeclass.winpool.dev/<name>`. winpool labels the nodes first and changes the class when every node that it
-    /// selects has the label. A new node serves the class after winpool has labelled it. An autoscaler knows the label
+    /// `runs.winpool.dev/<build>`. winpool labels the nodes first, and changes the class when every node that runs the
+    /// images has the label. A new node serves the class after winpool has labelled it. An autoscaler knows the label
     /// for a group without nodes if the group's template has it: `winpool render` writes it. A declared class follows
-    /// its own `hostMatch`.
+    /// its own `hostMatch`. The label stays on a node while it is true, also without the class.
     #[serde(default)]
     pub runtime_class_host_match: HostMatch,
 

@@ -63,13 +63,14 @@ pub struct RuntimeClassSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub handler: Option<String>,
-    /// `Process`: pods share the kernel of the host. `HyperV`: each pod has its own kernel, and the class selects hosts of
-    /// the same or a newer build whose container runtime has the handler. Kubernetes does not officially support `HyperV`.
+    /// `Process`: pods share the kernel of the host. `HyperV`: each pod has its own kernel, and the class selects Windows
+    /// nodes of any build. The hosts need the same or a newer build, and a container runtime with the handler: label them,
+    /// and set that label in `nodeSelector`. Kubernetes does not officially support `HyperV`.
     #[serde(default)]
     pub isolation: Isolation,
     /// `Exact`: the class selects nodes of its build. `Compatible`: it selects every node that can run its images. winpool
-    /// labels those nodes with `runtimeclass.winpool.dev/<name>`. An autoscaler knows that label for a group without nodes if
-    /// the group's template has it: `winpool render` writes it.
+    /// labels those nodes with `runs.winpool.dev/<build>`. An autoscaler knows that label for a group without nodes if the
+    /// group's template has it: `winpool render` writes it. `isolation: HyperV` ignores this field.
     #[serde(default)]
     pub host_match: HostMatch,
     /// The value of `kubernetes.io/arch` in the selector of the class.

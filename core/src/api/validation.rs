@@ -52,7 +52,7 @@ pub fn violations(pool: &WindowsPool) -> Vec<Violation> {
             "can only be windows; leave it out, it is always set",
         );
         found.unless(
-            !key.starts_with("winpool.dev/") && !key.starts_with("runtimeclass.winpool.dev/"),
+            !key.starts_with("winpool.dev/") && !key.starts_with("runs.winpool.dev/"),
             &field,
             "labels under winpool.dev are written by winpool and cannot select its nodes; use a label of your own",
         );

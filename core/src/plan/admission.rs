@@ -71,7 +71,7 @@ pub struct InstalledPolicy {
 /// Digests of the policies on which workload checks rely, with their bindings, as this release and the last one ship
 /// them. There has been no release.
 const SHIPPED: [(&str, u64); 2] =
-    [("winpool-assign-class", 0x54ba_8a4a_c020_ee5f), ("winpool-tolerate-windows-pods", 0x6a28_fa81_cd43_1863)];
+    [("winpool-assign-class", 0x2929_fe25_6783_fd8f), ("winpool-tolerate-windows-pods", 0x6a28_fa81_cd43_1863)];
 
 impl InstalledPolicy {
     /// Reads the specs of a policy and its binding; `None` if the binding only audits, or is for another policy.

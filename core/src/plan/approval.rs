@@ -14,7 +14,7 @@ use crate::{
 };
 
 use super::{
-    pool_consent::{Approval, CleanCheck, LabelledClass, LaggingClass, PoolConsent},
+    pool_consent::{Approval, CleanCheck, LaggingClass, PoolConsent},
     pools::Pool,
     tally::Tally,
     trial::{Trial, after},
@@ -46,7 +46,7 @@ pub(super) struct ApprovalFacts<'a> {
     pub(super) valid: Option<(Instant, Instant)>,
     pub(super) lagging: Vec<LaggingClass>,
     pub(super) planned_builds: BTreeSet<Build>,
-    pub(super) labelled: BTreeMap<String, LabelledClass>,
+    pub(super) images: BTreeSet<Build>,
     /// True while a kind cannot be read. Nodes wait then whatever a check found, and what it read may be old: no approval
     /// comes or goes.
     pub(super) is_blind: bool,
@@ -71,7 +71,7 @@ impl ApprovalFacts<'_> {
             clean_check: CleanCheck { nodes, valid },
             lagging: self.lagging,
             planned_builds: self.planned_builds,
-            labelled: self.labelled,
+            images: self.images,
             is_blind: self.is_blind,
         }
     }

@@ -10,7 +10,7 @@ use crate::{
 use super::{
     capability_labels,
     consent::Consent,
-    node::{ChangeFingerprint, MetadataChange, NodeFields, NodePlan, NodeState},
+    node::{MetadataChange, NodeFields, NodePlan, NodeState},
     node_record::NodeRecord,
     pools::{Policy, Pool, PoolEntry},
     taint_list::Applied,
@@ -47,16 +47,10 @@ pub struct Assessment {
     pub uncarried: Vec<Taint>,
     /// The pool that no longer owns the node, and whose labels, annotations and taints are about to be removed from it.
     pub releasing: Option<String>,
-    /// Capability labels that its pool does not want, and that stay because pods may need them.
-    pub leaving: Vec<String>,
-    /// Those of them that a pod was found to need.
-    pub needed: Vec<String>,
     /// The time until which its build label is left alone, because the kubelet may be about to report that build.
     pub label_settles: Option<Instant>,
     /// The changes that it needs.
     pub plan: NodePlan,
-    /// Identifies those changes.
-    pub fingerprint: ChangeFingerprint,
 }
 
 impl Assessment {
@@ -104,41 +98,24 @@ fn assess_reimaged(node: &NodeFields, policy: &Policy) -> Assessment {
     if node.is_ignored() || !record.belongs_to_a_live_pool(policy) {
         return Assessment::default();
     }
-    // It cannot run Windows images.
-    let (plan, _) = release(node, &record, policy, |_| Release::Now);
-    let fingerprint = ChangeFingerprint::of(node, &plan, &[], &[]);
-    Assessment { releasing: record.pool().map(str::to_owned), plan, fingerprint, ..Assessment::default() }
+    let plan = release(node, &record, policy);
+    Assessment { releasing: record.pool().map(str::to_owned), plan, ..Assessment::default() }
 }
 
-/// The decision about a capability label of a node that winpool releases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Release {
-    Now,
-    /// The node keeps the label of its pool until that is decided.
-    Later,
-    /// The label stays.
-    Never,
-}
-
-/// Removes everything that winpool added to a node, for any pool. `windows-build` stays on Windows nodes. Also returns
-/// the capability labels that stay.
-pub(super) fn release(
-    node: &NodeFields,
-    record: &NodeRecord,
-    policy: &Policy,
-    label: impl Fn(&str) -> Release,
-) -> (NodePlan, Vec<String>) {
-    let build = node.labels.get(names::WINDOWS_BUILD).filter(|_| node.was_reimaged());
-    let labels = capability_labels::plan(node, None, |key| label(key) == Release::Now);
-    let is_over = labels.leaving.iter().all(|key| label(key) == Release::Never);
-    let plan = NodePlan {
-        windows_build: MetadataChange::between(names::WINDOWS_BUILD, build, None),
-        capability_labels: labels.changes,
-        taints: taints::plan(node, record.applied.as_ref(), None, policy, Consent::Given).change,
-        pool: record.label_change(record.pool().filter(|_| !is_over)),
-        applied: record.annotation_change(None),
+/// Removes what winpool added to a node, for any pool. The labels that are facts about a Windows node stay on it.
+pub(super) fn release(node: &NodeFields, record: &NodeRecord, policy: &Policy) -> NodePlan {
+    let (build, capability_labels) = if node.was_reimaged() {
+        (node.labels.get(names::WINDOWS_BUILD), capability_labels::removal(node))
+    } else {
+        (None, Vec::new())
     };
-    (plan, labels.leaving)
+    NodePlan {
+        windows_build: MetadataChange::between(names::WINDOWS_BUILD, build, None),
+        capability_labels,
+        taints: taints::plan(node, record.applied.as_ref(), None, policy, Consent::Given).change,
+        pool: record.label_change(None),
+        applied: record.annotation_change(None),
+    }
 }
 
 /// Assesses `node` as if it belonged to `pool`: the preview of a pool in dry run.
@@ -168,7 +145,7 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
     }
     match (pool, former) {
         (Some(pool), _) => owned(node, pool, policy, consent, &record, known),
-        (None, Some(former)) => released(node, former, policy, consent, &record, known),
+        (None, Some(_)) => Assessment { plan: release(node, &record, policy), ..known },
         (None, None) => known,
     }
 }
@@ -183,14 +160,14 @@ fn owned(
     known: Assessment,
 ) -> Assessment {
     let taints = taints::plan(node, record.applied.as_ref(), Some(pool), policy, consent);
-    let labels = capability_labels::plan(node, Some(pool), |key| consent.frees(key) && !policy.keeps_label(key));
+    let capability_labels = capability_labels::plan(node, &pool.images());
     let label_settles = consent.label_settles();
     let build = known.version.filter(|_| label_settles.is_none()).map(|version| version.build.to_string());
     let windows_build = build.and_then(|build| {
         MetadataChange::between(names::WINDOWS_BUILD, node.labels.get(names::WINDOWS_BUILD), Some(&build))
     });
-    let writes =
-        windows_build.is_some() || labels.changes.iter().any(|label| label.to.is_some()) || !taints.owned.is_empty();
+    let adds_labels = windows_build.iter().chain(&capability_labels).any(|label| label.to.is_some());
+    let writes = adds_labels || !taints.owned.is_empty();
     let applied = (writes || record.exists()).then(|| Applied {
         pool: pool.spec.name.clone(),
         taints: taints.owned.iter().map(ToString::to_string).collect(),
@@ -205,7 +182,7 @@ fn owned(
     };
     let plan = NodePlan {
         windows_build,
-        capability_labels: labels.changes,
+        capability_labels,
         taints: taints.change,
         pool: record.label_change(applied.as_ref().map(|applied| applied.pool.as_str())),
         applied: record.annotation_change(applied.as_ref()),
@@ -218,40 +195,11 @@ fn owned(
         replaced: taints.replaced,
         awaits_trial: taken_over.iter().any(|taint| consent.awaits_trial(pool, taint)),
         taken_over: taken_over.into_iter().map(|taint| (taint, consent.since())).collect(),
-        needed: labels.leaving.iter().filter(|key| consent.needs(key)).cloned().collect(),
         label_settles,
-        fingerprint: ChangeFingerprint::of(node, &plan, &wanted, &labels.leaving),
-        leaving: labels.leaving,
         uncarried: wanted.into_iter().filter(|taint| !present.contains(taint)).collect(),
         plan,
         ..known
     }
-}
-
-/// Assesses a node that the pool `former` no longer owns.
-fn released(
-    node: &NodeFields,
-    former: &str,
-    policy: &Policy,
-    consent: Consent<'_>,
-    record: &NodeRecord,
-    known: Assessment,
-) -> Assessment {
-    // A deleted pool does not wait until pods end.
-    let is_deleted = policy.pool(former).is_some_and(|pool| pool.spec.deleting);
-    let label = |key: &str| {
-        let stays = policy.keeps_label(key);
-        if consent.frees(key) && !stays {
-            Release::Now
-        } else if is_deleted && (consent.needs(key) || stays) {
-            Release::Never
-        } else {
-            Release::Later
-        }
-    };
-    let (plan, leaving) = release(node, record, policy, label);
-    let fingerprint = ChangeFingerprint::of(node, &plan, &[], &leaving);
-    Assessment { leaving, plan, fingerprint, ..known }
 }
 
 /// Counts a node that contradicts itself for its pool, without a change. Neither its version nor its taints make

@@ -1,107 +1,124 @@
-//! Capability labels: they show which RuntimeClasses a node can serve, where its build alone does not.
+//! Capability labels: `runs.winpool.dev/<build>` on nodes that run images of this build by process isolation.
+//!
+//! Such a label is a fact about the Windows build and the container runtime of its node. A node gets it when a
+//! RuntimeClass of its pool selects it, and keeps it while it is true: a kubelet that starts ends the pods on its node that
+//! select a label which the node lacks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
 
 use crate::{
-    api::{Isolation, names},
-    plan::{
-        node::{MetadataChange, NodeFields},
-        pool_consent::LabelledClass,
-        pool_spec::Hosts,
-        pools::Pool,
-    },
+    api::names,
+    plan::node::{MetadataChange, NodeFields},
+    pod::{Pod, PodProgress, selector_of},
     windows::{
-        ContainerRuntime,
-        compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
+        Build, ContainerRuntime,
+        compatibility::{can_run_by_process_isolation, runs_by_process_isolation},
     },
 };
 
-const ABLE: &str = "true";
+const TRUE: &str = "true";
 
-/// The label of nodes that can serve this class.
-pub fn key(class: &str) -> String {
-    format!("{}{class}", names::CAPABILITY_LABEL_PREFIX)
+/// The label of nodes that run images of this build.
+pub fn key(image: Build) -> String {
+    format!("{}{image}", names::CAPABILITY_LABEL_PREFIX)
 }
 
-/// The class whose nodes have this label.
-fn class_of(key: &str) -> &str {
-    key.strip_prefix(names::CAPABILITY_LABEL_PREFIX).unwrap_or(key)
+/// The build in the key of a capability label.
+pub fn build_of(label: &str) -> Option<Build> {
+    let image = label.strip_prefix(names::CAPABILITY_LABEL_PREFIX)?.parse().ok()?;
+    (key(image) == label).then_some(image)
 }
 
-/// True if the node has a capability label of any pool.
-pub fn has_capability_labels(node: &NodeFields) -> bool {
-    node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).next().is_some()
+/// Plans the capability labels of a node whose pool wants those for `images`. A label that is not true is removed,
+/// whoever wrote it. An unknown container runtime changes nothing, because it may be restarting.
+pub(super) fn plan(node: &NodeFields, images: &BTreeSet<Build>) -> Vec<MetadataChange> {
+    let present = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).map(|(key, _)| key.to_owned());
+    let keys: BTreeSet<String> = images.iter().map(|image| key(*image)).chain(present).collect();
+    let change = |key: &String| {
+        let value = node.labels.get(key);
+        let to = match build_of(key).map(|image| runs(node, image)) {
+            Some(Some(true)) => Some(TRUE),
+            Some(None) => value,
+            Some(Some(false)) | None => None,
+        };
+        MetadataChange::between(key, value, to)
+    };
+    keys.iter().filter_map(change).collect()
 }
 
-/// The capability labels that `pool` wants on nodes that can serve them.
-pub(super) fn wanted(pool: &Pool) -> impl Iterator<Item = String> + '_ {
-    served(pool).map(|(class, _)| key(class))
+/// Removes all capability labels of a node, for example because it runs Linux now.
+pub(super) fn removal(node: &NodeFields) -> Vec<MetadataChange> {
+    let present = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX);
+    present.filter_map(|(key, value)| MetadataChange::between(key, Some(value), None)).collect()
 }
 
-/// True if nodes get the label of this class, which runs images by process isolation.
-pub(super) fn serves(pool: &Pool, class: &str) -> bool {
-    served(pool).any(|(served, _)| served == class)
-}
-
-/// The declared classes that select a label, and the others that do, now or soon.
-fn served(pool: &Pool) -> impl Iterator<Item = (&str, LabelledClass)> {
-    let declared = pool.spec.declared.iter().filter_map(|(hosts, spec)| match *hosts {
-        Hosts::Running(image, isolation) => {
-            let handler = spec.effective_handler().to_owned();
-            Some((spec.name.as_str(), LabelledClass { image, isolation, handler }))
-        }
-        Hosts::Any | Hosts::Of(_) => None,
-    });
-    let is_declared =
-        |class: &str| pool.spec.declared.iter().any(|(hosts, spec)| hosts.is_by_label() && spec.name == class);
-    let others = pool.consent.labelled.iter().filter(move |(class, _)| !is_declared(class));
-    declared.chain(others.map(|(class, labelled)| (class.as_str(), labelled.clone())))
-}
-
-/// The plan for the capability labels of a node.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct LabelsPlan {
-    pub changes: Vec<MetadataChange>,
-    /// Labels that its pool does not want, and that stay because pods may need them.
-    pub leaving: Vec<String>,
-}
-
-/// Plans the capability labels of a node of `pool`. A label that the pool does not want is removed if `goes` returns
-/// true for it, because a kubelet that starts ends the pods on its node that select a label which the node lacks.
-pub(super) fn plan(node: &NodeFields, pool: Option<&Pool>, goes: impl Fn(&str) -> bool) -> LabelsPlan {
-    let mut plan = LabelsPlan::default();
-    let wanted: Vec<_> = pool.into_iter().flat_map(served).collect();
-    for (class, labelled) in &wanted {
-        let (key, able) = (key(class), is_able(node, labelled));
-        let value = node.labels.get(&key);
-        // An unknown answer changes nothing: a runtime that does not answer leaves the fields empty for a moment.
-        let to = able.unwrap_or(value == Some(ABLE)).then_some(ABLE);
-        plan.changes.extend(MetadataChange::between(&key, value, to));
-    }
-    for (key, value) in node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX) {
-        if wanted.iter().any(|(class, _)| *class == class_of(key)) {
-            continue;
-        }
-        if goes(key) {
-            plan.changes.extend(MetadataChange::between(key, Some(value), None));
-        } else {
-            plan.leaving.push(key.to_owned());
-        }
-    }
-    plan
-}
-
-/// True if the node can serve the class; `None` if that is unknown.
-fn is_able(node: &NodeFields, LabelledClass { image, isolation, handler }: &LabelledClass) -> Option<bool> {
+/// True if the node runs images of this build by process isolation; `None` if that is not known.
+fn runs(node: &NodeFields, image: Build) -> Option<bool> {
     let host = node.windows_version()?.build;
-    if node.runtime_handlers.as_ref().is_some_and(|handlers| !handlers.iter().any(|name| **name == **handler)) {
-        return Some(false);
+    if host == image || !can_run_by_process_isolation(host, image) {
+        return Some(host == image);
     }
-    match isolation {
-        Isolation::HyperV => Some(runs_by_hyperv_isolation(host, *image)),
-        Isolation::Process if host == *image => Some(true),
-        Isolation::Process => {
-            let runtime: ContainerRuntime = node.container_runtime.as_deref()?.parse().ok()?;
-            runtime.version?;
-            Some(runs_by_process_isolation(host, Some(runtime), *image))
+    let runtime: ContainerRuntime = node.container_runtime.as_deref()?.parse().ok()?;
+    runtime.version?;
+    Some(runs_by_process_isolation(host, Some(runtime), image))
+}
+
+/// The capability labels on nodes, each with a RuntimeClass or an unfinished pod that selects it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelUsers {
+    labels: BTreeMap<String, Option<String>>,
+}
+
+impl LabelUsers {
+    /// Adds the labels of a node. Returns true if it has some.
+    pub fn add_node(&mut self, node: &NodeFields) -> bool {
+        let mut present = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).peekable();
+        let has_some = present.peek().is_some();
+        self.labels.extend(present.map(|(key, _)| (key.to_owned(), None)));
+        has_some
+    }
+
+    /// Adds a pod, which needs the labels that it selects until it has finished.
+    pub fn add_pod(&mut self, pod: &Pod) {
+        if pod.progress == PodProgress::Finished {
+            return;
         }
+        let expressions = pod.spec.terms.iter().flat_map(|term| term.match_expressions.iter().flatten());
+        for key in pod.spec.node_selector.keys().chain(expressions.map(|expression| &expression.key)) {
+            self.add_user(key, || format!("Pod {}/{}", pod.namespace, pod.name));
+        }
+    }
+
+    /// Adds a RuntimeClass, whose next pod needs the labels that it selects.
+    pub fn add_class(&mut self, class: &RuntimeClass) {
+        for key in selector_of(class).keys() {
+            self.add_user(key, || format!("RuntimeClass {}", class.name_any()));
+        }
+    }
+
+    /// Adds a user of all labels: the reason why pods cannot be listed.
+    pub fn add_unknown(&mut self, reason: &str) {
+        for user in self.labels.values_mut() {
+            user.get_or_insert_with(|| format!("pods cannot be listed: {reason}"));
+        }
+    }
+
+    fn add_user(&mut self, label: &str, user: impl FnOnce() -> String) {
+        if let Some(known) = self.labels.get_mut(label) {
+            known.get_or_insert_with(user);
+        }
+    }
+
+    /// The user of this label, if there is one.
+    pub fn of(&self, label: &str) -> Option<&str> {
+        self.labels.get(label)?.as_deref()
+    }
+
+    /// The labels that are in use, each with a user.
+    pub fn in_use(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.iter().filter_map(|(label, user)| Some((label.as_str(), user.as_deref()?)))
     }
 }

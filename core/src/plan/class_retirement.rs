@@ -57,7 +57,7 @@ pub type KeptTaints = (Labels, Vec<Taint>);
 /// True if a node that the class selects keeps a taint that the class tolerates, so that its pods still need the class.
 pub(super) fn is_needed_by<'a>(class: &RuntimeClass, kept: impl IntoIterator<Item = &'a KeptTaints>) -> bool {
     let mut selector = Class::from(class).selector;
-    // These labels leave the nodes with the pool.
+    // The same cleanup may remove these labels.
     selector.retain(|key, _| !key.starts_with(names::CAPABILITY_LABEL_PREFIX));
     let mut selected = kept.into_iter().filter(|(labels, _)| labels.matches(&selector));
     selected.any(|(_, taints)| taints.iter().any(|taint| !lacks_tolerations(class, [taint])))

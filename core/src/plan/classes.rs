@@ -22,7 +22,6 @@ use crate::{
 
 use super::{
     capability_labels,
-    pool_consent::LabelledClass,
     pool_spec::Hosts,
     pools::{Policy, Pool},
     runtime_class::{DesiredClass, PlannedClass, owner, plan_class, selected_build},
@@ -42,8 +41,8 @@ pub struct NodeSummary {
     pub builds: BTreeMap<Build, usize>,
     /// Taints on them that the pool's classes have to tolerate besides the pool's own.
     pub tolerate: BTreeSet<Taint>,
-    /// RuntimeClasses that select this build, and for which nodes of that build do not have the capability label yet. Each
-    /// has the number of those nodes; 0 if that is not known.
+    /// RuntimeClasses that select this build, and whose capability label is not on all nodes that run their images. Each has
+    /// the number of those nodes; 0 if that is not known.
     pub unlabelled: BTreeMap<String, (Build, usize)>,
 }
 
@@ -67,18 +66,17 @@ impl ClassesPlan {
         self.classes.iter().filter_map(|planned| planned.desired.hosts.build())
     }
 
-    /// The classes for which nodes get a capability label: those that are to select one, and those that still do.
-    pub(super) fn labelled(&self, existing: &[Arc<RuntimeClass>]) -> BTreeMap<String, LabelledClass> {
-        let of_class = |planned: &PlannedClass| {
-            let DesiredClass { name, hosts, isolation, handler, .. } = &planned.desired;
+    /// The builds whose capability labels nodes get: those that a class is to select, and those that one still selects.
+    pub(super) fn images(&self, existing: &[Arc<RuntimeClass>]) -> BTreeSet<Build> {
+        let of_class = |PlannedClass { desired: DesiredClass { name, hosts, .. }, .. }: &PlannedClass| {
+            let image = hosts.build()?;
+            let label = capability_labels::key(image);
             let selects_label = |class: &Arc<RuntimeClass>| {
-                class.metadata.name.as_ref() == Some(name)
-                    && selector_of(class).contains_key(&capability_labels::key(name))
+                class.metadata.name.as_ref() == Some(name) && selector_of(class).contains_key(&label)
             };
-            let is_labelled =
+            let is_by_label =
                 self.to_label.contains_key(name) || hosts.is_by_label() || existing.iter().any(selects_label);
-            let image = hosts.build().filter(|_| is_labelled)?;
-            Some((name.clone(), LabelledClass { image, isolation: *isolation, handler: handler.clone() }))
+            is_by_label.then_some(image)
         };
         self.classes.iter().filter_map(of_class).collect()
     }
@@ -139,13 +137,15 @@ fn wanted(pool: &Pool, seen: &NodeSummary, existing: &[Arc<RuntimeClass>]) -> Wa
     let mut classes: BTreeMap<String, DesiredClass> = BTreeMap::new();
     let mut to_label = BTreeMap::new();
     let mut labels_first = |hosts: Hosts, name: &str, problems: &mut Vec<Problem>| {
-        let hosts_now = hosts_until_labelled(hosts, name, seen);
-        if hosts_now != hosts {
-            let nodes = seen.unlabelled.get(name).map(|(_, nodes)| *nodes);
-            to_label.insert(name.to_owned(), nodes.unwrap_or_default());
-            problems.extend(unlabelled_problem(name, seen));
+        // It selects its build until the nodes have the label.
+        match (hosts, seen.unlabelled.get(name)) {
+            (Hosts::Running(image), Some((build, nodes))) if image == *build => {
+                to_label.insert(name.to_owned(), *nodes);
+                problems.extend((*nodes > 0).then(|| unlabelled_problem(name, image, *nodes)));
+                Hosts::Of(image)
+            }
+            (hosts, _) => hosts,
         }
-        hosts_now
     };
     for (hosts, spec) in &pool.spec.declared {
         let hosts = &labels_first(*hosts, &spec.name, &mut problems);
@@ -193,24 +193,13 @@ fn wanted(pool: &Pool, seen: &NodeSummary, existing: &[Arc<RuntimeClass>]) -> Wa
     Wanted { classes, leftover, to_label, problems }
 }
 
-/// The nodes that the class selects now: it selects its build until the nodes of that build have the label.
-fn hosts_until_labelled(hosts: Hosts, class: &str, seen: &NodeSummary) -> Hosts {
-    match hosts {
-        Hosts::Running(build, Isolation::Process) if seen.unlabelled.get(class).is_some_and(|(of, _)| *of == build) => {
-            Hosts::Of(build)
-        }
-        hosts => hosts,
-    }
-}
-
-fn unlabelled_problem(class: &str, seen: &NodeSummary) -> Option<Problem> {
-    let (build, nodes) = seen.unlabelled.get(class).filter(|(_, nodes)| *nodes > 0)?;
+fn unlabelled_problem(class: &str, build: Build, nodes: usize) -> Problem {
     let message = format!(
-        "selects the build {build} until {} with that build have the label {}",
-        count(*nodes, "more node"),
-        capability_labels::key(class)
+        "selects the build {build} until {} that run its images have the label {}",
+        count(nodes, "more node"),
+        capability_labels::key(build)
     );
-    Some(Problem::new(reason::WAITING_FOR_LABELS, ObjectReference::runtime_class(class), message))
+    Problem::new(reason::WAITING_FOR_LABELS, ObjectReference::runtime_class(class), message)
 }
 
 pub fn is_declared(pool: &Pool, class: &str) -> bool {
@@ -309,10 +298,11 @@ fn desired_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &Node
     // A pool that selects one architecture has no other nodes.
     node_selector.entry(names::ARCH.to_owned()).or_insert_with(|| spec.architecture.clone());
     match hosts {
-        Hosts::Any => None,
+        // The nodes whose container runtime has the handler are in the class's own selector.
+        Hosts::Any | Hosts::HyperV(_) => None,
         Hosts::Of(build) => node_selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string()),
         // A RuntimeClass cannot select several builds by their labels.
-        Hosts::Running(..) => node_selector.insert(capability_labels::key(&spec.name), "true".to_owned()),
+        Hosts::Running(build) => node_selector.insert(capability_labels::key(build), "true".to_owned()),
     };
     DesiredClass {
         name: spec.name.clone(),

@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use crate::api::{Taint, WindowsPool};
 
 use super::{
-    assessment::{Release, release},
-    capability_labels::has_capability_labels,
+    assessment::release,
+    capability_labels::{self, LabelUsers},
     class_retirement::{ClassRetirement, KEPT_TAINT, KeptTaints, is_needed_by, release_class},
     classes::is_declared,
     node::{NodeFields, NodePlan},
@@ -46,8 +46,6 @@ pub struct NodeRelease {
     /// Taints that stay although the node's annotation says that winpool added them: no pool knows them, and a kubelet
     /// can forge the annotation.
     pub doubtful: Vec<Taint>,
-    /// Capability labels that stay, each with a pod that selects it or the reason why that is unknown.
-    pub needed: Vec<(String, String)>,
 }
 
 impl Cleanup {
@@ -70,11 +68,13 @@ impl Cleanup {
         &self.policy
     }
 
-    /// Plans the release of this node. `user` returns a pod that needs a capability label of it.
-    pub fn node(&self, node: &NodeFields, user: impl Fn(&str) -> Option<String>) -> NodeRelease {
+    /// Plans the release of this node. A cleanup of everything removes its capability labels, unless they have users.
+    pub fn node(&self, node: &NodeFields, users: &LabelUsers) -> NodeRelease {
         let record = NodeRecord::of(node);
+        let mut labels = capability_labels::removal(node);
+        labels.retain(|change| users.of(&change.key).is_none());
         let goes = match self.extent {
-            Extent::Everything => record.exists() || has_capability_labels(node),
+            Extent::Everything => record.exists() || !labels.is_empty(),
             Extent::AsPoolsSay => record.belongs_to_a_live_pool(&self.policy),
         };
         if !goes || node.is_ignored() {
@@ -85,13 +85,11 @@ impl Cleanup {
         let is_doubtful =
             |taint: &&Taint| claimed.contains(taint) && !taint.has_foreign_key() && !self.policy.may_remove(taint);
         let doubtful = node.taints.taints().iter().filter(is_doubtful).cloned().collect();
-        let label = |key: &str| match user(key) {
-            Some(_) if !node.was_reimaged() => Release::Never,
-            _ => Release::Now,
-        };
-        let (plan, kept) = release(node, &record, &self.policy, label);
-        let needed = kept.into_iter().filter_map(|key| user(&key).map(|user| (key, user))).collect();
-        NodeRelease { plan, ignored: false, doubtful, needed }
+        let mut plan = release(node, &record, &self.policy);
+        if self.extent == Extent::Everything && !node.was_reimaged() {
+            plan.capability_labels = labels;
+        }
+        NodeRelease { plan, ignored: false, doubtful }
     }
 
     /// The taints on a node because of which classes of the pools are needed: those that stay if it is not cleaned up, or

@@ -72,19 +72,6 @@ impl Consent<'_> {
         matches!(self, Self::Known { watched, .. } if watched.registered)
     }
 
-    /// True if this capability label, which the node's pool does not want, may be removed: no pod needs it.
-    pub(super) fn frees(self, label: &str) -> bool {
-        match self {
-            Self::Given | Self::Withheld => true,
-            Self::Known { watched, now, .. } => watched.found().is_some_and(|found| found.frees(label, now)),
-        }
-    }
-
-    /// True if a pod was found that needs this capability label.
-    pub(super) fn needs(self, label: &str) -> bool {
-        matches!(self, Self::Known { watched, .. } if watched.found().is_some_and(|found| found.user(label).is_some()))
-    }
-
     /// The time until which the build label is left alone although the node reports another build.
     pub(super) fn label_settles(self) -> Option<Instant> {
         let Self::Known { watched, now, .. } = self else { return None };

@@ -4,12 +4,13 @@ use std::{sync::Arc, time::Instant};
 
 use crate::{
     api::{ObjectReference, Problem, Taint, names::reason},
-    windows::{KernelVersion, Vendor},
+    windows::{Build, KernelVersion, Vendor},
     words::count as count_of,
 };
 
 use super::{
     assessment::{Assessment, assess_as},
+    capability_labels::build_of,
     consent::Consent,
     node::{NodeFields, NodeState},
     pools::Policy,
@@ -34,8 +35,8 @@ pub struct Contribution {
     pub(super) replaced: Vec<Taint>,
     /// Wanted taints that it lacks, for any reason.
     pub(super) uncarried: Vec<Taint>,
-    /// Capability labels that it is to get.
-    pub(super) unlabelled: Vec<String>,
+    /// The builds whose capability labels it is to get.
+    pub(super) unlabelled: Vec<Build>,
     pub(super) problems: Vec<NodeProblem>,
 }
 
@@ -46,7 +47,6 @@ pub(super) enum NodeProblem {
     Denied(Arc<str>),
     Contested(Arc<str>),
     ValueDiffers(Taint),
-    LabelInUse(String),
     WouldChange,
 }
 
@@ -64,12 +64,12 @@ impl Contribution {
             (None, Some(_)) => NodeState::Contested,
             (None, None) => assessment.state(),
         };
-        let Assessment { pool, version, ignored, tolerate, differing, needed, plan, held, uncarried, .. } = assessment;
+        let Assessment { pool, version, ignored, tolerate, differing, plan, held, uncarried, .. } = assessment;
         let differs = assessment.contradicts_itself && !ignored;
         let unknown = version.is_none() && !ignored;
         let is_to_be_labelled = plan.windows_build.is_some() || assessment.label_settles.is_some();
         let missing = plan.capability_labels.iter().filter(|change| change.to.is_some());
-        let unlabelled: Vec<String> = missing.map(|change| change.key.clone()).collect();
+        let unlabelled: Vec<Build> = missing.filter_map(|change| build_of(&change.key)).collect();
         let unreadable = if differs { NodeProblem::OperatingSystemDiffers } else { NodeProblem::BuildUnknown };
         let problems = unknown
             .then_some(unreadable)
@@ -77,7 +77,6 @@ impl Contribution {
             .chain(refusal.map(NodeProblem::Denied))
             .chain(other_writer.map(NodeProblem::Contested))
             .chain(differing.into_iter().map(NodeProblem::ValueDiffers))
-            .chain(needed.into_iter().map(NodeProblem::LabelInUse))
             .collect();
         Some(Self {
             pool: pool?,
@@ -184,13 +183,6 @@ impl NodeProblem {
                 format!(
                     "{nodes} with {taint}, whose key and effect are those of a wanted taint; winpool does not change \
                      it, and RuntimeClasses tolerate it. To replace it, add it to spec.retiredTaints"
-                ),
-            ),
-            Self::LabelInUse(label) => (
-                reason::LABEL_IN_USE,
-                format!(
-                    "{nodes} keep the label {label}, which the pool does not want, because pods select it; without the \
-                     label a kubelet that starts would end them. winpool removes it when no pod needs it"
                 ),
             ),
             Self::WouldChange => (reason::WOULD_CHANGE, format!("winpool would change {nodes}")),

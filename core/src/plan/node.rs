@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{
-    api::{Taint, names},
-    labels::Labels,
-    windows::KernelVersion,
-};
+use crate::{api::names, labels::Labels, windows::KernelVersion};
 
 use super::taint_list::{TaintChange, TaintList};
 
@@ -109,7 +105,7 @@ impl MetadataChange {
 pub struct NodePlan {
     /// `node.kubernetes.io/windows-build`.
     pub windows_build: Option<MetadataChange>,
-    /// Labels under `runtimeclass.winpool.dev/`.
+    /// Labels under `runs.winpool.dev/`.
     pub capability_labels: Vec<MetadataChange>,
     pub taints: Option<TaintChange>,
     /// The label `winpool.dev/pool`.
@@ -142,38 +138,6 @@ impl NodePlan {
     /// The plan of which this is the first part and `rest` the second one.
     pub(super) fn with_rest(self, rest: &Self) -> Self {
         Self { windows_build: self.windows_build, capability_labels: self.capability_labels, ..rest.clone() }
-    }
-}
-
-/// Identifies the target of a change, so that another writer that keeps reverting it is detected, whatever values that
-/// writer sets.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ChangeFingerprint {
-    build: Option<String>,
-    capability_labels: Vec<String>,
-    taints: Vec<Taint>,
-    pool: Option<String>,
-}
-
-impl ChangeFingerprint {
-    /// `wanted` are the taints of the pool, and `leaving` the capability labels that stay only for a while.
-    pub(super) fn of(node: &NodeFields, plan: &NodePlan, wanted: &[Taint], leaving: &[String]) -> Self {
-        if plan.is_empty() {
-            return Self::default();
-        }
-        let after = node.after(plan);
-        let text = |key: &str| after.labels.get(key).map(str::to_owned);
-        Self {
-            build: text(names::WINDOWS_BUILD),
-            capability_labels: after
-                .labels
-                .with_prefix(names::CAPABILITY_LABEL_PREFIX)
-                .map(|(key, _)| key.to_owned())
-                .filter(|key| !leaving.contains(key))
-                .collect(),
-            taints: after.taints.taints().iter().filter(|taint| wanted.contains(taint)).cloned().collect(),
-            pool: text(names::POOL),
-        }
     }
 }
 

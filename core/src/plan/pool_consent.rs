@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
-    api::{Isolation, Taint, names},
+    api::{Taint, names},
     windows::{Build, KernelVersion},
 };
 
@@ -31,8 +31,8 @@ pub struct PoolConsent {
     pub lagging: Vec<LaggingClass>,
     /// The builds that have a planned class. A node of another build waits until its class is planned too.
     pub planned_builds: BTreeSet<Build>,
-    /// RuntimeClasses that are not declared with a capability label and select one, now or as soon as the nodes have it.
-    pub labelled: BTreeMap<String, LabelledClass>,
+    /// The builds whose capability labels the pool's RuntimeClasses select, now or as soon as the nodes have them.
+    pub images: BTreeSet<Build>,
     /// True while winpool cannot read nodes, pools or RuntimeClasses, so that no node gets a taint.
     pub is_blind: bool,
 }
@@ -115,12 +115,4 @@ impl LaggingClass {
         };
         self.selector.iter().all(|(key, value)| node.labels.get(key) == Some(value) || is_planned(key, value))
     }
-}
-
-/// A class that selects a capability label, and the images that its nodes have to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LabelledClass {
-    pub image: Build,
-    pub isolation: Isolation,
-    pub handler: String,
 }

@@ -31,21 +31,23 @@ pub enum Hosts {
     Any,
     /// Nodes of this build.
     Of(Build),
-    /// Nodes with the capability label for images of this build under this isolation.
-    Running(Build, Isolation),
+    /// Nodes with the capability label for images of this build.
+    Running(Build),
+    /// Windows nodes of any build, for images of this build under Hyper-V isolation.
+    HyperV(Build),
 }
 
 impl Hosts {
     /// True if the class selects a capability label.
     pub fn is_by_label(self) -> bool {
-        matches!(self, Self::Running(..))
+        matches!(self, Self::Running(_))
     }
 
     /// The build of the images, if the class has one.
     pub fn build(self) -> Option<Build> {
         match self {
             Self::Any => None,
-            Self::Of(build) | Self::Running(build, _) => Some(build),
+            Self::Of(build) | Self::Running(build) | Self::HyperV(build) => Some(build),
         }
     }
 }
@@ -117,8 +119,9 @@ impl PoolSpec {
         };
         let hosts = |class: &RuntimeClassSpec| match (class.version.as_deref(), class.isolation, class.host_match) {
             (Some(ANY_VERSION), ..) => Some(Hosts::Any),
+            (_, Isolation::HyperV, _) => Some(Hosts::HyperV(build_of(class)?)),
             (_, Isolation::Process, HostMatch::Exact) => Some(Hosts::Of(build_of(class)?)),
-            (_, isolation, _) => Some(Hosts::Running(build_of(class)?, isolation)),
+            (_, Isolation::Process, HostMatch::Compatible) => Some(Hosts::Running(build_of(class)?)),
         };
         let declared = spec.runtime_classes.iter().filter_map(|class| Some((hosts(class)?, class.clone()))).collect();
         let mut node_selector = spec.node_selector.clone();
@@ -176,9 +179,7 @@ impl PoolSpec {
         let runs_it = |host: Build| host > build && can_run_by_process_isolation(host, build);
         let has_newer_hosts = product::PRODUCTS.iter().any(|product| runs_it(product.build));
         match self.host_match {
-            HostMatch::Compatible if has_newer_hosts && self.version_of(build).is_some() => {
-                Hosts::Running(build, Isolation::Process)
-            }
+            HostMatch::Compatible if has_newer_hosts && self.version_of(build).is_some() => Hosts::Running(build),
             HostMatch::Compatible | HostMatch::Exact => Hosts::Of(build),
         }
     }

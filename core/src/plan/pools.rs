@@ -1,10 +1,16 @@
 //! Pools in the form that plans use, sorted by precedence.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash, Hasher},
+    mem::discriminant,
+    sync::Arc,
+};
 
 use crate::{
     api::{Mode, Taint, TaintPolicy, WindowsPool, WindowsPoolStatus},
     labels::Labels,
+    windows::Build,
 };
 
 use super::{
@@ -46,6 +52,12 @@ impl Pool {
         let may = |taint: &Taint| self.spec.needs_no_check(taint) || self.consent.approves(taint);
         self.spec.wanted_taints().into_iter().filter(may).collect()
     }
+
+    /// The builds whose capability labels its nodes get: those of declared classes, and of the others as planned.
+    pub(super) fn images(&self) -> BTreeSet<Build> {
+        let declared = self.spec.declared.iter().map(|(hosts, _)| hosts).filter(|hosts| hosts.is_by_label());
+        declared.filter_map(|hosts| hosts.build()).chain(self.consent.images.iter().copied()).collect()
+    }
 }
 
 /// `status.managedTaints`, without entries that cannot be parsed.
@@ -73,17 +85,7 @@ pub struct Policy {
     entries: Vec<PoolEntry>,
     suspended: BTreeSet<String>,
     removable: BTreeSet<Taint>,
-    labels: SelectedLabels,
-}
-
-/// Capability labels that RuntimeClasses select although no pool wants them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct SelectedLabels {
-    /// A class of a pool selects them. They stay until the class is changed.
-    pub(super) by_pools: BTreeSet<String>,
-    /// A class without a pool selects them, for instance one that pods used when its pool gave it up. They stay for as
-    /// long as the class.
-    pub(super) by_others: BTreeSet<String>,
+    demands: u64,
 }
 
 impl Policy {
@@ -99,22 +101,14 @@ impl Policy {
             .flatten()
             .filter(|taint| !taint.has_foreign_key())
             .collect();
-        Self { entries, suspended, removable, labels: SelectedLabels::default() }
+        let demands = demands(&entries);
+        Self { entries, suspended, removable, demands }
     }
 
-    /// The same with these labels.
-    pub(super) fn with_labels(self, labels: SelectedLabels) -> Self {
-        Self { labels, ..self }
-    }
-
-    /// The capability labels that RuntimeClasses select although no pool wants them.
-    pub(super) fn selected_labels(&self) -> &SelectedLabels {
-        &self.labels
-    }
-
-    /// True if a RuntimeClass without a pool selects this capability label, so that it stays on nodes.
-    pub(super) fn keeps_label(&self, label: &str) -> bool {
-        self.labels.by_others.contains(label)
+    /// Identifies what the pools want of nodes, so that a conflict with another writer is over when they want something
+    /// else. It does not depend on nodes: a node that keeps changing what winpool follows is a conflict too.
+    pub(super) fn demands(&self) -> u64 {
+        self.demands
     }
 
     /// The pools, oldest first.
@@ -180,4 +174,17 @@ impl Policy {
     pub fn may_remove(&self, taint: &Taint) -> bool {
         self.removable.contains(taint)
     }
+}
+
+fn demands(entries: &[PoolEntry]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for PoolEntry { pool, ready } in entries {
+        let Pool { spec, consent, .. } = pool.as_ref();
+        (&spec.name, spec.enforces(), &spec.node_selector, ready).hash(&mut hasher);
+        (spec.wanted_taints(), &spec.retired_taints, discriminant(&spec.taint_policy)).hash(&mut hasher);
+        consent.approved.iter().map(|approved| &approved.taint).collect::<Vec<_>>().hash(&mut hasher);
+        consent.trials.iter().filter(|trial| trial.is_held()).for_each(|held| held.taint.hash(&mut hasher));
+        pool.images().hash(&mut hasher);
+    }
+    hasher.finish()
 }

@@ -24,7 +24,7 @@ use crate::{
     words::{joined, yaml},
 };
 
-use super::{capability_labels, patch::FieldChange, pool_spec::Hosts, pools::Policy};
+use super::{patch::FieldChange, pool_spec::Hosts, pools::Policy};
 
 /// The planned state of a RuntimeClass.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,9 +143,11 @@ fn plan_own(desired: &DesiredClass, existing: &RuntimeClass, right: ClassState) 
 /// its other selectors and tolerations stay.
 fn plan_adopted(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction, ClassState) {
     let mut node_selector = selector_of(existing);
-    let label = capability_labels::key(&desired.name);
-    // It selects nodes by its build or by its capability label.
-    node_selector.retain(|key, _| *key != label && (*key != names::WINDOWS_BUILD || !desired.hosts.is_by_label()));
+    // It selects nodes by its build or by a capability label.
+    node_selector.retain(|key, _| {
+        !key.starts_with(names::CAPABILITY_LABEL_PREFIX)
+            && (*key != names::WINDOWS_BUILD || !desired.hosts.is_by_label())
+    });
     node_selector.extend(desired.node_selector.clone());
     let lacking = untolerated(desired, existing).into_iter().cloned();
     let kept = DesiredClass {

@@ -36,8 +36,8 @@ pub struct Tally {
     pub(super) untainted: usize,
     held: BTreeMap<Taint, usize>,
     uncarried: BTreeMap<Taint, usize>,
-    /// Capability labels that nodes of a build are to get.
-    unlabelled: BTreeMap<(Build, String), usize>,
+    /// The builds whose capability labels nodes are to get.
+    unlabelled: BTreeMap<Build, usize>,
     unfinished: usize,
     /// Nodes that an older pool owns, with that pool.
     overlaps: BTreeMap<Arc<str>, String>,
@@ -116,8 +116,8 @@ impl Tally {
         for takeover in &contribution.taken_over {
             count(&mut self.taken_over, takeover, adds);
         }
-        for (label, build) in contribution.unlabelled.iter().filter_map(|label| Some((label, build?))) {
-            count(&mut self.unlabelled, &(build, label.clone()), adds);
+        for image in &contribution.unlabelled {
+            count(&mut self.unlabelled, image, adds);
         }
         for problem in &contribution.problems {
             let mut nodes = self.problems.remove(problem).unwrap_or_default();
@@ -156,9 +156,9 @@ impl Tally {
         self.states.iter().any(|entry| !ignored(&entry)) && !self.uncarried.contains_key(taint)
     }
 
-    /// The number of nodes of this build that are to get this capability label.
-    pub(super) fn unlabelled(&self, build: Build, label: &str) -> usize {
-        self.unlabelled.get(&(build, label.to_owned())).copied().unwrap_or_default()
+    /// The number of nodes that are to get the capability label for images of this build.
+    pub(super) fn unlabelled(&self, image: Build) -> usize {
+        self.unlabelled.get(&image).copied().unwrap_or_default()
     }
 
     /// The number of nodes that still need a write.

@@ -11,7 +11,7 @@ use crate::{
     windows::{Build, KernelVersion},
 };
 
-use super::{label_users::LabelSearch, node::NodeFields, pool_spec::PoolSpec, taint_list::TaintList};
+use super::{node::NodeFields, pool_spec::PoolSpec, taint_list::TaintList};
 
 /// The time in which an approved taint that was lost is restored without a check.
 pub const AT_ONCE: Duration = Duration::from_mins(1);
@@ -45,8 +45,6 @@ pub struct Watched {
     lost: BTreeMap<Taint, Instant>,
     /// Its builds, also for a node without a pool.
     builds: Builds,
-    /// The last search for pods that need its capability labels, also for a node without a pool.
-    found: Option<Arc<LabelSearch>>,
 }
 
 /// The build in a node's label, the build that it reports, and the time until which a contradiction is tolerated.
@@ -86,9 +84,8 @@ impl Watched {
     ) -> Self {
         let owner = owner.filter(|_| !node.is_ignored());
         let builds = Builds::next(before.map(|before| &before.builds), node, sighting, now);
-        let found = LabelSearch::still(before.and_then(|before| before.found.as_ref()), &node.labels);
         let Some(owner) = owner else {
-            return Self { taints: Arc::clone(&node.taints), builds, found, ..Self::default() };
+            return Self { taints: Arc::clone(&node.taints), builds, ..Self::default() };
         };
         let before = before.filter(|before| before.pool.as_deref() == Some(&*owner.name));
         let carries = |list: &TaintList, taint: &Taint| list.taints().contains(taint);
@@ -110,18 +107,7 @@ impl Watched {
             },
             lost,
             builds,
-            found,
         }
-    }
-
-    /// The last search for pods that need its capability labels.
-    pub(super) fn found(&self) -> Option<&LabelSearch> {
-        self.found.as_deref()
-    }
-
-    /// The same after a search.
-    pub(super) fn with_found(self, found: LabelSearch) -> Self {
-        Self { found: Some(Arc::new(found)), ..self }
     }
 
     /// The time until which winpool leaves the build label alone although the node reports another build.

@@ -65,7 +65,6 @@ pub type Process = Shared<Operator>;
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeRequest {
     Read,
-    FindPods,
     Patch {
         operations: Vec<PatchOperation>,
         /// True if a workload check allows the taints that it adds.
@@ -391,7 +390,6 @@ impl Operator {
         match step {
             NodeStep::Wait(_) => {}
             NodeStep::Read => drop(self.node_requests.insert(name, (is_windows, NodeRequest::Read))),
-            NodeStep::FindPods => drop(self.node_requests.insert(name, (is_windows, NodeRequest::FindPods))),
             NodeStep::FindOtherWriter => {
                 let answer = NodeAnswer::OtherWriter("another writer".to_owned());
                 self.take_node_answer(name, is_windows, answer, from);

@@ -88,10 +88,6 @@ impl State {
                 return found
                     .map_or(NodeAnswer::Gone, |node| NodeAnswer::Node(Box::new(NodeObject::clone(&node.seen))));
             }
-            NodeRequest::FindPods => {
-                let pods: Vec<_> = self.world.works.iter().filter_map(Work::pod).collect();
-                return NodeAnswer::Users(pods.iter().collect());
-            }
         };
         let Some(had) = self.world.nodes.truth().get(name).cloned() else { return NodeAnswer::Gone };
         let Ok(object) = apply(&had.object, &Patch(operations.clone())) else { return NodeAnswer::Stale };

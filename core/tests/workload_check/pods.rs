@@ -60,7 +60,7 @@ fn a_linux_pod_that_cannot_start_does_not_count() {
         ("it says Windows and waits for an hour", WINDOWS, "{}".to_owned(), web),
         ("windowsOptions", "securityContext: {windowsOptions: {runAsUserName: a}}", "{}".to_owned(), web),
         ("a selector", "nodeSelector: {kubernetes.io/os: windows}", "{}".to_owned(), web),
-        ("a capability label", "nodeSelector: {runtimeclass.winpool.dev/any: 'true'}", "{}".to_owned(), web),
+        ("a capability label", "nodeSelector: {runs.winpool.dev/10.0.20348: 'true'}", "{}".to_owned(), web),
         ("a selector that only Windows nodes match", "nodeSelector: {team: a}", "{}".to_owned(), web),
         ("a selector that Linux nodes match too", "nodeSelector: {team: shared}", "{}".to_owned(), &[]),
     ] {

@@ -22,10 +22,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub fn options() -> Options {
     let short = Duration::from_millis(500);
     let unserved = Duration::from_secs(5);
-    Options {
-        pauses: Pauses { listings: short, classes: short, labels: short, unserved, ..Pauses::default() },
-        ..Options::default()
-    }
+    Options { pauses: Pauses { listings: short, classes: short, unserved, ..Pauses::default() }, ..Options::default() }
 }
 
 /// The same without leader election.

@@ -1,4 +1,4 @@
-//! A kubelet that starts while a pod on its node needs a label that no pool wants.
+//! A kubelet that starts while a pod on its node selects a capability label.
 
 use winpool_e2e::{WINDOWS_2022, WINDOWS_2025, prelude::*};
 
@@ -6,7 +6,7 @@ use super::stage::{
     event, kernel_version, machine, node_until, phase, pod_until, ready, run, runs, stage, stage_with_pool,
 };
 
-const LABEL: &str = "runtimeclass.winpool.dev/any";
+const LABEL: &str = "runs.winpool.dev/10.0.20348";
 
 fn spec(host_match: &str) -> Value {
     let classes = json!([{"name": "any", "version": "2022", "hostMatch": host_match}]);
@@ -16,9 +16,11 @@ fn spec(host_match: &str) -> Value {
 /// Catches winpool removing a label that a running pod selects: the kubelet ends the pod at its next start.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
-async fn a_pod_outlives_a_restart_of_its_kubelet_after_its_class_selects_the_build_again() {
+async fn a_pod_outlives_a_restart_of_its_kubelet_after_its_class_and_its_pool_are_gone() {
     let harness = Box::pin(stage()).await;
-    let _operator = harness.operator().await;
+    let mut installed = options();
+    installed.installation = Some("winpool".to_owned());
+    let operator = Operator::start_with(harness.account.config.clone(), installed);
     harness.apply_pool(spec("Compatible")).await;
     let mut machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
     ready(&harness, &machine).await;
@@ -27,10 +29,16 @@ async fn a_pod_outlives_a_restart_of_its_kubelet_after_its_class_selects_the_bui
     let before = runs(&harness, "app").await;
 
     harness.apply_pool(spec("Exact")).await;
-    harness.pool_until("default", "keeps the label", |pool| problems(pool).contains("LabelInUse")).await;
+    let by_build = |class: &RuntimeClass| scheduling(class)["nodeSelector"].get(BUILD).is_some();
+    harness.class_until("any", "selects the build again", by_build).await;
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
+    harness.classes().delete("any", &DeleteParams::default()).await.unwrap();
+    harness.account.uninstall().await;
+    operator.ended().await;
     machine.start_kubelet(&[]).unwrap();
     // The kubelet has admitted the pods on its node before it runs another one.
-    run(&harness, "later", "example.com/app:1", json!({"runtimeClassName": "any"})).await;
+    run(&harness, "later", "example.com/app:1", json!({"nodeSelector": {LABEL: "true"}})).await;
     runs(&harness, "later").await;
     let after = runs(&harness, "app").await;
     assert_eq!(after.uid(), before.uid());
@@ -50,8 +58,7 @@ async fn a_pod_outlives_a_restart_of_its_kubelet_after_its_class_selects_the_bui
 async fn a_pod_of_a_compatible_class_outlives_an_upgrade_in_place() {
     let (harness, _operator, mut machine) = stage_with_pool(WINDOWS_2022).await;
     harness.apply_pool(json!({"runtimeClassHostMatch": "Compatible"})).await;
-    let label_of_class = "runtimeclass.winpool.dev/windows-2022";
-    let by_label = |class: &RuntimeClass| scheduling(class)["nodeSelector"].get(label_of_class).is_some();
+    let by_label = |class: &RuntimeClass| scheduling(class)["nodeSelector"].get(LABEL).is_some();
     harness.class_until("windows-2022", "selects the label", by_label).await;
     run(&harness, "app", "example.com/app:1", json!({"runtimeClassName": "windows-2022"})).await;
     let before = runs(&harness, "app").await;
@@ -59,7 +66,7 @@ async fn a_pod_of_a_compatible_class_outlives_an_upgrade_in_place() {
     machine.upgrade(WINDOWS_2025, &[]).await.unwrap();
     let upgraded = |node: &Node| kernel_version(node) == Some(&*WINDOWS_2025.kernel_version());
     let node = node_until(&harness, &machine, "reports its new Windows", upgraded).await;
-    assert_eq!(label(&node, label_of_class), Some("true"));
+    assert_eq!(label(&node, LABEL), Some("true"));
     run(&harness, "later", "example.com/app:1", json!({"runtimeClassName": "windows-2022"})).await;
     runs(&harness, "later").await;
     assert_eq!(runs(&harness, "app").await.uid(), before.uid());

@@ -135,7 +135,7 @@ async fn a_deployment_of_a_compatible_class_always_has_running_pods_while_three_
         ready(&harness, &machine).await;
         machines.push(machine);
     }
-    let label_of_class = "runtimeclass.winpool.dev/windows-2022";
+    let label_of_class = "runs.winpool.dev/10.0.20348";
     let by_label = |class: &RuntimeClass| scheduling(class)["nodeSelector"].get(label_of_class).is_some();
     harness.class_until("windows-2022", "selects the label", by_label).await;
     let containers = json!([{"name": "c", "image": "example.com/app:1"}]);

@@ -10,6 +10,7 @@ use winpool_client::{kubeconfig::Connection, terminal::Outcome};
 use winpool_e2e::{ApiServer, prelude::*};
 use winpool_operator::cleanup::{Arguments, CleanupError, clean_up};
 
+const LABEL: &str = "runs.winpool.dev/10.0.20348";
 const IGNORED: &str = "winpool.dev/ignore";
 
 /// Runs the command as the user `winpool`, whom the audit log follows, and answers yes when it asks. Returns what it
@@ -126,7 +127,7 @@ async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
         let mut expected = before[name].clone();
         if name.starts_with("b-") {
             // Its class stays, because b-guarded and b-ignored keep a taint.
-            expected["labels"]["runtimeclass.winpool.dev/compatible"] = "true".into();
+            expected["labels"][LABEL] = "true".into();
         }
         assert_eq!(face(&harness.node(name).await), expected, "{name}");
     }
@@ -163,7 +164,7 @@ async fn marks_are_removed_without_the_crd_and_a_taint_is_reported() {
     let client = server.client();
     let applied = format!(r#"{{"pool":"gone","taints":["{OS_WINDOWS}","node.kubernetes.io/not-ready:NoSchedule"]}}"#);
     let node = SimulatedNode::server_2019("win").taint("os", "windows", "NoSchedule");
-    let node = node.label(POOL, "gone").annotation(APPLIED, &applied).label("runtimeclass.winpool.dev/x", "true");
+    let node = node.label(POOL, "gone").annotation(APPLIED, &applied).label("runs.winpool.dev/10.0.17763", "true");
     node.join(&client).await.unwrap();
     let class = json!({
         "metadata": {"name": "windows-2019", "labels": {"app.kubernetes.io/managed-by": "winpool", POOL: "gone"}},

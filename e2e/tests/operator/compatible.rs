@@ -40,7 +40,7 @@ async fn a_compatible_class_runs_on_newer_windows_if_its_containerd_allows_it() 
         {"name": "any-2022", "version": "2022", "hostMatch": "Compatible"}, {"name": "any-windows", "version": "Any"},
     ]);
     harness.apply_until_ready(json!({"runtimeClasses": classes})).await;
-    let labelled = ListParams::default().labels("runtimeclass.winpool.dev/any-2022=true");
+    let labelled = ListParams::default().labels("runs.winpool.dev/10.0.20348=true");
     let labelled = harness.nodes().list(&labelled).await.unwrap();
     assert_eq!(labelled.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["win-2022", "win-2025"]);
     lands_on(&harness, "any-2022", &["win-2022", "win-2025"]).await;

@@ -64,7 +64,7 @@ fn any_node(dice: &mut Dice, index: usize) -> SimulatedNode {
         }
     }
     if dice.once_in(5) {
-        node = node.label("runtimeclass.winpool.dev/able-2022", "true");
+        node = node.label("runs.winpool.dev/10.0.20348", "true");
     }
     if dice.once_in(8) {
         node = node.annotation("winpool.dev/ignore", dice.pick(&["true", "false"]));

@@ -196,7 +196,7 @@ async fn changes_help(harness: &Harness, predicted: &Upgrade) {
     let patch = |name: &str| of(predicted, name).remedy.as_ref().unwrap().patch.clone().unwrap();
     merge(&harness.pools(), "default", patch("web")).await;
     let by_label =
-        |class: &RuntimeClass| scheduling(class)["nodeSelector"].get("runtimeclass.winpool.dev/windows-2022").is_some();
+        |class: &RuntimeClass| scheduling(class)["nodeSelector"].get("runs.winpool.dev/10.0.20348").is_some();
     harness.class_until("windows-2022", "selects the label", by_label).await;
     let deployments: Api<Deployment> = Api::default_namespaced(harness.client.clone());
     let sets: Api<DaemonSet> = Api::default_namespaced(harness.client.clone());

@@ -6,7 +6,7 @@ use winpool_e2e::prelude::*;
 use crate::denials::{deny, until_denied};
 
 /// The prefix of capability labels, which only winpool sets.
-const CAPABILITY: &str = "runtimeclass.winpool.dev/";
+const CAPABILITY: &str = "runs.winpool.dev/";
 
 async fn with_a_node() -> Harness {
     let harness = Harness::new().await;
@@ -138,6 +138,30 @@ async fn different_ways_to_undo_one_change_are_reported_as_a_conflict() {
         _ => json!({"metadata": {"labels": {BUILD: format!("10.0.{round}")}}}),
     };
     Box::pin(is_reported_as_a_conflict(undo)).await;
+}
+
+/// A kubelet that reports another version each time makes winpool write labels and RuntimeClasses.
+#[tokio::test]
+async fn a_kubelet_that_toggles_what_it_reports_causes_three_writes_of_its_node_and_then_pauses() {
+    let (harness, log) = Harness::audited().await;
+    harness.join("win").await;
+    let _operator = harness.operator().await;
+    harness.apply_until_ready(json!({"runtimeClassHostMatch": "Compatible"})).await;
+    harness.is_tainted("win").await;
+    let patches = || log.of("patch", "nodes").iter().filter(|request| request.name == "win").count();
+    let (before, nodes) = (patches(), harness.nodes());
+    let versions = ["10.0.26100.1", "10.0.20348.2655"];
+    let mut reports = versions.into_iter().cycle();
+    wait_for("winpool names the node", LIMIT, async || {
+        let report = json!({"status": {"nodeInfo": {"kernelVersion": reports.next(), "containerRuntimeVersion": "containerd://2.0.4"}}});
+        let _: Node = merge_status(&nodes, "win", report).await;
+        let pool = harness.pools().get("default").await?;
+        Ok(pool.status.is_some_and(|status| status.nodes.contested == 1).then_some(()))
+    })
+    .await
+    .unwrap();
+    let at_once = patches() - before;
+    assert!(at_once <= 3, "{at_once} writes");
 }
 
 /// Changes the handler of a class while the API server refuses the new one, and checks that the class stays. `refuse`

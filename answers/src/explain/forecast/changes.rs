@@ -100,12 +100,9 @@ impl Difference<'_> {
                 (false, _) => "the node came back with another operating system".to_owned(),
             };
         }
-        let class = key.strip_prefix(names::CAPABILITY_LABEL_PREFIX).unwrap_or_default();
-        match (is_set, self.owner) {
-            (true, _) => format!("the node runs the images of RuntimeClass {class}"),
-            (false, Some(_)) => format!("the node does not serve a RuntimeClass {class} of its pool"),
-            (false, None) => self.why_left(),
-        }
+        let image = key.strip_prefix(names::CAPABILITY_LABEL_PREFIX).unwrap_or_default();
+        let runs = if is_set { "runs" } else { "does not run" };
+        format!("the node {runs} images of {image} by process isolation")
     }
 
     fn why_removed(&self, taint: &Taint) -> String {

@@ -12,7 +12,7 @@ use winpool_core::{
     api::names,
     labels::Labels,
     plan::{
-        CheckAnswer, ClassUsers, GuardedPool, HeldTaints, LabelUsers, NodeFields, PODS, Policy, Pool, WorkloadCheck,
+        CheckAnswer, ClassUsers, GuardedPool, HeldTaints, NodeFields, PODS, Policy, Pool, WorkloadCheck,
         failing_pods::PodHealth,
         finalizers,
         nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable},
@@ -68,11 +68,6 @@ fn is_placed_by_author(pod: &Pod) -> bool {
     pod.spec.node.is_some() && !pod.is_bound && pod.progress == PodProgress::Waiting
 }
 
-/// A table that shows at once which labels stay.
-fn table() -> NodeTable {
-    NodeTable::new(PATIENCE).searching_after(Duration::ZERO)
-}
-
 impl Simulation {
     /// Returns the cluster of this snapshot, with an operator that has no state yet.
     pub fn new(snapshot: Snapshot) -> Self {
@@ -85,8 +80,8 @@ impl Simulation {
             blocked: BTreeSet::new(),
             memory: Memory::default(),
             published: None,
-            windows: table(),
-            reimaged: table(),
+            windows: NodeTable::new(PATIENCE),
+            reimaged: NodeTable::new(PATIENCE),
             outages: BTreeMap::new(),
             now: snapshot.now,
             unlisted: snapshot.unlisted,
@@ -114,7 +109,7 @@ impl Simulation {
     /// Restarts the operator, which loses its state.
     pub fn restart(&mut self) {
         (self.memory, self.published) = (Memory::new(PATIENCE, Pauses::default()), None);
-        (self.windows, self.reimaged) = (table(), table());
+        (self.windows, self.reimaged) = (NodeTable::new(PATIENCE), NodeTable::new(PATIENCE));
         self.count_nodes();
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         let objects: Vec<_> = names.iter().filter_map(|name| self.object(name, false)).collect();
@@ -288,10 +283,6 @@ impl Simulation {
                         Some(object) => NodeAnswer::Node(Box::new(NodeObject::clone(&object))),
                         None => NodeAnswer::Gone,
                     },
-                    NodeStep::FindPods => NodeAnswer::Users(match &self.pods {
-                        Ok(pods) => pods.iter().collect(),
-                        Err(message) => LabelUsers::unreadable(message),
-                    }),
                     NodeStep::FindOtherWriter => NodeAnswer::OtherWriter("another writer".to_owned()),
                 };
                 step = self.table_of(&name).answer(&name, answer, now);

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use serde_json::json;
 use winpool_core::{
     api::{Isolation, Taint, names},
-    plan::capability_label,
+    plan::capability_of,
     pod::{Class, Guess, PodSpec, System, selects_windows, tolerations::toleration},
     windows::product::name_of,
     words::yaml,
@@ -103,7 +103,7 @@ impl<'a> AdmittedPod<'a> {
         if is_older {
             // Before, winpool's class selected the build or its label.
             again.spec.node_selector.retain(|key, _| {
-                class.selector.contains_key(key) || key != names::WINDOWS_BUILD && *key != capability_label(name)
+                class.selector.contains_key(key) || key != names::WINDOWS_BUILD && capability_of(key).is_none()
             });
         }
         again.lands_well(machines)?;

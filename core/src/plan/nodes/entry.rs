@@ -1,7 +1,6 @@
 //! The record of one node: everything that this process knows about it.
 
 use std::{
-    collections::BTreeSet,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
@@ -10,12 +9,10 @@ use std::{
 
 use crate::plan::{
     assessment::{Assessment, assess},
-    capability_labels::has_capability_labels,
     conflict::WriteConflict,
     consent::Consent,
     contribution::Contribution,
-    departures::{Departures, NextSearch},
-    node::{ChangeFingerprint, NodePlan},
+    node::NodePlan,
     pools::Policy,
     watched::Watched,
 };
@@ -38,7 +35,7 @@ pub(super) struct Entry {
     /// The time at which the node first needed a write.
     pub(super) pending_since: Option<Instant>,
     /// Recent writes, to notice another writer that reverts them.
-    pub(super) conflict: Option<Box<WriteConflict<Arc<ChangeFingerprint>>>>,
+    pub(super) conflict: Option<Box<WriteConflict<u64>>>,
     pub(super) wait_reasons: Option<Box<WaitReasons>>,
     /// True while the watch does not show a patch that was accepted.
     pub(super) is_behind: bool,
@@ -83,8 +80,6 @@ pub(super) enum Need {
     /// Nothing before this moment, unless the node changes.
     Nothing(Option<Instant>),
     Patch(Box<Assessment>),
-    /// Find the pods that need these capability labels.
-    FindPods(BTreeSet<String>),
     /// Another writer keeps reverting this plan; winpool backs off until this moment.
     FindOtherWriter(Box<NodePlan>, Instant),
 }
@@ -108,7 +103,7 @@ impl Entry {
         if let Some(refusal) = self.refusal(&assessment.plan, now) {
             return Need::Nothing(Some(refusal.until));
         }
-        match (self.pause(&assessment, now), self.other_writer()) {
+        match (self.pause(policy, now), self.other_writer()) {
             (None, _) => Need::Patch(Box::new(assessment)),
             (Some(_), Some(writer)) if now < writer.until => Need::Nothing(Some(writer.until)),
             (Some(pause), _) => Need::FindOtherWriter(assessment.plan.into(), now + pause),
@@ -116,28 +111,12 @@ impl Entry {
     }
 
     /// Returns the need of the node, as far as the watch shows it.
-    pub(super) fn next(&self, policy: &Policy, departures: &Departures, patience: Duration, now: Instant) -> Need {
+    pub(super) fn next(&self, policy: &Policy, now: Instant) -> Need {
         let failure = self.wait_reasons.as_ref().and_then(|wait_reasons| wait_reasons.failure);
         if let Some(failure) = failure.filter(|failure| now < failure.until) {
             return Need::Nothing(Some(failure.until));
         }
-        match self.need(&self.object, policy, now) {
-            Need::Nothing(until) if has_capability_labels(&self.object.node) && !self.is_refused(now) => {
-                let leaving = assess(&self.object.node, policy, self.consent(now)).leaving;
-                match departures.search(&leaving, self.watched.found(), patience, now) {
-                    NextSearch::For(labels) => Need::FindPods(labels),
-                    NextSearch::Wait(due) => Need::Nothing(until.into_iter().chain(due).min()),
-                }
-            }
-            need => need,
-        }
-    }
-
-    /// True while the node waits because of a refusal or another writer.
-    fn is_refused(&self, now: Instant) -> bool {
-        let Some(WaitReasons { refusal, other_writer, .. }) = self.wait_reasons.as_deref() else { return false };
-        let refused = refusal.iter().map(|refusal| refusal.until);
-        refused.chain(other_writer.iter().map(|writer| writer.until)).any(|until| now < until)
+        self.need(&self.object, policy, now)
     }
 
     /// The refusal of this plan that was the last answer to it.
@@ -154,14 +133,9 @@ impl Entry {
         self.wait_reasons.as_ref()?.other_writer.as_ref()
     }
 
-    /// The time for which the change that `assessment` plans has to wait because another writer keeps reverting it.
-    pub(super) fn pause(&self, assessment: &Assessment, now: Instant) -> Option<Duration> {
-        self.conflict.as_ref()?.pause(&assessment.fingerprint, now)
-    }
-
-    /// True if the API server refuses the change that `assessment` plans, or another writer keeps reverting it.
-    pub(super) fn is_blocked(&self, assessment: &Assessment, now: Instant) -> bool {
-        self.refusal(&assessment.plan, now).is_some() || self.pause(assessment, now).is_some()
+    /// The time for which the node is not changed by this policy because another writer keeps reverting that.
+    pub(super) fn pause(&self, policy: &Policy, now: Instant) -> Option<Duration> {
+        self.conflict.as_ref()?.pause(&policy.demands(), now)
     }
 
     /// The plan that was refused or is reverted, and the end of the pause, if `assessment` differs only because the

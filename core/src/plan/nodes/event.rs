@@ -1,6 +1,6 @@
 //! The events that the table takes in, and the notes that it returns.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use crate::plan::node::NodePlan;
 
@@ -31,9 +31,6 @@ pub enum NodeNote {
     },
     /// The API server refuses to change the node.
     Refused { message: String, pause: Duration },
-    /// The node keeps these capability labels, which its pool does not want. Each has a pod that selects it, or the
-    /// reason why pods cannot be listed.
-    LabelsNeeded(BTreeMap<String, String>),
     /// Another writer, described here, keeps reverting changes to the node.
     Contested { writer: String, pause: Duration },
     /// An attempt failed for this reason, in one word.

@@ -17,7 +17,7 @@ impl NodeTable {
     pub fn next(&mut self, name: &str, now: Instant) -> NodeStep {
         let policy = self.written_by.clone().filter(|_| !self.requests.contains_key(name));
         let Some((policy, entry)) = policy.zip(self.entries.get(name)) else { return NodeStep::Wait(None) };
-        let need = entry.next(&policy, &self.departures, self.patience, now);
+        let need = entry.next(&policy, now);
         let (object, is_behind) = (Arc::clone(&entry.object), entry.is_behind);
         match need {
             Need::Nothing(until) => {
@@ -29,10 +29,9 @@ impl NodeTable {
                 let (seen, plan) = (object.resource_version.clone(), assessment.plan.clone());
                 let (attempt, step) =
                     if is_behind { Attempt::begin_behind(object, plan) } else { Attempt::begin(object, plan, &policy) };
-                self.send(Running::new(attempt, policy, &assessment, seen), step)
+                self.send(Running::new(attempt, policy, assessment.pool, seen), step)
             }
             Need::FindOtherWriter(plan, until) => self.find_other_writer(&object, plan, until),
-            Need::FindPods(labels) => self.find_pods(&object, labels),
         }
     }
 
@@ -47,7 +46,6 @@ impl NodeTable {
                 self.back_off(name, *plan, until, writer, now)
             }
             (Purpose::FindOtherWriter(..), _) => NodeStep::Wait(None),
-            (Purpose::FindPods(labels), answer) => self.found_pods(name, labels, &answer, now),
             (Purpose::Attempt(mut running), answer) => {
                 let answer = running.attempt.in_effect(answer);
                 if matches!(answer, NodeAnswer::Written(_)) {
@@ -95,10 +93,9 @@ impl NodeTable {
         match entry.need(&object, &policy, now) {
             Need::Nothing(until) => NodeStep::Wait(until),
             Need::FindOtherWriter(plan, until) => self.find_other_writer(&object, plan, until),
-            Need::FindPods(labels) => self.find_pods(&object, labels),
             Need::Patch(assessment) => {
                 let step = running.attempt.patch(object, assessment.plan.clone(), &policy);
-                self.send(Running::new(running.attempt, policy, &assessment, running.seen), step)
+                self.send(Running::new(running.attempt, policy, assessment.pool, running.seen), step)
             }
         }
     }
@@ -123,8 +120,7 @@ impl NodeTable {
         entry.is_behind = entry.object.resource_version == running.seen;
         // Once for all parts, and even if the next one fails.
         if !std::mem::replace(&mut running.has_written, true) {
-            let fingerprint = self.fingerprints.intern(running.fingerprint.clone());
-            entry.conflict.get_or_insert_default().written(fingerprint, now);
+            entry.conflict.get_or_insert_default().written(running.by.demands(), now);
         }
         let since = entry.pending_since.take_if(|_| is_whole);
         let waited = since.map(|since| now.saturating_duration_since(since));
@@ -158,7 +154,7 @@ impl NodeTable {
         NodeStep::Wait(Some(until))
     }
 
-    pub(super) fn fail(&mut self, name: &str, reason: &'static str, now: Instant) -> NodeStep {
+    fn fail(&mut self, name: &str, reason: &'static str, now: Instant) -> NodeStep {
         let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
         let pause = entry.fail(now);
         self.notes.push((Arc::clone(&entry.object), NodeNote::Failed { reason, pause }));

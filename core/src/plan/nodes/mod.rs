@@ -8,7 +8,6 @@
 mod entry;
 mod event;
 mod exchange;
-mod labels;
 mod object;
 mod request;
 mod step;

@@ -1,12 +1,8 @@
 //! The requests in flight for nodes.
 
-use std::{collections::BTreeSet, fmt, sync::Arc, time::Instant};
+use std::{fmt, sync::Arc, time::Instant};
 
-use crate::plan::{
-    assessment::Assessment,
-    node::{ChangeFingerprint, NodePlan},
-    pools::Policy,
-};
+use crate::plan::{node::NodePlan, pools::Policy};
 
 use super::step::Attempt;
 
@@ -22,8 +18,6 @@ pub(super) enum Purpose {
     Attempt(Box<Running>),
     /// The plan that another writer reverts, and the end of the back-off.
     FindOtherWriter(Box<NodePlan>, Instant),
-    /// The capability labels that pods may need.
-    FindPods(BTreeSet<String>),
 }
 
 /// An attempt in progress.
@@ -33,7 +27,6 @@ pub(super) struct Running {
     /// The policy that its plan was made by.
     pub(super) by: Arc<Policy>,
     pub(super) pool: Option<String>,
-    pub(super) fingerprint: ChangeFingerprint,
     /// True if a patch of it was accepted.
     pub(super) has_written: bool,
     /// The version that the watch showed when it began.
@@ -41,14 +34,13 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(attempt: Attempt, by: Arc<Policy>, assessment: &Assessment, seen: Box<str>) -> Self {
-        let Assessment { pool, fingerprint, .. } = assessment;
-        Self { attempt, by, pool: pool.clone(), fingerprint: fingerprint.clone(), has_written: false, seen }
+    pub(super) fn new(attempt: Attempt, by: Arc<Policy>, pool: Option<String>, seen: Box<str>) -> Self {
+        Self { attempt, by, pool, has_written: false, seen }
     }
 }
 
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:?} {} {}", self.attempt, self.fingerprint, self.has_written, self.seen)
+        write!(f, "{:?} {:x} {} {}", self.attempt, self.by.demands(), self.has_written, self.seen)
     }
 }

@@ -6,7 +6,6 @@ use std::{fmt, sync::Arc, time::Instant};
 use json_patch::Patch;
 
 use crate::plan::{
-    label_users::LabelUsers,
     node::NodePlan,
     patch::{REVERTED, node_patch},
     pools::Policy,
@@ -28,8 +27,6 @@ pub enum NodeStep {
     },
     /// Read the node from the API server.
     Read,
-    /// List the unfinished pods on this node, and those without a node.
-    FindPods,
     /// Find out which other writer reverts winpool's changes.
     FindOtherWriter,
     /// Do nothing until the node changes, or until this moment.
@@ -43,8 +40,6 @@ pub enum NodeAnswer {
     Written(Option<Box<str>>),
     /// The node that was read. It may be another one with the same name.
     Node(Box<NodeObject>),
-    /// The pods that select capability labels.
-    Users(LabelUsers),
     /// A description of the other writer, and what to do about it.
     OtherWriter(String),
     /// A test of the patch failed: the node has changed.
@@ -184,9 +179,7 @@ impl Attempt {
             (_, NodeAnswer::Gone) => AttemptState::Gone,
             (_, NodeAnswer::Failed(reason)) => AttemptState::Failed(reason),
             (Some(reading), NodeAnswer::Node(found)) => self.found(reading, *found),
-            (Some(_), _) | (None, NodeAnswer::Node(_) | NodeAnswer::Users(_) | NodeAnswer::OtherWriter(_)) => {
-                AttemptState::Failed("failed")
-            }
+            (Some(_), _) | (None, NodeAnswer::Node(_) | NodeAnswer::OtherWriter(_)) => AttemptState::Failed("failed"),
             (None, NodeAnswer::Written(version)) => self.next_part(policy, Ok(version)),
             (None, NodeAnswer::Denied(message)) if self.is_split() => self.next_part(policy, Err(message)),
             (None, NodeAnswer::Denied(message)) => AttemptState::Denied(message),

@@ -8,12 +8,8 @@ use std::{
 };
 
 use crate::{
-    interner::Interner,
     plan::{
-        assessment::Assessment,
-        capability_labels::has_capability_labels,
-        departures::Departures,
-        node::ChangeFingerprint,
+        node::NodePlan,
         pools::Policy,
         tally::Tally,
         watched::{Sighting, Watched},
@@ -36,13 +32,9 @@ pub struct NodeTable {
     pub(super) patience: Duration,
     pub(super) entries: BTreeMap<Arc<str>, Entry>,
     pub(super) requests: BTreeMap<Arc<str>, Request>,
-    /// Decides when pods are searched for that need a capability label.
-    pub(super) departures: Departures,
     /// The policy that nodes are written by; `None` while this process does not lead.
     pub(super) written_by: Option<Arc<Policy>>,
     pub(super) sums: Sums,
-    /// Shared, because most writes change the same.
-    pub(super) fingerprints: Interner<ChangeFingerprint>,
     pub(super) notes: Vec<(Arc<NodeObject>, NodeNote)>,
 }
 
@@ -50,12 +42,6 @@ impl NodeTable {
     /// Returns an empty table. `patience` is the pause after a refusal.
     pub fn new(patience: Duration) -> Self {
         Self { patience, ..Self::default() }
-    }
-
-    /// The same with another pause between the end of a label's last RuntimeClass and the search for its pods.
-    #[must_use]
-    pub fn searching_after(self, pause: Duration) -> Self {
-        Self { departures: self.departures.after(pause), ..self }
     }
 
     /// Takes in an event. Returns the names of the nodes whose next step the caller has to ask for.
@@ -82,7 +68,6 @@ impl NodeTable {
             }
             NodeEvent::TermBegan => {
                 self.written_by = None;
-                self.departures.follow(None, now);
                 self.requests.clear();
                 self.entries.values_mut().for_each(Entry::begin_term);
                 self.count_all(Sighting::Listed, now);
@@ -102,7 +87,6 @@ impl NodeTable {
     /// whose next step the caller has to ask for, those for which a pod waits first.
     pub fn write_by(&mut self, policy: Option<Arc<Policy>>, now: Instant) -> Vec<Arc<str>> {
         self.written_by = policy;
-        self.departures.follow(self.written_by.as_deref(), now);
         let mut due = self.due(now);
         if let Some(policy) = &self.written_by {
             due.sort_by_key(|name| !policy.is_awaited(name));
@@ -140,17 +124,17 @@ impl NodeTable {
         self.entries.get(name).map(|entry| &entry.object)
     }
 
-    /// True if the API server refuses this change of a node, or another writer keeps reverting it.
-    pub fn is_blocked(&self, name: &str, assessment: &Assessment, now: Instant) -> bool {
-        let entry = self.entries.get(name);
-        entry.is_some_and(|entry| entry.is_blocked(assessment, now))
+    /// True if the API server refuses this change of a node, or another writer keeps reverting what `policy` demands.
+    pub fn is_blocked(&self, name: &str, plan: &NodePlan, policy: &Policy, now: Instant) -> bool {
+        let is_blocked = |entry: &Entry| entry.refusal(plan, now).is_some() || entry.pause(policy, now).is_some();
+        self.entries.get(name).is_some_and(is_blocked)
     }
 
     /// True if no patch by an older policy is in flight, also for nodes that are gone.
     pub fn is_settled(&self) -> bool {
         self.requests.values().all(|request| match &request.purpose {
             Purpose::Attempt(running) => self.written_by.as_ref().is_some_and(|by| Arc::ptr_eq(by, &running.by)),
-            Purpose::FindOtherWriter(..) | Purpose::FindPods(_) => true,
+            Purpose::FindOtherWriter(..) => true,
         })
     }
 
@@ -175,7 +159,7 @@ impl NodeTable {
     /// True if the node needs a request, now or later.
     fn is_due(&self, name: &str, now: Instant) -> bool {
         let entry = self.written_by.as_ref().zip(self.entries.get(name));
-        let need = |(policy, entry): (&Arc<Policy>, &Entry)| entry.next(policy, &self.departures, self.patience, now);
+        let need = |(policy, entry): (&Arc<Policy>, &Entry)| entry.next(policy, now);
         !matches!(entry.map(need), None | Some(Need::Nothing(None)))
     }
 
@@ -223,9 +207,6 @@ impl fmt::Debug for NodeTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = f.debug_struct("NodeTable");
         table.field("entries", &self.entries).field("requests", &self.requests);
-        if self.entries.values().any(|entry| has_capability_labels(&entry.object.node)) {
-            table.field("departures", &self.departures);
-        }
         table.field("is_settled", &self.is_settled()).finish_non_exhaustive()
     }
 }

@@ -234,7 +234,7 @@ impl Memory {
             check: check.map(|check| &check.result),
             valid: check.and_then(|check| check.validity(cluster, now.instant)),
             lagging,
-            labelled: plan.labelled(&existing),
+            images: plan.images(&existing),
             planned_builds: seen.builds.into_keys().chain(plan.builds()).collect(),
             is_blind: !cluster.unreadable(now.instant).is_empty(),
             now: whole_seconds(now.time),

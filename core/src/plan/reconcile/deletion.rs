@@ -28,7 +28,6 @@ use crate::{
         pools::{Policy, Pool},
         runtime_class::owner,
         taints::kept_on,
-        watched::Watched,
     },
     words::{count, joined},
 };
@@ -173,7 +172,7 @@ impl Memory {
         now: Instant,
     ) -> Result<Option<Step>, String> {
         let patience = self.patience;
-        let policy = self.with_labels(cluster, self.policy(cluster.pools));
+        let policy = self.policy(cluster.pools);
         let cleanup = self.pending_cleanup(cluster, pool, &policy, now);
         let existing = self.classes(cluster, &pool.spec.name);
         let owned: Vec<_> = existing.iter().filter(|class| owner(class) == Some(&pool.spec.name)).cloned().collect();
@@ -213,10 +212,7 @@ impl Memory {
         if !still.is_empty() {
             return Err(format!("RuntimeClass {} cannot be deleted or released yet", still.join(", ")));
         }
-        match nodes_with_open_labels(cluster, pool, &policy, now) {
-            0 => Ok(None),
-            nodes => Err(format!("winpool finds out which pods need capability labels of {}", count(nodes, "node"))),
-        }
+        Ok(None)
     }
 
     fn note_nodes_left(&mut self, pool: &Pool, nodes: &NodeCounts) {
@@ -265,7 +261,7 @@ impl Memory {
                 if releasing {
                     example.get_or_insert_with(|| name.to_string());
                 }
-                if nodes.pending == 0 && releasing && !cluster.nodes.is_blocked(name, &assessment, now) {
+                if nodes.pending == 0 && releasing && !cluster.nodes.is_blocked(name, &assessment.plan, policy, now) {
                     nodes.pending = 1;
                 }
             }
@@ -273,17 +269,6 @@ impl Memory {
         let example = example.or_else(|| unseen.first().cloned());
         PendingCleanup { nodes, handing_over, writing: !cluster.nodes.is_settled(), unseen: unseen.len(), example }
     }
-}
-
-/// The number of nodes that keep a capability label of the pool until it is known if pods need it.
-fn nodes_with_open_labels(cluster: &CachedCluster<'_>, pool: &Pool, policy: &Policy, now: Instant) -> usize {
-    let is_open = |(NodeObject { uid, node, .. }, watched): &(&NodeObject, &Watched)| {
-        NodeRecord::of(node).pool() == Some(&pool.spec.name) && {
-            let assessment = assess(node, policy, Consent::Known { uid, watched, now });
-            assessment.releasing.as_ref() == Some(&pool.spec.name) && !assessment.leaving.is_empty()
-        }
-    };
-    cluster.nodes.nodes().filter(is_open).count()
 }
 
 /// The taints on nodes because of which the pool's classes are needed.

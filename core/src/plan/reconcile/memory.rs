@@ -10,16 +10,13 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
 use crate::{
-    api::{Taint, WindowsPoolStatus, names},
+    api::{Taint, WindowsPoolStatus},
     plan::{
-        departures::wanted_labels,
         guarded::{GuardedPool, read_all},
         pool_consent::PoolConsent,
-        pools::{Policy, Pool, PoolEntry, SelectedLabels, managed_taints},
-        runtime_class::owner,
+        pools::{Policy, Pool, PoolEntry, managed_taints},
         status::ever_applied,
     },
-    pod::selector_of,
 };
 
 use super::{
@@ -202,19 +199,16 @@ impl Memory {
 
     /// The classes in the cache, or in a newer answer of the API server.
     pub(super) fn classes(&self, cluster: &CachedCluster<'_>, pool: &str) -> Vec<Arc<RuntimeClass>> {
-        newest_classes(cluster, self.pools.get(pool))
-    }
-
-    /// This policy with the capability labels that RuntimeClasses select and no pool wants.
-    pub(super) fn with_labels(&self, cluster: &CachedCluster<'_>, policy: Policy) -> Policy {
-        let (mut labels, wanted) = (SelectedLabels::default(), wanted_labels(&policy));
-        for class in newest_classes(cluster, self.pools.values()) {
-            let is_of_a_pool = owner(&class).is_some_and(|owner| cluster.pools.iter().any(|p| p.name_any() == owner));
-            let selected = if is_of_a_pool { &mut labels.by_pools } else { &mut labels.by_others };
-            let labels = selector_of(&class).into_keys().filter(|key| key.starts_with(names::CAPABILITY_LABEL_PREFIX));
-            selected.extend(labels.filter(|label| !wanted.contains(label)));
+        let mut classes: BTreeMap<String, Arc<RuntimeClass>> =
+            cluster.classes.iter().map(|class| (class.name_any(), Arc::clone(class))).collect();
+        for (name, memory) in self.pools.get(pool).into_iter().flat_map(|memory| &memory.classes) {
+            match &memory.answer {
+                Some((_, Some(class))) => drop(classes.insert(name.clone(), Arc::clone(class))),
+                Some((_, None)) => drop(classes.remove(name)),
+                None => {}
+            }
         }
-        policy.with_labels(labels)
+        classes.into_values().collect()
     }
 
     /// The policy after `ready`, if given, is published. Valid pools that were never ready keep the nodes that they
@@ -228,7 +222,7 @@ impl Memory {
             Some(published) => PoolEntry { pool: Arc::clone(published), ready: true },
             None => PoolEntry { pool: Arc::clone(pool), ready: false },
         });
-        let policy = self.with_labels(cluster, Policy::new(entries, invalid));
+        let policy = Policy::new(entries, invalid);
         if self.policy.as_deref() == Some(&policy) {
             return None;
         }
@@ -293,21 +287,4 @@ impl PoolMemory {
         let retry = self.retry(RequestKind::Read, now).filter(|_| !is_new);
         Some(retry.map_or(Step::ReadPool { uid, version }, |retry| Step::Wait(Some(retry.until))))
     }
-}
-
-/// The classes in the cache, or in a newer answer of the API server to one of these pools.
-fn newest_classes<'m>(
-    cluster: &CachedCluster<'_>,
-    pools: impl IntoIterator<Item = &'m PoolMemory>,
-) -> Vec<Arc<RuntimeClass>> {
-    let mut classes: BTreeMap<String, Arc<RuntimeClass>> =
-        cluster.classes.iter().map(|class| (class.name_any(), Arc::clone(class))).collect();
-    for (name, memory) in pools.into_iter().flat_map(|memory| &memory.classes) {
-        match &memory.answer {
-            Some((_, Some(class))) => drop(classes.insert(name.clone(), Arc::clone(class))),
-            Some((_, None)) => drop(classes.remove(name)),
-            None => {}
-        }
-    }
-    classes.into_values().collect()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::{departures::ADMITS_LATE, failing_pods::FailingPauses};
+use super::super::failing_pods::FailingPauses;
 
 /// The pause between reads of what cannot be watched: pods, and facts about the control plane.
 pub const POLL_INTERVAL: Duration = Duration::from_mins(1);
@@ -25,9 +25,6 @@ pub struct Pauses {
     pub trial: Duration,
     /// The pause after the first trial that failed.
     pub retry: Duration,
-    /// The time between the moment at which no RuntimeClass selects a capability label any more and the search for pods
-    /// that need it.
-    pub labels: Duration,
     /// The one between two searches for pods and workloads that use a class which selects no node. The first search
     /// comes after a fifth of it.
     pub unserved: Duration,
@@ -43,7 +40,6 @@ impl Default for Pauses {
             trial_checks: Duration::from_secs(5),
             trial: Duration::from_hours(7 * 24),
             retry: Duration::from_hours(1),
-            labels: ADMITS_LATE,
             unserved: Duration::from_mins(5),
             failing: FailingPauses::default(),
         }

@@ -77,7 +77,7 @@ async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
     let metadata = |field: &str, value: Value| json!({"metadata": {field: value}});
 
     let allowed = [
-        metadata("labels", json!({BUILD: "10.0.1", POOL: "default", "runtimeclass.winpool.dev/a": "true"})),
+        metadata("labels", json!({BUILD: "10.0.1", POOL: "default", "runs.winpool.dev/10.0.20348": "true"})),
         metadata("labels", json!({BUILD: null})),
         metadata("annotations", json!({APPLIED: "{}"})),
         taints(json!([mine, evicting, sku, not_ready, os])),
@@ -239,7 +239,7 @@ async fn under_guard_winpool_does_all_its_work() {
     harness.join_node(SimulatedNode::server_2019(name).without_label(BUILD)).await;
     let right = |node: &Node| has_taint(node, OS_WINDOWS) && label(node, BUILD) == Some("10.0.17763");
     let node = harness.node_until(name, "is right", right).await;
-    assert_eq!(label(&node, "runtimeclass.winpool.dev/windows-2019"), Some("true"));
+    assert_eq!(label(&node, "runs.winpool.dev/10.0.17763"), Some("true"));
     // winpool removes what it wrote while the node was Windows.
     harness.node_until("linux", "has lost its marks", |node| label(node, POOL).is_none()).await;
     harness.ready("default").await;

@@ -53,7 +53,7 @@ async fn only_workloads_that_do_not_name_an_operating_system_get_a_selector() {
         json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
         json!({"nodeSelector": {"beta.kubernetes.io/os": "windows"}}),
         json!({"nodeSelector": {BUILD: "10.0.20348"}}),
-        json!({"nodeSelector": {"runtimeclass.winpool.dev/a": "true"}}),
+        json!({"nodeSelector": {"runs.winpool.dev/10.0.20348": "true"}}),
         json!({"securityContext": windows_options}),
         json!({"containers": [container]}),
         json!({"tolerations": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}),

@@ -12,7 +12,7 @@ use crate::{
         pool_spec::Hosts,
         pools::Pool,
         reconcile::memory::Memory,
-        runtime_class::{DesiredClass, PlannedClass, selected_build},
+        runtime_class::{PlannedClass, selected_build},
         tally::Tally,
     },
     pod::selector_of,
@@ -22,9 +22,9 @@ use crate::{
 use super::CachedCluster;
 
 impl Memory {
-    /// The classes that select a build whose nodes do not have the class's capability label yet. A label that nodes do not
-    /// get by the published policy is on none of them. If no node gets the label, for example because all are ignored,
-    /// the class goes on selecting the build. A dry run shows the class as it will be.
+    /// The classes that select a build whose capability label is not on all nodes that run its images. A label that nodes
+    /// do not get by the published policy may be on none of them. If no node gets the label, for example because all are
+    /// ignored, the class goes on selecting the build. A dry run shows the class as it will be.
     pub(super) fn unlabelled(
         &self,
         cluster: &CachedCluster<'_>,
@@ -34,14 +34,13 @@ impl Memory {
     ) -> BTreeMap<String, (Build, usize)> {
         let published = self.published(&pool.spec.name);
         let unlabelled = existing.iter().filter(|_| pool.spec.enforces()).filter_map(|class| {
-            let (name, build) = (class.name_any(), selected_build(class)?);
-            let is_served = published.is_some_and(|published| capability_labels::serves(published, &name));
-            let label = capability_labels::key(&name);
-            let nodes = match tally.unlabelled(build, &label) {
-                0 if is_served => without_label(cluster, class, &label),
+            let build = selected_build(class)?;
+            let is_published = published.is_some_and(|published| published.images().contains(&build));
+            let nodes = match tally.unlabelled(build) {
+                0 if is_published => without_label(cluster, class, &capability_labels::key(build)),
                 nodes => nodes,
             };
-            (!is_served || nodes > 0).then_some((name, (build, nodes)))
+            (!is_published || nodes > 0).then(|| (class.name_any(), (build, nodes)))
         });
         unlabelled.collect()
     }
@@ -76,10 +75,9 @@ pub(super) fn leaves_its_pods(
     planned: &PlannedClass,
     class: &RuntimeClass,
 ) -> bool {
-    let DesiredClass { name, hosts, .. } = &planned.desired;
-    let builds = cluster.nodes.tally(&pool.spec.name).seen().builds;
-    matches!(hosts, Hosts::Of(build) if !builds.contains_key(build))
-        && selector_of(class).contains_key(&capability_labels::key(name))
+    let Hosts::Of(build) = planned.desired.hosts else { return false };
+    !cluster.nodes.tally(&pool.spec.name).seen().builds.contains_key(&build)
+        && selector_of(class).contains_key(&capability_labels::key(build))
 }
 
 /// The number of nodes that the class selects, if no node has this label.

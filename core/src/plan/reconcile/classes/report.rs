@@ -178,7 +178,7 @@ fn missing(pool: &Pool, desired: &DesiredClass, known: Option<&ClassMemory>) -> 
     let is_denied = postponed.is_some_and(|postponed| postponed.problem.reason != reason::WRITE_FAILED);
     let build = desired.hosts.build().filter(|_| desired.isolation == Isolation::Process && !is_denied)?;
     let mut selector = desired.node_selector.clone();
-    selector.remove(&capability_labels::key(&desired.name));
+    selector.remove(&capability_labels::key(build));
     selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string());
     Some(LaggingClass { name: desired.name.clone(), selector, taints: pool.spec.wanted_taints(), is_missing: true })
 }
