@@ -52,11 +52,6 @@ pub struct Options {
     /// cleans up the cluster and exits.
     #[arg(long, env = "WINPOOL_INSTALLATION", default_value = InstallationObjects::DEFAULT_NAME)]
     pub installation: Option<String>,
-    /// Read Karpenter's NodePools and EC2NodeClasses, and report declared RuntimeClasses that cannot start from zero nodes. The
-    /// operator needs permission to list them.
-    #[arg(long, env = "WINPOOL_KARPENTER", value_name = "true|false", default_value_t = false,
-          default_missing_value = "true", num_args = 0..=1, action = ArgAction::Set)]
-    pub karpenter: bool,
     /// Look for pods that fail because of Windows: list Pending pods, and watch Events about pods.
     #[arg(long, env = "WINPOOL_FAILING_PODS", value_name = "true|false", default_value_t = true,
           action = ArgAction::Set)]
@@ -88,7 +83,6 @@ impl Default for Options {
             patience: Self::DEFAULT_PATIENCE,
             pauses: Pauses::default(),
             installation: None,
-            karpenter: false,
             failing_pods: true,
         }
     }
@@ -146,7 +140,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         metadata: Api::all(client.clone()),
         pools,
         classes,
-        control_plane: ControlPlane::new(&client, options.karpenter),
+        control_plane: ControlPlane::new(&client),
         unlisted: Unlisted::default(),
         watch_health: Arc::clone(&watch_health),
         failing: FailingPodSearch::new(options.failing_pods, options.pauses.failing, WatchHealth::new(changed.clone())),

@@ -1,5 +1,6 @@
 //! winpool's answers to people: what is wrong, why, and what to do. All of it is pure.
 
+pub mod autoscalers;
 pub mod explain;
 pub mod image;
 pub mod lint;

@@ -180,7 +180,7 @@ pub fn of(mut view: View) -> Forecast {
         _ => None,
     };
     let no_pool = view.pools.all().is_empty().then(|| "There is no WindowsPool, so winpool does nothing.".to_owned());
-    let autoscalers = view.control_plane.autoscalers.clone();
+    let autoscalers = view.autoscalers.clone();
     let snapshot = snapshot(view);
     let unread = unread(&snapshot);
     let outcome = forecast(snapshot);

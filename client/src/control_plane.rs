@@ -17,13 +17,12 @@ use kube::{
 };
 use winpool_core::{
     api::names::RUNTIME_CLASS,
-    plan::{Admission, AdmissionComponent, Autoscalers, COMPONENTS, InstalledPolicy, reconcile::ControlPlaneInfo},
+    plan::{Admission, AdmissionComponent, COMPONENTS, InstalledPolicy, reconcile::ControlPlaneInfo},
     pod::Class,
     windows::KubernetesVersion,
 };
 
 use crate::{
-    autoscalers,
     causes::{failure, shortened},
     error::{RequestError, Unreadable, in_time},
     pages,
@@ -37,30 +36,23 @@ const NAMESPACES: usize = 10_000;
 
 pub struct ControlPlane {
     client: Client,
-    karpenter: bool,
 }
 
 impl ControlPlane {
-    /// `karpenter` says if Karpenter's objects are read too.
-    pub fn new(client: &Client, karpenter: bool) -> Self {
-        Self { client: client.clone(), karpenter }
+    pub fn new(client: &Client) -> Self {
+        Self { client: client.clone() }
     }
 
     /// Reads the facts. Keeps the `known` version if the API server does not report another one.
     pub async fn ask(&self, known: Option<KubernetesVersion>) -> ControlPlaneInfo {
         let answer = tokio::time::timeout(PATIENCE, self.ask_all(known)).await;
-        answer.unwrap_or_else(|_| ControlPlaneInfo {
-            kubernetes: known,
-            admission: Admission::unknown(),
-            autoscalers: self.unreadable_autoscalers(&RequestError::TimedOut(PATIENCE)),
-        })
+        answer.unwrap_or_else(|_| ControlPlaneInfo { kubernetes: known, admission: Admission::unknown() })
     }
 
     async fn ask_all(&self, known: Option<KubernetesVersion>) -> ControlPlaneInfo {
         let kubernetes = kubernetes_version(&self.client).await.or(known);
         let admission = self.admission(|component| component.is_supported(kubernetes)).await;
-        let autoscalers = if self.karpenter { self.autoscalers().await } else { Autoscalers::default() };
-        ControlPlaneInfo { kubernetes, admission, autoscalers }
+        ControlPlaneInfo { kubernetes, admission }
     }
 
     /// Reads these admission policies, and names those that cannot be read.
@@ -108,18 +100,6 @@ impl ControlPlane {
         listed.map_err(Unreadable::of("runtimeclasses"))?;
         let time = time.map_err(Unreadable::of("the time of the API server"))?;
         Ok((classes, admission.unwrap_or_default(), time.unwrap_or_else(Timestamp::now)))
-    }
-
-    async fn autoscalers(&self) -> Autoscalers {
-        let read = autoscalers::read(&self.client).await;
-        let unreadable = |error: &RequestError| tracing::debug!(error = shortened(error), "Karpenter cannot be read");
-        read.inspect_err(unreadable).unwrap_or_else(|error| self.unreadable_autoscalers(&error))
-    }
-
-    /// The value if Karpenter's objects are wanted and cannot be read.
-    fn unreadable_autoscalers(&self, error: &RequestError) -> Autoscalers {
-        let reason = || format!("Karpenter's NodePools cannot be read: {}", shortened(error));
-        Autoscalers { unreadable: self.karpenter.then(reason).into_iter().collect(), ..Autoscalers::default() }
     }
 
     /// Reads the policy of a component and its binding. A policy without a binding has no effect.

@@ -1,6 +1,5 @@
 //! The client with which winpool's programs read a cluster, its pages and its errors. Nothing here writes.
 
-mod autoscalers;
 pub mod causes;
 pub mod client;
 pub mod control_plane;

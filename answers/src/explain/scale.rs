@@ -1,15 +1,10 @@
-//! Scaling from zero: the templates from which autoscalers create nodes, and what keeps their nodes from serving a RuntimeClass.
-
-mod cluster_autoscaler;
+//! Scaling from zero: what keeps the nodes that autoscalers create from serving a RuntimeClass.
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
-use winpool_core::{
-    api::names,
-    plan::scale::{Autoscalers, REQUIREMENTS, Template},
-    pod::Class,
-};
+use winpool_core::{api::names, pod::Class};
+
+use crate::autoscalers::{Autoscalers, REQUIREMENTS, Template};
 
 /// The result for a template and a RuntimeClass.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -42,24 +37,6 @@ pub struct ScaleExplanation {
     /// Facts that winpool cannot determine, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-}
-
-/// Reads NodePools, their node classes, and manifests with templates of cluster-autoscaler. Ignores other objects.
-pub fn read(objects: &[Value]) -> Autoscalers {
-    let Autoscalers { mut templates, unreadable } = Autoscalers::read(objects, Vec::new());
-    templates.extend(objects.iter().flat_map(cluster_autoscaler::templates));
-    Autoscalers::of(templates, unreadable)
-}
-
-/// True if [`read`] uses objects of this kind.
-pub fn are_read_from(group: &str, kind: &str) -> bool {
-    match group {
-        "karpenter.sh" => kind == "NodePool",
-        "karpenter.k8s.aws" => kind == "EC2NodeClass",
-        "eksctl.io" => kind == "ClusterConfig",
-        "cluster.x-k8s.io" => matches!(kind, "MachineDeployment" | "MachineSet" | "MachinePool"),
-        _ => false,
-    }
 }
 
 /// Explains if a class can scale from zero.

@@ -27,6 +27,7 @@ use winpool_core::{
 };
 
 use crate::{
+    autoscalers::Autoscalers,
     explain::forecast::Snapshot,
     lint::{Facts, Finding},
 };
@@ -64,6 +65,8 @@ pub struct View {
     pub skipped: BTreeMap<String, usize>,
     /// The facts about the control plane.
     pub control_plane: ControlPlaneInfo,
+    /// The templates from which autoscalers create nodes.
+    pub autoscalers: Autoscalers,
 }
 
 impl View {

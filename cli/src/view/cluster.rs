@@ -31,7 +31,7 @@ use crate::{
     live::{self, ReadError},
 };
 
-use super::seen::Seen;
+use super::{autoscalers, seen::Seen};
 
 /// Reads what the operator decides by.
 pub async fn decisions(client: &Client) -> Result<Seen, ReadError> {
@@ -40,9 +40,10 @@ pub async fn decisions(client: &Client) -> Result<Seen, ReadError> {
     reader.view.nodes = Known::Complete(reader.nodes(ListParams::default()).await?);
     reader.view.classes = Known::Complete(reader.classes().await?);
     reader.workloads().await?;
-    let asked = Box::pin(async { ControlPlane::new(client, true).ask(None).await });
+    let asked = Box::pin(async { ControlPlane::new(client).ask(None).await });
     reader.view.control_plane = live::waiting("reading policies", asked).await;
     reader.gaps.in_cluster |= !reader.view.control_plane.admission.unreadable.is_empty();
+    reader.view.autoscalers = live::waiting("reading NodePools", autoscalers::read(client)).await;
     let pods =
         live::collect("pods", &Api::<core::v1::Pod>::all(client.clone()), pods::unfinished(), |pod: Pod| pod).await;
     reader.view.pods = live::known(pods)?;

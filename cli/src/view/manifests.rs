@@ -6,7 +6,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use winpool_answers::{
-    explain::scale,
+    autoscalers::{Autoscalers, are_read_from},
     lint::{
         Finding, WorkloadManifest, gmsa,
         wellformed::{check_malformed, check_old_class, check_without_template},
@@ -42,7 +42,7 @@ pub(super) fn read<N: Needs>(paths: &[PathBuf], namespace: &str) -> Result<Seen,
     {
         pods.retain(|pod| pod.progress != PodProgress::Finished);
     }
-    view.control_plane.autoscalers = scale::read(&templates);
+    view.autoscalers = Autoscalers::read(&templates, Vec::new());
     if N::DECODED {
         view.sort();
     }
@@ -89,7 +89,7 @@ impl<N: Needs> Keep for Kept<N> {
 fn is_decoded(manifest: &Manifest) -> bool {
     let is_listed = WorkloadKind::by_name(&manifest.kind).is_some() || manifest.kind == "Pod";
     is_listed && !is_of_deployment(&manifest.value) && matches!(WorkloadManifest::read(&manifest.value), Ok(Some(_)))
-        || scale::are_read_from(manifest.group(), &manifest.kind)
+        || are_read_from(manifest.group(), &manifest.kind)
 }
 
 /// Reads an object for commands that need it as it was written.
@@ -129,7 +129,7 @@ fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<ManifestOb
         ManifestObject::Workload(*kind, decode(&manifest.value)?, text(manifest.value))
     } else if manifest.is("", "Pod") {
         ManifestObject::Pod(decode(&manifest.value)?, text(manifest.value))
-    } else if scale::are_read_from(manifest.group(), &manifest.kind) {
+    } else if are_read_from(manifest.group(), &manifest.kind) {
         ManifestObject::Template(manifest.value)
     } else {
         return of_cluster(manifest);

@@ -19,7 +19,7 @@ use crate::{
 pub async fn explain(name: &str, common: &Common, assume: &Assume) -> Result<(ScaleExplanation, Gaps), Error> {
     let Seen { mut view, gaps } = common.origin.decisions().await?;
     assume.apply(&mut view)?;
-    let autoscalers = view.control_plane.autoscalers.clone();
+    let autoscalers = view.autoscalers.clone();
     let gaps = Gaps { in_cluster: gaps.in_cluster || !autoscalers.unreadable.is_empty(), ..gaps };
     enforce(view.guarded_mut());
     let classes = forecast(snapshot(view)).classes;

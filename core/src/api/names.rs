@@ -169,7 +169,5 @@ pub mod reason {
         pub const PODS_FAILING: &str = "PodsFailing";
         /// winpool cannot see which pods fail, because it may not list pods or watch Events.
         pub const PODS_NOT_SEEN: &str = "PodsNotSeen";
-        /// A declared RuntimeClass has no nodes, and no NodePool of Karpenter makes one for its pods.
-        pub const CANNOT_SCALE_FROM_ZERO: &str = "CannotScaleFromZero";
     }
 }

@@ -24,7 +24,6 @@ mod pool_spec;
 mod pools;
 pub mod reconcile;
 mod runtime_class;
-pub mod scale;
 mod status;
 mod taint_list;
 mod taints;
@@ -53,7 +52,6 @@ pub use pools::{Policy, Pool, PoolEntry};
 pub use runtime_class::{
     ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
 };
-pub use scale::Autoscalers;
 pub use status::{HeldBecause, HeldTaints, Observation, ever_applied, status, suspended_status};
 pub use taint_list::{Applied, TaintChange, TaintList};
 pub use tally::{Overlap, Tally};

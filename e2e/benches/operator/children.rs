@@ -199,7 +199,7 @@ async fn check(pods: usize) -> Result<()> {
     client.apiserver_version().await?;
     let idle = Usage::own()?;
     let before = Instant::now();
-    let answers = everything(&client, &ControlPlane::new(&client, false), check_of(pods)?).await?;
+    let answers = everything(&client, &ControlPlane::new(&client), check_of(pods)?).await?;
     print_answers(&answers, before.elapsed().as_secs_f64(), 0.0, idle)
 }
 

@@ -1,12 +1,7 @@
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
-use winpool_core::{
-    api::{Taint, WindowsPool},
-    plan::Pool,
-    pod::tolerations::toleration,
-};
+use serde_json::{Value, json};
+use winpool_core::{api::Taint, pod::tolerations::toleration};
 
 use super::*;
 
@@ -25,7 +20,7 @@ fn class_2022() -> Class {
 }
 
 fn read(yaml: &str) -> Autoscalers {
-    super::read(&serde_yaml::from_multiple::<Value>(yaml).unwrap())
+    Autoscalers::read(&serde_yaml::from_multiple::<Value>(yaml).unwrap(), Vec::new())
 }
 
 /// Returns a NodePool of the EC2NodeClass `win`, with these fields in `spec.template.spec` and in `spec`.
@@ -213,25 +208,5 @@ fn without_read_permission_the_answer_is_unknown() {
         let objects = serde_yaml::from_multiple::<Value>(yaml).unwrap();
         let partly = Autoscalers::read(&objects, vec!["EC2NodeClasses cannot be listed".to_owned()]);
         assert_eq!(explain(&partly, "a", &class).can_scale_from_zero, expected);
-    }
-}
-
-#[test]
-fn a_declared_class_that_no_node_pool_serves_is_a_problem_where_one_is_for_windows() {
-    let pool: WindowsPool =
-        serde_yaml::from_str("{metadata: {name: a}, spec: {runtimeClasses: [{name: apps, version: 2022}]}}").unwrap();
-    let pool = Pool::read(&pool).unwrap();
-    let requirements = |all: &str| node_pool(&format!("requirements: [{all}]"), "");
-    let old = requirement("node.kubernetes.io/windows-build", "In", "10.0.17763");
-    let linux = requirement("kubernetes.io/os", "In", "linux");
-    for (yaml, name, is_problem) in [
-        (requirements(&format!("{WINDOWS}, {old}")), "apps", true),
-        (requirements(&format!("{WINDOWS}, {old}")), "discovered", false),
-        (requirements(WINDOWS), "apps", false),
-        (requirements(&linux), "apps", false),
-        ("kind: ConfigMap\napiVersion: v1".to_owned(), "apps", false),
-    ] {
-        let problem = read(&yaml).problem(&pool, name, &class_2022());
-        assert_eq!(problem.is_some(), is_problem, "{yaml} {name}: {problem:?}");
     }
 }

@@ -1,8 +1,5 @@
 //! The status of a pool: its inputs, and when it is written.
 
-use std::sync::Arc;
-
-use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
 use crate::{
@@ -19,7 +16,6 @@ use crate::{
         status::{Observation, status, suspended_status},
         tally::Tally,
     },
-    pod::Class,
 };
 
 use super::{
@@ -57,7 +53,6 @@ impl Memory {
         problems.extend(
             guarded.pool().ok().and_then(|pool| admission.unused_pod_defaults(pool, cluster.control_plane.kubernetes)),
         );
-        problems.extend(no_start_from_zero(cluster, pool));
         if let PodHealth::Seen { pools, .. } = &cluster.health {
             let failing = pools.get(&pool.spec.name).into_iter().flat_map(|failures| &failures.workloads);
             problems.extend(failing.map(WorkloadFailure::problem));
@@ -152,16 +147,4 @@ fn taints_note(previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus)
     let (was_applied, before, _) = previous.and_then(find).unwrap_or_default();
     let is_new = (&was_applied, &before) != (&is_applied, &reason) && NOTED.contains(&reason.as_str());
     is_new.then_some(Note::TaintsChanged { are_applied: is_applied == "True", reason, message })
-}
-
-/// The problems of declared classes that have no nodes and that no autoscaler makes nodes for.
-fn no_start_from_zero(cluster: &CachedCluster<'_>, pool: &Pool) -> Vec<Problem> {
-    let autoscalers = &cluster.control_plane.autoscalers;
-    let of_class = |class: &Arc<RuntimeClass>| {
-        let (name, class) = (class.name_any(), Class::from(class.as_ref()));
-        let problem = autoscalers.problem(pool, &name, &class)?;
-        let has_nodes = cluster.nodes.nodes().any(|(object, _)| object.node.labels.matches(&class.selector));
-        (!has_nodes).then_some(problem)
-    };
-    cluster.classes.iter().filter_map(of_class).collect()
 }

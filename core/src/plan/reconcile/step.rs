@@ -20,7 +20,6 @@ use crate::{
         patch::{FieldChange, REVERTED},
         pools::Policy,
         runtime_class::PlannedClass,
-        scale::Autoscalers,
         workloads::{ClassScheduling, ClassUsers},
     },
     windows::KubernetesVersion,
@@ -59,8 +58,6 @@ pub struct ControlPlaneInfo {
     pub kubernetes: Option<KubernetesVersion>,
     /// winpool's admission policies that are installed.
     pub admission: Admission,
-    /// Karpenter's configuration of nodes that do not exist yet; empty without permission to read it.
-    pub autoscalers: Autoscalers,
 }
 
 /// The next step for a pool.

@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde::Deserialize;
-
-use crate::{
+use winpool_core::{
     api::{DEFAULT_ARCHITECTURE, Taint, names},
     pod::{Class, Tolerance, tolerance},
 };
@@ -118,11 +117,6 @@ impl Template {
     fn implies(&self, key: &str) -> bool {
         let (keys, prefixes) = self.implied;
         keys.contains(&key) || prefixes.iter().any(|prefix| key.starts_with(prefix))
-    }
-
-    /// True if the template specifies that its nodes run this operating system.
-    pub(super) fn says_system(&self, system: &str) -> bool {
-        self.requirements.iter().any(|r| r.key == names::OS && r.operator == "In" && r.values == [system])
     }
 
     /// Describes the label keys for which the template's own requirements leave no value.

@@ -5,9 +5,8 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use serde_json::{Value, json};
-use winpool_core::plan::Autoscalers;
-
-use super::{error::RequestError, pages};
+use winpool_answers::autoscalers::Autoscalers;
+use winpool_client::{causes::shortened, error::RequestError, pages};
 
 /// The kinds to read, as (group, kind, plural). An EC2NodeClass sets the Windows version of a NodePool's nodes on AWS.
 const KINDS: [(&str, &str, &str); 2] =
@@ -16,11 +15,9 @@ const KINDS: [(&str, &str, &str); 2] =
 /// The size of all objects together that are kept, as JSON. Usual ones have a few kilobytes each.
 const LARGEST: usize = 4 << 20;
 
-/// Reads Karpenter's descriptions of nodes that do not exist yet. The result is empty if Karpenter is not installed.
-///
-/// # Errors
-/// Fails if the API server does not answer. A missing permission is not an error: the result names it.
-pub async fn read(client: &Client) -> Result<Autoscalers, RequestError> {
+/// Reads Karpenter's descriptions of nodes that do not exist yet. The result is empty if Karpenter is not installed. It names
+/// what cannot be read.
+pub(super) async fn read(client: &Client) -> Autoscalers {
     let (mut objects, mut unreadable, mut size) = (Vec::new(), Vec::new(), 0);
     for (group, kind, plural) in KINDS {
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
@@ -46,7 +43,7 @@ pub async fn read(client: &Client) -> Result<Autoscalers, RequestError> {
             Err(RequestError::Denied(message)) => {
                 unreadable.push(format!("{plural}.{group} cannot be listed: {message}"));
             }
-            Err(error) => return Err(error),
+            Err(error) => unreadable.push(format!("{plural}.{group} cannot be read: {}", shortened(&error))),
         }
         if size > LARGEST {
             unreadable.push(format!("some of {plural}.{group} are left out, because all together are too large"));
@@ -55,12 +52,12 @@ pub async fn read(client: &Client) -> Result<Autoscalers, RequestError> {
             break;
         }
     }
-    Ok(Autoscalers::read(&objects, unreadable))
+    Autoscalers::read(&objects, unreadable)
 }
 
 #[cfg(test)]
 mod tests {
-    use http::{Request, Response};
+    use axum::http::{Request, Response};
     use kube::client::Body;
     use tower::service_fn;
 
@@ -78,7 +75,7 @@ mod tests {
             let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
             Ok::<_, kube::Error>(Response::new(Body::from(list.to_string().into_bytes())))
         };
-        read(&Client::new(service_fn(answer), "default")).await.unwrap()
+        read(&Client::new(service_fn(answer), "default")).await
     }
 
     #[tokio::test]

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::{
+use winpool_core::{
     api::{Taint, names, quantity::amount},
     windows::product,
 };

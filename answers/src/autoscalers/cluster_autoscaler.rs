@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-use winpool_core::{
-    api::{Taint, names},
-    plan::scale::{Requirement, Template},
-};
+use winpool_core::api::{Taint, names};
+
+use super::template::{Requirement, Template};
 
 const TAG: &str = "k8s.io/cluster-autoscaler/node-template/";
 const LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
