@@ -11,10 +11,9 @@ use super::{
 };
 
 /// Values of the chart, and the matching components of `config/`.
-const SAME: [(&[&str], &[&str]); 10] = [
+const SAME: [(&[&str], &[&str]); 9] = [
     (&[], &[]),
     (&["networkPolicy.enabled=true"], &["network-policy"]),
-    (&["karpenter.enabled=true"], &["karpenter"]),
     (&["policies.advise.enabled=true"], &["advise"]),
     (&["policies.assignClass.enabled=true"], &["assign-class"]),
     (&["policies.bornTainted.enabled=true"], &["born-tainted"]),

@@ -73,10 +73,6 @@ env:
 - name: WINPOOL_FAILING_PODS
   value: "false"
 {{- end }}
-{{- if .Values.karpenter.enabled }}
-- name: WINPOOL_KARPENTER
-  value: "true"
-{{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}

@@ -15,8 +15,8 @@ const KINDS: [(&str, &str, &str); 2] =
 /// The size of all objects together that are kept, as JSON. Usual ones have a few kilobytes each.
 const LARGEST: usize = 4 << 20;
 
-/// Reads Karpenter's descriptions of nodes that do not exist yet. The result is empty if Karpenter is not installed. It names
-/// what cannot be read.
+/// Reads Karpenter's descriptions of nodes that do not exist yet, and names those that cannot be read. The result is empty if
+/// Karpenter is not installed.
 pub(super) async fn read(client: &Client) -> Autoscalers {
     let (mut objects, mut unreadable, mut size) = (Vec::new(), Vec::new(), 0);
     for (group, kind, plural) in KINDS {
@@ -63,30 +63,51 @@ mod tests {
 
     use super::*;
 
-    /// Reads from a server with this many NodePools, with an annotation and a label of these sizes.
-    async fn read_from(pools: usize, annotation: usize, label: usize) -> Autoscalers {
-        let answer = move |request: Request<Body>| async move {
-            let is_pool = request.uri().path().ends_with("/nodepools");
-            let annotations = json!({"a": "x".repeat(annotation)});
-            let template = json!({"metadata": {"labels": {"b": "x".repeat(label)}}});
-            let items: Vec<_> = (0..if is_pool { pools } else { 0 })
-                .map(|n| json!({"metadata": {"name": format!("p-{n}"), "annotations": annotations}, "spec": {"template": template}}))
-                .collect();
-            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
-            Ok::<_, kube::Error>(Response::new(Body::from(list.to_string().into_bytes())))
+    /// Reads from a server that answers every list with this status and body.
+    async fn read_from(code: u16, body: &Value) -> Autoscalers {
+        let body = body.to_string();
+        let answer = move |_: Request<Body>| {
+            let answer = Response::builder().status(code).body(Body::from(body.clone().into_bytes()));
+            async { Ok::<_, kube::Error>(answer.unwrap()) }
         };
         read(&Client::new(service_fn(answer), "default")).await
     }
 
     #[tokio::test]
     async fn only_a_limited_size_of_objects_is_kept() {
-        let found = read_from(20, 500_000, 10).await;
+        // 20 NodePools with an annotation and a label of these sizes.
+        let list = |annotation: usize, label: usize| {
+            let annotations = json!({"a": "x".repeat(annotation)});
+            let template = json!({"metadata": {"labels": {"b": "x".repeat(label)}}});
+            let items: Vec<_> = (0..20)
+                .map(|n| json!({"metadata": {"name": format!("p-{n}"), "annotations": annotations}, "spec": {"template": template}}))
+                .collect();
+            json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items})
+        };
+        let found = read_from(200, &list(500_000, 10)).await;
         assert_eq!((found.templates.len(), found.unreadable), (20, Vec::new()), "annotations are not kept");
-        let found = read_from(20, 0, 500_000).await;
+        let found = read_from(200, &list(0, 500_000)).await;
         assert_eq!(found.templates.len(), 8);
         assert_eq!(
             found.unreadable,
             ["some of nodepools.karpenter.sh are left out, because all together are too large"]
         );
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_named_and_a_cluster_without_karpenter_has_nothing_to_name() {
+        for (code, unreadable) in [
+            (404, &[][..]),
+            (403, &["nodepools.karpenter.sh cannot be listed: no"]),
+            (500, &["nodepools.karpenter.sh cannot be read: the request to the API server failed"]),
+        ] {
+            let body =
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "code": code});
+            let found = read_from(code, &body).await;
+            assert_eq!(found.templates, []);
+            let is_named = |(found, expected): (&String, &&str)| found.starts_with(expected);
+            let all_named = found.unreadable.iter().zip(unreadable).all(is_named);
+            assert!(found.unreadable.len() == unreadable.len() && all_named, "{code}: {:?}", found.unreadable);
+        }
     }
 }

@@ -33,12 +33,7 @@ impl Scene {
         apply(&client, &[node_class]).await;
         apply(&client, node_pools).await;
         let account = Account::create(cluster.api_server(), &client).await;
-        let role: Vec<_> = manifests::component("karpenter").unwrap();
-        manifests::apply(&client, &role).await.unwrap();
-        let operators = Client::try_from(account.config.clone()).unwrap();
-        let may_list = async || Ok(list(&operators, "NodePool").await.ok().map(drop));
-        cluster.wait_for("the operator may list NodePools", may_list).await.unwrap();
-        let options = Options { leader_election: false, karpenter: true, ..Options::default() };
+        let options = Options { leader_election: false, ..Options::default() };
         let operator = Operator::start_with(account.config.clone(), options);
         apply(&client, &[json!(pool)]).await;
         let scene = Self { _operator: operator, cluster, karpenter };
