@@ -2,6 +2,7 @@
 
 pub mod autoscalers;
 pub mod explain;
+pub mod finding;
 pub mod image;
 pub mod lint;
 pub mod placement;
@@ -10,3 +11,4 @@ pub mod reference;
 pub mod render;
 pub mod system;
 pub mod view;
+pub mod workload;

@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use winpool_answers::{
     explain::pod::answer,
     image::Images,
-    lint::{self, Facts, check, check_tolerations},
+    lint::{Facts, check, check_tolerations},
     placement::selects,
     pod::ClassExt,
     view,
+    workload::WorkloadManifest,
 };
 use winpool_core::{
     api::{Taint, WindowsPool},
@@ -174,7 +175,7 @@ proptest! {
         prop_assert_eq!(&pod, &read::<Workload>(deployment.clone()).template);
         prop_assert_eq!(&pod, &read::<Workload>(cron_job.clone()).template);
         for object in [&as_pod, &deployment, &cron_job] {
-            prop_assert_eq!(&pod, &lint::WorkloadManifest::read(object).unwrap().unwrap().pod);
+            prop_assert_eq!(&pod, &WorkloadManifest::read(object).unwrap().unwrap().pod);
         }
 
         let class: RuntimeClass = read(json!({
@@ -185,7 +186,7 @@ proptest! {
         let class = Class::from(&class);
         let known = pod.runtime_class.as_ref().map(|_| &class);
         let target = pod.target(known);
-        let is_missing = |id: &str| check(&lint::WorkloadManifest::read(&deployment).unwrap().unwrap(), &facts).iter().any(|found| found.rule == id);
+        let is_missing = |id: &str| check(&WorkloadManifest::read(&deployment).unwrap().unwrap(), &facts).iter().any(|found| found.rule == id);
         prop_assert_eq!(is_missing("os-name-missing"), target == Target::Windows && pod.os.is_none(), "the rules");
         for kind in [WorkloadKind::Deployment, WorkloadKind::DaemonSet] {
             if is_counted(kind, &spec, known) {
@@ -218,7 +219,7 @@ proptest! {
         for kind in [WorkloadKind::Deployment, WorkloadKind::DaemonSet] {
             let mut object = objects(&spec)[1].clone();
             object["kind"] = json!(kind.as_str());
-            let workload = lint::WorkloadManifest::read(&object).unwrap().unwrap();
+            let workload = WorkloadManifest::read(&object).unwrap().unwrap();
             let placed_by = known.filter(|_| kind != WorkloadKind::DaemonSet);
             let is_served = selects(&pod, placed_by, &LABELS.into_iter().collect()) && placed_by.is_none_or(|class| class.conflict(&pod).is_none());
             if !is_served || facts.target(&pod) != Target::Windows {
@@ -246,7 +247,7 @@ proptest! {
         let mut facts = Facts::none();
         facts.add_class(class.clone());
         let [as_pod, ..] = objects(&spec);
-        let found = check(&lint::WorkloadManifest::read(&as_pod).unwrap().unwrap(), &facts);
+        let found = check(&WorkloadManifest::read(&as_pod).unwrap().unwrap(), &facts);
         let fails = found.iter().any(|found| ["image-build-mismatch", "image-older-than-host"].contains(&found.rule.as_str()));
         let classes = BTreeMap::from([(CLASS.to_owned(), Class::from(&class))]);
         let answer = answer(&read::<Pod>(as_pod), &[machine()], &classes, &Images::default());

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use winpool_answers::{
     explain::pod::{PodExplanation, answer_template},
+    finding::Finding,
     image::Images,
-    lint::{Facts, Finding, WorkloadManifest, check},
+    lint::{Facts, check},
     view::Node,
+    workload::WorkloadManifest,
 };
 use winpool_core::pod::{Workload, WorkloadKind};
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use serde_json::{Value, json};
-use winpool_answers::{explain::images::annotation, image::Images, lint::WorkloadManifest};
+use winpool_answers::{explain::images::annotation, image::Images, workload::WorkloadManifest};
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
     api::{ObjectReference, names},

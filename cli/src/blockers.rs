@@ -97,7 +97,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     }
     let Seen { mut view, mut gaps } = arguments.common.origin.workloads(arguments.kubernetes_version).await?;
     arguments.assume.apply(&mut view)?;
-    let mut facts = view.facts();
+    let mut facts = Facts::of(&view);
     gaps.in_registries = resolve(&arguments.resolve, &view.written, &mut facts, arguments.move_to).await?;
     let workloads_are_known = arguments.common.origin.files.is_empty() || !view.written.is_empty();
     let report = report(&view, &facts, arguments.retire, arguments.move_to, workloads_are_known);

@@ -12,8 +12,11 @@ use clap::{
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
-use winpool_answers::lint::{Facts, Finding, Severity, UNKNOWN_ID, rule, rules, survey};
-use winpool_answers::view::View;
+use winpool_answers::{
+    finding::{Finding, Severity},
+    lint::{Facts, UNKNOWN_ID, rule, rules, survey},
+    view::View,
+};
 use winpool_client::{client::connect, kubeconfig::Unusable, terminal::Outcome};
 use winpool_core::{windows::KubernetesVersion, words};
 
@@ -115,7 +118,7 @@ pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let Seen { mut view, mut gaps } = read(&arguments).await?;
     arguments.assume.apply(&mut view)?;
-    let mut facts = view.facts();
+    let mut facts = Facts::of(&view);
     facts.add_images(arguments.resolve.images(|| view.written.images()).await?);
     let report = live::during("checking workloads", || report(&view, &facts, &arguments));
     gaps.in_registries = report.has_unknown_images;

@@ -32,7 +32,7 @@ pub fn enforce<'a>(pools: impl Iterator<Item = &'a mut GuardedPool>) -> BTreeSet
 
 /// Converts the view to the input of the operator's decisions, at the present moment.
 pub fn snapshot(view: View) -> Snapshot {
-    view.snapshot(now())
+    Snapshot::of(view, now())
 }
 
 /// Returns the present moment.

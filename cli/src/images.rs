@@ -73,7 +73,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let mut images = Images::default();
     look_up(&registry, &used.keys().cloned().collect(), &mut images).await;
     gaps.in_registries = images.has_unknown();
-    let report = report(&view.facts(), used, &images, view.forbidden());
+    let report = report(&Facts::of(&view), used, &images, view.forbidden());
     let without_template = view.written.is_empty() && !view.refused.is_empty();
     if without_template {
         live::note("the workloads of the manifests have no pod template, so their images are not known");

@@ -9,8 +9,9 @@ use winpool_answers::{
         upgrade::upgrade,
     },
     image::Images,
-    lint::{self, check_images},
+    lint::{Facts, check_images},
     view::{Known, Placed, View},
+    workload::WorkloadManifest,
 };
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
@@ -134,11 +135,11 @@ async fn read(origin: &Origin, live: bool) -> Result<Seen, Error> {
 
 /// Describes the workloads whose images do not run where their pods can be scheduled.
 fn image_notes(view: &View, images: Images) -> Vec<String> {
-    let mut facts = view.facts_with_planned_classes();
+    let mut facts = Facts::with_planned_classes(view);
     facts.add_images(images);
     let mut notes = Vec::new();
     for (kind, workload) in templates(view) {
-        let template = lint::WorkloadManifest::of_template(kind.as_str(), workload);
+        let template = WorkloadManifest::of_template(kind.as_str(), workload);
         let found = check_images(&template, &facts);
         notes.extend(found.into_iter().map(|found| format!("{}, {}: {}", found.object, found.field, found.message)));
     }

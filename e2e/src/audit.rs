@@ -3,7 +3,6 @@
 use crate::Result;
 use crate::error::{FileContext, text};
 use crate::guard::{Directory, Guard};
-use crate::harness::USER;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use std::io::{Seek, SeekFrom};
@@ -16,6 +15,9 @@ omitStages: [RequestReceived, ResponseStarted]
 rules:
 - level: Request
 ";
+
+/// The operator's account, as the API server knows it.
+pub const USER: &str = "system:serviceaccount:winpool-system:winpool";
 
 /// The operator's requests come from the account of its installation, or from users with this prefix, by
 /// impersonation.

@@ -21,11 +21,9 @@ use winpool_core::{
 use crate::{
     explain::images::{Move, moved},
     image::{can_run, isolation_with, known, tags},
-    lint::{
-        WorkloadManifest,
-        facts::{Facts, Lookup},
-    },
+    lint::facts::{Facts, Lookup},
     pod::{ClassExt, PodSpecExt, path_of},
+    workload::WorkloadManifest,
 };
 
 pub use departure::{Departure, Evidence, departure, evidence, unknown};

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::{Mode, Taint, names},
-    plan::{Applied, Assessment, Consent, GuardedPool, NodeFields, Policy, Pool, PoolEntry, assess, read_all},
+    plan::{Applied, Assessment, Consent, NodeFields, Policy, Pool, assess},
     windows::{product, taint::SPELLINGS},
 };
 
@@ -90,12 +90,6 @@ pub fn node_explanation(
         changes: changes.map(|forecast| forecast.changes.clone()).unwrap_or_default(),
         notes: Vec::new(),
     }
-}
-
-/// Returns the policy of these pools. It assumes that all of their RuntimeClasses are ready.
-pub fn policy_of(pools: &[GuardedPool]) -> Policy {
-    let (valid, invalid) = read_all(pools);
-    Policy::new(valid.into_iter().map(|pool| PoolEntry { pool, ready: true }), invalid)
 }
 
 /// Assesses the node. The taints of its pool are held if they are held in this outcome.

@@ -15,7 +15,7 @@ use winpool_core::{
     pod::{Class, KnownError, Pod, Workload, WorkloadKind},
 };
 
-use crate::{image::Images, lint::workload::or_default, pod::daemon_set_node, system::doubt, view::Node};
+use crate::{image::Images, pod::daemon_set_node, system::doubt, view::Node, workload::or_default};
 
 use admitted::{Admitted, PlacedBy};
 use kubelet::ends_with_upgrade;

@@ -21,6 +21,7 @@ use winpool_core::{plan::reconcile::Now, windows::product::Product};
 
 use crate::{
     explain::{
+        forecast::Snapshot,
         installation::Installation,
         status::{PoolSummary, status},
     },
@@ -149,7 +150,7 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
     let findings = findings::by_rule(&view, &facts);
     let failures = failing::failures(&view, now);
     let knows = (view.nodes.known().is_some(), view.classes.known().is_some(), view.pods.known().is_some());
-    let state = status(view.snapshot(now), question.reverted);
+    let state = status(Snapshot::of(view, now), question.reverted);
     let (knows_nodes, knows_classes, knows_pods) = knows;
     let mut report = Report {
         time: now.time,
@@ -183,7 +184,7 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
 }
 
 fn facts(view: &View, images: Images) -> Facts {
-    let mut facts = view.facts();
+    let mut facts = Facts::of(view);
     facts.add_images(images);
     facts
 }

@@ -18,14 +18,17 @@ use winpool_core::{
     windows::{Build, Vendor, product, vendor::ends_of_support},
 };
 
-use crate::explain::{
-    forecast::{ForecastOutcome, PoolForecast, Snapshot, forecast},
-    installation::Installation,
-    node::{policy_of, selects, state_under},
-    pod::ending,
-    pod_count::PodCount,
-};
 use crate::view;
+use crate::{
+    explain::{
+        forecast::{ForecastOutcome, PoolForecast, Snapshot, forecast},
+        installation::Installation,
+        node::{selects, state_under},
+        pod::ending,
+        pod_count::PodCount,
+    },
+    view::policy_of,
+};
 
 /// The state of a cluster's Windows nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

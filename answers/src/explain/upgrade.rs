@@ -20,6 +20,7 @@ use winpool_core::{
 use crate::{
     explain::blockers::unknown,
     image::Images,
+    lint::Facts,
     view::{
         Known, View,
         assume::{AssumeError, Assumption, assume},
@@ -44,7 +45,7 @@ const STRAY: &str = "it can be scheduled on a node on which it does not start to
 pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: Now) -> Result<Upgrade, AssumeError> {
     let (before, started) = (view.nodes.all().to_vec(), view.started());
     let assumed = assume(&mut view, assumptions)?;
-    let mut facts = view.facts_with_planned_classes();
+    let mut facts = Facts::with_planned_classes(&view);
     facts.add_images(images);
     let ended_pods = view.pods.known().map(|pods| ended::ended(pods, &view.hosts(), &assumed));
     let notes = notes(&view);

@@ -16,10 +16,13 @@ use winpool_core::{
     pod::{ARCH_KEYS, OS_KEYS, SYSTEM_LABELS},
 };
 
-use crate::lint::{
-    field::cel_list,
-    rule::{Consequence, Judgement, Rule, Scope, Severity, Test},
-    rules,
+use crate::{
+    finding::{Consequence, Severity},
+    lint::{
+        field::cel_list,
+        rule::{Judgement, Rule, Scope, Test},
+        rules,
+    },
 };
 
 /// The namespaces that the policy does not check.

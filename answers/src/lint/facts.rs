@@ -3,6 +3,7 @@
 //! Each of these may be unknown. Rules report nothing if they would have to guess.
 
 mod kind;
+mod of_view;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

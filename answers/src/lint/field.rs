@@ -2,10 +2,7 @@
 
 use serde_json::Value;
 
-/// Returns the value at a path. `null` counts as absent, as for the API server.
-pub fn get<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
-    path.iter().try_fold(object, |value, key| value.get(key)).filter(|value| !value.is_null())
-}
+use crate::workload::get;
 
 /// Returns the containers of a pod spec, each with its path.
 pub(super) fn containers(pod: &Value) -> impl Iterator<Item = (String, &Value)> {

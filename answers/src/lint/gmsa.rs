@@ -7,16 +7,19 @@
 use serde_json::Value;
 use winpool_core::api::validation::is_dns_subdomain;
 
-use crate::lint::{
-    Facts, Finding,
-    field::{containers, get},
-    objects::check_object,
-    rule::{
+use crate::{
+    finding::{
         Consequence::{Fails, Rejected},
-        Hit, Judgement, Rule, Scope,
+        Finding,
         Severity::{Error, Warning},
-        Subject, Test, own, rule,
     },
+    lint::{
+        Facts,
+        field::containers,
+        objects::check_object,
+        rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
+    },
+    workload::get,
 };
 
 /// The API group of `GMSACredentialSpec`.

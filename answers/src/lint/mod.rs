@@ -3,14 +3,14 @@
 //! The CLI, the reference and the admission policy `advise` use the same table of [rules](rules::rules). A rule that
 //! tests one field is data, from which both the check and the CEL expression are made.
 //!
-//! - `rule`: the types of rules and findings; `field`: rules that test one field.
+//! - `rule`: the types of rules; `field`: rules that test one field.
 //! - `wellformed`: objects that the API server refuses whatever their system.
 //! - `rejected`: fields that the API server refuses.
 //! - `unsupported`: fields that the API server accepts and Windows does not support.
 //! - `placement` and its submodules: scheduling, and images that start.
 //! - `recommended`: advice of the documentation; `gmsa`: identities; `objects`: Services and nodes.
 //! - `survey`: the findings about everything in a view.
-//! - `workload`: reads manifests; `facts`: the cluster.
+//! - `facts`: the cluster.
 //! - `advise`: the admission policy; `reference`: the reference page.
 
 pub mod advise;
@@ -26,12 +26,10 @@ pub mod rules;
 mod survey;
 mod unsupported;
 pub mod wellformed;
-pub mod workload;
 
 pub use facts::Facts;
 pub use placement::images::UNKNOWN_ID;
 pub(crate) use placement::images::verdict as image_verdict;
-pub use rule::{Consequence, Finding, Rule, Severity};
+pub use rule::Rule;
 pub use rules::{check, check_images, check_refused, check_tolerations, rule, rules};
 pub use survey::survey;
-pub use workload::WorkloadManifest;

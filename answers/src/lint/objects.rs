@@ -12,19 +12,18 @@ use winpool_core::{
 };
 
 use crate::{
+    finding::{
+        Consequence::{Fails, Ignored, Note},
+        Finding,
+        Severity::{Info, Warning},
+    },
     lint::{
-        Finding, Rule,
+        Rule,
         facts::Facts,
-        field::get,
-        rule::{
-            Consequence::{Fails, Ignored, Note},
-            Hit, Judgement, Scope,
-            Severity::{Info, Warning},
-            Test, rule,
-        },
-        workload::{namespace_of, served},
+        rule::{Hit, Judgement, Scope, Test, rule},
     },
     view::PAUSE,
+    workload::{get, namespace_of, served},
 };
 
 pub(super) const SERVICES: &[Rule] = &[

@@ -10,16 +10,15 @@ use winpool_core::{
 };
 
 use crate::{
+    finding::{
+        Consequence::{Fails, Note, Pending},
+        Severity::{Error, Info, Warning},
+    },
     lint::{
         facts::untolerated,
         field::cel_list,
         rejected,
-        rule::{
-            Consequence::{Fails, Note, Pending},
-            Hit, Judgement, Rule, Scope,
-            Severity::{Error, Info, Warning},
-            Subject, Test, own, rule,
-        },
+        rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
     },
     pod::PodSpecExt,
     system,

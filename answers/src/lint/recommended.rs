@@ -6,20 +6,18 @@
 use serde_json::Value;
 use winpool_core::windows::image::successor;
 
-use crate::pod::path_of;
-
-use crate::lint::{
-    field::{containers, get, mounts, volumes},
-    rule::{
+use crate::{
+    finding::{
         Consequence::{Fails, Ignored, Note},
-        Hit, Judgement, Rule, Scope,
         Severity::{Error, Info, Warning},
-        Subject, own, rule,
     },
+    lint::{
+        field::{containers, mounts, volumes},
+        rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
+    },
+    pod::path_of,
+    workload::{ISOLATION_ANNOTATION, get},
 };
-
-/// The annotation of the feature gate `HyperVContainer`, which Kubernetes 1.21 removed.
-pub const ISOLATION_ANNOTATION: &str = "experimental.windows.kubernetes.io/isolation-type";
 
 pub(super) const RULES: &[Rule] = &[
     rule(

@@ -6,16 +6,18 @@
 //!
 //! If a pod for Windows has no `os.name`, the API server accepts these fields, and they have no effect.
 
-use crate::lint::{
-    field::{Trigger, containers, get},
-    rule::{
+use crate::{
+    finding::{
         Consequence::{Ignored, Note, Rejected},
-        Hit, Judgement, Rule, Scope,
         Severity::{Error, Info, Warning},
-        Subject, Test, own, rule,
     },
+    lint::{
+        field::{Trigger, containers},
+        rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
+    },
+    pod::PodSpecExt,
+    workload::get,
 };
-use crate::pod::PodSpecExt;
 
 const REASON: &str = "cannot be set for a Windows pod, not even to its default value";
 const HAS_NO_EFFECT: Option<(Judgement, &str)> = Some((

@@ -2,12 +2,16 @@
 
 use winpool_core::{api::names, pod::Target};
 
-use crate::lint::{
-    Finding, Rule, WorkloadManifest,
-    facts::Facts,
-    gmsa, objects, placement, recommended, rejected,
-    rule::{Consequence, Hit, Scope, Subject, Test},
-    unsupported, wellformed,
+use crate::{
+    finding::{Consequence, Finding},
+    lint::{
+        Rule,
+        facts::Facts,
+        gmsa, objects, placement, recommended, rejected,
+        rule::{Hit, Scope, Subject, Test},
+        unsupported, wellformed,
+    },
+    workload::WorkloadManifest,
 };
 
 /// Returns the groups of rules: placement, images in registries, whole objects, fields that the API server refuses, fields that

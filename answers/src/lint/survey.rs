@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 
 use winpool_core::pod::Target;
 
-use crate::view::{Position, View};
+use crate::{
+    finding::Finding,
+    view::{Position, View},
+    workload::namespace_of,
+};
 
 use super::{
-    Facts, Finding, check,
+    Facts, check,
     gmsa::check_credential_spec,
     objects::{check_node, check_service, selects},
-    workload::namespace_of,
 };
 
 /// Calls `add` with the findings about each object: workloads, the Services of those for Windows, names of group managed

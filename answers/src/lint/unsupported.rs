@@ -5,14 +5,16 @@
 
 use serde_json::Value;
 
-use crate::lint::{
-    field::{Trigger, containers, get, volumes},
-    rule::{
+use crate::{
+    finding::{
         Consequence::{Fails, Ignored, Note},
-        Hit, Judgement, Rule, Scope,
         Severity::{Error, Info, Warning},
-        Subject, Test, own, rule,
     },
+    lint::{
+        field::{Trigger, containers, volumes},
+        rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
+    },
+    workload::get,
 };
 
 const fn lint(

@@ -7,13 +7,15 @@ use k8s_openapi::api::core::v1::PodSpec;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::lint::{
-    Finding, Rule,
-    facts::Facts,
-    field::get,
-    objects::{check_object, finding},
-    rule::{Consequence::Rejected, Hit, Judgement, Scope, Severity::Error, Subject, Test, own, rule},
-    workload::{KINDS, served},
+use crate::{
+    finding::{Consequence::Rejected, Finding, Severity::Error},
+    lint::{
+        Rule,
+        facts::Facts,
+        objects::{check_object, finding},
+        rule::{Hit, Judgement, Scope, Subject, Test, own, rule},
+    },
+    workload::{KINDS, get, served},
 };
 
 /// The longest description of a wrong value, in characters.

@@ -21,9 +21,7 @@ use winpool_core::{
     },
 };
 
-use crate::explain::node::policy_of;
-
-use super::{SeenNode, View};
+use super::{SeenNode, View, policy_of};
 
 /// Labels of Azure Kubernetes Service that name the Windows version (learn.microsoft.com/azure/aks/use-labels).
 const AKS_VERSION: [&str; 3] =

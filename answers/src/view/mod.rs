@@ -17,26 +17,18 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::{
-    api::names,
-    plan::{
-        GuardedPool,
-        reconcile::{ControlPlaneInfo, Now},
-    },
+    plan::{GuardedPool, Policy, PoolEntry, read_all, reconcile::ControlPlaneInfo},
     pod::{Pod, Workload, WorkloadKind},
     windows::KubernetesVersion,
 };
 
-use crate::{
-    autoscalers::Autoscalers,
-    explain::forecast::Snapshot,
-    lint::{Facts, Finding},
-};
+use crate::{autoscalers::Autoscalers, finding::Finding};
 
 pub use known::Known;
 pub(crate) use node::PAUSE;
 pub use node::{Node, SeenNode, reduced_node};
 pub use reduced::Reduced;
-pub use source::{DEFAULT_NAMESPACE, Placed, Position};
+pub use source::{Placed, Position};
 pub use started::Started;
 pub use written::Written;
 
@@ -110,69 +102,10 @@ impl View {
         self.pools.known_mut().into_iter().for_each(|all| all.sort_by_key(|(_, pool)| pool.name_any()));
         self.classes.known_mut().into_iter().for_each(|all| all.sort_by_key(|class| class.name_any()));
     }
-
-    /// Returns the facts that rules read. Pools that are not valid are left out.
-    pub fn facts(&self) -> Facts {
-        let mut facts = self.incomplete_facts();
-        match &self.classes {
-            Known::Complete(_) => facts.classes_are_complete(),
-            Known::Forbidden(_) => facts.classes_are_hidden(),
-            Known::Partial(_) | Known::NotRead => {}
-        }
-        facts.complete()
-    }
-
-    /// Returns the facts with the RuntimeClasses that winpool will create for the pools.
-    pub fn facts_with_planned_classes(&self) -> Facts {
-        self.incomplete_facts().complete()
-    }
-
-    fn incomplete_facts(&self) -> Facts {
-        let mut facts = Facts::of_version(self.kubernetes);
-        self.nodes.all().iter().for_each(|node| facts.add_node(Node::of(&node.object.name, &node.object.node)));
-        self.classes.all().iter().for_each(|class| facts.add_class(Arc::clone(class)));
-        for pool in self.guarded() {
-            if let Ok(read) = pool.read() {
-                facts.add_pool(read, pool.status.is_some());
-            }
-        }
-        if let Some(specs) = self.credential_specs.known() {
-            facts.add_credential_specs(specs.iter().filter_map(|(_, object)| name_of(object)));
-        }
-        if self.nodes.is_complete() {
-            facts.nodes_are_complete();
-        }
-        facts
-    }
-
-    /// Converts the view to the input of the operator's decisions.
-    pub fn snapshot(self, now: Now) -> Snapshot {
-        let nodes = self.nodes.all().iter().map(|node| &node.object);
-        let is_watched = |labels: &winpool_core::labels::Labels| {
-            labels.get(names::OS) == Some(names::WINDOWS) || labels.get(names::POOL).is_some()
-        };
-        let others = nodes.clone().filter(|object| !object.node.is_windows());
-        Snapshot {
-            other_nodes: others.map(|object| object.node.labels.clone()).collect(),
-            nodes: nodes
-                .filter(|object| is_watched(&object.node.labels))
-                .map(|object| (object.name.to_string(), object.node.clone()))
-                .collect(),
-            pools: self.guarded().cloned().collect(),
-            classes: self.classes.all().to_vec(),
-            pods: match self.pods {
-                Known::Forbidden(message) => Err(message),
-                Known::Complete(pods) | Known::Partial(pods) => Ok(pods),
-                Known::NotRead => Ok(Vec::new()),
-            },
-            workloads: self.workloads,
-            unlisted: self.unlisted,
-            control_plane: self.control_plane,
-            now,
-        }
-    }
 }
 
-fn name_of(object: &Value) -> Option<String> {
-    object["metadata"]["name"].as_str().map(str::to_owned)
+/// Returns the policy of these pools. It assumes that all of their RuntimeClasses are ready.
+pub fn policy_of(pools: &[GuardedPool]) -> Policy {
+    let (valid, invalid) = read_all(pools);
+    Policy::new(valid.into_iter().map(|pool| PoolEntry { pool, ready: true }), invalid)
 }

@@ -4,9 +4,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use winpool_core::pod::Pod;
 
-use crate::lint::{WorkloadManifest, recommended::ISOLATION_ANNOTATION};
+use crate::workload::{DEFAULT_NAMESPACE, ISOLATION_ANNOTATION, WorkloadManifest};
 
-use super::{DEFAULT_NAMESPACE, started::StartedPod};
+use super::started::StartedPod;
 
 /// Kind, namespace and name.
 pub(super) type ObjectKey = (String, String, String);

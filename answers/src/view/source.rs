@@ -2,9 +2,6 @@
 
 use std::{fmt, sync::Arc};
 
-/// The namespace of objects in manifests that name none, unless the user names it.
-pub const DEFAULT_NAMESPACE: &str = "default";
-
 /// The position of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use serde_json::Value;
 
-use crate::lint::WorkloadManifest;
+use crate::workload::WorkloadManifest;
 
 use super::{
     Placed, Position, Reduced, Started,

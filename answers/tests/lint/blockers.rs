@@ -5,8 +5,9 @@ use winpool_answers::{
     explain::blockers::{
         Blocker, Departure, Evidence, RetiredWindows, blockers, departure, pool_blockers, unknown_class,
     },
-    lint::{Facts, WorkloadManifest},
+    lint::Facts,
     view,
+    workload::WorkloadManifest,
 };
 use winpool_core::{
     api::WindowsPool,

@@ -8,8 +8,9 @@ use winpool_answers::{
         images::{annotation, other_tags},
     },
     image::{ImagePlatforms, Images, Platform, Source, Unresolved},
-    lint::{Facts, WorkloadManifest},
+    lint::Facts,
     view,
+    workload::WorkloadManifest,
 };
 use winpool_core::{plan::NodeFields, windows::Build};
 

@@ -18,8 +18,10 @@ use std::sync::Arc;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_answers::{
-    lint::{Facts, Finding, WorkloadManifest, check},
+    finding::Finding,
+    lint::{Facts, check},
     view,
+    workload::WorkloadManifest,
 };
 use winpool_core::{
     api::{Taint, WindowsPool},

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use winpool_answers::{
+    finding::Finding,
     lint::{
-        Facts, Finding,
+        Facts,
         gmsa::check_credential_spec,
         objects::{check_node, check_service, selects},
     },

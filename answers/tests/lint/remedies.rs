@@ -6,8 +6,9 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_answers::{
     explain::pod::answer_template,
+    finding::Finding,
     image::Images,
-    lint::{Facts, Finding, rule, rules},
+    lint::{Facts, rule, rules},
     view::Node,
 };
 use winpool_core::pod::{Class, Workload, WorkloadKind};

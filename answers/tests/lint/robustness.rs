@@ -4,7 +4,8 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_answers::{
     explain::blockers::blockers,
-    lint::{Facts, WorkloadManifest, check},
+    lint::{Facts, check},
+    workload::WorkloadManifest,
 };
 use winpool_core::windows::Build;
 

@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use winpool_answers::lint::{Consequence, Facts, Severity, rule, rules};
+use winpool_answers::{
+    finding::{Consequence, Severity},
+    lint::{Facts, rule, rules},
+};
 use winpool_core::windows::KubernetesVersion;
 
 use super::{

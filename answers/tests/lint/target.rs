@@ -1,7 +1,7 @@
 //! The operating system that a workload is for.
 
 use serde_json::{Value, json};
-use winpool_answers::lint::{Facts, WorkloadManifest};
+use winpool_answers::{lint::Facts, workload::WorkloadManifest};
 use winpool_core::pod::Target;
 
 use super::{cluster, workload};

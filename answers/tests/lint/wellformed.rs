@@ -1,9 +1,12 @@
 //! Rules about objects that the API server refuses whatever their system.
 
 use serde_json::{Value, json};
-use winpool_answers::lint::{
-    Facts, WorkloadManifest, check_refused,
-    wellformed::{check_malformed, check_without_template},
+use winpool_answers::{
+    lint::{
+        Facts, check_refused,
+        wellformed::{check_malformed, check_without_template},
+    },
+    workload::WorkloadManifest,
 };
 
 use super::{findings, workload};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_answers::lint::{Finding, Severity};
+use winpool_answers::finding::{Finding, Severity};
 
 use crate::located::Located;
 

@@ -3,7 +3,10 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use winpool_answers::lint::{Finding, Rule, Severity, rules};
+use winpool_answers::{
+    finding::{Finding, Severity},
+    lint::{Rule, rules},
+};
 
 use crate::located::Located;
 

@@ -11,8 +11,9 @@ use kube::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_answers::{
-    lint::{gmsa, workload::KINDS},
+    lint::gmsa,
     view::{Known, Placed, Reduced, SeenNode, View},
+    workload::KINDS,
 };
 use winpool_client::{
     control_plane::{ControlPlane, kubernetes_version},

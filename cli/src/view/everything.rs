@@ -4,8 +4,8 @@ use kube::{Client, api::ListParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_answers::{
-    lint::workload::KINDS,
     view::{Known, Reduced},
+    workload::KINDS,
 };
 use winpool_client::{
     control_plane::{ControlPlane, kubernetes_version},

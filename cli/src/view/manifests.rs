@@ -7,12 +7,13 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use winpool_answers::{
     autoscalers::{Autoscalers, are_read_from},
+    finding::Finding,
     lint::{
-        Finding, WorkloadManifest, gmsa,
+        gmsa,
         wellformed::{check_malformed, check_old_class, check_without_template},
-        workload::is_known,
     },
     view::{Known, Position, Reduced, SeenNode, View},
+    workload::{WorkloadManifest, is_known},
 };
 use winpool_core::{
     api::names,

@@ -9,7 +9,7 @@ mod seen;
 
 use std::path::PathBuf;
 
-use winpool_answers::{lint::wellformed::FIELD_TYPE, view::DEFAULT_NAMESPACE};
+use winpool_answers::{lint::wellformed::FIELD_TYPE, workload::DEFAULT_NAMESPACE};
 use winpool_core::windows::KubernetesVersion;
 
 use super::{input::InputError, live};

@@ -1,9 +1,12 @@
 //! Explains a node.
 
-use winpool_answers::explain::{
-    forecast::forecast,
-    node::{NodeExplanation, UNOWNED, node_explanation, policy_of},
-    status::unread,
+use winpool_answers::{
+    explain::{
+        forecast::forecast,
+        node::{NodeExplanation, UNOWNED, node_explanation},
+        status::unread,
+    },
+    view::policy_of,
 };
 
 use crate::{

@@ -6,9 +6,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use winpool_answers::{
     explain::pod::{NodeResult, PodExplanation, answer, answer_template},
+    finding::Finding,
     image::Images,
-    lint::{self, Facts, Finding, check_refused},
-    view::{DEFAULT_NAMESPACE, Node, Reduced, View},
+    lint::{Facts, check_refused, check_tolerations},
+    view::{Node, Reduced, View},
+    workload::{DEFAULT_NAMESPACE, WorkloadManifest},
 };
 use winpool_client::{pods, terminal};
 use winpool_core::{
@@ -195,7 +197,7 @@ impl Surroundings {
     }
 
     fn of(view: View, lacks: Lacks, namespace: String, client: Option<Client>) -> Self {
-        Self { hosts: view.hosts(), facts: view.facts(), view, lacks, namespace, client }
+        Self { hosts: view.hosts(), facts: Facts::of(&view), view, lacks, namespace, client }
     }
 
     /// Returns the pods of the manifests.
@@ -206,7 +208,7 @@ impl Surroundings {
     /// Returns the reasons for which the API server refuses the object.
     fn refused(&self, kind: &str, name: &str) -> Vec<Finding> {
         let written = self.view.written.find(kind, &self.namespace, name).unwrap_or_default();
-        let workload = lint::WorkloadManifest::read(&written).ok().flatten();
+        let workload = WorkloadManifest::read(&written).ok().flatten();
         workload.map(|workload| check_refused(&workload, &self.facts)).unwrap_or_default()
     }
 
@@ -216,8 +218,8 @@ impl Surroundings {
             return None;
         }
         let written = self.view.written.find(kind, &self.namespace, name)?;
-        let workload = lint::WorkloadManifest::read(&written).ok().flatten()?;
-        let Finding { remedy, .. } = lint::check_tolerations(&workload, &self.facts)?;
+        let workload = WorkloadManifest::read(&written).ok().flatten()?;
+        let Finding { remedy, .. } = check_tolerations(&workload, &self.facts)?;
         Some(format!(
             "{remedy}: a WindowsPool adds this taint to its nodes, and holds it while workloads do not tolerate it"
         ))

@@ -1,6 +1,6 @@
 //! Responses that differ from what the server sent.
 
-use super::{Fault, InjectedError};
+use super::schedule::{Fault, InjectedError};
 use futures::{Stream, StreamExt, TryStreamExt, future, stream};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Response, StatusCode};

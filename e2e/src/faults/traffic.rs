@@ -8,7 +8,7 @@ use http::Uri;
 use tokio::sync::watch;
 use winpool_client::request_info::RequestInfo;
 
-use super::Fault;
+use super::schedule::Fault;
 
 /// A request, before its fate is decided.
 #[derive(Clone, Debug)]

@@ -18,9 +18,6 @@ use serde_json::{Value, json};
 
 use crate::{ApiServer, LIMIT, wait_for};
 
-/// The account's name as the API server knows it.
-pub const USER: &str = "system:serviceaccount:winpool-system:winpool";
-
 pub const NAMESPACE: &str = "winpool-system";
 
 /// The name of the account and of everything that gives it permissions.

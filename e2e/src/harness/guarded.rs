@@ -8,8 +8,7 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 
-use super::USER;
-use crate::{ApiServer, LIMIT, SimulatedNode, manifests, wait_for};
+use crate::{ApiServer, LIMIT, SimulatedNode, audit::USER, manifests, wait_for};
 
 /// Keys of taints that the pools of tests want, in addition to the guard's list.
 const TAINT_KEYS: [&str; 4] = ["dedicated", "odd", "older", "younger"];

@@ -18,7 +18,7 @@ pub mod schema;
 mod versions;
 mod workloads;
 
-pub use account::{Account, INSTALLATION, NAMESPACE, Right, USER};
+pub use account::{Account, INSTALLATION, NAMESPACE, Right};
 pub use host::HostNode;
 pub use objects::{
     BUILD, NOT_READY, approved, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of,
@@ -45,6 +45,7 @@ use serde_json::{Value, json};
 use winpool_core::api::{NodeCounts, WindowsPool, crd};
 use winpool_operator::Options;
 
+pub use crate::audit::USER;
 use crate::{
     ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, lend_cluster,
     lending::lend_installed,

@@ -14,8 +14,9 @@ use winpool_core::{
 use crate::{
     explain::images::{Move, moved},
     image::{can_run, isolation_with},
-    lint::{WorkloadManifest, facts::Facts},
+    lint::facts::Facts,
     pod::PodSpecExt,
+    workload::WorkloadManifest,
 };
 
 /// The evidence that a workload runs on the nodes that stay.

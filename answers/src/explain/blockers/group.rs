@@ -2,10 +2,7 @@
 
 use winpool_core::windows::Build;
 
-use crate::{
-    lint::{WorkloadManifest, facts::Facts},
-    view::Started,
-};
+use crate::{lint::facts::Facts, view::Started, workload::WorkloadManifest};
 
 use super::{Blocker, Departure, Evidence, blockers, departure, unknown_class};
 

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
+    api::names,
     labels::Labels,
     plan::{
         GuardedPool, NodeFields,
@@ -11,6 +12,8 @@ use winpool_core::{
     },
     pod::{Pod, Workload, WorkloadKind},
 };
+
+use crate::view::{Known, View};
 
 /// A cluster at one point in time.
 #[derive(Clone, Debug)]
@@ -30,4 +33,32 @@ pub struct Snapshot {
     pub control_plane: ControlPlaneInfo,
     /// The current time.
     pub now: Now,
+}
+
+impl Snapshot {
+    /// Converts the view to the input of the operator's decisions.
+    pub fn of(view: View, now: Now) -> Self {
+        let nodes = view.nodes.all().iter().map(|node| &node.object);
+        let is_watched =
+            |labels: &Labels| labels.get(names::OS) == Some(names::WINDOWS) || labels.get(names::POOL).is_some();
+        let others = nodes.clone().filter(|object| !object.node.is_windows());
+        Self {
+            other_nodes: others.map(|object| object.node.labels.clone()).collect(),
+            nodes: nodes
+                .filter(|object| is_watched(&object.node.labels))
+                .map(|object| (object.name.to_string(), object.node.clone()))
+                .collect(),
+            pools: view.guarded().cloned().collect(),
+            classes: view.classes.all().to_vec(),
+            pods: match view.pods {
+                Known::Forbidden(message) => Err(message),
+                Known::Complete(pods) | Known::Partial(pods) => Ok(pods),
+                Known::NotRead => Ok(Vec::new()),
+            },
+            workloads: view.workloads,
+            unlisted: view.unlisted,
+            control_plane: view.control_plane,
+            now,
+        }
+    }
 }

@@ -7,7 +7,7 @@ use winpool_core::{
     pod::{KnownError, PodSpec},
 };
 
-use crate::lint::Finding;
+use crate::finding::Finding;
 
 /// The result for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

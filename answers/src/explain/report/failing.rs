@@ -16,8 +16,8 @@ use winpool_core::{
 };
 
 use crate::{
-    explain::{node::policy_of, status::PoolSummary},
-    view::View,
+    explain::status::PoolSummary,
+    view::{View, policy_of},
 };
 
 /// The pods of a pool that fail because of Windows.

@@ -7,7 +7,8 @@ use serde::Serialize;
 use winpool_core::api::ObjectReference;
 
 use crate::{
-    lint::{Consequence, Facts, Finding, Severity, rule, survey},
+    finding::{Consequence, Finding, Severity},
+    lint::{Facts, rule, survey},
     view::View,
 };
 

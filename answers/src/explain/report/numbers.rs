@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::api::ObjectReference;
 
-use crate::lint::Severity;
+use crate::finding::Severity;
 
 use super::{
     failing::FailingPool,

@@ -12,11 +12,8 @@ use winpool_core::windows::{
 };
 
 use crate::{
-    explain::{
-        node::policy_of,
-        status::{BuildSummary, ClusterStatus, days_until},
-    },
-    view::View,
+    explain::status::{BuildSummary, ClusterStatus, days_until},
+    view::{View, policy_of},
 };
 
 /// The nodes of a Windows version.

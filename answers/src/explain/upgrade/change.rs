@@ -12,10 +12,10 @@ use winpool_core::{
 
 use crate::{
     explain::{blockers::image_change, pod::TemplateFit},
-    lint::workload::KINDS,
     placement::Obstacle,
     pod::ClassExt,
     view::Node,
+    workload::KINDS,
 };
 
 use super::{

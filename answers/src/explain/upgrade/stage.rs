@@ -48,7 +48,7 @@ pub(super) struct Scenario {
 impl Scenario {
     /// `after` is the view with the assumptions, and `before` has the nodes without them.
     pub fn new(before: &[SeenNode], after: View, assumed: &Assumed, now: Now) -> Self {
-        let mut after = after.snapshot(now);
+        let mut after = Snapshot::of(after, now);
         let name = |seen: &SeenNode| seen.object.name.to_string();
         let known = before.iter().filter(|seen| after.nodes.contains_key(&*seen.object.name));
         let nodes = known.map(|seen| (name(seen), seen.object.node.clone())).collect();

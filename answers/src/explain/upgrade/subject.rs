@@ -11,7 +11,8 @@ use winpool_core::{
 use crate::{
     explain::forecast::Snapshot,
     pod::ClassExt,
-    view::{DEFAULT_NAMESPACE, Started, assume::Assumed},
+    view::{Started, assume::Assumed},
+    workload::DEFAULT_NAMESPACE,
 };
 
 /// A workload.

@@ -12,13 +12,13 @@ use winpool_core::{
     },
 };
 
-use crate::pod::{ClassExt, PodSpecExt, path_of};
-
-use crate::lint::rule::{
-    Consequence::{Fails, Note, Pending},
-    Hit, Judgement, Rule, Scope,
-    Severity::{Error, Info, Warning},
-    Subject, own, rule,
+use crate::{
+    finding::{
+        Consequence::{Fails, Note, Pending},
+        Severity::{Error, Info, Warning},
+    },
+    lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
+    pod::{ClassExt, PodSpecExt, path_of},
 };
 
 /// The remedy for a DaemonSet, whose controller ignores classes.

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use winpool_core::pod::selects_windows;
 
-use crate::pod::{ClassExt, PodSpecExt};
-
-use crate::lint::rule::{
-    Consequence::{Fails, Pending, Rejected},
-    Hit, Judgement, Rule, Scope,
-    Severity::Error,
-    Subject, own, rule,
+use crate::{
+    finding::{
+        Consequence::{Fails, Pending, Rejected},
+        Severity::Error,
+    },
+    lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
+    pod::{ClassExt, PodSpecExt},
 };
 
 pub(in crate::lint) const RULES: &[Rule] = &[

@@ -11,15 +11,14 @@ use winpool_core::{
 };
 
 use crate::{
+    finding::{
+        Consequence::{Fails, Note},
+        Severity::{Error, Info, Warning},
+    },
     image::{Failure, Host, ImagePlatforms, PlatformMatch, Source, isolation_with, known, runs_on},
     lint::{
         placement::builds::image_of,
-        rule::{
-            Consequence::{Fails, Note},
-            Hit, Judgement, Rule, Scope,
-            Severity::{Error, Info, Warning},
-            Subject, own, rule,
-        },
+        rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
     },
     pod::PodSpecExt,
 };

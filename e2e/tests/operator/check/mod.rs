@@ -17,7 +17,11 @@ use std::collections::BTreeSet;
 use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
 use kube::client::Body;
-use winpool_answers::lint::{Facts, Finding, Rule, WorkloadManifest, check, rule};
+use winpool_answers::{
+    finding::Finding,
+    lint::{Facts, Rule, check, rule},
+    workload::WorkloadManifest,
+};
 use winpool_e2e::{harness, prelude::*, running_kubernetes};
 
 /// Requests in parallel.

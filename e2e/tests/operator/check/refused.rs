@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::test_runner::TestRunner;
-use winpool_answers::lint::{Consequence, Facts};
+use winpool_answers::{finding::Consequence, lint::Facts};
 use winpool_e2e::{Feature, prelude::*};
 
 use super::{

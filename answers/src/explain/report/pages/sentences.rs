@@ -13,7 +13,7 @@ use crate::{
         pod_count::PodCount,
         status::PoolSummary,
     },
-    lint::Severity,
+    finding::Severity,
 };
 
 use super::{

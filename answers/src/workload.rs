@@ -7,9 +7,11 @@ use serde_json::Value;
 use thiserror::Error;
 use winpool_core::{api::ObjectReference, pod::PodSpec};
 
-use crate::view::DEFAULT_NAMESPACE;
+/// The namespace of objects in manifests that name none, unless the user names it.
+pub const DEFAULT_NAMESPACE: &str = "default";
 
-use super::field::get;
+/// The annotation of the feature gate `HyperVContainer`, which Kubernetes 1.21 removed.
+pub const ISOLATION_ANNOTATION: &str = "experimental.windows.kubernetes.io/isolation-type";
 
 /// A Pod, or an object that creates pods.
 #[derive(Clone, Debug)]
@@ -147,6 +149,11 @@ impl<'a> WorkloadManifest<'a> {
     pub fn is_daemon_set(&self) -> bool {
         self.kind == "DaemonSet"
     }
+}
+
+/// Returns the value at a path. `null` counts as absent, as for the API server.
+pub fn get<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    path.iter().try_fold(object, |value, key| value.get(key)).filter(|value| !value.is_null())
 }
 
 /// Returns `metadata.namespace` of a namespaced object; `default` if it names none.
