@@ -18,6 +18,7 @@ pub mod schema;
 mod versions;
 mod workloads;
 
+pub use crate::audit::USER;
 pub use account::{Account, INSTALLATION, NAMESPACE, Right};
 pub use host::HostNode;
 pub use objects::{
@@ -45,7 +46,6 @@ use serde_json::{Value, json};
 use winpool_core::api::{NodeCounts, WindowsPool, crd};
 use winpool_operator::Options;
 
-pub use crate::audit::USER;
 use crate::{
     ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, lend_cluster,
     lending::lend_installed,
