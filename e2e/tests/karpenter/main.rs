@@ -11,7 +11,8 @@ use winpool_answers::render::{Provisioner, render};
 use winpool_core::{api::names, plan::Pool, windows::product::by_version};
 use winpool_e2e::{Karpenter, TYPES_WITH_BUILDS, prelude::*, scene::define};
 
-const HYPERV: &str = "runtimeclass.winpool.dev/vms";
+/// The label of nodes with Hyper-V.
+const HYPERV: &str = "example.com/hyper-v";
 
 fn pool(classes: &Value) -> WindowsPool {
     serde_json::from_value(json!({
@@ -27,7 +28,7 @@ fn all_classes() -> Value {
         {"name": "windows-2022", "version": "2022"},
         {"name": "windows-2025", "build": "10.0.26100"},
         {"name": "apps", "version": "2022", "hostMatch": "Compatible"},
-        {"name": "vms", "version": "2022", "isolation": "HyperV"},
+        {"name": "vms", "version": "2022", "isolation": "HyperV", "nodeSelector": {HYPERV: "true"}},
         {"name": "any", "version": "Any"},
         {"name": "big", "version": "2022", "nodeSelector": {"size": "big"}},
         {"name": "arm", "version": "2022", "architecture": "arm64"},
@@ -184,7 +185,7 @@ async fn winpool_and_karpenter_agree_on_every_node_pool_and_class() {
 fn agree(template: &Value, refusal: &str) -> bool {
     let missing = template["missing"].to_string();
     let own: Vec<&str> = refusal.split("; ").filter(|part| !part.contains("key karpenter.sh/nodepool,")).collect();
-    [names::WINDOWS_BUILD, names::OS, names::ARCH, "runtimeclass.winpool.dev/", "size", "os=Windows", "limits"]
+    [names::WINDOWS_BUILD, names::OS, names::ARCH, "runs.winpool.dev/", HYPERV, "size", "os=Windows", "limits"]
         .iter()
         .any(|word| missing.contains(word) && own.iter().any(|part| part.contains(word)))
 }

@@ -122,14 +122,14 @@ fn the_node_class_tells_system_and_build() {
 
 #[test]
 fn a_label_that_no_instance_type_has_must_stand_in_the_template() {
-    let class = class(&json!({"runtimeclass.winpool.dev/apps": "true", "topology.kubernetes.io/zone": "a"}));
+    let class = class(&json!({"runs.winpool.dev/10.0.20348": "true", "topology.kubernetes.io/zone": "a"}));
     let zone = requirement("topology.kubernetes.io/zone", "In", "a, b");
     let without = node_pool(&format!("requirements: [{WINDOWS}, {zone}]"), "");
     let explanation = explain(&read(&without), "apps", &class);
     let expected =
-        "spec.template.metadata.labels: add runtimeclass.winpool.dev/apps: \"true\", which the class selects";
+        "spec.template.metadata.labels: add runs.winpool.dev/10.0.20348: \"true\", which the class selects";
     assert_eq!(explanation.templates[0].missing, [expected]);
-    let label = "metadata: {labels: {runtimeclass.winpool.dev/apps: \"true\"}}, spec: {nodeClassRef";
+    let label = "metadata: {labels: {runs.winpool.dev/10.0.20348: \"true\"}}, spec: {nodeClassRef";
     let with = without.replace("spec: {nodeClassRef", label);
     assert_eq!(explain(&read(&with), "apps", &class).can_scale_from_zero, Some(true), "{with}");
 }
