@@ -17,6 +17,8 @@ pub const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
 
 const COMPONENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components");
 
+const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/rbac");
+
 /// The namespace of objects that do not name one.
 const NAMESPACE: &str = "default";
 
@@ -31,6 +33,11 @@ pub fn component(name: &str) -> Result<Vec<DynamicObject>> {
     let kustomization: Vec<Kustomization> = read(&directory.join("kustomization.yaml"))?;
     let files = kustomization.iter().flat_map(|kustomization| &kustomization.resources);
     Ok(files.map(|file| read(&directory.join(file))).collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// Reads all objects of a file in `config/rbac/`.
+pub fn rbac(file: &str) -> Result<Vec<DynamicObject>> {
+    read(&Path::new(RBAC).join(file))
 }
 
 /// The fields of a kustomization that matter here.

@@ -44,6 +44,21 @@ async fn deleting_the_namespace_removes_everything_that_winpool_added() {
     scene.is_gone(false).await;
 }
 
+/// A policy that names another account matches nobody, silently.
+#[tokio::test]
+async fn with_the_lines_in_the_guide_the_confinement_follows_the_namespace() {
+    let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/security.md")).unwrap();
+    let lines = guide.split("```yaml\n").find(|block| block.starts_with("replacements:")).unwrap();
+    let lines = lines.split("```").next().unwrap();
+    let directory = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/target")).unwrap();
+    let text = format!("namespace: other\nresources:\n- ../../config\n{lines}");
+    std::fs::write(directory.path().join("kustomization.yaml"), text).unwrap();
+    let none = directory.path().join("none");
+    let built = Component::Kubectl.run(&none, &["kustomize", directory.path().to_str().unwrap()]).await.unwrap();
+    assert!(built.contains("request.userInfo.username == 'system:serviceaccount:other:winpool'"), "{built}");
+    assert!(!built.contains("winpool-system:winpool"), "{built}");
+}
+
 #[tokio::test]
 async fn the_namespace_refuses_pods_that_restricted_pod_security_does_not_allow() {
     let server = lend().await.unwrap();

@@ -16,7 +16,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{ApiServer, LIMIT, wait_for};
+use crate::{ApiServer, LIMIT, manifests, wait_for};
 
 pub const NAMESPACE: &str = "winpool-system";
 
@@ -56,6 +56,7 @@ impl Account {
         create::<Role>(in_its_namespace(admin), "role.yaml").await;
         create::<RoleBinding>(in_its_namespace(admin), "role_binding.yaml").await;
         create::<ServiceAccount>(in_its_namespace(admin), "service_account.yaml").await;
+        manifests::apply(admin, &manifests::rbac("confine_permissions.yaml").unwrap()).await.unwrap();
 
         let accounts = in_its_namespace::<ServiceAccount>(admin);
         // Longer than any test, the soak included.

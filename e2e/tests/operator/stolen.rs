@@ -1,6 +1,7 @@
-//! The power of a stolen token of the operator: with `config/rbac/` alone, and with `guard`.
+//! The power of a stolen token of the operator: with `config/rbac/`, and with `guard`.
 
 use http::{Method, Request, header::CONTENT_TYPE};
+use kube::core::Status;
 use winpool_e2e::prelude::*;
 
 /// Method, path and body of a request.
@@ -19,14 +20,19 @@ fn delete(path: &'static str) -> Attempt {
 }
 
 /// Returns the code of the response to a dry run.
-async fn code(client: &Client, (method, path, body): &Attempt) -> u16 {
+async fn code(client: &Client, attempt: &Attempt) -> u16 {
+    refusal(client, attempt).await.map_or(200, |status| status.code)
+}
+
+/// Sends a dry run. Returns the answer if it is refused.
+async fn refusal(client: &Client, (method, path, body): &Attempt) -> Option<Box<Status>> {
     let dry_run = if *method == Method::GET { "" } else { "?dryRun=All" };
     let kind = if *method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
     let request = Request::builder().method(method).uri(format!("{path}{dry_run}")).header(CONTENT_TYPE, kind);
     let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     match client.request_text(request.body(bytes).unwrap()).await {
-        Ok(_) => 200,
-        Err(kube::Error::Api(status)) => status.code,
+        Ok(_) => None,
+        Err(kube::Error::Api(status)) => Some(status),
         Err(error) => panic!("{method} {path}: {error}"),
     }
 }
@@ -60,7 +66,7 @@ fn only_guard_refuses() -> Vec<Attempt> {
 /// Requests that the operator needs, and that can be misused.
 fn the_operator_needs() -> Vec<Attempt> {
     let claims = json!({"pool": "default", "taints": ["os=windows:NoSchedule"]}).to_string();
-    let mut attempts = vec![
+    vec![
         get("/api/v1/pods"),
         get("/apis/apps/v1/deployments"),
         patch("/api/v1/nodes/win", json!({"metadata": {"labels": {BUILD: "10.0.1", POOL: "default"}}})),
@@ -71,11 +77,39 @@ fn the_operator_needs() -> Vec<Attempt> {
         ),
         get("/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases?fieldSelector=metadata.name%3Dwinpool"),
         get("/api/v1/namespaces"),
+    ]
+}
+
+const CLUSTER_ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/winpool";
+const CLUSTER_ROLE_BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/winpool";
+const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/winpool-system/roles/winpool";
+const ROLE_BINDING: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/winpool-system/rolebindings/winpool";
+const ACCOUNT: &str = "/api/v1/namespaces/winpool-system/serviceaccounts/winpool";
+const INSTALLED: [&str; 5] = [CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING, ACCOUNT];
+
+/// Changes of winpool's own permissions, which RBAC allows because the operator has to remove its finalizer.
+fn only_the_confinement_refuses() -> Vec<Attempt> {
+    let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "none", "uid": "none"}]);
+    let of_all = [
+        json!({"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}),
+        json!({"annotations": {"example.com/note": "x"}}),
+        json!({"ownerReferences": owner}),
+        json!({"finalizers": ["winpool.dev/cleanup", "example.com/stay"]}),
+        json!({"finalizers": ["winpool.dev/cleanup-2"]}),
     ];
-    // It can give its own permissions to others.
+    let on_all = |path| of_all.clone().map(|metadata| patch(path, json!({"metadata": metadata})));
     let subject = |name: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": "winpool-system"});
     let subjects = json!({"subjects": [subject("winpool"), subject("accomplice")]});
-    attempts.push(patch("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/winpool", subjects));
+    let mut attempts: Vec<Attempt> = INSTALLED.into_iter().flat_map(on_all).collect();
+    attempts.extend([
+        patch(CLUSTER_ROLE_BINDING, subjects.clone()),
+        patch(ROLE_BINDING, subjects),
+        patch(CLUSTER_ROLE_BINDING, json!({"subjects": null})),
+        patch(CLUSTER_ROLE, json!({"rules": []})),
+        patch(ROLE, json!({"rules": []})),
+        patch(ACCOUNT, json!({"imagePullSecrets": [{"name": "theirs"}]})),
+        patch(ACCOUNT, json!({"automountServiceAccountToken": true})),
+    ]);
     attempts
 }
 
@@ -140,6 +174,7 @@ async fn a_stolen_token_allows_only_what_rbac_and_guard_allow() {
     assert_all(&thief, only_guard_refuses(), false).await;
     assert_all(&thief, the_operator_needs(), false).await;
     assert_all(&thief, rbac_refuses(), true).await;
+    its_own_permissions_are_confined(&harness, &thief).await;
 
     manifests::apply(&harness.client, &manifests::component("guard").unwrap()).await.unwrap();
     // Each policy comes into force separately.
@@ -154,4 +189,25 @@ async fn a_stolen_token_allows_only_what_rbac_and_guard_allow() {
     wait_for("guard refuses", LIMIT, in_force).await.unwrap();
     assert_all(&thief, the_operator_needs(), false).await;
     assert_all(&thief, rbac_refuses(), true).await;
+}
+
+/// Tries to change what gives winpool its permissions. Only the finalizer may be removed, and added.
+async fn its_own_permissions_are_confined(harness: &Harness, thief: &Client) {
+    let is_confined = async |attempt: &Attempt| {
+        let status = refusal(thief, attempt).await?;
+        Some(status.code == 403 && status.message.contains("winpool-confine-permissions"))
+    };
+    for attempt in only_the_confinement_refuses() {
+        // It comes into force a moment after it was installed.
+        let refused = async || Ok(is_confined(&attempt).await.filter(|is_confined| *is_confined));
+        wait_for(&format!("{attempt:?} is refused"), LIMIT, refused).await.unwrap();
+    }
+    for path in INSTALLED {
+        let finalizers = |finalizers| patch(path, json!({"metadata": {"finalizers": finalizers}}));
+        let (none, own) = (finalizers(Value::Null), finalizers(json!(["winpool.dev/cleanup"])));
+        assert_eq!(code(thief, &none).await, 200, "{path}");
+        let request = Request::patch(path).header(CONTENT_TYPE, "application/merge-patch+json");
+        harness.client.request_text(request.body(none.2.to_string().into_bytes()).unwrap()).await.unwrap();
+        assert_eq!(code(thief, &own).await, 200, "{path}");
+    }
 }

@@ -126,8 +126,7 @@ fn a_label_that_no_instance_type_has_must_stand_in_the_template() {
     let zone = requirement("topology.kubernetes.io/zone", "In", "a, b");
     let without = node_pool(&format!("requirements: [{WINDOWS}, {zone}]"), "");
     let explanation = explain(&read(&without), "apps", &class);
-    let expected =
-        "spec.template.metadata.labels: add runs.winpool.dev/10.0.20348: \"true\", which the class selects";
+    let expected = "spec.template.metadata.labels: add runs.winpool.dev/10.0.20348: \"true\", which the class selects";
     assert_eq!(explanation.templates[0].missing, [expected]);
     let label = "metadata: {labels: {runs.winpool.dev/10.0.20348: \"true\"}}, spec: {nodeClassRef";
     let with = without.replace("spec: {nodeClassRef", label);
