@@ -309,9 +309,8 @@ fn settle(existing: &[Arc<RuntimeClass>], plan: &[PlannedClass]) -> Vec<Arc<Runt
     for PlannedClass { desired, action, .. } in plan {
         let place = classes.iter().position(|class| class.metadata.name.as_ref() == Some(&desired.name));
         match action {
-            ClassAction::Nothing | ClassAction::Conflict(_) => {}
+            ClassAction::Nothing | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => {}
             ClassAction::Create(class) => classes.push(anew(class)),
-            ClassAction::Replace(class) => classes[place.unwrap()] = anew(class),
             ClassAction::Change { changes, .. } => {
                 let class = &mut classes[place.unwrap()];
                 let patch = runtime_class_patch("u", "7", changes);
@@ -352,12 +351,7 @@ fn policies() -> &'static [Policy] {
         let policies = [
             vec![plain("default")],
             vec![pool("default", json!({"taints": exact, "retiredTaints": retired}), json!({}), false)],
-            vec![pool(
-                "default",
-                json!({"runtimeClasses": classes, "runtimeClassAdoptionPolicy": "Always"}),
-                json!({}),
-                false,
-            )],
+            vec![pool("default", json!({"runtimeClasses": classes}), json!({}), false)],
             vec![pool("going", json!({"taints": exact}), json!({}), true), plain("default")],
             vec![pool("default", json!({"nodeSelector": {"team": "nobody"}}), json!({"taints": foreign}), false)],
             vec![pool("default", json!({"nodeSelector": {"team": "a"}, "mode": "DryRun"}), json!({}), false)],

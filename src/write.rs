@@ -151,16 +151,6 @@ impl Applier {
         result
     }
 
-    /// Tests if a RuntimeClass could be created, and creates none.
-    ///
-    /// # Errors
-    /// Fails with [`RequestError::Conflict`] if one with that name exists, which is checked after admission, and if it
-    /// would not be accepted.
-    pub async fn try_to_create_class(&self, class: &RuntimeClass) -> Result<(), RequestError> {
-        let parameters = PostParams { dry_run: true, ..post_parameters() };
-        self.send(self.classes.create(&parameters, class)).await.map(|_| ())
-    }
-
     /// Sends a guarded patch to a RuntimeClass.
     pub async fn patch_class(&self, name: &str, patch: JsonPatch) -> Result<RuntimeClass, RequestError> {
         let result = self.send(self.classes.patch(name, &patch_parameters(), &json(patch))).await;

@@ -78,14 +78,6 @@ const MANAGED: [(&str, &str); 7] = [
     ),
 ];
 
-/// The default pool's plan for `windows-2019` under an runtimeClassAdoptionPolicy.
-fn adopting(adoption: &str, existing: &Arc<RuntimeClass>) -> PlannedClass {
-    let pool = pool(&format!("spec: {{runtimeClassAdoptionPolicy: {adoption}}}"));
-    let plan = plan_classes(&pool, &policy([pool.clone()]), &seen(&[17763], &[]), std::slice::from_ref(existing));
-    let [class] = plan.classes.as_slice() else { panic!("{plan:?}") };
-    class.clone()
-}
-
 fn with_handler(changes: &str) -> Arc<RuntimeClass> {
     let mut value = json!(*by_hand("handler: runhcs-wcow-process"));
     json_patch::merge(&mut value, &yaml(changes));
@@ -97,11 +89,11 @@ fn a_matching_class_without_owner_is_adopted_and_keeps_its_fields() {
     let wider = "{overhead: {podFixed: {memory: 1Gi}}, scheduling: {nodeSelector: {team: a}, tolerations: [{operator: Exists}]}}";
     for changes in ["{}", wider, "metadata: {labels: {team: a}}"] {
         let existing = with_handler(changes);
-        let first = adopting("IfCompatible", &existing);
+        let first = planned(&existing, &policy([pool("{}")]));
         assert_eq!(first.state, ClassState::Pending, "{changes}");
         assert!(matches!(first.action, ClassAction::Change { tolerations: false, .. }), "{changes}");
         let settled = settle(&[Arc::clone(&existing)], &ClassesPlan { classes: vec![first], ..ClassesPlan::default() });
-        let second = adopting("IfCompatible", &settled[0]);
+        let second = planned(&settled[0], &policy([pool("{}")]));
         assert_eq!((second.action, second.state), (ClassAction::Nothing, ClassState::Adopted), "{changes}");
         let mut expected = json!(*existing);
         expected["metadata"]["labels"]["winpool.dev/pool"] = "default".into();
@@ -115,39 +107,55 @@ fn a_matching_class_without_owner_is_adopted_and_keeps_its_fields() {
 }
 
 #[test]
-fn a_class_with_another_manager_is_not_adopted_by_default() {
+fn a_class_with_another_manager_is_reported_with_the_ways_to_correct_it() {
+    let policy = policy([pool("{}")]);
     for (marks, manager) in MANAGED {
-        let planned = adopting("IfCompatible", &with_handler(marks));
-        assert_eq!((planned.action, planned.state), (ClassAction::Nothing, ClassState::Satisfied), "{marks}");
+        let right = planned(&with_handler(marks), &policy);
+        assert_eq!((right.action, right.state), (ClassAction::Nothing, ClassState::Satisfied), "{marks}");
         let trap = "scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}}";
         let mut value = json!(*with_handler(marks));
         json_patch::merge(&mut value, &yaml(trap));
-        let planned = adopting("IfCompatible", &class(&value.to_string()));
-        let message = conflict(&planned);
-        assert!(message.contains(&format!("is managed by {manager}")), "{message}");
-        assert!(
-            message.contains("node.kubernetes.io/windows-build: 10.0.17763}, tolerations: ["),
-            "what to put into Git: {message}"
-        );
+        let wrong = planned(&class(&value.to_string()), &policy);
+        let message = conflict(&wrong);
+        for part in [
+            &format!("is managed by {manager}"),
+            "node.kubernetes.io/windows-build: 10.0.17763}, tolerations: [",
+            "kubectl label runtimeclass windows-2019 winpool.dev/pool=default;",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
     }
 }
 
 #[test]
-fn always_adopts_and_corrects_scheduling_but_never_a_foreign_handler() {
-    let trap = by_hand("scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, tolerations: null}");
-    let first = adopting("Always", &trap);
-    assert!(matches!(first.action, ClassAction::Change { tolerations: true, .. }), "{first:?}");
-    let settled = settle(&[trap], &ClassesPlan { classes: vec![first], ..ClassesPlan::default() });
-    assert_eq!(settled[0].handler, "example-container-runtime-handler");
-    let selector = settled[0].scheduling.as_ref().unwrap().node_selector.as_ref().unwrap();
-    assert_eq!(selector["node.kubernetes.io/windows-build"], "10.0.17763");
-    assert_eq!(adopting("Always", &settled[0]).state, ClassState::Adopted);
-}
-
-#[test]
-fn never_adopts_nothing() {
-    let planned = adopting("Never", &with_handler("{}"));
-    assert_eq!((planned.action, planned.state), (ClassAction::Nothing, ClassState::Satisfied));
+fn a_class_that_is_handed_over_by_the_label_gets_the_scheduling_that_the_pool_needs_and_nothing_else() {
+    let policy = policy([pool("{}")]);
+    let wrong = "{overhead: {podFixed: {memory: 1Gi}}, scheduling: {
+        nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348, kubernetes.io/arch: null, team: a},
+        tolerations: [{key: team, operator: Exists}]}}";
+    for (marks, _) in [("{}", "nobody")].into_iter().chain(MANAGED) {
+        let mut value = json!(*by_hand(wrong));
+        json_patch::merge(&mut value, &yaml(marks));
+        json_patch::merge(&mut value, &yaml("metadata: {labels: {winpool.dev/pool: default}}"));
+        let before = class(&value.to_string());
+        let first = planned(&before, &policy);
+        assert!(matches!(first.action, ClassAction::Change { tolerations: true, .. }), "{first:?}");
+        let settled = settle(&[before], &ClassesPlan { classes: vec![first], ..ClassesPlan::default() });
+        assert_eq!(planned(&settled[0], &policy).state, ClassState::Adopted, "{marks}");
+        let mut after = json!(*settled[0]);
+        let tolerations = after["scheduling"]["tolerations"].take();
+        value["scheduling"] = json!({"tolerations": null, "nodeSelector": {
+            "kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "team": "a",
+            "node.kubernetes.io/windows-build": "10.0.17763",
+        }});
+        for object in [&mut value, &mut after] {
+            object["metadata"]["resourceVersion"] = json!(null);
+            object["metadata"]["uid"] = json!(null);
+        }
+        assert_eq!(after, value, "{marks}");
+        let keys: Vec<_> = tolerations.as_array().unwrap().iter().map(|toleration| &toleration["key"]).collect();
+        assert_eq!(keys, ["os", "team"], "{marks}");
+    }
 }
 
 #[test]
@@ -207,8 +215,7 @@ fn a_class_of_an_older_pool_is_a_conflict_while_that_pool_exists() {
 
 #[test]
 fn a_younger_pool_does_not_take_over_a_class_that_an_older_pool_wants() {
-    let younger =
-        pool("{metadata: {creationTimestamp: '2021-01-01T00:00:00Z'}, spec: {runtimeClassAdoptionPolicy: Always}}");
+    let younger = pool("metadata: {creationTimestamp: '2021-01-01T00:00:00Z'}");
     let wants = [
         // By its nodes, and by its spec.
         ("metadata: {name: older, creationTimestamp: '2020-01-01T00:00:00Z'}", true),
@@ -222,7 +229,7 @@ fn a_younger_pool_does_not_take_over_a_class_that_an_older_pool_wants() {
         let policy = policy([pool(older), younger.clone()]);
         let of_both = seen(&[17763], &[]);
         let seen = |name: &str| if name == "older" && !has_nodes { NodeSummary::default() } else { of_both(name) };
-        for existing in [vec![], vec![by_hand("{}")]] {
+        for existing in [vec![], vec![with_handler("{}")]] {
             let plan = plan_classes(&younger, &policy, &seen, &existing);
             assert!(conflict(&plan.classes[0]).contains("belongs to the older WindowsPool older"), "{existing:?}");
         }
@@ -234,7 +241,7 @@ fn a_younger_pool_does_not_take_over_a_class_that_an_older_pool_wants() {
     let plan = plan_classes(&pool("metadata: {name: default}"), &policy, &of_the_younger, &[by_hand(all_there)]);
     assert_eq!(plan.classes[0].state, ClassState::Satisfied, "no write is needed");
     let seen = |name: &str| if name == "older" { NodeSummary::default() } else { of_the_younger(name) };
-    let plan = plan_classes(&younger, &policy, &seen, &[by_hand("{}")]);
+    let plan = plan_classes(&younger, &policy, &seen, &[with_handler("{}")]);
     assert_eq!(plan.classes[0].state, ClassState::Pending, "the older one has no such nodes");
 }
 
@@ -265,11 +272,17 @@ fn a_class_of_a_pool_that_is_gone_is_taken_over() {
 }
 
 #[test]
-fn a_class_of_winpools_with_another_handler_is_recreated() {
-    let own = by_hand("metadata: {labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}");
-    let planned = planned(&own, &policy([pool("{}")]));
-    let ClassAction::Replace(class) = &planned.action else { panic!("{planned:?}") };
-    assert_eq!((class.handler.as_str(), planned.state), ("runhcs-wcow-process", ClassState::Pending));
+fn a_class_of_winpools_with_another_handler_gets_all_else_and_is_reported_with_the_command_to_delete_it() {
+    let policy = policy([pool("{}")]);
+    let own = "metadata: {labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}";
+    let wrong = class(&json!(*by_hand(&format!("{{{own}, scheduling: {{tolerations: null}}}}"))).to_string());
+    let first = planned(&wrong, &policy);
+    assert!(matches!(first.action, ClassAction::Change { tolerations: true, .. }), "{first:?}");
+    let settled = settle(&[wrong], &ClassesPlan { classes: vec![first], ..ClassesPlan::default() });
+    let second = planned(&settled[0], &policy);
+    let ClassAction::OtherHandler(problem) = &second.action else { panic!("{second:?}") };
+    assert_eq!((problem.reason.as_str(), second.state), (reason::CLASS_CONFLICT, ClassState::Conflict));
+    assert!(problem.message.contains("kubectl delete runtimeclass windows-2019"), "{}", problem.message);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use winpool_core::plan::NodeFields;
 use super::pod_count::pod_counts;
 use silent::silent;
 
-pub use class_request::{apply_request, is_a_question};
+pub use class_request::apply_request;
 pub use result::{Change, ClassForecast, Forecast, ForecastSummary, NodeForecast, PoolForecast};
 pub use simulation::Simulation;
 pub use snapshot::Snapshot;

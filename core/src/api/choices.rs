@@ -35,18 +35,6 @@ pub enum RuntimeClassDiscovery {
     Disabled,
 }
 
-/// The rule for a RuntimeClass that winpool did not create.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum AdoptionPolicy {
-    /// winpool manages it if no other owner is recorded on it and it meets the pool's needs.
-    #[default]
-    IfCompatible,
-    /// winpool manages it and corrects its scheduling.
-    Always,
-    /// winpool does not change it.
-    Never,
-}
-
 /// The rule for the deletion of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {

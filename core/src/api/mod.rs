@@ -15,7 +15,7 @@ pub mod validation;
 #[cfg(test)]
 mod tests;
 
-pub use choices::{AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, TaintPolicy};
+pub use choices::{DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, TaintPolicy};
 pub use pool::{NamedBuild, PodDefaults, WindowsPool, WindowsPoolSpec, crd};
 pub use runtime_class::{ANY_VERSION, DEFAULT_ARCHITECTURE};
 #[cfg(test)]

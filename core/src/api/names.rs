@@ -146,7 +146,7 @@ pub mod reason {
         pub const ADMISSION_DENIED: &str = "AdmissionDenied";
         /// A node has a taint with the same key and effect and another value; winpool does not change it.
         pub const TAINT_VALUE_DIFFERS: &str = "TaintValueDiffers";
-        /// winpool does not manage the RuntimeClass of this name, or it belongs to an older pool.
+        /// winpool does not manage the RuntimeClass of this name or cannot change its handler, or it belongs to an older pool.
         pub const CLASS_CONFLICT: &str = "ClassConflict";
         /// Kubernetes does not officially support Hyper-V isolation.
         pub const HYPERV_NOT_SUPPORTED: &str = "HyperVNotSupported";

@@ -15,8 +15,8 @@ use serde_json::json;
 use crate::windows::product::{PRODUCTS, Product};
 
 use super::{
-    ANY_VERSION, AdoptionPolicy, DeletionPolicy, HostMatch, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint,
-    TaintPolicy, WindowsPoolStatus,
+    ANY_VERSION, DeletionPolicy, HostMatch, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint, TaintPolicy,
+    WindowsPoolStatus,
 };
 
 /// A group of Windows nodes and what winpool does with them. winpool does not create nodes. Every field has a default;
@@ -127,13 +127,6 @@ pub struct WindowsPoolSpec {
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["build"]))]
     pub build_names: Vec<NamedBuild>,
 
-    /// The rule for a RuntimeClass that winpool did not create and whose name this pool needs. `IfCompatible`: winpool
-    /// manages it from then on if no other owner is recorded on it, and it has the handler, selector and tolerations that
-    /// the pool needs. `Always`: winpool manages it and corrects its scheduling, but never its handler. `Never`: winpool
-    /// does not change it. A class that winpool does not change and that does not meet the pool's needs is a conflict.
-    #[serde(default)]
-    pub runtime_class_adoption_policy: AdoptionPolicy,
-
     /// The rule for the deletion of this pool. `Delete`: winpool removes its labels, annotations and taints from the nodes
     /// and deletes RuntimeClasses that no pod uses; it stops managing those in use. `Retain`: everything stays.
     #[serde(default)]
@@ -162,7 +155,6 @@ impl Default for WindowsPoolSpec {
             runtime_classes: Vec::new(),
             build_names: Vec::new(),
             taint_policy: TaintPolicy::default(),
-            runtime_class_adoption_policy: AdoptionPolicy::default(),
             deletion_policy: DeletionPolicy::default(),
             pod_defaults: None,
         }
@@ -178,8 +170,8 @@ impl Default for WindowsPoolSpec {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodDefaults {
-    /// A RuntimeClass of this pool, discovered or declared. The policy uses it once its state is Applied or Adopted, and
-    /// only for pods that select nodes by nothing but operating system and architecture.
+    /// A RuntimeClass of this pool, discovered or declared. The policy uses it once its state is Applied, Adopted or
+    /// Satisfied, and only for pods that select nodes by nothing but operating system and architecture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub runtime_class_name: Option<String>,

@@ -59,7 +59,7 @@ pub struct RuntimeClassSpec {
     #[schemars(length(max = 12))]
     pub build: Option<String>,
     /// The handler of the container runtime. Default: `runhcs-wcow-process`, or `runhcs-wcow-hypervisor` with
-    /// `isolation: HyperV`. If you change it, winpool recreates the RuntimeClass once no pod uses it.
+    /// `isolation: HyperV`. If you change it, delete the RuntimeClass when no pod uses it: winpool creates it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub handler: Option<String>,

@@ -307,7 +307,6 @@ fn desired_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &Node
     DesiredClass {
         name: spec.name.clone(),
         pool: pool.spec.name.clone(),
-        runtime_class_adoption_policy: pool.spec.runtime_class_adoption_policy,
         hosts,
         isolation: spec.isolation,
         handler: spec.effective_handler().to_owned(),

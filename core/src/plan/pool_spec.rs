@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use crate::{
     api::{
-        ANY_VERSION, AdoptionPolicy, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery,
-        RuntimeClassSpec, Taint, TaintPolicy, WindowsPool, names,
+        ANY_VERSION, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint,
+        TaintPolicy, WindowsPool, names,
         validation::{Violation, violations},
     },
     labels::Labels,
@@ -66,7 +66,6 @@ pub struct PoolSpec {
     pub taints: WantedTaints,
     pub retired_taints: Vec<Taint>,
     pub taint_policy: TaintPolicy,
-    pub runtime_class_adoption_policy: AdoptionPolicy,
     pub deletion_policy: DeletionPolicy,
     /// `spec.runtimeClassDiscovery`.
     pub discover: bool,
@@ -133,7 +132,6 @@ impl PoolSpec {
             taints: spec.taints.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly),
             retired_taints: spec.retired_taints.clone(),
             taint_policy: spec.taint_policy,
-            runtime_class_adoption_policy: spec.runtime_class_adoption_policy,
             deletion_policy: spec.deletion_policy,
             deleting: pool.metadata.deletion_timestamp.is_some(),
             discover: spec.runtime_class_discovery == RuntimeClassDiscovery::Enabled,

@@ -77,6 +77,7 @@ fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now
         // A request that was refused for another spec is sent again.
         known.generation = guarded.metadata.generation;
         known.retries.clear();
+        known.classes.values_mut().for_each(ClassMemory::end_back_off);
     }
     let step = match guarded.read() {
         Err(_) if guarded.is_being_deleted() => memory.abandon(cluster, guarded, now),
@@ -185,7 +186,7 @@ impl Memory {
         self.keep_former_taints(cluster, name, now.instant);
         let tally = cluster.nodes.tally(name);
         let plan = self.plan_classes(cluster, pool, tally);
-        self.forget_classes(cluster, name, &plan);
+        self.forget_classes(cluster, name, &plan, now.instant);
         if let Some(step) = self.class_step(cluster, pool, &plan, now.instant) {
             return Some(step);
         }

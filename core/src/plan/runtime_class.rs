@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        AdoptionPolicy, ClassState, Isolation, ObjectReference, Problem, Taint,
+        ClassState, Isolation, ObjectReference, Problem, Taint,
         names::{self, reason},
         quantity,
     },
@@ -32,8 +32,6 @@ pub struct DesiredClass {
     pub name: String,
     /// The pool that owns it.
     pub pool: String,
-    /// The rule for a class with this name that winpool did not create.
-    pub runtime_class_adoption_policy: AdoptionPolicy,
     pub hosts: Hosts,
     pub isolation: Isolation,
     pub handler: String,
@@ -58,16 +56,15 @@ pub enum ClassAction {
         /// cache has them.
         tolerations: bool,
     },
-    /// It is winpool's and needs another handler, which Kubernetes does not allow to change: delete it and create this
-    /// one, once no unfinished pod uses it.
-    Replace(Box<RuntimeClass>),
+    /// It is winpool's and up to date but for its handler, which Kubernetes does not allow to change.
+    OtherHandler(Problem),
     /// It conflicts with the plan, and the problem says why.
     Conflict(Problem),
 }
 
 impl ClassAction {
     pub(super) fn writes(&self) -> bool {
-        !matches!(self, Self::Nothing | Self::Conflict(_))
+        matches!(self, Self::Create(_) | Self::Change { .. })
     }
 }
 
@@ -104,8 +101,8 @@ pub fn plan_class(
     let (action, state) = match existing.map(|existing| (existing, owner(existing))) {
         None => (ClassAction::Create(Box::new(desired.to_object())), ClassState::Pending),
         Some((_, Some(pool))) if older(pool) => belongs_to(pool, &desired),
-        Some((existing, _)) if is_made_by_winpool(existing) => plan_own(&desired, existing, ClassState::Applied),
-        // It belongs to this pool, to a younger one, or to one that no longer exists.
+        Some((existing, _)) if is_made_by_winpool(existing) => plan_own(&desired, existing),
+        // An administrator handed it over, or winpool adopted it. Its pool is this one, a younger one, or gone.
         Some((existing, Some(_))) => plan_adopted(&desired, existing),
         Some((existing, None)) => plan_foreign(&desired, existing, selects_nodes),
     };
@@ -126,14 +123,29 @@ fn belongs_to(older: &str, desired: &DesiredClass) -> (ClassAction, ClassState) 
     )
 }
 
-/// Plans a class that winpool created: every difference is repaired.
-fn plan_own(desired: &DesiredClass, existing: &RuntimeClass, right: ClassState) -> (ClassAction, ClassState) {
-    if existing.handler != desired.handler {
-        return (ClassAction::Replace(Box::new(desired.to_object())), ClassState::Pending);
+/// Plans a class that winpool created: every difference but another handler is repaired.
+fn plan_own(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction, ClassState) {
+    if existing.handler == desired.handler {
+        return plan_change(desired, existing, (ClassAction::Nothing, ClassState::Applied));
     }
+    let message = format!(
+        "has the handler {} instead of {}, and Kubernetes does not allow to change it; when no pod uses the class, delete \
+         it, and winpool creates it again: kubectl delete runtimeclass {}",
+        existing.handler, desired.handler, desired.name
+    );
+    let done = ClassAction::OtherHandler(conflict_problem(desired, message));
+    plan_change(desired, existing, (done, ClassState::Conflict))
+}
+
+/// Plans the changes of a class that winpool manages; `done` is its plan if there are none.
+fn plan_change(
+    desired: &DesiredClass,
+    existing: &RuntimeClass,
+    done: (ClassAction, ClassState),
+) -> (ClassAction, ClassState) {
     let changes = desired.changes(existing);
     if changes.is_empty() {
-        return (ClassAction::Nothing, right);
+        return done;
     }
     let tolerations = !untolerated(desired, existing).is_empty();
     (ClassAction::Change { changes, tolerations }, ClassState::Pending)
@@ -151,13 +163,12 @@ fn plan_adopted(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction
     node_selector.extend(desired.node_selector.clone());
     let lacking = untolerated(desired, existing).into_iter().cloned();
     let kept = DesiredClass {
-        handler: existing.handler.clone(),
         overhead: overhead_of(existing),
         node_selector,
         tolerations: normalised(tolerations_of(existing).into_iter().chain(lacking)),
         ..desired.clone()
     };
-    plan_own(&kept, existing, ClassState::Adopted)
+    plan_change(&kept, existing, (ClassAction::Nothing, ClassState::Adopted))
 }
 
 /// Plans a class without winpool's labels.
@@ -166,15 +177,11 @@ fn plan_foreign(
     existing: &RuntimeClass,
     selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
 ) -> (ClassAction, ClassState) {
-    let (manager, problems) = (other_manager(existing), incompatibilities(desired, existing, selects_nodes));
-    let adopted = match desired.runtime_class_adoption_policy {
-        AdoptionPolicy::Never => false,
-        AdoptionPolicy::Always => true,
-        AdoptionPolicy::IfCompatible => manager.is_none() && covers_all(desired, existing),
-    };
-    if adopted {
+    let manager = other_manager(existing);
+    if manager.is_none() && covers_all(desired, existing) {
         return plan_adopted(desired, existing);
     }
+    let problems = incompatibilities(desired, existing, selects_nodes);
     if problems.is_empty() {
         return (ClassAction::Nothing, ClassState::Satisfied);
     }
@@ -184,9 +191,12 @@ fn plan_foreign(
     conflict(
         desired,
         format!(
-            "{whose} and {}; correct it at its source: scheduling: {scheduling}; or rename it, choose another \
-             runtimeClassNameFormat, or set runtimeClassAdoptionPolicy: Always",
-            problems.join(", and ")
+            "{whose} and {}; correct it at its source: scheduling: {scheduling}; or let winpool correct its scheduling: \
+             kubectl label runtimeclass {} {}={}; or choose another runtimeClassNameFormat",
+            problems.join(", and "),
+            desired.name,
+            names::POOL,
+            desired.pool,
         ),
     )
 }
@@ -274,8 +284,11 @@ fn untolerated<'a>(desired: &'a DesiredClass, existing: &RuntimeClass) -> Vec<&'
 }
 
 fn conflict(desired: &DesiredClass, message: String) -> (ClassAction, ClassState) {
-    let object = ObjectReference::runtime_class(&desired.name);
-    (ClassAction::Conflict(Problem::new(reason::CLASS_CONFLICT, object, message)), ClassState::Conflict)
+    (ClassAction::Conflict(conflict_problem(desired, message)), ClassState::Conflict)
+}
+
+fn conflict_problem(desired: &DesiredClass, message: String) -> Problem {
+    Problem::new(reason::CLASS_CONFLICT, ObjectReference::runtime_class(&desired.name), message)
 }
 
 impl DesiredClass {
@@ -330,9 +343,8 @@ fn same_amounts(a: &BTreeMap<String, Quantity>, b: &BTreeMap<String, Quantity>) 
 /// A dry run's message about a class that it would write.
 pub fn describe(action: &ClassAction) -> Option<String> {
     match action {
-        ClassAction::Nothing | ClassAction::Conflict(_) => None,
+        ClassAction::Nothing | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => None,
         ClassAction::Create(_) => Some("would be created".to_owned()),
-        ClassAction::Replace(class) => Some(format!("would be recreated with handler {}", class.handler)),
         ClassAction::Change { changes, .. } => {
             Some(format!("would be changed: {}", joined(changes.iter().map(|change| change.path.join(".")))))
         }

@@ -227,11 +227,7 @@ pub fn settle(existing: &[Arc<RuntimeClass>], plan: &ClassesPlan) -> Vec<Arc<Run
     let mut classes = existing.to_vec();
     for PlannedClass { desired, action, .. } in &plan.classes {
         match action {
-            ClassAction::Nothing | ClassAction::Conflict(_) => {}
-            ClassAction::Replace(new) => {
-                classes.retain(|c| c.metadata.name.as_ref() != Some(&desired.name));
-                classes.push(class(&json!(new).to_string()));
-            }
+            ClassAction::Nothing | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => {}
             ClassAction::Create(new) => classes.push(class(&json!(new).to_string())),
             ClassAction::Change { changes, .. } => {
                 let old = classes.iter_mut().find(|c| c.metadata.name.as_ref() == Some(&desired.name)).unwrap();

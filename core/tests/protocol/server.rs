@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use json_patch::{Patch, PatchOperation};
 use kube::ResourceExt;
 use serde_json::Value;
-use winpool_answers::explain::forecast::{apply_request, is_a_question};
+use winpool_answers::explain::forecast::apply_request;
 use winpool_core::{
     api::{ApprovedTaint, Taint, WindowsPoolStatus, names},
     plan::{
@@ -237,7 +237,7 @@ impl World {
         let after = match apply_request(request, current.as_deref().map(AsRef::as_ref), format!("{name}-{}", self.made))
         {
             Err(refusal) => return Answer::Refused(refusal),
-            Ok(after) if is_a_question(request) => return Answer::Class(after.map(Into::into)),
+            Ok(after) if *request == ClassRequest::Read => return Answer::Class(after.map(Into::into)),
             Ok(after) => after,
         };
         let mut classes = self.classes.truth().clone();

@@ -1,4 +1,4 @@
-//! RuntimeClasses: back-off, recreation, and which of them winpool deletes.
+//! RuntimeClasses: back-off, other handlers, and which of them winpool deletes.
 
 use std::{cell::Cell, time::Duration};
 
@@ -49,40 +49,112 @@ fn three_restorations_of_one_target_back_off_and_changes_of_the_target_do_not() 
     assert!(world.problems(reason::CONTESTED).is_empty());
 }
 
+/// The writes of winpool in 45 seconds in which another writer gives the class these values in turn. `None` deletes it.
+fn cost(spec: &str, values: [Option<&str>; 2]) -> usize {
+    let mut world = World::checked(spec);
+    world.wait(2);
+    let kept = world.classes.get("windows-2022").cloned();
+    world.take_sent(&[]);
+    for round in 0..45 {
+        match (values[round % 2], &kept) {
+            (None, _) => drop(world.classes.remove("windows-2022")),
+            (Some(value), Some(class)) => {
+                world.classes.entry("windows-2022".to_owned()).or_insert_with(|| class.clone());
+                world.change_class("windows-2022", value);
+            }
+            (Some(value), None) => {
+                world.class("{metadata: {name: windows-2022}, handler: other}");
+                world.change_class("windows-2022", value);
+            }
+        }
+        world.wait(1);
+    }
+    world.take_sent(&["Create", "Patch", "Delete", "WriteStatus"]).len()
+}
+
 #[test]
-fn a_class_gets_another_handler_only_if_it_may_be_created_and_no_pod_uses_it() {
-    let verbs = ["FindUsers", "TryCreate", "Delete", "Create"].map(|verb| format!("{verb} own"));
-    for (fact, used, refusal, expected) in [
-        ("nobody uses it", false, None, &verbs[..]),
-        ("a pod uses it", true, None, &verbs[..1]),
-        ("the new one would be refused", false, Some(denied()), &verbs[..2]),
-        ("nobody knows whether it would be", false, Some(failed()), &verbs[..2]),
+fn a_writer_that_alternates_values_costs_no_more_than_one_that_repeats_one() {
+    const RIGHT: Option<&str> = Some("scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}}");
+    let wrong = Some("scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.17763}}");
+    let tolerations =
+        ["null", "[{key: a, operator: Exists}]"].map(|list| format!("scheduling: {{tolerations: {list}}}"));
+    let labels = ["other", "null", "default"].map(|pool| format!("metadata: {{labels: {{winpool.dev/pool: {pool}}}}}"));
+    let [intolerant, tolerant] = tolerations.each_ref().map(|text| Some(text.as_str()));
+    let [other, unlabelled, labelled] = labels.each_ref().map(|text| Some(text.as_str()));
+    let repeated = cost("{}", [wrong; 2]);
+    assert!((6..15).contains(&repeated), "{repeated}");
+    for (fact, spec, values) in [
+        ("a wrong and the right selector", "{}", [wrong, RIGHT]),
+        ("tolerations", "{}", [intolerant, tolerant]),
+        ("a selector and tolerations", "{}", [wrong, intolerant]),
+        ("labels", "{}", [other, unlabelled]),
+        ("a wrong and the right label", "{}", [labelled, other]),
+        ("nothing and a wrong selector", "{}", [None, wrong]),
+        ("nothing and the right selector", "{}", [None, RIGHT]),
+        ("nothing and a label that no pool wants there", "spec: {nodeSelector: {team: a}}", [None, labelled]),
     ] {
-        let mut world = World::checked(&owning("old"));
-        world.pods = Ok(if used { vec![of_class("own")] } else { vec![] });
-        world.advance(Duration::from_mins(2));
-        world.rest();
-        world.take_sent(&[]);
-        world.refuse = Box::new(move |line| line.starts_with("TryCreate").then(|| refusal.clone()).flatten());
-        world.change_pool("default", &owning("new"));
-        world.rest();
-        let sent = world.take_sent(&["FindUsers", "TryCreate", "Delete", "Create", "Patch"]);
-        assert_eq!(sent, expected, "{fact}");
-        assert_eq!(world.classes["own"].handler, if expected.len() == 4 { "new" } else { "old" }, "{fact}");
+        let alternated = cost(spec, values);
+        assert!(alternated <= repeated, "{fact}: {alternated} instead of {repeated}");
     }
 }
 
 #[test]
-fn a_class_is_deleted_only_after_a_try_with_the_handler_that_it_is_to_get() {
+fn a_contested_class_is_up_to_date_ten_seconds_after_its_last_change_or_at_once_for_another_spec() {
+    for (changes_spec, seconds) in [(false, 12), (true, 1)] {
+        let mut world = World::checked("{}");
+        for _ in 0..4 {
+            world.change_class("windows-2022", "scheduling: {nodeSelector: {kubernetes.io/arch: other}}");
+            world.wait(3);
+        }
+        assert_eq!(world.problems(reason::CONTESTED).len(), 1);
+        if changes_spec {
+            world.change_pool("default", "spec: {deletionPolicy: Retain}");
+        } else {
+            world.change_class("windows-2022", "scheduling: {nodeSelector: {kubernetes.io/arch: amd64}}");
+            world.wait(2);
+            assert_eq!(world.problems(reason::CONTESTED).len(), 1, "it may change again");
+        }
+        world.take_sent(&[]);
+        world.wait(seconds);
+        assert_eq!(world.take_sent(&["Patch"]).len(), usize::from(changes_spec));
+        assert!(world.problems(reason::CONTESTED).is_empty());
+    }
+}
+
+#[test]
+fn a_class_gets_another_handler_when_its_user_deletes_it() {
     let mut world = World::checked(&owning("old"));
-    world.advance(Duration::from_mins(2));
-    world.refuse("Delete", failed());
+    world.wait(2);
+    world.take_sent(&[]);
     world.change_pool("default", &owning("new"));
-    world.rest();
-    assert_eq!(world.take_sent(&["TryCreate", "Delete"]), ["TryCreate own", "Delete own"]);
-    world.refuse("TryCreate", denied());
-    world.change_pool("default", &owning("other"));
-    world.wait(20);
+    world.wait(90);
+    assert_eq!(world.take_sent(&["FindUsers", "Delete", "Create", "Patch"]), [""; 0]);
+    let [problem] = world.problems(reason::CLASS_CONFLICT).try_into().unwrap_or_else(|all| panic!("{all:?}"));
+    assert!(problem.message.contains("kubectl delete runtimeclass own"), "{}", problem.message);
+    assert_eq!(world.status().runtime_classes[0].handler, "old");
+    world.classes.remove("own");
+    world.wait(3);
+    assert_eq!(world.take_sent(&["Create", "Delete"]), ["Create own"]);
+    let recorded = &world.status().runtime_classes[0];
+    assert_eq!((recorded.handler.as_str(), &recorded.uid), ("new", &world.classes["own"].metadata.uid));
+    assert!(world.problems(reason::CLASS_CONFLICT).is_empty());
+}
+
+#[test]
+fn a_class_with_another_handler_gets_the_toleration_before_its_nodes_get_the_taint() {
+    let spec = |handler: &str, key: &str| {
+        format!(
+            "spec: {{taintPolicy: Always, taints: [{{key: {key}, effect: NoSchedule}}], runtimeClassDiscovery: Disabled, \
+             runtimeClasses: [{{name: own, version: '2022', handler: {handler}}}]}}"
+        )
+    };
+    let mut world = World::checked(&spec("old", "first"));
+    world.wait(10);
+    world.change_pool("default", &spec("new", "second"));
+    world.wait(4);
+    assert_eq!(world.taints("win"), ["first:NoSchedule"], "API servers may not know the toleration yet");
+    world.wait(4);
+    assert_eq!(world.taints("win"), ["second:NoSchedule"]);
     assert_eq!(world.classes["own"].handler, "old");
 }
 
@@ -124,15 +196,6 @@ fn a_class_that_the_former_leader_recorded_last_is_deleted_too() {
     world.accept_all();
     world.wait(5);
     assert!(world.classes.is_empty(), "{:?}", world.problems(reason::CLASS_NOT_RECORDED));
-}
-
-#[test]
-fn a_recreated_class_is_recorded_with_its_new_uid() {
-    let mut world = World::checked(&owning("old"));
-    world.change_pool("default", &owning("new"));
-    world.wait(3);
-    let recorded = world.status().runtime_classes[0].uid.clone();
-    assert_eq!(recorded, world.classes["own"].metadata.uid);
 }
 
 #[test]
@@ -238,20 +301,16 @@ fn a_wanted_class_with_winpools_labels_is_recorded_and_deleted_with_the_pool() {
 
 #[test]
 fn users_are_counted_again_before_a_delete_that_had_to_wait() {
-    for (verb, spec) in
-        [("TryCreate", owning("new")), ("Delete", owning("new")), ("Delete", "spec: {runtimeClasses: null}".to_owned())]
-    {
-        let mut world = World::checked(&owning("old"));
-        world.advance(Duration::from_mins(2));
-        world.refuse(verb, failed());
-        world.change_pool("default", &spec);
-        world.rest();
-        world.wait(3);
-        world.pods = Ok(vec![of_class("own")]);
-        world.accept_all();
-        world.wait(20);
-        assert_eq!(world.classes["own"].handler, "old", "{verb} {spec}");
-    }
+    let mut world = World::checked(OWN);
+    world.advance(Duration::from_mins(2));
+    world.refuse("Delete", failed());
+    world.change_pool("default", "spec: {runtimeClasses: null}");
+    world.rest();
+    world.wait(3);
+    world.pods = Ok(vec![of_class("own")]);
+    world.accept_all();
+    world.wait(20);
+    assert!(world.is_released("own"));
 }
 
 #[test]

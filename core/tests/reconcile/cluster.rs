@@ -91,7 +91,6 @@ fn line(step: &Step) -> Option<String> {
             let verb = match class.request {
                 ClassRequest::Read => "Read",
                 ClassRequest::Create(_) => "Create",
-                ClassRequest::TryCreate(_) => "TryCreate",
                 ClassRequest::Patch { .. } => "Patch",
                 ClassRequest::Delete(_) => "Delete",
             };

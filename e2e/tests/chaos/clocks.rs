@@ -105,8 +105,7 @@ async fn timestamps_of_other_writers_change_nothing() {
 
 #[tokio::test]
 async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
-    // The guard refuses to adopt a class that does not fit.
-    let harness = Harness::unguarded().await;
+    let harness = Harness::new().await;
     harness.join_node(SimulatedNode::windows(WINDOWS_2022).name("win")).await;
     // More than the nodes of the next pool wait for its class.
     let patience = Duration::from_secs(8);
@@ -118,10 +117,12 @@ async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
     harness.delete_pool("a-older").await;
     tokio::time::sleep(patience + Duration::from_secs(1)).await;
 
-    // Its nodes have to wait until the class that it adopts has the toleration.
-    let _: RuntimeClass = harness.create(windows_class("mine", &json!({BUILD: "10.0.20348"}))).await;
+    // Its nodes have to wait until the class that was handed over to it has the toleration.
+    let mut class = windows_class("mine", &json!({BUILD: "10.0.20348"}));
+    class["metadata"]["labels"] = json!({POOL: "b-younger"});
+    let _: RuntimeClass = harness.create(class).await;
     let younger = json!({
-        "taints": [taint("younger:NoSchedule")], "runtimeClassAdoptionPolicy": "Always",
+        "taints": [taint("younger:NoSchedule")],
         "runtimeClasses": [{"name": "mine", "version": "2022"}],
     });
     harness.apply_pool_named("b-younger", younger).await;

@@ -21,12 +21,12 @@ enum Scenario {
     EmptyPool,
     /// From one taint to another, which retires the first.
     TaintChange,
-    /// A class gets another handler: it is deleted and recreated.
+    /// A class gets another handler: its user deletes it, and winpool creates it again.
     HandlerChange,
     /// A pool is deleted, and the next one takes its nodes and its class over.
     HandOver,
     Deletion,
-    /// A foreign class is adopted and corrected.
+    /// A class is handed over and corrected.
     Adoption,
 }
 
@@ -68,7 +68,10 @@ impl Scenario {
             }
             Self::EmptyPool => harness.apply_pool(json!({})).await,
             Self::TaintChange => harness.apply_pool(taints("younger", Some("older"))).await,
-            Self::HandlerChange => harness.apply_pool(handler("second")).await,
+            Self::HandlerChange => {
+                harness.apply_pool(handler("second")).await;
+                harness.classes().delete("extra", &DeleteParams::default()).await.unwrap();
+            }
             Self::HandOver => harness.delete_pool("a-older").await,
             Self::Deletion => harness.delete_pool("default").await,
             Self::Adoption => {
@@ -76,11 +79,11 @@ impl Scenario {
                     json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"});
                 let _: RuntimeClass = harness
                     .create(json!({
-                        "metadata": {"name": "windows-2022"}, "handler": "runhcs-wcow-process",
+                        "metadata": {"name": "windows-2022", "labels": {POOL: "default"}}, "handler": "runhcs-wcow-process",
                         "scheduling": {"nodeSelector": selector},
                     }))
                     .await;
-                harness.apply_pool(json!({"runtimeClassAdoptionPolicy": "Always"})).await;
+                harness.apply_pool(json!({})).await;
             }
         }
     }

@@ -144,7 +144,13 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
     stage.breaks_all_connections();
     harness.apply_pool(spec("second", json!({}))).await;
     let classes = harness.classes();
-    let replaced = async || Ok(classes.get_opt("extra").await?.filter(|class| class.handler == "second"));
+    let replaced = async || {
+        let class = classes.get_opt("extra").await?;
+        if class.as_ref().is_some_and(|class| class.handler == "first") {
+            classes.delete("extra", &DeleteParams::default()).await?;
+        }
+        Ok(class.filter(|class| class.handler == "second"))
+    };
     wait_for("the class has the second handler", PATIENTLY, replaced).await.unwrap();
 
     stage.breaks_all_connections();

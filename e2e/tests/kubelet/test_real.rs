@@ -21,7 +21,7 @@ async fn the_suite_for_real_nodes_passes_and_leaves_nothing_behind() {
     assert!(output.status.success(), "{report}\n{said}");
     for row in [
         "| win-2019 | Windows Server 2019 Datacenter | 10.0.17763.6189 | v1.36.3 | containerd://1.7.20 |",
-        "| a pod of class windows-2022 starts | passed |",
+        "| a pod of class winpool-test-real-2022 starts | passed |",
         "| everything that it created is gone | passed |",
     ] {
         assert!(report.contains(row), "{row}\n{report}");

@@ -1,4 +1,4 @@
-//! RuntimeClasses that existed before winpool: adopted if nothing changes for their users, otherwise never changed.
+//! RuntimeClasses that existed before winpool: adopted if they fit, handed over by a label, or reported.
 
 use winpool_core::api::{Problem, RuntimeClassStatus};
 use winpool_e2e::prelude::*;
@@ -93,7 +93,8 @@ async fn classes_of_others_are_never_written() {
     assert!(message.contains("Argo CD"), "{message}");
     // The manifest to commit to Git.
     let yaml = message.split_once("correct it at its source: ").unwrap().1;
-    let yaml = yaml.split_once("; or rename it").unwrap().0;
+    let (yaml, rest) = yaml.split_once("; or let winpool correct its scheduling: ").unwrap();
+    assert!(rest.starts_with("kubectl label runtimeclass windows-2019 winpool.dev/pool=default;"), "{message}");
     let yaml: Value = serde_yaml::from_str(yaml).unwrap();
     assert_eq!(yaml["scheduling"], by_hand("windows-2019", "10.0.17763", &json!({}))["scheduling"]);
     assert_eq!(state_of(&pool, "windows-2025").unwrap().state, ClassState::Conflict);
@@ -114,31 +115,48 @@ fn declared(handler: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_class_gets_another_handler_when_no_unfinished_pod_uses_it() {
+async fn a_class_gets_another_handler_when_its_user_deletes_it() {
     let harness = with_nodes().await;
-    let operator = harness.operator().await;
+    let _operator = harness.operator().await;
     harness.apply_until_ready(declared("first")).await;
     let first = harness.classes().get("mine").await.unwrap();
-    assert_eq!(first.handler, "first");
-
     harness.apply_pool(declared("second")).await;
-    let second = harness.class_until("mine", "has its second handler", |class| class.handler == "second").await;
-    assert_ne!(second.uid(), first.uid(), "Kubernetes never changes a handler");
+    let pool = reported(&harness, "mine", ClassState::Conflict).await;
+    let message = &problem_of(&pool, "mine").unwrap().message;
+    assert!(message.contains("kubectl delete runtimeclass mine"), "{message}");
+    assert_eq!(condition(&pool, "Ready"), Some("False"));
+    assert_eq!(harness.classes().get("mine").await.unwrap().resource_version(), first.resource_version());
+
+    harness.classes().delete("mine", &DeleteParams::default()).await.unwrap();
+    harness.class_until("mine", "has its second handler", |class| class.handler == "second").await;
     harness.ready("default").await;
+    harness.apply_pool(json!({})).await;
+    let is_gone = async || Ok(harness.classes().get_opt("mine").await?.is_none().then_some(()));
+    wait_for("winpool deletes its class", LIMIT, is_gone).await.unwrap();
+}
 
-    harness.run_pod("user", json!({"nodeName": "win-20348", "runtimeClassName": "mine"})).await;
-    harness.apply_pool(declared("third")).await;
-    let pool = reported(&harness, "mine", ClassState::Pending).await;
-    let problem = problem_of(&pool, "mine").unwrap();
-    assert_eq!(problem.reason, "ClassInUse");
-    assert!(problem.message.contains("default/user"), "{}", problem.message);
-    assert_eq!(harness.classes().get("mine").await.unwrap().resource_version(), second.resource_version());
-
-    harness.pods().delete("user", &DeleteParams::default().grace_period(0)).await.unwrap();
-    // It checks again every minute, and when it starts.
-    operator.stop().await;
+#[tokio::test]
+async fn a_class_of_another_tool_is_corrected_when_it_is_handed_over_and_outlives_the_pool() {
+    let harness = with_nodes().await;
+    let helm = json!({"labels": {"app.kubernetes.io/managed-by": "Helm"}});
+    let mut wrong = by_hand("windows-2022", "10.0.17763", &helm);
+    wrong["handler"] = json!("runhcs-wcow-hypervisor");
+    wrong["overhead"] = json!({"podFixed": {"memory": "1Gi"}});
+    wrong["scheduling"]["nodeSelector"]["team"] = json!("a");
+    wrong["scheduling"]["tolerations"] = json!([{"key": "team", "operator": "Exists"}]);
+    let before: RuntimeClass = harness.create(wrong).await;
     let _operator = harness.operator().await;
-    let third = harness.class_until("mine", "has its third handler", |class| class.handler == "third").await;
-    assert_ne!(third.uid(), second.uid());
+    harness.apply_pool(json!({})).await;
+    reported(&harness, "windows-2022", ClassState::Conflict).await;
+
+    merge(&harness.classes(), "windows-2022", json!({"metadata": {"labels": {POOL: "default"}}})).await;
     harness.ready("default").await;
+    reported(&harness, "windows-2022", ClassState::Adopted).await;
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
+    let mut expected = face(&before);
+    expected["scheduling"]["nodeSelector"][BUILD] = json!("10.0.20348");
+    let toleration = by_hand("", "", &json!({}))["scheduling"]["tolerations"][0].clone();
+    expected["scheduling"]["tolerations"].as_array_mut().unwrap().insert(0, toleration);
+    assert_eq!(face(&harness.classes().get("windows-2022").await.unwrap()), expected);
 }

@@ -29,9 +29,8 @@ async fn an_invalid_pool_gets_a_condition_and_changes_nothing() {
         assert_eq!(has_taint(&node, OS_WINDOWS), of_good, "{name}");
     }
     // The good pool's status is written after its nodes; by then the operator has long seen the bad one.
-    harness
-        .apply_pool_named("good", json!({"nodeSelector": {"group": "good"}, "runtimeClassAdoptionPolicy": "Never"}))
-        .await;
+    let names = json!([{"build": "10.0.29000", "version": "preview"}]);
+    harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}, "buildNames": names})).await;
     harness.ready("good").await;
     assert_eq!(writes(&log, "nodes"), ["win-good"]);
     assert_eq!(writes(&log, "runtimeclasses"), ["windows-2022"]);

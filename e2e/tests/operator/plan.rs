@@ -79,7 +79,6 @@ fn any_pool(dice: &mut Dice, name: &str) -> Value {
     };
     let mut spec = json!({
         "taintPolicy": dice.pick(&["WhenTolerated", "WhenTolerated", "Always", "Never"]),
-        "runtimeClassAdoptionPolicy": dice.pick(&["IfCompatible", "IfCompatible", "Always", "Never"]),
         "mode": if name != "rest" && dice.once_in(5) { "DryRun" } else { "Enforce" },
     });
     let wanted = dice.roll(4);
@@ -112,8 +111,9 @@ fn any_class(dice: &mut Dice, name: &str) -> Value {
         let tolerated = [json!({"key": "os", "operator": "Exists"}), json!({"operator": "Exists"})];
         class["scheduling"]["tolerations"] = json!([tolerated[dice.roll(2)]]);
     }
-    match dice.roll(4) {
+    match dice.roll(5) {
         0 => class["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"}),
+        2 => class["metadata"]["labels"] = json!({POOL: dice.pick(&["a", "rest"])}),
         1 => {
             class["metadata"]["labels"] =
                 json!({"app.kubernetes.io/managed-by": "winpool", POOL: dice.pick(&["a", "rest", "old", "gone"])});

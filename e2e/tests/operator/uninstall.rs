@@ -88,7 +88,7 @@ async fn a_process_that_gets_sigterm_checks_if_it_is_being_removed() {
     let operator = start(&harness);
     harness.apply_until_ready(json!({})).await;
     harness.account.delete("ClusterRoleBinding").await;
-    harness.apply_pool(json!({"runtimeClassAdoptionPolicy": "Never"})).await;
+    harness.apply_pool(json!({"buildNames": [{"build": "10.0.29000", "version": "preview"}]})).await;
     harness.ready("default").await;
     operator.stop().await;
     harness.account.is_gone("ClusterRoleBinding", LIMIT).await;

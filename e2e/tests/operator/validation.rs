@@ -129,7 +129,7 @@ async fn all_defaults_except_taints_are_stored() {
     let defaults = json!({
         "mode": "Enforce", "runtimeClassDiscovery": "Enabled", "runtimeClassHostMatch": "Exact",
         "runtimeClassNameFormat": "windows-{version}",
-        "taintPolicy": "WhenTolerated", "runtimeClassAdoptionPolicy": "IfCompatible", "deletionPolicy": "Delete",
+        "taintPolicy": "WhenTolerated", "deletionPolicy": "Delete",
     });
     let pools = untyped(&harness.client);
     let nulls = json!({

@@ -22,10 +22,7 @@ pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step
     let pool = guarded.name_any();
     let result = request(context, guarded, &step).await;
     let error = result.as_ref().err().map(RequestError::as_str);
-    // For a test creation, "the name is taken" is a good answer.
-    let asks = matches!(&step, Step::Class(class) if matches!(class.request, ClassRequest::TryCreate(_)));
-    let is_expected = asks && matches!(result, Err(RequestError::Conflict));
-    if let Some(source) = result.as_ref().err().filter(|_| !is_expected) {
+    if let Err(source) = &result {
         let (object, reason) = (object(&step), source.as_str());
         tracing::warn!(pool, object, reason, error = shortened(source), "a request for the pool failed");
     }
@@ -66,10 +63,6 @@ async fn class_request(context: &Context, name: &str, request: &ClassRequest) ->
     Ok(match request {
         ClassRequest::Read => Answer::Class(applier.read_class(name).await?.map(Into::into)),
         ClassRequest::Create(class) => Answer::Class(Some(applier.create_class(class).await?.into())),
-        ClassRequest::TryCreate(class) => {
-            applier.try_to_create_class(class).await?;
-            Answer::Class(None)
-        }
         ClassRequest::Patch { uid, version, changes } => {
             let patch = runtime_class_patch(uid, version, changes);
             Answer::Class(Some(applier.patch_class(name, patch).await?.into()))

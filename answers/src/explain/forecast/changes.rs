@@ -148,7 +148,6 @@ pub(super) fn classes(before: &BTreeMap<String, Arc<RuntimeClass>>, after: &mut 
         let action = match (old, new) {
             (None, _) => "Create",
             (_, None) => "Delete",
-            (Some(old), Some(new)) if old.handler != new.handler => "Replace",
             _ if old_owner.is_some() && new_owner.is_none() => "Release",
             _ if old_owner.is_none() && new_owner.is_some() => "Adopt",
             _ => "Change",
@@ -193,7 +192,6 @@ fn why_written(action: &str, adopted: bool, name: &str, pool: &str, class: &Runt
             format!("declared by WindowsPool {pool} for {of}")
         }
         "Create" => format!("WindowsPool {pool} has nodes of {of}"),
-        "Replace" => format!("WindowsPool {pool} wants another handler, which cannot be changed"),
         _ if adopted => format!("it is what WindowsPool {pool} needs for {of}, so winpool manages it from now on"),
         _ => format!("what WindowsPool {pool} needs for {of}"),
     }

@@ -8,11 +8,6 @@ use winpool_core::plan::{
     runtime_class_patch,
 };
 
-/// True if the request writes nothing.
-pub fn is_a_question(request: &ClassRequest) -> bool {
-    matches!(request, ClassRequest::Read | ClassRequest::TryCreate(_))
-}
-
 /// Returns the class after this request, as an API server would; `None` if it is absent. A new class gets `uid`.
 /// The caller sets the new `resourceVersion`.
 ///
@@ -28,8 +23,8 @@ pub fn apply_request(
     };
     match (request, current) {
         (ClassRequest::Read, current) => Ok(current.cloned()),
-        (ClassRequest::Create(_) | ClassRequest::TryCreate(_), Some(_)) => Err(Refusal::Conflict),
-        (ClassRequest::Create(class) | ClassRequest::TryCreate(class), None) => {
+        (ClassRequest::Create(_), Some(_)) => Err(Refusal::Conflict),
+        (ClassRequest::Create(class), None) => {
             let mut class = RuntimeClass::clone(class);
             class.metadata.uid = Some(uid);
             Ok(Some(class))

@@ -89,7 +89,7 @@ pub struct ClassForecast {
     pub name: String,
     /// The pool that requires the changes.
     pub pool: String,
-    /// The action: `Create`, `Change`, `Adopt`, `Replace`, `Release` or `Delete`.
+    /// The action: `Create`, `Change`, `Adopt`, `Release` or `Delete`.
     pub action: &'static str,
     /// The fields that change.
     pub changes: Vec<Change>,

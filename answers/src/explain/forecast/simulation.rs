@@ -24,10 +24,7 @@ use winpool_core::{
     pod::{Pod, PodProgress, Workload, WorkloadKind},
 };
 
-use super::{
-    class_request::{apply_request, is_a_question},
-    snapshot::Snapshot,
-};
+use super::{class_request::apply_request, snapshot::Snapshot};
 
 /// The time before the operator retries a refused request, and the time that a deletion waits without progress.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -252,7 +249,7 @@ impl Simulation {
         let uid = format!("{name}-{}", self.version);
         match apply_request(request, self.classes.get(name).map(AsRef::as_ref), uid) {
             Err(refusal) => Answer::Refused(refusal),
-            Ok(class) if is_a_question(request) => Answer::Class(class.map(Arc::new)),
+            Ok(class) if *request == ClassRequest::Read => Answer::Class(class.map(Arc::new)),
             Ok(Some(class)) => Answer::Class(Some(self.put_class(class))),
             Ok(None) => {
                 self.classes.remove(name);

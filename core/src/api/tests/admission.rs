@@ -166,7 +166,8 @@ fn names_and_states_are_those_of_the_code() {
         assert!(assign.contains(name), "{name}");
     }
     assert!(text("linux-by-default").contains(names::DEFAULT_OS));
-    assert!(assign.contains(&format!("['{}', '{}']", ClassState::Applied.as_str(), ClassState::Adopted.as_str())));
+    let ready = [ClassState::Applied, ClassState::Adopted, ClassState::Satisfied].map(ClassState::as_str);
+    assert!(assign.contains(&format!("['{}']", ready.join("', '"))));
     let own = [
         names::APPLIED,
         names::POOL,

@@ -163,7 +163,6 @@ fn is_enum(path: &str) -> bool {
     [
         "spec.mode",
         "spec.taintPolicy",
-        "spec.runtimeClassAdoptionPolicy",
         "spec.runtimeClassDiscovery",
         "spec.runtimeClassHostMatch",
         "spec.deletionPolicy",

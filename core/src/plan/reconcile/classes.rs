@@ -35,7 +35,7 @@ use super::{
 
 use hosts::leaves_its_pods;
 use memory::ClassMemory;
-use report::{being_deleted, contested, in_use, is_being_deleted, needs_other_builds, not_recorded};
+use report::{being_deleted, contested, is_being_deleted, needs_other_builds, not_recorded};
 
 /// The number of attempts for a class that changes between reading and writing, before the write has to wait.
 const ATTEMPTS: u32 = 4;
@@ -44,9 +44,10 @@ const RECORDED: usize = 128;
 
 impl Memory {
     /// Forgets classes that do not exist and that the pool does not want: a node may report many different builds.
-    pub(super) fn forget_classes(&mut self, cluster: &CachedCluster<'_>, pool: &str, plan: &ClassesPlan) {
+    pub(super) fn forget_classes(&mut self, cluster: &CachedCluster<'_>, pool: &str, plan: &ClassesPlan, now: Instant) {
         self.of(pool).classes.retain(|name, memory| {
             plan.classes.iter().any(|planned| planned.desired.name == *name)
+                || memory.was_released(now)
                 || memory.answer.as_ref().is_some_and(|(_, class)| class.is_some())
                 || cluster.classes.iter().any(|class| class.metadata.name.as_ref() == Some(name))
         });
@@ -137,25 +138,26 @@ impl Memory {
         let (name, action) = (&planned.desired.name, &planned.action);
         let memory = self.of(&pool.spec.name).class(name);
         if !action.writes() {
-            (memory.postponed, memory.attempts, memory.failures) = (None, 0, 0);
+            memory.is_up_to_date(now);
             return None;
         }
         let leaves_pods = current.is_some_and(|class| leaves_its_pods(cluster, pool, planned, class));
+        memory.right_since = None;
+        if let Some(pause) = memory.back_off(current, now) {
+            return self.postpone(pool, Some(planned), contested(name, current), pause, now);
+        }
         // A node with the build of the class has come.
         memory.postponed.take_if(|postponed| {
             !leaves_pods
                 && matches!(action, ClassAction::Change { .. })
                 && postponed.problem.reason == reason::CLASS_IN_USE
         });
-        if memory.stands(Some(planned), now).is_some() {
+        if memory.stands(Some(planned), now).is_some() && !memory.is_contested(now) {
             return None;
         }
         let step = |request| Some(class_step(cluster, name, request, Some(planned.clone()), None, current));
         if memory.attempts > 0 && memory.answer.is_none() {
             return step(ClassRequest::Read);
-        }
-        if let Some(pause) = memory.conflict.pause(&Some(planned.desired.clone()), now) {
-            return self.postpone(pool, Some(planned), contested(name, current), pause, now);
         }
         match (action, current) {
             (ClassAction::Create(class), _) => step(ClassRequest::Create(class.clone())),
@@ -168,20 +170,6 @@ impl Memory {
                 }
             },
             (ClassAction::Change { changes, .. }, Some(class)) => step(ClassRequest::patch(class, changes.clone())),
-            (ClassAction::Replace(_), Some(current)) if is_being_deleted(current) => {
-                self.postpone(pool, Some(planned), being_deleted(current), POLL_INTERVAL, now)
-            }
-            (ClassAction::Replace(class), Some(current)) => match memory.users(now) {
-                None => self.find_users(cluster, pool, [name.clone()], now),
-                Some(Ok(ClassUsers { count: 0, .. })) if memory.may_create(class, now) => {
-                    step(ClassRequest::Delete(Box::new(RuntimeClass::clone(current))))
-                }
-                Some(Ok(ClassUsers { count: 0, .. })) => step(ClassRequest::TryCreate(class.clone())),
-                Some(users) => {
-                    let problem = in_use(name, users);
-                    self.postpone(pool, Some(planned), problem, POLL_INTERVAL, now)
-                }
-            },
             _ => None,
         }
     }
@@ -196,8 +184,12 @@ impl Memory {
         now: Instant,
     ) -> Option<Step> {
         let class = problem.object.name.clone();
-        self.of(&pool.spec.name).class(&class).postpone(planned, problem.clone(), now + wait);
-        self.note(&pool.spec.name, Note::ClassPostponed(class, problem, wait));
+        let known = self.of(&pool.spec.name).class(&class);
+        let is_known = known.is_contested(now);
+        known.postpone(planned, problem.clone(), now + wait);
+        if !is_known {
+            self.note(&pool.spec.name, Note::ClassPostponed(class, problem, wait));
+        }
         None
     }
 
@@ -221,7 +213,7 @@ impl Memory {
             known.postpone(None, being_deleted(class), now + POLL_INTERVAL);
             return None;
         }
-        if let Some(pause) = known.conflict.pause(&None, now) {
+        if let Some(pause) = known.back_off(Some(class), now) {
             return self.postpone(pool, None, contested(&name, Some(class)), pause, now);
         }
         if is_made_by_winpool(class) && !is_recorded && !release {
@@ -259,22 +251,19 @@ impl Memory {
         let memory = self.of(pool).class(name);
         match (&step.request, answer) {
             (ClassRequest::Read, Answer::Class(class)) => memory.answer = Some((step.cached.clone(), class)),
-            (ClassRequest::TryCreate(class), Answer::Class(_) | Answer::Refused(Refusal::Conflict)) => {
-                memory.creatable = Some((class.clone(), now));
-            }
             (ClassRequest::Delete(_), answer @ (Answer::Done | Answer::Class(_) | Answer::Refused(Refusal::Gone))) => {
                 // The finalizers of others can keep it.
                 let kept = if let Answer::Class(kept) = answer { kept } else { None };
                 let is_gone = kept.is_none();
                 memory.answer = Some((step.cached.clone(), kept));
-                (memory.attempts, memory.failures, memory.creatable, memory.users) = (0, 0, None, None);
-                if step.planned.is_none() && is_gone {
+                (memory.attempts, memory.failures, memory.users) = (0, 0, None);
+                if is_gone {
                     self.note(pool, Note::ClassDeleted(name.clone()));
                 }
             }
             (_, Answer::Class(class)) => self.class_written(pool, step, class, now),
             (request, Answer::Refused(refusal)) => {
-                if matches!(request, ClassRequest::TryCreate(_) | ClassRequest::Delete(_)) {
+                if matches!(request, ClassRequest::Delete(_)) {
                     // The class may have other users by the next attempt.
                     memory.users = None;
                 }
@@ -310,9 +299,9 @@ impl Memory {
         let known = memory.class(name);
         let selector = |class: &Option<Arc<RuntimeClass>>| class.as_ref().map(|class| selector_of(class));
         let changes_selector = selector(&class) != selector(&step.current);
+        known.written(step, class.as_ref(), now);
         known.answer = Some((step.cached.clone(), class));
         (known.attempts, known.failures, known.postponed, known.users) = (0, 0, None, None);
-        known.conflict.written(step.planned.as_ref().map(|planned| planned.desired.clone()), now);
         let Some(PlannedClass { action, .. }) = &step.planned else {
             let released =
                 step.released.iter().map(|why| Note::ClassReleased { class: name.clone(), why: why.clone() });

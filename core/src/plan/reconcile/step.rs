@@ -117,8 +117,6 @@ pub struct ClassStep {
 pub enum ClassRequest {
     Read,
     Create(Box<RuntimeClass>),
-    /// Create it with `dryRun=All`, to test if that is allowed. If the name is taken, 409 means yes.
-    TryCreate(Box<RuntimeClass>),
     /// Patch it, if it is still the object that was read.
     Patch {
         uid: String,

@@ -22,10 +22,10 @@ pub struct ClassSource {
 impl ClassSource {
     pub(crate) fn new(defaults: PodDefaults, status: &WindowsPoolStatus, enforces: bool) -> Self {
         let is_ready = |class: &&RuntimeClassStatus| match class.state {
-            ClassState::Applied | ClassState::Adopted => true,
+            ClassState::Applied | ClassState::Adopted | ClassState::Satisfied => true,
             // In a dry run, the pool would write it.
             ClassState::Pending => !enforces,
-            ClassState::Satisfied | ClassState::Conflict => false,
+            ClassState::Conflict => false,
         };
         let ready: Vec<_> = status.runtime_classes.iter().filter(is_ready).collect();
         let by_build = classes_by_build(status, &ready);

@@ -107,14 +107,15 @@ impl InitialCluster {
         let reason = pod.status.as_ref().and_then(|status| status.reason.clone()).unwrap_or_default();
         let right = if reason == "PodOSNotSupported" { Ok(()) } else { Err(format!("it says {reason:?}")) };
         report.check("the kubelet refuses a Linux pod with PodOSNotSupported", right);
-        for (class, tag) in [("windows-2019", "1809"), ("windows-2022", "ltsc2022"), ("windows-2025", "ltsc2025")] {
-            if !self.made_classes().await?.iter().any(|made| made == class) {
+        for (version, tag) in [("2019", "1809"), ("2022", "ltsc2022"), ("2025", "ltsc2025")] {
+            let class = format!("{NAME}-{version}");
+            if !self.made_classes().await?.contains(&class) {
                 continue;
             }
             let image = format!("mcr.microsoft.com/windows/nanoserver:{tag}");
             // winpool adds no taint here. Taints of other writers stay.
             let spec = json!({"runtimeClassName": class, "tolerations": [{"operator": "Exists"}]});
-            let pod = self.end_of(&pods, class, &image, &spec).await?;
+            let pod = self.end_of(&pods, &class, &image, &spec).await?;
             let started = matches!(phase(&pod), "Running" | "Succeeded");
             let why =
                 || format!("it is {}: {:?}", phase(&pod), pod.status.as_ref().map(|status| &status.container_statuses));
@@ -143,7 +144,7 @@ impl InitialCluster {
         let pools = Api::<WindowsPool>::all(self.client.clone());
         let pool = json!({
             "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": NAME},
-            "spec": {"mode": mode, "taintPolicy": "Never", "runtimeClassAdoptionPolicy": "Never"},
+            "spec": {"mode": mode, "taintPolicy": "Never", "runtimeClassNameFormat": format!("{NAME}-{{version}}")},
         });
         pools.patch(NAME, &PatchParams::apply(NAME).force(), &Patch::Apply(pool)).await?;
         wait_for(&format!("the pool has a status in mode {mode}"), LIMIT * 4, async || {

@@ -329,7 +329,6 @@ fn everything() -> Value {
         "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
         "runtimeClassDiscovery": "Enabled",
         "runtimeClassNameFormat": "windows-{version}-{pool}",
-        "runtimeClassAdoptionPolicy": "Always",
         "deletionPolicy": "Retain",
         "runtimeClasses": [
             {

@@ -14,7 +14,10 @@ use crate::{
     plan::{
         conflict::WriteConflict,
         patch::FieldChange,
-        reconcile::{pauses::POLL_INTERVAL, step::ClassRequest},
+        reconcile::{
+            pauses::POLL_INTERVAL,
+            step::{ClassRequest, ClassStep},
+        },
         runtime_class::{ClassAction, DesiredClass, PlannedClass},
         workloads::ClassUsers,
     },
@@ -23,6 +26,8 @@ use crate::{
 
 /// The time for which a class without pods is assumed to be unused.
 const UNUSED: Duration = Duration::from_secs(2);
+/// A class is contested until it has been up to date for this long.
+const SETTLED: Duration = Duration::from_secs(10);
 
 /// The state of one RuntimeClass between steps.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,8 +35,14 @@ pub struct ClassMemory {
     /// The API server's last answer, and the version in the cache at that time. A newer version in the cache takes
     /// precedence.
     pub(in super::super) answer: Option<(Option<String>, Option<Arc<RuntimeClass>>)>,
-    /// Recent writes; `None` if the pool gives the class up.
-    pub(super) conflict: WriteConflict<Option<DesiredClass>>,
+    /// Recent writes, whatever they changed: another writer may alternate between values.
+    conflict: WriteConflict<()>,
+    /// The version in which winpool's last write left the class.
+    left: Option<String>,
+    /// True if the last write released the class.
+    released: bool,
+    /// The time since which a contested class has needed no write.
+    pub(super) right_since: Option<Instant>,
     /// The number of times in a row that the class changed between reading and writing.
     pub(super) attempts: u32,
     /// The number of writes in a row that failed.
@@ -44,8 +55,6 @@ pub struct ClassMemory {
     pub(super) early_again: Option<Instant>,
     /// The time of the next search for pods of the class, which selects no node.
     pub(super) unserved_again: Option<Instant>,
-    /// The class that may be created, as a test creation showed at this time.
-    pub(super) creatable: Option<(Box<RuntimeClass>, Instant)>,
 }
 
 /// The class that the pool wants, with the kind of the next action; `None` if the pool gives the class up.
@@ -61,6 +70,12 @@ pub struct Postponed {
     target: WriteTarget,
     pub(super) problem: Problem,
     pub(super) until: Instant,
+}
+
+impl Postponed {
+    fn is_contested(&self) -> bool {
+        self.problem.reason == reason::CONTESTED
+    }
 }
 
 impl ClassRequest {
@@ -100,12 +115,54 @@ impl ClassMemory {
     /// The reason why this class has to wait.
     pub(super) fn stands(&self, planned: Option<&PlannedClass>, now: Instant) -> Option<&Problem> {
         let postponed = self.postponed.as_ref().filter(|postponed| now < postponed.until)?;
-        (postponed.target == target(planned)).then_some(&postponed.problem)
+        (postponed.is_contested() || postponed.target == target(planned)).then_some(&postponed.problem)
     }
 
-    /// True if a test creation has just shown that this class may be created.
-    pub(super) fn may_create(&self, class: &RuntimeClass, now: Instant) -> bool {
-        self.creatable.as_ref().is_some_and(|(tried, at)| **tried == *class && now < *at + POLL_INTERVAL)
+    /// True if another writer keeps changing the class, even if it is up to date at the moment.
+    pub(super) fn is_contested(&self, now: Instant) -> bool {
+        self.postponed.as_ref().is_some_and(|postponed| postponed.is_contested() && now < postponed.until)
+    }
+
+    /// Records that the class needs no write. It stays contested for a while: if another writer alternates between values,
+    /// each of them would be a write of the status otherwise.
+    pub(super) fn is_up_to_date(&mut self, now: Instant) {
+        (self.attempts, self.failures) = (0, 0);
+        self.postponed.take_if(|postponed| !postponed.is_contested());
+        let Some(postponed) = &mut self.postponed else { return };
+        postponed.until = *self.right_since.get_or_insert(now) + SETTLED;
+        if postponed.until <= now {
+            (self.postponed, self.right_since) = (None, None);
+        }
+    }
+
+    /// The pause before the next write, if another writer keeps changing the class.
+    pub(super) fn back_off(&self, current: Option<&Arc<RuntimeClass>>, now: Instant) -> Option<Duration> {
+        self.conflict.pause(&(), now).filter(|_| self.was_changed(current))
+    }
+
+    /// True if another writer has changed, deleted or created the class since winpool wrote it.
+    fn was_changed(&self, current: Option<&Arc<RuntimeClass>>) -> bool {
+        self.left.is_some() && current.and_then(|class| class.resource_version()) != self.left
+    }
+
+    /// Records a write. It counts as a repair only if another writer has changed the class since the last one.
+    pub(super) fn written(&mut self, step: &ClassStep, class: Option<&Arc<RuntimeClass>>, now: Instant) {
+        if !self.was_changed(step.current.as_ref()) {
+            self.conflict = WriteConflict::default();
+        }
+        self.conflict.written((), now);
+        (self.left, self.released) = (class.and_then(|class| class.resource_version()), step.released.is_some());
+    }
+
+    /// Writes at once again, because the pool has changed.
+    pub fn end_back_off(&mut self) {
+        self.conflict = WriteConflict::default();
+        self.postponed.take_if(|postponed| postponed.is_contested());
+    }
+
+    /// True if winpool has released the class recently. Another writer may delete it and create it again.
+    pub(super) fn was_released(&self, now: Instant) -> bool {
+        self.released && self.conflict.is_recent(now)
     }
 
     /// True if some API servers may not know its tolerations yet.

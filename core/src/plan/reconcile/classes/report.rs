@@ -92,7 +92,9 @@ impl Memory {
             let PlannedClass { desired: DesiredClass { name, hosts, isolation, handler, .. }, state, .. } = planned;
             // Its nodes get their labels by the policy that is published next.
             let is_due = pool.spec.enforces() && plan.to_label.get(&name) == Some(&0);
-            let state = if is_due { ClassState::Pending } else { state };
+            let is_contested = known.memory_of(&name).is_some_and(|memory| memory.is_contested(now));
+            let state = if is_due || is_contested { ClassState::Pending } else { state };
+            let handler = known.find(&name).map_or(handler, |class| class.handler.clone());
             classes.push(known.status(name, hosts.build(), isolation, handler, state));
         }
         for class in plan.leftover.iter().filter_map(|name| known.find(name)) {
@@ -148,7 +150,7 @@ impl KnownClasses<'_> {
         let (name, memory) = (&planned.desired.name, self.memory_of(&planned.desired.name));
         let mut problems = Vec::new();
         match &planned.action {
-            ClassAction::Conflict(problem) => problems.push(problem.clone()),
+            ClassAction::OtherHandler(problem) | ClassAction::Conflict(problem) => problems.push(problem.clone()),
             _ if pool.spec.enforces() => {
                 problems.extend(memory.and_then(|memory| memory.stands(Some(planned), now)).cloned());
             }
@@ -191,12 +193,6 @@ pub(super) fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Proble
          give this pool's classes other names with runtimeClassNameFormat"
     );
     Problem::new(reason::CONTESTED, ObjectReference::runtime_class(name), message)
-}
-
-pub(super) fn in_use(name: &str, users: &Result<ClassUsers, String>) -> Problem {
-    let why = describe_users(users.as_ref().map_err(String::as_str));
-    let message = format!("gets another handler, for which winpool recreates it once no pod uses it; {why}");
-    Problem::new(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
 }
 
 /// The problem of a class that pods use and that selects no node. `builds` are those of the pool's nodes.
