@@ -81,8 +81,6 @@ fn a_writer_that_alternates_values_costs_no_more_than_one_that_repeats_one() {
     let labels = ["other", "null", "default"].map(|pool| format!("metadata: {{labels: {{winpool.dev/pool: {pool}}}}}"));
     let [intolerant, tolerant] = tolerations.each_ref().map(|text| Some(text.as_str()));
     let [other, unlabelled, labelled] = labels.each_ref().map(|text| Some(text.as_str()));
-    let repeated = cost("{}", [wrong; 2]);
-    assert!((6..15).contains(&repeated), "{repeated}");
     for (fact, spec, values) in [
         ("a wrong and the right selector", "{}", [wrong, RIGHT]),
         ("tolerations", "{}", [intolerant, tolerant]),
@@ -93,8 +91,9 @@ fn a_writer_that_alternates_values_costs_no_more_than_one_that_repeats_one() {
         ("nothing and the right selector", "{}", [None, RIGHT]),
         ("nothing and a label that no pool wants there", "spec: {nodeSelector: {team: a}}", [None, labelled]),
     ] {
+        let repeated = values.map(|value| cost(spec, [value; 2])).into_iter().max().unwrap();
         let alternated = cost(spec, values);
-        assert!(alternated <= repeated, "{fact}: {alternated} instead of {repeated}");
+        assert!(alternated <= repeated && repeated < 15, "{fact}: {alternated} instead of {repeated}");
     }
 }
 

@@ -176,7 +176,7 @@ fn a_class_that_another_pool_wants_is_handed_over_or_released_after_ten_minutes(
     for (finalizers, owner) in [("[winpool.dev/cleanup]", Some("younger")), ("[]", None)] {
         let younger = format!(
             "{{metadata: {{name: younger, creationTimestamp: '2026-02-01T00:00:00Z', finalizers: {finalizers}}}, \
-             spec: {{runtimeClassDiscovery: Disabled, runtimeClasses: [{{name: windows-2022, version: '2022'}}]}}}}"
+             spec: {{nodeSelector: {{team: none}}, runtimeClasses: [{{name: windows-2022, version: '2022'}}]}}}}"
         );
         let mut world = World::new([pool("{}"), pool(&younger)], [("win", node("{}"))]);
         // Without its finalizer a pool takes over nothing.
