@@ -47,7 +47,7 @@ impl Memory {
     pub(super) fn forget_classes(&mut self, cluster: &CachedCluster<'_>, pool: &str, plan: &ClassesPlan, now: Instant) {
         self.of(pool).classes.retain(|name, memory| {
             plan.classes.iter().any(|planned| planned.desired.name == *name)
-                || memory.was_released(now)
+                || memory.was_patched(now)
                 || memory.answer.as_ref().is_some_and(|(_, class)| class.is_some())
                 || cluster.classes.iter().any(|class| class.metadata.name.as_ref() == Some(name))
         });

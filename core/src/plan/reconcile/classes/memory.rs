@@ -39,8 +39,8 @@ pub struct ClassMemory {
     conflict: WriteConflict<()>,
     /// The version in which winpool's last write left the class.
     left: Option<String>,
-    /// True if the last write released the class.
-    released: bool,
+    /// True if the last write changed a class that existed.
+    patched: bool,
     /// The time since which a contested class has needed no write.
     pub(super) right_since: Option<Instant>,
     /// The number of times in a row that the class changed between reading and writing.
@@ -151,7 +151,7 @@ impl ClassMemory {
             self.conflict = WriteConflict::default();
         }
         self.conflict.written((), now);
-        (self.left, self.released) = (class.and_then(|class| class.resource_version()), step.released.is_some());
+        (self.left, self.patched) = (class.and_then(|class| class.resource_version()), step.current.is_some());
     }
 
     /// Writes at once again, because the pool has changed.
@@ -160,9 +160,9 @@ impl ClassMemory {
         self.postponed.take_if(|postponed| postponed.is_contested());
     }
 
-    /// True if winpool has released the class recently. Another writer may delete it and create it again.
-    pub(super) fn was_released(&self, now: Instant) -> bool {
-        self.released && self.conflict.is_recent(now)
+    /// True if winpool has changed the class recently. Another writer may delete it and create it again.
+    pub(super) fn was_patched(&self, now: Instant) -> bool {
+        self.patched && self.conflict.is_recent(now)
     }
 
     /// True if some API servers may not know its tolerations yet.
