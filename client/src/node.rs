@@ -6,12 +6,7 @@
 //! The kubelet decides the size of its node, so only a limited part of a node is cached. A patch tests the values it
 //! was computed from: if some were left out, the patch fails and the node is reported as blocked.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    marker::PhantomData,
-    sync::{Arc, LazyLock},
-};
+use std::{collections::BTreeMap, fmt, marker::PhantomData, sync::LazyLock};
 
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{
@@ -33,12 +28,8 @@ pub const LABELS: usize = 512;
 pub const TAINTS: usize = 128;
 /// The longest text that is cached, in bytes. Longer ones are treated as absent.
 pub const TEXT: usize = 4096;
-/// The number of runtime handlers that are cached of a node. Nodes have a few.
-const HANDLERS: usize = 64;
 /// The number of conditions of a node that are read. Nodes have a few.
 const CONDITIONS: usize = 64;
-/// The longest handler name of a RuntimeClass.
-const HANDLER: usize = 63;
 
 /// A Node as a watch or a list decodes it, with the metadata that kube needs. Only the object is cached: the metadata
 /// takes more memory than the rest.
@@ -109,7 +100,6 @@ struct WireNodeSpec {
 struct WireStatus {
     #[serde(default)]
     node_info: WireNodeInfo,
-    runtime_handlers: Option<First<WireHandler, HANDLERS>>,
     conditions: Option<First<WireNodeCondition, CONDITIONS>>,
 }
 
@@ -119,12 +109,6 @@ struct WireNodeCondition {
     #[serde(rename = "type")]
     kind: Box<str>,
     status: Box<str>,
-}
-
-#[derive(Deserialize)]
-struct WireHandler {
-    #[serde(default)]
-    name: Box<str>,
 }
 
 #[derive(Default, Deserialize)]
@@ -138,7 +122,6 @@ struct WireNodeInfo {
 static PAIRS: LazyLock<Shared<(Box<str>, Box<str>)>> = LazyLock::new(Shared::default);
 static TAINT_LISTS: LazyLock<Shared<TaintList>> = LazyLock::new(Shared::default);
 static TEXTS: LazyLock<Shared<str>> = LazyLock::new(Shared::default);
-static HANDLER_LISTS: LazyLock<Shared<[Box<str>]>> = LazyLock::new(Shared::default);
 
 impl From<WireNode> for ListedNode {
     fn from(wire: WireNode) -> Self {
@@ -167,17 +150,11 @@ impl From<WireNode> for ListedNode {
                 kernel_version: text(status.node_info.kernel_version),
                 operating_system: text(status.node_info.operating_system),
                 container_runtime: text(status.node_info.container_runtime_version),
-                runtime_handlers: status.runtime_handlers.map(handler_names),
             },
             is_as_registered,
         };
         Self::from(object)
     }
-}
-
-fn handler_names(First(handlers): First<WireHandler, HANDLERS>) -> Arc<[Box<str>]> {
-    let names = handlers.into_iter().map(|handler| handler.name).filter(|name| name.len() <= HANDLER);
-    HANDLER_LISTS.share(names.collect::<Box<[_]>>())
 }
 
 /// The first `MOST` items of a list. The others are read and dropped.
@@ -213,6 +190,8 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for FirstItems<T,
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use kube::Resource;
     use serde_json::json;
 
@@ -233,7 +212,7 @@ mod tests {
                 "managedFields": [{"manager": "kubelet"}],
             },
             "spec": {"podCIDR": "10.0.0.0/24", "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}]},
-            "status": {"nodeInfo": {"kernelVersion": "10.0.20348.2655", "operatingSystem": "windows"}, "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": name}], "runtimeHandlers": [{"name": "runhcs-wcow-process"}], "images": [{"names": ["a"]}]},
+            "status": {"nodeInfo": {"kernelVersion": "10.0.20348.2655", "operatingSystem": "windows"}, "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": name}], "images": [{"names": ["a"]}]},
         }))
     }
 
@@ -280,35 +259,25 @@ mod tests {
         let taints: Vec<Value> =
             (0..10_000).map(|n| json!({"key": format!("key-{n}"), "effect": "NoSchedule"})).collect();
         let labels: BTreeMap<String, &str> = (0..10_000).map(|n| (format!("key-{n:05}"), "")).collect();
-        let handlers: Vec<Value> = (0..10_000).map(|n| json!({"name": format!("handler-{n}")})).collect();
-        let node = |handlers: Value| {
-            decode(json!({
-                "metadata": {
-                    "name": "large", "labels": labels,
-                    "annotations": {"winpool.dev/applied": long, "winpool.dev/ignore": long},
-                },
-                "spec": {"taints": taints},
-                "status": {
-                    "nodeInfo": {"kernelVersion": long, "operatingSystem": long, "containerRuntimeVersion": long},
-                    "runtimeHandlers": handlers,
-                },
-            }))
-        };
-        let seen = node(json!(handlers)).node;
+        let seen = decode(json!({
+            "metadata": {
+                "name": "large", "labels": labels,
+                "annotations": {"winpool.dev/applied": long, "winpool.dev/ignore": long},
+            },
+            "spec": {"taints": taints},
+            "status": {"nodeInfo": {"kernelVersion": long, "operatingSystem": long, "containerRuntimeVersion": long}},
+        }))
+        .node;
         assert_eq!((seen.taints.taints().len(), seen.taints.to_json()[127]["key"].as_str()), (128, Some("key-127")));
         assert_eq!((seen.labels.get("key-00511"), seen.labels.get("key-00512")), (Some(""), None));
         assert_eq!((seen.has_annotations, seen.applied, seen.ignore), (true, None, None));
         assert_eq!((seen.kernel_version, seen.operating_system, seen.container_runtime), (None, None, None));
-        assert_eq!(seen.runtime_handlers.unwrap().len(), 64);
-        let handlers = node(json!([{"name": long}, {"name": "runhcs-wcow-process"}])).node.runtime_handlers;
-        assert_eq!(handlers.unwrap().as_ref(), [Box::<str>::from("runhcs-wcow-process")]);
     }
 
     #[test]
-    fn like_nodes_share_their_taints_versions_and_handlers() {
+    fn like_nodes_share_their_taints_and_versions() {
         let (a, b) = (node("a"), node("b"));
         assert!(Arc::ptr_eq(&a.node.taints, &b.node.taints));
         assert!(Arc::ptr_eq(a.node.kernel_version.as_ref().unwrap(), b.node.kernel_version.as_ref().unwrap()));
-        assert!(Arc::ptr_eq(a.node.runtime_handlers.as_ref().unwrap(), b.node.runtime_handlers.as_ref().unwrap()));
     }
 }

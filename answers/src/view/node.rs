@@ -1,6 +1,6 @@
 //! A node.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
@@ -23,6 +23,8 @@ pub struct SeenNode {
     /// The fields that the operator decides by.
     pub object: NodeObject,
     pub allocatable: BTreeMap<String, Quantity>,
+    /// The names in `status.runtimeHandlers`; `None` if the node does not list them.
+    pub handlers: Option<Vec<String>>,
     /// The fields that rules read.
     pub written: Value,
 }
@@ -31,12 +33,16 @@ impl SeenNode {
     /// Returns a node in a live cluster with the fields that the operator reads of it, and others of its JSON.
     pub fn new(object: NodeObject, node: &Value) -> Self {
         let allocatable = Deserialize::deserialize(&node["status"]["allocatable"]).unwrap_or_default();
-        Self { source: None, object, allocatable, written: reduced_node(node) }
+        let handlers = node["status"]["runtimeHandlers"].as_array().map(|handlers| {
+            handlers.iter().map(|handler| handler["name"].as_str().unwrap_or_default().to_owned()).collect()
+        });
+        Self { source: None, object, allocatable, handlers, written: reduced_node(node) }
     }
 
     /// Returns the node as pods see it.
     pub fn host(&self) -> Node {
-        Node { allocatable: self.allocatable.clone(), ..Node::of(&self.object.name, &self.object.node) }
+        let of_object = Node::of(&self.object.name, &self.object.node);
+        Node { allocatable: self.allocatable.clone(), handlers: self.handlers.clone(), ..of_object }
     }
 }
 
@@ -81,11 +87,11 @@ pub struct Node {
     pub version: Option<KernelVersion>,
     pub runtime: Option<ContainerRuntime>,
     /// The names in `status.runtimeHandlers`; `None` if the node does not list them.
-    pub handlers: Option<Arc<[Box<str>]>>,
+    pub handlers: Option<Vec<String>>,
 }
 
 impl Node {
-    /// Returns the node with this name, without its resources.
+    /// Returns the node with this name, without its resources and handlers.
     pub fn of(name: &str, seen: &plan::NodeFields) -> Self {
         let reported = seen.operating_system.as_deref();
         let os = seen.labels.get(names::OS).or(reported).filter(|os| !os.is_empty()).map(str::to_owned);
@@ -98,7 +104,7 @@ impl Node {
             allocatable: BTreeMap::new(),
             version: if is_windows { seen.windows_version() } else { None },
             runtime: seen.container_runtime.as_deref().and_then(|text| text.parse().ok()),
-            handlers: seen.runtime_handlers.clone(),
+            handlers: None,
             os,
         }
     }

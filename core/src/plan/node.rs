@@ -27,8 +27,6 @@ pub struct NodeFields {
     pub operating_system: Option<Arc<str>>,
     /// `status.nodeInfo.containerRuntimeVersion`.
     pub container_runtime: Option<Arc<str>>,
-    /// Names in `status.runtimeHandlers`; `None` if the node does not list them.
-    pub runtime_handlers: Option<Arc<[Box<str>]>>,
 }
 
 impl NodeFields {

@@ -96,9 +96,6 @@ pub fn read(node: &Value) -> NodeFields {
         kernel_version: text("/status/nodeInfo/kernelVersion").map(Into::into),
         operating_system: text("/status/nodeInfo/operatingSystem").map(Into::into),
         container_runtime: text("/status/nodeInfo/containerRuntimeVersion").map(Into::into),
-        runtime_handlers: node.pointer("/status/runtimeHandlers").and_then(Value::as_array).map(|handlers| {
-            handlers.iter().map(|handler| handler["name"].as_str().unwrap_or_default().into()).collect()
-        }),
     }
 }
 

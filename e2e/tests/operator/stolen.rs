@@ -97,10 +97,10 @@ fn only_the_confinement_refuses() -> Vec<Attempt> {
         json!({"finalizers": ["winpool.dev/cleanup", "example.com/stay"]}),
         json!({"finalizers": ["winpool.dev/cleanup-2"]}),
     ];
-    let on_all = |path| of_all.clone().map(|metadata| patch(path, json!({"metadata": metadata})));
+    let attempts_on = |path| of_all.clone().map(|metadata| patch(path, json!({"metadata": metadata})));
     let subject = |name: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": "winpool-system"});
     let subjects = json!({"subjects": [subject("winpool"), subject("accomplice")]});
-    let mut attempts: Vec<Attempt> = INSTALLED.into_iter().flat_map(on_all).collect();
+    let mut attempts: Vec<Attempt> = INSTALLED.into_iter().flat_map(attempts_on).collect();
     attempts.extend([
         patch(CLUSTER_ROLE_BINDING, subjects.clone()),
         patch(ROLE_BINDING, subjects),

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::api::resource::Quantity};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{plan::reconcile::Now, pod::Class, windows::Build};
 
 use crate::{
@@ -40,7 +40,8 @@ pub(super) struct Scenario {
     /// The cluster of today when the operator has done its part.
     present: ForecastOutcome,
     after: Snapshot,
-    allocatable: BTreeMap<String, BTreeMap<String, Quantity>>,
+    /// The nodes as pods see them today.
+    hosts: BTreeMap<String, Node>,
     /// The names of the nodes that change.
     changing: BTreeSet<String>,
 }
@@ -59,7 +60,7 @@ impl Scenario {
         Self {
             now,
             present,
-            allocatable: before.iter().map(|seen| (name(seen), seen.allocatable.clone())).collect(),
+            hosts: before.iter().map(|seen| (name(seen), seen.host())).collect(),
             changing: assumed.nodes.keys().cloned().collect(),
             after,
         }
@@ -92,8 +93,8 @@ impl Scenario {
             let name = key.strip_suffix(AGAIN).unwrap_or(key);
             let role = if name.len() < key.len() { Role::New } else { role };
             let role = if self.changing.contains(name) { role } else { Role::Other };
-            let allocatable = self.allocatable.get(name).cloned().unwrap_or_default();
-            (role, Node { allocatable, ..Node::of(name, node) })
+            let Node { allocatable, handlers, .. } = self.hosts.get(name).cloned().unwrap_or_default();
+            (role, Node { allocatable, handlers, ..Node::of(name, node) })
         });
         let (roles, nodes) = nodes.unzip();
         let classes = outcome.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class))).collect();
