@@ -135,7 +135,7 @@ pub fn class(data: &[u8]) {
             let plan = plan_classes(pool, policy, &|_| seen.clone(), &before, &|_| true);
             let after = settle(&before, &plan.classes);
             for planned in plan_classes(pool, policy, &|_| seen.clone(), &after, &|_| true).classes {
-                let quiet = matches!(planned.action, ClassAction::Nothing | ClassAction::Conflict(_));
+                let quiet = !matches!(planned.action, ClassAction::Create(_) | ClassAction::Change { .. });
                 assert!(quiet, "written twice: {planned:#?}\n{before:#?}");
             }
             assert_eq!(

@@ -231,18 +231,16 @@ fn an_older_pool_takes_over_nodes_and_a_class_of_the_same_name() {
 }
 
 #[test]
-fn a_class_in_use_waits_for_its_new_handler() {
+fn a_class_with_another_handler_gets_its_scheduling_and_keeps_the_handler() {
     let wanted =
         "{spec: {runtimeClasses: [{name: own, version: '2022', handler: other}], runtimeClassDiscovery: Disabled}}";
     let own = class(
         "{metadata: {name: own, labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}, handler: old, \
          scheduling: {}}",
     );
-    let used = of_class("own", running_on("elsewhere"));
-    for (pods, action) in [(vec![], vec!["own Replace"]), (vec![used], vec![])] {
-        let outcome = at_rest(Snapshot { classes: vec![own.clone()], pods: Ok(pods), ..snapshot(&[wanted], &[]) });
-        assert_eq!(lines(&outcome.forecast), action);
-    }
+    let outcome = at_rest(Snapshot { classes: vec![own], ..snapshot(&[wanted], &[]) });
+    assert_eq!(lines(&outcome.forecast), ["own Change"]);
+    assert_eq!(outcome.classes["own"].handler, "old");
 }
 
 #[test]

@@ -71,7 +71,7 @@ pub struct InstalledPolicy {
 /// Digests of the policies on which workload checks rely, with their bindings, as this release and the last one ship
 /// them. There has been no release.
 const SHIPPED: [(&str, u64); 2] =
-    [("winpool-assign-class", 0x2929_fe25_6783_fd8f), ("winpool-tolerate-windows-pods", 0x6a28_fa81_cd43_1863)];
+    [("winpool-assign-class", 0x2a8f_edea_82e0_1af7), ("winpool-tolerate-windows-pods", 0x6744_bd59_a77b_b3d9)];
 
 impl InstalledPolicy {
     /// Reads the specs of a policy and its binding; `None` if the binding only audits, or is for another policy.

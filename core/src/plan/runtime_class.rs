@@ -56,7 +56,7 @@ pub enum ClassAction {
         /// cache has them.
         tolerations: bool,
     },
-    /// It is winpool's and up to date but for its handler, which Kubernetes does not allow to change.
+    /// It is winpool's and up to date but for its handler, which cannot be changed.
     OtherHandler(Problem),
     /// It conflicts with the plan, and the problem says why.
     Conflict(Problem),
@@ -129,7 +129,7 @@ fn plan_own(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction, Cl
         return plan_change(desired, existing, (ClassAction::Nothing, ClassState::Applied));
     }
     let message = format!(
-        "has the handler {} instead of {}, and Kubernetes does not allow to change it; when no pod uses the class, delete \
+        "has the handler {} instead of {}, which cannot be changed; when no pod uses the class, delete \
          it, and winpool creates it again: kubectl delete runtimeclass {}",
         existing.handler, desired.handler, desired.name
     );
