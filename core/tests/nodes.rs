@@ -481,29 +481,23 @@ fn a_node_that_came_back_as_linux_and_refuses_to_be_cleaned_counts_for_no_pool()
     assert_eq!(linux["metadata"]["labels"][names::POOL], "default");
 }
 
-/// Nodes that make winpool write something else again and again, by the kubelet or by an administrator.
+/// A kubelet makes winpool write something else again and again. (An administrator may move a node between pools.)
 #[test]
 fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before_a_pause() {
     let reports = |version: &str, runtime: &str| {
         let info = format!("{{kernelVersion: {version}, containerRuntimeVersion: 'containerd://{runtime}'}}");
-        node(&format!("{{metadata: {{labels: {{team: a}}}}, status: {{nodeInfo: {info}}}}}"))
+        node(&format!("{{status: {{nodeInfo: {info}}}}}"))
     };
-    let labelled = |labels: &str| node(&format!("metadata: {{labels: {{{labels}}}}}"));
     let other = |number: u32| format!("10.0.{}.1", 20348 + number);
-    let cases: [(&str, &dyn Fn(u32) -> Value); 4] = [
+    let cases: [(&str, &dyn Fn(u32) -> Value); 3] = [
         ("two builds", &|number| reports(&other(number % 2), "2.0.4")),
         ("ever new builds", &|number| reports(&other(number), "2.0.4")),
         ("two runtimes", &|number| reports("10.0.26100.1", ["2.0.4", "1.7.0"][number as usize % 2])),
-        ("two pools", &|number| labelled(["team: a", "team: b"][number as usize % 2])),
     ];
-    let of = |team: &str| {
-        let classes = "[{name: any-2022, version: '2022', hostMatch: Compatible}]";
-        let classes = if team == "a" { classes } else { "[]" };
-        let spec = format!("{{taintPolicy: Never, nodeSelector: {{team: {team}}}, runtimeClasses: {classes}}}");
-        pool(&format!("{{metadata: {{name: {team}, uid: {team}}}, spec: {spec}}}"))
-    };
+    let classes = "[{name: any-2022, version: '2022', hostMatch: Compatible}]";
+    let pool = pool(&format!("spec: {{taintPolicy: Never, runtimeClasses: {classes}}}"));
     for (case, shown) in cases {
-        let mut scene = Scene::new(policy([of("a"), of("b")]).into(), &shown(0));
+        let mut scene = Scene::new(policy([pool.clone()]).into(), &shown(0));
         let mut shows = shown(0);
         let mut writes = 0;
         for number in 1..20 {
@@ -518,7 +512,7 @@ fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before
                     let kept = json!({"metadata": {"labels": {key: labels.get(key)}}});
                     json_patch::merge(&mut shows, &kept);
                 }
-                shows["metadata"]["annotations"] = json!({names::APPLIED: r#"{"pool":"a","taints":[]}"#});
+                shows["metadata"]["annotations"] = json!({names::APPLIED: r#"{"pool":"default","taints":[]}"#});
                 scene.now += 2 * SECOND;
                 scene.see(version + 1, &shows);
             } else {

@@ -1,7 +1,7 @@
 //! Pools in the form that plans use, sorted by precedence.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
     mem::discriminant,
     sync::Arc,
@@ -85,7 +85,8 @@ pub struct Policy {
     entries: Vec<PoolEntry>,
     suspended: BTreeSet<String>,
     removable: BTreeSet<Taint>,
-    demands: u64,
+    /// By pool.
+    demands: BTreeMap<String, u64>,
 }
 
 impl Policy {
@@ -101,14 +102,14 @@ impl Policy {
             .flatten()
             .filter(|taint| !taint.has_foreign_key())
             .collect();
-        let demands = demands(&entries);
+        let demands = entries.iter().map(|entry| (entry.pool.spec.name.clone(), demands(entry))).collect();
         Self { entries, suspended, removable, demands }
     }
 
-    /// Identifies what the pools want of nodes, so that a conflict with another writer is over when they want something
-    /// else. It does not depend on nodes: a node that keeps changing what winpool follows is a conflict too.
-    pub(super) fn demands(&self) -> u64 {
-        self.demands
+    /// Identifies what a pool wants of its nodes, so that a conflict with another writer is over when it wants something
+    /// else. It does not depend on the node: one that keeps changing what winpool follows is a conflict too.
+    pub(super) fn demands(&self, pool: Option<&str>) -> u64 {
+        pool.and_then(|pool| self.demands.get(pool)).copied().unwrap_or_default()
     }
 
     /// The pools, oldest first.
@@ -176,15 +177,12 @@ impl Policy {
     }
 }
 
-fn demands(entries: &[PoolEntry]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for PoolEntry { pool, ready } in entries {
-        let Pool { spec, consent, .. } = pool.as_ref();
-        (&spec.name, spec.enforces(), &spec.node_selector, ready).hash(&mut hasher);
-        (spec.wanted_taints(), &spec.retired_taints, discriminant(&spec.taint_policy)).hash(&mut hasher);
-        consent.approved.iter().map(|approved| &approved.taint).collect::<Vec<_>>().hash(&mut hasher);
-        consent.trials.iter().filter(|trial| trial.is_held()).for_each(|held| held.taint.hash(&mut hasher));
-        pool.images().hash(&mut hasher);
-    }
+fn demands(PoolEntry { pool, ready }: &PoolEntry) -> u64 {
+    let (Pool { spec, consent, .. }, mut hasher) = (pool.as_ref(), DefaultHasher::new());
+    (&spec.name, spec.enforces(), ready).hash(&mut hasher);
+    (spec.wanted_taints(), &spec.retired_taints, discriminant(&spec.taint_policy)).hash(&mut hasher);
+    consent.approved.iter().for_each(|approved| approved.taint.hash(&mut hasher));
+    consent.trials.iter().filter(|trial| trial.is_held()).for_each(|held| held.taint.hash(&mut hasher));
+    pool.images().hash(&mut hasher);
     hasher.finish()
 }

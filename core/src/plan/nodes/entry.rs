@@ -103,7 +103,7 @@ impl Entry {
         if let Some(refusal) = self.refusal(&assessment.plan, now) {
             return Need::Nothing(Some(refusal.until));
         }
-        match (self.pause(policy, now), self.other_writer()) {
+        match (self.pause(policy, assessment.pool.as_deref(), now), self.other_writer()) {
             (None, _) => Need::Patch(Box::new(assessment)),
             (Some(_), Some(writer)) if now < writer.until => Need::Nothing(Some(writer.until)),
             (Some(pause), _) => Need::FindOtherWriter(assessment.plan.into(), now + pause),
@@ -133,9 +133,9 @@ impl Entry {
         self.wait_reasons.as_ref()?.other_writer.as_ref()
     }
 
-    /// The time for which the node is not changed by this policy because another writer keeps reverting that.
-    pub(super) fn pause(&self, policy: &Policy, now: Instant) -> Option<Duration> {
-        self.conflict.as_ref()?.pause(&policy.demands(), now)
+    /// The time for which the node is not changed for its pool because another writer keeps reverting that.
+    pub(super) fn pause(&self, policy: &Policy, pool: Option<&str>, now: Instant) -> Option<Duration> {
+        self.conflict.as_ref()?.pause(&policy.demands(pool), now)
     }
 
     /// The plan that was refused or is reverted, and the end of the pause, if `assessment` differs only because the

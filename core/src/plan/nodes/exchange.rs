@@ -120,7 +120,7 @@ impl NodeTable {
         entry.is_behind = entry.object.resource_version == running.seen;
         // Once for all parts, and even if the next one fails.
         if !std::mem::replace(&mut running.has_written, true) {
-            entry.conflict.get_or_insert_default().written(running.by.demands(), now);
+            entry.conflict.get_or_insert_default().written(running.by.demands(running.pool.as_deref()), now);
         }
         let since = entry.pending_since.take_if(|_| is_whole);
         let waited = since.map(|since| now.saturating_duration_since(since));

@@ -41,6 +41,7 @@ impl Running {
 
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:x} {} {}", self.attempt, self.by.demands(), self.has_written, self.seen)
+        let demands = self.by.demands(self.pool.as_deref());
+        write!(f, "{:?} {demands:x} {} {}", self.attempt, self.has_written, self.seen)
     }
 }

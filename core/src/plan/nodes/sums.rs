@@ -148,7 +148,7 @@ fn share(entry: &mut Entry, policy: &Policy, now: Instant) -> NodeShare {
         NodeState::Pending => entry.pending_since.or(Some(now)),
         _ => None,
     };
-    let is_reverted = !assessment.plan.is_empty() && entry.pause(policy, now).is_some();
+    let is_reverted = !assessment.plan.is_empty() && entry.pause(policy, assessment.pool.as_deref(), now).is_some();
     let other_writer = entry.other_writer().filter(|_| waits || is_reverted).map(|writer| Arc::clone(&writer.name));
     let refusal = entry.last_refusal(&assessment.plan).map(|refusal| Arc::clone(&refusal.message));
     NodeShare::of(&object.node, assessment, policy, consent, refusal, other_writer)

@@ -124,9 +124,10 @@ impl NodeTable {
         self.entries.get(name).map(|entry| &entry.object)
     }
 
-    /// True if the API server refuses this change of a node, or another writer keeps reverting what `policy` demands.
-    pub fn is_blocked(&self, name: &str, plan: &NodePlan, policy: &Policy, now: Instant) -> bool {
-        let is_blocked = |entry: &Entry| entry.refusal(plan, now).is_some() || entry.pause(policy, now).is_some();
+    /// True if the API server refuses the release of a node, or another writer keeps reverting it.
+    pub fn is_blocked(&self, name: &str, release: &NodePlan, policy: &Policy, now: Instant) -> bool {
+        let is_blocked =
+            |entry: &Entry| entry.refusal(release, now).is_some() || entry.pause(policy, None, now).is_some();
         self.entries.get(name).is_some_and(is_blocked)
     }
 

@@ -244,7 +244,7 @@ async fn under_guard_winpool_does_all_its_work() {
     harness.node_until("linux", "has lost its marks", |node| label(node, POOL).is_none()).await;
     harness.ready("default").await;
 
-    // A drifted class is repaired, a changed handler means a new one, a changed taint replaces the old one.
+    // A drifted class is repaired, a deleted class gets its new handler, a changed taint replaces the old one.
     let drift = json!({"scheduling": {"nodeSelector": {"kubernetes.io/os": "linux"}}});
     harness::merge(&harness.classes(), "windows-2022", drift).await;
     let repaired = |class: &RuntimeClass| scheduling(class)["nodeSelector"]["kubernetes.io/os"] == "windows";
@@ -257,6 +257,7 @@ async fn under_guard_winpool_does_all_its_work() {
         .await;
     let changed = |node: &Node| taints(node)[1..] == ["windows=true:NoSchedule"];
     harness.node_until(name, "has the other taint", changed).await;
+    harness.classes().delete("windows-2019", &DeleteParams::default()).await.unwrap();
     harness.class_until("windows-2019", "is made again", |class| class.handler == "runhcs-wcow-hypervisor").await;
     let pool = harness.ready("default").await;
     assert_eq!(condition(&pool, "Ready"), Some("True"));
