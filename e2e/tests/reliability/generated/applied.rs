@@ -261,7 +261,7 @@ async fn compare(client: &Client, fresh: &Snapshot, when: &str, tally: &mut Tall
         let owners = [node, expected].map(|node| node.labels.get(POOL).map(str::to_owned));
         if owners.into_iter().flatten().chain(group).all(|pool| comparable.contains(&pool)) {
             tally.compared_nodes += 1;
-            let (found, expected) = (face_of_node(node), face_of_node(expected));
+            let (found, expected) = (face_of_node(&without_older_facts(node, expected)), face_of_node(expected));
             if found != expected {
                 faults.push(format!("Node/{name}: found {found}\n  on a fresh cluster {expected}"));
             }
@@ -286,6 +286,12 @@ async fn compare(client: &Client, fresh: &Snapshot, when: &str, tally: &mut Tall
         }
     }
     assert!(faults.is_empty(), "{when}:\n{}\nof the pools {:#}", faults.join("\n"), pools_as_they_are(client).await);
+}
+
+/// The node without the capability labels that a new cluster would not have. They stay while they are true.
+fn without_older_facts(node: &plan::NodeFields, expected: &plan::NodeFields) -> plan::NodeFields {
+    let older = node.labels.with_prefix("runs.winpool.dev/").filter(|(key, _)| expected.labels.get(key).is_none());
+    plan::NodeFields { labels: node.labels.with(older.map(|(key, _)| (key, None))), ..node.clone() }
 }
 
 async fn pools_as_they_are(client: &Client) -> Value {
