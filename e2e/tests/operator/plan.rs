@@ -241,9 +241,12 @@ async fn is_as_planned(seed: u64) -> ForecastSummary {
     until_as_predicted(&harness, &predicted, &format!("seed {seed}, later")).await;
     let nothing = async || Ok(look(&harness).await.forecast.is_empty().then_some(()));
     wait_for("plan says that nothing is left to do", LIMIT, nothing).await.unwrap();
+    let all_deleted = async || {
+        let pools = harness.pools().list(&ListParams::default()).await?;
+        Ok(pools.iter().all(|pool: &WindowsPool| pool.metadata.deletion_timestamp.is_none()).then_some(()))
+    };
+    wait_for(&format!("seed {seed}: deleted pools are gone"), LIMIT, all_deleted).await.unwrap();
     operator.stop().await;
-    let pools = harness.pools().list(&ListParams::default()).await.unwrap();
-    assert!(pools.iter().all(|pool: &WindowsPool| pool.metadata.deletion_timestamp.is_none()), "seed {seed}");
     println!("seed {seed}: {:.0?}", started.elapsed());
     predicted.forecast.summary
 }
