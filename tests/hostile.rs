@@ -33,7 +33,7 @@ fn liar(name: &str, kernel: &str) -> SimulatedNode {
         .name(name)
         .without_label(names::WINDOWS_BUILD)
         .label(names::POOL, "other")
-        .label("runtimeclass.winpool.dev/forged", "true")
+        .label("runs.winpool.dev/forged", "true")
         .os_image(&format!("{EVIL}{}", "x".repeat(10_000)))
         .container_runtime(&format!("containerd://{EVIL}"))
         .annotation(names::APPLIED, &json!({"pool": "other", "taints": claims, EVIL: EVIL}).to_string())
