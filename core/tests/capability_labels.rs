@@ -59,7 +59,7 @@ fn a_node_that_leaves_its_pool_keeps_its_capability_labels_unless_it_runs_linux_
     let deleted = pool("metadata: {deletionTimestamp: '2026-03-01T12:00:00Z', finalizers: [winpool.dev/cleanup]}");
     let linux = "{metadata: {labels: {kubernetes.io/os: linux}}, status: {nodeInfo: {operatingSystem: linux}}}";
     for (fact, changes, pool, expected) in [
-        ("its labels", "{}", pool("spec: {nodeSelector: {team: other}}"), vec![]),
+        ("its pool no longer selects it", "{}", pool("spec: {nodeSelector: {team: other}}"), vec![]),
         ("its pool is deleted", "{}", deleted.clone(), vec![]),
         ("Linux", linux, pool("{}"), vec![(LABEL.to_owned(), None)]),
         ("Linux, and its pool is deleted", linux, deleted, vec![(LABEL.to_owned(), None)]),

@@ -491,7 +491,7 @@ fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before
     let other = |number: u32| format!("10.0.{}.1", 20348 + number);
     let cases: [(&str, &dyn Fn(u32) -> Value); 3] = [
         ("two builds", &|number| reports(&other(number % 2), "2.0.4")),
-        ("ever new builds", &|number| reports(&other(number), "2.0.4")),
+        ("another build each time", &|number| reports(&other(number), "2.0.4")),
         ("two runtimes", &|number| reports("10.0.26100.1", ["2.0.4", "1.7.0"][number as usize % 2])),
     ];
     let classes = "[{name: any-2022, version: '2022', hostMatch: Compatible}]";

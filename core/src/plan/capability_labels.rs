@@ -33,7 +33,7 @@ pub fn build_of(label: &str) -> Option<Build> {
 }
 
 /// Plans the capability labels of a node whose pool wants those for `images`. A label that is not true is removed,
-/// whoever wrote it. An unknown container runtime changes nothing, because it may be restarting.
+/// even if another writer added it. While the container runtime is unknown, nothing changes: it may be restarting.
 pub(super) fn plan(node: &NodeFields, images: &BTreeSet<Build>) -> Vec<MetadataChange> {
     let present = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).map(|(key, _)| key.to_owned());
     let keys: BTreeSet<String> = images.iter().map(|image| key(*image)).chain(present).collect();

@@ -195,9 +195,9 @@ fn wanted(pool: &Pool, seen: &NodeSummary, existing: &[Arc<RuntimeClass>]) -> Wa
 
 fn unlabelled_problem(class: &str, build: Build, nodes: usize) -> Problem {
     let message = format!(
-        "selects the build {build} until {} that run its images have the label {}",
-        count(nodes, "more node"),
-        capability_labels::key(build)
+        "selects the build {build} until the label {} is on {} that can run its images",
+        capability_labels::key(build),
+        count(nodes, "more node")
     );
     Problem::new(reason::WAITING_FOR_LABELS, ObjectReference::runtime_class(class), message)
 }
