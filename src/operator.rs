@@ -22,7 +22,7 @@ use winpool_client::{
 use winpool_core::plan::reconcile::Pauses;
 
 use crate::{
-    controllers::{self, CLASSES, Context, FailingPodSearch, POOLS, Unlisted, WatchHealth},
+    controllers::{self, CLASSES, Context, POOLS, SharedPods, Unlisted, WatchHealth},
     election::{Elector, Leadership},
     metrics::Metrics,
     nodes::SharedNodes,
@@ -52,10 +52,6 @@ pub struct Options {
     /// cleans up the cluster and exits.
     #[arg(long, env = "WINPOOL_INSTALLATION", default_value = InstallationObjects::DEFAULT_NAME)]
     pub installation: Option<String>,
-    /// Look for pods that fail because of Windows: list Pending pods, and watch Events about pods.
-    #[arg(long, env = "WINPOOL_FAILING_PODS", value_name = "true|false", default_value_t = true,
-          action = ArgAction::Set)]
-    pub failing_pods: bool,
     /// The pause after a write that was refused, and the time for which nodes that refuse may delay the deletion of
     /// their pool.
     #[arg(skip = Self::DEFAULT_PATIENCE)]
@@ -83,7 +79,6 @@ impl Default for Options {
             patience: Self::DEFAULT_PATIENCE,
             pauses: Pauses::default(),
             installation: None,
-            failing_pods: true,
         }
     }
 }
@@ -143,7 +138,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         control_plane: ControlPlane::new(&client),
         unlisted: Unlisted::default(),
         watch_health: Arc::clone(&watch_health),
-        failing: FailingPodSearch::new(options.failing_pods, options.pauses.failing, WatchHealth::new(changed.clone())),
+        pods: SharedPods::new(options.pauses.pods, WatchHealth::new(changed.clone())),
         changed,
         client: client.clone(),
         patience: options.patience,
@@ -171,7 +166,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
             controllers::pool::watch(POOLS, pool_writer, Arc::clone(&context), ending.child_token()),
             controllers::pool::watch(CLASSES, class_writer, Arc::clone(&context), ending.child_token()),
             controllers::pool::run(Arc::clone(&context), ending.child_token()),
-            controllers::failing_pods::run(Arc::clone(&context), ending.child_token()),
+            controllers::pods::run(Arc::clone(&context), ending.child_token()),
         );
     });
     let serving = async {

@@ -44,16 +44,6 @@ pub async fn each_patiently<K: Resource + Clone, T: Clone + DeserializeOwned>(
     asking(ATTEMPTS, api, parameters, found).await
 }
 
-/// Decodes every object of the first page only.
-pub async fn first<K: Resource + Clone, T: Clone + DeserializeOwned>(
-    api: &Api<K>,
-    parameters: ListParams,
-    found: impl FnMut(T),
-) -> Result<(), RequestError> {
-    page(api, &at_most_a_page(parameters)).await?.items.into_iter().for_each(found);
-    Ok(())
-}
-
 /// Requests one page.
 async fn page<K: Resource + Clone, T: Clone + DeserializeOwned>(
     api: &Api<K>,

@@ -1,16 +1,14 @@
-//! Lists pods and workloads. They are read only to see who uses a RuntimeClass or who could not be scheduled any more;
-//! they are never watched or cached.
+//! Pods and workloads, as lists and watches show them.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
+use serde::Deserialize;
 use winpool_core::{
-    plan::{ClassScheduling, ClassUsers, LabelUsers},
-    pod::{self, LISTED_KINDS, WorkloadKind},
+    plan::{pods::PodTable, reconcile::Now},
+    pod::{self, WorkloadKind},
 };
 
 use crate::error::RequestError;
@@ -22,40 +20,31 @@ pub fn unfinished() -> ListParams {
     ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed")
 }
 
-/// Counts the users of these RuntimeClasses, page by page: no pod is kept. The inner error is the API server's message if pods may
-/// not be listed. Kinds of workloads that may not be listed are left out.
-pub async fn users(
-    client: &Client,
-    classes: &BTreeMap<String, ClassScheduling>,
-) -> Result<Result<BTreeMap<String, ClassUsers>, String>, RequestError> {
-    let mut users = ClassUsers::count([], [], classes);
-    let add = |pod: pod::Pod| ClassUsers::add(&mut users, &pod, classes);
-    match pages::each(&Api::<Pod>::all(client.clone()), unfinished(), add).await {
-        Ok(()) => {}
-        Err(RequestError::Denied(message)) => return Ok(Err(message)),
-        Err(error) => return Err(error),
-    }
-    if classes.values().any(|scheduling| scheduling.is_unserved) {
-        for (kind, ..) in LISTED_KINDS {
-            let add = |workload| ClassUsers::add_workload(&mut users, kind, &workload, classes);
-            match pages::each_patiently(&workloads(client, kind, None), of_kind(kind), add).await {
-                Ok(()) | Err(RequestError::Denied(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-    Ok(Ok(users))
+/// A Pod as a watch decodes it, with the metadata that kube needs.
+#[derive(Clone, Debug, Deserialize, kube::Resource)]
+#[resource(inherit = Pod)]
+#[serde(from = "pod::Pod")]
+pub struct ListedPod {
+    /// Only namespace, name and resourceVersion.
+    metadata: ObjectMeta,
+    pub pod: pod::Pod,
 }
 
-/// Adds the unfinished pods that select capability labels.
-pub async fn that_select_labels(client: &Client, users: &mut LabelUsers) -> Result<(), RequestError> {
-    let add = |pod: pod::Pod| users.add_pod(&pod);
-    match pages::each(&Api::<Pod>::all(client.clone()), unfinished(), add).await {
-        Err(RequestError::Denied(message)) => {
-            users.add_unknown(&message);
-            Ok(())
-        }
-        listed => listed,
+impl From<pod::Pod> for ListedPod {
+    fn from(pod: pod::Pod) -> Self {
+        let [namespace, name, resource_version] =
+            [&pod.namespace, &pod.name, &pod.resource_version].map(|text| Some(text.clone()));
+        Self { metadata: ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() }, pod }
+    }
+}
+
+/// Lists the unfinished pods, page by page. The inner error is the API server's message if pods may not be listed.
+pub async fn list(client: &Client, now: Now) -> Result<Result<PodTable, String>, RequestError> {
+    let mut table = PodTable::default();
+    match pages::each(&Api::<Pod>::all(client.clone()), unfinished(), |pod: pod::Pod| table.see(&pod, now)).await {
+        Ok(()) => Ok(Ok(table)),
+        Err(RequestError::Denied(message)) => Ok(Err(message)),
+        Err(error) => Err(error),
     }
 }
 

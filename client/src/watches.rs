@@ -3,14 +3,17 @@
 use std::{fmt::Debug, time::Duration};
 
 use futures::{Stream, StreamExt, future};
+use http::{Request, Uri};
 use kube::{
     Api, Client, Resource,
+    client::Body,
     runtime::{
         WatchStreamExt,
         watcher::{self, Event, watcher},
     },
 };
 use serde::de::DeserializeOwned;
+use tower::service_fn;
 
 use super::pages;
 
@@ -21,9 +24,12 @@ use super::pages;
 /// time.
 const LIFETIME: u32 = 45;
 
+/// The lifetime of a watch request whose answer begins with a list, in seconds.
+const LIST_LIFETIME: u32 = 600;
+
 /// The longest silence of a connection on which an answer is due. No working watch is silent for longer than
-/// [`LIFETIME`].
-pub(super) const SILENCE: Duration = Duration::from_secs(50);
+/// [`LIFETIME`] and the 5 seconds that kube adds.
+pub(super) const SILENCE: Duration = Duration::from_secs(55);
 
 /// The objects of a kind that a watch shows.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +50,45 @@ where
         Selection::Fields(fields) => config().fields(fields),
     };
     watcher(Api::all(client), config).default_backoff()
+}
+
+/// Lists and watches all objects of a kind for ever, like [`all`], with a list that is a part of the watch: the API server
+/// sends one object after the other, and no page is kept. An API server that does not serve such lists is asked for
+/// pages from then on.
+pub fn streamed<K>(client: Client) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let streamed = watcher(Api::all(with_long_lists(client.clone())), config().streaming_lists());
+    let served = streamed.take_while(|event| future::ready(!refuses_streaming(event)));
+    served.chain(watcher(Api::all(client), config())).default_backoff()
+}
+
+/// True if the API server does not serve lists that are a part of a watch.
+fn refuses_streaming<K>(event: &watcher::Result<Event<K>>) -> bool {
+    matches!(event, Err(watcher::Error::WatchStartFailed(kube::Error::Api(status))) if matches!(status.code, 400 | 422))
+}
+
+/// True for a request whose answer begins with a list.
+pub fn begins_with_list(uri: &Uri) -> bool {
+    uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "sendInitialEvents=true"))
+}
+
+/// Returns a client that gives such requests more time: a long list that is cut off begins again from its start. After
+/// the list the watch ends when it has shown nothing for as long as any other.
+fn with_long_lists(client: Client) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let send = move |mut request: Request<Body>| {
+        if begins_with_list(request.uri()) {
+            let uri = request.uri().to_string();
+            let longer = uri.replace(&format!("timeoutSeconds={LIFETIME}"), &format!("timeoutSeconds={LIST_LIFETIME}"));
+            // A URI with another number is still a URI.
+            *request.uri_mut() = longer.parse().unwrap_or_else(|_| request.uri().clone());
+        }
+        let client = client.clone();
+        async move { client.send(request).await }
+    };
+    Client::new(service_fn(send), namespace)
 }
 
 /// Watches one object, for ever. Shows `None` if it does not exist. Failed requests are repeated at once: the caller
@@ -73,4 +118,77 @@ where
 
 fn config() -> watcher::Config {
     watcher::Config::default().timeout(LIFETIME).page_size(pages::PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        sync::{Arc, Mutex},
+    };
+
+    use http::Response;
+    use k8s_openapi::api::core::v1::Node;
+    use kube::core::Status;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Starts a server that answers a watch that begins with a list as given, and records its requests.
+    fn server(code: u16, watched: String) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::clone(&asked);
+        let answer = move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let of = |key: &str| query.split('&').find(|pair| pair.starts_with(key)).unwrap_or_default();
+            seen.lock().unwrap().push([of("sendInitialEvents="), of("timeoutSeconds="), of("limit=")].join(" "));
+            let page = json!({
+                "apiVersion": "v1", "kind": "NodeList", "metadata": {"resourceVersion": "7"},
+                "items": [{"metadata": {"name": "a", "resourceVersion": "7"}}],
+            });
+            let (code, body) =
+                if begins_with_list(request.uri()) { (code, watched.clone()) } else { (200, page.to_string()) };
+            let answer = Response::builder().status(code).body(Body::from(body.into_bytes()));
+            async move { Ok::<_, kube::Error>(answer.unwrap()) }
+        };
+        (Client::new(service_fn(answer), "default"), asked)
+    }
+
+    /// The names of the first list, and the requests for it.
+    async fn first_list(code: u16, watched: String) -> (Vec<String>, Vec<String>) {
+        let (client, asked) = server(code, watched);
+        let (mut events, mut names) = (pin!(streamed::<Node>(client)), Vec::new());
+        while let Some(event) = events.next().await {
+            match event.unwrap() {
+                Event::InitApply(node) => names.extend(node.metadata.name),
+                Event::InitDone => break,
+                _ => {}
+            }
+        }
+        let asked = asked.lock().unwrap().clone();
+        (names, asked)
+    }
+
+    const STREAMED: &str = "sendInitialEvents=true timeoutSeconds=600 ";
+
+    #[tokio::test]
+    async fn a_list_that_is_a_part_of_the_watch_has_ten_minutes() {
+        let added = json!({"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "7"}}});
+        let end = json!({"k8s.io/initial-events-end": "true"});
+        let bookmark = json!({
+            "type": "BOOKMARK",
+            "object": {"apiVersion": "v1", "kind": "Node", "metadata": {"resourceVersion": "7", "annotations": end}},
+        });
+        let (names, asked) = first_list(200, format!("{added}\n{bookmark}\n")).await;
+        assert_eq!((names, asked), (vec!["a".to_owned()], vec![STREAMED.to_owned()]));
+    }
+
+    #[tokio::test]
+    async fn an_api_server_without_such_lists_is_asked_for_pages_at_once() {
+        for code in [400, 422] {
+            let refusal = Status::failure("sendInitialEvents is forbidden for watch", "Invalid").with_code(code);
+            let (names, asked) = first_list(code, serde_json::to_string(&refusal).unwrap()).await;
+            assert_eq!((names, asked), (vec!["a".to_owned()], vec![STREAMED.to_owned(), "  limit=100".to_owned()]));
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::{borrow::Borrow, collections::HashSet, hash::Hash, sync::Arc};
 
 /// Stores equal values once, for as long as they are used.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Interner<T: ?Sized> {
     values: HashSet<Arc<T>>,
     /// The size at which unused values are dropped.
@@ -11,6 +11,12 @@ pub struct Interner<T: ?Sized> {
 }
 
 const FIRST_SWEEP: usize = 1024;
+
+impl<T: ?Sized> Clone for Interner<T> {
+    fn clone(&self) -> Self {
+        Self { values: self.values.clone(), sweep_at: self.sweep_at }
+    }
+}
 
 impl<T: ?Sized> Default for Interner<T> {
     fn default() -> Self {
@@ -25,12 +31,25 @@ impl<T: ?Sized + Eq + Hash> Interner<T> {
             return Arc::clone(known);
         }
         if self.values.len() >= self.sweep_at {
-            self.values.retain(|value| Arc::strong_count(value) > 1);
-            self.sweep_at = FIRST_SWEEP.max(self.values.len() * 2);
+            self.sweep();
         }
         let value: Arc<T> = value.into();
         self.values.insert(Arc::clone(&value));
         value
+    }
+
+    /// True if the value is stored already, or at most as many as this limit would be stored with it.
+    pub fn has_room(&mut self, value: &T, limit: usize) -> bool {
+        if self.values.len() >= limit {
+            self.sweep();
+        }
+        self.values.len() < limit || self.values.contains(value)
+    }
+
+    /// Drops values that nothing uses.
+    fn sweep(&mut self) {
+        self.values.retain(|value| Arc::strong_count(value) > 1);
+        self.sweep_at = FIRST_SWEEP.max(self.values.len() * 2);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::common::{self, UID, apply, assess, node, plan_classes, policy, pool, 
 use serde_json::{Value, json};
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{Cleanup, Extent, Hosts, LabelUsers, NodePlan, Pool, node_patch},
+    plan::{Cleanup, Extent, Hosts, LabelUsers, NodePlan, Pool, node_patch, pods::PodTable},
     pod::{Pod, PodProgress, PodSpec},
     windows::Build,
 };
@@ -146,10 +146,13 @@ fn a_cleanup_of_everything_removes_the_labels_that_nothing_selects() {
     let mut users = LabelUsers::default();
     assert!(users.add_node(&node) && !users.add_node(&read(&common::node("{}"))));
     // Pods may select any number of labels that no node has.
-    for pod in [pod(&labels[0], PodProgress::Finished), affine(), pod("runs.winpool.dev/10.0.1", PodProgress::Started)]
-    {
-        users.add_pod(&pod);
-    }
+    let named = |name: &str, pod: Pod| Pod { name: name.to_owned(), ..pod };
+    let pods = [
+        named("done", pod(&labels[0], PodProgress::Finished)),
+        affine(),
+        named("other", pod("runs.winpool.dev/10.0.1", PodProgress::Started)),
+    ];
+    users.add_pods(&PodTable::of(&pods, common::now()));
     users.add_class(&class);
     let in_use = [(labels[1].as_str(), "Pod shop/web"), (labels[2].as_str(), "RuntimeClass own")];
     assert_eq!(users.in_use().collect::<Vec<_>>(), in_use);

@@ -1,13 +1,10 @@
 //! Removing winpool from a cluster: changes of nodes, and classes that are deleted or stay.
 
-use crate::common::{UID, apply, class, marked, node, pool_object, read, tainted, taints_of};
+use crate::common::{UID, apply, class, marked, node, now, pool_object, read, tainted, taints_of};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{WindowsPool, names},
-    plan::{
-        ClassRetirement, ClassScheduling, ClassUsers, Cleanup, Extent, LabelUsers, NodeRelease, node_patch,
-        retire_class,
-    },
+    plan::{ClassRetirement, Cleanup, Extent, LabelUsers, NodeRelease, node_patch, pods::PodTable, retire_class},
     pod::{Pod, PodProgress, PodSpec},
 };
 
@@ -225,9 +222,7 @@ fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
         progress,
         ..Pod::default()
     };
-    let users = |pods: &[Pod]| {
-        ClassUsers::count(pods, [], &[("c".to_owned(), ClassScheduling::default())].into()).remove("c").unwrap()
-    };
+    let users = |pods: &[Pod]| PodTable::of(pods, now()).users("c");
     let used = users(&[pod("c", PodProgress::Started)]);
     let unused = users(&[pod("c", PodProgress::Finished), pod("d", PodProgress::Started)]);
     assert_eq!(retire_class(&made, Ok(&unused)), ClassRetirement::Delete);

@@ -1,9 +1,8 @@
 //! The node and the pool controller: they watch, let the core decide, and write.
 
 mod budget;
-mod failing_pod_search;
-pub mod failing_pods;
 pub mod node;
+pub mod pods;
 pub mod pool;
 mod queue;
 mod watch_health;
@@ -31,7 +30,7 @@ use winpool_core::plan::{
 use crate::{election::Leadership, metrics::Metrics, nodes::SharedNodes, write::Applier};
 
 use budget::Budget;
-pub use failing_pod_search::FailingPodSearch;
+pub use pods::SharedPods;
 pub use watch_health::WatchHealth;
 pub use winpool_core::plan::GuardedPool;
 
@@ -56,8 +55,7 @@ pub struct Context {
     pub unlisted: Unlisted,
     /// Shows which kinds cannot be read.
     pub watch_health: Arc<WatchHealth>,
-    /// The pods that fail because of Windows.
-    pub failing: FailingPodSearch,
+    pub pods: SharedPods,
     /// Notifies the pool controller that something changed that pools are made from.
     pub changed: watch::Sender<()>,
     /// Lists objects that are not cached.

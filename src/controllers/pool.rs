@@ -79,6 +79,8 @@ struct Loop {
     rounds: BTreeMap<String, (Instant, Option<&'static str>)>,
     /// The last answer of the control plane. Pools wait for the first one, because every status contains it.
     control_plane: Option<ControlPlaneInfo>,
+    /// True if a cache has changed since pods were counted.
+    is_dirty: bool,
     /// True if the last check failed.
     trial_checks_fail: bool,
     /// The time of the next question to the control plane; `None` while one is in progress.
@@ -97,6 +99,7 @@ impl Loop {
             busy: BTreeSet::new(),
             rounds: BTreeMap::new(),
             control_plane: None,
+            is_dirty: true,
             trial_checks_fail: false,
             ask_at: Some(Instant::now()),
         }
@@ -111,7 +114,9 @@ impl Loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(done) = self.under_way.next() => self.take_in_all(done),
-                () = changed.changed().then(|_| sleep_until(next.into())) => next = Instant::now() + BETWEEN_CHANGES,
+                () = changed.changed().then(|_| sleep_until(next.into())) => {
+                    (next, self.is_dirty) = (Instant::now() + BETWEEN_CHANGES, true);
+                }
                 _ = unlisted.changed() => {}
                 () = sleep_until(wake.into()) => {}
             }
@@ -183,6 +188,7 @@ impl Loop {
         if self.control_plane.is_none() {
             return far;
         }
+        wake = wake.min(self.count_pods().unwrap_or(far));
         let exists = |name: &str| self.pools.iter().any(|pool| pool.name_any() == name);
         self.context.metrics.keep_pools(exists);
         self.rounds.retain(|name, _| exists(name));
@@ -230,7 +236,7 @@ impl Loop {
                     if let Some(status) = self.memory.status_of(&name) {
                         self.context.metrics.pool(&name, status);
                     }
-                    let failing = self.context.failing.health(&self.context.nodes.lock(), Instant::now()).counts(&name);
+                    let failing = self.context.pods.health(&self.context.nodes.lock(), Instant::now()).counts(&name);
                     self.context.metrics.gauges.failing(&name, failing);
                     if let Some((started, error)) = self.rounds.remove(&name) {
                         self.context.metrics.reconciled(CONTROLLER, started.elapsed(), error);
@@ -256,9 +262,24 @@ impl Loop {
     fn with_cluster<T>(&mut self, work: impl FnOnce(&mut Memory, &mut CachedCluster<'_>) -> T) -> T {
         let control_plane = self.control_plane.clone().unwrap_or_default();
         let (nodes, outages) = (&mut *self.context.nodes.lock(), self.context.watch_health.outages());
-        let health = self.context.failing.health(nodes, Instant::now());
+        let health = self.context.pods.health(nodes, Instant::now());
         let (pools, classes) = (self.pools.as_slice(), self.classes.as_slice());
-        work(&mut self.memory, &mut CachedCluster { pools, classes, nodes, control_plane, outages, health })
+        let table = self.context.pods.lock();
+        let pods = self.context.pods.unknown(&table, Instant::now()).map_or(Ok(&*table), Err);
+        work(&mut self.memory, &mut CachedCluster { pools, classes, nodes, control_plane, outages, pods, health })
+    }
+
+    /// Counts the pods if it is time to. Returns the time of the next count.
+    fn count_pods(&mut self) -> Option<Instant> {
+        let now = now();
+        let next = |has_news| self.context.pods.lock().next_count(has_news, now.instant);
+        let due = next(self.is_dirty);
+        if due.is_none_or(|due| now.instant < due) {
+            return due;
+        }
+        self.context.pods.count(&self.context.nodes.lock(), &self.pools, &self.classes, now);
+        self.is_dirty = false;
+        next(false)
     }
 
     /// Starts this work, and drops it when the term of leadership ends.

@@ -59,6 +59,18 @@ impl WatchHealth {
         watches::all(self.client(kind, client), selection).inspect(self.follow(kind))
     }
 
+    /// Does the same for all objects, with a list that is a part of the watch.
+    pub fn watch_streamed<K>(
+        self: &Arc<Self>,
+        client: &Client,
+        kind: &'static str,
+    ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    {
+        watches::streamed(self.client(kind, client)).inspect(self.follow(kind))
+    }
+
     /// Returns a client for the watch of this kind. It notices when the API server accepts the watch: that causes no event
     /// as long as nothing changes.
     fn client(self: &Arc<Self>, kind: &'static str, client: &Client) -> Client {
@@ -67,7 +79,9 @@ impl WatchHealth {
         let send = move |request: Request<Body>| {
             let (watch_health, client) = (Arc::clone(&watch_health), client.clone());
             async move {
-                let watches = RequestInfo::of(request.method(), request.uri()).verb == "watch";
+                // A list that has begun may still fail.
+                let watches = RequestInfo::of(request.method(), request.uri()).verb == "watch"
+                    && !watches::begins_with_list(request.uri());
                 let answer = client.send(request).await?;
                 if watches && answer.status().is_success() {
                     watch_health.works(kind);
@@ -150,6 +164,7 @@ mod tests {
         for (code, uri, ends) in [
             (403, "/api/v1/nodes?watch=true", false),
             (200, "/api/v1/nodes?limit=100", false),
+            (200, "/api/v1/nodes?watch=true&sendInitialEvents=true", false),
             (200, "/api/v1/nodes?watch=true", true),
         ] {
             follow(&forbidden());

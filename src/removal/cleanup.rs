@@ -17,14 +17,15 @@ use winpool_client::{
 use winpool_core::{
     api::{DeletionPolicy, Taint, WindowsPool, WindowsPoolSpec, names},
     plan::{
-        self, ClassRetirement, ClassScheduling, ClassUsers, Extent, GuardedPool, KeptTaints, LabelUsers, NodePlan,
+        self, ClassRetirement, Extent, GuardedPool, KeptTaints, LabelUsers, NodePlan,
         nodes::{Attempt, AttemptState, NodeAnswer, NodeObject},
+        pods::PodTable,
         retire_class,
     },
     words,
 };
 
-use crate::write::Applier;
+use crate::{controllers::now, write::Applier};
 
 const CONCURRENCY: usize = 16;
 /// The number of rounds through the cluster before the rest is reported.
@@ -163,10 +164,26 @@ impl Cleaner {
         };
         pages::each(&self.nodes, ListParams::default(), add).await.map_err(Unreadable::of("Nodes"))?;
 
-        let (classes, others) = self.find_classes(&rules, &kept).await?;
-        if !labelled.is_empty() && self.extent == Extent::Everything {
-            pods::that_select_labels(&self.client, &mut users).await.map_err(Unreadable::of("Pods"))?;
+        let (classes, others) = self.find_classes(&rules).await?;
+        let needs_labels = !labelled.is_empty() && self.extent == Extent::Everything;
+        let pods = if classes.is_empty() && !needs_labels {
+            Ok(PodTable::default())
+        } else {
+            pods::list(&self.client, now()).await.map_err(Unreadable::of("Pods"))?
+        };
+        if needs_labels {
+            match &pods {
+                Ok(pods) => users.add_pods(pods),
+                Err(message) => users.add_unknown(message),
+            }
         }
+        let retire = |class: RuntimeClass| {
+            let users = pods.as_ref().map(|pods| pods.users(&class.name_any()));
+            let end = retire_class(&class, users.as_ref().map_err(|message| message.as_str()));
+            let end = rules.spare(&class, end, &kept);
+            (class, end)
+        };
+        let classes: Vec<_> = classes.into_iter().map(retire).collect();
         let staying = classes.iter().filter(|(_, end)| *end != ClassRetirement::Delete).map(|(class, _)| class);
         staying.chain(&others).for_each(|class| users.add_class(class));
         for object in labelled {
@@ -185,36 +202,11 @@ impl Cleaner {
     }
 
     /// winpool's RuntimeClasses, and the others.
-    async fn find_classes(
-        &self,
-        rules: &plan::Cleanup,
-        kept: &[KeptTaints],
-    ) -> Result<(Vec<(RuntimeClass, ClassRetirement)>, Vec<RuntimeClass>), Unreadable> {
+    async fn find_classes(&self, rules: &plan::Cleanup) -> Result<(Vec<RuntimeClass>, Vec<RuntimeClass>), Unreadable> {
         let mut all = Vec::new();
         let listed = pages::each(&self.classes, ListParams::default(), |class: RuntimeClass| all.push(class)).await;
         listed.map_err(Unreadable::of("RuntimeClasses"))?;
-        let (classes, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|class| rules.concerns_class(class));
-        let mut classes = self.retire(classes).await.map_err(Unreadable::of("Pods"))?;
-        for (class, end) in &mut classes {
-            *end = rules.spare(class, end.clone(), kept);
-        }
-        Ok((classes, others))
-    }
-
-    async fn retire(&self, classes: Vec<RuntimeClass>) -> Result<Vec<(RuntimeClass, ClassRetirement)>, RequestError> {
-        if classes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let none = ClassUsers::default();
-        let names = classes.iter().map(|class| (class.name_any(), ClassScheduling::default())).collect();
-        let users = pods::users(&self.client, &names).await?;
-        let end = |class: RuntimeClass| {
-            let users =
-                users.as_ref().map(|users| users.get(&class.name_any()).unwrap_or(&none)).map_err(String::as_str);
-            let end = retire_class(&class, users);
-            (class, end)
-        };
-        Ok(classes.into_iter().map(end).collect())
+        Ok(all.into_iter().partition(|class| rules.concerns_class(class)))
     }
 
     /// Removes winpool's changes of these objects and reads the cluster again, until no object is left, another writer

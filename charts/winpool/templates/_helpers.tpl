@@ -69,10 +69,6 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 env:
 - name: WINPOOL_INSTALLATION
   value: {{ include "winpool.name" . }}
-{{- if not .Values.failingPods.enabled }}
-- name: WINPOOL_FAILING_PODS
-  value: "false"
-{{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}

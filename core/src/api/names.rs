@@ -159,7 +159,7 @@ pub mod reason {
         /// The pool has `podDefaults`, and the admission policy `assign-class` that applies them is not installed, or reads
         /// another pool.
         pub const ADMISSION_POLICY_NOT_INSTALLED: &str = "AdmissionPolicyNotInstalled";
-        /// Pods use a RuntimeClass that selects no node, or the next pods of a workload will.
+        /// Pods use a RuntimeClass that selects no node.
         pub const CLASS_WITHOUT_NODES: &str = "ClassWithoutNodes";
         /// A RuntimeClass selects its build until every node that runs its images has the capability label of its build.
         pub const WAITING_FOR_LABELS: &str = "WaitingForLabels";
@@ -167,7 +167,7 @@ pub mod reason {
         pub const HEALTHY: &str = "Healthy";
         /// Pods fail because of Windows.
         pub const PODS_FAILING: &str = "PodsFailing";
-        /// winpool cannot see which pods fail, because it may not list pods or watch Events.
+        /// winpool cannot see all pods, or all Events about them.
         pub const PODS_NOT_SEEN: &str = "PodsNotSeen";
     }
 }

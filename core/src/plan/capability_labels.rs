@@ -11,8 +11,11 @@ use kube::ResourceExt;
 
 use crate::{
     api::names,
-    plan::node::{MetadataChange, NodeFields},
-    pod::{Pod, PodProgress, selector_of},
+    plan::{
+        node::{MetadataChange, NodeFields},
+        pods::PodTable,
+    },
+    pod::selector_of,
     windows::{
         Build, ContainerRuntime,
         compatibility::{can_run_by_process_isolation, runs_by_process_isolation},
@@ -81,14 +84,16 @@ impl LabelUsers {
         has_some
     }
 
-    /// Adds a pod, which needs the labels that it selects until it has finished.
-    pub fn add_pod(&mut self, pod: &Pod) {
-        if pod.progress == PodProgress::Finished {
-            return;
-        }
-        let expressions = pod.spec.terms.iter().flat_map(|term| term.match_expressions.iter().flatten());
-        for key in pod.spec.node_selector.keys().chain(expressions.map(|expression| &expression.key)) {
-            self.add_user(key, || format!("Pod {}/{}", pod.namespace, pod.name));
+    /// Adds the unfinished pods, which need the labels that they select.
+    pub fn add_pods(&mut self, pods: &PodTable) {
+        for (placement, pod) in pods.placements() {
+            if placement.is_known {
+                placement.selected_keys().for_each(|key| self.add_user(key, || format!("Pod {pod}")));
+            } else {
+                for user in self.labels.values_mut() {
+                    user.get_or_insert_with(|| format!("Pod {pod}"));
+                }
+            }
         }
     }
 

@@ -12,8 +12,8 @@ use crate::{
 
 use super::{
     patch::FieldChange,
+    pods::{ClassUsers, describe_users},
     runtime_class::{change, is_made_by_winpool, lacks_tolerations},
-    workloads::{ClassUsers, describe_users},
 };
 
 /// The end of a class that is winpool's and that no pool wants any more.

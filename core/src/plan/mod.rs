@@ -11,7 +11,6 @@ mod conflict;
 mod consent;
 mod contribution;
 mod deletion;
-pub mod failing_pods;
 mod guarded;
 mod node;
 mod node_groups;
@@ -19,6 +18,7 @@ mod node_record;
 pub mod nodes;
 mod now;
 mod patch;
+pub mod pods;
 mod pool_consent;
 mod pool_spec;
 mod pools;
@@ -32,7 +32,6 @@ mod trial;
 pub mod trial_check;
 mod watched;
 mod workload_check;
-mod workloads;
 
 pub use admission::{Admission, AdmissionComponent, COMPONENTS, InstalledPolicy};
 pub use assessment::{Assessment, assess, assess_as};
@@ -60,7 +59,6 @@ pub use watched::{AT_ONCE, LABEL_SETTLES, Sighting, Watched};
 pub use workload_check::{
     CheckAnswer, CheckScope, ClassSource, PODS, PlannedNode, PoolMembers, TaintQuestion, WorkloadCheck,
 };
-pub use workloads::{ClassScheduling, ClassUsers};
 
 pub use patch::finalizers;
 pub use runtime_class::selected_build;

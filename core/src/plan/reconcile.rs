@@ -122,14 +122,6 @@ impl Memory {
             (Step::SetFinalizer(_), Answer::Refused(_)) => {
                 memory.old_version = None;
             }
-            (Step::FindUsers(classes), Answer::Users(users)) => {
-                let pause = self.pauses.unserved;
-                let memory = self.of(pool);
-                for class in classes.keys() {
-                    let found = users.as_ref().map(|users| users.get(class).cloned().unwrap_or_default());
-                    memory.class(class).found_users(found.map_err(Clone::clone), pause, now);
-                }
-            }
             (Step::ListLabelledNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
             (Step::WriteStatus { status, news, .. }, Answer::Written(_)) => {
                 memory.next_status = Some(now + STATUS_INTERVAL);

@@ -19,7 +19,7 @@ use crate::{
     words::plain,
 };
 
-use super::{failing_pods::PodHealth, pools::Pool, trial::Trial};
+use super::{pods::PodHealth, pools::Pool, trial::Trial};
 
 use verdict::Verdict;
 
@@ -60,8 +60,8 @@ pub fn status(
     match &observation.health {
         PodHealth::Off => {}
         PodHealth::NotYet => conditions.keep(condition::WORKLOADS_HEALTHY),
-        PodHealth::Seen { pools, unseen } => {
-            let failures = pools.get(&pool.spec.name).cloned().unwrap_or_default();
+        PodHealth::Seen { summary, unseen } => {
+            let failures = summary.pools.get(&pool.spec.name).cloned().unwrap_or_default();
             conditions.push(condition::WORKLOADS_HEALTHY, verdict::health_verdict(&failures, unseen.as_deref()));
         }
     }

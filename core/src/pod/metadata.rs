@@ -16,6 +16,7 @@ pub(crate) struct WireMetadata {
     pub namespace: Option<String>,
     name: Option<String>,
     pub uid: Option<String>,
+    pub resource_version: Option<String>,
     generate_name: Option<String>,
     pub creation_timestamp: Option<Time>,
     pub deletion_timestamp: Option<Time>,

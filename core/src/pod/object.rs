@@ -24,6 +24,7 @@ pub struct Pod {
     pub namespace: String,
     pub name: String,
     pub uid: String,
+    pub resource_version: String,
     /// Kind and name of the controller that created it.
     pub controller: Option<(String, String)>,
     /// True if it has an owner, perhaps without `controller: true`.
@@ -77,6 +78,7 @@ impl From<WirePod> for Pod {
     fn from(WirePod { mut metadata, spec, status }: WirePod) -> Self {
         let name = metadata.take_name();
         let uid = metadata.uid.take().unwrap_or_default();
+        let resource_version = metadata.resource_version.take().unwrap_or_default();
         let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
         Self {
             controller: metadata.controller(),
@@ -90,6 +92,7 @@ impl From<WirePod> for Pod {
             namespace: metadata.namespace.unwrap_or_default(),
             name,
             uid,
+            resource_version,
             progress: progress(&status),
             ran_on: spec.node.clone().filter(|_| has_run(&status)),
             spec,

@@ -56,7 +56,7 @@ impl Guess {
 }
 
 /// The operating system that a pod is for, by how it says so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Windows: by `os.name`, or else a node selector, required node affinity, a class, or `windowsOptions`.
     Windows,

@@ -43,6 +43,8 @@ pub enum Event {
     RefuseTaints(bool),
     /// The same for one that reverts every change of taints.
     RevertTaints(bool),
+    /// winpool loses the permission to watch pods, or gets it.
+    DenyPods(bool),
     /// A write that changes nothing that winpool reads: a heartbeat.
     Beat(&'static str),
     /// A workload of this kind and class is created, which may tolerate the taint of a key. Its pod runs on a node if
@@ -79,6 +81,7 @@ impl Event {
             Self::EndRun(name) => world.works.retain(|work| work.name != *name),
             Self::RefuseTaints(refuses) => world.refuses_taints = *refuses,
             Self::RevertTaints(reverts) => world.reverts_taints = *reverts,
+            Self::DenyPods(denied) => world.denies_pods = *denied,
             Self::Create(..) | Self::Change(..) | Self::Delete(..) => self.apply_to_pools(world)?,
             Self::Join(name, team) => world.join(name, team, born_tainted)?,
             Self::Leave(name) => world.leave(name)?,

@@ -20,8 +20,8 @@ use std::time::Instant;
 
 use model::{Break, Protocol};
 use properties::{
-    BUILD_IS_REPORTED, CLASS_FIRST, EVIDENCE, FOREIGN_TAINTS, LIFTS_ONCE, NO_INSISTENCE, NOBODY_OVERLOOKED,
-    NOBODY_UNSCHEDULABLE, RIGHT_AT_REST,
+    BUILD_IS_REPORTED, CLASS_FIRST, CLASS_IN_USE, EVIDENCE, FOREIGN_TAINTS, LIFTS_ONCE, NO_INSISTENCE,
+    NOBODY_OVERLOOKED, NOBODY_UNSCHEDULABLE, RIGHT_AT_REST,
 };
 use stateright::{Checker, DiscoveryClassification, HasDiscoveries, Model};
 
@@ -109,5 +109,6 @@ broken! {
     a_trial_that_downtime_ends_overlooks_a_pod: late, DowntimeEndsTrials, NOBODY_OVERLOOKED;
     a_hold_that_a_new_leader_does_not_know_is_tried_again_at_once: held, ForgetsHolds, LIFTS_ONCE;
     a_hold_that_ends_with_a_run_lifts_the_taint_for_each_run: runs, RunsEndHolds, LIFTS_ONCE;
+    a_table_that_is_trusted_before_its_first_list_deletes_a_class_in_use: class_in_use, TrustsUnlistedPods, CLASS_IN_USE;
     pods_on_tainted_nodes_need_a_node_too: second_taint, OnlyBareNodes, NOBODY_UNSCHEDULABLE;
 }

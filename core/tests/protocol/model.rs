@@ -8,7 +8,7 @@ use winpool_core::plan::reconcile::CheckTask;
 use super::{
     cluster::{self, Nodes},
     events::Event,
-    operator::{Check, NodeRequest, Operator, Process},
+    operator::{Check, NodeRequest, Operator, Pods, Process},
     shared::{Beside, History},
     state::{CACHES, Cache, Known, State, World},
 };
@@ -75,6 +75,8 @@ pub enum Break {
     ForgetsHolds,
     /// The end of a run ends the pause after it.
     RunsEndHolds,
+    /// A table of pods is complete before its first list is.
+    TrustsUnlistedPods,
 }
 
 /// Requests that fail, each at most once.
@@ -102,6 +104,7 @@ pub enum Write {
 
 /// One scene.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each of which a scene or an event sets")]
 pub struct Protocol {
     pub broken: Break,
     /// The only property to check; all if `None`.
@@ -125,6 +128,8 @@ pub struct Protocol {
     pub born_tainted: bool,
     /// True if the operator looks at pods that wait while a taint is on trial.
     pub trial_checks: bool,
+    /// True if the watch of pods takes its time.
+    pub follows_pods: bool,
     pub patience: Option<Duration>,
     /// The number of patches of one node that may be accepted within ten seconds, in scenes that count them: winpool
     /// must not insist.
@@ -150,6 +155,7 @@ pub const SCENE: Protocol = Protocol {
     kept: [2, 2, 2],
     born_tainted: false,
     trial_checks: false,
+    follows_pods: false,
     patience: None,
     most_writes: None,
     retired: &[],
@@ -163,6 +169,8 @@ pub enum Action {
     Happens(usize, Event),
     /// The next version of all of them arrives in the operator's cache.
     See(Cache),
+    /// The watch of pods shows what it has missed.
+    SeePods,
     /// The loop continues until it waits.
     Advance,
     /// The node controller reconciles a node.
@@ -193,6 +201,9 @@ impl Protocol {
         let (nodes, pools, classes) = (world.nodes.seen(), world.pools.seen(), world.classes.seen());
         let mut process = Operator::begin(nodes.clone(), pools.clone(), classes.clone(), self.broken, self.patience);
         (process.trial_checks, process.is_late) = (self.trial_checks, world.is_late);
+        if self.follows_pods {
+            process.pods = Pods::Unlisted;
+        }
         process.share(&known.processes)
     }
 }
@@ -215,6 +226,7 @@ impl Model for Protocol {
             made: 0,
             refuses_taints: false,
             reverts_taints: false,
+            denies_pods: false,
             patches: None,
         };
         let known = Beside::<Known>::default();
@@ -227,6 +239,8 @@ impl Model for Protocol {
             unschedulable: None,
             class_behind: false,
             is_mislabelled: false,
+            deletes_in_use: false,
+            follows_pods: self.follows_pods,
             insists: false,
             done: vec![0; self.scripts.len()],
             faults: self.faults.to_vec(),
@@ -264,6 +278,7 @@ impl Model for Protocol {
         if state.lag() > self.lag.max(state.slack) {
             return;
         }
+        actions.extend(state.has_pods_to_see().then_some(Action::SeePods));
         actions.extend(self.lazy.then_some(Action::Advance));
         actions.extend(process.nodes.keys().map(|name| Action::PlanNode(name)));
         let outcomes = || [None].into_iter().chain(state.faults.iter().copied().map(Some));
@@ -316,6 +331,7 @@ impl Model for Protocol {
                 state.done[number] += 1;
             }
             Action::See(cache) => state.see(cache),
+            Action::SeePods => state.see_pods(),
             Action::Advance => state.advance(),
             Action::PlanNode(name) => state.plan_node(name),
             Action::Answer(pool, outcome) => state.answer(pool, outcome, self.broken)?,

@@ -15,8 +15,8 @@ use winpool_core::{
     plan::{
         Applied, CheckAnswer, CleanCheck, GuardedPool, NodePlan, Policy, Pool, PoolEntry, Trial, TrialState,
         WorkloadCheck,
-        failing_pods::PodHealth,
         nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
+        pods::{PodHealth, PodTable, UnknownPods},
         reconcile::{Answer, CachedCluster, CheckTask, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
         trial_check::TrialCheck,
     },
@@ -35,6 +35,7 @@ pub struct Operator {
     pub nodes: Nodes,
     pub pools: Pools,
     pub classes: Classes,
+    pub pods: Pods,
     pub memory: Memory,
     /// Windows nodes, and those that came back with another system.
     windows: NodeTable,
@@ -98,9 +99,14 @@ impl fmt::Debug for Check {
 /// The pause after a refusal, and the time that a deletion waits without progress.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Searches for pods that no node serves change nothing but status, so there are none.
-fn pauses() -> Pauses {
-    Pauses { unserved: Duration::from_hours(24 * 365), ..Pauses::default() }
+/// The pods, as the watch last showed them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Pods {
+    /// The first list is not complete.
+    Unlisted,
+    /// The watch is forbidden.
+    Denied,
+    Seen(Vec<Work>),
 }
 
 impl Operator {
@@ -112,7 +118,8 @@ impl Operator {
             nodes: BTreeMap::new(),
             pools,
             classes,
-            memory: Memory::new(patience.unwrap_or(PATIENCE), pauses()),
+            pods: Pods::Seen(Vec::new()),
+            memory: Memory::new(patience.unwrap_or(PATIENCE), Pauses::default()),
             windows: NodeTable::new(patience.unwrap_or(PATIENCE)),
             reimaged: NodeTable::new(patience.unwrap_or(PATIENCE)),
             published: None,
@@ -205,16 +212,28 @@ impl Operator {
     pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
         let pools = self.guarded();
         let classes: Vec<Arc<RuntimeClass>> = self.classes.values().map(|class| Arc::clone(class)).collect();
+        let time = if self.is_late { cluster::later() } else { TODAY };
+        let now = Now { instant: self.now, time };
+        let seen: Vec<_> = match &self.pods {
+            Pods::Seen(works) => works.iter().filter_map(Work::pod).collect(),
+            Pods::Unlisted | Pods::Denied => Vec::new(),
+        };
+        let table = PodTable::of(&seen, now);
+        let pods = match &self.pods {
+            Pods::Unlisted if self.broken != Break::TrustsUnlistedPods => Err(UnknownPods::NotListed),
+            Pods::Denied => Err(UnknownPods::Denied("pods is forbidden".to_owned())),
+            Pods::Seen(_) | Pods::Unlisted => Ok(&table),
+        };
         let mut cluster = CachedCluster {
             pools: &pools,
             classes: &classes,
             nodes: &mut self.windows,
             control_plane: ControlPlaneInfo::default(),
             outages: BTreeMap::new(),
+            pods,
             health: PodHealth::Off,
         };
-        let time = if self.is_late { cluster::later() } else { TODAY };
-        work(&mut cluster, &mut self.memory, Now { instant: self.now, time })
+        work(&mut cluster, &mut self.memory, now)
     }
 
     /// Advances all pools until they wait for an answer, and starts the check that is due.

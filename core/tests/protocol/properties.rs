@@ -26,6 +26,8 @@ pub const EVIDENCE: &str = "a taint of winpool's stands in the status of a pool 
 pub const NOBODY_UNSCHEDULABLE: &str = "no workload loses its last node by a taint that it was there to object to";
 pub const CLASS_FIRST: &str = "a class tolerates a taint before winpool puts it on a node that the class selects";
 pub const BUILD_IS_REPORTED: &str = "winpool writes the build label of the build that the node reports at that moment";
+pub const CLASS_IN_USE: &str =
+    "winpool deletes no class that a pod uses, as far as the watch of pods has shown, and none before its first list";
 pub const RIGHT_AT_REST: &str = "where the operator rests, nodes are right and carry nothing that no pool wants";
 pub const TRUTH: &str = "where the operator rests, Ready is True if and only if all is done, status names what is held, and no node is pending";
 pub const NO_INSISTENCE: &str = "winpool sends no refused change again, and no change again and again, without a pause";
@@ -59,6 +61,7 @@ pub fn all() -> Vec<Property<Protocol>> {
         Property::always(NOBODY_UNSCHEDULABLE, |_: &Protocol, state: &State| state.unschedulable.is_none()),
         Property::always(CLASS_FIRST, |_: &Protocol, state: &State| !state.class_behind),
         Property::always(BUILD_IS_REPORTED, |_: &Protocol, state: &State| !state.is_mislabelled),
+        Property::always(CLASS_IN_USE, |_: &Protocol, state: &State| !state.deletes_in_use),
         Property::always(RIGHT_AT_REST, |model: &Protocol, state: &State| {
             !state.is_idle() || state.settled().is_some_and(|end| is_right(model, &end))
         }),
@@ -130,6 +133,8 @@ impl State {
         let behind = CACHES.into_iter().find(|cache| self.lag_of(*cache) > 0);
         if let Some(cache) = behind {
             self.see(cache);
+        } else if self.has_pods_to_see() {
+            self.see_pods();
         } else if let Some(pool) = request {
             self.answer(pool, None, before.broken)?;
         } else if let Some(node) = patch {

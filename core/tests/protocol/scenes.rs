@@ -421,4 +421,14 @@ scenes! {
         delays: &[11],
         lag: 0,
     }
+
+    /// A pool is deleted while a pod of its class comes and goes, and the watch of pods is late, forbidden, or has just begun.
+    class_in_use: a_class_is_deleted_only_if_the_watch_of_pods_shows_no_user {
+        before: &[Create("a", PLAIN), Arrive("web", Deployment, Some(CLASS), Nothing)],
+        scripts: &[&[Delete("a")], &[EndRun("web")], &[DenyPods(true), DenyPods(false)]],
+        successors: 1,
+        kept: [1, 1, 1],
+        follows_pods: true,
+        lag: 0,
+    }
 }

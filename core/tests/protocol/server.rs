@@ -9,7 +9,7 @@ use winpool_answers::explain::forecast::apply_request;
 use winpool_core::{
     api::{ApprovedTaint, Taint, WindowsPoolStatus, names},
     plan::{
-        ClassUsers, GuardedPool, finalizer_patch, lacks_tolerations,
+        GuardedPool, finalizer_patch, lacks_tolerations,
         nodes::{NodeAnswer, NodeObject},
         owner,
         reconcile::{Answer, ClassRequest, Refusal, Step},
@@ -21,7 +21,7 @@ use winpool_core::{
 use super::{
     cluster::{self, Class, Kind, Node, PoolObject, TODAY, Work},
     model::{Break, Fault, Write},
-    operator::NodeRequest,
+    operator::{NodeRequest, Pods},
     shared::fingerprint,
     state::{PAUSE, SentPatch, State, Turn, World},
 };
@@ -37,6 +37,7 @@ impl State {
             Step::Class(class) if class.request != ClassRequest::Read => Some(Write::Class),
             _ => None,
         };
+        self.notice_deletion(&step);
         let mut execute = || self.world.execute(pool, &step, &sent, broken);
         let lost = || Answer::Refused(Refusal::Failed("no answer".to_owned()));
         let answer = match fault {
@@ -55,6 +56,18 @@ impl State {
         let key = fingerprint(&answer, self.process.now);
         self.turn(Turn::Answer(pool, key), |process| process.answer(pool, answer));
         Some(())
+    }
+
+    /// Records if a class is deleted although the watch of pods has shown a pod that uses it, or has shown nothing yet.
+    fn notice_deletion(&mut self, step: &Step) {
+        let Step::Class(class) = step else { return };
+        let uses = |work: &Work| work.pod.is_some() && work.class == Some(class.name.as_str());
+        let was_shown = match &self.process.pods {
+            Pods::Seen(works) => works.iter().any(uses),
+            Pods::Unlisted | Pods::Denied => true,
+        };
+        let is_deletion = matches!(class.request, ClassRequest::Delete(_));
+        self.deletes_in_use |= is_deletion && was_shown && self.world.works.iter().any(uses);
     }
 
     /// The request for this node arrives, or meets a fault. `None` if it cannot meet that fault.
@@ -182,12 +195,6 @@ impl World {
                 Answer::Pool(found.map(|found| Box::new(found.guarded.metadata.clone())))
             }
             Step::SetFinalizer(wanted) => self.write_pool(pool, &finalizer_patch(metadata, *wanted)),
-            Step::FindUsers(classes) => {
-                let pods: Vec<_> = self.works.iter().filter_map(Work::pod).collect();
-                let templates: Vec<_> = self.works.iter().filter_map(Work::template).collect();
-                let templates = templates.iter().map(|(kind, workload)| (*kind, workload));
-                Answer::Users(Ok(ClassUsers::count(&pods, templates, classes)))
-            }
             Step::Class(class) => self.request_class(&class.name, &class.request),
             Step::ListLabelledNodes if broken == Break::BlindDeletion => Answer::Nodes(BTreeSet::new()),
             Step::ListLabelledNodes => {

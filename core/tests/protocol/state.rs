@@ -7,11 +7,12 @@ use serde_json::Value;
 use super::{
     cluster::{Classes, Nodes, Pools, SETTLED, Work},
     model::Fault,
-    operator::{Check, NodeRequest, Operator, Process},
+    operator::{Check, NodeRequest, Operator, Pods, Process},
     shared::{Beside, Copies, History, Results, once},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each of which a scene or an event sets")]
 pub struct World {
     pub nodes: History<Nodes>,
     pub pools: History<Pools>,
@@ -29,6 +30,8 @@ pub struct World {
     pub refuses_taints: bool,
     /// True if one reverts every change of taints.
     pub reverts_taints: bool,
+    /// True if winpool may not watch pods.
+    pub denies_pods: bool,
     /// The patches of nodes in the last ten minutes, in scenes that are about them.
     pub patches: Option<Vec<SentPatch>>,
 }
@@ -50,6 +53,7 @@ pub const PAUSE: u64 = 600;
 const FIRST_PAUSE: u64 = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each of which a scene or an event sets")]
 pub struct State {
     pub world: World,
     pub process: Process,
@@ -62,6 +66,10 @@ pub struct State {
     pub class_behind: bool,
     /// True if winpool wrote a build label that the node does not report.
     pub is_mislabelled: bool,
+    /// True if winpool deleted a class that a pod uses.
+    pub deletes_in_use: bool,
+    /// True in scenes in which the watch of pods takes its time. In the others it shows none.
+    pub follows_pods: bool,
     /// True if winpool sent a refused change again too early, or a change that was reverted too often.
     pub insists: bool,
     /// The position in each script.
@@ -148,6 +156,25 @@ impl State {
         }
     }
 
+    /// The pods as the watch will show them.
+    fn pods(&self) -> Pods {
+        if self.world.denies_pods {
+            return Pods::Denied;
+        }
+        Pods::Seen(self.world.works.iter().filter(|work| work.pod.is_some()).map(Work::without_past).collect())
+    }
+
+    /// True if the watch of pods has something to show.
+    pub fn has_pods_to_see(&self) -> bool {
+        self.follows_pods && self.process.pods != self.pods()
+    }
+
+    /// The watch of pods shows what it has missed, or a list is complete.
+    pub fn see_pods(&mut self) {
+        let pods = self.pods();
+        self.turn(Turn::SeePods(pods.clone()), |process| process.pods = pods);
+    }
+
     pub fn relist_nodes(&mut self) {
         while self.world.nodes.lag() > 0 {
             self.world.nodes.see();
@@ -215,7 +242,7 @@ impl State {
             || !process.node_requests.is_empty()
             || process.check.is_some()
             || process.trial_check.is_some();
-        !works && self.lag() == 0 && {
+        !works && self.lag() == 0 && !self.has_pods_to_see() && {
             let mut after = self.clone();
             after.advance();
             process.nodes.keys().for_each(|name| after.plan_node(name));
@@ -232,6 +259,7 @@ pub enum Turn {
     SeeNodes(Nodes, bool),
     SeePools(Pools),
     SeeClasses(Classes),
+    SeePods(Pods),
     List(Vec<Work>, bool),
     EndCheck,
     TrialCheck(Vec<Work>),

@@ -14,6 +14,7 @@ use winpool_core::{
     labels::Labels,
     plan::{
         GuardedPool, InstalledPolicy, NodeFields, Policy, WorkloadCheck,
+        pods::{ClusterFacts, PodHealth, PodTable},
         reconcile::{Answer, CheckTask, ClassRequest, Outage, Refusal, Step},
     },
     pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind},
@@ -47,6 +48,8 @@ pub struct World {
     pub linux: Vec<Labels>,
     /// The lead of the API server's clock over that of the operator, in seconds.
     pub server_ahead: i64,
+    /// The table by which pods are counted, in tests about that.
+    pub counted: Option<PodTable>,
 }
 
 impl Deref for World {
@@ -84,9 +87,6 @@ fn line(step: &Step) -> Option<String> {
         Step::Wait(_) | Step::Publish(_) => return None,
         Step::ReadPool { .. } => "ReadPool".to_owned(),
         Step::SetFinalizer(wanted) => format!("SetFinalizer {wanted}"),
-        Step::FindUsers(classes) => {
-            format!("FindUsers {}", classes.keys().cloned().collect::<Vec<_>>().join(" "))
-        }
         Step::Class(class) => {
             let verb = match class.request {
                 ClassRequest::Read => "Read",
@@ -128,7 +128,7 @@ impl World {
 
     fn of(simulation: Simulation) -> Self {
         let (sent, refuse, linux) = (Vec::new(), Box::new(|_: &str| None), Vec::new());
-        Self { simulation, sent, refuse, reverts: None, linux, server_ahead: 0 }
+        Self { simulation, sent, refuse, reverts: None, linux, server_ahead: 0, counted: None }
     }
 
     /// The same, with this admission policy.
@@ -261,6 +261,8 @@ impl World {
 
     /// One step of this pool, carried out unless the API server refuses it.
     pub fn step(&mut self, pool: &str) -> Step {
+        self.simulation.watch_pods();
+        self.count_pods();
         let before = self.pools.iter().find(|found| found.name_any() == pool).map(|pool| GuardedPool::clone(pool));
         let (sent, refuse, reverts) = (&mut self.sent, &self.refuse, self.reverts);
         let step = self.simulation.step(pool, |step| {
@@ -275,6 +277,24 @@ impl World {
             self.assert_recorded(policy);
         }
         step
+    }
+
+    /// Counts the pods if it is time to.
+    fn count_pods(&mut self) {
+        let Some(mut table) = self.counted.take() else { return };
+        let now = self.now;
+        if table.next_count(true, now.instant).is_some_and(|due| due <= now.instant) {
+            table.begin_list();
+            self.pods.iter().flatten().for_each(|pod| table.see(pod, now));
+            table.end_list();
+            self.with_cluster(|cluster, memory, now| {
+                let policy = memory.policy(cluster.pools);
+                table.count(&ClusterFacts { nodes: cluster.nodes, policy: &policy, classes: cluster.classes }, now);
+            });
+            let summary = table.summary().cloned().unwrap_or_default();
+            self.health = PodHealth::Seen { summary, unseen: None };
+        }
+        self.counted = Some(table);
     }
 
     /// Nothing is published that no status records.

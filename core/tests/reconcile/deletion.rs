@@ -53,11 +53,10 @@ fn a_class_that_pods_use_is_released_when_its_pool_is_deleted() {
 #[test]
 fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes() {
     let never: Matches = |_| false;
-    let cases: [(&str, bool, Matches, &str, bool); 5] = [
+    let cases: [(&str, bool, Matches, &str, bool); 4] = [
         ("a node refuses its change", true, never, "node", true),
         ("the class is refused", false, |line| line.starts_with("Delete"), "RuntimeClass windows-2022", true),
         ("nodes cannot be listed", false, |line| line == "ListLabelledNodes", "nodes cannot be listed", true),
-        ("pods cannot be counted", false, |line| line.starts_with("FindUsers"), "", true),
         ("nothing is refused", false, never, "", false),
     ];
     for (fact, blocks_node, is_refused, expected, takes_long) in cases {

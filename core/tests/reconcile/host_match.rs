@@ -5,12 +5,15 @@ use std::time::Duration;
 use serde_json::Value;
 use winpool_core::{
     api::names::{condition, reason},
-    plan::{NodeFields, reconcile::Step},
-    pod::{Workload, WorkloadKind},
+    plan::{
+        NodeFields,
+        pods::{PodTable, UnknownPods},
+        reconcile::Step,
+    },
 };
 
 use super::cluster::{World, of_class, pool};
-use crate::common::{node, yaml};
+use crate::common::node;
 
 const CLASS: &str = "windows-2022";
 const LABEL: &str = "runs.winpool.dev/10.0.20348";
@@ -206,7 +209,8 @@ fn a_class_whose_pods_would_find_no_node_keeps_its_label() {
         world.wait(2);
         assert!(by_label(&world) && labelled(&world).len() == 3, "2025 runs the images");
         let pods = is_used.then(|| of_class(CLASS)).into_iter().collect();
-        world.pods = if is_listed { Ok(pods) } else { Err("no permission".to_owned()) };
+        world.pods = Ok(pods);
+        world.unknown_pods = (!is_listed).then(|| UnknownPods::Denied("no permission".to_owned()));
         world.change_pool("default", EXACT);
         world.wait(5);
         let is_kept = is_used || !is_listed;
@@ -254,6 +258,7 @@ fn a_dry_run_shows_the_class_as_it_will_be() {
 #[test]
 fn pods_of_a_class_without_nodes_are_named_with_the_patch_that_helps() {
     let mut world = World::new([pool("{}")], [("win", server_2022())]);
+    world.counted = Some(PodTable::default());
     world.check();
     world.change_node("win", |node| {
         node.kernel_version = Some("10.0.26100.4061".into());
@@ -262,29 +267,21 @@ fn pods_of_a_class_without_nodes_are_named_with_the_patch_that_helps() {
     });
     world.wait(65);
     assert!(world.problems(reason::CLASS_WITHOUT_NODES).is_empty(), "no pod uses it");
-    let report: Workload = yaml(
-        "{metadata: {namespace: shop, name: report}, \
-         spec: {jobTemplate: {spec: {template: {spec: {runtimeClassName: windows-2022}}}}}}",
-    );
-    world.workloads = vec![(WorkloadKind::CronJob, report)];
-    world.wait(305);
-    let problems = world.problems(reason::CLASS_WITHOUT_NODES);
-    assert!(problems[0].message.contains("used by the next pods of CronJob shop/report"), "{problems:?}");
     let mut waiting = of_class(CLASS);
     waiting.spec.node_selector = world.classes[CLASS].scheduling.clone().unwrap().node_selector.unwrap();
     world.pods = Ok(vec![waiting]);
-    world.wait(305);
+    world.wait(30);
     let problems = world.problems(reason::CLASS_WITHOUT_NODES);
     let patch = r#"kubectl patch winpool default --type=merge -p '{"spec":{"runtimeClassHostMatch":"Compatible"}}'"#;
     assert!(problems[0].message.contains(patch) && problems[0].message.contains("shop/web"), "{problems:?}");
 
     // The class finds the node, and the pod keeps its selector.
     world.change_pool("default", COMPATIBLE);
-    world.wait(10);
+    world.wait(15);
     assert!(by_label(&world) && world.problems(reason::CLASS_WITHOUT_NODES).is_empty());
     let problems = world.problems(reason::PODS_CREATED_TOO_EARLY);
     assert!(problems[0].message.contains("Delete these pods"), "{problems:?}");
     world.pods = Ok(Vec::new());
-    world.wait(65);
+    world.wait(15);
     assert!(world.problems(reason::PODS_CREATED_TOO_EARLY).is_empty());
 }

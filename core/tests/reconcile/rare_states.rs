@@ -6,8 +6,8 @@ use winpool_core::{
     api::names::{condition, reason},
     plan::{
         GuardedPool, PoolEntry,
-        failing_pods::PodHealth,
         nodes::NodeTable,
+        pods::{PodHealth, UnknownPods},
         reconcile::{CachedCluster, ControlPlaneInfo, Note, Refusal, Step},
     },
 };
@@ -171,6 +171,7 @@ fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_approvals() {
         nodes: &mut NodeTable::new(Duration::from_mins(10)),
         control_plane: ControlPlaneInfo::default(),
         outages: BTreeMap::new(),
+        pods: Err(UnknownPods::NotListed),
         health: PodHealth::Off,
     };
     let Some(Step::Publish(policy)) = world.memory.drop_gone(&mut cluster, now().instant) else {

@@ -8,7 +8,10 @@ use std::{
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use winpool_core::{
     api::names::{condition, reason},
-    plan::reconcile::{Outage, Refusal, Step},
+    plan::{
+        pods::UnknownPods,
+        reconcile::{Outage, Refusal, Step},
+    },
 };
 
 use super::cluster::{MINE, World, denied, failed, pool};
@@ -187,20 +190,27 @@ fn a_pool_that_is_not_valid_keeps_its_taints_and_says_what_is_wrong() {
 }
 
 #[test]
-fn users_that_cannot_be_counted_for_now_hold_up_nothing_else() {
-    let mut world = World::with("spec: {runtimeClasses: [{name: own, version: '2022'}]}");
-    world.rest();
-    world.advance(Duration::from_mins(2));
-    world.refuse("FindUsers", failed());
-    world.change_pool("default", "spec: {runtimeClasses: null}");
-    assert!(world.check());
-    world.wait(2);
-    assert_eq!(world.taints("win"), [MINE]);
-    assert!(world.condition(condition::READY).0.starts_with("False"));
-    assert_eq!(world.problems(reason::WRITE_FAILED).len(), 1, "it says what it waits for");
-    world.accept_all();
-    world.wait(60);
-    assert!(!world.classes.contains_key("own"));
+fn while_pods_are_unknown_an_unwanted_class_stays_and_nothing_else_waits() {
+    let cases = [
+        (UnknownPods::NotListed, false, 0),
+        (UnknownPods::Unreadable("no answer".to_owned()), false, 1),
+        (UnknownPods::Denied("pods is forbidden".to_owned()), true, 0),
+    ];
+    for (unknown, is_released, problems) in cases {
+        let mut world = World::with("spec: {runtimeClasses: [{name: own, version: '2022'}]}");
+        world.rest();
+        world.advance(Duration::from_mins(2));
+        world.unknown_pods = Some(unknown);
+        world.change_pool("default", "spec: {runtimeClasses: null}");
+        assert!(world.check());
+        world.wait(2);
+        assert_eq!(world.taints("win"), [MINE]);
+        assert_eq!(world.problems(reason::PODS_NOT_SEEN).len(), problems);
+        assert_eq!(world.is_released("own"), is_released, "without the permission it would wait for ever");
+        world.unknown_pods = None;
+        world.wait(10);
+        assert_eq!(world.classes.contains_key("own"), is_released);
+    }
 }
 
 #[test]

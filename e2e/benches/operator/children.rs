@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
 use json_patch::{Patch, PatchOperation};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{self, PatchParams, ValidationDirective};
 use kube::core::ObjectList;
 use kube::runtime::watcher;
@@ -14,12 +15,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
-use winpool_client::{control_plane::ControlPlane, node::ListedNode};
+use winpool_client::{control_plane::ControlPlane, node::ListedNode, pods::ListedPod};
 use winpool_core::{
     api::Taint,
     plan::{
         CheckAnswer, CheckScope, Consent, PlannedNode, Policy, TaintQuestion, WorkloadCheck, assess, node_patch,
         nodes::{NodeEvent, NodeObject, NodeTable},
+        pods::PodTable,
+        reconcile::Now,
     },
     pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
 };
@@ -45,6 +48,7 @@ pub async fn run(arguments: &[String]) -> Result<()> {
         ["pages", _] => pages().await,
         ["check", pods] => check(pods.parse()?).await,
         ["decode-nodes", count, node] => decode_nodes(count.parse()?, node),
+        ["decode-pod-table", count, pod] => decode_pod_table(count.parse()?, pod),
         ["decode-pods", count, pod, deployment] => decode_pods(count.parse()?, pod, deployment),
         _ => Err(format!("no such child: {arguments:?}").into()),
     }
@@ -261,6 +265,19 @@ fn decode_nodes(count: usize, template: &str) -> Result<()> {
         "counted": selected, "bytes": bytes, "cache": cache, "each": each, "table": table, "resident": resident,
         "peak": peak,
     }));
+    Ok(())
+}
+
+/// Decodes generated pods as the operator does, and shows them to its table.
+fn decode_pod_table(count: usize, template: &str) -> Result<()> {
+    let (mut table, now) = (PodTable::default(), Now { instant: Instant::now(), time: Timestamp::now() });
+    // The first page is not measured: its memory is used again.
+    decode(template, PAGE, |pod: ListedPod| table.see(&pod.pod, now))?;
+    let idle = Usage::own()?.resident_mb;
+    let (decoding, taking) = decode(template, count, |pod: ListedPod| table.see(&pod.pod, now))?;
+    let each = (decoding + taking) * 1e6 / f64::from(u32::try_from(count)?);
+    let counted = table.placements().count();
+    print(&json!({"counted": counted, "each": each, "table": Usage::own()?.resident_mb - idle}));
     Ok(())
 }
 

@@ -55,9 +55,15 @@ struct Options {
     /// `workload-check`: pods that are decoded without an API server.
     #[arg(long, default_value_t = 100_000)]
     decoded_pods: usize,
-    /// `failing-pods`: Pending pods.
-    #[arg(long, default_value_t = 5000)]
-    pending: usize,
+    /// `pods`: numbers of pods on the API server.
+    #[arg(long, value_delimiter = ',', default_values_t = [50_000])]
+    watched: Vec<usize>,
+    /// `pods`: pods that are decoded into the table without an API server.
+    #[arg(long, default_value_t = 150_000)]
+    tabled: usize,
+    /// `converge` and `join`: pods on the API server beside the nodes.
+    #[arg(long, default_value_t = 0)]
+    beside: usize,
     /// The file for the results; by default target/bench/results.json.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -88,8 +94,8 @@ enum Scenario {
     Restart,
     /// Another taint on all nodes.
     Migration,
-    /// Pods fail and Events say so: what the search for them costs.
-    FailingPods,
+    /// The watch of all pods: its first list, new pods, and rest.
+    Pods,
 }
 
 impl Scenario {

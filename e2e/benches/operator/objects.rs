@@ -12,7 +12,6 @@ use winpool_e2e::{Sample, SimulatedNode};
 pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
 pub const NODES: &str = "/api/v1/nodes";
-pub const EVENTS: &str = "/api/v1/namespaces/default/events";
 
 /// The number of an object, its node and its Deployment are three different ones.
 pub const SAMPLE: usize = 654_321;
@@ -109,18 +108,6 @@ pub fn pod() -> Value {
                 "ready": true, "restartCount": 0, "state": {"running": {"startedAt": TIME}},
             }],
         },
-    })
-}
-
-/// The template of an Event about one of these pods.
-pub fn pod_event(time: &str) -> Value {
-    let message = "Error: failed to create containerd task: failed to create shim task: hcs::CreateComputeSystem web: The container \
-        operating system does not match the host operating system.: unknown";
-    json!({
-        "metadata": {"name": format!("web-@NUMBER@.{}", time.replace([':', '.'], "-").to_lowercase()), "namespace": "default"},
-        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web-@DEPLOYMENT@-5d8f7-@NUMBER@"},
-        "type": "Warning", "reason": "Failed", "message": message, "count": 1,
-        "source": {"component": "kubelet", "host": "aksnpw-000000"}, "firstTimestamp": time, "lastTimestamp": time,
     })
 }
 

@@ -1,12 +1,11 @@
 //! The scenarios: the measured values, sizes and targets.
 
-use crate::objects::{self, DEPLOYMENTS, EVENTS, NODES, PODS, PODS_PER_DEPLOYMENT, SAMPLE, create, each, served};
+use crate::objects::{self, DEPLOYMENTS, NODES, PODS, PODS_PER_DEPLOYMENT, SAMPLE, create, each, served};
 use crate::report::Show::{Both, Pairs, Smallest, Winpool};
 use crate::report::Target::{AtSize, None, Ratio, Value};
 use crate::report::{Report, Row, Series, Turn, Values, quantile, turns};
 use crate::stage::{Stage, Writer, measured_by_child};
 use crate::{Options, Result, Scenario};
-use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use std::path::Path;
 use std::process::Stdio;
@@ -23,9 +22,14 @@ const WARM: usize = 3;
 /// Nodes that join behind a backlog, and the time between two of them: all within a second or so.
 const LATECOMERS: usize = 20;
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Events about failing pods, in a minute.
-const EVENTS_A_MINUTE: usize = 1000;
-const BETWEEN_EVENTS: Duration = Duration::from_millis(60);
+/// New pods of `pods`, the time between two of them, and the number of the first.
+const NEW_PODS: usize = 1700;
+const BETWEEN_NEW_PODS: Duration = Duration::from_micros(11_765);
+const FIRST_NEW: usize = 900_000;
+const CHURN_PARALLEL: usize = 16;
+/// The time after which the last new pods are counted, and the time for which nothing happens then.
+const COUNTED: Duration = Duration::from_secs(12);
+const REST: Duration = Duration::from_secs(30);
 
 /// One part of a scenario.
 pub struct Part {
@@ -50,7 +54,8 @@ enum Kind {
     Quiet,
     Restart,
     Migration,
-    Failing,
+    PodTable,
+    Pods,
 }
 
 const fn part(scenario: Scenario, kind: Kind, sizes: fn(&Options) -> Vec<usize>, rows: &'static [Row]) -> Part {
@@ -124,11 +129,20 @@ pub const PARTS: &[Part] = &[
         Row("{size} nodes: taint retired until the last node is right", "s", "seconds", Pairs, Ratio(1.1)),
         Row("{size} nodes: writes of a node, worst turn", "", "writes", Winpool(1.0), Value(1.0)),
     ]),
-    part(Scenario::FailingPods, Kind::Failing, |options| vec![options.pending], &[
-        Row("{size} Pending pods and 1000 Events a minute: CPU, of one processor", "%", "share", Winpool(0.5), Value(1.0)),
-        Row("{size} Pending pods and 1000 Events a minute: CPU, beside no search", "%", "share", Pairs, None),
-        Row("{size} Pending pods and 1000 Events a minute: memory, beside no search", "MB", "memory", Pairs, None),
-        Row("{size} Pending pods and 1000 Events a minute: peak memory, beside no search", "MB", "peak", Pairs, None),
+    part(Scenario::Pods, Kind::PodTable, |options| vec![options.tabled], &[
+        Row("{size} generated pods: memory of the table", "MB", "table", Winpool(0.5), AtSize(&[(150_000, 50.0)])),
+        Row("{size} generated pods: decoded and shown to the table, each", "µs", "each", Winpool(0.5), Value(100.0)),
+    ]),
+    part(Scenario::Pods, Kind::Pods, |options| options.watched.clone(), &[
+        Row("{size} pods: start until all are counted", "s", "seconds", Winpool(0.5), None),
+        Row("{size} pods: CPU time until then", "s", "cpu", Winpool(0.5), None),
+        Row("{size} pods: the API server's CPU time until then", "s", "server", Winpool(0.5), None),
+        Row("{size} pods: memory afterwards", "MB", "memory", Winpool(0.5), None),
+        Row("{size} pods: peak memory, worst turn", "MB", "peak", Winpool(1.0), AtSize(&[(100_000, 96.0)])),
+        Row("{size} pods and 85 new ones a second: CPU, of one processor", "%", "share", Winpool(0.5), None),
+        Row("{size} pods and 85 new ones a second: the API server's CPU", "%", "server share", Pairs, None),
+        Row("{size} pods: requests in 30 s at rest, worst turn", "", "requests", Winpool(1.0), Value(0.0)),
+        Row("{size} pods: CPU at rest, of one processor", "%", "rest", Winpool(0.5), None),
     ]),
 ];
 
@@ -152,8 +166,8 @@ impl Part {
     async fn measure(&self, options: &Options, program: &Path, size: usize) -> Result<Series> {
         let retired = json!([{"key": "os", "value": "Win1809", "effect": "NoSchedule"}]);
         let (nodes, taints, spec) = match self.kind {
-            Kind::Start | Kind::Cache | Kind::Check | Kind::DecodedPods => (0, json!([]), json!({})),
-            Kind::Failing => (WARM, json!([]), json!({"taintPolicy": "Always"})),
+            Kind::Start | Kind::Cache | Kind::Check | Kind::DecodedPods | Kind::PodTable => (0, json!([]), json!({})),
+            Kind::Pods => (WARM, json!([]), json!({"taintPolicy": "Always"})),
             Kind::Migration => (size, retired.clone(), json!({"retiredTaints": retired})),
             _ => (size, json!([]), json!({})),
         };
@@ -186,9 +200,20 @@ impl Part {
                 return Ok(series);
             }
             Kind::Quiet | Kind::Restart => stage.converge().await?,
-            Kind::Failing => {
+            Kind::PodTable => {
+                create(&stage.client, PODS, &objects::pod(), [SAMPLE]).await?;
+                let mut pod = served(&stage.client, PODS).await?;
+                // No kubelet runs it.
+                pod["status"] = objects::pod()["status"].take();
+                series.add(Turn::Winpool, &by_child(&stage, "decode-pod-table", size, &[pod]).await?);
+                return Ok(series);
+            }
+            Kind::Pods => {
                 stage.converge().await?;
                 create(&stage.client, PODS, &objects::pod(), 0..size).await?;
+            }
+            Kind::Converge | Kind::Join | Kind::Storm | Kind::Backlog if options.beside > 0 => {
+                create(&stage.client, PODS, &objects::pod(), 0..options.beside).await?;
             }
             _ => {}
         }
@@ -209,7 +234,7 @@ impl Part {
             Kind::Check => by_child(stage, "pages", options.pods, &[]).await,
             Kind::Restart => restart(stage, turn).await,
             Kind::Quiet => quiet(stage, turn, options.events).await,
-            Kind::Failing => failing(stage, turn, options.pending).await,
+            Kind::Pods => pods(stage, turn).await,
             Kind::Join | Kind::Storm | Kind::Backlog => self.join(options, stage, turn).await,
             _ => self.converge(stage, turn).await,
         }
@@ -336,20 +361,53 @@ async fn quiet(stage: &Stage, turn: Turn, events: usize) -> Result<Values> {
     Ok(values)
 }
 
-/// Events about pods for a minute, while many are Pending. Floor: winpool without the search.
-async fn failing(stage: &Stage, turn: Turn, pods: usize) -> Result<Values> {
-    let (operator, _) = stage.operator(turn == Turn::Winpool).await?;
-    tokio::time::sleep(SETTLED).await;
-    let (before, started) = (operator.usage()?, Instant::now());
-    for number in 0..EVENTS_A_MINUTE {
-        let event = objects::pod_event(&Timestamp::now().to_string());
-        create(&stage.client, EVENTS, &event, [number * 7 % pods]).await?;
-        tokio::time::sleep_until((started + BETWEEN_EVENTS * u32::try_from(number + 1)?).into()).await;
+/// winpool starts beside many pods, sees new ones, and rests. Floor: the same new pods without winpool.
+#[expect(clippy::cast_precision_loss, reason = "numbers of requests are small")]
+async fn pods(stage: &Stage, turn: Turn) -> Result<Values> {
+    let server = || Usage::of(stage.server.process().pid()).map(|usage| usage.cpu_seconds);
+    if turn != Turn::Winpool {
+        let (before, took) = (server()?, churn(stage).await?);
+        return Ok(vec![("server share", (server()? - before) / took * 1e2)]);
     }
-    let (usage, took) = (operator.usage()?, started.elapsed().as_secs_f64());
+    stage.delete_pool().await?;
+    let (before, started) = (server()?, Instant::now());
+    let (operator, _) = stage.operator().await?;
+    stage.apply_pool(&json!({"taintPolicy": "Always"})).await?;
+    stage.until_pods_are_counted().await?;
+    let seconds = started.elapsed().as_secs_f64();
+    let (usage, server_cpu) = (operator.usage()?, server()? - before);
+    let mut values = vec![("seconds", seconds), ("cpu", usage.cpu_seconds), ("server", server_cpu)];
+
+    let (before, took) = (server()?, churn(stage).await?);
+    values.push(("server share", (server()? - before) / took * 1e2));
+    values.push(("share", (operator.usage()?.cpu_seconds - usage.cpu_seconds) / took * 1e2));
+
+    // The last count of what was new.
+    tokio::time::sleep(COUNTED).await;
+    let (before, usage) = (Requests::until_now(&stage.client).await?, operator.usage()?);
+    tokio::time::sleep(REST).await;
+    let (requests, after) = (Requests::until_now(&stage.client).await?.since(&before), operator.usage()?);
+    eprintln!("    requests at rest: {}", requests.text());
     operator.stop().await?;
-    let share = (usage.cpu_seconds - before.cpu_seconds) / took * 1e2;
-    Ok(vec![("share", share), ("memory", usage.resident_mb), ("peak", usage.peak_mb)])
+    values.push(("requests", requests.total() as f64));
+    values.push(("rest", (after.cpu_seconds - usage.cpu_seconds) / REST.as_secs_f64() * 1e2));
+    values.extend([("memory", after.resident_mb), ("peak", after.peak_mb)]);
+    Ok(values)
+}
+
+/// New pods for a while, each created, changed twice and deleted. Returns the seconds that it took.
+async fn churn(stage: &Stage) -> Result<f64> {
+    let (started, pod) = (Instant::now(), objects::pod());
+    each(CHURN_PARALLEL, FIRST_NEW..FIRST_NEW + NEW_PODS, async |number| {
+        let due = started + BETWEEN_NEW_PODS * u32::try_from(number - FIRST_NEW)?;
+        tokio::time::sleep_until(due.into()).await;
+        create(&stage.client, PODS, &pod, [number]).await?;
+        stage
+            .change_and_delete_pod(&objects::numbered(&pod["metadata"]["name"].to_string(), number), &pod["status"])
+            .await
+    })
+    .await?;
+    Ok(started.elapsed().as_secs_f64())
 }
 
 /// A value that a child of the bench measures.

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::objects::{self, NODES, create, each, node_name, policy};
 use crate::observer::{LIMIT, Observer};
 use crate::report::Turn;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -103,17 +103,23 @@ impl Stage {
 
     /// Deletes the pool, its classes and all nodes, and creates the first nodes again.
     pub async fn reset(&self) -> Result<()> {
-        if self.pools.get_opt("default").await?.is_some() {
-            let no_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-            self.pools.patch("default", &PatchParams::default(), &no_finalizers).await?;
-            self.pools.delete("default", &DeleteParams::default()).await?;
-        }
+        self.delete_pool().await?;
         let (delete, all) = (DeleteParams::default(), ListParams::default());
         Api::<RuntimeClass>::all(self.client.clone()).delete_collection(&delete, &all).await?;
         self.nodes.delete_collection(&delete, &all).await?;
         self.until(0, 0).await?;
         self.join(0..self.size).await?;
         self.until(self.size, 0).await
+    }
+
+    /// Deletes the pool, and leaves its nodes as they are.
+    pub async fn delete_pool(&self) -> Result<()> {
+        if self.pools.get_opt("default").await?.is_some() {
+            let no_finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            self.pools.patch("default", &PatchParams::default(), &no_finalizers).await?;
+            self.pools.delete("default", &DeleteParams::default()).await?;
+        }
+        Ok(())
     }
 
     /// Sends heartbeats of each node in turn.
@@ -135,7 +141,7 @@ impl Stage {
         let started = Instant::now();
         let (process, ready) = match turn {
             Turn::Winpool => {
-                let (operator, ready) = self.operator(false).await?;
+                let (operator, ready) = self.operator().await?;
                 (Writing::Winpool(operator), ready)
             }
             Turn::Floor | Turn::Smallest => {
@@ -147,10 +153,31 @@ impl Stage {
         Ok(Writer { process, ready: ready.as_secs_f64() })
     }
 
-    /// Starts winpool, with or without the search for failing pods, and waits until it is ready and leads.
-    pub async fn operator(&self, searches: bool) -> Result<(Program, Duration)> {
-        let search = [("WINPOOL_FAILING_PODS", if searches { "true" } else { "false" })];
-        let operator = Program::start_with(&self.program, &self.server, self.server.kubeconfig(), &search)?;
+    /// Waits until the pool says that the pods are counted.
+    pub async fn until_pods_are_counted(&self) -> Result<()> {
+        wait_for("the pods are counted", LIMIT, async || {
+            let status = self.pools.get("default").await?.status.unwrap_or_default();
+            let is_counted = status.conditions.iter().any(|c| c.type_ == "WorkloadsHealthy" && c.status == "True");
+            Ok(is_counted.then_some(()))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Changes the status of a pod twice, as a kubelet does, and deletes it. `name` is in quotation marks.
+    pub async fn change_and_delete_pod(&self, name: &str, status: &Value) -> Result<()> {
+        let (pods, name): (Api<Pod>, _) = (Api::namespaced(self.client.clone(), "default"), name.trim_matches('"'));
+        let creating = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}});
+        for status in [creating, json!({"status": status})] {
+            pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        }
+        pods.delete(name, &DeleteParams::default().grace_period(0)).await?;
+        Ok(())
+    }
+
+    /// Starts winpool, and waits until it is ready and leads.
+    pub async fn operator(&self) -> Result<(Program, Duration)> {
+        let operator = Program::start(&self.program, &self.server)?;
         let ready = operator.answers("/readyz").await?;
         operator.leads().await?;
         Ok((operator, ready))

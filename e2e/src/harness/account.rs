@@ -153,16 +153,24 @@ impl Account {
 
     /// Removes a permission from the ClusterRole, and waits until the API server applies the change.
     pub async fn take(&self, right: Right<'_>) {
-        let (verb, group, resource) = right;
+        self.take_all(&[right]).await;
+    }
+
+    /// Does the same for several permissions.
+    pub async fn take_all(&self, rights: &[Right<'_>]) {
         let mut role = self.role.clone();
-        for rule in role.rules.iter_mut().flatten().filter(|rule| has(rule.api_groups.as_ref(), group)) {
-            if has(rule.resources.as_ref(), resource) {
-                rule.verbs.retain(|other| other != verb);
+        for (verb, group, resource) in rights {
+            for rule in role.rules.iter_mut().flatten().filter(|rule| has(rule.api_groups.as_ref(), group)) {
+                if has(rule.resources.as_ref(), resource) {
+                    rule.verbs.retain(|other| other != verb);
+                }
             }
         }
         role.rules.iter_mut().for_each(|rules| rules.retain(|rule| !rule.verbs.is_empty()));
         self.set(role).await;
-        self.until(right, false).await;
+        for right in rights {
+            self.until(*right, false).await;
+        }
     }
 
     /// Restores all permissions, and waits until the API server applies the change.

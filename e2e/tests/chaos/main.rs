@@ -7,6 +7,7 @@ mod endings;
 mod faults;
 mod mixed;
 mod outages;
+mod pods;
 mod rare_states;
 mod stage;
 mod stale;

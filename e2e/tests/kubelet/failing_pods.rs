@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use winpool_core::plan::{failing_pods::FailingPauses, reconcile::Pauses};
+use winpool_core::plan::{pods::PodPauses, reconcile::Pauses};
 use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, prelude::*, wait_for};
 
 use super::stage::{machine, ready, run, run_as, runs, stage, stage_with_pool};
@@ -74,8 +74,8 @@ async fn what_a_real_kubelet_says_about_failing_pods_is_counted() {
 #[ignore = "needs Wine: make kubelet-test"]
 async fn linux_images_and_a_broken_network_are_counted_by_what_a_real_kubelet_says() {
     let harness = Box::pin(stage()).await;
-    let failing = FailingPauses { network: Duration::ZERO, ..FailingPauses::default() };
-    let pauses = Pauses { failing, ..alone().pauses };
+    let pods = PodPauses { network: Duration::ZERO, ..alone().pauses.pods };
+    let pauses = Pauses { pods, ..alone().pauses };
     let _operator = Operator::start_with(harness.account.config.clone(), Options { pauses, ..alone() });
     harness.apply_pool(json!({})).await;
     let machine = machine(&harness, "win", WINDOWS_2022, &[]).await;

@@ -52,9 +52,9 @@ async fn a_pool_deleted_while_no_operator_runs_is_cleaned_up_by_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_deletion_completes_without_permission_to_list_pods() {
+async fn a_deletion_completes_without_permission_to_list_and_watch_pods() {
     let harness = Harness::new().await;
-    harness.account.take(("list", "", "pods")).await;
+    harness.account.take_all(&[("list", "", "pods"), ("watch", "", "pods")]).await;
     harness.join_node(SimulatedNode::server_2019("win")).await;
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;

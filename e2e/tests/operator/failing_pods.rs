@@ -1,16 +1,13 @@
 //! Pods that fail because of Windows: the condition `WorkloadsHealthy`, problems and the metric, by the states and Events
 //! that kubelets and schedulers write.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use k8s_openapi::{
-    api::core::v1::{Event, Pod},
+    api::core::v1::{Event, Node, Pod},
     jiff::Timestamp,
 };
-use winpool_core::plan::{failing_pods::FailingPauses, reconcile::Pauses};
+use winpool_core::plan::{pods::PodPauses, reconcile::Pauses};
 use winpool_e2e::prelude::*;
 
 /// The time within which each cause has to be in status.
@@ -30,9 +27,11 @@ const PAUSE: &str = "Failed to create pod sandbox: rpc error: code = NotFound de
 const NETWORK: &str = "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox \
     \"5116e17b\": hcnCreateNetwork failed in Win32: The parameter is incorrect. (0x57)";
 
+const LINUX_LAYER: &str = r"failed to extract layer: hcsshim::ProcessBaseLayer \\?\C:\snapshots\25: The system cannot find the path specified.: unknown";
+
 fn operator(harness: &Harness) -> Operator {
-    let failing = FailingPauses { refusals: REFUSALS, network: Duration::ZERO, ..FailingPauses::default() };
-    let pauses = Pauses { failing, ..alone().pauses };
+    let pods = PodPauses { refusals: REFUSALS, network: Duration::ZERO };
+    let pauses = Pauses { pods, ..alone().pauses };
     Operator::start_with(harness.account.config.clone(), Options { pauses, ..alone() })
 }
 
@@ -67,9 +66,9 @@ fn crash_loop(image: &str, message: &str) -> Value {
     container("Running", image, &waiting("CrashLoopBackOff", "back-off 20s restarting failed container"), &ended)
 }
 
-/// Writes an Event about the pod of this Deployment, as the kubelet of `win` does.
-async fn event(harness: &Harness, workload: &str, reason: &str, message: &str) {
-    let now = Timestamp::now().to_string();
+/// Writes an Event that the pod of this Deployment gets no sandbox, as the kubelet of `win` does.
+async fn event(harness: &Harness, workload: &str, message: &str) {
+    let (now, reason) = (Timestamp::now().to_string(), "FailedCreatePodSandBox");
     let pod = format!("{workload}-5d8f7-a");
     let event = json!({
         "metadata": {"name": format!("{pod}.{reason}")}, "type": "Warning", "reason": reason, "message": message,
@@ -95,28 +94,23 @@ const CAUSES: [(&str, &str); 9] = [
 
 async fn fail_in_every_way(harness: &Harness) {
     let no_variant = "rpc error: code = NotFound desc = failed to pull and unpack image: no match for platform in manifest: not found";
-    let layer = r"failed to extract layer: hcsshim::ProcessBaseLayer \\?\C:\snapshots\25: The system cannot find the path specified.: unknown";
     let pull =
         |image: &str, message: &str| container("Pending", image, &waiting("ImagePullBackOff", message), &json!({}));
     let creating = || container("Pending", "app", &waiting("ContainerCreating", ""), &json!({}));
-    run(harness, "linux", "linux", pull("linux", layer)).await;
+    run(harness, "linux", "linux", pull("linux", LINUX_LAYER)).await;
     run(harness, "index", "app", pull("app", no_variant)).await;
     run(harness, "tagged", "app:ltsc2019", pull("app:ltsc2019", no_variant)).await;
     run(harness, "single", "app", crash_loop("app", SINGLE)).await;
-    event(harness, "single", "Failed", SINGLE).await;
     let image = "example.com/app:10.0.20348.99999";
     run(harness, "older", image, crash_loop(image, OLDER)).await;
-    event(harness, "older", "Failed", OLDER).await;
     run(harness, "pause", "app", creating()).await;
-    event(harness, "pause", "FailedCreatePodSandBox", PAUSE).await;
+    event(harness, "pause", PAUSE).await;
     run(harness, "network", "app", creating()).await;
-    event(harness, "network", "FailedCreatePodSandBox", NETWORK).await;
+    event(harness, "network", NETWORK).await;
     let message = "Pod was rejected: Failed to admit pod as the OS field doesn't match node OS";
     run(harness, "refused", "app", json!({"phase": "Failed", "reason": "PodOSNotSupported", "message": message})).await;
-    event(harness, "refused", "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS").await;
     let message = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
     run(harness, "ended", "app", json!({"phase": "Failed", "reason": "NodeAffinity", "message": message})).await;
-    event(harness, "ended", "NodeAffinity", message).await;
 }
 
 /// Pods that wait or fail for reasons that Windows has nothing to do with.
@@ -207,7 +201,8 @@ async fn a_pool_says_which_permission_winpool_lacks() {
         let (status, reason, message) = condition_text(pool, "WorkloadsHealthy").unwrap_or_default();
         (&*status, &*reason) == ("Unknown", "PodsNotSeen") && message.contains(what)
     };
-    for (right, what) in [(("watch", "", "events"), "cannot watch Events"), (("list", "", "pods"), "may not list pods")]
+    for (right, what) in
+        [(("watch", "", "events"), "cannot watch Events"), (("watch", "", "pods"), "cannot watch pods")]
     {
         let harness = Harness::new().await;
         harness.join("win").await;
@@ -221,36 +216,79 @@ async fn a_pool_says_which_permission_winpool_lacks() {
     }
 }
 
-/// The users that have listed Pending pods or Events.
-fn lookers(log: &AuditLog) -> BTreeSet<String> {
+/// The requests of this user for pods: the verb, and true if a watch begins with a list.
+fn requests_for_pods(log: &AuditLog, user: &str) -> Vec<(String, bool)> {
+    let of = |event: &Value, key: &str| event[key]["username"].as_str().map(str::to_owned);
+    let is_by = |event: &Value| of(event, "impersonatedUser").or_else(|| of(event, "user")).as_deref() == Some(user);
+    let is_for_pods = |event: &Value| event["objectRef"]["resource"] == "pods";
     let events = log.events();
-    let looks = |event: &&Value| {
-        let uri = event["requestURI"].as_str().unwrap_or_default();
-        uri.contains("status.phase%3DPending") || uri.contains("involvedObject.kind%3DPod")
-    };
-    let user = |event: &Value| {
-        let of = |key: &str| event[key]["username"].as_str().map(str::to_owned);
-        of("impersonatedUser").or_else(|| of("user")).unwrap_or_default()
-    };
-    events.iter().filter(looks).map(user).collect()
+    let asked = events.iter().filter(|event| is_by(event) && is_for_pods(event));
+    let facts = asked.map(|event| {
+        let begins_with_list = event["requestURI"].as_str().is_some_and(|uri| uri.contains("sendInitialEvents=true"));
+        (event["verb"].as_str().unwrap_or_default().to_owned(), begins_with_list)
+    });
+    facts.collect()
 }
 
 #[tokio::test]
-async fn only_a_leader_looks_while_there_are_windows_nodes_and_unless_it_is_switched_off() {
+async fn leader_and_standby_watch_all_pods_with_one_list_and_ask_no_more() {
     let (harness, log) = Harness::audited().await;
-    let off = Options { failing_pods: false, ..alone() };
-    let operator = Operator::start_with(harness.account.config.clone(), off);
     harness.join("win").await;
-    let pool = harness.apply_until_ready(json!({"taintPolicy": "Always"})).await;
-    assert_eq!(condition(&pool, "WorkloadsHealthy"), None);
-    operator.stop().await;
-    assert_eq!(lookers(&log), BTreeSet::new(), "switched off");
-
-    let _both = ["winpool-a", "winpool-b"].map(|user| Operator::elected(&harness.server, user));
+    let users = ["winpool-a", "winpool-b"];
+    let both = users.map(|user| Operator::elected(&harness.server, user));
+    harness.apply_pool(json!({"taintPolicy": "Always"})).await;
     let is_healthy = |pool: &WindowsPool| condition(pool, "WorkloadsHealthy") == Some("True");
-    pool_within(&harness, GONE, "one process looks", is_healthy).await;
-    assert_eq!(lookers(&log).len(), 1, "{:?}", lookers(&log));
+    pool_within(&harness, GONE, "the pods are counted", is_healthy).await;
+    run(
+        &harness,
+        "linux",
+        "linux",
+        container("Pending", "linux", &waiting("ImagePullBackOff", LINUX_LAYER), &json!({})),
+    )
+    .await;
+    pool_within(&harness, SEEN, "a pod fails", |pool| condition(pool, "WorkloadsHealthy") == Some("False")).await;
     harness.nodes().delete("win", &DeleteParams::default()).await.unwrap();
     let is_absent = |pool: &WindowsPool| condition(pool, "WorkloadsHealthy").is_none();
     pool_within(&harness, GONE, "no Windows node is left", is_absent).await;
+    // The API server logs a watch when it has ended.
+    for operator in both {
+        operator.stop().await;
+    }
+    for user in users {
+        let has_ended = async || Ok((!requests_for_pods(&log, user).is_empty()).then_some(()));
+        wait_for("the watch of pods has ended", GONE, has_ended).await.unwrap();
+        let asked = requests_for_pods(&log, user);
+        let lists = asked.iter().filter(|(_, begins_with_list)| *begins_with_list).count();
+        let others = asked.iter().filter(|(verb, _)| verb != "watch");
+        assert_eq!((lists, others.count()), (1, 0), "{user}: {asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn pods_of_a_class_that_lost_its_nodes_have_one_problem_with_the_right_remedy_within_30_seconds() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let _operator = Operator::unhurried(harness.account.config.clone());
+    harness.apply_until_ready(json!({"taintPolicy": "Always"})).await;
+    // The node is upgraded in place to Windows Server 2025, and runs the images of 2022 from then on.
+    let report = json!({"status": {"nodeInfo": {
+        "kernelVersion": "10.0.26100.4061", "containerRuntimeVersion": "containerd://2.0.4",
+    }}});
+    let _: Node = merge_status(&harness.nodes(), "win", report).await;
+    harness.edit_node("win", json!({"metadata": {"labels": {BUILD: "10.0.26100"}}})).await;
+    let spec = json!({"runtimeClassName": "windows-2022"});
+    harness.create_pod(pod_of("Deployment", "web", "web-5d8f7-a", spec)).await;
+    let unscheduled = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+    set_status(&harness, "web", json!({"phase": "Pending", "conditions": [unscheduled]})).await;
+
+    let about_pods = |pool: &WindowsPool| -> Vec<(String, String)> {
+        let problems = pool.status.iter().flat_map(|status| &status.problems);
+        let of_pods =
+            problems.filter(|problem| ["PodsFailing", "ClassWithoutNodes"].contains(&problem.reason.as_str()));
+        of_pods.map(|problem| (problem.reason.clone(), problem.message.clone())).collect()
+    };
+    let pool = pool_within(&harness, SEEN, "the class is named", |pool| !about_pods(pool).is_empty()).await;
+    let [(reason, message)] = about_pods(&pool).try_into().unwrap_or_else(|all| panic!("{all:?}"));
+    assert_eq!(reason, "ClassWithoutNodes");
+    assert!(message.contains(r#""runtimeClassHostMatch":"Compatible""#), "{message}");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{Resource, ResourceExt, api::ListParams, core::PartialObjectMeta};
-use winpool_client::{causes::shortened, error::RequestError, pages, pods};
+use winpool_client::{causes::shortened, error::RequestError, pages};
 use winpool_core::{
     api::names,
     plan::{
@@ -34,7 +34,6 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
     Ok(match step {
         Step::ReadPool { .. } => Answer::Pool(applier.read_pool(&name).await?.map(Box::new)),
         Step::SetFinalizer(wanted) => Answer::Written(Box::new(applier.set_finalizer(guarded.meta(), *wanted).await?)),
-        Step::FindUsers(classes) => Answer::Users(pods::users(&context.client, classes).await?),
         Step::Class(class) => class_request(context, &class.name, &class.request).await?,
         Step::ListLabelledNodes => {
             let mut labelled = BTreeSet::new();
@@ -86,7 +85,6 @@ fn object(step: &Step) -> String {
     match step {
         Step::Class(class) => format!("RuntimeClass {}", class.name),
         Step::SetFinalizer(_) => "finalizer".to_owned(),
-        Step::FindUsers(_) => "pods".to_owned(),
         Step::ListLabelledNodes => "nodes".to_owned(),
         Step::WriteStatus { .. } => "status".to_owned(),
         Step::ReadPool { .. } | Step::Publish(_) | Step::Wait(_) => "WindowsPool".to_owned(),

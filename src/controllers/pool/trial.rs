@@ -10,13 +10,12 @@ use winpool_core::{
     pod::{Pod, Workload},
 };
 
-use crate::controllers::{Context, failing_pods};
+use crate::controllers::Context;
 
 /// The number of pods in one request. The API server has an index of the first page only.
 const PAGE: u32 = 500;
 
-/// Shows `check` the pods without a node, and everything else that it asks for. The search for failing pods sees these
-/// pods too.
+/// Shows `check` the pods without a node, and everything else that it asks for.
 ///
 /// # Errors
 /// Fails if something cannot be listed.
@@ -25,14 +24,7 @@ pub(super) async fn check(context: &Context, mut check: TrialCheck) -> Result<Tr
     if check.lists_pods() {
         let api: Api<core::v1::Pod> = Api::all(client.clone());
         let unscheduled = ListParams::default().fields("spec.nodeName=").limit(PAGE);
-        let known = failing_pods::pools_and_classes(context);
-        let see = |pod: Pod| {
-            failing_pods::see_unscheduled(context, &known, &pod);
-            check.pod(&pod);
-        };
-        let listed = pages::each(&api, unscheduled, see).await;
-        failing_pods::saw_unscheduled(context, listed.is_ok());
-        listed?;
+        pages::each(&api, unscheduled, |pod: Pod| check.pod(&pod)).await?;
     }
     while let Some(name) = check.unknown_workload() {
         let api = pods::workloads(client, name.0, Some(&name.1));

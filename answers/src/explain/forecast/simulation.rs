@@ -12,10 +12,9 @@ use winpool_core::{
     api::names,
     labels::Labels,
     plan::{
-        CheckAnswer, ClassUsers, GuardedPool, HeldTaints, NodeFields, PODS, Policy, Pool, WorkloadCheck,
-        failing_pods::PodHealth,
-        finalizers,
+        CheckAnswer, GuardedPool, HeldTaints, NodeFields, PODS, Policy, Pool, WorkloadCheck, finalizers,
         nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable},
+        pods::{PodHealth, PodTable, UnknownPods},
         reconcile::{
             Answer, CachedCluster, CheckTask, ClassRequest, ControlPlaneInfo, Memory, Now, Outage, Pauses, Refusal,
             Step, next,
@@ -49,6 +48,12 @@ pub struct Simulation {
     /// The operator's tables of Windows nodes, and of nodes that came back with another system.
     windows: NodeTable,
     reimaged: NodeTable,
+    /// The operator's table of pods.
+    table: PodTable,
+    /// The reason why the operator does not know the pods, if it does not.
+    pub unknown_pods: Option<UnknownPods>,
+    /// What the operator has counted of the pods. A forecast does without.
+    pub health: PodHealth,
     /// The kinds that the operator cannot read.
     pub outages: BTreeMap<&'static str, Outage>,
     /// The current time.
@@ -68,6 +73,7 @@ fn is_placed_by_author(pod: &Pod) -> bool {
 impl Simulation {
     /// Returns the cluster of this snapshot, with an operator that has no state yet.
     pub fn new(snapshot: Snapshot) -> Self {
+        let unknown_pods = snapshot.pods.as_ref().err().cloned().map(UnknownPods::Denied);
         let mut simulation = Self {
             pools: Vec::new(),
             nodes: snapshot.nodes,
@@ -79,6 +85,9 @@ impl Simulation {
             published: None,
             windows: NodeTable::new(PATIENCE),
             reimaged: NodeTable::new(PATIENCE),
+            table: PodTable::default(),
+            unknown_pods,
+            health: PodHealth::Off,
             outages: BTreeMap::new(),
             now: snapshot.now,
             unlisted: snapshot.unlisted,
@@ -107,6 +116,7 @@ impl Simulation {
     pub fn restart(&mut self) {
         (self.memory, self.published) = (Memory::new(PATIENCE, Pauses::default()), None);
         (self.windows, self.reimaged) = (NodeTable::new(PATIENCE), NodeTable::new(PATIENCE));
+        self.watch_pods();
         self.count_nodes();
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         let objects: Vec<_> = names.iter().filter_map(|name| self.object(name, false)).collect();
@@ -163,6 +173,11 @@ impl Simulation {
         shows.observe(NodeEvent::Seen(object), now);
     }
 
+    /// Shows all pods to the operator, as its watch does.
+    pub fn watch_pods(&mut self) {
+        self.table = PodTable::of(self.pods.iter().flatten(), self.now);
+    }
+
     fn object(&mut self, name: &str, is_as_registered: bool) -> Option<Arc<NodeObject>> {
         let resource_version = self.next_version().into();
         let node = self.nodes.get(name)?.clone();
@@ -184,7 +199,8 @@ impl Simulation {
             nodes: &mut self.windows,
             control_plane: self.control_plane.clone(),
             outages: self.outages.clone(),
-            health: PodHealth::Off,
+            pods: self.unknown_pods.clone().map_or(Ok(&self.table), Err),
+            health: self.health.clone(),
         };
         work(&mut cluster, &mut self.memory, self.now)
     }
@@ -221,11 +237,6 @@ impl Simulation {
                 let answer = self.written(pool);
                 self.pools.retain(|pool| !pool.is_being_deleted() || !pool.finalizers().is_empty());
                 answer
-            }
-            Step::FindUsers(classes) => {
-                let pods = self.pods.as_ref().map_err(Clone::clone);
-                let workloads = self.workloads.iter().map(|(kind, workload)| (*kind, workload));
-                Answer::Users(pods.map(|pods| ClassUsers::count(pods, workloads, classes)))
             }
             Step::Class(class) => self.request(&class.name, &class.request),
             Step::ListLabelledNodes => {

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::{ObjectReference, Problem, names::reason},
     plan::{
-        failing_pods::{ClusterFacts, FailingPauses, FailingPods, PodAnswer, PodHealth, PodStep, PoolFailures},
         nodes::{NodeEvent, NodeTable},
-        owner,
+        pods::{ClusterFacts, PodTable, PoolFailures},
         reconcile::Now,
     },
 };
@@ -60,20 +58,9 @@ pub(super) fn failures(view: &View, now: Now) -> Option<BTreeMap<String, PoolFai
     let windows = nodes.iter().filter(|seen| seen.object.node.is_windows());
     table.observe(NodeEvent::Listed(windows.map(|seen| seen.object.clone().into()).collect()), now.instant);
     let policy = policy_of(&pools);
-    let of_pools = view.classes.all().iter().filter_map(|class| Some((class.name_any(), owner(class)?.to_owned())));
-    let classes: BTreeMap<String, String> = of_pools.collect();
-    let facts = ClusterFacts { nodes: &table, policy: &policy, classes: &classes };
-    let mut failing = FailingPods::new(FailingPauses::default());
-    while let PodStep::List { .. } = failing.next(now.instant) {
-        for pod in pods {
-            failing.see(pod, &facts, now);
-        }
-        failing.answer(PodAnswer::Listed, &facts, now);
-    }
-    match failing.health(None, now.instant) {
-        PodHealth::Seen { pools, .. } => Some(pools.as_ref().clone()),
-        PodHealth::Off | PodHealth::NotYet => None,
-    }
+    let mut seen = PodTable::of(pods, now);
+    seen.count(&ClusterFacts { nodes: &table, policy: &policy, classes: view.classes.all() }, now);
+    seen.summary().map(|summary| summary.pools.clone())
 }
 
 /// Returns the failures of each pool, with those that only its status reports.

@@ -18,29 +18,29 @@ use crate::{
     plan::{
         class_retirement::{ClassRetirement, KEPT_TAINT, release_class, retire_class},
         classes::{ClassesPlan, plan_classes},
+        pods::{ClassUsers, UnknownPods},
         pools::Pool,
         runtime_class::{ClassAction, PlannedClass, is_made_by_winpool},
         tally::Tally,
-        workloads::{ClassScheduling, ClassUsers},
     },
-    pod::selector_of,
 };
 
 use super::{
     memory::Memory,
     pauses::POLL_INTERVAL,
-    retry::{RequestKind, write_failed},
+    retry::write_failed,
     step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Refusal, Step},
 };
 
 use hosts::leaves_its_pods;
-use memory::ClassMemory;
 use report::{being_deleted, contested, is_being_deleted, needs_other_builds, not_recorded};
 
 /// The number of attempts for a class that changes between reading and writing, before the write has to wait.
 const ATTEMPTS: u32 = 4;
 /// The number of recorded classes after which those that are gone are forgotten.
 const RECORDED: usize = 128;
+/// The pause before winpool looks again if the pods of a class are gone.
+const PODS_AGAIN: Duration = Duration::from_secs(5);
 
 impl Memory {
     /// Forgets classes that do not exist and that the pool does not want: a node may report many different builds.
@@ -96,34 +96,7 @@ impl Memory {
                 return Some(step);
             }
         }
-        self.notice_unserved(cluster, pool, plan, &existing, now);
-        // Finds pods that were created before their class was changed, and pods that no node serves.
-        let known = &self.of(&pool.spec.name).classes;
-        let is_due =
-            |class: &ClassMemory| class.early_again.into_iter().chain(class.unserved_again).any(|at| at <= now);
-        let due: Vec<String> = known.iter().filter(|(_, class)| is_due(class)).map(|(name, _)| name.clone()).collect();
-        if due.is_empty() { None } else { self.find_users(cluster, pool, due, now) }
-    }
-
-    /// Counts the pods of these classes, unless that has just failed.
-    fn find_users(
-        &mut self,
-        cluster: &CachedCluster<'_>,
-        pool: &Pool,
-        classes: impl IntoIterator<Item = String>,
-        now: Instant,
-    ) -> Option<Step> {
-        let existing = self.classes(cluster, &pool.spec.name);
-        let may_list = self.of(&pool.spec.name).retry(RequestKind::Users, now).is_none();
-        let known = &self.of(&pool.spec.name).classes;
-        let scheduling = |class: &String| {
-            let is_unserved = known.get(class).is_some_and(|class| class.unserved_again.is_some());
-            let class = existing.iter().find(|found| found.metadata.name.as_ref() == Some(class));
-            let selector = class.map(|class| selector_of(class)).unwrap_or_default();
-            ClassScheduling { selector, tolerate: pool.spec.wanted_taints(), is_unserved }
-        };
-        may_list
-            .then(|| Step::FindUsers(classes.into_iter().map(|class| (class.clone(), scheduling(&class))).collect()))
+        None
     }
 
     /// The next request to create or change a class that the pool wants.
@@ -161,14 +134,17 @@ impl Memory {
         }
         match (action, current) {
             (ClassAction::Create(class), _) => step(ClassRequest::Create(class.clone())),
-            (ClassAction::Change { changes, .. }, Some(class)) if leaves_pods => match memory.users(now) {
-                None => self.find_users(cluster, pool, [name.clone()], now),
-                Some(Ok(ClassUsers { count: 0, .. })) => step(ClassRequest::patch(class, changes.clone())),
-                Some(users) => {
-                    let problem = needs_other_builds(name, users);
-                    self.postpone(pool, Some(planned), problem, POLL_INTERVAL, now)
-                }
-            },
+            (ClassAction::Change { changes, .. }, Some(class)) if leaves_pods => {
+                let why = match users(cluster, name) {
+                    Ok(ClassUsers { count: 0, .. }) => return step(ClassRequest::patch(class, changes.clone())),
+                    Ok(users) => users.describe(),
+                    Err(UnknownPods::NotListed) => return None,
+                    Err(UnknownPods::Unreadable(message) | UnknownPods::Denied(message)) => {
+                        format!("pods cannot be listed: {message}")
+                    }
+                };
+                self.postpone(pool, Some(planned), needs_other_builds(name, &why), PODS_AGAIN, now)
+            }
             (ClassAction::Change { changes, .. }, Some(class)) => step(ClassRequest::patch(class, changes.clone())),
             _ => None,
         }
@@ -225,9 +201,15 @@ impl Memory {
         let retirement = if release {
             release_class(class, KEPT_TAINT.to_owned())
         } else {
-            match known.users(now) {
-                None => return self.find_users(cluster, pool, [name], now),
-                Some(users) => retire_class(class, users.as_ref().map_err(String::as_str)),
+            match users(cluster, &name) {
+                Ok(users) => retire_class(class, Ok(&users)),
+                Err(UnknownPods::Denied(message)) => retire_class(class, Err(&message)),
+                Err(UnknownPods::NotListed) => return None,
+                Err(UnknownPods::Unreadable(message)) => {
+                    let message = format!("stays until winpool sees the pods again: {message}");
+                    let problem = Problem::new(reason::PODS_NOT_SEEN, ObjectReference::runtime_class(&name), message);
+                    return self.postpone(pool, None, problem, PODS_AGAIN, now);
+                }
             }
         };
         let (request, released) = match retirement {
@@ -256,17 +238,13 @@ impl Memory {
                 let kept = if let Answer::Class(kept) = answer { kept } else { None };
                 let is_gone = kept.is_none();
                 memory.answer = Some((step.cached.clone(), kept));
-                (memory.attempts, memory.failures, memory.users) = (0, 0, None);
+                (memory.attempts, memory.failures) = (0, 0);
                 if is_gone {
                     self.note(pool, Note::ClassDeleted(name.clone()));
                 }
             }
             (_, Answer::Class(class)) => self.class_written(pool, step, class, now),
-            (request, Answer::Refused(refusal)) => {
-                if matches!(request, ClassRequest::Delete(_)) {
-                    // The class may have other users by the next attempt.
-                    memory.users = None;
-                }
+            (_, Answer::Refused(refusal)) => {
                 if matches!(refusal, Refusal::Conflict | Refusal::Gone) && memory.attempts < ATTEMPTS {
                     memory.attempts += 1;
                     memory.answer = None;
@@ -297,11 +275,9 @@ impl Memory {
         let memory = self.of(pool);
         let uid = class.as_ref().and_then(|class| class.uid());
         let known = memory.class(name);
-        let selector = |class: &Option<Arc<RuntimeClass>>| class.as_ref().map(|class| selector_of(class));
-        let changes_selector = selector(&class) != selector(&step.current);
         known.written(step, class.as_ref(), now);
         known.answer = Some((step.cached.clone(), class));
-        (known.attempts, known.failures, known.postponed, known.users) = (0, 0, None, None);
+        (known.attempts, known.failures, known.postponed) = (0, 0, None);
         let Some(PlannedClass { action, .. }) = &step.planned else {
             let released =
                 step.released.iter().map(|why| Note::ClassReleased { class: name.clone(), why: why.clone() });
@@ -310,9 +286,6 @@ impl Memory {
         let (reason, fields) = if let ClassAction::Change { changes, tolerations, .. } = action {
             if *tolerations {
                 known.was_widened(step.current.clone(), now, unseen);
-            }
-            if changes_selector {
-                known.early_again.get_or_insert(now + unseen);
             }
             ("RuntimeClassChanged", changes.iter().map(|change| change.path.join(".")).collect())
         } else {
@@ -340,4 +313,9 @@ fn class_step(
         current: current.cloned(),
         cached,
     }))
+}
+
+/// The unfinished pods of the class.
+fn users(cluster: &CachedCluster<'_>, class: &str) -> Result<ClassUsers, UnknownPods> {
+    cluster.pods.as_ref().map(|pods| pods.users(class)).map_err(Clone::clone)
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::failing_pods::FailingPauses;
+use super::super::pods::PodPauses;
 
-/// The pause between reads of what cannot be watched: pods, and facts about the control plane.
+/// The pause between reads of what cannot be watched: facts about the control plane.
 pub const POLL_INTERVAL: Duration = Duration::from_mins(1);
 /// The pause between status writes, unless one records a taint.
 pub(super) const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,11 +25,8 @@ pub struct Pauses {
     pub trial: Duration,
     /// The pause after the first trial that failed.
     pub retry: Duration,
-    /// The one between two searches for pods and workloads that use a class which selects no node. The first search
-    /// comes after a fifth of it.
-    pub unserved: Duration,
-    /// Those of the search for pods that fail.
-    pub failing: FailingPauses,
+    /// Those of the table of pods.
+    pub pods: PodPauses,
 }
 
 impl Default for Pauses {
@@ -40,8 +37,7 @@ impl Default for Pauses {
             trial_checks: Duration::from_secs(5),
             trial: Duration::from_hours(7 * 24),
             retry: Duration::from_hours(1),
-            unserved: Duration::from_mins(5),
-            failing: FailingPauses::default(),
+            pods: PodPauses::default(),
         }
     }
 }

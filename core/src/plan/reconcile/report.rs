@@ -9,9 +9,9 @@ use crate::{
     },
     plan::{
         classes::ClassesPlan,
-        failing_pods::{PodHealth, WorkloadFailure},
         guarded::{GuardedPool, recorded},
         now::{Now, whole_seconds},
+        pods::{PodHealth, WorkloadFailure},
         pools::Pool,
         status::{Observation, status, suspended_status},
         tally::Tally,
@@ -40,11 +40,10 @@ impl Memory {
         let builds = tally.seen().builds;
         let by_label = plan.classes.iter().filter(|planned| planned.desired.hosts.is_by_label());
         let labelled = by_label.map(|planned| planned.desired.name.clone()).collect();
-        let (classes, mut problems) = self.class_report(pool, plan, &existing, &builds, now.instant);
+        let (classes, mut problems) = self.class_report(cluster, pool, plan, &existing, &builds, now.instant);
         let memory = self.of(&pool.spec.name);
         let is_needless = guarded.has_finalizer() && !pool.spec.needs_cleanup();
-        let failed = memory.retry(RequestKind::Users, now.instant).into_iter();
-        let failed = failed.chain(memory.retries.get(&RequestKind::Finalizer).filter(|_| is_needless));
+        let failed = memory.retries.get(&RequestKind::Finalizer).filter(|_| is_needless);
         let object = || ObjectReference::windows_pool(&pool.spec.name);
         problems.extend(failed.map(|retry| write_failed(object(), retry.refusal.message())));
         problems.extend(tally.problems());
@@ -53,9 +52,9 @@ impl Memory {
         problems.extend(
             guarded.pool().ok().and_then(|pool| admission.unused_pod_defaults(pool, cluster.control_plane.kubernetes)),
         );
-        if let PodHealth::Seen { pools, .. } = &cluster.health {
-            let failing = pools.get(&pool.spec.name).into_iter().flat_map(|failures| &failures.workloads);
-            problems.extend(failing.map(WorkloadFailure::problem));
+        if let PodHealth::Seen { summary, .. } = &cluster.health {
+            let failing = summary.pools.get(&pool.spec.name).into_iter().flat_map(|failures| &failures.workloads);
+            problems.extend(failing.filter_map(WorkloadFailure::problem));
         }
         let mut windows_nodes = 0;
         if tally.counts().selected == 0 {

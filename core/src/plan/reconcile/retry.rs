@@ -14,7 +14,6 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 pub(super) enum RequestKind {
     Read,
     Finalizer,
-    Users,
     Nodes,
     Status,
 }
@@ -24,7 +23,6 @@ impl RequestKind {
         match step {
             Step::ReadPool { .. } => Some(Self::Read),
             Step::SetFinalizer(_) => Some(Self::Finalizer),
-            Step::FindUsers(_) => Some(Self::Users),
             Step::ListLabelledNodes => Some(Self::Nodes),
             Step::WriteStatus { .. } => Some(Self::Status),
             Step::Class(_) | Step::Publish(_) | Step::Wait(_) => None,

@@ -14,13 +14,12 @@ use crate::{
     api::{Problem, Taint, WindowsPoolStatus},
     plan::{
         admission::Admission,
-        failing_pods::PodHealth,
         guarded::GuardedPool,
         nodes::NodeTable,
         patch::{FieldChange, REVERTED},
+        pods::{PodHealth, PodTable, UnknownPods},
         pools::Policy,
         runtime_class::PlannedClass,
-        workloads::{ClassScheduling, ClassUsers},
     },
     windows::KubernetesVersion,
 };
@@ -35,7 +34,9 @@ pub struct CachedCluster<'a> {
     pub control_plane: ControlPlaneInfo,
     /// The kinds whose lists or watches fail, in the plural.
     pub outages: BTreeMap<&'static str, Outage>,
-    /// The pods that fail because of Windows.
+    /// The pods, or the reason why winpool does not know them.
+    pub pods: Result<&'a PodTable, UnknownPods>,
+    /// What was last counted of them.
     pub health: PodHealth,
 }
 
@@ -67,8 +68,6 @@ pub enum Step {
     ReadPool { uid: Option<String>, version: Option<String> },
     /// Add winpool's finalizer to the pool, or remove it.
     SetFinalizer(bool),
-    /// Count the pods of these classes.
-    FindUsers(BTreeMap<String, ClassScheduling>),
     /// Read or write a RuntimeClass.
     Class(Box<ClassStep>),
     /// List the nodes with the pool's label, with any operating system, except ignored ones.
@@ -135,8 +134,6 @@ pub enum Answer {
     Written(Box<GuardedPool>),
     /// The metadata of the pool; `None` if it does not exist.
     Pool(Option<Box<ObjectMeta>>),
-    /// The users of classes, or the reason why pods cannot be listed.
-    Users(Result<BTreeMap<String, ClassUsers>, String>),
     /// The present RuntimeClass; `None` if it does not exist.
     Class(Option<Arc<RuntimeClass>>),
     /// The names of nodes.

@@ -9,7 +9,7 @@ use crate::{
     windows::{Build, KubernetesSupport, KubernetesVersion, Vendor},
 };
 
-use super::super::{admission::Admission, failing_pods::PodHealth, tally::Overlap};
+use super::super::{admission::Admission, pods::PodHealth, tally::Overlap};
 
 /// The observed state of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -10,7 +10,7 @@ use crate::{
         ClassState, Mode, NodeCounts, TaintPolicy,
         names::{self, reason},
     },
-    plan::{failing_pods::PoolFailures, pools::Pool, tally::Overlap},
+    plan::{pods::PoolFailures, pools::Pool, tally::Overlap},
     pod::tolerations,
     windows::{Build, KubernetesSupport, product},
     words::{count as count_of, joined, yaml},

@@ -1,6 +1,6 @@
 //! The nodes that a class selects, now and next.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
@@ -8,7 +8,6 @@ use kube::ResourceExt;
 use crate::{
     plan::{
         capability_labels,
-        classes::ClassesPlan,
         pool_spec::Hosts,
         pools::Pool,
         reconcile::memory::Memory,
@@ -44,28 +43,6 @@ impl Memory {
         });
         unlabelled.collect()
     }
-
-    /// Notices which classes of the pool select no node.
-    pub(super) fn notice_unserved(
-        &mut self,
-        cluster: &CachedCluster<'_>,
-        pool: &Pool,
-        plan: &ClassesPlan,
-        existing: &[Arc<RuntimeClass>],
-        now: Instant,
-    ) {
-        let first = now + self.pauses.unserved / 5;
-        let memory = self.of(&pool.spec.name);
-        for planned in &plan.classes {
-            let name = &planned.desired.name;
-            let class = existing.iter().find(|class| class.name_any() == *name);
-            let known = memory.class(name);
-            known.unserved_again = match class.filter(|class| is_unserved(cluster, class)) {
-                Some(_) => known.unserved_again.or(Some(first)),
-                None => None,
-            };
-        }
-    }
 }
 
 /// True if the class is about to select a build that no node of the pool has, instead of a capability label.
@@ -87,10 +64,4 @@ fn without_label(cluster: &CachedCluster<'_>, class: &RuntimeClass, label: &str)
         return 0;
     }
     nodes().filter(|labels| labels.matches(&selector)).count()
-}
-
-/// True if no node has all labels that the class selects.
-fn is_unserved(cluster: &CachedCluster<'_>, class: &RuntimeClass) -> bool {
-    let selector = selector_of(class);
-    !cluster.nodes.nodes().any(|(object, _)| object.node.labels.matches(&selector))
 }

@@ -10,22 +10,15 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
 use crate::{
-    api::{ObjectReference, Problem, names::reason},
+    api::{Problem, names::reason},
     plan::{
         conflict::WriteConflict,
         patch::FieldChange,
-        reconcile::{
-            pauses::POLL_INTERVAL,
-            step::{ClassRequest, ClassStep},
-        },
+        reconcile::step::{ClassRequest, ClassStep},
         runtime_class::{ClassAction, DesiredClass, PlannedClass},
-        workloads::ClassUsers,
     },
-    words::count,
 };
 
-/// The time for which a class without pods is assumed to be unused.
-const UNUSED: Duration = Duration::from_secs(2);
 /// A class is contested until it has been up to date for this long.
 const SETTLED: Duration = Duration::from_secs(10);
 
@@ -50,11 +43,6 @@ pub struct ClassMemory {
     pub(in super::super) postponed: Option<Postponed>,
     /// The time until which some API servers may not know its new tolerations, and the class before that change.
     pub(super) widened: Option<(Instant, Option<Arc<RuntimeClass>>)>,
-    pub(super) users: Option<(Result<ClassUsers, String>, Instant)>,
-    /// The time of the next search for pods that were created before the class got its selector and tolerations.
-    pub(super) early_again: Option<Instant>,
-    /// The time of the next search for pods of the class, which selects no node.
-    pub(super) unserved_again: Option<Instant>,
 }
 
 /// The class that the pool wants, with the kind of the next action; `None` if the pool gives the class up.
@@ -90,22 +78,7 @@ impl ClassMemory {
     pub fn dues(&self) -> impl Iterator<Item = Instant> {
         let widened = self.widened.as_ref().map(|(until, _)| *until);
         let postponed = self.postponed.as_ref().map(|postponed| postponed.until);
-        postponed.into_iter().chain(widened).chain(self.early_again).chain(self.unserved_again)
-    }
-
-    /// Records the users. `unserved` is the pause before the next search if the class selects no node.
-    pub fn found_users(&mut self, users: Result<ClassUsers, String>, unserved: Duration, now: Instant) {
-        self.unserved_again = self.unserved_again.map(|_| now + unserved);
-        let waiting = users.as_ref().is_ok_and(|users| !users.created_too_early.is_empty());
-        self.early_again = self.early_again.filter(|_| waiting).map(|_| now + POLL_INTERVAL);
-        // "No users" is a fact for a moment only.
-        let is_unused = users.as_ref().is_ok_and(|users| users.count == 0);
-        self.users = Some((users, now + if is_unused { UNUSED } else { POLL_INTERVAL }));
-    }
-
-    /// The users, if they were counted recently.
-    pub(super) fn users(&self, now: Instant) -> Option<&Result<ClassUsers, String>> {
-        self.users.as_ref().filter(|(_, until)| now < *until).map(|(users, _)| users)
+        postponed.into_iter().chain(widened)
     }
 
     pub(super) fn postpone(&mut self, planned: Option<&PlannedClass>, problem: Problem, until: Instant) {
@@ -175,27 +148,5 @@ impl ClassMemory {
         // The wait for an earlier change still counts.
         let open = self.widened.take().filter(|(until, _)| now < *until);
         self.widened = Some((now + unseen, open.map_or(before, |(_, earlier)| earlier)));
-        self.early_again = Some(now);
-    }
-
-    /// The users, if the class selects no node and pods or workloads use it.
-    pub(super) fn unserved_users(&self) -> Option<&ClassUsers> {
-        let (users, _) = self.users.as_ref().filter(|_| self.unserved_again.is_some())?;
-        users.as_ref().ok().filter(|users| !users.are_none())
-    }
-
-    /// A problem that names the pods which were created before the class got its selector and tolerations.
-    pub(super) fn created_too_early(&self, class: &str) -> Option<Problem> {
-        let (users, _) = self.users.as_ref().filter(|_| self.early_again.is_some())?;
-        let found = &users.as_ref().ok()?.created_too_early;
-        let named: Vec<String> = found.iter().take(5).map(|(name, count)| format!("{name} ({count})")).collect();
-        let message = format!(
-            "{} without a node, created before winpool changed the class: pods keep the selector and the tolerations that \
-             they were created with. Delete these pods; their controllers recreate them: {}",
-            count(found.values().sum::<usize>(), "pod"),
-            named.join(", ")
-        );
-        let problem = Problem::new(reason::PODS_CREATED_TOO_EARLY, ObjectReference::runtime_class(class), message);
-        (!found.is_empty()).then_some(problem)
     }
 }

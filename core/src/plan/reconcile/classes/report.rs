@@ -18,15 +18,18 @@ use crate::{
     plan::{
         capability_labels,
         classes::{ClassesPlan, is_declared},
+        pods::{ClassUsers, PodHealth},
         pool_consent::LaggingClass,
         pool_spec::Hosts,
         pools::Pool,
-        reconcile::memory::{Memory, PoolMemory},
+        reconcile::{
+            memory::{Memory, PoolMemory},
+            step::CachedCluster,
+        },
         runtime_class::{
             ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
             selected_build,
         },
-        workloads::{ClassUsers, describe_users},
     },
     pod::selector_of,
     windows::{Build, compatibility::can_run_by_process_isolation},
@@ -79,6 +82,7 @@ impl Memory {
     /// The classes in status, with their problems.
     pub(in super::super) fn class_report(
         &self,
+        cluster: &CachedCluster<'_>,
         pool: &Pool,
         plan: ClassesPlan,
         existing: &[Arc<RuntimeClass>],
@@ -86,7 +90,8 @@ impl Memory {
         now: Instant,
     ) -> (Vec<RuntimeClassStatus>, Vec<Problem>) {
         let (mut classes, mut problems) = (Vec::new(), plan.problems);
-        let known = KnownClasses { memory: self.pools.get(&pool.spec.name), existing, builds };
+        let (memory, health) = (self.pools.get(&pool.spec.name), &cluster.health);
+        let known = KnownClasses { memory, existing, builds, health };
         for planned in plan.classes {
             problems.extend(known.problems(pool, &planned, now));
             let PlannedClass { desired: DesiredClass { name, hosts, isolation, handler, .. }, state, .. } = planned;
@@ -115,6 +120,7 @@ struct KnownClasses<'a> {
     existing: &'a [Arc<RuntimeClass>],
     /// Number of the pool's nodes by build.
     builds: &'a BTreeMap<Build, usize>,
+    health: &'a PodHealth,
 }
 
 impl KnownClasses<'_> {
@@ -162,9 +168,15 @@ impl KnownClasses<'_> {
                 );
             }
         }
-        problems.extend(memory.and_then(|memory| memory.created_too_early(name)));
-        let unserved = memory.and_then(ClassMemory::unserved_users);
-        problems.extend(unserved.map(|users| not_served(pool, name, planned.desired.hosts, self.builds, users)));
+        // The pods of a class that has no pool have a problem of their own.
+        let is_of_pool = self.find(name).is_some_and(|class| owner(class).is_some());
+        if let Some(pods) = self.health.of_class(name).filter(|_| is_of_pool) {
+            if pods.is_unserved {
+                problems.push(not_served(pool, name, planned.desired.hosts, self.builds, &pods.users));
+            } else {
+                problems.extend(pods.too_early(name));
+            }
+        }
         problems
     }
 }
@@ -216,8 +228,7 @@ fn not_served(pool: &Pool, class: &str, hosts: Hosts, builds: &BTreeMap<Build, u
     Problem::new(reason::CLASS_WITHOUT_NODES, ObjectReference::runtime_class(class), message)
 }
 
-pub(super) fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>) -> Problem {
-    let why = describe_users(users.as_ref().map_err(String::as_str));
+pub(super) fn needs_other_builds(name: &str, why: &str) -> Problem {
     let message = format!("keeps selecting its capability label, because no node has its build; {why}");
     Problem::new(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
 }

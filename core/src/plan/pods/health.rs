@@ -1,41 +1,70 @@
-//! The pods that fail because of Windows, by pool, cause and workload.
+//! What status says about pods: the pods that fail because of Windows, by pool, cause and workload, and the pods of classes.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
+use k8s_openapi::api::node::v1::RuntimeClass;
+
 use crate::{
     api::{ObjectReference, Problem, names::reason},
+    plan::{nodes::NodeTable, pools::Policy},
     pod::Cause,
     words::count,
 };
 
-use super::judge::{Explanation, PodFailure};
+use super::{
+    failure::{Explanation, PodFailure},
+    users::ClassPods,
+};
 
-/// The limit of workloads that are kept as examples while pods are listed. Others only count.
+/// The limit of workloads that are kept as examples while pods are counted. Others only count.
 const GROUPS: usize = 1000;
 /// The limit of workloads that a pool reports.
 const WORKLOADS: usize = 10;
 
-/// The pods that are known to fail because of Windows, by pool.
+/// The facts besides pods by which pods are counted.
+pub struct ClusterFacts<'a> {
+    /// The Windows nodes.
+    pub nodes: &'a NodeTable,
+    pub policy: &'a Policy,
+    pub classes: &'a [Arc<RuntimeClass>],
+}
+
+/// What was counted of all pods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodSummary {
+    /// The pods that fail because of Windows, by pool.
+    pub pools: BTreeMap<String, PoolFailures>,
+    /// The pods of each class that has some.
+    pub classes: BTreeMap<String, ClassPods>,
+}
+
+/// The last count of pods, if there is one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum PodHealth {
-    /// The search is disabled, or there are no Windows nodes.
+    /// There are no Windows nodes.
     #[default]
     Off,
-    /// No search is complete yet, in this term.
+    /// The pods are not counted yet.
     NotYet,
     Seen {
-        pools: Arc<BTreeMap<String, PoolFailures>>,
-        /// The reason why winpool does not see all of them.
+        summary: Arc<PodSummary>,
+        /// The reason why winpool does not see all pods or Events.
         unseen: Option<String>,
     },
 }
 
 impl PodHealth {
-    /// The number of pods of this pool by cause; `None` if the search is disabled, or not permitted and nothing is known.
+    /// The number of failing pods of this pool by cause; `None` if nothing is known.
     pub fn counts(&self, pool: &str) -> Option<BTreeMap<Cause, usize>> {
-        let Self::Seen { pools, unseen } = self else { return None };
-        let counts = pools.get(pool).map(|failures| failures.counts.clone());
+        let Self::Seen { summary, unseen } = self else { return None };
+        let counts = summary.pools.get(pool).map(|failures| failures.counts.clone());
         counts.or_else(|| unseen.is_none().then(BTreeMap::new))
+    }
+
+    /// The pods of this class.
+    pub(in crate::plan) fn of_class(&self, class: &str) -> Option<&ClassPods> {
+        let Self::Seen { summary, .. } = self else { return None };
+        summary.classes.get(class)
     }
 }
 
@@ -58,15 +87,19 @@ pub struct WorkloadFailure {
     pub pods: usize,
     /// An example, the explanation, and the remedy.
     pub message: String,
+    /// True if the problem of its RuntimeClass has the explanation and the remedy.
+    is_of_class: bool,
 }
 
 impl WorkloadFailure {
-    pub fn problem(&self) -> Problem {
-        Problem::new(reason::PODS_FAILING, self.object.clone(), self.message.clone())
+    /// Its problem, unless that of its RuntimeClass says the same.
+    pub(in crate::plan) fn problem(&self) -> Option<Problem> {
+        let problem = || Problem::new(reason::PODS_FAILING, self.object.clone(), self.message.clone());
+        (!self.is_of_class).then(problem)
     }
 }
 
-/// The failures that one round found.
+/// The failures that one count found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PodFailures {
     groups: BTreeMap<(String, Cause, String), FailureGroup>,
@@ -80,8 +113,14 @@ struct FailureGroup {
     example: PodFailure,
 }
 
+impl Extend<PodFailure> for PodFailures {
+    fn extend<I: IntoIterator<Item = PodFailure>>(&mut self, failures: I) {
+        failures.into_iter().for_each(|failure| self.add(failure));
+    }
+}
+
 impl PodFailures {
-    pub fn add(&mut self, failure: PodFailure) {
+    fn add(&mut self, failure: PodFailure) {
         *self.counts.entry((failure.pool.clone(), failure.cause)).or_default() += 1;
         let key = (failure.pool.clone(), failure.cause, failure.workload.clone());
         let is_full = self.groups.len() >= GROUPS;
@@ -111,7 +150,8 @@ impl PodFailures {
             if pool.workloads.len() < WORKLOADS {
                 let message = group.message();
                 let object = ObjectReference::named(&workload);
-                pool.workloads.push(WorkloadFailure { object, cause, pods: group.pods, message });
+                let is_of_class = matches!(group.example.explanation, Explanation::OfClass(_));
+                pool.workloads.push(WorkloadFailure { object, cause, pods: group.pods, message, is_of_class });
             } else {
                 pool.more += 1;
             }
@@ -132,6 +172,7 @@ impl FailureGroup {
                 "{example}: no Windows node has the labels that it selects: {labels}; add such a node, or let the workload \
                  select labels that nodes have"
             ),
+            Explanation::OfClass(class) => format!("{example}: see the problem of RuntimeClass {class}"),
         }
     }
 }

@@ -1,53 +1,50 @@
-//! The pods that fail because of Windows: what counts by which message, and how long.
+//! The table of pods: what counts by which message, how long, and who uses a class.
 
 mod counted;
 mod messages;
+mod table;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_core::{
     plan::{
         Policy,
-        failing_pods::{
-            ClusterFacts, FailingPauses, FailingPods, PodAnswer, PodEvent, PodHealth, PodStep, PoolFailures,
-        },
         nodes::{NodeEvent, NodeObject, NodeTable},
+        pods::{ClusterFacts, PodEvent, PodSummary, PodTable, PoolFailures},
         reconcile::Now,
     },
     pod::Pod,
 };
 
-use crate::common::{node, now, policy, pool, read};
+use crate::common::{class, node, now, policy, pool, read};
 
 /// The cluster, and what the table knows of it.
 struct World {
-    table: FailingPods,
+    table: PodTable,
     nodes: NodeTable,
     policy: Policy,
-    classes: BTreeMap<String, String>,
+    classes: Vec<Arc<RuntimeClass>>,
     pods: Vec<Value>,
     now: Now,
-    /// The pods that were read by name.
-    reads: usize,
-    allowed: bool,
 }
 
-/// A cluster with the Windows node `win` of 10.0.20348.825, a Linux node, and one pool.
+/// A cluster with the Windows node `win` of 10.0.20348.825, a Linux node, one pool and its class.
 fn world() -> World {
     let (mut nodes, now) = (NodeTable::new(Duration::from_mins(10)), now());
     let win = read(&node("status: {nodeInfo: {containerRuntimeVersion: 'containerd://1.7.20'}}"));
     let object = NodeObject { name: "win".into(), uid: "win".into(), node: win, ..NodeObject::default() };
     nodes.observe(NodeEvent::Listed(vec![Arc::new(object)]), now.instant);
+    let of_pool = "{metadata: {name: windows-2022, labels: {winpool.dev/pool: default}}, handler: h, \
+                   scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}}}";
     World {
-        table: FailingPods::new(FailingPauses::default()),
+        table: PodTable::default(),
         nodes,
         policy: policy([pool("{}")]),
-        classes: [("windows-2022".to_owned(), "default".to_owned())].into(),
+        classes: vec![class(of_pool)],
         pods: Vec::new(),
         now,
-        reads: 0,
-        allowed: true,
     }
 }
 
@@ -57,55 +54,38 @@ impl World {
         self.now = Now { instant: self.now.instant + pause, time: self.now.time + pause };
     }
 
-    /// Executes a round after the pause.
-    fn round(&mut self) -> PoolFailures {
-        self.wait(15);
-        let pending = |pod: &&Value| pod["status"]["phase"] == "Pending";
-        loop {
-            let step = self.table.next(self.now.instant);
-            let facts = ClusterFacts { nodes: &self.nodes, policy: &self.policy, classes: &self.classes };
-            let answer = match step {
-                PodStep::Wait(_) => return self.failures(),
-                _ if !self.allowed => PodAnswer::Denied("pods is forbidden".to_owned()),
-                PodStep::List { only_with_node } => {
-                    let listed = self.pods.iter().filter(pending).map(decode);
-                    for pod in listed.filter(|pod| !only_with_node || pod.spec.node.is_some()).take(500) {
-                        self.table.see(&pod, &facts, self.now);
-                    }
-                    PodAnswer::Listed
-                }
-                PodStep::Read((namespace, name)) => {
-                    self.reads += 1;
-                    let mut all = self.pods.iter().map(decode);
-                    PodAnswer::Read(all.find(|pod| (&pod.namespace, &pod.name) == (&namespace, &name)).map(Box::new))
-                }
-            };
-            self.table.answer(answer, &facts, self.now);
-        }
+    /// A list shows all pods.
+    fn list(&mut self) {
+        self.table.begin_list();
+        self.pods.iter().for_each(|pod| self.table.see(&decode(pod), self.now));
+        self.table.end_list();
     }
 
-    fn failures(&self) -> PoolFailures {
-        match self.table.health(None, self.now.instant) {
-            PodHealth::Seen { pools, .. } => pools.get("default").cloned().unwrap_or_default(),
-            PodHealth::Off | PodHealth::NotYet => PoolFailures::default(),
-        }
+    /// Lists and counts all pods.
+    fn count(&mut self) -> PoolFailures {
+        self.list();
+        self.summary().pools.get("default").cloned().unwrap_or_default()
     }
 
-    fn event(&mut self, pod: &str, reason: &str, message: &str) {
-        self.event_on("win", pod, reason, message);
+    fn summary(&mut self) -> PodSummary {
+        let facts = ClusterFacts { nodes: &self.nodes, policy: &self.policy, classes: &self.classes };
+        self.table.count(&facts, self.now);
+        self.table.summary().unwrap().as_ref().clone()
     }
 
-    fn event_on(&mut self, node: &str, pod: &str, reason: &str, message: &str) {
+    fn event(&mut self, pod: &str, message: &str) {
+        self.event_on("win", pod, message);
+    }
+
+    fn event_on(&mut self, node: &str, pod: &str, message: &str) {
         let event = PodEvent {
             namespace: "shop".to_owned(),
             pod: pod.to_owned(),
             node: node.to_owned(),
-            reason: reason.to_owned(),
             message: message.to_owned(),
             first: Some(self.now.time),
-            last: Some(self.now.time),
         };
-        self.table.observe(&event, &self.nodes, self.now);
+        self.table.observe(&event, self.now);
     }
 }
 
@@ -152,7 +132,11 @@ fn does_not_start(name: &str, image: &str, message: &str) -> Value {
 }
 
 fn creating(name: &str) -> Value {
-    pod(name, "win", &json!({}), &container("app", &json!({"waiting": {"reason": "ContainerCreating"}}), &json!({})))
+    creating_on("win", name)
+}
+
+fn creating_on(node: &str, name: &str) -> Value {
+    pod(name, node, &json!({}), &container("app", &json!({"waiting": {"reason": "ContainerCreating"}}), &json!({})))
 }
 
 fn runs(name: &str) -> Value {

@@ -1,0 +1,229 @@
+//! The reason why one pod fails, if Windows is the reason for certain.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+
+use crate::{
+    labels::Labels,
+    plan::{nodes::NodeObject, pool_spec::PoolSpec, runtime_class::owner},
+    pod::{Cause, Certainty, ContainerFailure, KnownError, Target},
+    windows::{ContainerRuntime, compatibility::runs_by_process_isolation, image},
+    words::plain,
+};
+
+use super::{
+    fact::{PodFact, PodStage},
+    health::ClusterFacts,
+    placement::Placement,
+    users::ClassPods,
+};
+
+/// The limit of different placements that are compared with all nodes in one count. Pods with others are found when
+/// these are gone.
+const PLACEMENTS: usize = 100;
+/// The longest list of labels in a message.
+const LABELS: usize = 300;
+
+/// A pod that fails because of Windows.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PodFailure {
+    pub pool: String,
+    pub cause: Cause,
+    /// Such as `Deployment shop/web`.
+    pub workload: String,
+    /// Namespace and name.
+    pub pod: String,
+    pub node: Option<Arc<str>>,
+    pub explanation: Explanation,
+}
+
+/// The explanation of a failure.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Explanation {
+    Known(&'static KnownError),
+    /// No node has the labels in this text.
+    NoNode(String),
+    /// The problem of this RuntimeClass says why.
+    OfClass(Arc<str>),
+}
+
+/// True if a node has the labels that a placement selects, by the address of the placement.
+pub(super) type Fits = BTreeMap<*const Placement, bool>;
+
+/// Judges pods by the cluster at one moment.
+pub(super) struct Judge<'a> {
+    facts: &'a ClusterFacts<'a>,
+    classes: &'a BTreeMap<String, ClassPods>,
+    /// The time for which the network of a pod has to fail before it counts.
+    network: Duration,
+    now: Instant,
+}
+
+impl ClusterFacts<'_> {
+    /// Returns the judge of pods at this moment. `classes` are those with pods.
+    pub(super) fn judge<'a>(
+        &'a self,
+        classes: &'a BTreeMap<String, ClassPods>,
+        network: Duration,
+        now: Instant,
+    ) -> Judge<'a> {
+        Judge { facts: self, classes, network, now }
+    }
+}
+
+impl Judge<'_> {
+    /// The reason why an unfinished pod fails at present.
+    pub fn failure(&self, name: &str, pod: &PodFact, fits: &mut Fits) -> Option<PodFailure> {
+        if pod.is_terminating || pod.is_ignored {
+            return None;
+        }
+        if pod.node.is_none() {
+            return self.without_node(name, pod, fits);
+        }
+        self.without_sandbox(name, pod).or_else(|| self.not_started(name, pod))
+    }
+
+    /// The reason why a pod was refused or failed for good. A Linux node refuses pods for Windows too.
+    pub fn ended(&self, name: &str, pod: &PodFact) -> Option<PodFailure> {
+        let refusal = pod.failures.first().map(|failure| failure.error);
+        let refusal = refusal.filter(|error| matches!(error.counted, Some((Cause::OsName, _))));
+        refusal.map_or_else(|| self.not_started(name, pod), |error| self.known(name, pod, error))
+    }
+
+    fn without_sandbox(&self, name: &str, pod: &PodFact) -> Option<PodFailure> {
+        let sandbox = pod.sandbox.as_ref()?;
+        let (_, certainty) = sandbox.error.counted?;
+        let lasts = || self.now.duration_since(sandbox.began) >= self.network;
+        let is_certain = self.host(pod).is_some() && (certainty != Certainty::IfItLasts || lasts());
+        is_certain.then(|| self.known(name, pod, sandbox.error)).flatten()
+    }
+
+    /// The reason why a container of the pod does not run.
+    fn not_started(&self, name: &str, pod: &PodFact) -> Option<PodFailure> {
+        let host = self.host(pod);
+        pod.failures.iter().find_map(|failure| {
+            let (cause, certainty) = failure.error.counted?;
+            let is_certain = match certainty {
+                Certainty::Always => host.is_some(),
+                Certainty::OnWindows => host.is_some() || image::is_for_windows(&failure.image),
+                Certainty::IfNodeIsOlder => host.is_some_and(|host| is_older(host, &failure.image)),
+                Certainty::IfItLasts => false,
+            };
+            let cause = if cause == Cause::NoVariant { variant(host, failure) } else { cause };
+            is_certain.then(|| self.found(name, pod, cause, Explanation::Known(failure.error))).flatten()
+        })
+    }
+
+    fn known(&self, name: &str, pod: &PodFact, error: &'static KnownError) -> Option<PodFailure> {
+        self.found(name, pod, error.counted?.0, Explanation::Known(error))
+    }
+
+    fn found(&self, name: &str, pod: &PodFact, cause: Cause, explanation: Explanation) -> Option<PodFailure> {
+        let host = self.host(pod);
+        let pool = match host {
+            Some(host) => self.pool_of_node(&host.node.labels)?.name.clone(),
+            None => self.pool_of_placement(&pod.placement)?,
+        };
+        let (workload, pod) = (pod.workload.to_string(), name.to_owned());
+        Some(PodFailure { pool, cause, workload, pod, node: host.map(|host| Arc::clone(&host.name)), explanation })
+    }
+
+    /// The Windows node that it is on.
+    fn host(&self, pod: &PodFact) -> Option<&NodeObject> {
+        let host = self.facts.nodes.object(pod.node.as_deref()?);
+        host.map(AsRef::as_ref).filter(|host| !host.node.contradicts_itself())
+    }
+
+    /// The pool that owns the node, or else the oldest that selects it.
+    fn pool_of_node(&self, labels: &Labels) -> Option<&PoolSpec> {
+        let policy = self.facts.policy;
+        let owner = policy.owner(labels).map(|entry| &entry.pool);
+        owner.or_else(|| policy.previews(labels).next()).map(|pool| pool.spec.as_ref())
+    }
+
+    /// The pool of its class, or else the oldest whose nodes it may select. Only pods for Windows have one.
+    fn pool_of_placement(&self, placement: &Placement) -> Option<String> {
+        let class = placement.class.as_deref().and_then(|name| self.class(name));
+        if let Some(pool) = class.and_then(owner).filter(|pool| self.facts.policy.exists(pool)) {
+            return Some(pool.to_owned());
+        }
+        let is_open = |(key, value): (&String, &String)| {
+            placement.node_selector.get(key).is_none_or(|selected| selected == value)
+        };
+        let mut pools = self.facts.policy.pools().filter(|pool| !pool.spec.deleting);
+        let pool = pools.find(|pool| pool.spec.node_selector.iter().all(is_open))?;
+        let is_for_windows = matches!(placement.target, Target::Windows | Target::WindowsImage);
+        is_for_windows.then(|| pool.spec.name.clone())
+    }
+
+    /// The failure of a pod that selects labels which no Windows node has. Full nodes and taints do not count.
+    fn without_node(&self, name: &str, pod: &PodFact, fits: &mut Fits) -> Option<PodFailure> {
+        let placement = &pod.placement;
+        let waits = pod.stage == PodStage::Unschedulable && !placement.is_gated;
+        if !waits || placement.target != Target::Windows || self.fits(placement, fits) {
+            return None;
+        }
+        if let Some(class) = self.class_that_says_why(pod) {
+            return self.found(name, pod, Cause::NoNode, Explanation::OfClass(Arc::clone(class)));
+        }
+        let selector = placement.node_selector.iter();
+        let mut labels: Vec<String> = selector.map(|(key, value)| format!("{key}={value}")).collect();
+        if !placement.terms.is_empty() {
+            labels.push("its required node affinity".to_owned());
+        }
+        self.found(name, pod, Cause::NoNode, Explanation::NoNode(plain(&labels.join(", "), LABELS)))
+    }
+
+    /// The class of the pod, if the pod waits because that selects no node, or got another selector after the pod was created.
+    /// The class of a pool has a problem that says so.
+    fn class_that_says_why<'p>(&self, pod: &'p PodFact) -> Option<&'p Arc<str>> {
+        let name = pod.placement.class.as_ref()?;
+        let says = |class: &ClassPods| class.is_unserved || class.created_too_early.contains_key(&pod.workload);
+        let is_of_pool = self.class(name).is_some_and(|class| owner(class).is_some());
+        (is_of_pool && self.classes.get(&**name).is_some_and(says)).then_some(name)
+    }
+
+    fn class(&self, name: &str) -> Option<&RuntimeClass> {
+        let mut classes = self.facts.classes.iter();
+        classes.find(|class| class.metadata.name.as_deref() == Some(name)).map(AsRef::as_ref)
+    }
+
+    /// True if a node has the labels that the pod selects, as far as is known.
+    fn fits(&self, placement: &Arc<Placement>, fits: &mut Fits) -> bool {
+        let key = Arc::as_ptr(placement);
+        if let Some(fits) = fits.get(&key) {
+            return *fits;
+        }
+        if fits.len() >= PLACEMENTS || !placement.is_known {
+            return true;
+        }
+        let mut nodes = self.facts.nodes.objects();
+        let found = nodes.any(|object| placement.fits(&object.node.labels, &object.name));
+        fits.insert(key, found);
+        found
+    }
+}
+
+/// True if the node has the build of the image's tag and an older update.
+fn is_older(host: &NodeObject, name: &str) -> bool {
+    let versions = host.node.windows_version().zip(image::version_of(name));
+    versions.is_some_and(|(host, image)| {
+        host.build == image.build && host.revision.zip(image.revision).is_some_and(|(host, image)| host < image)
+    })
+}
+
+/// The cause for an image without a variant for the node.
+fn variant(host: Option<&NodeObject>, failure: &ContainerFailure) -> Cause {
+    let Some(build) = image::build_of(&failure.image) else { return Cause::NoVariant };
+    let host = host.and_then(|host| Some((host.node.windows_version()?.build, host.node.container_runtime.as_deref())));
+    let runs_it = |(host, runtime): (_, Option<&str>)| {
+        let runtime = runtime.and_then(|text| text.parse::<ContainerRuntime>().ok());
+        runs_by_process_isolation(host, runtime, build)
+    };
+    if host.is_some_and(|host| !runs_it(host)) { Cause::OtherBuild } else { Cause::NoVariant }
+}

@@ -1,0 +1,21 @@
+//! The table of pods: one picture of all unfinished pods, which a watch keeps up to date.
+//!
+//! An interpreter shows the table what the watch of pods and the watch of Events show. Every question about pods is a function
+//! of the table: who uses a RuntimeClass, which pods were created before their class got its selector, and which pods fail
+//! because of Windows. The table has no clock and no client, and no question costs a request.
+
+mod event;
+mod fact;
+mod failure;
+mod health;
+mod placement;
+mod table;
+mod users;
+
+pub use event::{PodEvent, SANDBOX_FAILED};
+pub use fact::{PodFact, PodStage};
+pub use health::{ClusterFacts, PodHealth, PodSummary, PoolFailures, WorkloadFailure};
+pub use placement::Placement;
+pub use table::{COUNT_INTERVAL, PodPauses, PodTable, UnknownPods};
+pub(super) use users::describe_users;
+pub use users::{ClassPods, ClassUsers};

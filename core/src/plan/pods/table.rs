@@ -1,0 +1,280 @@
+//! The table itself: the pods, and what is counted of them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+
+use crate::{
+    interner::Interner,
+    plan::now::Now,
+    pod::{Class, Pod, PodProgress},
+};
+
+use super::{
+    event::{PodEvent, moment},
+    fact::{PodFact, PodStage, SandboxError},
+    health::{ClusterFacts, PodFailures, PodSummary},
+    placement::Placement,
+    users::{ClassPods, ClassUsers},
+};
+
+/// The shortest pause between two counts: names and numbers of workloads in status change no more often.
+pub const COUNT_INTERVAL: Duration = Duration::from_secs(10);
+/// The limit of workloads whose pods were refused or failed for good.
+const ENDED: usize = 100;
+
+/// Pauses that may be shorter in tests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PodPauses {
+    /// The time after the last refusal of a workload's pods for which it counts.
+    pub refusals: Duration,
+    /// The time for which the network of a pod has to fail before it counts.
+    pub network: Duration,
+}
+
+impl Default for PodPauses {
+    fn default() -> Self {
+        Self { refusals: Duration::from_mins(10), network: Duration::from_mins(5) }
+    }
+}
+
+/// The reason why winpool does not know the pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnknownPods {
+    /// A list is not complete, or the watch has just failed.
+    NotListed,
+    /// The list or the watch fails, for this reason.
+    Unreadable(String),
+    /// winpool lacks the permission; with the API server's message.
+    Denied(String),
+}
+
+/// All unfinished pods, by `namespace/name`.
+#[derive(Clone, Debug, Default)]
+pub struct PodTable {
+    pauses: PodPauses,
+    pods: BTreeMap<Arc<str>, Seen>,
+    /// The pods that may fail because of Windows.
+    suspects: BTreeSet<Arc<str>>,
+    by_class: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Pods that the kubelet refused or that failed for good, by workload and error.
+    ended: BTreeMap<(Arc<str>, &'static str), EndedPod>,
+    placements: Interner<Placement>,
+    texts: Interner<str>,
+    /// The number of the last list.
+    list: u32,
+    /// True if the last list was complete and no other one has begun.
+    is_complete: bool,
+    /// The last count, and its time.
+    counted: Option<(Instant, Arc<PodSummary>)>,
+    /// The time from which on a count finds something else although nothing changes.
+    ripens: Option<Instant>,
+    /// True if a status may have changed.
+    changed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    fact: PodFact,
+    /// The last list that showed the pod.
+    list: u32,
+}
+
+#[derive(Clone, Debug)]
+struct EndedPod {
+    name: Arc<str>,
+    fact: PodFact,
+    /// The time of the last one like it.
+    last: Instant,
+}
+
+impl PodTable {
+    pub fn new(pauses: PodPauses) -> Self {
+        Self { pauses, ..Self::default() }
+    }
+
+    /// The table of these pods.
+    pub fn of<'a>(pods: impl IntoIterator<Item = &'a Pod>, now: Now) -> Self {
+        let mut table = Self::default();
+        pods.into_iter().for_each(|pod| table.see(pod, now));
+        table.end_list();
+        table
+    }
+
+    /// A list of all pods begins, because winpool may have missed some. Until it ends, the table has the pods of the list and
+    /// those from before.
+    pub fn begin_list(&mut self) {
+        (self.list, self.is_complete) = (self.list.wrapping_add(1), false);
+    }
+
+    /// The list is complete: pods that it did not show are gone.
+    pub fn end_list(&mut self) {
+        let gone = self.pods.iter().filter(|(_, seen)| seen.list != self.list).map(|(name, _)| Arc::clone(name));
+        for name in gone.collect::<Vec<_>>() {
+            self.remove(&name);
+        }
+        (self.is_complete, self.changed) = (true, true);
+    }
+
+    /// True if the table has all pods.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Takes in a pod, as a list or the watch shows it.
+    pub fn see(&mut self, pod: &Pod, now: Now) {
+        let name = format!("{}/{}", pod.namespace, pod.name);
+        let before = self.remove(&name);
+        if pod.progress == PodProgress::Finished {
+            return self.end(&name, pod, before.is_some(), now);
+        }
+        let fact = PodFact::of(pod, before.as_ref(), &mut self.placements, &mut self.texts);
+        let name: Arc<str> = name.into();
+        if fact.may_fail() {
+            self.suspects.insert(Arc::clone(&name));
+        }
+        if let Some(class) = &fact.placement.class {
+            self.by_class.entry(Arc::clone(class)).or_default().insert(Arc::clone(&name));
+        }
+        self.changed |= fact.matters();
+        self.pods.insert(name, Seen { fact, list: self.list });
+    }
+
+    /// The pod was deleted.
+    pub fn deleted(&mut self, namespace: &str, name: &str) {
+        self.remove(&format!("{namespace}/{name}"));
+    }
+
+    fn remove(&mut self, name: &str) -> Option<PodFact> {
+        let Seen { fact, .. } = self.pods.remove(name)?;
+        self.suspects.remove(name);
+        if let Some(class) = &fact.placement.class
+            && let Some(of_class) = self.by_class.get_mut(class)
+        {
+            of_class.remove(name);
+            if of_class.is_empty() {
+                self.by_class.remove(class);
+            }
+        }
+        self.changed |= fact.matters();
+        Some(fact)
+    }
+
+    /// Remembers a pod that the kubelet refused, or whose containers could not be started. `is_news` if it was unfinished just
+    /// now; a list also shows those that ended long ago.
+    fn end(&mut self, name: &str, pod: &Pod, is_news: bool, now: Now) {
+        let fact = PodFact::of(pod, None, &mut self.placements, &mut self.texts);
+        let counts = !pod.is_ignored && (pod.start_status.refusal.is_some() || !pod.is_terminating());
+        let last = if is_news { now.instant } else { moment(pod.created, now) };
+        let Some(error) = fact.failures.first().map(|failure| failure.error.error).filter(|_| counts) else { return };
+        if now.instant.duration_since(last) >= self.pauses.refusals {
+            return;
+        }
+        self.changed = true;
+        let key = (Arc::clone(&fact.workload), error);
+        if let Some(known) = self.ended.get_mut(&key) {
+            known.last = known.last.max(last);
+            return;
+        }
+        if self.ended.len() >= ENDED {
+            let oldest = self.ended.iter().min_by_key(|(_, ended)| ended.last).map(|(key, _)| key.clone());
+            oldest.and_then(|key| self.ended.remove(&key));
+        }
+        self.ended.insert(key, EndedPod { name: name.into(), fact, last });
+    }
+
+    /// Takes in an Event. It counts only for a pod that waits for its sandbox, from the kubelet of its node: every user of a
+    /// namespace can write Events.
+    pub fn observe(&mut self, event: &PodEvent, now: Now) {
+        let Some(error) = event.error() else { return };
+        let name = format!("{}/{}", event.namespace, event.pod);
+        let Some((name, _)) = self.pods.get_key_value(&*name) else { return };
+        let name = Arc::clone(name);
+        let Some(Seen { fact, .. }) = self.pods.get_mut(&name) else { return };
+        if fact.stage != PodStage::WithoutSandbox || fact.node.as_deref() != Some(&*event.node) {
+            return;
+        }
+        let is_known = fact.sandbox.as_ref().is_some_and(|known| known.error.counted == error.counted);
+        if !is_known {
+            fact.sandbox = Some(Box::new(SandboxError { error, began: event.began(now) }));
+            self.suspects.insert(name);
+            self.changed = true;
+        }
+    }
+
+    /// True if something that a status may say has changed since the last call.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The unfinished pods of a RuntimeClass.
+    pub fn users(&self, class: &str) -> ClassUsers {
+        ClassUsers::of(self.by_class.get(class).into_iter().flatten())
+    }
+
+    /// The placements of all pods, each with one of them.
+    pub fn placements(&self) -> impl Iterator<Item = (&Placement, &str)> {
+        self.pods.iter().map(|(name, seen)| (&*seen.fact.placement, &**name))
+    }
+
+    /// The time of the next count; `None` if it would find the same as the last one, or if the table does not have all pods.
+    /// `has_news` if something has changed since then.
+    pub fn next_count(&self, has_news: bool, now: Instant) -> Option<Instant> {
+        if !self.is_complete {
+            return None;
+        }
+        let Some((at, _)) = &self.counted else { return Some(now) };
+        let earliest = *at + COUNT_INTERVAL;
+        if has_news { Some(earliest) } else { self.ripens.map(|ripens| ripens.max(earliest)) }
+    }
+
+    /// The last count.
+    pub fn summary(&self) -> Option<&Arc<PodSummary>> {
+        self.counted.as_ref().map(|(_, summary)| summary)
+    }
+
+    /// Counts the pods of each class, and those that fail because of Windows.
+    pub fn count(&mut self, facts: &ClusterFacts<'_>, now: Now) {
+        let classes = self.classes(facts);
+        self.ended.retain(|_, ended| now.instant.duration_since(ended.last) < self.pauses.refusals);
+        let (mut failures, mut fits) = (PodFailures::default(), BTreeMap::new());
+        let judge = facts.judge(&classes, self.pauses.network, now.instant);
+        for name in &self.suspects {
+            let fact = self.pods.get(name).map(|seen| &seen.fact);
+            failures.extend(fact.and_then(|fact| judge.failure(name, fact, &mut fits)));
+        }
+        failures.extend(self.ended.values().filter_map(|ended| judge.ended(&ended.name, &ended.fact)));
+        self.ripens = self.ripens(now.instant);
+        let summary = PodSummary { pools: failures.report(), classes };
+        let before = self.counted.take().map(|(_, summary)| summary).filter(|before| **before == summary);
+        self.counted = Some((now.instant, before.unwrap_or_else(|| Arc::new(summary))));
+    }
+
+    fn ripens(&self, now: Instant) -> Option<Instant> {
+        let sandboxes = self.suspects.iter().filter_map(|name| self.pods.get(name)?.fact.sandbox.as_ref());
+        let networks = sandboxes.map(|sandbox| sandbox.began + self.pauses.network);
+        let refusals = self.ended.values().map(|ended| ended.last + self.pauses.refusals);
+        networks.chain(refusals).filter(|ripens| *ripens > now).min()
+    }
+
+    /// The pods of each class that has some.
+    fn classes(&self, facts: &ClusterFacts<'_>) -> BTreeMap<String, ClassPods> {
+        let of_class = |class: &Arc<RuntimeClass>| {
+            let (name, class) = (class.name_any(), Class::from(class.as_ref()));
+            let pods = self.by_class.get(&*name)?.iter().filter_map(|name| self.pods.get(name)).map(|seen| &seen.fact);
+            let mut created_too_early = BTreeMap::new();
+            for pod in pods.filter(|pod| pod.node.is_none() && !pod.is_terminating && pod.placement.lacks(&class)) {
+                *created_too_early.entry(Arc::clone(&pod.workload)).or_default() += 1;
+            }
+            let mut nodes = facts.nodes.nodes();
+            let is_unserved = !nodes.any(|(object, _)| object.node.labels.matches(&class.selector));
+            Some((name.clone(), ClassPods { users: self.users(&name), created_too_early, is_unserved }))
+        };
+        facts.classes.iter().filter_map(of_class).collect()
+    }
+}

@@ -1,0 +1,154 @@
+//! The watch of pods, and that of Events about them: they keep [`winpool_core::plan::pods::PodTable`] up to date.
+
+use std::{
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::runtime::watcher::{self, Event};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::{sync::watch, task::coop::consume_budget, time::sleep_until};
+use tokio_util::sync::CancellationToken;
+use winpool_client::{
+    pod_events::{ListedEvent, warnings},
+    pods::ListedPod,
+    watches::Selection,
+};
+use winpool_core::plan::{
+    GuardedPool, Policy, PoolEntry,
+    nodes::NodeTable,
+    pods::{ClusterFacts, PodHealth, PodPauses, PodTable, UnknownPods},
+    read_all,
+    reconcile::{Now, Outage},
+};
+
+use super::{Context, WatchHealth, now};
+
+const PODS: &str = "Pods";
+const EVENTS: &str = "Events";
+/// The pause between two notices that pods have changed.
+const BETWEEN_NOTICES: Duration = Duration::from_secs(1);
+
+/// The table of pods, shared between the tasks of this process. The lock is never held across an await.
+pub struct SharedPods {
+    table: Mutex<PodTable>,
+    /// The number of complete lists.
+    lists: watch::Sender<u64>,
+    /// The outages of both watches. They do not make the operator blind.
+    watch_health: Arc<WatchHealth>,
+}
+
+impl SharedPods {
+    pub fn new(pauses: PodPauses, watch_health: WatchHealth) -> Self {
+        let (table, lists) = (Mutex::new(PodTable::new(pauses)), watch::Sender::new(0));
+        Self { table, lists, watch_health: Arc::new(watch_health) }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, PodTable> {
+        self.table.lock()
+    }
+
+    /// The reason why winpool does not know the pods; `None` if it does.
+    pub fn unknown(&self, table: &PodTable, now: Instant) -> Option<UnknownPods> {
+        let outages = self.watch_health.outages();
+        match outages.get(PODS) {
+            Some(outage) if outage.is_forbidden() => Some(UnknownPods::Denied(outage.message().to_owned())),
+            Some(outage) if outage.counts(now) => Some(UnknownPods::Unreadable(outage.message().to_owned())),
+            None if table.is_complete() => None,
+            Some(_) | None => Some(UnknownPods::NotListed),
+        }
+    }
+
+    /// Counts the pods by the cluster as the caches show it.
+    pub fn count(&self, nodes: &NodeTable, pools: &[Arc<GuardedPool>], classes: &[Arc<RuntimeClass>], now: Now) {
+        let (valid, invalid) = read_all(pools);
+        let policy = Policy::new(valid.into_iter().map(|pool| PoolEntry { pool, ready: true }), invalid);
+        self.lock().count(&ClusterFacts { nodes, policy: &policy, classes }, now);
+    }
+
+    /// Returns what was last counted.
+    pub fn health(&self, nodes: &NodeTable, now: Instant) -> PodHealth {
+        if nodes.objects().next().is_none() {
+            return PodHealth::Off;
+        }
+        let outages = self.watch_health.outages();
+        let unseen = |kind| outages.get(kind).filter(|outage: &&Outage| outage.counts(now)).map(Outage::message);
+        let pods = unseen(PODS).map(|message| format!("it cannot watch pods: {message}"));
+        let unseen = pods.or(unseen(EVENTS).map(|message| format!("it cannot watch Events: {message}")));
+        match self.lock().summary() {
+            Some(summary) => PodHealth::Seen { summary: Arc::clone(summary), unseen },
+            None if unseen.is_some() => PodHealth::Seen { summary: Arc::default(), unseen },
+            None => PodHealth::NotYet,
+        }
+    }
+}
+
+/// Keeps the table up to date until `stop` is cancelled.
+pub async fn run(context: Arc<Context>, stop: CancellationToken) {
+    let pods = context.pods.watch_health.watch_streamed(&context.client, PODS);
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = follow(&context, pods) => {}
+        () = follow_events(&context) => {}
+    }
+}
+
+async fn follow(context: &Context, pods: impl Stream<Item = watcher::Result<Event<ListedPod>>>) {
+    let (mut pods, mut last_notice, mut has_news) = (pin!(pods), Instant::now(), false);
+    loop {
+        // A list shows thousands of pods at once: other tasks have to get their turn.
+        consume_budget().await;
+        tokio::select! {
+            event = pods.next() => {
+                let Some(event) = event else { return };
+                take_in(&context.pods, event);
+                has_news |= context.pods.lock().take_changed();
+            }
+            () = sleep_until((last_notice + BETWEEN_NOTICES).into()), if has_news => {
+                (last_notice, has_news) = (Instant::now(), false);
+                context.changed.send_replace(());
+            }
+        }
+    }
+}
+
+fn take_in(pods: &SharedPods, event: watcher::Result<Event<ListedPod>>) {
+    let mut table = pods.lock();
+    match event {
+        Ok(Event::Init) => table.begin_list(),
+        Ok(Event::InitApply(ListedPod { pod, .. }) | Event::Apply(ListedPod { pod, .. })) => table.see(&pod, now()),
+        Ok(Event::InitDone) => {
+            table.end_list();
+            pods.lists.send_modify(|lists| *lists += 1);
+        }
+        Ok(Event::Delete(ListedPod { pod, .. })) => table.deleted(&pod.namespace, &pod.name),
+        Err(_) => {}
+    }
+}
+
+/// Shows the table each Event. After each list of pods it lists them again, because an Event counts only for a pod that the
+/// table has.
+async fn follow_events(context: &Context) {
+    let mut lists = context.pods.lists.subscribe();
+    while lists.changed().await.is_ok() {
+        let selected = warnings();
+        let events = context.pods.watch_health.watch(&context.client, Selection::Fields(&selected), EVENTS);
+        let events = events.for_each(async |event| {
+            if let Ok(Event::InitApply(ListedEvent { event, .. }) | Event::Apply(ListedEvent { event, .. })) = event {
+                let mut table = context.pods.lock();
+                table.observe(&event, now());
+                if table.take_changed() {
+                    context.changed.send_replace(());
+                }
+            }
+        });
+        let mut listed_again = lists.clone();
+        tokio::select! {
+            () = events => {}
+            _ = listed_again.changed() => {}
+        }
+    }
+}
