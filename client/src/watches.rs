@@ -53,20 +53,24 @@ where
 }
 
 /// Lists and watches all objects of a kind for ever, like [`all`], with a list that is a part of the watch: the API server
-/// sends one object after the other, and no page is kept. An API server that does not serve such lists is asked for
-/// pages from then on.
+/// sends one object after the other, and no page is kept. If the API server refuses such a list, or it ends too early, the
+/// list is read in pages from then on.
 pub fn streamed<K>(client: Client) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let streamed = watcher(Api::all(with_long_lists(client.clone())), config().streaming_lists());
-    let served = streamed.take_while(|event| future::ready(!refuses_streaming(event)));
+    let (streamed, mut is_listing) =
+        (watcher(Api::all(with_long_lists(client.clone())), config().streaming_lists()), false);
+    let served = streamed.take_while(move |event| {
+        let is_served = match event {
+            Err(watcher::Error::WatchStartFailed(kube::Error::Api(status))) => !matches!(status.code, 400 | 422),
+            Ok(Event::Init) => !std::mem::replace(&mut is_listing, true),
+            Ok(Event::InitDone) => std::mem::replace(&mut is_listing, false),
+            Ok(_) | Err(_) => true,
+        };
+        future::ready(is_served)
+    });
     served.chain(watcher(Api::all(client), config())).default_backoff()
-}
-
-/// True if the API server does not serve lists that are a part of a watch.
-fn refuses_streaming<K>(event: &watcher::Result<Event<K>>) -> bool {
-    matches!(event, Err(watcher::Error::WatchStartFailed(kube::Error::Api(status))) if matches!(status.code, 400 | 422))
 }
 
 /// True for a request whose answer begins with a list.
@@ -184,10 +188,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_api_server_without_such_lists_is_asked_for_pages_at_once() {
-        for code in [400, 422] {
-            let refusal = Status::failure("sendInitialEvents is forbidden for watch", "Invalid").with_code(code);
-            let (names, asked) = first_list(code, serde_json::to_string(&refusal).unwrap()).await;
+    async fn an_api_server_that_does_not_serve_such_a_list_to_its_end_is_asked_for_pages_at_once() {
+        let refused = |code| {
+            let status = Status::failure("sendInitialEvents is forbidden for watch", "Invalid").with_code(code);
+            (code, serde_json::to_string(&status).unwrap())
+        };
+        for (code, answer) in [refused(400), refused(422), (200, String::new())] {
+            let (names, asked) = first_list(code, answer).await;
             assert_eq!((names, asked), (vec!["a".to_owned()], vec![STREAMED.to_owned(), "  limit=100".to_owned()]));
         }
     }

@@ -60,7 +60,7 @@ pub struct PodTable {
     pauses: PodPauses,
     pods: BTreeMap<Arc<str>, Seen>,
     /// The pods that may fail because of Windows.
-    suspects: BTreeSet<Arc<str>>,
+    may_fail: BTreeSet<Arc<str>>,
     by_class: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Pods that the kubelet refused or that failed for good, by workload and error.
     ended: BTreeMap<(Arc<str>, &'static str), EndedPod>,
@@ -73,7 +73,7 @@ pub struct PodTable {
     /// The last count, and its time.
     counted: Option<(Instant, Arc<PodSummary>)>,
     /// The time from which on a count finds something else although nothing changes.
-    ripens: Option<Instant>,
+    changes_at: Option<Instant>,
     /// True if a status may have changed.
     changed: bool,
 }
@@ -136,7 +136,7 @@ impl PodTable {
         let fact = PodFact::of(pod, before.as_ref(), &mut self.placements, &mut self.texts);
         let name: Arc<str> = name.into();
         if fact.may_fail() {
-            self.suspects.insert(Arc::clone(&name));
+            self.may_fail.insert(Arc::clone(&name));
         }
         if let Some(class) = &fact.placement.class {
             self.by_class.entry(Arc::clone(class)).or_default().insert(Arc::clone(&name));
@@ -152,7 +152,7 @@ impl PodTable {
 
     fn remove(&mut self, name: &str) -> Option<PodFact> {
         let Seen { fact, .. } = self.pods.remove(name)?;
-        self.suspects.remove(name);
+        self.may_fail.remove(name);
         if let Some(class) = &fact.placement.class
             && let Some(of_class) = self.by_class.get_mut(class)
         {
@@ -202,7 +202,7 @@ impl PodTable {
         let is_known = fact.sandbox.as_ref().is_some_and(|known| known.error.counted == error.counted);
         if !is_known {
             fact.sandbox = Some(Box::new(SandboxError { error, began: event.began(now) }));
-            self.suspects.insert(name);
+            self.may_fail.insert(name);
             self.changed = true;
         }
     }
@@ -230,7 +230,7 @@ impl PodTable {
         }
         let Some((at, _)) = &self.counted else { return Some(now) };
         let earliest = *at + COUNT_INTERVAL;
-        if has_news { Some(earliest) } else { self.ripens.map(|ripens| ripens.max(earliest)) }
+        if has_news { Some(earliest) } else { self.changes_at.map(|at| at.max(earliest)) }
     }
 
     /// The last count.
@@ -244,22 +244,22 @@ impl PodTable {
         self.ended.retain(|_, ended| now.instant.duration_since(ended.last) < self.pauses.refusals);
         let (mut failures, mut fits) = (PodFailures::default(), BTreeMap::new());
         let judge = facts.judge(&classes, self.pauses.network, now.instant);
-        for name in &self.suspects {
+        for name in &self.may_fail {
             let fact = self.pods.get(name).map(|seen| &seen.fact);
             failures.extend(fact.and_then(|fact| judge.failure(name, fact, &mut fits)));
         }
         failures.extend(self.ended.values().filter_map(|ended| judge.ended(&ended.name, &ended.fact)));
-        self.ripens = self.ripens(now.instant);
+        self.changes_at = self.changes_at(now.instant);
         let summary = PodSummary { pools: failures.report(), classes };
         let before = self.counted.take().map(|(_, summary)| summary).filter(|before| **before == summary);
         self.counted = Some((now.instant, before.unwrap_or_else(|| Arc::new(summary))));
     }
 
-    fn ripens(&self, now: Instant) -> Option<Instant> {
-        let sandboxes = self.suspects.iter().filter_map(|name| self.pods.get(name)?.fact.sandbox.as_ref());
+    fn changes_at(&self, now: Instant) -> Option<Instant> {
+        let sandboxes = self.may_fail.iter().filter_map(|name| self.pods.get(name)?.fact.sandbox.as_ref());
         let networks = sandboxes.map(|sandbox| sandbox.began + self.pauses.network);
         let refusals = self.ended.values().map(|ended| ended.last + self.pauses.refusals);
-        networks.chain(refusals).filter(|ripens| *ripens > now).min()
+        networks.chain(refusals).filter(|at| *at > now).min()
     }
 
     /// The pods of each class that has some.
