@@ -1,11 +1,11 @@
 //! Warnings about pods, as a watch decodes them.
 
 use k8s_openapi::{
-    api::core::v1::{Event, EventSource, ObjectReference},
+    api::core::v1::{Event, EventSeries, EventSource, ObjectReference},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time},
 };
 use serde::Deserialize;
-use winpool_core::plan::pods::{PodEvent, SANDBOX_FAILED};
+use winpool_core::plan::pods::PodEvent;
 
 /// An Event with the metadata that kube needs.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
@@ -17,9 +17,9 @@ pub struct ListedEvent {
     pub event: PodEvent,
 }
 
-/// Selects the Warnings about pods whose sandbox cannot be created.
-pub fn warnings() -> String {
-    format!("involvedObject.kind=Pod,type=Warning,reason={SANDBOX_FAILED}")
+/// Selects the Warnings about pods with this reason. No field selector has a list of values.
+pub fn warnings(reason: &str) -> String {
+    format!("involvedObject.kind=Pod,type=Warning,reason={reason}")
 }
 
 #[derive(Deserialize)]
@@ -28,11 +28,14 @@ struct WireEvent {
     metadata: ObjectMeta,
     #[serde(default)]
     involved_object: ObjectReference,
+    reason: Option<String>,
     message: Option<String>,
     source: Option<EventSource>,
     reporting_instance: Option<String>,
     first_timestamp: Option<Time>,
+    last_timestamp: Option<Time>,
     event_time: Option<MicroTime>,
+    series: Option<EventSeries>,
 }
 
 impl From<WireEvent> for ListedEvent {
@@ -40,12 +43,16 @@ impl From<WireEvent> for ListedEvent {
         let ObjectMeta { name, namespace, resource_version, .. } = wire.metadata;
         let host =
             wire.source.and_then(|source| source.host).filter(|host| !host.is_empty()).or(wire.reporting_instance);
+        let at = wire.event_time.map(|time| time.0);
+        let last = wire.series.and_then(|series| series.last_observed_time).map(|time| time.0).or(at);
         let event = PodEvent {
             namespace: wire.involved_object.namespace.unwrap_or_default(),
             pod: wire.involved_object.name.unwrap_or_default(),
             node: host.unwrap_or_default(),
+            reason: wire.reason.unwrap_or_default(),
             message: wire.message.unwrap_or_default(),
-            first: wire.first_timestamp.map(|time| time.0).or(wire.event_time.map(|time| time.0)),
+            first: wire.first_timestamp.map(|time| time.0).or(at),
+            last: wire.last_timestamp.map(|time| time.0).or(last),
         };
         Self { metadata: ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() }, event }
     }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream::select_all};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::runtime::watcher::{self, Event};
 use parking_lot::{Mutex, MutexGuard};
@@ -20,7 +20,7 @@ use winpool_client::{
 use winpool_core::plan::{
     GuardedPool, Policy, PoolEntry,
     nodes::NodeTable,
-    pods::{ClusterFacts, PodHealth, PodPauses, PodTable, UnknownPods},
+    pods::{ClusterFacts, PodHealth, PodPauses, PodTable, REASONS, UnknownPods},
     read_all,
     reconcile::{Now, Outage},
 };
@@ -28,7 +28,8 @@ use winpool_core::plan::{
 use super::{Context, WatchHealth, now};
 
 const PODS: &str = "Pods";
-const EVENTS: &str = "Events";
+/// The kinds of the watches of Events, in messages.
+const EVENTS: [&str; REASONS.len()] = ["Events (FailedCreatePodSandBox)", "Events (NodeAffinity)"];
 /// The pause between two notices that pods have changed.
 const BETWEEN_NOTICES: Duration = Duration::from_secs(1);
 
@@ -77,7 +78,8 @@ impl SharedPods {
         let outages = self.watch_health.outages();
         let unseen = |kind| outages.get(kind).filter(|outage: &&Outage| outage.counts(now)).map(Outage::message);
         let pods = unseen(PODS).map(|message| format!("it cannot watch pods: {message}"));
-        let unseen = pods.or(unseen(EVENTS).map(|message| format!("it cannot watch Events: {message}")));
+        let events = || EVENTS.into_iter().find_map(unseen);
+        let unseen = pods.or_else(|| events().map(|message| format!("it cannot watch Events: {message}")));
         match self.lock().summary() {
             Some(summary) => PodHealth::Seen { summary: Arc::clone(summary), unseen },
             None if unseen.is_some() => PodHealth::Seen { summary: Arc::default(), unseen },
@@ -134,9 +136,11 @@ fn take_in(pods: &SharedPods, event: watcher::Result<Event<ListedPod>>) {
 async fn follow_events(context: &Context) {
     let mut lists = context.pods.lists.subscribe();
     while lists.changed().await.is_ok() {
-        let selected = warnings();
-        let events = context.pods.watch_health.watch(&context.client, Selection::Fields(&selected), EVENTS);
-        let events = events.for_each(async |event| {
+        let watches = REASONS.into_iter().zip(EVENTS).map(|(reason, kind)| {
+            let selected = warnings(reason);
+            context.pods.watch_health.watch(&context.client, Selection::Fields(&selected), kind).boxed()
+        });
+        let events = select_all(watches).for_each(async |event| {
             if let Ok(Event::InitApply(ListedEvent { event, .. }) | Event::Apply(ListedEvent { event, .. })) = event {
                 let mut table = context.pods.lock();
                 table.observe(&event, now());

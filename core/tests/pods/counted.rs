@@ -188,6 +188,38 @@ fn an_event_counts_for_a_pod_that_waits_for_its_sandbox_from_the_kubelet_of_its_
 }
 
 #[test]
+fn a_pod_that_a_kubelet_ended_counts_by_an_event_also_if_it_is_gone() {
+    let message = "Predicate NodeAffinity failed";
+    let ended = |name: &str| {
+        let mut pod = runs(name);
+        pod["status"] = json!({"phase": "Failed"});
+        pod
+    };
+    for (fact, node, after, expected) in [
+        ("it still seems to run", "win", vec![runs("web-5d8f7-a")], 1),
+        ("its status does not say why it failed", "win", vec![ended("web-5d8f7-a")], 1),
+        ("it was deleted", "win", vec![], 1),
+        ("another node reports it", "other", vec![], 0),
+    ] {
+        let mut world = world();
+        world.pods = vec![runs("web-5d8f7-a")];
+        world.list();
+        world.table.begin_list();
+        for pod in &after {
+            world.table.see(&decode(pod), world.now);
+        }
+        if after.is_empty() {
+            world.table.deleted("shop", "web-5d8f7-a");
+        }
+        world.table.end_list();
+        world.event_of(node, "web-5d8f7-a", "NodeAffinity", message);
+        world.event_of(node, "forged", "NodeAffinity", message);
+        let failing = world.summary().pools.get("default").map_or(0, |pool| pool.counts.values().sum());
+        assert_eq!(failing, expected, "{fact}");
+    }
+}
+
+#[test]
 fn ten_workloads_are_named_and_all_pods_count() {
     let mut world = world();
     for number in 0..600 {

@@ -1,7 +1,7 @@
 //! The causes that messages have, and messages that have none.
 
 use serde_json::json;
-use winpool_core::{plan::pods::SANDBOX_FAILED, pod::known_error};
+use winpool_core::{plan::pods::REASONS, pod::known_error};
 
 use super::{counts, creating, creating_on, does_not_start, refused, waits, world};
 
@@ -93,7 +93,7 @@ fn each_cause_is_recognised_in_messages_of_several_releases() {
         };
         world.pods = vec![failing];
         world.list();
-        if reason == SANDBOX_FAILED {
+        if reason == REASONS[0] {
             world.event("web-5d8f7-a", message);
         }
         // The network has to fail for five minutes.

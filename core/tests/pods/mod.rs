@@ -12,7 +12,7 @@ use winpool_core::{
     plan::{
         Policy,
         nodes::{NodeEvent, NodeObject, NodeTable},
-        pods::{ClusterFacts, PodEvent, PodSummary, PodTable, PoolFailures},
+        pods::{ClusterFacts, PodEvent, PodSummary, PodTable, PoolFailures, REASONS},
         reconcile::Now,
     },
     pod::Pod,
@@ -78,12 +78,18 @@ impl World {
     }
 
     fn event_on(&mut self, node: &str, pod: &str, message: &str) {
+        self.event_of(node, pod, REASONS[0], message);
+    }
+
+    fn event_of(&mut self, node: &str, pod: &str, reason: &str, message: &str) {
         let event = PodEvent {
             namespace: "shop".to_owned(),
             pod: pod.to_owned(),
             node: node.to_owned(),
+            reason: reason.to_owned(),
             message: message.to_owned(),
             first: Some(self.now.time),
+            last: Some(self.now.time),
         };
         self.table.observe(&event, self.now);
     }

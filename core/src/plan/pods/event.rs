@@ -1,4 +1,4 @@
-//! Events about pods without a sandbox. Everything else that counts is in the status of the pod.
+//! Events about pods: what their own status does not say.
 
 use std::time::Instant;
 
@@ -9,27 +9,40 @@ use crate::{
     pod::{Cause, KnownError, known_error},
 };
 
-/// The reason of the Events that winpool watches. While a pod has no sandbox, its own status does not say why.
-pub const SANDBOX_FAILED: &str = "FailedCreatePodSandBox";
+/// The reasons of the Events that winpool watches. The status of a pod does not say why it has no sandbox, or why a kubelet that
+/// started has ended it.
+pub const REASONS: [&str; 2] = ["FailedCreatePodSandBox", "NodeAffinity"];
 
-/// A Warning that the sandbox of a pod cannot be created.
+/// A Warning about a pod with one of these reasons.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodEvent {
     pub namespace: String,
     pub pod: String,
     /// The node whose kubelet wrote it.
     pub node: String,
+    pub reason: String,
     pub message: String,
-    /// The time of the first one like it.
+    /// The times of the first and the last one like it.
     pub first: Option<Timestamp>,
+    pub last: Option<Timestamp>,
 }
 
 impl PodEvent {
-    /// The known error of a sandbox that it reports.
+    /// The known error that it reports.
     pub(super) fn error(&self) -> Option<&'static KnownError> {
         let is_of_sandbox =
             |error: &&KnownError| matches!(error.counted, Some((Cause::PauseImage | Cause::Network, _)));
-        known_error(&self.message).filter(is_of_sandbox)
+        if self.is_end() { known_error(&self.reason) } else { known_error(&self.message).filter(is_of_sandbox) }
+    }
+
+    /// True if the kubelet has ended the pod.
+    pub(super) fn is_end(&self) -> bool {
+        self.reason == "NodeAffinity"
+    }
+
+    /// The moment of the last one like it.
+    pub(super) fn seen(&self, now: Now) -> Instant {
+        moment(self.last.or(self.first), now)
     }
 
     /// The moment of the first one like it.

@@ -12,7 +12,7 @@ mod placement;
 mod table;
 mod users;
 
-pub use event::{PodEvent, SANDBOX_FAILED};
+pub use event::{PodEvent, REASONS};
 pub use fact::{PodFact, PodStage};
 pub use health::{ClusterFacts, PodHealth, PodSummary, PoolFailures, WorkloadFailure};
 pub use placement::Placement;

@@ -1,7 +1,7 @@
 //! The table itself: the pods, and what is counted of them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use crate::{
     interner::Interner,
     plan::now::Now,
-    pod::{Class, Pod, PodProgress},
+    pod::{Class, ContainerFailure, KnownError, Pod, PodProgress},
 };
 
 use super::{
@@ -27,6 +27,8 @@ use super::{
 pub const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 /// The limit of workloads whose pods were refused or failed for good.
 const ENDED: usize = 100;
+/// The limit of pods that are remembered after their end, because an Event may say why they ended.
+const GONE: usize = 4096;
 
 /// Pauses that may be shorter in tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,6 +66,8 @@ pub struct PodTable {
     by_class: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Pods that the kubelet refused or that failed for good, by workload and error.
     ended: BTreeMap<(Arc<str>, &'static str), EndedPod>,
+    /// Pods that were on a node and have finished or were deleted, the last one at the end.
+    gone: VecDeque<(Arc<str>, PodFact)>,
     placements: Interner<Placement>,
     texts: Interner<str>,
     /// The number of the last list.
@@ -116,7 +120,7 @@ impl PodTable {
     pub fn end_list(&mut self) {
         let gone = self.pods.iter().filter(|(_, seen)| seen.list != self.list).map(|(name, _)| Arc::clone(name));
         for name in gone.collect::<Vec<_>>() {
-            self.remove(&name);
+            self.forget(name);
         }
         (self.is_complete, self.changed) = (true, true);
     }
@@ -147,7 +151,20 @@ impl PodTable {
 
     /// The pod was deleted.
     pub fn deleted(&mut self, namespace: &str, name: &str) {
-        self.remove(&format!("{namespace}/{name}"));
+        self.forget(format!("{namespace}/{name}").into());
+    }
+
+    fn forget(&mut self, name: Arc<str>) {
+        if let Some(fact) = self.remove(&name) {
+            self.remember(name, fact);
+        }
+    }
+
+    fn remember(&mut self, name: Arc<str>, fact: PodFact) {
+        if fact.node.is_some() {
+            self.gone.push_back((name, fact));
+            self.gone.drain(..self.gone.len().saturating_sub(GONE));
+        }
     }
 
     fn remove(&mut self, name: &str) -> Option<PodFact> {
@@ -169,14 +186,21 @@ impl PodTable {
     /// now; a list also shows those that ended long ago.
     fn end(&mut self, name: &str, pod: &Pod, is_news: bool, now: Now) {
         let fact = PodFact::of(pod, None, &mut self.placements, &mut self.texts);
-        let counts = !pod.is_ignored && (pod.start_status.refusal.is_some() || !pod.is_terminating());
+        let counts = pod.start_status.refusal.is_some() || !pod.is_terminating();
         let last = if is_news { now.instant } else { moment(pod.created, now) };
-        let Some(error) = fact.failures.first().map(|failure| failure.error.error).filter(|_| counts) else { return };
-        if now.instant.duration_since(last) >= self.pauses.refusals {
+        match fact.failures.first().map(|failure| failure.error).filter(|_| counts) {
+            Some(error) => self.ended(name.into(), error, fact, last, now.instant),
+            None => self.remember(name.into(), fact),
+        }
+    }
+
+    /// Remembers the error by which a pod ended, if that was not long ago.
+    fn ended(&mut self, name: Arc<str>, error: &'static KnownError, fact: PodFact, last: Instant, now: Instant) {
+        if fact.is_ignored || now.duration_since(last) >= self.pauses.refusals {
             return;
         }
         self.changed = true;
-        let key = (Arc::clone(&fact.workload), error);
+        let key = (Arc::clone(&fact.workload), error.error);
         if let Some(known) = self.ended.get_mut(&key) {
             known.last = known.last.max(last);
             return;
@@ -185,14 +209,25 @@ impl PodTable {
             let oldest = self.ended.iter().min_by_key(|(_, ended)| ended.last).map(|(key, _)| key.clone());
             oldest.and_then(|key| self.ended.remove(&key));
         }
-        self.ended.insert(key, EndedPod { name: name.into(), fact, last });
+        self.ended.insert(key, EndedPod { name, fact, last });
     }
 
-    /// Takes in an Event. It counts only for a pod that waits for its sandbox, from the kubelet of its node: every user of a
-    /// namespace can write Events.
+    /// Takes in an Event. It counts only for a pod that the table has, or had until recently, from the kubelet of its node: every
+    /// user of a namespace can write Events.
     pub fn observe(&mut self, event: &PodEvent, now: Now) {
         let Some(error) = event.error() else { return };
         let name = format!("{}/{}", event.namespace, event.pod);
+        if event.is_end() {
+            let of_gone = || self.gone.iter().rfind(|(gone, _)| **gone == *name).map(|(_, fact)| fact);
+            let fact = self.pods.get(&*name).map(|seen| &seen.fact).or_else(of_gone);
+            let on_node = fact.filter(|fact| fact.node.as_deref() == Some(&*event.node));
+            if let Some(fact) = on_node.cloned() {
+                let failures = [ContainerFailure { image: String::new(), error }].into();
+                let fact = PodFact { failures, ..fact };
+                self.ended(name.into(), error, fact, event.seen(now), now.instant);
+            }
+            return;
+        }
         let Some((name, _)) = self.pods.get_key_value(&*name) else { return };
         let name = Arc::clone(name);
         let Some(Seen { fact, .. }) = self.pods.get_mut(&name) else { return };
