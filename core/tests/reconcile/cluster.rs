@@ -283,10 +283,10 @@ impl World {
     fn count_pods(&mut self) {
         let Some(mut table) = self.counted.take() else { return };
         let now = self.now;
+        table.begin_list();
+        self.pods.iter().flatten().for_each(|pod| table.see(pod, now));
+        table.end_list();
         if table.next_count(true, now.instant).is_some_and(|due| due <= now.instant) {
-            table.begin_list();
-            self.pods.iter().flatten().for_each(|pod| table.see(pod, now));
-            table.end_list();
             self.with_cluster(|cluster, memory, now| {
                 let policy = memory.policy(cluster.pools);
                 table.count(&ClusterFacts { nodes: cluster.nodes, policy: &policy, classes: cluster.classes }, now);
