@@ -123,7 +123,7 @@ async fn send(client: Client, request: Request<Body>) -> kube::Result<Response<B
     let (asked, _) = request.into_parts();
     loop {
         let mut parts = asked.clone();
-        parts.uri = with_limit(&parts.uri, limit);
+        parts.uri = with_parameter(&parts.uri, "limit", limit);
         let answer = client.send(Request::from_parts(parts, Body::empty())).await?;
         if limit <= 1 {
             return Ok(answer);
@@ -145,8 +145,10 @@ fn limit(request: &Request<Body>) -> Option<u32> {
     query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse().ok())
 }
 
-fn with_limit(uri: &Uri, limit: u32) -> Uri {
-    let pair = |pair: &str| if pair.starts_with("limit=") { format!("limit={limit}") } else { pair.to_owned() };
+/// The URI with another number for this parameter, if it has the parameter.
+pub(crate) fn with_parameter(uri: &Uri, name: &str, number: u32) -> Uri {
+    let is_it = |pair: &str| pair.split_once('=').is_some_and(|(key, _)| key == name);
+    let pair = |pair: &str| if is_it(pair) { format!("{name}={number}") } else { pair.to_owned() };
     let query: Vec<String> = uri.query().unwrap_or_default().split('&').map(pair).collect();
     // A URI with another query is still a URI.
     format!("{}?{}", uri.path(), query.join("&")).parse().unwrap_or_else(|_| uri.clone())
@@ -232,6 +234,9 @@ mod tests {
         assert_eq!(limit(&get("/api/v1/nodes?watch=true")), None);
         assert_eq!(limit(&Request::delete("/api/v1/nodes?limit=1").body(Body::empty()).unwrap()), None);
         let uri = Uri::from_static("/api/v1/nodes?&labelSelector=a%3Db&limit=100&continue=x");
-        assert_eq!(with_limit(&uri, 10).to_string(), "/api/v1/nodes?&labelSelector=a%3Db&limit=10&continue=x");
+        assert_eq!(
+            with_parameter(&uri, "limit", 10).to_string(),
+            "/api/v1/nodes?&labelSelector=a%3Db&limit=10&continue=x"
+        );
     }
 }

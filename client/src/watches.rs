@@ -84,10 +84,7 @@ fn with_long_lists(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let send = move |mut request: Request<Body>| {
         if begins_with_list(request.uri()) {
-            let uri = request.uri().to_string();
-            let longer = uri.replace(&format!("timeoutSeconds={LIFETIME}"), &format!("timeoutSeconds={LIST_LIFETIME}"));
-            // A URI with another number is still a URI.
-            *request.uri_mut() = longer.parse().unwrap_or_else(|_| request.uri().clone());
+            *request.uri_mut() = pages::with_parameter(request.uri(), "timeoutSeconds", LIST_LIFETIME);
         }
         let client = client.clone();
         async move { client.send(request).await }

@@ -1,4 +1,4 @@
-//! The watch of pods, and that of Events about them: they keep [`winpool_core::plan::pods::PodTable`] up to date.
+//! The watches of pods and of Events about them. They keep [`winpool_core::plan::pods::PodTable`] up to date.
 
 use std::{
     pin::pin,
@@ -18,10 +18,10 @@ use winpool_client::{
     watches::Selection,
 };
 use winpool_core::plan::{
-    GuardedPool, Policy, PoolEntry,
+    GuardedPool,
     nodes::NodeTable,
     pods::{ClusterFacts, PodHealth, PodPauses, PodTable, REASONS, UnknownPods},
-    read_all,
+    policy_of,
     reconcile::{Now, Outage},
 };
 
@@ -36,15 +36,15 @@ const BETWEEN_NOTICES: Duration = Duration::from_secs(1);
 /// The table of pods, shared between the tasks of this process. The lock is never held across an await.
 pub struct SharedPods {
     table: Mutex<PodTable>,
-    /// The number of complete lists.
-    lists: watch::Sender<u64>,
-    /// The outages of both watches. They do not make the operator blind.
+    /// Notifies of each complete list.
+    lists: watch::Sender<()>,
+    /// The outages of these watches. They do not make the operator blind.
     watch_health: Arc<WatchHealth>,
 }
 
 impl SharedPods {
     pub fn new(pauses: PodPauses, watch_health: WatchHealth) -> Self {
-        let (table, lists) = (Mutex::new(PodTable::new(pauses)), watch::Sender::new(0));
+        let (table, lists) = (Mutex::new(PodTable::new(pauses)), watch::Sender::new(()));
         Self { table, lists, watch_health: Arc::new(watch_health) }
     }
 
@@ -65,9 +65,7 @@ impl SharedPods {
 
     /// Counts the pods by the cluster as the caches show it.
     pub fn count(&self, nodes: &NodeTable, pools: &[Arc<GuardedPool>], classes: &[Arc<RuntimeClass>], now: Now) {
-        let (valid, invalid) = read_all(pools);
-        let policy = Policy::new(valid.into_iter().map(|pool| PoolEntry { pool, ready: true }), invalid);
-        self.lock().count(&ClusterFacts { nodes, policy: &policy, classes }, now);
+        self.lock().count(&ClusterFacts { nodes, policy: &policy_of(pools), classes }, now);
     }
 
     /// Returns what was last counted.
@@ -106,8 +104,7 @@ async fn follow(context: &Context, pods: impl Stream<Item = watcher::Result<Even
         tokio::select! {
             event = pods.next() => {
                 let Some(event) = event else { return };
-                take_in(&context.pods, event);
-                has_news |= context.pods.lock().take_changed();
+                has_news |= take_in(&context.pods, event);
             }
             () = sleep_until((last_notice + BETWEEN_NOTICES).into()), if has_news => {
                 (last_notice, has_news) = (Instant::now(), false);
@@ -117,18 +114,20 @@ async fn follow(context: &Context, pods: impl Stream<Item = watcher::Result<Even
     }
 }
 
-fn take_in(pods: &SharedPods, event: watcher::Result<Event<ListedPod>>) {
+/// Shows the table an event. Returns true if something that a status may say has changed.
+fn take_in(pods: &SharedPods, event: watcher::Result<Event<ListedPod>>) -> bool {
     let mut table = pods.lock();
     match event {
         Ok(Event::Init) => table.begin_list(),
         Ok(Event::InitApply(ListedPod { pod, .. }) | Event::Apply(ListedPod { pod, .. })) => table.see(&pod, now()),
         Ok(Event::InitDone) => {
             table.end_list();
-            pods.lists.send_modify(|lists| *lists += 1);
+            pods.lists.send_replace(());
         }
         Ok(Event::Delete(ListedPod { pod, .. })) => table.deleted(&pod.namespace, &pod.name),
         Err(_) => {}
     }
+    table.take_changed()
 }
 
 /// Shows the table each Event. After each list of pods it lists them again, because an Event counts only for a pod that the

@@ -13,22 +13,19 @@ use winpool_core::{
         names::{self, reason},
         number,
     },
-    plan::{GuardedPool, NodeFields, NodeState},
+    plan::{GuardedPool, NodeFields, NodeState, policy_of},
     pod::{Class, Pod, selects_windows},
     windows::{Build, Vendor, product, vendor::ends_of_support},
 };
 
-use crate::view;
-use crate::{
-    explain::{
-        forecast::{ForecastOutcome, PoolForecast, Snapshot, forecast},
-        installation::Installation,
-        node::{selects, state_under},
-        pod::ending,
-        pod_count::PodCount,
-    },
-    view::policy_of,
+use crate::explain::{
+    forecast::{ForecastOutcome, PoolForecast, Snapshot, forecast},
+    installation::Installation,
+    node::{selects, state_under},
+    pod::ending,
+    pod_count::PodCount,
 };
+use crate::view;
 
 /// The state of a cluster's Windows nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

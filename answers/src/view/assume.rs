@@ -13,7 +13,7 @@ use thiserror::Error;
 use winpool_core::{
     api::names,
     labels::Labels,
-    plan::{Consent, NodeFields, NodePlan, Policy, assess},
+    plan::{Consent, NodeFields, NodePlan, Policy, assess, policy_of},
     pod::affinity::holds,
     windows::{
         Build,
@@ -21,7 +21,7 @@ use winpool_core::{
     },
 };
 
-use super::{SeenNode, View, policy_of};
+use super::{SeenNode, View};
 
 /// Labels of Azure Kubernetes Service that name the Windows version (learn.microsoft.com/azure/aks/use-labels).
 const AKS_VERSION: [&str; 3] =

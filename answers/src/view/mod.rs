@@ -17,7 +17,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::{
-    plan::{GuardedPool, Policy, PoolEntry, read_all, reconcile::ControlPlaneInfo},
+    plan::{GuardedPool, reconcile::ControlPlaneInfo},
     pod::{Pod, Workload, WorkloadKind},
     windows::KubernetesVersion,
 };
@@ -102,10 +102,4 @@ impl View {
         self.pools.known_mut().into_iter().for_each(|all| all.sort_by_key(|(_, pool)| pool.name_any()));
         self.classes.known_mut().into_iter().for_each(|all| all.sort_by_key(|class| class.name_any()));
     }
-}
-
-/// Returns the policy of these pools. It assumes that all of their RuntimeClasses are ready.
-pub fn policy_of(pools: &[GuardedPool]) -> Policy {
-    let (valid, invalid) = read_all(pools);
-    Policy::new(valid.into_iter().map(|pool| PoolEntry { pool, ready: true }), invalid)
 }

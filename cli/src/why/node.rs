@@ -1,13 +1,11 @@
 //! Explains a node.
 
-use winpool_answers::{
-    explain::{
-        forecast::forecast,
-        node::{NodeExplanation, UNOWNED, node_explanation},
-        status::unread,
-    },
-    view::policy_of,
+use winpool_answers::explain::{
+    forecast::forecast,
+    node::{NodeExplanation, UNOWNED, node_explanation},
+    status::unread,
 };
+use winpool_core::plan::policy_of;
 
 use crate::{
     Common, Error,

@@ -90,9 +90,7 @@ impl LabelUsers {
             if placement.is_known {
                 placement.selected_keys().for_each(|key| self.add_user(key, || format!("Pod {pod}")));
             } else {
-                for user in self.labels.values_mut() {
-                    user.get_or_insert_with(|| format!("Pod {pod}"));
-                }
+                self.add_user_of_all(|| format!("Pod {pod}"));
             }
         }
     }
@@ -106,8 +104,12 @@ impl LabelUsers {
 
     /// Adds a user of all labels: the reason why pods cannot be listed.
     pub fn add_unknown(&mut self, reason: &str) {
-        for user in self.labels.values_mut() {
-            user.get_or_insert_with(|| format!("pods cannot be listed: {reason}"));
+        self.add_user_of_all(|| format!("pods cannot be listed: {reason}"));
+    }
+
+    fn add_user_of_all(&mut self, user: impl Fn() -> String) {
+        for known in self.labels.values_mut() {
+            known.get_or_insert_with(&user);
         }
     }
 

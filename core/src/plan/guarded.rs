@@ -11,7 +11,7 @@ use crate::api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus, names, validat
 
 use super::{
     pool_spec::{InvalidPool, PoolSpec},
-    pools::Pool,
+    pools::{Policy, Pool, PoolEntry},
 };
 
 /// A pool that may not decode, with its status. The status is read separately, because the taints that it records are
@@ -174,6 +174,12 @@ pub fn read_all<P: Borrow<GuardedPool>>(pools: &[P]) -> (Vec<Arc<Pool>>, BTreeSe
         }
     }
     (valid, invalid)
+}
+
+/// The policy of these pools. It assumes that all of their RuntimeClasses are ready.
+pub fn policy_of<P: Borrow<GuardedPool>>(pools: &[P]) -> Policy {
+    let (valid, invalid) = read_all(pools);
+    Policy::new(valid.into_iter().map(|pool| PoolEntry { pool, ready: true }), invalid)
 }
 
 #[cfg(test)]

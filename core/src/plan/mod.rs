@@ -42,7 +42,7 @@ pub use cleanup::{Cleanup, Extent, NodeRelease};
 pub use consent::Consent;
 pub use contribution::NodeShare;
 pub use guarded::GuardedPool;
-pub use guarded::read_all;
+pub use guarded::{policy_of, read_all};
 pub use node::{MetadataChange, NodeFields, NodePlan, NodeState};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
 pub use pool_consent::{CleanCheck, LaggingClass, PoolConsent};

@@ -398,13 +398,12 @@ async fn pods(stage: &Stage, turn: Turn) -> Result<Values> {
 /// New pods for a while, each created, changed twice and deleted. Returns the seconds that it took.
 async fn churn(stage: &Stage) -> Result<f64> {
     let (started, pod) = (Instant::now(), objects::pod());
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     each(CHURN_PARALLEL, FIRST_NEW..FIRST_NEW + NEW_PODS, async |number| {
         let due = started + BETWEEN_NEW_PODS * u32::try_from(number - FIRST_NEW)?;
         tokio::time::sleep_until(due.into()).await;
         create(&stage.client, PODS, &pod, [number]).await?;
-        stage
-            .change_and_delete_pod(&objects::numbered(&pod["metadata"]["name"].to_string(), number), &pod["status"])
-            .await
+        stage.change_and_delete_pod(&objects::numbered(name, number), &pod["status"]).await
     })
     .await?;
     Ok(started.elapsed().as_secs_f64())

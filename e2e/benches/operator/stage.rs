@@ -164,9 +164,9 @@ impl Stage {
         Ok(())
     }
 
-    /// Changes the status of a pod twice, as a kubelet does, and deletes it. `name` is in quotation marks.
+    /// Changes the status of a pod twice, as a kubelet does, and deletes it.
     pub async fn change_and_delete_pod(&self, name: &str, status: &Value) -> Result<()> {
-        let (pods, name): (Api<Pod>, _) = (Api::namespaced(self.client.clone(), "default"), name.trim_matches('"'));
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), "default");
         let creating = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}});
         for status in [creating, json!({"status": status})] {
             pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;

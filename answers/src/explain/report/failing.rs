@@ -9,14 +9,12 @@ use winpool_core::{
     plan::{
         nodes::{NodeEvent, NodeTable},
         pods::{ClusterFacts, PodTable, PoolFailures},
+        policy_of,
         reconcile::Now,
     },
 };
 
-use crate::{
-    explain::status::PoolSummary,
-    view::{View, policy_of},
-};
+use crate::{explain::status::PoolSummary, view::View};
 
 /// The pods of a pool that fail because of Windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]

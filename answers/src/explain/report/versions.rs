@@ -5,15 +5,18 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::{Timestamp, civil::Date};
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_core::windows::{
-    Build, KubernetesSupport, KubernetesVersion, Vendor,
-    product::{self, Product},
-    vendor::MICROSOFT,
+use winpool_core::{
+    plan::policy_of,
+    windows::{
+        Build, KubernetesSupport, KubernetesVersion, Vendor,
+        product::{self, Product},
+        vendor::MICROSOFT,
+    },
 };
 
 use crate::{
     explain::status::{BuildSummary, ClusterStatus, days_until},
-    view::{View, policy_of},
+    view::View,
 };
 
 /// The nodes of a Windows version.

@@ -57,23 +57,12 @@ pub(super) type Fits = BTreeMap<*const Placement, bool>;
 
 /// Judges pods by the cluster at one moment.
 pub(super) struct Judge<'a> {
-    facts: &'a ClusterFacts<'a>,
-    classes: &'a BTreeMap<String, ClassPods>,
+    pub facts: &'a ClusterFacts<'a>,
+    /// The classes of pools that have pods.
+    pub classes: &'a BTreeMap<String, ClassPods>,
     /// The time for which the network of a pod has to fail before it counts.
-    network: Duration,
-    now: Instant,
-}
-
-impl ClusterFacts<'_> {
-    /// Returns the judge of pods at this moment. `classes` are those with pods.
-    pub(super) fn judge<'a>(
-        &'a self,
-        classes: &'a BTreeMap<String, ClassPods>,
-        network: Duration,
-        now: Instant,
-    ) -> Judge<'a> {
-        Judge { facts: self, classes, network, now }
-    }
+    pub network: Duration,
+    pub now: Instant,
 }
 
 impl Judge<'_> {
@@ -179,13 +168,12 @@ impl Judge<'_> {
         self.found(name, pod, Cause::NoNode, Explanation::NoNode(plain(&labels.join(", "), LABELS)))
     }
 
-    /// The class of the pod, if the pod waits because that selects no node, or got another selector after the pod was created.
-    /// The class of a pool has a problem that says so.
+    /// The class of the pod, if the pod waits because the class selects no node, or got another selector after the pod was
+    /// created. The class then has a problem that says so.
     fn class_that_says_why<'p>(&self, pod: &'p PodFact) -> Option<&'p Arc<str>> {
         let name = pod.placement.class.as_ref()?;
         let says = |class: &ClassPods| class.is_unserved || class.created_too_early.contains_key(&pod.workload);
-        let is_of_pool = self.class(name).is_some_and(|class| owner(class).is_some());
-        (is_of_pool && self.classes.get(&**name).is_some_and(says)).then_some(name)
+        self.classes.get(&**name).is_some_and(says).then_some(name)
     }
 
     fn class(&self, name: &str) -> Option<&RuntimeClass> {

@@ -34,7 +34,7 @@ pub struct ClusterFacts<'a> {
 pub struct PodSummary {
     /// The pods that fail because of Windows, by pool.
     pub pools: BTreeMap<String, PoolFailures>,
-    /// The pods of each class that has some.
+    /// The pods of each class of a pool that has some. Pods of other classes have problems of their own.
     pub classes: BTreeMap<String, ClassPods>,
 }
 

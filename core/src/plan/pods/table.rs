@@ -11,13 +11,14 @@ use kube::ResourceExt;
 
 use crate::{
     interner::Interner,
-    plan::now::Now,
+    plan::{now::Now, runtime_class::owner},
     pod::{Class, ContainerFailure, KnownError, Pod, PodProgress},
 };
 
 use super::{
     event::{PodEvent, moment},
     fact::{PodFact, PodStage, SandboxError},
+    failure::Judge,
     health::{ClusterFacts, PodFailures, PodSummary},
     placement::Placement,
     users::{ClassPods, ClassUsers},
@@ -76,8 +77,6 @@ pub struct PodTable {
     is_complete: bool,
     /// The last count, and its time.
     counted: Option<(Instant, Arc<PodSummary>)>,
-    /// The time from which on a count finds something else although nothing changes.
-    changes_at: Option<Instant>,
     /// True if a status may have changed.
     changed: bool,
 }
@@ -249,7 +248,7 @@ impl PodTable {
 
     /// The unfinished pods of a RuntimeClass.
     pub fn users(&self, class: &str) -> ClassUsers {
-        ClassUsers::of(self.by_class.get(class).into_iter().flatten())
+        self.by_class.get(class).map(ClassUsers::of).unwrap_or_default()
     }
 
     /// The placements of all pods, each with one of them.
@@ -263,9 +262,9 @@ impl PodTable {
         if !self.is_complete {
             return None;
         }
-        let Some((at, _)) = &self.counted else { return Some(now) };
-        let earliest = *at + COUNT_INTERVAL;
-        if has_news { Some(earliest) } else { self.changes_at.map(|at| at.max(earliest)) }
+        let Some((last, _)) = &self.counted else { return Some(now) };
+        let earliest = *last + COUNT_INTERVAL;
+        if has_news { Some(earliest) } else { self.changes_after(*last).map(|at| at.max(earliest)) }
     }
 
     /// The last count.
@@ -278,28 +277,29 @@ impl PodTable {
         let classes = self.classes(facts);
         self.ended.retain(|_, ended| now.instant.duration_since(ended.last) < self.pauses.refusals);
         let (mut failures, mut fits) = (PodFailures::default(), BTreeMap::new());
-        let judge = facts.judge(&classes, self.pauses.network, now.instant);
+        let judge = Judge { facts, classes: &classes, network: self.pauses.network, now: now.instant };
         for name in &self.may_fail {
             let fact = self.pods.get(name).map(|seen| &seen.fact);
             failures.extend(fact.and_then(|fact| judge.failure(name, fact, &mut fits)));
         }
         failures.extend(self.ended.values().filter_map(|ended| judge.ended(&ended.name, &ended.fact)));
-        self.changes_at = self.changes_at(now.instant);
         let summary = PodSummary { pools: failures.report(), classes };
         let before = self.counted.take().map(|(_, summary)| summary).filter(|before| **before == summary);
         self.counted = Some((now.instant, before.unwrap_or_else(|| Arc::new(summary))));
     }
 
-    fn changes_at(&self, now: Instant) -> Option<Instant> {
+    /// The first time after this one at which a count finds something else although nothing changes.
+    fn changes_after(&self, last: Instant) -> Option<Instant> {
         let sandboxes = self.may_fail.iter().filter_map(|name| self.pods.get(name)?.fact.sandbox.as_ref());
         let networks = sandboxes.map(|sandbox| sandbox.began + self.pauses.network);
         let refusals = self.ended.values().map(|ended| ended.last + self.pauses.refusals);
-        networks.chain(refusals).filter(|at| *at > now).min()
+        networks.chain(refusals).filter(|at| *at > last).min()
     }
 
-    /// The pods of each class that has some.
+    /// The pods of each class of a pool that has some.
     fn classes(&self, facts: &ClusterFacts<'_>) -> BTreeMap<String, ClassPods> {
         let of_class = |class: &Arc<RuntimeClass>| {
+            owner(class)?;
             let (name, class) = (class.name_any(), Class::from(class.as_ref()));
             let pods = self.by_class.get(&*name)?.iter().filter_map(|name| self.pods.get(name)).map(|seen| &seen.fact);
             let mut created_too_early = BTreeMap::new();

@@ -1,6 +1,9 @@
 //! Pods that use a RuntimeClass.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
     api::{ObjectReference, Problem, names::reason},
@@ -21,15 +24,8 @@ pub struct ClassUsers {
 
 impl ClassUsers {
     /// The users with these names.
-    pub(super) fn of<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> Self {
-        let mut users = Self::default();
-        for name in names {
-            users.count += 1;
-            if users.examples.len() < NAMED {
-                users.examples.push(Arc::clone(name));
-            }
-        }
-        users
+    pub(super) fn of(names: &BTreeSet<Arc<str>>) -> Self {
+        Self { count: names.len(), examples: names.iter().take(NAMED).cloned().collect() }
     }
 
     /// Describes the users: their number and a few names.

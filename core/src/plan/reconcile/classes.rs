@@ -135,15 +135,13 @@ impl Memory {
         match (action, current) {
             (ClassAction::Create(class), _) => step(ClassRequest::Create(class.clone())),
             (ClassAction::Change { changes, .. }, Some(class)) if leaves_pods => {
-                let why = match users(cluster, name) {
+                let users = match users(cluster, name) {
                     Ok(ClassUsers { count: 0, .. }) => return step(ClassRequest::patch(class, changes.clone())),
-                    Ok(users) => users.describe(),
                     Err(UnknownPods::NotListed) => return None,
-                    Err(UnknownPods::Unreadable(message) | UnknownPods::Denied(message)) => {
-                        format!("pods cannot be listed: {message}")
-                    }
+                    Ok(users) => Ok(users),
+                    Err(UnknownPods::Unreadable(message) | UnknownPods::Denied(message)) => Err(message),
                 };
-                self.postpone(pool, Some(planned), needs_other_builds(name, &why), PODS_AGAIN, now)
+                self.postpone(pool, Some(planned), needs_other_builds(name, &users), PODS_AGAIN, now)
             }
             (ClassAction::Change { changes, .. }, Some(class)) => step(ClassRequest::patch(class, changes.clone())),
             _ => None,

@@ -18,7 +18,7 @@ use crate::{
     plan::{
         capability_labels,
         classes::{ClassesPlan, is_declared},
-        pods::{ClassUsers, PodHealth},
+        pods::{ClassUsers, PodHealth, describe_users},
         pool_consent::LaggingClass,
         pool_spec::Hosts,
         pools::Pool,
@@ -168,9 +168,7 @@ impl KnownClasses<'_> {
                 );
             }
         }
-        // The pods of a class that has no pool have a problem of their own.
-        let is_of_pool = self.find(name).is_some_and(|class| owner(class).is_some());
-        if let Some(pods) = self.health.of_class(name).filter(|_| is_of_pool) {
+        if let Some(pods) = self.health.of_class(name) {
             if pods.is_unserved {
                 problems.push(not_served(pool, name, planned.desired.hosts, self.builds, &pods.users));
             } else {
@@ -228,7 +226,8 @@ fn not_served(pool: &Pool, class: &str, hosts: Hosts, builds: &BTreeMap<Build, u
     Problem::new(reason::CLASS_WITHOUT_NODES, ObjectReference::runtime_class(class), message)
 }
 
-pub(super) fn needs_other_builds(name: &str, why: &str) -> Problem {
+pub(super) fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>) -> Problem {
+    let why = describe_users(users.as_ref().map_err(String::as_str));
     let message = format!("keeps selecting its capability label, because no node has its build; {why}");
     Problem::new(reason::CLASS_IN_USE, ObjectReference::runtime_class(name), message)
 }
