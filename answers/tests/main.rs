@@ -12,6 +12,7 @@ mod readers;
 mod remedies;
 mod render;
 mod system;
+mod workload_check;
 
 /// The node of this JSON as pods see it.
 fn machine(node: &serde_json::Value) -> winpool_answers::view::Node {

@@ -14,12 +14,13 @@ use winpool_answers::{
     lint::{Facts, check, check_tolerations},
     placement::selects,
     pod::ClassExt,
+    prediction::WorkloadCheck,
     view,
     workload::WorkloadManifest,
 };
 use winpool_core::{
     api::{Taint, WindowsPool},
-    plan::{CheckScope, PlannedNode, Pool, TaintQuestion, WorkloadCheck},
+    plan::{CheckScope, PlannedNode, Pool, TaintQuestion},
     pod::{Class, Pod, PodSpec, System, Target, Workload, WorkloadKind},
 };
 
@@ -144,8 +145,7 @@ fn is_counted(kind: WorkloadKind, spec: &Value, class: Option<&Class>) -> bool {
         classes: class.iter().map(|class| (CLASS.to_owned(), (*class).clone())).collect(),
         now: Timestamp::UNIX_EPOCH,
         ..CheckScope::default()
-    })
-    .unwrap();
+    });
     check.workload(kind, &read::<Workload>(objects(&intolerant(spec))[1].clone()));
     // A selector that says nothing of a system is decided by whether a Linux node matches it: here one does.
     for choice in check.undecided() {

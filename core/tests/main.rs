@@ -20,4 +20,3 @@ mod release;
 mod runtime_class_conflict;
 mod runtime_class_plan;
 mod status;
-mod workload_check;

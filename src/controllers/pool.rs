@@ -17,6 +17,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
+use winpool_answers::prediction::WorkloadCheck;
 use winpool_client::{causes::shortened, error::RequestError, watches::Selection};
 use winpool_core::plan::{
     GuardedPool,
@@ -303,15 +304,15 @@ impl Loop {
     fn start_check(&self, task: CheckTask) {
         let (context, client) = (Arc::clone(&self.context), self.context.client.clone());
         match task {
-            CheckTask::Everything(check) => self.spawn(async move {
-                let result = check::everything(&client, &context.control_plane, *check).await;
+            CheckTask::Everything(scope) => self.spawn(async move {
+                let result = check::everything(&client, &context.control_plane, WorkloadCheck::start(*scope)).await;
                 if let Err(error) = &result {
                     tracing::warn!(error = shortened(error), "workload check failed; trying again");
                 }
                 TaskResult::Checked(result.map_err(|error| error.to_string()))
             }),
-            CheckTask::Named { pool, check, workloads } => self.spawn(async move {
-                let are_settled = check::are_settled(&client, &check, &workloads).await;
+            CheckTask::Named { pool, scope, workloads } => self.spawn(async move {
+                let are_settled = check::are_settled(&client, &WorkloadCheck::start(*scope), &workloads).await;
                 TaskResult::Asked { pool, are_settled }
             }),
         }

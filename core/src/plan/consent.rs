@@ -4,7 +4,7 @@
 //! in two cases only:
 //! - *at once*: the taint is approved for the pool, and this process saw the node lose it, or register without it,
 //!   less than [`AT_ONCE`](super::AT_ONCE) ago;
-//! - *checked*: a [`WorkloadCheck`](super::WorkloadCheck) that covers the node found no workload that would become
+//! - *checked*: a workload check that covers the node found no workload that would become
 //!   unschedulable, less than [`CHECK_GOOD_FOR`](super::CHECK_GOOD_FOR) ago, and the RuntimeClasses that it read are unchanged.
 //!
 //! A taint whose trial failed is added in neither case, and leaves the nodes on which winpool put it.

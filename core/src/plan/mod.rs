@@ -13,7 +13,8 @@ mod contribution;
 mod deletion;
 mod guarded;
 mod node;
-mod node_groups;
+mod node_choice;
+pub mod node_groups;
 mod node_record;
 pub mod nodes;
 mod now;
@@ -44,6 +45,7 @@ pub use contribution::NodeShare;
 pub use guarded::GuardedPool;
 pub use guarded::{policy_of, read_all};
 pub use node::{MetadataChange, NodeFields, NodePlan, NodeState};
+pub use node_choice::{ForWindows, NodeChoice};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
 pub use pool_consent::{CleanCheck, LaggingClass, PoolConsent};
 pub use pool_spec::{Hosts, InvalidPool, PoolSpec, WantedTaints};
@@ -57,7 +59,7 @@ pub use tally::{Overlap, Tally};
 pub use trial::{Trial, TrialState};
 pub use watched::{AT_ONCE, LABEL_SETTLES, Sighting, Watched};
 pub use workload_check::{
-    CheckAnswer, CheckScope, ClassSource, PODS, PlannedNode, PoolMembers, TaintQuestion, WorkloadCheck,
+    CheckAnswer, CheckScope, ClassSource, PODS, PlannedNode, PoolMembers, QUESTIONS, TaintQuestion,
 };
 
 pub use patch::finalizers;

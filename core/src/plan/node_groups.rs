@@ -27,7 +27,7 @@ pub(super) fn fits(spec: &PodSpec, labels: &Labels, name: &str) -> bool {
 
 /// The nodes, each with the number of its class: what its owner takes for equal besides labels.
 #[derive(Clone, Debug, Default)]
-pub(super) struct NodeGroups {
+pub struct NodeGroups {
     nodes: Vec<GroupedNode>,
     /// Indexes of nodes with equal classes and labels, apart from the values of labels with many.
     groups: Vec<Vec<usize>>,
@@ -39,10 +39,10 @@ pub(super) struct NodeGroups {
 
 /// The properties of a node that requirements of a pod can match.
 #[derive(Clone, Debug)]
-pub(super) struct GroupedNode {
-    pub(super) labels: Labels,
-    pub(super) name: Arc<str>,
-    pub(super) class: usize,
+pub struct GroupedNode {
+    pub labels: Labels,
+    pub name: Arc<str>,
+    pub class: usize,
 }
 
 impl GroupedNode {
@@ -52,7 +52,7 @@ impl GroupedNode {
 }
 
 impl NodeGroups {
-    pub(super) fn new(nodes: Vec<GroupedNode>) -> Self {
+    pub fn new(nodes: Vec<GroupedNode>) -> Self {
         let mut values: HashMap<&str, HashSet<&str>> = HashMap::new();
         for (key, value) in nodes.iter().flat_map(|node| node.labels.with_prefix("")) {
             let known = values.entry(key).or_default();
@@ -82,12 +82,12 @@ impl NodeGroups {
         Self { nodes, groups, group_of, by_value }
     }
 
-    pub(super) fn node(&self, index: usize) -> &GroupedNode {
+    pub fn node(&self, index: usize) -> &GroupedNode {
         &self.nodes[index]
     }
 
     /// The nodes that node selector and required affinity of the pod allow, in groups of one class.
-    pub(super) fn fitting<'a>(&'a self, spec: &'a PodSpec) -> Box<dyn Iterator<Item = &'a [usize]> + 'a> {
+    pub fn fitting<'a>(&'a self, spec: &'a PodSpec) -> Box<dyn Iterator<Item = &'a [usize]> + 'a> {
         let fits_first = move |group: &&[usize]| {
             let first = group.first().map(|index| &self.nodes[*index]);
             first.is_some_and(|node| fits(spec, &node.labels, &node.name))

@@ -21,9 +21,9 @@ use crate::{
 };
 
 use super::{
+    node_choice::{ForWindows, NodeChoice},
     node_groups::{GroupedNode, NodeGroups},
     trial::{WorkloadName, workload_name},
-    workload_check::{ForWindows, NodeChoice},
 };
 
 use barrier::Barrier;

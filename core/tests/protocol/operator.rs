@@ -10,11 +10,11 @@ use std::{
 
 use json_patch::PatchOperation;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use winpool_answers::prediction::WorkloadCheck;
 use winpool_core::{
     api::Taint,
     plan::{
         Applied, CheckAnswer, CleanCheck, GuardedPool, NodePlan, Policy, Pool, PoolEntry, Trial, TrialState,
-        WorkloadCheck,
         nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
         pods::{PodHealth, PodTable, UnknownPods},
         reconcile::{Answer, CachedCluster, CheckTask, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
@@ -86,10 +86,8 @@ pub enum Check {
 impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Started(CheckTask::Everything(check)) => write!(f, "{:?}", check.scope()),
-            Self::Started(CheckTask::Named { pool, check, workloads }) => {
-                write!(f, "{pool} {:?} {workloads:?}", check.scope())
-            }
+            Self::Started(CheckTask::Everything(scope)) => write!(f, "{scope:?}"),
+            Self::Started(CheckTask::Named { pool, scope, workloads }) => write!(f, "{pool} {scope:?} {workloads:?}"),
             Self::Listed(result) => write!(f, "{result:?}"),
             Self::Asked(pool, are_settled) => write!(f, "{pool} {are_settled}"),
         }
@@ -459,10 +457,11 @@ impl Operator {
         let (broken, first) = (self.broken, self.first_check.take());
         self.check = self.check.take().map(|check| match check {
             Check::Started(CheckTask::Everything(_)) if fails => Check::Listed(Err("cannot list pods".to_owned())),
-            Check::Started(CheckTask::Everything(check)) => {
-                Check::Listed(Ok(first.unwrap_or_else(|| found(*check, works, broken))))
+            Check::Started(CheckTask::Everything(scope)) => {
+                Check::Listed(Ok(first.unwrap_or_else(|| found(WorkloadCheck::start(*scope), works, broken))))
             }
-            Check::Started(CheckTask::Named { pool, check, workloads }) => {
+            Check::Started(CheckTask::Named { pool, scope, workloads }) => {
+                let check = WorkloadCheck::start(*scope);
                 let templates: Vec<_> = works.iter().filter_map(Work::template).collect();
                 let is_settled = |name: &String| {
                     let mut found = templates.iter().filter(|(_, template)| template.name == *name);

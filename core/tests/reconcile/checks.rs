@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use winpool_answers::prediction::WorkloadCheck;
 use winpool_core::{
     api::names::condition,
     plan::reconcile::{CheckTask, Step},
@@ -167,13 +168,14 @@ fn workloads_of_listed_kinds_are_asked_for_by_name_every_five_seconds() {
     world.advance(seconds(4));
     assert!(world.start_check().is_none());
     world.advance(seconds(1));
-    let Some(CheckTask::Named { pool, workloads, check }) = world.start_check() else { panic!("nobody is asked") };
+    let Some(CheckTask::Named { pool, workloads, scope }) = world.start_check() else { panic!("nobody is asked") };
     assert_eq!((pool.as_str(), workloads.len()), ("default", 10));
     assert!(workloads.iter().all(|(kind, ..)| *kind == WorkloadKind::Deployment), "a pod has no template");
     let fixed: winpool_core::pod::Workload = yaml(
         "{metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, tolerations: [{operator: Exists}]}}}, \
          status: {updatedReplicas: 1}}",
     );
+    let check = WorkloadCheck::start(*scope);
     let settled = [&world.workloads[0].1, &fixed].map(|workload| check.is_settled(WorkloadKind::Deployment, workload));
     assert_eq!(settled, [false, true]);
 
@@ -358,8 +360,8 @@ fn a_clean_check_from_before_a_class_was_widened_adds_no_taint() {
     world.refuse("Patch", failed());
     world.change_pool("default", "spec: {taints: [{key: dedicated, effect: NoSchedule}]}");
     // It starts before the pool has a plan for its class.
-    let Some(CheckTask::Everything(check)) = world.start_check() else { panic!("no check") };
-    world.end_check(*check);
+    let Some(CheckTask::Everything(scope)) = world.start_check() else { panic!("no check") };
+    world.end_check(WorkloadCheck::start(*scope));
     world.pods = Ok(vec![intolerant("win")]);
     world.wait(20);
     world.accept_all();

@@ -8,12 +8,12 @@ use std::{
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use winpool_answers::explain::forecast::Simulation;
+use winpool_answers::{explain::forecast::Simulation, prediction::WorkloadCheck};
 use winpool_core::{
     api::{Problem, Taint, WindowsPool, WindowsPoolStatus, names},
     labels::Labels,
     plan::{
-        GuardedPool, InstalledPolicy, NodeFields, Policy, WorkloadCheck,
+        GuardedPool, InstalledPolicy, NodeFields, Policy,
         pods::{ClusterFacts, PodHealth, PodTable},
         reconcile::{Answer, CheckTask, ClassRequest, Outage, Refusal, Step},
     },
@@ -356,10 +356,11 @@ impl World {
     pub fn due_check(&mut self) -> Option<WorkloadCheck> {
         self.rest();
         match self.start_check() {
-            Some(CheckTask::Everything(mut check)) => {
+            Some(CheckTask::Everything(scope)) => {
+                let mut check = WorkloadCheck::start(*scope);
                 let (classes, admission) = (check.scope().classes.clone(), check.scope().admission.clone());
                 check.begin(classes, admission, self.server_time());
-                Some(*check)
+                Some(check)
             }
             _ => None,
         }

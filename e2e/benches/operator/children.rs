@@ -15,11 +15,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
+use winpool_answers::prediction::WorkloadCheck;
 use winpool_client::{control_plane::ControlPlane, node::ListedNode, pods::ListedPod};
 use winpool_core::{
     api::Taint,
     plan::{
-        CheckAnswer, CheckScope, Consent, PlannedNode, Policy, TaintQuestion, WorkloadCheck, assess, node_patch,
+        CheckAnswer, CheckScope, Consent, PlannedNode, Policy, TaintQuestion, assess, node_patch,
         nodes::{NodeEvent, NodeObject, NodeTable},
         pods::PodTable,
         reconcile::Now,
@@ -203,12 +204,12 @@ async fn check(pods: usize) -> Result<()> {
     client.apiserver_version().await?;
     let idle = Usage::own()?;
     let before = Instant::now();
-    let answers = everything(&client, &ControlPlane::new(&client), check_of(pods)?).await?;
+    let answers = everything(&client, &ControlPlane::new(&client), check_of(pods)).await?;
     print_answers(&answers, before.elapsed().as_secs_f64(), 0.0, idle)
 }
 
 /// A check of the nodes of these pods, with a taint that no pod tolerates: every pod counts.
-fn check_of(pods: usize) -> Result<WorkloadCheck> {
+fn check_of(pods: usize) -> WorkloadCheck {
     let node = |number: usize| PlannedNode {
         name: objects::node_name(number).into(),
         uid: format!("uid-{number}").into(),
@@ -225,7 +226,7 @@ fn check_of(pods: usize) -> Result<WorkloadCheck> {
         enforces: true,
     };
     let scope = CheckScope { nodes, questions: vec![question], ..CheckScope::default() };
-    WorkloadCheck::start(scope).ok_or_else(|| "the check has no question".into())
+    WorkloadCheck::start(scope)
 }
 
 fn print_answers(answers: &BTreeMap<String, CheckAnswer>, seconds: f64, judging: f64, idle: Usage) -> Result<()> {
@@ -238,7 +239,7 @@ fn print_answers(answers: &BTreeMap<String, CheckAnswer>, seconds: f64, judging:
 /// Decodes generated Deployments and pods, and hands them to a workload check.
 fn decode_pods(count: usize, pod: &str, deployment: &str) -> Result<()> {
     let idle = Usage::own()?;
-    let mut check = check_of(count)?;
+    let mut check = check_of(count);
     let add = |workload: Workload| check.workload(WorkloadKind::Deployment, &workload);
     let deployments = decode(deployment, count.div_ceil(PODS_PER_DEPLOYMENT), add)?;
     let pods = decode(pod, count, |pod: Pod| check.pod(&pod))?;

@@ -6,6 +6,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::{self, v1::Node};
 use kube::{Api, Client, api::ListParams, core::PartialObjectMeta};
 use parking_lot::Mutex;
+use winpool_answers::prediction::WorkloadCheck;
 use winpool_client::{
     control_plane::ControlPlane,
     error::{RequestError, Unreadable, in_time},
@@ -14,7 +15,7 @@ use winpool_client::{
 use winpool_core::{
     api::names,
     labels::Labels,
-    plan::{CheckAnswer, PODS, WorkloadCheck},
+    plan::{CheckAnswer, PODS},
     pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
 };
 

@@ -12,7 +12,7 @@ use winpool_core::{
     api::names,
     labels::Labels,
     plan::{
-        CheckAnswer, GuardedPool, HeldTaints, NodeFields, PODS, Policy, Pool, WorkloadCheck, finalizers,
+        CheckAnswer, GuardedPool, HeldTaints, NodeFields, PODS, Policy, Pool, finalizers,
         nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable},
         pods::{PodHealth, PodTable, UnknownPods},
         reconcile::{
@@ -22,6 +22,8 @@ use winpool_core::{
     },
     pod::{Pod, PodProgress, Workload, WorkloadKind},
 };
+
+use crate::prediction::WorkloadCheck;
 
 use super::{class_request::apply_request, snapshot::Snapshot};
 
@@ -321,8 +323,8 @@ impl Simulation {
     /// Runs the check that is due, if any. Returns true if it listed all workloads.
     pub fn check(&mut self) -> bool {
         match self.start_check() {
-            Some(CheckTask::Everything(check)) => {
-                let found = self.listing(*check);
+            Some(CheckTask::Everything(scope)) => {
+                let found = self.listing(WorkloadCheck::start(*scope));
                 self.finish_check(Ok(found));
                 return true;
             }

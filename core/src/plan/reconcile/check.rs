@@ -22,7 +22,7 @@ use crate::{
         status::{HeldBecause, HeldTaints},
         tally::Tally,
         trial::{WorkloadName, recorded_trials},
-        workload_check::{CheckAnswer, CheckScope, PODS, QUESTIONS, WorkloadCheck},
+        workload_check::{CheckAnswer, CheckScope, PODS, QUESTIONS},
     },
     pod::Class,
     words::plain,
@@ -49,12 +49,12 @@ const ERROR: usize = 200;
 #[derive(Clone, Debug)]
 pub enum CheckTask {
     /// All workloads, then all pods.
-    Everything(Box<WorkloadCheck>),
+    Everything(Box<CheckScope>),
     /// The workloads that hold a taint of this pool. They may have changed since.
     Named {
         pool: String,
-        /// The check that judges them.
-        check: Box<WorkloadCheck>,
+        /// The input of the check that judges them.
+        scope: Box<CheckScope>,
         workloads: Vec<WorkloadName>,
     },
 }
@@ -88,7 +88,7 @@ impl Memory {
             let scope = self.scope(cluster, &policy, &served.iter().copied().collect(), now);
             // A pool whose nodes all wait for a class has no question.
             let asks = scope.questions.iter().any(|question| due.contains(&question.pool));
-            if let Some(check) = Some(scope).filter(|_| asks).and_then(WorkloadCheck::start) {
+            if asks {
                 let served: BTreeSet<String> = served.into_iter().cloned().collect();
                 for (name, guarded) in waiting.into_iter().filter(|(name, _)| served.contains(name)) {
                     let generation = guarded.metadata.generation;
@@ -96,17 +96,18 @@ impl Memory {
                     self.of(&name).check_basis = basis;
                 }
                 self.check.running = Some(now.instant);
-                return Some(CheckTask::Everything(Box::new(check)));
+                return Some(CheckTask::Everything(Box::new(scope)));
             }
         }
         let mut asked = waiting.keys().filter_map(|name| Some((name, check(name)?.to_ask(now.instant))));
         let (pool, workloads) = asked.find(|(_, workloads)| !workloads.is_empty())?;
-        let task = WorkloadCheck::start(self.scope(cluster, &policy, &[pool].into(), now))?;
+        let scope =
+            Some(self.scope(cluster, &policy, &[pool].into(), now)).filter(|scope| !scope.questions.is_empty())?;
         if let Some(check) = self.of(pool).check.as_mut() {
             check.ask_at = Some(now.instant + ASK_AGAIN);
         }
         self.check.running = Some(now.instant);
-        Some(CheckTask::Named { pool: pool.clone(), check: Box::new(task), workloads })
+        Some(CheckTask::Named { pool: pool.clone(), scope: Box::new(scope), workloads })
     }
 
     /// The time at which the next check may be due.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::plan::workload_check::NodeChoice;
+use crate::plan::node_choice::NodeChoice;
 
 /// The time after which excused pods are judged again, because workloads and nodes change. It is longer if there are many.
 const EXCUSES_LAST: Duration = Duration::from_mins(1);

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     api::{ClassState, Isolation, PodDefaults, RuntimeClassStatus, WindowsPoolStatus},
-    pod::Workload,
-    windows::{Build, image},
+    windows::Build,
 };
 
 /// The fields of a pool that the policy reads.
@@ -30,21 +29,6 @@ impl ClassSource {
         let ready: Vec<_> = status.runtime_classes.iter().filter(is_ready).collect();
         let by_build = classes_by_build(status, &ready);
         Self { defaults, ready: ready.into_iter().map(|class| class.name.clone()).collect(), by_build }
-    }
-
-    /// Returns the class for the images of the template, or else the default one.
-    pub(super) fn class(&self, workload: &Workload) -> Option<&String> {
-        let default = self.defaults.runtime_class_name.as_ref().filter(|name| self.ready.contains(*name));
-        let mut annotated = workload.images_run_on.iter().filter_map(|build| self.by_build.get(build));
-        if !workload.images_run_on.is_empty() {
-            return default.filter(|class| annotated.clone().any(|other| other == *class)).or_else(|| annotated.next());
-        }
-        let tags: BTreeSet<Option<Build>> = workload.template.images().map(|(_, name)| image::build_of(name)).collect();
-        if self.defaults.from_image_tags && tags.iter().any(Option::is_some) {
-            let build = tags.first().filter(|_| tags.len() == 1)?;
-            return self.by_build.get(&(*build)?);
-        }
-        default
     }
 }
 

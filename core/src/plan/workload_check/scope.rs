@@ -12,7 +12,7 @@ use crate::{api::Taint, labels::Labels, plan::admission::Admission, pod::Class};
 use super::class_source::ClassSource;
 
 /// The limit of questions in one check. Further ones go to the next check.
-pub(in crate::plan) const QUESTIONS: usize = 64;
+pub const QUESTIONS: usize = 64;
 
 /// A Windows node in its planned state.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,11 +65,4 @@ pub struct CheckScope {
     pub class_sources: BTreeMap<String, ClassSource>,
     /// The present time, to tell how long a pod has waited.
     pub now: Timestamp,
-}
-
-/// A set of questions.
-pub(super) type Mask = u64;
-
-pub(super) fn bits(mask: Mask) -> impl Iterator<Item = usize> {
-    (0..QUESTIONS).filter(move |bit| mask & (1 << bit) != 0)
 }

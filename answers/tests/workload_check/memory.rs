@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use winpool_core::{plan::WorkloadCheck, pod::Pod};
+use winpool_answers::prediction::WorkloadCheck;
+use winpool_core::pod::Pod;
 
 use super::scene::{Object, Scene, owned_by, running, workload};
 
@@ -13,7 +14,7 @@ const CHILD: &str = "workload_check::memory::many_pods_in_a_process_of_its_own";
 #[test]
 #[ignore = "a child of the next test"]
 fn many_pods_in_a_process_of_its_own() {
-    let mut check = WorkloadCheck::start(Scene::default().scope()).unwrap();
+    let mut check = WorkloadCheck::start(Scene::default().scope());
     let Object::Pod(pod) = running("pod", "", &owned_by("GameServer", "server")) else { unreachable!() };
     let before = peak();
     for number in 0..PODS {
@@ -48,7 +49,7 @@ fn a_check_of_100_000_pods_of_other_controllers_needs_less_than_40_mb() {
 #[test]
 fn what_workloads_require_of_nodes_is_kept_up_to_a_limit_and_counts_for_windows_beyond_it() {
     for (number_of_workloads, is_beyond) in [(20, false), (200, true)] {
-        let mut check = WorkloadCheck::start(Scene::default().scope()).unwrap();
+        let mut check = WorkloadCheck::start(Scene::default().scope());
         for number in 0..number_of_workloads {
             let values: Vec<String> = (0..2000).map(|value| format!("'a-long-value-{number}-{value}'")).collect();
             let required = format!(

@@ -1,8 +1,11 @@
 //! The lists that a workload check receives: every template, and after that every pod.
 
-use crate::pod::{Pod, PodProgress, Workload, WorkloadKind};
+use winpool_core::{
+    plan::ForWindows,
+    pod::{Pod, PodProgress, Workload, WorkloadKind},
+};
 
-use super::{node_choice::ForWindows, scope::Mask, seen::NewestSets, state::WorkloadCheck};
+use super::{Mask, seen::NewestSets, state::WorkloadCheck};
 
 impl WorkloadCheck {
     /// Reads a workload. All workloads have to come before the first pod.

@@ -10,14 +10,13 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 
-use crate::{
-    plan::{admission::Admission, node_groups::NodeGroups},
-    pod::{Class, PodSpec, tolerations::tolerate},
+use winpool_core::{
+    plan::{Admission, CheckScope, NodeChoice, QUESTIONS, node_groups::NodeGroups},
+    pod::{Class, PodSpec, tolerate},
 };
 
 use super::{
-    node_choice::NodeChoice,
-    scope::{CheckScope, Mask, QUESTIONS},
+    Mask,
     seen::{NewestSets, SeenWorkload},
 };
 
@@ -57,11 +56,8 @@ pub struct WorkloadCheck {
 }
 
 impl WorkloadCheck {
-    pub fn start(mut scope: CheckScope) -> Option<Self> {
+    pub fn start(mut scope: CheckScope) -> Self {
         scope.questions.truncate(QUESTIONS);
-        if scope.questions.is_empty() {
-            return None;
-        }
         let empty = || vec![0; scope.nodes.len()];
         let (mut candidates, mut concerned, mut coming) = (empty(), empty(), empty());
         for (bit, question) in scope.questions.iter().enumerate() {
@@ -74,7 +70,7 @@ impl WorkloadCheck {
                 concerned[*node] |= 1 << bit;
             }
         }
-        Some(Self {
+        Self {
             by_name: scope.nodes.iter().enumerate().map(|(index, node)| (Arc::clone(&node.name), index)).collect(),
             candidates,
             concerned,
@@ -89,7 +85,7 @@ impl WorkloadCheck {
             choices: Vec::new(),
             by_choice: HashMap::new(),
             size_of_choices: 0,
-        })
+        }
     }
 
     /// Replaces what a cache or an earlier answer showed by what the API server has at the start of the listing. `now` is
@@ -118,7 +114,7 @@ impl WorkloadCheck {
 
     /// Records if a node of another system matches this choice.
     pub fn decide(&mut self, choice: &NodeChoice, on_another_system: bool) {
-        if let Some(index) = self.by_choice.get(&choice.key()) {
+        if let Some(index) = self.by_choice.get(&key(choice)) {
             self.choices[*index].1 = Some(on_another_system);
         }
     }
@@ -145,7 +141,7 @@ impl WorkloadCheck {
     /// Windows.
     pub(super) fn choice(&mut self, spec: &PodSpec) -> Option<usize> {
         let choice = NodeChoice::of(spec);
-        let key = choice.key();
+        let key = key(&choice);
         if let Some(index) = self.by_choice.get(&key) {
             return Some(*index);
         }
@@ -159,4 +155,9 @@ impl WorkloadCheck {
         self.choices.push((choice, None));
         Some(index)
     }
+}
+
+/// The requirements as a text by which they are found again.
+fn key(choice: &NodeChoice) -> String {
+    serde_json::to_string(&(&choice.selector, &choice.terms)).unwrap_or_default()
 }

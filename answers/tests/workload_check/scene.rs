@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use serde_json::{Value, json};
+use winpool_answers::prediction::WorkloadCheck;
 use winpool_core::{
     api::Taint,
     labels::Labels,
     plan::{
-        Admission, CheckAnswer, CheckScope, ClassSource, InstalledPolicy, PODS, PlannedNode, PoolMembers,
-        TaintQuestion, WorkloadCheck,
+        Admission, CheckAnswer, CheckScope, ClassSource, InstalledPolicy, PODS, PlannedNode, PoolMembers, TaintQuestion,
     },
     pod::{Class, Pod, Workload, WorkloadKind},
 };
@@ -132,7 +132,7 @@ impl Scene {
 
     /// The results of the check for these workloads and pods.
     pub fn check(&self, objects: &[Object]) -> CheckAnswer {
-        let mut check = WorkloadCheck::start(self.scope()).unwrap();
+        let mut check = WorkloadCheck::start(self.scope());
         for kind in &self.unlisted {
             check.unlisted(kind, format!("{kind} is forbidden"));
         }

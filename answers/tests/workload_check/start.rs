@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
+use winpool_answers::prediction::WorkloadCheck;
 use winpool_core::{
-    plan::{Admission, CheckAnswer, WorkloadCheck},
+    plan::{Admission, CheckAnswer},
     pod::Class,
 };
 
@@ -16,7 +17,7 @@ const PLAIN: &str = "{metadata: {name: helm}, handler: h}";
 /// The result if `known` is what a cache or the last answer shows, and `real` what the API server has. The operator's
 /// clock says noon, and the API server's clock is ahead by so many minutes.
 fn check(known: &Scene, real: &Scene, ahead: i64, objects: &[Object]) -> CheckAnswer {
-    let mut check = WorkloadCheck::start(known.scope()).unwrap();
+    let mut check = WorkloadCheck::start(known.scope());
     let real = real.scope();
     let (classes, admission): (BTreeMap<String, Class>, Admission) = (real.classes, real.admission);
     let now: Timestamp = minute(ahead).parse().unwrap();

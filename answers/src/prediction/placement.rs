@@ -1,20 +1,25 @@
 //! The placement of pods: the nodes where a pod or the pods of a template may run, now and with the taints.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
-use k8s_openapi::jiff::SignedDuration;
-
-use crate::{
-    plan::node_groups::{GroupedNode, NodeGroups},
+use k8s_openapi::{api::core::v1::NodeSelectorTerm, jiff::SignedDuration};
+use winpool_core::{
+    api::names,
+    plan::{
+        ForWindows,
+        node_groups::{GroupedNode, NodeGroups},
+    },
     pod::{
-        Class, Pod, PodProgress, PodSpec, Target, Workload, WorkloadKind,
-        tolerations::{Tolerance, tolerance},
+        Class, OS_KEYS, Pod, PodProgress, PodSpec, Target, Tolerance, Workload, WorkloadKind, affinity::holds,
+        tolerance,
     },
 };
 
 use super::{
-    node_choice::{ForWindows, contradicts},
-    scope::Mask,
+    Mask,
     seen::{Confirmed, SeenTemplate},
     state::WorkloadCheck,
 };
@@ -142,4 +147,18 @@ impl WorkloadCheck {
         pod.spec.target(None) == Target::Linux
             || for_windows != ForWindows::Yes && pod.spec.says_no_system() && cannot_start()
     }
+}
+
+/// True if no Windows node with these labels, and any others, can meet node selector and required affinity of the pod.
+fn contradicts(spec: &PodSpec, labels: &BTreeMap<String, String>) -> bool {
+    let known = |key: &str| {
+        let is_os = OS_KEYS.contains(&key);
+        if is_os { Some(names::WINDOWS) } else { labels.get(key).map(String::as_str) }
+    };
+    let differs = |(key, value): (&String, &String)| known(key).is_some_and(|known| known != value);
+    let fails = |term: &NodeSelectorTerm| {
+        let mut known = term.match_expressions.iter().flatten().filter_map(|e| Some((e, known(&e.key)?)));
+        known.any(|(expression, value)| !holds(expression, Some(value)))
+    };
+    spec.node_selector.iter().any(differs) || !spec.terms.is_empty() && spec.selecting_terms().all(fails)
 }

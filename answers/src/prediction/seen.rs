@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::scope::Mask;
+use super::Mask;
 
 /// The results for one workload.
 #[derive(Clone, Debug, Default)]
