@@ -188,8 +188,7 @@ fn label_pin(workload: &WorkloadManifest<'_>, facts: &Facts, retired: Build, tar
         return None;
     }
     let chosen = |selector: &BTreeMap<String, String>| -> Vec<String> {
-        let others = selector.iter().filter(|(key, _)| !OS_KEYS.contains(&key.as_str()) && *key != names::ARCH);
-        others.map(|(key, value)| format!("{key}: {value}")).collect()
+        selector.iter().filter(|(key, _)| chooses(key)).map(|(key, value)| format!("{key}: {value}")).collect()
     };
     let labels = chosen(&pod.node_selector);
     let (by, field, value) = match &pod.runtime_class {
@@ -203,8 +202,21 @@ fn label_pin(workload: &WorkloadManifest<'_>, facts: &Facts, retired: Build, tar
         _ => return None,
     };
     let nodes = target.map_or_else(|| "nodes of another build".to_owned(), |to| format!("nodes of {to}"));
-    let change = format!("select {nodes}; now only nodes of {retired} match");
+    let other = target.filter(|_| by == By::Selector).and_then(|to| label_of_build(&pod.node_selector, facts, to));
+    let change = other.unwrap_or_else(|| format!("select {nodes}; now only nodes of {retired} match"));
     Some(Pin::new(by, format!("{}.{field}", workload.path), &value, change))
+}
+
+/// True for labels that do not say the operating system or the architecture.
+fn chooses(key: &str) -> bool {
+    !OS_KEYS.contains(&key) && key != names::ARCH
+}
+
+/// Returns the label, such as `agentpool: win-2022`, that selects nodes of this build in place of the only one in the selector.
+fn label_of_build(selector: &BTreeMap<String, String>, facts: &Facts, build: Build) -> Option<String> {
+    let mut chosen = selector.keys().filter(|key| chooses(key));
+    let (key, None) = (chosen.next()?, chosen.next()) else { return None };
+    Some(format!("{key}: {}", facts.value_of_build(build, key)?))
 }
 
 /// Returns the builds that labels of clouds name, such as `kubernetes.azure.com/os-sku: Windows2019`.

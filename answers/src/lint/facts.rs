@@ -297,6 +297,17 @@ impl Facts {
         builds
     }
 
+    /// Returns the value of this label that nodes of this build have, and no others; `None` if there are several.
+    pub fn value_of_build(&self, build: Build, key: &str) -> Option<&str> {
+        let values = |of_build: bool| -> BTreeSet<&str> {
+            let kinds = self.nodes.iter().filter(|(kind, _)| (kind.build == Some(build)) == of_build);
+            kinds.flat_map(|(_, nodes)| nodes).filter_map(|(labels, _)| labels.get(key)).collect()
+        };
+        let (own, others) = (values(true), values(false));
+        let mut only = own.difference(&others);
+        only.next().copied().filter(|_| only.next().is_none())
+    }
+
     /// Returns the builds of the Windows nodes whose labels this pod selects.
     pub fn builds_of(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<Build> {
         self.kinds_of(pod, class).filter_map(|kind| kind.build).collect()

@@ -103,11 +103,10 @@ fn labels_that_only_nodes_of_the_version_have_pin_a_workload() {
     }
     let facts = facts.complete();
     let of = |group: &str| json!({"nodeSelector": {"kubernetes.io/os": "windows", "group": group}});
-    let change = "select nodes of 10.0.20348; now only nodes of 10.0.17763 match";
-    assert_eq!(
-        pins(&of("old"), &facts, Some(20348)),
-        [format!("Selector spec.template.spec.nodeSelector: group: old -> {change}")]
-    );
+    let changes = |target| pins(&of("old"), &facts, Some(target));
+    assert_eq!(changes(20348), ["Selector spec.template.spec.nodeSelector: group: old -> group: new"]);
+    let change = "select nodes of 10.0.26100; now only nodes of 10.0.17763 match";
+    assert_eq!(changes(26100), [format!("Selector spec.template.spec.nodeSelector: group: old -> {change}")]);
     let expression = json!({"key": "group", "operator": "NotIn", "values": ["both", "new"]});
     let by_affinity = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}});
     let by_affinity = json!({"os": {"name": "windows"}, "affinity": by_affinity["affinity"]});
