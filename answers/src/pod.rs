@@ -1,6 +1,6 @@
 //! What answers ask of pods and RuntimeClasses beyond what decides about nodes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
 use winpool_core::{
@@ -11,7 +11,7 @@ use winpool_core::{
         affinity::{found, holds, is_empty},
         tolerations::normalised,
     },
-    windows::{Build, image},
+    windows::{Build, image, product::by_version},
 };
 
 pub trait ClassExt {
@@ -53,6 +53,18 @@ impl ClassExt for Class {
         let is_of_class = |own: &Toleration| normalised([own.clone()]).iter().all(|own| self.tolerations.contains(own));
         spec.tolerations.retain(|own| !is_of_class(own));
     }
+}
+
+/// Returns the class that somebody who wrote this name probably means: the one with the most similar name. A name that contains
+/// another Windows version is not a misspelling.
+pub fn similar_class<'a>(name: &str, classes: &'a BTreeMap<String, Class>) -> Option<&'a str> {
+    let versions = name.split('-').filter(|word| by_version(word).is_some());
+    let has_versions = |other: &str| versions.clone().all(|version| other.split('-').any(|word| word == version));
+    let distance = |other: &str| strsim::damerau_levenshtein(name, other);
+    let others = classes.keys().filter(|other| has_versions(other));
+    let (distance, closest) = others.map(|other| (distance(other), other)).min()?;
+    let length = name.chars().count();
+    (distance * 4 <= length && distance <= (length / 8).max(1)).then_some(closest)
 }
 
 pub trait PodSpecExt {

@@ -3,10 +3,8 @@
 use clap::ValueHint;
 use winpool_answers::view::{
     View,
-    assume::{AssumeError, Assumption, assume},
+    assume::{AssumeError, Assumed, Assumption, assume},
 };
-
-use super::live;
 
 /// The flag of commands that can assume another Windows version.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -26,14 +24,13 @@ impl Assume {
         !self.assume.is_empty()
     }
 
-    /// Rewrites the nodes of the view, and says what the answer assumes. Returns that as a part of a sentence.
-    pub fn apply(&self, view: &mut View) -> Result<Option<String>, AssumeError> {
-        if !self.is_wanted() {
-            return Ok(None);
-        }
-        let assumed = assume(view, &self.assume)?;
-        let sentence = assumed.sentence();
-        live::note(&format!("This is the answer if {sentence}. Unknown: {}.", assumed.unknown()));
-        Ok(Some(sentence))
+    /// Rewrites the nodes of the view, and returns what the answer assumes.
+    pub fn apply(&self, view: &mut View) -> Result<Option<Assumed>, AssumeError> {
+        self.is_wanted().then(|| assume(view, &self.assume)).transpose()
+    }
+
+    /// Rewrites the nodes of the view, and returns the note by which the answer says what it assumes.
+    pub fn note(&self, view: &mut View) -> Result<Option<String>, AssumeError> {
+        Ok(self.apply(view)?.map(|assumed| assumed.note()))
     }
 }

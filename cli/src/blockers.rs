@@ -30,7 +30,7 @@ use super::{
     Common, Error,
     assume::Assume,
     check,
-    gaps::show_unlisted,
+    gaps::{notes_text, show_unlisted},
     located::Located,
     output::{self, BOLD, DIM, Text},
     resolve::{Resolve, list_tags, look_up},
@@ -82,6 +82,9 @@ pub struct BlockersReport {
     /// Resources of the cluster that you may not list, so that the answer may lack what is pinned to the version.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     unlisted: BTreeSet<String>,
+    /// What the answer assumes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 impl BlockersReport {
@@ -96,11 +99,12 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         return Err(Error::OlderTarget { retired: arguments.retire.name, target: target.name });
     }
     let Seen { mut view, mut gaps } = arguments.common.origin.workloads(arguments.kubernetes_version).await?;
-    arguments.assume.apply(&mut view)?;
+    let assumed = arguments.assume.note(&mut view)?;
     let mut facts = Facts::of(&view);
     gaps.in_registries = resolve(&arguments.resolve, &view.written, &mut facts, arguments.move_to).await?;
     let workloads_are_known = arguments.common.origin.files.is_empty() || !view.written.is_empty();
-    let report = report(&view, &facts, arguments.retire, arguments.move_to, workloads_are_known);
+    let mut report = report(&view, &facts, arguments.retire, arguments.move_to, workloads_are_known);
+    report.notes.extend(assumed);
     output::print(arguments.common.output.format, &report, || text(&report))?;
     let is_clear = report.blockers.is_empty() && !report.has_unknown();
     Ok(gaps.outcome(if is_clear { Outcome::Done } else { Outcome::Pending }))
@@ -165,7 +169,7 @@ fn report(
     });
     let unlisted = view.forbidden();
     let retirement = RetiredWindows::of(retire, facts);
-    BlockersReport { retirement, blockers: found, unknown, can_move, workloads_are_known, unlisted }
+    BlockersReport { retirement, blockers: found, unknown, can_move, workloads_are_known, unlisted, notes: Vec::new() }
 }
 
 fn text(report: &BlockersReport) -> Text {
@@ -217,6 +221,7 @@ fn text(report: &BlockersReport) -> Text {
     if !report.unlisted.is_empty() {
         show_unlisted(text.gap(), &report.unlisted);
     }
+    notes_text(&mut text, &report.notes);
     text
 }
 

@@ -2,10 +2,10 @@
 
 mod report;
 mod sarif;
+mod text;
 
 use std::collections::BTreeMap;
 
-use anstyle::Style;
 use clap::{
     ValueEnum,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
@@ -18,16 +18,16 @@ use winpool_answers::{
     view::View,
 };
 use winpool_client::{client::connect, kubeconfig::Unusable, terminal::Outcome};
-use winpool_core::{windows::KubernetesVersion, words};
+use winpool_core::windows::KubernetesVersion;
 
 use super::{
     Error, Origin,
     assume::Assume,
-    gaps::{Gaps, show_unlisted},
+    gaps::Gaps,
     input::{Fields, Position},
     live::{self, ReadError},
     located::Located,
-    output::{self, BAD, BOLD, DIM, Text, WARN},
+    output::{self, Text},
     resolve::Resolve,
     suggested::Suggested,
     view::{self, RulesScope, Seen},
@@ -56,9 +56,9 @@ pub struct Arguments {
     /// Check all namespaces.
     #[arg(long, short = 'A', conflicts_with_all = ["files", "namespace"])]
     pub all_namespaces: bool,
-    /// Lowest severity to show.
-    #[arg(long, alias = "severity", value_parser = severities(), value_name = "SEVERITY", default_value_t = Severity::Info)]
-    pub min_severity: Severity,
+    /// Lowest severity to show; if not set, warning in text and info in the other formats.
+    #[arg(long, alias = "severity", value_parser = severities(), value_name = "SEVERITY")]
+    pub min_severity: Option<Severity>,
     /// Lowest severity that results in exit code 2, even if it is not shown.
     #[arg(long, value_parser = severities(), value_name = "SEVERITY", default_value_t = Severity::Warning)]
     pub fail_on: Severity,
@@ -91,6 +91,19 @@ pub enum CheckFormat {
     Sarif,
 }
 
+impl Arguments {
+    /// True if the finding is shown. The text leaves out notes, but for those that result in exit code 2.
+    fn shows(&self, finding: &Finding) -> bool {
+        match self.min_severity {
+            Some(lowest) => finding.severity >= lowest,
+            None if self.format == CheckFormat::Text => {
+                finding.severity > Severity::Info || self.fail_on == Severity::Info || finding.rule == UNKNOWN_ID
+            }
+            None => true,
+        }
+    }
+}
+
 fn severities() -> impl TypedValueParser<Value = Severity> {
     let helps = [
         (Severity::Info, "All severities"),
@@ -117,12 +130,12 @@ pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
 
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let Seen { mut view, mut gaps } = read(&arguments).await?;
-    arguments.assume.apply(&mut view)?;
+    let assumed = arguments.assume.note(&mut view)?;
     let mut facts = Facts::of(&view);
     facts.add_images(arguments.resolve.images(|| view.written.images()).await?);
-    let report = live::during("checking workloads", || report(&view, &facts, &arguments));
+    let report = live::during("checking workloads", || report(&view, &facts, &arguments, assumed));
     gaps.in_registries = report.has_unknown_images;
-    let print = |format| output::print(format, &report, || text(&report));
+    let print = |format| output::print(format, &report, || text::text(&report));
     match arguments.format {
         CheckFormat::Text => print(output::Format::Text)?,
         CheckFormat::Json => print(output::Format::Json)?,
@@ -172,13 +185,14 @@ async fn exists(client: &Client, namespace: &str, seen: &mut Seen) -> Result<(),
     Ok(())
 }
 
-fn report(view: &View, facts: &Facts, arguments: &Arguments) -> CheckReport {
+fn report(view: &View, facts: &Facts, arguments: &Arguments, assumed: Option<String>) -> CheckReport {
     let (skipped, unlisted) = (view.skipped.clone(), view.forbidden());
     let mut report = CheckReport {
         findings: Vec::new(),
         skipped,
         unlisted,
-        hidden: 0,
+        notes: assumed.into_iter().collect(),
+        hidden: BTreeMap::new(),
         workloads: 0,
         has_unknown_images: false,
         worst: None,
@@ -192,10 +206,10 @@ fn report(view: &View, facts: &Facts, arguments: &Arguments) -> CheckReport {
             if !is_unknown {
                 report.worst = report.worst.max(Some(finding.severity));
             }
-            if finding.severity >= arguments.min_severity {
+            if arguments.shows(&finding) {
                 report.findings.push(Located::new(finding, source));
-            } else if finding.severity >= arguments.fail_on && !is_unknown {
-                report.hidden += 1;
+            } else {
+                *report.hidden.entry(finding.severity).or_default() += 1;
             }
         }
     };
@@ -217,49 +231,4 @@ fn name_fields(findings: &mut [Located<Finding>]) {
         let fields = last.as_ref().and_then(|(_, fields)| fields.as_ref());
         *line = fields.and_then(|fields| fields.line(*line, &found.field)).unwrap_or(*line);
     }
-}
-
-fn style(severity: Severity) -> Style {
-    match severity {
-        Severity::Error => BAD,
-        Severity::Warning => WARN,
-        Severity::Info => DIM,
-    }
-}
-
-fn text(report: &CheckReport) -> Text {
-    let mut text = Text::new();
-    for Located { found, file, line } in &report.findings {
-        let Finding { rule, severity, consequence, object, field, message, remedy } = found;
-        let (place, within) = match file {
-            Some(file) => (format!("{file}:{}", line.unwrap_or_default()), format!("{object}, ")),
-            None => (object.to_string(), String::new()),
-        };
-        let head = format!("{place}: {severity}[{rule}]");
-        text.gap().hanging("", "    ", style(*severity), &head, &format!(": {message}"));
-        text.hanging("    ", "        ", DIM, &consequence.to_string(), &format!(": {within}{field}"));
-        text.hanging("    ", "        ", BOLD, "help", &format!(": {remedy}"));
-    }
-    text.gap();
-    let mut counts: BTreeMap<Severity, usize> = BTreeMap::new();
-    for found in &report.findings {
-        *counts.entry(found.found.severity).or_default() += 1;
-    }
-    let style = counts.keys().next_back().map_or(DIM, |severity| style(*severity));
-    let mut counts: Vec<String> =
-        counts.iter().rev().map(|(severity, count)| words::count(*count, severity.as_str())).collect();
-    if report.hidden > 0 {
-        counts.push(format!("{} below --min-severity", report.hidden));
-    }
-    let counts = if counts.is_empty() { "nothing found".to_owned() } else { counts.join(", ") };
-    text.styled("", style, &format!("{} checked: {counts}", words::count(report.workloads, "workload")));
-    show_unlisted(&mut text, &report.unlisted);
-    if !report.skipped.is_empty() {
-        let skipped: Vec<String> = report.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        text.paragraph(
-            "",
-            &format!("Not checked, because winpool finds no pod template in them: {}", skipped.join(", ")),
-        );
-    }
-    text
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Instant};
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use winpool_answers::{
     explain::{
         forecast::{Change, Snapshot},
@@ -12,8 +12,9 @@ use winpool_answers::{
     view::View,
 };
 use winpool_core::{
-    api::Mode,
+    api::{Mode, Problem, Taint, names},
     plan::{GuardedPool, reconcile::Now},
+    pod::tolerations,
     words::{count, yaml},
 };
 
@@ -47,6 +48,29 @@ pub fn workloads_text<'a>(text: &mut Text, workloads: impl IntoIterator<Item = &
             0 => format!("    {object}"),
             _ => format!("    {object} ({})", count(*pods, "pod")),
         });
+    }
+}
+
+/// Says what to add to workloads that do not tolerate these taints, as lines to paste.
+pub fn tolerations_text(text: &mut Text, taints: &[String], may_be_for_linux: bool) {
+    let taints: Vec<Taint> = taints.iter().filter_map(|taint| taint.parse().ok()).collect();
+    text.line("  Add to their pod templates:").line("    tolerations:");
+    for taint in &taints {
+        text.line(&format!("    - {}", yaml(&json!(tolerations::toleration(taint)))));
+    }
+    if may_be_for_linux {
+        text.line("  For a Linux workload instead:").line(&format!("    nodeSelector: {{{}: linux}}", names::OS));
+    }
+}
+
+/// Adds a problem of a pool. YAML and commands in its message get lines of their own, to paste.
+pub fn problem_text(text: &mut Text, Problem { reason, object, message }: &Problem) {
+    text.styled("  ", WARN, &format!("{reason} {object}:"));
+    for part in message.split("; ") {
+        match part.split_once(": ").filter(|(_, rest)| rest.contains('{') || rest.starts_with("kubectl ")) {
+            Some((words, to_paste)) => text.paragraph("    ", &format!("{words}:")).line(&format!("      {to_paste}")),
+            None => text.paragraph("    ", part),
+        };
     }
 }
 

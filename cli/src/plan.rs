@@ -15,16 +15,15 @@ use winpool_answers::{
 };
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
-    api::{Taint, names},
     plan::{GuardedPool, owner},
-    pod::{Class, Workload, WorkloadKind, tolerations},
+    pod::{Class, Workload, WorkloadKind},
     words::count,
 };
 
 use super::{
     Common, Error, Origin,
     assume::Assume,
-    forecast::{change_text, changes_text, enforce, now, snapshot, workloads_text},
+    forecast::{change_text, changes_text, enforce, now, problem_text, snapshot, tolerations_text, workloads_text},
     gaps::Gaps,
     live,
     output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
@@ -265,23 +264,14 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
     if !pool.held_taints.is_empty() {
         text.styled("  ", WARN, &format!("held: {taints}, because these workloads do not tolerate it:"));
         workloads_text(text, &pool.unschedulable);
-        text.paragraph("  ", &remedy(pool));
+        tolerations_text(text, &pool.held_taints, pool.may_be_for_linux);
     } else if !pool.unschedulable.is_empty() {
         text.styled("  ", BAD, "taintPolicy is Always, so these workloads would become unschedulable:");
         workloads_text(text, &pool.unschedulable);
     }
     for problem in &pool.problems {
-        text.styled("  ", WARN, &format!("{} {}:", problem.reason, problem.object));
-        text.paragraph("    ", &problem.message);
+        problem_text(text, problem);
     }
-}
-
-/// Returns what to add to the workloads that do not tolerate these taints.
-fn remedy(pool: &PoolForecast) -> String {
-    let taints: Vec<Taint> = pool.held_taints.iter().filter_map(|taint| taint.parse().ok()).collect();
-    let for_linux = format!("; for a Linux workload instead: nodeSelector: {{{}: linux}}", names::OS);
-    let for_linux = if pool.may_be_for_linux { &for_linux } else { "" };
-    format!("Add to their pod templates: {}{for_linux}", tolerations::to_write(&taints))
 }
 
 fn class_text(text: &mut Text, class: &ClassForecast) {

@@ -89,7 +89,7 @@ struct Besides {
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let previous = arguments.previous.as_deref().map(earlier).transpose()?;
     let (Seen { mut view, mut gaps }, mut besides) = read(&arguments).await?;
-    let assumed = arguments.assume.apply(&mut view)?;
+    let assumed = arguments.assume.apply(&mut view)?.map(|assumed| assumed.sentence());
     let images = arguments.resolve.images(|| view.written.images()).await?;
     if images.has_unknown() {
         gaps.in_registries = true;

@@ -20,7 +20,7 @@ use winpool_core::{api::names::reason, plan::NodeState, words::count};
 use super::{
     Common, Error,
     assume::Assume,
-    forecast::{snapshot, workloads_text},
+    forecast::{problem_text, snapshot, tolerations_text, workloads_text},
     gaps::{Lacks, notes_text},
     installation,
     live::{self, ReadError},
@@ -79,10 +79,10 @@ pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Err
     let [knows_nodes, knows_pools] = [view.nodes.known().is_some(), view.pools.known().is_some()];
     let without_pools = (!knows_pools).then(|| WITHOUT_POOLS.to_owned());
     let missing = (!knows_nodes).then(|| WITHOUT_NODES.to_owned()).into_iter().chain(without_pools);
-    assume.apply(&mut view)?;
+    let assumed = assume.note(&mut view)?;
     let knows_pods = view.pods != Known::NotRead;
     let mut status = live::during("computing what the operator would do", || status(snapshot(view), &reverted));
-    status.notes.extend(missing.chain(lacks.notes));
+    status.notes = assumed.into_iter().chain(status.notes).chain(missing).chain(lacks.notes).collect();
     if !knows_pods {
         status.pods_without_class = None;
         status.runtime_classes.iter_mut().for_each(|class| class.pods = None);
@@ -144,10 +144,6 @@ fn text(status: &ClusterStatus, knows_nodes: bool, knows_pools: bool) -> Text {
         }
         text.gap().table(&table);
     }
-    if let Some(pods) = status.pods_without_class.filter(|pods| *pods > 0) {
-        let verb = if pods == 1 { "has" } else { "have" };
-        text.paragraph("", &format!("{} on Windows nodes {verb} no RuntimeClass.", count(pods, "pod")));
-    }
     if status.pods_that_end > 0 {
         let is_one = status.pods_that_end == 1;
         let (verb, them, their) = if is_one { ("selects", "it", "its") } else { ("select", "them", "their") };
@@ -170,19 +166,24 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
         "False" => (BAD, " is not ready"),
         _ => (WARN, ": Ready is Unknown"),
     };
-    let mode = if pool.mode == "Enforce" { String::new() } else { format!(" ({})", pool.mode) };
+    let is_dry_run = pool.reason == reason::DRY_RUN;
+    let mode = if pool.mode == "Enforce" || is_dry_run { String::new() } else { format!(" ({})", pool.mode) };
+    let (is, why) = if is_dry_run { ("", String::new()) } else { (is, format!(" ({})", pool.reason)) };
     let head = format!("WindowsPool {}{mode}{is}", pool.name);
-    text.hanging("", "  ", style, &head, &format!(" ({}): {}", pool.reason, pool.message));
+    let message = summary(pool).unwrap_or_else(|| pool.message.clone());
+    text.hanging("", "  ", style, &head, &format!("{why}: {message}"));
     if !pool.held_taints.is_empty() {
-        text.paragraph(
-            "  ",
-            &format!("winpool holds {}, which these workloads do not tolerate:", pool.held_taints.join(", ")),
-        );
+        let holds = if pool.mode == "DryRun" { "would hold" } else { "holds" };
+        let taints = pool.held_taints.join(", ");
+        text.paragraph("  ", &format!("winpool {holds} {taints}, which these workloads do not tolerate:"));
     }
     workloads_text(text, pool.held_for.iter().take(NAMED));
     let unnamed = pool.held_for.len().saturating_sub(NAMED);
     if unnamed > 0 {
         text.line(&format!("    and {unnamed} more"));
+    }
+    if !pool.held_taints.is_empty() {
+        tolerations_text(text, &pool.held_taints, pool.may_be_for_linux);
     }
     for trial in &pool.taint_trials {
         if let Some(until) = &trial.until {
@@ -193,9 +194,22 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
         text.hanging("  ", "    ", WARN, "WorkloadsHealthy", &format!(": {failing}"));
     }
     for problem in &pool.problems {
-        let head = format!("{} {}", problem.reason, problem.object);
-        text.hanging("  ", "    ", WARN, &head, &format!(": {}", problem.message));
+        problem_text(text, problem);
     }
+}
+
+/// Returns why the pool is not ready, if the text names the details below: `1 taint held for 5 workloads, 1 RuntimeClass in
+/// conflict`.
+fn summary(pool: &PoolSummary) -> Option<String> {
+    if ![reason::WORKLOADS_NOT_TOLERATING, reason::CLASS_CONFLICT].contains(&pool.reason.as_str()) {
+        return None;
+    }
+    let (taints, workloads) = (pool.held_taints.len(), pool.held_for.len());
+    let held = (workloads > 0).then(|| format!("{} held for {}", count(taints, "taint"), count(workloads, "workload")));
+    let conflicts = pool.problems.iter().filter(|problem| problem.reason == reason::CLASS_CONFLICT).count();
+    let conflicts = (conflicts > 0).then(|| format!("{} in conflict", count(conflicts, "RuntimeClass")));
+    let parts: Vec<String> = held.into_iter().chain(conflicts).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// `3 converged, 1 held`, in the order of the states.

@@ -47,10 +47,23 @@ fn a_selector_by_the_version_of_today_matches_no_node_after_the_upgrade() {
     };
     let (_, out, _) = why(&[]);
     assert_eq!(schedulable(&out), 1, "{out}");
-    let (_, out, told) = why(&["--assume", "kubernetes.azure.com/os-sku=Windows2022:2025"]);
+    let (_, out, _) = why(&["--assume", "kubernetes.azure.com/os-sku=Windows2022:2025"]);
     assert_eq!(schedulable(&out), 0, "{out}");
     for part in ["win runs Windows Server 2025", "kubernetes.azure.com/node-image-version", "the new revision"] {
-        assert!(told.contains(part), "{told}");
+        assert!(out.contains(part), "{out}");
+    }
+}
+
+/// Otherwise a file with it looks like an answer about the cluster as it is.
+#[test]
+fn an_answer_says_what_it_assumes() {
+    for command in [&["check"][..], &["status"], &["why", "node/win"], &["blockers", "--retire", "2022"]] {
+        for format in ["text", "json"] {
+            let assumed = ["-o", format, "--assume", "kubernetes.azure.com/os-sku=Windows2022:2025"];
+            let (_, out, _) = answer(&[command, &assumed].concat());
+            let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains("This is the answer if win runs Windows Server 2025"), "{command:?}: {out}");
+        }
     }
 }
 

@@ -92,6 +92,53 @@ fn findings_are_printed_with_file_and_line() {
 }
 
 #[test]
+fn a_problem_of_many_objects_is_printed_once() {
+    let pod = |name: &str, image: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{os: {{name: windows}}, nodeSelector: \
+             {{kubernetes.io/os: windows}}, tolerations: [{{operator: Exists}}], hostPID: true, containers: [{{name: c, image: \
+             '{image}'}}]}}\n"
+        )
+    };
+    let node = |name: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{kubernetes.io/os: windows}}}}\nstatus: \
+             {{capacity: {{memory: 16Gi}}, allocatable: {{memory: 16Gi}}, nodeInfo: {{operatingSystem: windows, kernelVersion: \
+             10.0.20348.1}}}}\n"
+        )
+    };
+    let nodes: String = ["win-1", "win-2", "win-3", "win-4", "win-5"].map(node).concat();
+    let input = [pod("a", "app:ltsc2022"), pod("b", "app:ltsc2022"), nodes].concat();
+    let directory = directory();
+    insta::assert_snapshot!(out(&winpool(&["check", "-f", "-", "--min-severity", "info"], directory.path(), &input)));
+    let short = out(&winpool(&["check", "-f", "-"], directory.path(), &input));
+    assert!(!short.contains("info[") && short.contains("notes hidden"), "{short}");
+}
+
+#[test]
+fn a_misspelled_class_is_one_finding() {
+    let deployment = |class: &str| {
+        format!(
+            "{POOL}---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: catalog}}\nspec: {{template: {{spec: \
+             {{runtimeClassName: {class}, containers: [{{name: c, image: 'catalog:3-ltsc2022'}}]}}}}}}\n"
+        )
+    };
+    let directory = directory();
+    let arguments = ["check", "-f", "-", "--min-severity", "warning", "-o", "json"];
+    for (class, expected) in [
+        ("window-2022", Some("there is no RuntimeClass window-2022; did you mean windows-2022?")),
+        ("windows-2202", Some("there is no RuntimeClass windows-2202; did you mean windows-2022?")),
+        ("windows-2022", None),
+    ] {
+        let report: Value =
+            serde_json::from_str(&out(&winpool(&arguments, directory.path(), &deployment(class)))).unwrap();
+        let messages: Vec<&str> =
+            report["findings"].as_array().unwrap().iter().map(|found| found["message"].as_str().unwrap()).collect();
+        assert_eq!(messages, expected.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn disabled_values_are_left_out() {
     let directory = directory();
     let rules = |arguments: &[&str]| -> Vec<String> {
@@ -129,7 +176,7 @@ fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
             &["check", "-f", "-", "--min-severity", "error", "--ignore", "os-selector-missing", "--ignore", "host-pid"],
             DEPLOYMENT,
             2,
-            "2 workloads checked: 1 below --min-severity",
+            "2 workloads checked: no errors\n1 warning, 4 notes hidden; --min-severity info shows them",
         ),
         (&["check", "-f", "-", "--fail-on", "error"], FINISHED, 0, "0 workloads checked: nothing found"),
         (&["blockers", "--retire", "2019", "-f", "-"], FINISHED, 0, "Nothing is pinned to it."),
@@ -145,8 +192,13 @@ fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
             0,
             "warning",
         ),
-        (&["check", "-f", "-"], INFO_ONLY, 0, "2 infos"),
-        (&["check", "-f", "-", "--fail-on", "info"], INFO_ONLY, 2, "2 infos"),
+        (
+            &["check", "-f", "-"],
+            INFO_ONLY,
+            0,
+            "1 workload checked: no errors and no warnings\n2 notes hidden; --min-severity info shows them",
+        ),
+        (&["check", "-f", "-", "--fail-on", "info"], INFO_ONLY, 2, "1 workload checked: 2 notes"),
         (&["check", "-f", "-"], "a: [", 1, "stdin:1"),
         (&["check", "-f", "absent.yaml"], "", 1, "cannot read absent.yaml"),
         (&["check"], "", 1, "kubeconfig"),
@@ -245,7 +297,7 @@ fn a_workload_that_another_one_controls_is_reported_once() {
     let directory = directory();
     let objects = |input: &str| {
         let output = winpool(&["check", "-f", "-"], directory.path(), input);
-        out(&output).lines().last().unwrap().to_owned()
+        out(&output).lines().find(|line| line.contains(" checked: ")).unwrap().to_owned()
     };
     assert!(objects(&format!("{DEPLOYMENT}{}", owned("web"))).starts_with("2 workloads checked"));
     assert!(objects(&format!("{DEPLOYMENT}{}", owned("elsewhere"))).starts_with("3 workloads checked"));

@@ -39,10 +39,10 @@ fn output_is_not_wrapped_without_a_terminal() {
 fn plan_names_the_toleration_that_a_held_taint_needs() {
     let plan = ["plan", "-f", "examples/offline", "-f", POOL, "-f", WORKLOADS];
     let text = printed(&plan, Path::new("/nonexistent"), "200");
-    let toleration = "tolerations: [{effect: NoSchedule, key: os, operator: Equal, value: windows}]";
-    assert!(text.contains(&format!("Add to their pod templates: {toleration}")), "{text}");
+    let toleration = "tolerations:\n    - {effect: NoSchedule, key: os, operator: Equal, value: windows}";
+    assert!(text.contains(&format!("Add to their pod templates:\n    {toleration}\n")), "{text}");
     assert!(text.contains("    DaemonSet shop/agent\n"), "pods are not counted if there are none: {text}");
-    let for_linux = "; for a Linux workload instead: nodeSelector: {kubernetes.io/os: linux}";
+    let for_linux = "For a Linux workload instead:\n    nodeSelector: {kubernetes.io/os: linux}\n";
     assert!(!text.contains(for_linux), "all of them say Windows: {text}");
     // Only Windows nodes have the label that the Deployment selects. Nothing says for which system the pod is.
     let directory = tempfile::tempdir().unwrap();
@@ -66,6 +66,51 @@ fn plan_names_the_toleration_that_a_held_taint_needs() {
         let text = printed(&plan, Path::new("/nonexistent"), "200");
         assert!(text.contains(&format!("    {name}\n")) && text.contains(for_linux) == may_be_for_linux, "{text}");
     }
+}
+
+#[test]
+fn status_begins_with_a_headline_and_has_lines_to_paste() {
+    let pool = r#"
+apiVersion: winpool.dev/v1alpha1
+kind: WindowsPool
+metadata: {name: default}
+spec: {}
+status:
+  conditions:
+  - {type: Ready, status: "False", reason: WorkloadsNotTolerating, lastTransitionTime: 2026-01-01T00:00:00Z, message: a long message}
+  problems:
+  - reason: ClassConflict
+    object: {kind: RuntimeClass, name: windows-2022}
+    message: >-
+      is managed by Helm and lacks a toleration; correct it at its source: scheduling: {nodeSelector: {kubernetes.io/os: windows}};
+      or let winpool correct its scheduling: kubectl label runtimeclass windows-2022 winpool.dev/pool=default; or choose another
+      runtimeClassNameFormat
+"#;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pool.yaml");
+    std::fs::write(&file, pool).unwrap();
+    let status = ["status", "-f", file.to_str().unwrap(), "-f", CLUSTER, "-f", WORKLOADS];
+    let text = printed(&status, Path::new("/nonexistent"), "80");
+    insta::assert_snapshot!(text.split("\n\n").next().unwrap());
+    std::fs::write(&file, pool.replace("spec: {}", "spec: {mode: DryRun}").replace("WorkloadsNotTolerating", "DryRun"))
+        .unwrap();
+    let text = printed(&status, Path::new("/nonexistent"), "80");
+    assert!(text.starts_with("WindowsPool default: a long message\n  winpool would hold "), "{text}");
+}
+
+#[test]
+fn why_quotes_the_scheduler_if_windows_is_not_the_reason() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: mq-0}\nspec: {os: {name: windows}, nodeSelector: {kubernetes.io/os: \
+               windows}, tolerations: [{operator: Exists}], containers: [{name: c, image: 'mq:1'}]}\nstatus: {phase: Pending, \
+               conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, message: pod has unbound immediate \
+               PersistentVolumeClaims}]}\n";
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pod.yaml");
+    std::fs::write(&file, pod).unwrap();
+    let why = ["why", "pod/mq-0", "-f", file.to_str().unwrap(), "-f", CLUSTER];
+    let text = printed(&why, Path::new("/nonexistent"), "200");
+    let quote = "The scheduler says: pod has unbound immediate PersistentVolumeClaims\n";
+    assert!(text.contains(quote) && !text.contains("No change is needed"), "{text}");
 }
 
 #[test]

@@ -97,6 +97,7 @@ fn explanation(
         system: if candidate.is_windows { names::WINDOWS } else { "linux" }.to_owned(),
         doubt: candidate.guess(machines).and_then(doubt),
         node: None,
+        scheduler_message: pods.iter().filter(|pod| pod.spec.node.is_none()).find_map(|pod| pod.unschedulable.clone()),
         scheduler: pod.spec.scheduler.clone(),
         refused: Vec::new(),
         errors: pod.errors.clone(),

@@ -79,6 +79,9 @@ pub struct PoolSummary {
     /// Taints that winpool does not add yet, as `key=value:effect`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_taints: Vec<String>,
+    /// True if one of the workloads below may be for Linux.
+    #[serde(skip)]
+    pub may_be_for_linux: bool,
     /// Workloads for which winpool holds these taints, each with the number of its pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_for: Vec<PodCount>,
@@ -357,6 +360,7 @@ fn pool_summary(pool: &GuardedPool, forecasts: &[PoolForecast]) -> PoolSummary {
         converged: status.nodes.converged,
         held_for: forecast.filter(|_| !held_taints.is_empty()).map(|f| f.unschedulable.clone()).unwrap_or_default(),
         held_taints,
+        may_be_for_linux: forecast.is_some_and(|forecast| forecast.may_be_for_linux),
         taint_trials: status.taint_trials,
         failing_pods,
         problems: status.problems,

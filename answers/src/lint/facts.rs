@@ -26,7 +26,7 @@ use winpool_core::{
 use crate::{
     image::{Host, Images},
     placement::selects,
-    pod::{ClassExt, PodSpecExt},
+    pod::{ClassExt, PodSpecExt, similar_class},
     system::{self, system_of_nodes},
     view::Node,
 };
@@ -238,7 +238,7 @@ impl Facts {
 
     /// Returns the system that the pod is for, by itself or by labels that only nodes of one system have.
     pub fn guess(&self, pod: &PodSpec) -> Option<Guess> {
-        system::guess(pod, self.known_class(pod), self.labels())
+        system::guess(pod, self.meant_class(pod), self.labels())
     }
 
     /// Returns how the pod says its system, by itself or by labels that only nodes of one system have.
@@ -248,7 +248,7 @@ impl Facts {
 
     /// Returns the system of the nodes that the pod selects, if these are of one system.
     pub fn system_of_nodes(&self, pod: &PodSpec) -> Option<System> {
-        system_of_nodes(pod, self.known_class(pod), self.labels())
+        system_of_nodes(pod, self.meant_class(pod), self.labels())
     }
 
     /// Returns the labels of each node, and true for a Windows node.
@@ -261,6 +261,13 @@ impl Facts {
         self.classes.get(pod.runtime_class.as_ref()?)
     }
 
+    /// Returns the class of the pod or, if its name is misspelled, the one that it means: a misspelled name is one problem.
+    pub fn meant_class(&self, pod: &PodSpec) -> Option<&Class> {
+        let name = pod.runtime_class.as_deref()?;
+        let meant = if self.lacks_class_of(pod) { self.similar_class(name) } else { None };
+        self.classes.get(meant.unwrap_or(name))
+    }
+
     /// True if the taint marks Windows nodes: a pool adds or removes it, or it is a known spelling.
     pub fn is_windows_taint(&self, taint: &Taint) -> bool {
         is_known_spelling(&taint.key, &taint.value)
@@ -270,15 +277,9 @@ impl Facts {
                 .any(|pool| pool.spec.wanted_taints().contains(taint) || pool.spec.retired_taints.contains(taint))
     }
 
-    /// Returns the known class whose name is most similar to this one, if it is similar enough to be a misspelling. A
-    /// name that contains another Windows version is not a misspelling.
+    /// Returns the known class that somebody who wrote this name probably means.
     pub fn similar_class(&self, name: &str) -> Option<&str> {
-        if name.split('-').any(|word| by_version(word).is_some()) {
-            return None;
-        }
-        let distance = |other: &str| strsim::damerau_levenshtein(name, other);
-        let closest = self.classes.keys().map(|other| (distance(other), other)).min()?;
-        (closest.0 * 4 <= name.chars().count()).then_some(closest.1)
+        similar_class(name, &self.classes)
     }
 
     /// Returns the names of the classes that select this build.

@@ -68,7 +68,7 @@ fn check_by(
     workload: &WorkloadManifest<'_>,
     facts: &Facts,
 ) -> Vec<Finding> {
-    let (pod, class) = (&workload.pod, facts.known_class(&workload.pod));
+    let (pod, class) = (&workload.pod, facts.meant_class(&workload.pod));
     let subject = Subject { workload, pod, class, target: facts.target(pod), facts };
     let mut findings = Vec::new();
     for rule in rules.filter(|rule| rule.holds_for(facts.kubernetes()) && applies(rule.scope, &subject)) {

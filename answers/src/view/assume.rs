@@ -226,6 +226,11 @@ impl Assumed {
         ["the new revision"].into_iter().chain(self.unknown_labels()).collect::<Vec<_>>().join(", ")
     }
 
+    /// Returns the assumption as a note of the answer.
+    pub fn note(&self) -> String {
+        format!("This is the answer if {}. Unknown: {}.", self.sentence(), self.unknown())
+    }
+
     /// Returns the assumption in a sentence: `win-1 and win-2 run Windows Server 2025`.
     pub fn sentence(&self) -> String {
         let mut by_build: BTreeMap<Build, Vec<&str>> = BTreeMap::new();

@@ -139,7 +139,7 @@ fn of_class(spec: &Value) -> String {
 fn remedies_name_the_class_that_is_meant() {
     let spec = |name: &str| json!({"os": {"name": "windows"}, "runtimeClassName": name});
     let remedy = |spec: &Value| findings(&workload("Deployment", spec), &two_builds())[0].remedy.clone();
-    assert_eq!(of_class(&spec("windows-2202")), "write windows-2022, if that is what is meant");
+    assert_eq!(of_class(&spec("windows-2202")), "set runtimeClassName: windows-2022");
     let image = json!([{"image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]);
     assert_eq!(remedy(&json!({"containers": image})), "add os.name: windows and runtimeClassName: windows-2022");
     let any = with(with(selecting(""), "nodeSelector", json!({"kubernetes.io/os": "windows"})), "containers", image);

@@ -19,9 +19,12 @@ pub struct CheckReport {
     /// Resources of the cluster that you may not list. winpool did not check them, or what depends on them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub(in crate::check) unlisted: BTreeSet<String>,
-    /// The number of findings that result in exit code 2 and are not shown.
+    /// What the answer assumes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::check) notes: Vec<String>,
+    /// The number of findings that are not shown, by severity.
     #[serde(skip)]
-    pub(in crate::check) hidden: usize,
+    pub(in crate::check) hidden: BTreeMap<Severity, usize>,
     #[serde(skip)]
     pub(in crate::check) workloads: usize,
     /// True if a registry did not answer for an image.

@@ -18,14 +18,16 @@ use crate::{
 /// Reads cluster or manifests and explains the class.
 pub async fn explain(name: &str, common: &Common, assume: &Assume) -> Result<(ScaleExplanation, Gaps), Error> {
     let Seen { mut view, gaps } = common.origin.decisions().await?;
-    assume.apply(&mut view)?;
+    let assumed = assume.note(&mut view)?;
     let autoscalers = view.autoscalers.clone();
     let gaps = Gaps { in_cluster: gaps.in_cluster || !autoscalers.unreadable.is_empty(), ..gaps };
     enforce(view.guarded_mut());
     let classes = forecast(snapshot(view)).classes;
     let not_found = || Error::NotFound { kind: "RuntimeClass", name: name.to_owned() };
     let class = classes.get(name).ok_or_else(not_found)?;
-    Ok((scale::explain(&autoscalers, name, &Class::from(class.as_ref())), gaps))
+    let mut explanation = scale::explain(&autoscalers, name, &Class::from(class.as_ref()));
+    explanation.notes.splice(..0, assumed);
+    Ok((explanation, gaps))
 }
 
 /// The answer as text.

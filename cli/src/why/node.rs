@@ -22,7 +22,7 @@ const WITHOUT_CLASSES: &str =
 
 pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<(NodeExplanation, Gaps), Error> {
     let Seen { mut view, mut gaps } = common.origin.decisions().await?;
-    assume.apply(&mut view)?;
+    let assumed = assume.note(&mut view)?;
     let without_pools = view.pools.known().is_none().then(|| WITHOUT_POOLS.to_owned());
     gaps.in_cluster |= without_pools.is_some();
     // A cluster without winpool has no RuntimeClass, and its manifests cannot show that.
@@ -32,7 +32,8 @@ pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<
     let (node, classes) = (found.object.node.clone(), view.classes.all().to_vec());
     let mut snapshot = snapshot(view);
     snapshot.nodes.insert(name.to_owned(), node.clone());
-    let notes: Vec<String> = unread(&snapshot).into_iter().chain(without_pools).chain(without_classes).collect();
+    let notes: Vec<String> =
+        assumed.into_iter().chain(unread(&snapshot)).chain(without_pools).chain(without_classes).collect();
     let policy = policy_of(&snapshot.pools);
     let outcome = live::during("computing what the operator would do", || forecast(snapshot));
     let explanation = node_explanation(name, &node, &policy, &classes, &outcome);

@@ -146,8 +146,8 @@ async fn live_pods_of(
     Ok(pods)
 }
 
-/// Adds the known errors in the Events of these pods, which are of one namespace: a sandbox that cannot be created shows nowhere
-/// else. There are none, with a note, for a user who has no permission to list Events.
+/// Adds what the Events of these pods, which are of one namespace, say: known errors, because a sandbox that cannot be created shows
+/// nowhere else, and the scheduler's reason if the status does not have it. There are none, with a note, for a user who has no permission to list Events.
 async fn add_errors_of_events(client: &Client, pods: &mut [Pod], lacks: &mut Lacks) -> Result<(), Error> {
     let Some(first) = pods.first() else { return Ok(()) };
     let events: Api<Event> = Api::namespaced(client.clone(), &first.namespace);
@@ -156,13 +156,22 @@ async fn add_errors_of_events(client: &Client, pods: &mut [Pod], lacks: &mut Lac
         _ => "involvedObject.kind=Pod,type=Warning".to_owned(),
     };
     let add = |event: Event| {
-        let Some(error) = event.message.as_deref().and_then(known_error).copied() else { return };
+        let Some(message) = event.message else { return };
+        let error = known_error(&message).copied();
+        let is_unschedulable = event.reason.as_deref() == Some("FailedScheduling");
+        if error.is_none() && !is_unschedulable {
+            return;
+        }
         let of_event = |pod: &&mut Pod| event.involved_object.name.as_deref() == Some(pod.name.as_str());
         let Some(pod) = pods.iter_mut().find(of_event) else { return };
         // Others are about an earlier pod of this name.
         let is_new = event.metadata.creation_timestamp.is_none_or(|time| pod.created.is_none_or(|pod| pod <= time.0));
-        if is_new && !pod.errors.contains(&error) {
-            pod.errors.push(error);
+        if !is_new {
+            return;
+        }
+        pod.errors.extend(error.filter(|error| !pod.errors.contains(error)));
+        if is_unschedulable {
+            pod.unschedulable.get_or_insert(message);
         }
     };
     let listed = live::list("events", &events, ListParams::default().fields(&about), add).await;
@@ -175,13 +184,13 @@ impl Surroundings {
         if common.origin.files.is_empty() {
             let client = common.origin.connection.client().await?;
             let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
-            let (mut view, lacks) = view::placement(&client).await?;
-            assume.apply(&mut view)?;
+            let (mut view, mut lacks) = view::placement(&client).await?;
+            lacks.notes.extend(assume.note(&mut view)?);
             return Ok(Self::of(view, lacks, namespace, Some(client)));
         }
         let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned();
         let mut seen = Seen::in_manifests::<Placement>(&common.origin.files, &namespace)?;
-        assume.apply(&mut seen.view)?;
+        let assumed = assume.note(&mut seen.view)?;
         for pool in seen.view.guarded() {
             pool.read()?;
         }
@@ -192,7 +201,7 @@ impl Surroundings {
                     .to_owned(),
             ));
         }
-        let lacks = Lacks { gaps: seen.gaps, notes: Vec::new() };
+        let lacks = Lacks { gaps: seen.gaps, notes: assumed.into_iter().collect() };
         Ok(Self::of(seen.view, lacks, namespace, None))
     }
 
@@ -283,8 +292,12 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
     }
     fits(&mut text, &answer.nodes);
     text.gap();
-    match &answer.remedy {
-        None => {
+    match (&answer.remedy, &answer.scheduler_message) {
+        (None, Some(reason)) => {
+            text.hanging("", "  ", WARN, "The scheduler says:", &format!(" {reason}"));
+            text.paragraph("", "winpool finds no reason that has to do with Windows.")
+        }
+        (None, None) => {
             let other = if answer.refused.is_empty() { "" } else { "other " };
             let is_told = answer.nodes.iter().all(|node| !node.possible || node.starts.is_some());
             let why = if is_told {
@@ -294,7 +307,7 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
             };
             text.paragraph("", &format!("No {other}change is needed: {why}."))
         }
-        Some(remedy) => text.styled("", WARN, "Suggested change:").paragraph("  ", remedy),
+        (Some(remedy), _) => text.styled("", WARN, "Suggested change:").paragraph("  ", remedy),
     };
     if let (Some(selected), Some(node)) = (&answer.ends_with_upgrade, &answer.node) {
         let ends = format!(

@@ -50,6 +50,8 @@ pub struct Pod {
     pub errors: Vec<KnownError>,
     /// The part of its status that shows if it starts.
     pub start_status: StartStatus,
+    /// The scheduler's reason why it finds no node.
+    pub unschedulable: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,6 +101,7 @@ impl From<WirePod> for Pod {
             is_bound: status.phase.is_some(),
             errors: errors(&status),
             start_status: StartStatus::of(&status),
+            unschedulable: unschedulable(&status),
         }
     }
 }
@@ -107,6 +110,12 @@ impl From<WirePod> for Pod {
 fn states(status: &PodStatus) -> impl Iterator<Item = &ContainerState> {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     containers.flat_map(|container| container.state.iter().chain(&container.last_state))
+}
+
+fn unschedulable(status: &PodStatus) -> Option<String> {
+    let mut conditions = status.conditions.iter().flatten();
+    let scheduled = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
+    scheduled.message.clone()
 }
 
 fn has_run(status: &PodStatus) -> bool {

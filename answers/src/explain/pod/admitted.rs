@@ -7,7 +7,7 @@ use winpool_core::pod::{Class, Guess, Pod, PodSpec, System, WorkloadKind};
 use crate::{
     image::Images,
     placement::{Obstacle, obstacles},
-    pod::{ClassExt, PodSpecExt},
+    pod::{ClassExt, PodSpecExt, similar_class},
     system,
     view::Node,
 };
@@ -63,9 +63,13 @@ impl<'a> Admitted<'a> {
             images,
         };
         let refused = match (missing, conflict) {
-            (Some(name), _) => Some(format!(
-                "RuntimeClass {name} does not exist, so the API server refuses new pods of it: create it, or name another"
-            )),
+            (Some(name), _) => {
+                let change = match similar_class(&name, classes) {
+                    Some(similar) => format!("did you mean {similar}?"),
+                    None => "create it, or name another".to_owned(),
+                };
+                Some(format!("RuntimeClass {name} does not exist, so the API server refuses new pods of it: {change}"))
+            }
             (None, Some((name, key))) => Some(format!(
                 "nodeSelector and RuntimeClass {name} want different values of {key}, so the API server refuses new pods of it: \
                  remove {key} from nodeSelector, or name another class"

@@ -23,6 +23,9 @@ pub struct PodExplanation {
     /// The node that the pod is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The scheduler's reason why the pod, or one of the workload's pods, is on no node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduler_message: Option<String>,
     /// `spec.schedulerName`, if it is not the default scheduler. The answer is that of the default scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,

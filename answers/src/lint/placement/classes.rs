@@ -88,11 +88,13 @@ fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         && subject.facts.lacks_class_of(subject.pod)
     {
         let facts = subject.facts;
-        let hit = Hit::at("runtimeClassName").saying(format!("there is no RuntimeClass {name}"));
+        let similar = facts.similar_class(name);
+        let meant = similar.map(|similar| format!("; did you mean {similar}?")).unwrap_or_default();
+        let hit = Hit::at("runtimeClassName").saying(format!("there is no RuntimeClass {name}{meant}"));
         let names_builds = subject.pod.image_builds().next().is_some();
         let existing: Vec<&str> = facts.builds().into_keys().flat_map(|build| facts.classes_of(build)).collect();
-        hits.push(match (facts.similar_class(name), super::class_of_images(subject)) {
-            (Some(similar), _) => hit.remedied_by(format!("write {similar}, if that is what is meant")),
+        hits.push(match (similar, super::class_of_images(subject)) {
+            (Some(similar), _) => hit.remedied_by(format!("set runtimeClassName: {similar}")),
             (None, Some(other)) => {
                 hit.remedied_by(format!("name {other}, which selects the build of its images, or declare the class"))
             }
