@@ -17,7 +17,7 @@ use winpool_core::{
         Applied, ClassAction, Consent, NodePlan, NodeSummary, PlannedClass, Policy, Pool, PoolEntry, assess,
         node_patch, nodes::NodeObject, plan_classes, runtime_class_patch,
     },
-    windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, image},
+    windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, container_runtime::RuntimeVersion, image},
 };
 
 use apply::apply;
@@ -35,9 +35,12 @@ pub fn versions(data: &[u8]) {
         assert_eq!(build.to_string(), text);
     }
     if let Ok(runtime) = text.parse::<ContainerRuntime>()
-        && runtime.is_containerd_at_least(1, 7, 19)
+        && runtime.is_containerd_at_least(RuntimeVersion::release(1, 7, 19))
     {
-        assert!(text.starts_with("containerd://") && runtime.is_containerd_at_least(1, 7, 18), "{text}");
+        assert!(
+            text.starts_with("containerd://") && runtime.is_containerd_at_least(RuntimeVersion::release(1, 7, 18)),
+            "{text}"
+        );
     }
     if let Some((major, minor)) = text.split_once('.')
         && let Ok(version) = KubernetesVersion::parse(major, minor)

@@ -245,6 +245,8 @@ fn the_variant_that_a_host_takes_may_fail_to_start() {
         (Source::Manifest, windows("10.0.17763.1"), host("20348.5", "containerd://2.2.0"), "Fails(OtherBuild"),
         (Source::Manifest, windows("10.0.20348.1"), host("26100.5", "containerd://1.6.0"), "Runs"),
         (Source::Manifest, windows("10.0.20348.6"), host("20348.5", ""), "NewerRevision"),
+        (Source::Index, windows("10.0.20348.6"), host("26100.5", "containerd://Unknown"), "IfContainerd"),
+        (Source::Index, windows("10.0.17763.6"), host("26100.5", "containerd://Unknown"), "Fails(NoVariant"),
         (Source::Manifest, vec![linux], host("20348.5", ""), "Fails(NotWindows"),
     ] {
         let image = ImagePlatforms { digest: DIGEST.to_owned(), source, platforms };

@@ -286,6 +286,40 @@ fn a_pod_without_a_class_gets_an_affinity_to_all_builds_that_run_it() {
 }
 
 #[test]
+fn an_older_image_starts_on_a_node_that_does_not_report_its_containerd_if_that_is_new_enough() {
+    let starts = |runtime: &str, ran_on: &str| {
+        let status = format!("status: {{nodeInfo: {{containerRuntimeVersion: '{runtime}'}}}}");
+        let machines = [machine("win-2025", "10.0.26100", &status)];
+        let pod = format!(
+            "{{metadata: {{name: web}}, spec: {{os: {{name: windows}}, nodeName: win-2025, containers: [{{name: c, image: 'a:ltsc2022'}}]}}, \
+              status: {{containerStatuses: [{{name: c, state: {{{ran_on}}}}}]}}}}"
+        );
+        let answer = answer(&yaml::<Pod>(&pod), &machines, &BTreeMap::new(), &Images::default());
+        (answer.nodes[0].starts, answer.nodes[0].reasons.clone())
+    };
+    assert_eq!(starts("containerd://2.0.4", ""), (Some(true), vec![]));
+    let (unknown, reasons) = starts("containerd://Unknown", "");
+    assert_eq!(unknown, None);
+    insta::assert_snapshot!(reasons.join(" "), @"an image of Windows Server 2022 on a node of Windows Server 2025: it starts with containerd 1.7.19 or later, and the node does not report its version");
+    assert_eq!(starts("containerd://1.7.18", "").0, Some(false));
+    assert_eq!(starts("containerd://Unknown", "running: {startedAt: '2026-03-01T12:00:00Z'}"), (Some(true), vec![]));
+}
+
+#[test]
+fn a_host_process_container_does_not_show_that_the_others_start() {
+    let starts = |container: &str| {
+        let first = "{name: first, image: first, securityContext: {windowsOptions: {hostProcess: true}}}";
+        let pod = format!(
+            "{{metadata: {{name: web}}, spec: {{os: {{name: windows}}, initContainers: [{first}], containers: [{{name: c, {container}}}]}}}}"
+        );
+        of(&pod).nodes[1].starts
+    };
+    assert_eq!(starts("image: app"), None);
+    assert_eq!(starts("image: 'app:ltsc2022'"), Some(true));
+    assert_eq!(starts("image: app, securityContext: {windowsOptions: {hostProcess: true}}"), Some(true));
+}
+
+#[test]
 fn a_linux_pod_starts_where_its_images_have_a_variant_for_the_architecture() {
     let node = |architecture: &str| {
         crate::machine(&yaml::<Value>(&format!(

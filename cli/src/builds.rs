@@ -5,7 +5,7 @@ use serde::Serialize;
 use winpool_client::terminal::Outcome;
 use winpool_core::windows::{
     Build, KubernetesSupport, KubernetesVersion,
-    compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
+    compatibility::{can_run, runs_by_hyperv_isolation},
     kubernetes::NEWEST,
     product::{PRODUCTS, Product},
     vendor::{VENDORS, VendorSupport},
@@ -104,7 +104,6 @@ impl WindowsRelease {
             let images = PRODUCTS.iter().filter(|image| !image.image_tags.is_empty() && by(image.build));
             images.map(|image| image.version).collect()
         };
-        let containerd = "containerd://2.0.0".parse().ok();
         Self {
             version: product.version,
             build: product.build.to_string(),
@@ -114,8 +113,8 @@ impl WindowsRelease {
             mainstream_end: product.mainstream_end.to_string(),
             end_of_support: product.end_of_support().to_string(),
             vendors: VENDORS.iter().filter(|row| row.build == product.build).map(VendorRow::of).collect(),
-            process_isolation: runs(&|image| runs_by_process_isolation(product.build, containerd, image)),
-            hyper_v_isolation: runs(&|image| runs_by_hyperv_isolation(product.build, image)),
+            process_isolation: runs(&|image| can_run(image, product.build)),
+            hyper_v_isolation: runs(&|image| runs_by_hyperv_isolation(image, product.build)),
         }
     }
 }

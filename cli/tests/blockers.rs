@@ -20,7 +20,9 @@ fn node(name: &str, build: u32) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name, "labels": {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"}},
-        "status": {"nodeInfo": {"operatingSystem": "windows", "kernelVersion": format!("10.0.{build}.1")}},
+        "status": {"nodeInfo": {
+            "operatingSystem": "windows", "kernelVersion": format!("10.0.{build}.1"), "containerRuntimeVersion": "containerd://2.0.4",
+        }},
     })
 }
 

@@ -252,6 +252,19 @@ fn an_old_containerd_is_named() {
 }
 
 #[test]
+fn without_a_version_of_containerd_it_is_unknown_if_images_of_today_start() {
+    let mut objects = cluster();
+    for object in objects.iter_mut().filter(|object| object["kind"] == "Node") {
+        object["status"]["nodeInfo"]["containerRuntimeVersion"] = json!("containerd://Unknown");
+    }
+    let answer = answer(&objects, &[WIN]);
+    let web = named(&answer, "tagged");
+    assert_eq!(moments(web), ["Runs", "Unknown", "Unknown"], "{answer:#}");
+    let reason = web["reason"].as_str().unwrap();
+    assert!(reason.ends_with("with containerd 1.7.19 or later, and win-1 does not report its version"), "{reason}");
+}
+
+#[test]
 fn without_pods_it_is_not_known_what_ends() {
     let objects: Vec<Value> = cluster().into_iter().filter(|object| object["kind"] != "Pod").collect();
     let answer = answer(&objects, &[WIN]);

@@ -19,7 +19,7 @@ use winpool_core::{
     },
     windows::{
         Build, ContainerRuntime, KernelVersion,
-        compatibility::{runs_by_hyperv_isolation, runs_by_process_isolation},
+        compatibility::{WindowsHost, runs, runs_by_hyperv_isolation},
     },
 };
 
@@ -138,9 +138,10 @@ fn builds(criterion: &mut Criterion) {
     let (host, image) = (Build::new(26100), Build::new(20348));
     let runtime: ContainerRuntime = "containerd://2.0.4+azure".parse().expect("a runtime");
     criterion.bench_function("process isolation", |b| {
-        b.iter(|| runs_by_process_isolation(black_box(host), Some(black_box(runtime)), image));
+        let host = WindowsHost { build: host, runtime: Some(runtime) };
+        b.iter(|| runs(image, black_box(host)));
     });
-    criterion.bench_function("Hyper-V isolation", |b| b.iter(|| runs_by_hyperv_isolation(black_box(host), image)));
+    criterion.bench_function("Hyper-V isolation", |b| b.iter(|| runs_by_hyperv_isolation(image, black_box(host))));
 }
 
 /// Enough to show differences of a few per cent within a minute.

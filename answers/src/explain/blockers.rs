@@ -13,14 +13,15 @@ use winpool_core::{
     plan::{Hosts, Pool},
     pod::{OS_KEYS, SYSTEM_LABELS, Target},
     windows::{
-        Build, KubernetesSupport, image,
+        Build, KubernetesSupport,
+        compatibility::{Runs, WindowsHost},
         product::{Product, by_version},
     },
 };
 
 use crate::{
     explain::images::{Move, moved},
-    image::{can_run, isolation_with, known, tags},
+    image::{Sign, can_run, isolation_with, known, runs, tags},
     lint::facts::{Facts, Lookup},
     pod::{ClassExt, PodSpecExt, path_of},
     workload::WorkloadManifest,
@@ -243,13 +244,16 @@ fn image_pins(
     let isolation = isolation_with(class);
     let wanted = workload.pod.wanted_builds(class);
     let has_moved =
-        wanted.is_some_and(|hosts| hosts.iter().any(|host| *host != retired && can_run(isolation, *host, retired)));
+        wanted.is_some_and(|hosts| hosts.iter().any(|host| *host != retired && can_run(isolation, retired, *host)));
+    let stays = target.is_some_and(|target| facts.runs(isolation, retired, target) == Runs::Yes);
     let hosts = |build: Build| facts.hosts().filter(|host| host.kernel.build == build).collect::<Vec<_>>();
     let pins = images.filter_map(|(container, name)| {
-        let by_tag = image::build_of(name) == Some(retired);
         let moved = target.and_then(|target| moved(name, target, &hosts(target), isolation, facts.images()));
-        let known = facts.images().platforms(name);
-        let by_registry = || known.is_some_and(|image| known::builds(image).eq([retired]));
+        let is_for_it = match facts.images().sign(name) {
+            Some(Sign::Registry(image)) => known::builds(image).eq([retired]),
+            Some(Sign::Tag(build)) => build == retired && !stays,
+            None => false,
+        };
         let (change, moves_to) = match &moved {
             None => (image_change(name, retired, target), None),
             Some(Move::SameTag(version)) => {
@@ -261,7 +265,7 @@ fn image_pins(
         };
         let counts = match moves_to {
             Some(MovesTo::SameTag) => is_pinned,
-            _ => !has_moved && (by_tag || by_registry()) || is_pinned && moves_to.is_some(),
+            _ => !has_moved && is_for_it || is_pinned && moves_to.is_some(),
         };
         let field = format!("{}.{}.image", workload.path, path_of(container));
         counts.then(|| Pin { moves_to, ..Pin::new(By::Image, field, name, change) })
@@ -337,9 +341,8 @@ pub(super) fn image_change(name: &str, retired: Build, target: Option<Build>) ->
     let Some(target) = target else { return "build the image for another version".to_owned() };
     let moved = tags::for_build(name, target)
         .map_or_else(|| format!("build the image for {target}"), |image| format!("{image}, once it exists"));
-    if can_run(Isolation::Process, target, retired) {
-        format!("{moved}; may stay where containerd is 1.7.19 or later")
-    } else {
-        moved
+    match runs(Isolation::Process, retired, WindowsHost { build: target, runtime: None }) {
+        Runs::IfContainerd(since) => format!("{moved}; may stay where containerd is {since} or later"),
+        _ => moved,
     }
 }

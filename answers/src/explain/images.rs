@@ -10,7 +10,7 @@ use winpool_core::{
     windows::{Build, image},
 };
 
-use crate::image::{Failure, Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, known, runs_on, tags};
+use crate::image::{Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, known, runs_on, tags};
 
 /// The result for one image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -82,7 +82,7 @@ fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -
             PlatformMatch::Runs(platform) | PlatformMatch::NewerRevision(platform) => platform.os_version.clone(),
             _ => None,
         };
-        *alike.entry((host.kernel.build, verdict.runs(), takes, reason(&verdict, host))).or_default() += 1;
+        *alike.entry((host.kernel.build, verdict.runs(), takes, verdict.reason(host))).or_default() += 1;
     }
     let verdicts = alike.into_iter().map(|((build, runs, takes, reason), node_count)| NodesVerdict {
         build: build.to_string(),
@@ -92,32 +92,6 @@ fn verdicts<'h>(image: &ImagePlatforms, hosts: impl Iterator<Item = &'h Host>) -
         reason,
     });
     verdicts.collect()
-}
-
-/// Describes why a node does not run an image, or may not run it.
-pub fn reason(verdict: &PlatformMatch<'_>, host: &Host) -> Option<String> {
-    Some(match verdict {
-        PlatformMatch::Runs(_) => return None,
-        PlatformMatch::NoVersion(_) => {
-            "the variant names no Windows version; it runs if it is for host-process containers".to_owned()
-        }
-        PlatformMatch::NewerRevision(platform) => {
-            let revision = host.kernel.revision.map_or_else(String::new, |revision| format!(".{revision}"));
-            format!(
-                "the image has {}, and the node {}{revision}: it can fail to start with 0xc0370106 until the node is updated",
-                known::version(platform),
-                host.kernel.build
-            )
-        }
-        PlatformMatch::Fails(Failure::NotWindows) => "no variant is for Windows".to_owned(),
-        PlatformMatch::Fails(Failure::NoVariant) => {
-            format!("no variant is for {}: \"no match for platform in manifest\" when it is pulled", host.kernel.build)
-        }
-        PlatformMatch::Fails(Failure::OtherBuild(platform)) => format!(
-            "its only variant is for {}: it is pulled and fails with 0xc0370101 when it starts",
-            known::version(platform)
-        ),
-    })
 }
 
 /// Returns the builds for which all images of the pod have a variant, the newest first, in the format that
@@ -222,13 +196,11 @@ pub fn moved<'a>(
             hosts.iter().map(|host| runs_on(image, host, isolation)).collect()
         };
         verdicts.retain(|verdict| !matches!(verdict, PlatformMatch::NoVersion(_)));
-        let all = !verdicts.is_empty() && verdicts.iter().all(PlatformMatch::runs);
-        match verdicts.first() {
-            Some(PlatformMatch::Runs(platform) | PlatformMatch::NewerRevision(platform)) if all => {
-                Some(known::version(platform))
-            }
+        let version = |verdict: &PlatformMatch<'a>| match verdict {
+            PlatformMatch::Runs(platform) | PlatformMatch::NewerRevision(platform) => Some(known::version(platform)),
             _ => None,
-        }
+        };
+        verdicts.iter().map(version).collect::<Option<Vec<_>>>()?.first().copied()
     };
     let own = images.get(name)?;
     if let Some(version) = own.ok().and_then(runs) {

@@ -10,16 +10,17 @@ mod stage;
 mod subject;
 
 use winpool_core::{
+    api::Isolation,
     plan::reconcile::Now,
     windows::{
         Build,
-        compatibility::{can_run_by_process_isolation, runs_by_process_isolation},
+        compatibility::{Runs, WindowsHost},
     },
 };
 
 use crate::{
     explain::blockers::unknown,
-    image::Images,
+    image::{Images, runs},
     lint::Facts,
     view::{
         Known, View,
@@ -121,15 +122,22 @@ fn reason(subject: &UpgradeSubject, now: PodOutcome, after: &Stage, facts: &Upgr
     })
 }
 
-/// Returns what to do if the new version runs the images of today, but not with the containerd of the nodes.
+/// Returns what to do if the new version runs the images of today, but not certainly with the containerd of the nodes.
 fn old_containerd(stage: &Stage, facts: &UpgradeFacts<'_>) -> Option<String> {
     stage.upgraded().find_map(|node| {
-        let (host, runtime) = (node.version?.build, node.runtime?);
-        let is_too_old = |image: &Build| {
-            can_run_by_process_isolation(host, *image) && !runs_by_process_isolation(host, Some(runtime), *image)
-        };
-        let image = facts.builds_now().into_iter().find(is_too_old)?;
-        let (name, host, image) = (&node.name, short_name(host), short_name(image));
-        Some(format!("update containerd too: {host} runs images of {image} with containerd 1.7.19 or later, and {name} has an older one"))
+        let host = node.host()?.windows();
+        let on = |image: Build, host: WindowsHost| runs(Isolation::Process, image, host);
+        let (image, since) = facts.builds_now().into_iter().find_map(|image| {
+            match on(image, WindowsHost { runtime: None, ..host }) {
+                Runs::IfContainerd(since) if on(image, host) != Runs::Yes => Some((image, since)),
+                _ => None,
+            }
+        })?;
+        let (name, build, of_today) = (&node.name, short_name(host.build), short_name(image));
+        let runs = format!("{build} runs images of {of_today} with containerd {since} or later");
+        Some(match on(image, host) {
+            Runs::No => format!("update containerd too: {runs}, and {name} has an older one"),
+            _ => format!("{runs}, and {name} does not report its version"),
+        })
     })
 }

@@ -1,36 +1,24 @@
-//! Decides which nodes run an image: the variant that containerd chooses, and if it starts.
+//! Decides which variant of an image a node takes, and if it starts.
 //!
-//! Sources: containerd/platforms (`platforms.go`, `compare.go`, `platform_windows_compat.go`) in the version that each
-//! release of containerd requires in its `go.mod`, and before that in containerd's own `platforms/defaults_windows.go`
-//! with microsoft/hcsshim `osversion/platform_compat_windows.go`:
-//!
-//! | containerd | rule from | oldest image on a host of 20348 or later | variant taken |
-//! |---|---|---|---|
-//! | until 1.7.5 | containerd | the host's own build | the first |
-//! | 1.7.6 to 1.7.18 | hcsshim 0.11 | 20348 | the first |
-//! | 1.7.19 and later 1.7 | platforms 0.2.1 | 20348 | the first |
-//! | 2.0.0 to 2.1.5 | platforms 1.0.0-rc.0, rc.1 | 20348 | the first |
-//! | 2.1.6 to 2.2.x | platforms 1.0.0-rc.2 | the newest LTSC release below the host | highest version, compared as text |
-//! | 2.3.0 to 2.3.4 | platforms 1.0.0-rc.4 | the same | the same |
-//! | 2.3.5 and later | platforms 1.0.0-rc.5 | the LTSC release before that of the host's generation | the same |
-//!
-//! A host before 20348 needs its own build. The revision is not compared, and a variant without a version matches every
-//! host. This is true for an index. containerd's `images.Manifest` accepts a single manifest without checking its
-//! platform (`core/images/image.go`), so a manifest for another host fails when it starts.
+//! The variant is the first one that fits until containerd 2.1.5, and then the one with the highest version, compared as
+//! text (containerd/platforms `compare.go`). [`MatchingRule`] says which builds fit. The revision is not compared, and a
+//! variant without a version matches every host. This is true for an index. containerd's `images.Manifest` accepts a
+//! single manifest without checking its platform (`core/images/image.go`), so a manifest for another host fails when it
+//! starts.
 
 use winpool_core::{
     api::Isolation,
     pod::Class,
     windows::{
         Build, ContainerRuntime, KernelVersion,
-        compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation},
-        container_runtime::{RuntimeName, RuntimeVersion, VersionStage},
+        compatibility::{self, MatchingRule, Runs, WindowsHost, runs_by_hyperv_isolation},
+        container_runtime::{RuntimeName, RuntimeVersion},
     },
 };
 
 use crate::pod::ClassExt;
 
-use super::{ImagePlatforms, Platform, Source};
+use super::{ImagePlatforms, Platform, Source, known};
 
 /// The properties of a Windows node that decide which variant it uses.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -46,12 +34,17 @@ pub struct Host {
 impl Host {
     /// Returns a node of this build with a current containerd, if nothing else is known about the node.
     pub fn supposed(build: Build) -> Self {
-        let version = Some(RuntimeVersion { major: 2, minor: 4, patch: 0, stage: VersionStage::Release });
+        let version = Some(RuntimeVersion::release(2, 4, 0));
         Self {
             kernel: KernelVersion { build, revision: None },
             architecture: "amd64".to_owned(),
             runtime: Some(ContainerRuntime { name: RuntimeName::Containerd, version }),
         }
+    }
+
+    /// Returns what decides which builds it runs.
+    pub fn windows(&self) -> WindowsHost {
+        WindowsHost { build: self.kernel.build, runtime: self.runtime }
     }
 }
 
@@ -66,6 +59,8 @@ pub enum PlatformMatch<'a> {
     /// The node chooses this variant, whose revision is newer than the node's: it can fail to start with 0xc0370106
     /// (microsoft/Windows-Containers#591, actions/runner-images#11582, Azure/AKS#1465).
     NewerRevision(&'a Platform),
+    /// A node with this containerd or a later one runs this variant. The node does not report its version.
+    IfContainerd(RuntimeVersion, &'a Platform),
     /// The node does not run the image.
     Fails(Failure<'a>),
 }
@@ -86,6 +81,39 @@ impl PlatformMatch<'_> {
     pub const fn runs(&self) -> bool {
         !matches!(self, Self::Fails(_))
     }
+
+    /// Describes why a node does not run an image, or may not run it.
+    pub fn reason(&self, host: &Host) -> Option<String> {
+        Some(match self {
+            Self::Runs(_) => return None,
+            Self::NoVersion(_) => {
+                "the variant names no Windows version; it runs if it is for host-process containers".to_owned()
+            }
+            Self::NewerRevision(platform) => {
+                let revision = host.kernel.revision.map_or_else(String::new, |revision| format!(".{revision}"));
+                format!(
+                    "the image has {}, and the node {}{revision}: it can fail to start with 0xc0370106 until the node is updated",
+                    known::version(platform),
+                    host.kernel.build
+                )
+            }
+            Self::IfContainerd(since, platform) => format!(
+                "containerd {since} or later takes the variant for {}, and the node does not report its version",
+                known::version(platform)
+            ),
+            Self::Fails(Failure::NotWindows) => "no variant is for Windows".to_owned(),
+            Self::Fails(Failure::NoVariant) => {
+                format!(
+                    "no variant is for {}: \"no match for platform in manifest\" when it is pulled",
+                    host.kernel.build
+                )
+            }
+            Self::Fails(Failure::OtherBuild(platform)) => format!(
+                "its only variant is for {}: it is pulled and fails with 0xc0370101 when it starts",
+                known::version(platform)
+            ),
+        })
+    }
 }
 
 /// Returns the result for an image on a Windows node, in a container with this isolation.
@@ -102,7 +130,7 @@ pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation)
         Source::Manifest => only,
         Source::Index => match chosen(&image.platforms, host) {
             Some(platform) => platform,
-            None => return PlatformMatch::Fails(Failure::NoVariant),
+            None => return of_newer_containerd(image, host).unwrap_or(PlatformMatch::Fails(Failure::NoVariant)),
         },
     };
     let Some(version) = taken.os_version.as_deref() else { return PlatformMatch::NoVersion(taken) };
@@ -111,7 +139,7 @@ pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation)
     };
     if image.source == Source::Manifest
         && (normalized_architecture(taken).0 != host.architecture
-            || !can_run(isolation, host.kernel.build, Build::new(build)))
+            || !can_run(isolation, Build::new(build), host.kernel.build))
     {
         return PlatformMatch::Fails(Failure::OtherBuild(taken));
     }
@@ -125,12 +153,28 @@ pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation)
     }
 }
 
-/// True if hosts of this build run images of the other one, if their containerd is new enough.
-pub fn can_run(isolation: Isolation, host: Build, image: Build) -> bool {
+/// Returns the variant that the host takes if its containerd, which it does not report, is new enough.
+fn of_newer_containerd<'a>(image: &'a ImagePlatforms, host: &Host) -> Option<PlatformMatch<'a>> {
+    known::builds(image).find_map(|build| {
+        let Runs::IfContainerd(since) = compatibility::runs(build, host.windows()) else { return None };
+        let runtime = Some(ContainerRuntime { name: RuntimeName::Containerd, version: Some(since) });
+        let taken = chosen(&image.platforms, &Host { runtime, ..host.clone() })?;
+        Some(PlatformMatch::IfContainerd(since, taken))
+    })
+}
+
+/// Returns whether a host runs images of a build in containers with this isolation.
+pub fn runs(isolation: Isolation, image: Build, host: WindowsHost) -> Runs {
     match isolation {
-        Isolation::Process => can_run_by_process_isolation(host, image),
-        Isolation::HyperV => runs_by_hyperv_isolation(host, image),
+        Isolation::HyperV if runs_by_hyperv_isolation(image, host.build) => Runs::Yes,
+        Isolation::HyperV => Runs::No,
+        Isolation::Process => compatibility::runs(image, host),
     }
+}
+
+/// True if hosts of this build, with containerd 1.7.19 or later, run images of a build.
+pub fn can_run(isolation: Isolation, image: Build, host: Build) -> bool {
+    runs(isolation, image, WindowsHost { build: host, runtime: None }) != Runs::No
 }
 
 /// Returns the isolation of pods that have this class.
@@ -141,103 +185,52 @@ pub fn isolation_with(class: Option<&Class>) -> Isolation {
 /// Returns the variant of an index that containerd chooses on this host.
 pub fn chosen<'a>(platforms: &'a [Platform], host: &Host) -> Option<&'a Platform> {
     let rule = MatchingRule::of(host.runtime);
-    let mut fitting = platforms.iter().filter_map(|platform| Some((rule.rank(platform, host)?, platform)));
+    let mut fitting = platforms.iter().filter_map(|platform| Some((rank(rule, platform, host)?, platform)));
     let first = fitting.next()?;
     // Follows `sort.SliceStable`: of equal variants, the first in the index wins.
-    let best = fitting.fold(first, |best, next| if rule.is_before(next, best) { next } else { best });
+    let best = fitting.fold(first, |best, next| if is_before(rule, next, best) { next } else { best });
     Some(best.1)
 }
 
-/// The matching rule of a containerd release.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum MatchingRule {
-    /// Only the host's own build. Used for releases before 1.7.6, and for other or unknown runtimes as the cautious
-    /// answer.
-    OwnBuild,
-    /// Builds from 20348 on.
-    Since2022,
-    /// Builds from the newest LTSC release below the host's build on.
-    BelowHost,
-    /// The same, but variants with features other than `win32k` do not match.
-    BelowHostWithFeatures,
-    /// Builds from the LTSC release before that of the host's generation on.
-    Generation,
+/// Returns `None` if the variant does not match the host; otherwise the position of the first architecture that
+/// matches.
+fn rank(rule: MatchingRule, platform: &Platform, host: &Host) -> Option<usize> {
+    let is_windows = platform.is_windows() || platform.os.is_empty();
+    let rank = architecture_rank(rule, platform, host)?;
+    let fits = is_windows && fits_version(rule, platform, host) && fits_features(rule, platform);
+    fits.then_some(rank)
 }
 
-/// The LTSC releases in containerd's list in all these versions. It differs from [`winpool_core::windows::product`].
-const LTSC: [u32; 2] = [20348, 26100];
-
-impl MatchingRule {
-    fn of(runtime: Option<ContainerRuntime>) -> Self {
-        let Some(ContainerRuntime { name: RuntimeName::Containerd, version: Some(version) }) = runtime else {
-            return Self::OwnBuild;
-        };
-        let release = |major, minor, patch| RuntimeVersion { major, minor, patch, stage: VersionStage::Release };
-        // The rules of the pre-releases of 2.0.0 were not checked.
-        if version.major == 2 && version < release(2, 0, 0) {
-            return Self::OwnBuild;
+/// containerd's `Only` also accepts the other architectures that the processor supports.
+fn architecture_rank(rule: MatchingRule, platform: &Platform, host: &Host) -> Option<usize> {
+    let (architecture, variant) = normalized_architecture(platform);
+    match (host.architecture.as_str(), architecture.as_str(), variant.as_str()) {
+        (own, other, "") if own == other => Some(0),
+        ("amd64", "386", "") if rule <= MatchingRule::Since2022 => Some(1),
+        ("arm64", "arm", variant) if rule <= MatchingRule::Since2022 => {
+            ["v8", "v7", "v6", "v5"].iter().position(|known| *known == variant).map(|position| position + 1)
         }
-        let since = [
-            (release(2, 3, 5), Self::Generation),
-            (release(2, 3, 0), Self::BelowHostWithFeatures),
-            (release(2, 1, 6), Self::BelowHost),
-            (release(1, 7, 6), Self::Since2022),
-        ];
-        since.into_iter().find(|(first, _)| version >= *first).map_or(Self::OwnBuild, |(_, rule)| rule)
+        _ => None,
     }
+}
 
-    /// Returns `None` if the variant does not match the host; otherwise the position of the first architecture that
-    /// matches.
-    fn rank(self, platform: &Platform, host: &Host) -> Option<usize> {
-        let is_windows = platform.is_windows() || platform.os.is_empty();
-        let rank = self.architecture_rank(platform, host)?;
-        let fits = is_windows && self.fits_version(platform, host) && self.fits_features(platform);
-        fits.then_some(rank)
-    }
+fn fits_version(rule: MatchingRule, platform: &Platform, host: &Host) -> bool {
+    let Some(version) = platform.os_version.as_deref() else { return true };
+    build_and_revision(version).is_some_and(|(image, _)| rule.takes(Build::new(image), host.kernel.build))
+}
 
-    /// containerd's `Only` also accepts the other architectures that the processor supports.
-    fn architecture_rank(self, platform: &Platform, host: &Host) -> Option<usize> {
-        let (architecture, variant) = normalized_architecture(platform);
-        match (host.architecture.as_str(), architecture.as_str(), variant.as_str()) {
-            (own, other, "") if own == other => Some(0),
-            ("amd64", "386", "") if self <= Self::Since2022 => Some(1),
-            ("arm64", "arm", variant) if self <= Self::Since2022 => {
-                ["v8", "v7", "v6", "v5"].iter().position(|known| *known == variant).map(|position| position + 1)
-            }
-            _ => None,
-        }
-    }
+/// A host has no features, and `windowsStripFeaturesMatcher` removes one from the variant.
+fn fits_features(rule: MatchingRule, platform: &Platform) -> bool {
+    let features = &platform.os_features;
+    let stripped = usize::from(features.iter().any(|feature| feature == "win32k"));
+    rule < MatchingRule::BelowHostWithFeatures || features.len() == stripped
+}
 
-    fn fits_version(self, platform: &Platform, host: &Host) -> bool {
-        let Some(version) = platform.os_version.as_deref() else { return true };
-        let Some((image, _)) = build_and_revision(version) else { return false };
-        let own = host.kernel.build.number();
-        if own < LTSC[0] || self == Self::OwnBuild {
-            return image == own;
-        }
-        let below = |limit: u32| LTSC.into_iter().filter(|build| *build < limit).max().unwrap_or(LTSC[0]);
-        let floor = match self {
-            Self::OwnBuild => own,
-            Self::Since2022 => LTSC[0],
-            Self::BelowHost | Self::BelowHostWithFeatures => below(own),
-            Self::Generation => below(below(own + 1)),
-        };
-        (floor..=own).contains(&image)
+fn is_before(rule: MatchingRule, one: (usize, &Platform), other: (usize, &Platform)) -> bool {
+    if rule <= MatchingRule::Since2022 {
+        return one.0 < other.0;
     }
-
-    /// A host has no features, and `windowsStripFeaturesMatcher` removes one from the variant.
-    fn fits_features(self, platform: &Platform) -> bool {
-        let features = &platform.os_features;
-        let stripped = usize::from(features.iter().any(|feature| feature == "win32k"));
-        self < Self::BelowHostWithFeatures || features.len() == stripped
-    }
-
-    fn is_before(self, one: (usize, &Platform), other: (usize, &Platform)) -> bool {
-        if self <= Self::Since2022 {
-            return one.0 < other.0;
-        }
-        one.1.os_version.as_deref().unwrap_or_default() > other.1.os_version.as_deref().unwrap_or_default()
-    }
+    one.1.os_version.as_deref().unwrap_or_default() > other.1.os_version.as_deref().unwrap_or_default()
 }
 
 /// True if a Linux node of this architecture may use the variant. Follows containerd's `platformVector`, and ignores

@@ -5,6 +5,7 @@
 //! - [`matching`]: the nodes that run an image.
 //! - [`known`]: the answers for the images of workloads.
 //! - [`tags`]: tags for another Windows build.
+//! - [`mod@verdict`]: the verdict about an image on a node.
 //!
 //! [`winpool_core::windows::image`] reads tags, for use without registries.
 
@@ -13,14 +14,16 @@ pub mod known;
 pub mod matching;
 pub mod reference;
 pub mod tags;
+pub mod verdict;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use document::{Document, DocumentError, IndexEntry, read, read_config};
 pub use known::{Images, Unresolved};
-pub use matching::{Failure, Host, PlatformMatch, can_run, isolation_with, runs_on};
+pub use matching::{Failure, Host, PlatformMatch, can_run, isolation_with, runs, runs_on};
 pub use reference::{ImageReference, ParseReferenceError};
+pub use verdict::{Sign, Verdict, by_registry, verdict};
 
 /// The platform of an image variant.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]

@@ -4,6 +4,7 @@
 
 mod kind;
 mod of_view;
+mod runs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,6 +19,7 @@ use winpool_core::{
     pod::{Class, Guess, PodSpec, System, Target, Tolerance, is_label_of_every_node, tolerance},
     windows::{
         Build, KubernetesVersion,
+        container_runtime::RuntimeName,
         product::{PRODUCTS, by_version},
         taint::is_known_spelling,
     },
@@ -105,7 +107,8 @@ impl Facts {
 
     /// True if a Windows node that the pod selects reports a container runtime other than containerd.
     pub fn has_node_without_containerd(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
-        self.kinds_of(pod, class).any(|kind| kind.lacks_containerd)
+        self.kinds_of(pod, class)
+            .any(|kind| kind.runtime.is_some_and(|runtime| runtime.name != RuntimeName::Containerd))
     }
 
     pub fn add_class(&mut self, class: impl Into<Arc<RuntimeClass>>) {

@@ -7,7 +7,7 @@ use winpool_core::{
     plan::{Hosts, Pool, capability_label},
     pod::BETA_OS,
     windows::{
-        compatibility::can_run_by_process_isolation,
+        compatibility::can_run,
         product::{self, PRODUCTS, Product},
     },
 };
@@ -89,7 +89,7 @@ fn capabilities(pool: &Pool, windows: &Product) -> BTreeSet<String> {
     let discovered = builds.filter(|build| pool.spec.discover && !is_declared(&pool.spec.class_name(*build)));
     let all = declared.chain(discovered.map(|build| pool.spec.discovered_hosts(build)));
     let runs = |hosts: Hosts| match hosts {
-        Hosts::Running(image) if can_run_by_process_isolation(windows.build, image) => Some(capability_label(image)),
+        Hosts::Running(image) if can_run(image, windows.build) => Some(capability_label(image)),
         _ => None,
     };
     all.filter_map(runs).collect()

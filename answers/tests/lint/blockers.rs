@@ -11,6 +11,7 @@ use winpool_answers::{
 };
 use winpool_core::{
     api::WindowsPool,
+    plan::NodeFields,
     windows::{Build, product::by_version},
 };
 
@@ -174,14 +175,34 @@ fn a_default_class_pins_a_pool_even_if_it_does_not_exist() {
 
 #[test]
 fn images_of_2022_may_stay_on_2025() {
-    let object = workload("Deployment", &json!({"containers": [{"image": "app:ltsc2022"}]}));
-    let found = blockers(
-        &WorkloadManifest::read(&object).unwrap().unwrap(),
-        &Facts::none(),
-        Build::new(20348),
-        Some(Build::new(26100)),
-    );
-    insta::assert_snapshot!(found.unwrap().pins[0].change, @"app:ltsc2025, once it exists; may stay where containerd is 1.7.19 or later");
+    let spec = json!({"os": {"name": "windows"}, "containers": [{"image": "app:ltsc2022"}]});
+    let object = workload("Deployment", &spec);
+    let workload = WorkloadManifest::read(&object).unwrap().unwrap();
+    let (retired, target) = (Build::new(20348), Some(Build::new(26100)));
+    let cluster = |build: &str, runtime: Option<&str>| {
+        let mut facts = Facts::none();
+        let node = NodeFields { container_runtime: runtime.map(Into::into), ..node(build, &[], &[]) };
+        facts.add_node(view::Node::of("", &node));
+        facts
+    };
+    let unknown = [Facts::none(), cluster("10.0.26100", None), cluster("10.0.26100", Some("containerd://1.7.18"))];
+    for facts in unknown {
+        let found = blockers(&workload, &facts, retired, target).unwrap();
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(found.pins[0].change, @"app:ltsc2025, once it exists; may stay where containerd is 1.7.19 or later");
+        }
+    }
+    // The nodes of today show which containerd the next ones have.
+    for build in ["10.0.20348", "10.0.26100"] {
+        let facts = cluster(build, Some("containerd://2.0.4"));
+        assert_eq!(blockers(&workload, &facts, retired, target), None);
+        let started = [retired].into();
+        let moves = departure(&workload, &facts, retired, target, &started);
+        assert_eq!(moves, Some(Departure::CanMove(Evidence::Tag)));
+        assert_eq!(departure(&workload, &cluster(build, None), retired, target, &started), Some(Departure::Unknown(
+            "nodes of Windows Server 2025 run images of Windows Server 2022 if their containerd is 1.7.19 or later, which is not known".to_owned()
+        )));
+    }
 }
 
 #[test]
@@ -222,7 +243,11 @@ fn a_workload_without_a_pin_can_move_only_with_evidence() {
     use Evidence::{HostProcess, RunsThere, StartsHere, Tag};
     const OLD: u32 = 20348;
     const NEW: u32 = 26100;
-    let facts = cluster(&[("10.0.20348", &[]), ("10.0.26100", &[])], &[], &[]);
+    let mut facts = Facts::none();
+    for build in ["10.0.20348", "10.0.26100"] {
+        let node = NodeFields { container_runtime: Some("containerd://2.0.4".into()), ..node(build, &[], &[]) };
+        facts.add_node(view::Node::of("", &node));
+    }
     let of = |spec: Value, started: &[u32], target: Option<u32>| {
         let object = workload("Deployment", &spec);
         let started = started.iter().copied().map(Build::new).collect();

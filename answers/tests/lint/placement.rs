@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use winpool_answers::{lint::Facts, view};
 use winpool_core::{
     api::{WindowsPool, WindowsPoolSpec},
-    plan::Pool,
+    plan::{NodeFields, Pool},
 };
 
 use super::{broken, cluster, findings, node, workload};
@@ -349,6 +349,27 @@ fn images_of_different_builds_run_together_where_the_newest_host_runs_all() {
     assert_eq!(of(&["ltsc2022", "ltsc2025"], "w", "10.0.26100"), ["image-older-than-host"]);
     assert_eq!(of(&["ltsc2019", "ltsc2022"], "w", "10.0.20348"), [""; 0], "by Hyper-V");
     assert_eq!(of(&["ltsc2019", "ltsc2025"], "w", "10.0.26100"), ["image-builds-differ", "image-build-mismatch"]);
+}
+
+#[test]
+fn images_of_2022_need_no_build_beside_nodes_of_2025_unless_their_containerd_is_too_old() {
+    let image = json!([{"name": "c", "image": "app:ltsc2022"}]);
+    let open =
+        with(with(selecting(""), "nodeSelector", json!({"kubernetes.io/os": "windows"})), "containers", image.clone());
+    let on_2025 = with(selecting("10.0.26100"), "containers", image);
+    for (runtime, of_open, of_2025) in [
+        (Some("containerd://2.0.4"), vec![], vec![]),
+        (None, vec![], vec!["image-older-than-host"]),
+        (Some("containerd://1.7.18"), vec!["build-not-selected"], vec!["image-older-than-host"]),
+    ] {
+        let mut facts = Facts::none();
+        for build in ["10.0.20348", "10.0.26100"] {
+            let node = NodeFields { container_runtime: runtime.map(Into::into), ..node(build, TAINT, &[]) };
+            facts.add_node(view::Node::of("", &node));
+        }
+        assert_eq!(broken("Deployment", &open, &facts), of_open, "{runtime:?}");
+        assert_eq!(broken("Deployment", &on_2025, &facts), of_2025, "{runtime:?}");
+    }
 }
 
 #[test]

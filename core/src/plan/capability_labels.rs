@@ -17,8 +17,8 @@ use crate::{
     },
     pod::selector_of,
     windows::{
-        Build, ContainerRuntime,
-        compatibility::{can_run_by_process_isolation, runs_by_process_isolation},
+        Build,
+        compatibility::{Runs, runs},
     },
 };
 
@@ -42,10 +42,10 @@ pub(super) fn plan(node: &NodeFields, images: &BTreeSet<Build>) -> Vec<MetadataC
     let keys: BTreeSet<String> = images.iter().map(|image| key(*image)).chain(present).collect();
     let change = |key: &String| {
         let value = node.labels.get(key);
-        let to = match build_of(key).map(|image| runs(node, image)) {
-            Some(Some(true)) => Some(TRUE),
-            Some(None) => value,
-            Some(Some(false)) | None => None,
+        let to = match build_of(key).map(|image| node.windows_host().map_or(Runs::Unknown, |host| runs(image, host))) {
+            Some(Runs::Yes) => Some(TRUE),
+            Some(Runs::IfContainerd(_) | Runs::Unknown) => value,
+            Some(Runs::No) | None => None,
         };
         MetadataChange::between(key, value, to)
     };
@@ -56,17 +56,6 @@ pub(super) fn plan(node: &NodeFields, images: &BTreeSet<Build>) -> Vec<MetadataC
 pub(super) fn removal(node: &NodeFields) -> Vec<MetadataChange> {
     let present = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX);
     present.filter_map(|(key, value)| MetadataChange::between(key, Some(value), None)).collect()
-}
-
-/// True if the node runs images of this build by process isolation; `None` if that is not known.
-fn runs(node: &NodeFields, image: Build) -> Option<bool> {
-    let host = node.windows_version()?.build;
-    if host == image || !can_run_by_process_isolation(host, image) {
-        return Some(host == image);
-    }
-    let runtime: ContainerRuntime = node.container_runtime.as_deref()?.parse().ok()?;
-    runtime.version?;
-    Some(runs_by_process_isolation(host, Some(runtime), image))
 }
 
 /// The capability labels on nodes, each with a RuntimeClass or an unfinished pod that selects it.

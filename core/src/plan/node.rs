@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{api::names, labels::Labels, windows::KernelVersion};
+use crate::{
+    api::names,
+    labels::Labels,
+    windows::{KernelVersion, compatibility::WindowsHost},
+};
 
 use super::taint_list::{TaintChange, TaintList};
 
@@ -37,6 +41,12 @@ impl NodeFields {
             let build = self.labels.get(names::WINDOWS_BUILD)?.parse().ok()?;
             Some(KernelVersion { build, revision: None })
         })
+    }
+
+    /// What decides which images it runs; `None` if its build is not known.
+    pub fn windows_host(&self) -> Option<WindowsHost> {
+        let runtime = self.container_runtime.as_deref().and_then(|text| text.parse().ok());
+        Some(WindowsHost { build: self.windows_version()?.build, runtime })
     }
 
     /// True if its labels say that it runs Windows.

@@ -12,7 +12,7 @@ use crate::{
         validation::{Violation, violations},
     },
     labels::Labels,
-    windows::{Build, compatibility::can_run_by_process_isolation, product},
+    windows::{Build, compatibility::can_run, product},
 };
 
 /// The taints that a pool wants on its nodes.
@@ -174,7 +174,7 @@ impl PoolSpec {
 
     /// The nodes that the discovered RuntimeClass of `build` selects. A build without a name may be invented.
     pub fn discovered_hosts(&self, build: Build) -> Hosts {
-        let runs_it = |host: Build| host > build && can_run_by_process_isolation(host, build);
+        let runs_it = |host: Build| host > build && can_run(build, host);
         let has_newer_hosts = product::PRODUCTS.iter().any(|product| runs_it(product.build));
         match self.host_match {
             HostMatch::Compatible if has_newer_hosts && self.version_of(build).is_some() => Hosts::Running(build),

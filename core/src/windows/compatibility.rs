@@ -2,46 +2,87 @@
 //!
 //! Sources: Microsoft's "Windows container version compatibility" (MicrosoftDocs/Virtualization-Documentation, the
 //! current text and its history), microsoft/hcsshim `osversion/platform_compat_windows.go`, and the code with which
-//! containerd chooses an image from a manifest list: containerd/platforms `platform_windows_compat.go` in the versions
-//! that containerd's tags vendor.
+//! containerd chooses an image from a manifest list: containerd/platforms (`platforms.go`, `compare.go`,
+//! `platform_windows_compat.go`) in the version that each release of containerd requires in its `go.mod`, and before
+//! that containerd's own `platforms/defaults_windows.go`:
 //!
-//! Host-process containers are exempt from these rules.
+//! | containerd | rule from | oldest image on a host of 20348 or later |
+//! |---|---|---|
+//! | until 1.7.5 | containerd | the host's own build |
+//! | 1.7.6 to 1.7.18 | hcsshim 0.11 | 20348 |
+//! | 1.7.19 and later 1.7 | platforms 0.2.1 | 20348 |
+//! | 2.0.0 to 2.1.5 | platforms 1.0.0-rc.0, rc.1 | 20348 |
+//! | 2.1.6 to 2.2.x | platforms 1.0.0-rc.2 | the newest LTSC release below the host |
+//! | 2.3.0 to 2.3.4 | platforms 1.0.0-rc.4 | the same |
+//! | 2.3.5 and later | platforms 1.0.0-rc.5 | the LTSC release before that of the host's generation |
+//!
+//! A host before 20348 needs its own build. Host-process containers are exempt from these rules.
 
-use super::Build;
-use super::container_runtime::{ContainerRuntime, RuntimeVersion, VersionStage};
-use super::product::{Channel, PRODUCTS};
+use std::ops::RangeBounds;
+
+use super::{
+    Build,
+    container_runtime::{ContainerRuntime, RuntimeName, RuntimeVersion, VersionStage},
+    product::{Channel, PRODUCTS},
+};
 
 /// The first build whose images run on later hosts without a virtual machine. Microsoft calls this the stable ABI.
 const STABLE_ABI: Build = Build::new(20348);
 
-/// True if a host with this build and container runtime runs images of a build by process isolation, the
-/// default of Kubernetes.
+/// The first containerd that winpool counts on to run images of an older build: the rule is part of it.
+const COUNTED_ON: RuntimeVersion = RuntimeVersion::release(1, 7, 19);
+
+/// The properties of a Windows node that decide which images it runs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct WindowsHost {
+    pub build: Build,
+    /// The container runtime; `None` if the node does not report it.
+    pub runtime: Option<ContainerRuntime>,
+}
+
+/// The answer to "does this host run images of that build?", the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Runs {
+    Yes,
+    /// Only if its containerd, which the host does not report, is this version or a later one.
+    IfContainerd(RuntimeVersion),
+    Unknown,
+    No,
+}
+
+/// Returns whether a host runs images of a build by process isolation, the default of Kubernetes.
 ///
 /// Before Windows Server 2022 both builds must be equal. Hosts of 2022 and later run images from the previous LTSC
 /// release up to their own build; 2022 itself runs only its own. winpool counts on that from containerd 1.7.19 on, with
-/// which the rule is part of containerd. With an earlier containerd, another runtime or an unknown one (`None`, or a
-/// version that cannot be read) the answer is that only equal builds run. That is cautious for 1.7.6 to 1.7.18: they
-/// choose the same images, by a check of hcsshim 0.11.
+/// which the rule is part of containerd. With an earlier containerd or another runtime the answer is that only equal
+/// builds run. That is cautious for 1.7.6 to 1.7.18: they choose the same images, by a check of hcsshim 0.11.
 ///
-/// The sources differ on hosts newer than the newest LTSC release, such as 26200 (Windows 11 25H2), and 2022 images:
+/// The rules differ on hosts newer than the newest LTSC release, such as 26200 (Windows 11 25H2): only some take images of
+/// 2022 there, and hcsshim refuses them. This function returns the cautious answer, 26100, for every containerd. No
+/// source contradicts it.
 ///
-/// | | oldest image on 26200 |
-/// |---|---|
-/// | containerd 1.7.19 to 2.1.5 | 20348, as on every host |
-/// | containerd 2.1.6 to 2.3.x, hcsshim | 26100: the largest LTSC release below the host's build |
-/// | containerd after 2.3 (containerd/platforms#34) | 20348: the LTSC release before that of the host's generation |
-///
-/// This function returns the cautious answer, 26100, for every containerd. No source contradicts it.
-///
-/// For Windows Server 2016 the function compares only the builds, so the answer for 14393 on 14393 is true. But there
+/// For Windows Server 2016 the function compares only the builds, so the answer for 14393 on 14393 is yes. But there
 /// the revision must be equal too (Microsoft: 10.0.14393.1914 may fail to run 10.0.14393.1944).
-pub fn runs_by_process_isolation(host: Build, runtime: Option<ContainerRuntime>, image: Build) -> bool {
-    host == image || can_run_by_process_isolation(host, image) && runtime.is_some_and(knows_stable_abi)
+pub fn runs(image: Build, host: WindowsHost) -> Runs {
+    if image == host.build {
+        return Runs::Yes;
+    }
+    // Some pre-releases of 2.0.0 are older than 1.7.19, and it is unknown which of them have the rule.
+    let unchecked = RuntimeVersion { stage: VersionStage::PreRelease, ..RuntimeVersion::release(2, 0, 0) };
+    match host.runtime {
+        _ if !can_run(image, host.build) => Runs::No,
+        None | Some(ContainerRuntime { name: RuntimeName::Containerd, version: None }) => {
+            Runs::IfContainerd(COUNTED_ON)
+        }
+        Some(runtime) if runtime.version == Some(unchecked) => Runs::Unknown,
+        Some(runtime) if runtime.is_containerd_at_least(COUNTED_ON) => Runs::Yes,
+        Some(_) => Runs::No,
+    }
 }
 
 /// True if a host with this build, and containerd 1.7.19 or later, runs images of a build by process isolation.
-pub fn can_run_by_process_isolation(host: Build, image: Build) -> bool {
-    host == image || host >= STABLE_ABI && (oldest_image(host)..=host).contains(&image)
+pub fn can_run(image: Build, host: Build) -> bool {
+    MatchingRule::BelowHost.takes(image, host)
 }
 
 /// True if a host runs images of a build by Hyper-V isolation: its own build and every older one.
@@ -49,21 +90,62 @@ pub fn can_run_by_process_isolation(host: Build, image: Build) -> bool {
 /// The image has its own kernel in a virtual machine, but never a newer one than the host's (Microsoft, and Kubernetes
 /// enhancement proposal 1301). The build does not show if the host supports Hyper-V. Microsoft does not document
 /// version 23H2.
-pub fn runs_by_hyperv_isolation(host: Build, image: Build) -> bool {
+pub fn runs_by_hyperv_isolation(image: Build, host: Build) -> bool {
     image <= host
 }
 
-/// Returns the oldest image that a host of the stable ABI runs: that of the largest LTSC release below its build.
-fn oldest_image(host: Build) -> Build {
-    let ltsc = PRODUCTS.iter().filter(|product| product.channel == Channel::Ltsc).map(|product| product.build);
-    ltsc.filter(|build| (STABLE_ABI..host).contains(build)).max().unwrap_or(STABLE_ABI)
+/// The rule of a containerd release for the images that a host takes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum MatchingRule {
+    /// Only the host's own build. Used for releases before 1.7.6, and for other or unknown runtimes as the cautious
+    /// answer.
+    OwnBuild,
+    /// Builds from 20348 on.
+    Since2022,
+    /// Builds from the newest LTSC release below the host's build on.
+    BelowHost,
+    /// The same, but variants with features other than `win32k` do not match.
+    BelowHostWithFeatures,
+    /// Builds from the LTSC release before that of the host's generation on.
+    Generation,
 }
 
-/// True if this containerd has the rule itself: v1.7.19 is the first tag of its line, and v2.0.0 has it. Some
-/// pre-releases of 2.0.0 are older than 1.7.19, and it is unknown which of them have the rule.
-fn knows_stable_abi(runtime: ContainerRuntime) -> bool {
-    let unknown = RuntimeVersion { major: 2, minor: 0, patch: 0, stage: VersionStage::PreRelease };
-    runtime.is_containerd_at_least(1, 7, 19) && runtime.version != Some(unknown)
+impl MatchingRule {
+    /// Returns the rule of this container runtime.
+    pub fn of(runtime: Option<ContainerRuntime>) -> Self {
+        let Some(ContainerRuntime { name: RuntimeName::Containerd, version: Some(version) }) = runtime else {
+            return Self::OwnBuild;
+        };
+        let release = RuntimeVersion::release;
+        // The rules of the pre-releases of 2.0.0 were not checked.
+        if version.major == 2 && version < release(2, 0, 0) {
+            return Self::OwnBuild;
+        }
+        let since = [
+            (release(2, 3, 5), Self::Generation),
+            (release(2, 3, 0), Self::BelowHostWithFeatures),
+            (release(2, 1, 6), Self::BelowHost),
+            (release(1, 7, 6), Self::Since2022),
+        ];
+        since.into_iter().find(|(first, _)| version >= *first).map_or(Self::OwnBuild, |(_, rule)| rule)
+    }
+
+    /// True if a host of this build takes images of a build.
+    pub fn takes(self, image: Build, host: Build) -> bool {
+        let oldest = match self {
+            Self::OwnBuild => host,
+            Self::Since2022 => STABLE_ABI,
+            Self::BelowHost | Self::BelowHostWithFeatures => newest_ltsc(..host),
+            Self::Generation => newest_ltsc(..newest_ltsc(..=host)),
+        };
+        image == host || host >= STABLE_ABI && (oldest..=host).contains(&image)
+    }
+}
+
+/// The newest LTSC release of the stable ABI among these builds, or else its first one.
+fn newest_ltsc(among: impl RangeBounds<Build>) -> Build {
+    let ltsc = PRODUCTS.iter().filter(|product| product.channel == Channel::Ltsc).map(|product| product.build);
+    ltsc.filter(|build| *build >= STABLE_ABI && among.contains(build)).max().unwrap_or(STABLE_ABI)
 }
 
 #[cfg(test)]
@@ -77,12 +159,16 @@ mod tests {
     const BUILDS: &[u32] =
         &[14393, 16299, 17134, 17763, 18362, 18363, 19041, 19042, 19045, 20348, 22000, 22621, 25398, 26100, 26200];
 
+    fn host_of(build: u32, runtime: &str) -> WindowsHost {
+        WindowsHost { build: Build::new(build), runtime: runtime.parse().ok() }
+    }
+
     fn by_process(host: u32, runtime: &str, image: u32) -> bool {
-        runs_by_process_isolation(Build::new(host), runtime.parse().ok(), Build::new(image))
+        runs(Build::new(image), host_of(host, runtime)) == Runs::Yes
     }
 
     fn by_hyperv(host: u32, image: u32) -> bool {
-        runs_by_hyperv_isolation(Build::new(host), Build::new(image))
+        runs_by_hyperv_isolation(Build::new(image), Build::new(host))
     }
 
     #[test]
@@ -103,7 +189,7 @@ mod tests {
             for (host, row) in matrix {
                 let computed = images.map(|image| if by_process(host, runtime, image) { "Y" } else { "n" });
                 assert_eq!(computed.join(" "), row, "{host} with {runtime}");
-                let able = images.map(|image| can_run_by_process_isolation(Build::new(host), Build::new(image)));
+                let able = images.map(|image| can_run(Build::new(image), Build::new(host)));
                 assert_eq!(able.map(|able| if able { "Y" } else { "n" }).join(" "), row, "{host}");
             }
         }
@@ -165,8 +251,9 @@ mod tests {
         let runtime = "containerd://2.3.0".parse().ok();
         for host in released() {
             for image in released() {
-                assert_eq!(runs_by_process_isolation(host, runtime, image), image == host, "{image} on {host}");
-                assert_eq!(runs_by_hyperv_isolation(host, image), image <= host, "{image} on {host}");
+                let by_process = runs(image, WindowsHost { build: host, runtime });
+                assert_eq!(by_process == Runs::Yes, image == host, "{image} on {host}");
+                assert_eq!(runs_by_hyperv_isolation(image, host), image <= host, "{image} on {host}");
             }
         }
     }
@@ -187,6 +274,20 @@ mod tests {
             assert!(!by_process(26100, other, 20348), "{other}");
             assert!(by_process(26100, other, 26100), "{other}");
         }
+    }
+
+    #[test]
+    fn without_a_version_of_containerd_the_answer_depends_on_it_only_where_the_pair_does() {
+        let answer = |host, runtime, image| runs(Build::new(image), host_of(host, runtime));
+        for unreported in ["", "containerd://Unknown"] {
+            assert_eq!(answer(26100, unreported, 20348), Runs::IfContainerd(COUNTED_ON), "{unreported}");
+            assert_eq!(answer(26100, unreported, 26100), Runs::Yes, "{unreported}");
+            assert_eq!(answer(26100, unreported, 17763), Runs::No, "{unreported}");
+            assert_eq!(answer(17763, unreported, 20348), Runs::No, "{unreported}");
+        }
+        assert_eq!(answer(26100, "containerd://2.0.0-rc.6", 20348), Runs::Unknown);
+        assert_eq!(answer(26100, "containerd://1.7.18", 20348), Runs::No);
+        assert_eq!(answer(26100, "docker://Unknown", 20348), Runs::No);
     }
 
     fn builds() -> impl Strategy<Value = u32> {

@@ -1,11 +1,11 @@
 //! The container runtime that a node reports in `status.nodeInfo.containerRuntimeVersion`.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use super::{build::UnreadableVersion, number};
 
 /// The container runtime of a node, such as `containerd://1.7.17+azure`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ContainerRuntime {
     /// The name before `://`.
     pub name: RuntimeName,
@@ -17,13 +17,12 @@ pub struct ContainerRuntime {
 impl ContainerRuntime {
     /// True for this release of containerd or a later one, and false if the version cannot be read. A
     /// pre-release comes before its release: `1.7.19-rc.1` is not at least 1.7.19.
-    pub fn is_containerd_at_least(self, major: u32, minor: u32, patch: u32) -> bool {
-        let wanted = RuntimeVersion { major, minor, patch, stage: VersionStage::Release };
+    pub fn is_containerd_at_least(self, wanted: RuntimeVersion) -> bool {
         self.name == RuntimeName::Containerd && self.version.is_some_and(|version| version >= wanted)
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum RuntimeName {
     /// containerd, which can run Windows containers for Kubernetes since its 1.4.
     Containerd,
@@ -41,6 +40,20 @@ pub struct RuntimeVersion {
     pub minor: u32,
     pub patch: u32,
     pub stage: VersionStage,
+}
+
+impl RuntimeVersion {
+    /// The release with this number.
+    pub const fn release(major: u32, minor: u32, patch: u32) -> Self {
+        Self { major, minor, patch, stage: VersionStage::Release }
+    }
+}
+
+impl fmt::Display for RuntimeVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { major, minor, patch, .. } = self;
+        write!(f, "{major}.{minor}.{patch}")
+    }
 }
 
 /// The stage of a version.
@@ -170,12 +183,21 @@ mod tests {
     fn containerd_1_7_19_or_later_is_recognised() {
         let later = ["1.7.19", "1.7.19+azure", "1.7.19-k3s2", "1.7.20-rc.1", "1.8.0", "1.10.0", "2.0.0-rc.1", "2.1.6"];
         for version in later {
-            assert!(runtime(&format!("containerd://{version}")).is_containerd_at_least(1, 7, 19), "{version}");
-            assert!(!runtime(&format!("docker://{version}")).is_containerd_at_least(1, 7, 19), "{version}");
+            assert!(
+                runtime(&format!("containerd://{version}")).is_containerd_at_least(RuntimeVersion::release(1, 7, 19)),
+                "{version}"
+            );
+            assert!(
+                !runtime(&format!("docker://{version}")).is_containerd_at_least(RuntimeVersion::release(1, 7, 19)),
+                "{version}"
+            );
         }
         for version in ["1.7.19-rc.1", "1.7.19-rc.1+azure", "1.7.18", "1.7.17+azure", "1.6.36", "0.9.99", "Unknown", ""]
         {
-            assert!(!runtime(&format!("containerd://{version}")).is_containerd_at_least(1, 7, 19), "{version}");
+            assert!(
+                !runtime(&format!("containerd://{version}")).is_containerd_at_least(RuntimeVersion::release(1, 7, 19)),
+                "{version}"
+            );
         }
     }
 
@@ -183,7 +205,7 @@ mod tests {
         #[test]
         fn versions_are_ordered_as_their_numbers(one: (u32, u32, u32), other: (u32, u32, u32)) {
             let read = |(major, minor, patch), suffix| runtime(&format!("containerd://{major}.{minor}.{patch}{suffix}"));
-            let at_least = |reported: ContainerRuntime| reported.is_containerd_at_least(other.0, other.1, other.2);
+            let at_least = |reported: ContainerRuntime| reported.is_containerd_at_least(RuntimeVersion::release(other.0, other.1, other.2));
             prop_assert_eq!(at_least(read(one, "")), one >= other);
             prop_assert_eq!(at_least(read(one, "-k3s2")), one >= other);
             prop_assert_eq!(at_least(read(one, "-rc.1")), one > other);

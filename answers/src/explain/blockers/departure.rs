@@ -8,19 +8,20 @@ use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::Isolation,
     pod::{PodSpec, System},
-    windows::{Build, image, product::name_of},
+    windows::{Build, compatibility::Runs, image, product::name_of},
 };
 
 use crate::{
     explain::images::{Move, moved},
-    image::{can_run, isolation_with},
+    image::{Host, Sign, can_run, isolation_with, runs_on},
     lint::facts::Facts,
     pod::PodSpecExt,
     workload::WorkloadManifest,
 };
 
 /// The evidence that a workload runs on the nodes that stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+// In order: if one image has a variant and another only a tag, the tag is the evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Evidence {
     /// All of its containers are host-process containers, which run on every version.
     HostProcess,
@@ -77,8 +78,11 @@ pub fn departure(
     // Without nodes, nothing shows that it fits another one.
     let is_only = || !facts.knows_nodes() || facts.builds_of(pod, class) == BTreeSet::from([retired]);
     let fits_only_here = || is_windows && is_only();
-    let is_for_another =
-        images(pod).iter().any(|name| image::build_of(name).is_some_and(|build| !can_run(isolation, retired, build)));
+    let is_for_another = images(pod).iter().any(|name| match facts.images().sign(name) {
+        Some(Sign::Registry(image)) => !runs_on(image, &Host::supposed(retired), isolation).runs(),
+        Some(Sign::Tag(build)) => !can_run(isolation, build, retired),
+        None => false,
+    });
     if !starts_here && is_for_another {
         return None;
     }
@@ -107,18 +111,19 @@ pub fn evidence(
     }
     let images = images(pod);
     let hosts: Vec<_> = facts.hosts().filter(|host| host.kernel.build == target).collect();
-    let by_registry =
-        |name: &str| matches!(moved(name, target, &hosts, isolation, facts.images()), Some(Move::SameTag(_)));
-    let by_tag = |name: &str| image::build_of(name).is_some_and(|build| can_run(isolation, target, build));
+    let runs = |build: Build| facts.runs(isolation, build, target) == Runs::Yes;
+    let of_image = |name: &&str| match facts.images().sign(name)? {
+        Sign::Registry(_) => {
+            let moved = moved(name, target, &hosts, isolation, facts.images());
+            matches!(moved, Some(Move::SameTag(_))).then_some(Evidence::Registry)
+        }
+        Sign::Tag(build) => runs(build).then_some(Evidence::Tag),
+    };
     if started_on.contains(&target) {
-        Some(Evidence::RunsThere)
-    } else if !images.is_empty() && images.iter().all(|name| by_registry(name)) {
-        Some(Evidence::Registry)
-    } else if !images.is_empty() && images.iter().all(|name| by_tag(name)) {
-        Some(Evidence::Tag)
-    } else {
-        (started_on.contains(&retired) && can_run(isolation, target, retired)).then_some(Evidence::StartsHere)
+        return Some(Evidence::RunsThere);
     }
+    let weakest = images.iter().map(of_image).collect::<Option<Vec<_>>>().and_then(|found| found.into_iter().max());
+    weakest.or_else(|| (started_on.contains(&retired) && runs(retired)).then_some(Evidence::StartsHere))
 }
 
 /// The images of a pod that need a version of Windows.
@@ -128,6 +133,15 @@ fn images(pod: &PodSpec) -> Vec<&str> {
 
 /// Returns the missing information about a pod, and how to get it.
 pub fn unknown(pod: &PodSpec, facts: &Facts, retired: Build, target: Option<Build>) -> String {
+    let isolation = isolation_with(facts.known_class(pod));
+    if let Some(target) = target
+        && let Runs::IfContainerd(since) = facts.runs(isolation, retired, target)
+    {
+        let (target, retired) = (name_of(target), name_of(retired));
+        return format!(
+            "nodes of {target} run images of {retired} if their containerd is {since} or later, which is not known"
+        );
+    }
     let unclear = images(pod).into_iter().filter(|name| image::build_of(name).is_none());
     let named: BTreeSet<&str> = unclear.collect();
     let images = named.into_iter().collect::<Vec<_>>().join(", ");

@@ -6,7 +6,7 @@ use winpool_core::{
     api::{Taint, TaintPolicy},
     labels::Labels,
     plan::{Policy, Pool, WantedTaints},
-    windows::{Build, container_runtime::RuntimeName, taint::is_known_spelling},
+    windows::{Build, ContainerRuntime, compatibility::WindowsHost, taint::is_known_spelling},
 };
 
 use crate::view::Node;
@@ -16,8 +16,8 @@ use crate::view::Node;
 pub(super) struct NodeKind {
     /// The build, if it is known.
     pub build: Option<Build>,
-    /// True if the node reports a container runtime other than containerd.
-    pub lacks_containerd: bool,
+    /// The container runtime, if the node reports it.
+    pub runtime: Option<ContainerRuntime>,
     /// The taints that keep pods off, except the temporary ones of Kubernetes and of autoscalers.
     pub taints: BTreeSet<Taint>,
     /// Those of these taints that the pool removes.
@@ -36,13 +36,18 @@ impl NodeKind {
         let taints = node.taints.iter();
         Self {
             build: node.version.map(|version| version.build),
-            lacks_containerd: node.runtime.is_some_and(|runtime| runtime.name != RuntimeName::Containerd),
+            runtime: node.runtime,
             taints: taints
                 .filter(|taint| taint.effect != "PreferNoSchedule" && !taint.has_foreign_key())
                 .cloned()
                 .collect(),
             ..Self::default()
         }
+    }
+
+    /// What decides which images its nodes run.
+    pub fn host(&self) -> Option<WindowsHost> {
+        Some(WindowsHost { build: self.build?, runtime: self.runtime })
     }
 
     /// Adds the taints that the pools want on nodes with these labels.

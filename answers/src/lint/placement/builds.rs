@@ -3,13 +3,9 @@
 use std::collections::BTreeSet;
 
 use winpool_core::{
-    api::{Isolation, names},
+    api::names,
     pod::Container,
-    windows::{
-        Build, KernelVersion,
-        compatibility::{can_run_by_process_isolation, runs_by_hyperv_isolation, runs_by_process_isolation},
-        product::by_version,
-    },
+    windows::{Build, KernelVersion, compatibility::Runs, product::by_version},
 };
 
 use crate::{
@@ -17,8 +13,9 @@ use crate::{
         Consequence::{Fails, Note, Pending},
         Severity::{Error, Info, Warning},
     },
+    image::{Sign, can_run, isolation_with, runs},
     lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
-    pod::{ClassExt, PodSpecExt, path_of},
+    pod::{PodSpecExt, path_of},
 };
 
 /// The remedy for a DaemonSet, whose controller ignores classes.
@@ -68,7 +65,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         "containers[*].image",
         "the image does not start on hosts of the build that the pod selects",
         "use an image of the same build, or another class or selector",
-        own(|subject, hits| mismatches(subject, Runs::Never, hits)),
+        own(|subject, hits| mismatches(subject, false, hits)),
     ),
     rule(
         "image-older-than-host",
@@ -77,7 +74,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         "containers[*].image",
         "the image is for an older build than the hosts that the pod selects; they run it if their containerd is 1.7.19 or later",
         "use an image of the same build, or make sure of the hosts' containerd",
-        own(|subject, hits| mismatches(subject, Runs::Perhaps, hits)),
+        own(|subject, hits| mismatches(subject, true, hits)),
     ),
 ];
 
@@ -99,7 +96,8 @@ fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let builds = subject.facts.builds_of(subject.pod, subject.class);
+    let hosts = subject.facts.windows_hosts(subject.pod, subject.class);
+    let builds: BTreeSet<Build> = hosts.iter().map(|host| host.build).collect();
     let pod = subject.pod;
     let has_capability = |key: &String| key.starts_with(names::CAPABILITY_LABEL_PREFIX);
     let of_class = subject.class.into_iter().flat_map(|class| class.selector.keys());
@@ -107,23 +105,23 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     // The selector of an unknown class is unknown.
     let unknown = pod.runtime_class.is_some() && subject.class.is_none() || pod.node.is_some();
     let is_chosen = pod.wanted_builds(subject.class).is_some() || by_capability;
-    if builds.len() < 2 || is_chosen || unknown || pod.is_host_process() {
+    if builds.len() < 2 || is_chosen || unknown {
         return;
     }
     // Without a build in the tags nothing shows that a node does not run the images. If registries were asked, another
     // rule reports the nodes that do not.
-    let tagged: BTreeSet<Build> = pod
-        .image_builds()
-        .filter(|(container, _)| !is_in_a_registry(subject, container))
-        .map(|(_, build)| build)
-        .collect();
-    let running = |least: Runs| -> BTreeSet<Build> {
-        let runs_all = |host: &&Build| tagged.iter().all(|image| runs(subject, **host, *image) <= least);
-        builds.iter().filter(runs_all).copied().collect()
+    let tagged: BTreeSet<Build> = tagged(subject).map(|(_, build)| build).collect();
+    let worst = |build: &Build| {
+        let hosts = hosts.iter().filter(|host| host.build == *build);
+        let answers =
+            hosts.flat_map(|host| tagged.iter().map(|image| runs(isolation_with(subject.class), *image, *host)));
+        answers.max().unwrap_or(Runs::Yes)
     };
-    let surely = running(Runs::Surely);
-    if surely != builds {
-        let able = if surely.is_empty() { running(Runs::Perhaps) } else { surely };
+    // Nodes that do not report their containerd may run the images.
+    let able: BTreeSet<Build> = builds.iter().copied().filter(|build| worst(build) != Runs::No).collect();
+    if able != builds {
+        let surely: BTreeSet<Build> = able.iter().copied().filter(|build| worst(build) == Runs::Yes).collect();
+        let able = if surely.is_empty() { able } else { surely };
         hits.push(Hit::at("nodeSelector").remedied_by(selection(subject, &tagged, &able)));
     }
 }
@@ -158,12 +156,11 @@ fn without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn images_differ(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    let by_tag = || subject.pod.image_builds().filter(|(container, _)| !is_in_a_registry(subject, container));
-    let builds: BTreeSet<Build> = by_tag().map(|(_, build)| build).collect();
-    let Some((newest, (last, _))) = builds.last().zip(by_tag().last()) else { return };
+    let builds: BTreeSet<Build> = tagged(subject).map(|(_, build)| build).collect();
+    let Some((newest, (last, _))) = builds.last().zip(tagged(subject).last()) else { return };
     // No other host runs more of them than one of the newest build.
-    let run_together = builds.iter().all(|image| runs(subject, *newest, *image) != Runs::Never);
-    if !run_together && !subject.pod.is_host_process() {
+    let run_together = builds.iter().all(|image| can_run(isolation_with(subject.class), *image, *newest));
+    if !run_together {
         let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
         let message =
             format!("the containers of a pod run on one node, and their images are for {}", builds.join(" and "));
@@ -175,50 +172,34 @@ pub(super) fn image_of(container: &Container) -> String {
     format!("{}.image", path_of(container))
 }
 
-/// True if the image's platforms are known from a registry, so that its tag is not used.
-fn is_in_a_registry(subject: &Subject<'_>, container: &Container) -> bool {
-    container.image.as_deref().is_some_and(|name| subject.facts.images().platforms(name).is_some())
+/// Returns the images that are judged by their tags, with the builds there. Others are judged by registries, and
+/// host-process containers run on every build.
+fn tagged<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Container, Build)> {
+    let images = subject.facts.images();
+    let needing = subject.pod.images().filter(|(container, _)| !container.is_host_process);
+    needing.filter_map(|(container, name)| match images.sign(name)? {
+        Sign::Tag(build) => Some((container, build)),
+        Sign::Registry(_) => None,
+    })
 }
 
-/// The answer to "does the host run the image?", the best answer first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Runs {
-    Surely,
-    /// The host runs it if its containerd is new enough.
-    Perhaps,
-    Never,
-}
-
-fn runs(subject: &Subject<'_>, host: Build, image: Build) -> Runs {
-    let hyperv = subject.class.is_some_and(|class| class.isolation() == Isolation::HyperV);
-    if runs_by_process_isolation(host, None, image) || hyperv && runs_by_hyperv_isolation(host, image) {
-        Runs::Surely
-    } else if can_run_by_process_isolation(host, image) {
-        Runs::Perhaps
-    } else {
-        Runs::Never
-    }
-}
-
-/// Reports the images of which `wanted` is the best answer for a host that the pod asks for.
-fn mismatches(subject: &Subject<'_>, wanted: Runs, hits: &mut Vec<Hit>) {
+/// Reports the images that no build which the pod selects runs or, with `of_containerd`, that it runs only with a
+/// newer containerd than is known of its nodes.
+fn mismatches(subject: &Subject<'_>, of_containerd: bool, hits: &mut Vec<Hit>) {
     let Some(hosts) = subject.pod.wanted_builds(subject.class).filter(|hosts| !hosts.is_empty()) else { return };
-    if subject.pod.is_host_process() {
-        return;
-    }
-    for (container, image) in subject.pod.image_builds().filter(|(container, _)| !is_in_a_registry(subject, container))
-    {
-        let best = hosts.iter().map(|host| runs(subject, *host, image)).min();
-        if best == Some(wanted) {
-            let hosts: Vec<String> = hosts.iter().take(4).map(ToString::to_string).collect();
-            let hosts = hosts.join(" or ");
-            hits.push(Hit::at(image_of(container)).saying(if wanted == Runs::Never {
-                format!("the image is for build {image} and does not start on hosts of {hosts}, which the pod selects")
-            } else {
-                format!(
-                    "the image is for build {image}; hosts of {hosts} run it if their containerd is 1.7.19 or later"
-                )
-            }));
+    let isolation = isolation_with(subject.class);
+    for (container, image) in tagged(subject) {
+        let is_possible = hosts.iter().any(|host| can_run(isolation, image, *host));
+        let runs = hosts.iter().any(|host| subject.facts.runs(isolation, image, *host) == Runs::Yes);
+        if runs || is_possible != of_containerd {
+            continue;
         }
+        let hosts: Vec<String> = hosts.iter().take(4).map(ToString::to_string).collect();
+        let hosts = hosts.join(" or ");
+        hits.push(Hit::at(image_of(container)).saying(if of_containerd {
+            format!("the image is for build {image}; hosts of {hosts} run it if their containerd is 1.7.19 or later")
+        } else {
+            format!("the image is for build {image} and does not start on hosts of {hosts}, which the pod selects")
+        }));
     }
 }

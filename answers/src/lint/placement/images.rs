@@ -15,7 +15,7 @@ use crate::{
         Consequence::{Fails, Note},
         Severity::{Error, Info, Warning},
     },
-    image::{Failure, Host, ImagePlatforms, PlatformMatch, Source, isolation_with, known, runs_on},
+    image::{Failure, Host, ImagePlatforms, PlatformMatch, by_registry, isolation_with, known},
     lint::{
         placement::builds::image_of,
         rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
@@ -102,22 +102,6 @@ fn isolation(subject: &Subject<'_>) -> Isolation {
     isolation_with(subject.class)
 }
 
-/// Returns the result for a container's image on a node. A host-process container uses the Windows files of the host.
-pub(crate) fn verdict<'a>(
-    container: &Container,
-    image: &'a ImagePlatforms,
-    host: &Host,
-    isolation: Isolation,
-) -> PlatformMatch<'a> {
-    match (runs_on(image, host, isolation), image.source) {
-        (PlatformMatch::Fails(Failure::OtherBuild(platform)), Source::Manifest) if container.is_host_process => {
-            PlatformMatch::Runs(platform)
-        }
-        (PlatformMatch::NewerRevision(platform), _) if container.is_host_process => PlatformMatch::Runs(platform),
-        (verdict, _) => verdict,
-    }
-}
-
 fn other_os(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     for (container, image) in known_images(subject) {
         let has_windows = image.platforms.iter().any(|platform| platform.is_windows() || platform.os.is_empty());
@@ -142,7 +126,7 @@ fn failing(
 ) -> BTreeMap<Build, usize> {
     let mut failing = BTreeMap::new();
     for host in hosts {
-        let verdict = verdict(container, image, host, isolation);
+        let verdict = by_registry(container, image, host, isolation);
         if matches!(verdict, PlatformMatch::Fails(Failure::NoVariant | Failure::OtherBuild(_))) {
             *failing.entry(host.kernel.build).or_default() += 1;
         }
@@ -187,7 +171,7 @@ fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
             || subject.pod.images().map(|(container, name)| (container, subject.facts.images().platforms(name)));
         hosts.all(|host| {
             images().all(|(container, image)| {
-                image.is_some_and(|image| verdict(container, image, host, Isolation::Process).runs())
+                image.is_some_and(|image| by_registry(container, image, host, Isolation::Process).runs())
             })
         })
     };
@@ -197,7 +181,7 @@ fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
 fn newer_revision(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let hosts = hosts(subject);
     for (container, image) in known_images(subject) {
-        let older = hosts.iter().filter_map(|host| match verdict(container, image, host, isolation(subject)) {
+        let older = hosts.iter().filter_map(|host| match by_registry(container, image, host, isolation(subject)) {
             PlatformMatch::NewerRevision(platform) => Some((host.kernel.revision?, host.kernel.build, platform)),
             _ => None,
         });

@@ -14,7 +14,7 @@ use crate::{
     },
     plan,
     windows::{
-        compatibility::can_run_by_process_isolation,
+        compatibility::can_run,
         product::{Channel, PRODUCTS},
         taint::{SPELLINGS, Spelling},
     },
@@ -147,7 +147,7 @@ fn the_image_tags_are_those_of_every_long_term_release() {
         for tag in tags.chain([build.replace('.', "[.]").as_str()]) {
             assert!(pattern.contains(tag), "{tag} of {} is missing in the variable `tags` of {policy}", release.name);
         }
-        let hosts = PRODUCTS.iter().filter(|host| can_run_by_process_isolation(host.build, release.build));
+        let hosts = PRODUCTS.iter().filter(|host| can_run(release.build, host.build));
         let hosts = hosts.map(|host| host.build.to_string()).collect::<Vec<_>>().join(",");
         assert_eq!(runs_on.remove(pattern), Some(hosts), "{}: the variable `runsOn` of {policy}", release.name);
     }

@@ -12,7 +12,10 @@ use crate::{
     labels::Labels,
     plan::{nodes::NodeObject, pool_spec::PoolSpec, runtime_class::owner},
     pod::{Cause, Certainty, ContainerFailure, KnownError, Target},
-    windows::{ContainerRuntime, compatibility::runs_by_process_isolation, image},
+    windows::{
+        compatibility::{Runs, runs},
+        image,
+    },
     words::plain,
 };
 
@@ -208,10 +211,6 @@ fn is_older(host: &NodeObject, name: &str) -> bool {
 /// The cause for an image without a variant for the node.
 fn variant(host: Option<&NodeObject>, failure: &ContainerFailure) -> Cause {
     let Some(build) = image::build_of(&failure.image) else { return Cause::NoVariant };
-    let host = host.and_then(|host| Some((host.node.windows_version()?.build, host.node.container_runtime.as_deref())));
-    let runs_it = |(host, runtime): (_, Option<&str>)| {
-        let runtime = runtime.and_then(|text| text.parse::<ContainerRuntime>().ok());
-        runs_by_process_isolation(host, runtime, build)
-    };
-    if host.is_some_and(|host| !runs_it(host)) { Cause::OtherBuild } else { Cause::NoVariant }
+    let host = host.and_then(|host| host.node.windows_host());
+    if host.is_some_and(|host| runs(build, host) == Runs::No) { Cause::OtherBuild } else { Cause::NoVariant }
 }

@@ -32,7 +32,7 @@ use crate::{
         },
     },
     pod::selector_of,
-    windows::{Build, compatibility::can_run_by_process_isolation},
+    windows::{Build, compatibility::can_run},
 };
 
 use super::memory::ClassMemory;
@@ -207,7 +207,7 @@ pub(super) fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Proble
 
 /// The problem of a class that pods use and that selects no node. `builds` are those of the pool's nodes.
 fn not_served(pool: &Pool, class: &str, hosts: Hosts, builds: &BTreeMap<Build, usize>, users: &ClassUsers) -> Problem {
-    let runs_images = |host: &&Build| hosts.build().is_some_and(|image| can_run_by_process_isolation(**host, image));
+    let runs_images = |host: &&Build| hosts.build().is_some_and(|image| can_run(image, **host));
     let remedy = match builds.keys().find(runs_images) {
         Some(host) if hosts.is_by_label() => {
             format!("nodes with {host} run its images if they have containerd 1.7.19 or later and its handler")

@@ -1,0 +1,37 @@
+//! The images that the Windows nodes run, by their builds and container runtimes.
+
+use std::collections::BTreeSet;
+
+use winpool_core::{
+    api::Isolation,
+    pod::{Class, PodSpec},
+    windows::{
+        Build,
+        compatibility::{Runs, WindowsHost},
+    },
+};
+
+use crate::image::runs;
+
+use super::{Facts, kind::NodeKind};
+
+impl Facts {
+    /// Returns what decides which images the Windows nodes run whose labels this pod selects.
+    pub fn windows_hosts(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<WindowsHost> {
+        self.kinds_of(pod, class).filter_map(NodeKind::host).collect()
+    }
+
+    /// Returns whether all nodes of build `host` run images of a build. If there is no such node, it is supposed to get the
+    /// containerd of one that is there, because clouds do not go back.
+    pub fn runs(&self, isolation: Isolation, image: Build, host: Build) -> Runs {
+        let present: BTreeSet<WindowsHost> = self.nodes.keys().filter_map(NodeKind::host).collect();
+        let mut of_build = present.iter().filter(|present| present.build == host).peekable();
+        let runtimes: BTreeSet<_> = match of_build.peek() {
+            Some(_) => of_build.map(|present| present.runtime).collect(),
+            None if present.is_empty() => BTreeSet::from([None]),
+            None => present.iter().map(|present| present.runtime).collect(),
+        };
+        let answers = runtimes.into_iter().map(|runtime| runs(isolation, image, WindowsHost { build: host, runtime }));
+        answers.max().unwrap_or(Runs::Unknown)
+    }
+}
