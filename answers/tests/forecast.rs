@@ -9,6 +9,7 @@ use winpool_answers::explain::{
     pod_count::PodCount,
     status::status,
 };
+use winpool_answers::view::{Known, Workloads};
 use winpool_core::{
     api::ObjectReference,
     pod::{Pod, PodProgress, PodSpec, WorkloadKind},
@@ -99,8 +100,10 @@ fn an_ignored_or_foreign_node_is_not_changed() {
 
 #[test]
 fn a_taint_that_makes_workloads_unschedulable_is_held() {
-    let held =
-        Snapshot { pods: Ok(vec![running_on("win-2019")]), ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))]) };
+    let held = Snapshot {
+        pods: Known::Complete(vec![running_on("win-2019")]),
+        ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))])
+    };
     let outcome = at_rest(held);
     assert_eq!(lines(&outcome.forecast), ["windows-2019 Create", "win-2019 windows-build: null -> \"10.0.17763\""]);
     let pool = &outcome.forecast.summary.pools[0];
@@ -114,7 +117,8 @@ fn a_pod_that_its_author_puts_on_a_node_holds_no_taint() {
     for is_bound in [true, false] {
         let spec = PodSpec { os: Some("windows".to_owned()), ..running_on("win-2019").spec };
         let pod = Pod { spec, is_bound, progress: PodProgress::Waiting, ..running_on("win-2019") };
-        let placed = Snapshot { pods: Ok(vec![pod]), ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))]) };
+        let placed =
+            Snapshot { pods: Known::Complete(vec![pod]), ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))]) };
         let pool = &at_rest(placed).forecast.summary.pools[0];
         assert_eq!(pool.unschedulable.len(), usize::from(is_bound));
     }
@@ -140,7 +144,7 @@ fn status_counts_the_contested_nodes_that_the_pool_or_an_event_names() {
 #[test]
 fn with_always_workloads_become_unschedulable_and_are_named() {
     let always = Snapshot {
-        pods: Ok(vec![running_on("win"), running_on("elsewhere")]),
+        pods: Known::Complete(vec![running_on("win"), running_on("elsewhere")]),
         ..snapshot(&["spec: {taintPolicy: Always}"], &[("win", node("{}"))])
     };
     let outcome = at_rest(always);
@@ -152,7 +156,10 @@ fn with_always_workloads_become_unschedulable_and_are_named() {
 
 #[test]
 fn pods_that_cannot_be_read_hold_the_taint() {
-    let blind = Snapshot { pods: Err("pods is forbidden".to_owned()), ..snapshot(&["{}"], &[("win", node("{}"))]) };
+    let blind = Snapshot {
+        pods: Known::Forbidden("pods is forbidden".to_owned()),
+        ..snapshot(&["{}"], &[("win", node("{}"))])
+    };
     let outcome = at_rest(blind);
     let pool = &outcome.forecast.summary.pools[0];
     assert_eq!(pool.held_taints, ["os=windows:NoSchedule"]);
@@ -161,10 +168,8 @@ fn pods_that_cannot_be_read_hold_the_taint() {
 
 #[test]
 fn a_kind_that_cannot_be_listed_holds_nothing_and_is_named() {
-    let partial = Snapshot {
-        unlisted: [("cronjobs".to_owned(), "cronjobs.batch is forbidden".to_owned())].into(),
-        ..snapshot(&["{}"], &[("win", node("{}"))])
-    };
+    let mut partial = snapshot(&["{}"], &[("win", node("{}"))]);
+    *partial.workloads.of_kind(WorkloadKind::CronJob) = Known::Forbidden("cronjobs.batch is forbidden".to_owned());
     let outcome = at_rest(partial);
     let pool = &outcome.forecast.summary.pools[0];
     assert!(pool.held_taints.is_empty());
@@ -202,7 +207,7 @@ fn deleting_a_pool_removes_its_marks_and_unused_classes() {
     let outcome = forecast(Snapshot {
         nodes: made.nodes,
         classes: made.classes.into_values().collect(),
-        pods: Ok(vec![uses]),
+        pods: Known::Complete(vec![uses]),
         ..snapshot(&[&deleted.to_string()], &[])
     });
     insta::assert_yaml_snapshot!(outcome.forecast);
@@ -261,7 +266,9 @@ fn workloads_without_pods_are_named_in_every_mode() {
     let web = "{metadata: {namespace: shop, name: web}, spec: {replicas: 0, template: {spec: {os: {name: windows}}}}}";
     let report = "{metadata: {namespace: shop, name: report}, spec: {jobTemplate: {spec: {template: {spec: {os: {name: windows}}}}}}}";
     for (spec, held, tainted) in [("{}", 1, 0), ("spec: {mode: DryRun}", 1, 0), ("spec: {taintPolicy: Always}", 0, 1)] {
-        let workloads = vec![(WorkloadKind::Deployment, yaml(web)), (WorkloadKind::CronJob, yaml(report))];
+        let mut workloads = Workloads::default();
+        workloads.of_kind(WorkloadKind::Deployment).add(yaml(web));
+        workloads.of_kind(WorkloadKind::CronJob).add(yaml(report));
         let outcome = at_rest(Snapshot { workloads, ..snapshot(&[spec], &[("win", node("{}"))]) });
         let pool = &outcome.forecast.summary.pools[0];
         let named: Vec<_> = pool.unschedulable.iter().map(|count| count.object.to_string()).collect();
@@ -276,7 +283,8 @@ fn a_selector_holds_a_taint_only_if_it_fits_no_node_of_another_system() {
     let in_team = node("metadata: {labels: {team: a}}");
     let linux: std::collections::BTreeMap<String, String> = yaml("{kubernetes.io/os: linux, team: a}");
     for (other_nodes, held) in [(vec![], 1), (vec![linux.into_iter().collect()], 0)] {
-        let workloads = vec![(WorkloadKind::Deployment, yaml(web))];
+        let mut workloads = Workloads::default();
+        workloads.of_kind(WorkloadKind::Deployment).add(yaml(web));
         let cluster = Snapshot { workloads, other_nodes, ..snapshot(&["{}"], &[("win", in_team.clone())]) };
         assert_eq!(at_rest(cluster).forecast.summary.pools[0].held_taints.len(), held);
     }

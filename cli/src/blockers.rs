@@ -154,7 +154,7 @@ fn report(
 ) -> BlockersReport {
     let (retired, target) = (retire.build, move_to.map(|product| product.build));
     let of_pool = |pool: &GuardedPool| pool_blockers(pool.pool().ok()?, facts, retired, target);
-    let pools = view.pools.all().iter();
+    let pools = view.pools.known().into_iter().flatten();
     let mut found: Vec<_> =
         pools.filter_map(|(source, pool)| Some(Located::new(of_pool(pool)?, source.as_ref()))).collect();
     let (mut unknown, mut can_move) = (Vec::new(), Vec::new());

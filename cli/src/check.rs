@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use winpool_answers::{
     finding::{Finding, Severity},
     lint::{Facts, UNKNOWN_ID, rule, rules, survey},
-    view::View,
+    view::{Known, View},
 };
 use winpool_client::{client::connect, kubeconfig::Unusable, terminal::Outcome};
 use winpool_core::windows::KubernetesVersion;
@@ -178,7 +178,7 @@ async fn exists(client: &Client, namespace: &str, seen: &mut Seen) -> Result<(),
         Err(error @ ReadError::Forbidden { .. }) => {
             live::note(&format!("{error}; it is not known if the namespace {namespace} exists"));
             seen.gaps.in_cluster = true;
-            seen.view.unlisted.insert(WHAT.to_owned(), error.to_string());
+            seen.view.namespace = Known::Forbidden(error.to_string());
         }
         Err(error) => return Err(error.into()),
     }

@@ -12,17 +12,17 @@ use winpool_answers::{
     view::View,
 };
 use winpool_core::{
-    api::{Mode, Problem, Taint, names},
-    plan::{GuardedPool, reconcile::Now},
-    pod::tolerations,
+    api::Mode,
+    plan::reconcile::Now,
     words::{count, yaml},
 };
 
 use crate::output::{BAD, DIM, GOOD, Text, WARN};
 
 /// Sets all pools to Enforce, and returns the names of those in dry run.
-pub fn enforce<'a>(pools: impl Iterator<Item = &'a mut GuardedPool>) -> BTreeSet<String> {
-    let dry = pools.filter_map(|guarded| {
+pub fn enforce(view: &mut View) -> BTreeSet<String> {
+    let pools = view.pools.known_mut().into_iter().flatten();
+    let dry = pools.filter_map(|(_, guarded)| {
         let name = guarded.metadata.name.clone()?;
         guarded.pool().ok().filter(|pool| pool.spec.mode == Mode::DryRun)?;
         guarded.change_spec(|spec| spec.mode = Mode::Enforce);

@@ -95,13 +95,14 @@ async fn rehearse(
 }
 
 /// The workloads that no other workload controls.
-fn templates(view: &View) -> impl Iterator<Item = &(WorkloadKind, Workload)> {
-    view.workloads.iter().filter(|(_, workload)| workload.controller.is_none() && !workload.is_over)
+fn templates(view: &View) -> impl Iterator<Item = (WorkloadKind, &Workload)> {
+    let known = view.workloads.known().into_iter().flatten();
+    known.filter(|(_, workload)| workload.controller.is_none() && !workload.is_over)
 }
 
 /// Looks up the images of the workloads that no other workload controls.
 async fn images_of_templates(view: &View, resolve: &Resolve, gaps: &mut Gaps) -> Result<Images, OptionsError> {
-    let images_of = |(_, workload): &(WorkloadKind, Workload)| {
+    let images_of = |(_, workload): (WorkloadKind, &Workload)| {
         workload.template.images().map(|(_, name)| name.to_owned()).collect::<Vec<_>>()
     };
     let images = resolve.images(|| templates(view).flat_map(images_of).collect()).await?;
@@ -115,10 +116,7 @@ async fn read(origin: &Origin, live: bool) -> Result<Seen, Error> {
         return origin.decisions().await;
     }
     let manifests = Seen::decisions_in(&origin.files)?;
-    if manifests.view.pools.all().is_empty() {
-        return Err(Error::NoPool);
-    }
-    for pool in manifests.view.guarded() {
+    for pool in manifests.view.guarded().ok_or(Error::NoPool)? {
         pool.read()?;
     }
     if !live {
@@ -126,7 +124,7 @@ async fn read(origin: &Origin, live: bool) -> Result<Seen, Error> {
     }
     let mut seen = view::decisions(&origin.connection.client().await?).await?;
     seen.gaps.add(manifests.gaps);
-    for pool in manifests.view.guarded() {
+    for pool in manifests.view.guarded().into_iter().flatten() {
         propose(&mut seen.view.pools, pool.clone());
     }
     Ok(seen)
@@ -170,16 +168,20 @@ fn propose(pools: &mut Known<Vec<Placed<GuardedPool>>>, proposed: GuardedPool) {
 
 /// Returns what the operator would do to this cluster.
 pub fn of(mut view: View) -> Forecast {
-    let in_dry_run = enforce(view.guarded_mut());
+    let in_dry_run = enforce(&mut view);
     let note = match &view.pods {
-        Known::NotRead if view.workloads.is_empty() => Some(
+        Known::NotRead if view.workloads.known().is_none() => Some(
             "The manifests have neither pods nor workloads, so winpool does not know which workloads a taint \
              would make unschedulable. This plan assumes none. The operator checks them before it adds a taint."
                 .to_owned(),
         ),
         _ => None,
     };
-    let no_pool = view.pools.all().is_empty().then(|| "There is no WindowsPool, so winpool does nothing.".to_owned());
+    let no_pool = view
+        .pools
+        .known()
+        .is_some_and(Vec::is_empty)
+        .then(|| "There is no WindowsPool, so winpool does nothing.".to_owned());
     let autoscalers = view.autoscalers.clone();
     let snapshot = snapshot(view);
     let unread = unread(&snapshot);

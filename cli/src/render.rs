@@ -49,10 +49,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         [] => view::pools(&arguments.origin.connection.client().await?).await?,
         files => Seen::decisions_in(files)?,
     };
-    let pools: Vec<&GuardedPool> = view.guarded().collect();
-    if pools.is_empty() && !arguments.origin.files.is_empty() {
-        return Err(Error::NoPool);
-    }
+    let pools: Vec<&GuardedPool> = view.guarded().ok_or(Error::NoPool)?.collect();
     let pool = choose(&pools, arguments.pool.as_deref())?;
     let windows = windows_of(&pool, arguments.windows).map_err(Error::NotRendered)?;
     if let Some(refusal) = windows.and_then(|windows| refusal(arguments.provisioner, windows)) {

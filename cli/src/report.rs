@@ -150,6 +150,6 @@ async fn read(arguments: &Arguments) -> Result<(Seen, Besides), Error> {
 
 /// Returns what the report lacks because pools are not valid.
 fn invalid_pools(view: &View) -> Vec<Lack> {
-    let errors = view.guarded().filter_map(|pool| pool.read().err());
+    let errors = view.guarded().into_iter().flatten().filter_map(|pool| pool.read().err());
     errors.map(|error| Lack::pool(&error.to_string())).collect()
 }

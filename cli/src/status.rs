@@ -7,12 +7,9 @@ use std::{
 
 use k8s_openapi::{api::core::v1::Event, jiff::civil::Date};
 use kube::{Api, Client, api::ListParams};
-use winpool_answers::{
-    explain::{
-        installation::InstallationState,
-        status::{BuildSummary, ClusterStatus, PoolSummary, SupportEnd, status},
-    },
-    view::Known,
+use winpool_answers::explain::{
+    installation::InstallationState,
+    status::{BuildSummary, ClusterStatus, PoolSummary, SupportEnd, status},
 };
 use winpool_client::terminal::Outcome;
 use winpool_core::{api::names::reason, plan::NodeState, words::count};
@@ -79,14 +76,9 @@ pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Err
     let [knows_nodes, knows_pools] = [view.nodes.known().is_some(), view.pools.known().is_some()];
     let without_pools = (!knows_pools).then(|| WITHOUT_POOLS.to_owned());
     let missing = (!knows_nodes).then(|| WITHOUT_NODES.to_owned()).into_iter().chain(without_pools);
-    let assumed = assume.note(&mut view)?;
-    let knows_pods = view.pods != Known::NotRead;
+    assume.apply(&mut view)?;
     let mut status = live::during("computing what the operator would do", || status(snapshot(view), &reverted));
-    status.notes = assumed.into_iter().chain(status.notes).chain(missing).chain(lacks.notes).collect();
-    if !knows_pods {
-        status.pods_without_class = None;
-        status.runtime_classes.iter_mut().for_each(|class| class.pods = None);
-    }
+    status.notes.extend(missing.chain(lacks.notes));
     let is_broken = installed.as_ref().is_some_and(|installation| installation.state != InstallationState::Healthy);
     status.installation = installed;
     output::print(common.output.format, &status, || text(&status, knows_nodes, knows_pools))?;

@@ -156,8 +156,8 @@ fn names(operators: &[&Deployment]) -> String {
 
 /// Says why the pods in this namespace are not ready, and what to do.
 fn waiting(parts: &Parts, namespace: &str, logs: &str) -> (String, String) {
-    let pods = parts.pods.all();
-    let mut pods = pods.iter().filter(|pod| pod.namespace().as_deref() == Some(namespace));
+    let pods = parts.pods.known().into_iter().flatten();
+    let mut pods = pods.filter(|pod| pod.namespace().as_deref() == Some(namespace));
     let Some((pod, reason)) = pods.find_map(|pod| Some((pod.name_any(), reason(pod)?))) else {
         return (String::new(), format!("read the log: {logs}"));
     };

@@ -149,9 +149,8 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
     let users = classes::users(&view);
     let findings = findings::by_rule(&view, &facts);
     let failures = failing::failures(&view, now);
-    let knows = (view.nodes.known().is_some(), view.classes.known().is_some(), view.pods.known().is_some());
+    let knows_classes = view.classes.known().is_some();
     let state = status(Snapshot::of(view, now), question.reverted);
-    let (knows_nodes, knows_classes, knows_pods) = knows;
     let mut report = Report {
         time: now.time,
         kubernetes: kubernetes.map(|version| version.to_string()),
@@ -159,11 +158,11 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
         numbers: Numbers::default(),
         progress: None,
         installation: question.installation,
-        versions: knows_nodes.then(|| versions::versions(&state, &owners, kubernetes, now.time)),
+        pods_without_class: state.pods_without_class.filter(|_| owners.is_some()),
+        versions: owners.map(|owners| versions::versions(&state, &owners, kubernetes, now.time)),
         workloads,
         taints: knows_pools.then(|| taints::waiting(&state.pools)),
-        runtime_classes: knows_classes.then(|| classes::uses(state.runtime_classes, users, knows_pods)),
-        pods_without_class: state.pods_without_class.filter(|_| knows_pods && knows_nodes),
+        runtime_classes: knows_classes.then(|| classes::uses(state.runtime_classes, users)),
         findings,
         failing_pods: failures.map(|failures| failing::by_pool(failures, &state.pools)),
         pools: knows_pools.then_some(state.pools),

@@ -168,9 +168,10 @@ fn vendor_of(node: &NodeFields) -> Option<(Build, Vendor)> {
 
 /// Returns notes about the pods, workloads and admission policies that cannot be read.
 pub fn unread(snapshot: &Snapshot) -> Vec<String> {
-    let pods = snapshot.pods.as_ref().err().map(|message| format!("Pods cannot be listed: {message}"));
-    let workloads = snapshot.unlisted.first_key_value().map(|(_, message)| {
-        let kinds: Vec<&str> = snapshot.unlisted.keys().map(String::as_str).collect();
+    let pods = snapshot.pods.refusal().map(|message| format!("Pods cannot be listed: {message}"));
+    let unlisted = snapshot.workloads.refused();
+    let workloads = unlisted.first_key_value().map(|(_, message)| {
+        let kinds: Vec<&str> = unlisted.keys().copied().collect();
         format!(
             "Held taints are shown only as far as pods show them, because these cannot be listed: {} ({message})",
             kinds.join(", ")
@@ -190,7 +191,7 @@ pub fn unread(snapshot: &Snapshot) -> Vec<String> {
 /// Summarises the cluster. Events name the nodes `reverted`: there another writer reverted winpool's changes.
 pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus {
     let (nodes, classes) = (snapshot.nodes.clone(), snapshot.classes.clone());
-    let (pods, guarded) = (snapshot.pods.clone().ok(), snapshot.pools.clone());
+    let (pods, guarded) = (snapshot.pods.known().cloned(), snapshot.pools.clone());
     let (today, gaps) = (snapshot.now.time, unread(&snapshot));
     let outcome = forecast(snapshot);
     let states = node_states(&nodes, &guarded, &outcome, reverted);

@@ -44,11 +44,11 @@ const STRAY: &str = "it can be scheduled on a node on which it does not start to
 /// # Errors
 /// Fails if an assumption selects no node or a node of another system, or if a node gets two versions.
 pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: Now) -> Result<Upgrade, AssumeError> {
-    let (before, started) = (view.nodes.all().to_vec(), view.started());
+    let (before, started) = (view.nodes.known().cloned().unwrap_or_default(), view.started());
     let assumed = assume(&mut view, assumptions)?;
     let mut facts = Facts::with_planned_classes(&view);
     facts.add_images(images);
-    let ended_pods = view.pods.known().map(|pods| ended::ended(pods, &view.hosts(), &assumed));
+    let ended_pods = view.pods.known().zip(view.hosts()).map(|(pods, hosts)| ended::ended(pods, &hosts, &assumed));
     let notes = notes(&view);
     let scenario = Scenario::new(&before, view, &assumed, now);
     let (stages, facts) = (scenario.stages(), UpgradeFacts { assumed: &assumed, cluster: &facts });
@@ -71,7 +71,8 @@ fn notes(view: &View) -> Vec<String> {
         ),
         Known::Complete(_) | Known::Partial(_) => None,
     };
-    let unlisted = view.unlisted.iter().map(|(kind, message)| format!("{kind} cannot be listed: {message}"));
+    let unlisted =
+        view.workloads.refused().into_iter().map(|(kind, message)| format!("{kind} cannot be listed: {message}"));
     pods.into_iter().chain(unlisted).collect()
 }
 

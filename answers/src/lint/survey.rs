@@ -35,16 +35,16 @@ pub fn survey(
     for (source, found) in &view.refused {
         add(Some(source), vec![found.clone()]);
     }
-    for (source, service) in view.services.all() {
+    for (source, service) in view.services.known().into_iter().flatten() {
         let namespace = namespace_of(service);
         if for_windows.iter().any(|(of, labels)| of == namespace && selects(service, labels)) {
             add(source.as_ref(), check_service(service, facts));
         }
     }
-    for node in view.nodes.all().iter().filter(|node| has_nodes && node.object.node.is_windows()) {
+    for node in view.nodes.known().into_iter().flatten().filter(|node| has_nodes && node.object.node.is_windows()) {
         add(node.source.as_ref(), check_node(&node.written, facts));
     }
-    for (source, object) in view.credential_specs.all() {
+    for (source, object) in view.credential_specs.known().into_iter().flatten() {
         add(source.as_ref(), check_credential_spec(object, facts));
     }
     number

@@ -143,7 +143,8 @@ pub fn assume(view: &mut View, assumptions: &[Assumption]) -> Result<Assumed, As
     let mut assumed = Assumed::default();
     for assumption in assumptions {
         let selector = || assumption.selector.clone();
-        let selected = view.nodes.all().iter().filter(|node| assumption.selects(&node.object.node.labels));
+        let nodes = view.nodes.known().into_iter().flatten();
+        let selected = nodes.filter(|node| assumption.selects(&node.object.node.labels));
         let mut part = AssumedNodes {
             selector: selector(),
             build: assumption.build.to_string(),
@@ -169,7 +170,7 @@ pub fn assume(view: &mut View, assumptions: &[Assumption]) -> Result<Assumed, As
         }
         assumed.parts.push(part);
     }
-    let pools: Vec<_> = view.guarded().cloned().collect();
+    let pools: Vec<_> = view.guarded().into_iter().flatten().cloned().collect();
     let policy = policy_of(&pools);
     for node in view.nodes.known_mut().into_iter().flatten() {
         if let Some(build) = assumed.nodes.get(&*node.object.name) {

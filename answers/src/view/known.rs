@@ -1,13 +1,17 @@
 //! A part of a cluster, and how much of it is known.
 
+use std::collections::BTreeMap;
+
+use winpool_core::pod::{Workload, WorkloadKind};
+
 /// The objects of a kind. What is not known is never taken for none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Known<T> {
     /// All of them.
     Complete(T),
-    /// Some of them: those in manifests, or those of the kinds that the user may list.
+    /// Some of them: those in manifests.
     Partial(T),
-    /// The user may not list them; with the API server's message.
+    /// The user may not list them, or they cannot be read; with the reason.
     Forbidden(String),
     /// winpool did not read them, or the manifests have none.
     #[default]
@@ -34,8 +38,13 @@ impl<T> Known<T> {
         matches!(self, Self::Complete(_))
     }
 
+    /// Returns the reason why they are not known, if winpool tried to read them.
+    pub fn refusal(&self) -> Option<&str> {
+        if let Self::Forbidden(reason) = self { Some(reason) } else { None }
+    }
+
     pub fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Forbidden(_))
+        self.refusal().is_some()
     }
 }
 
@@ -47,9 +56,27 @@ impl<T> Known<Vec<T>> {
             None => *self = Self::Partial(vec![object]),
         }
     }
+}
 
-    /// Returns the objects that are known.
-    pub fn all(&self) -> &[T] {
-        self.known().map_or(&[], Vec::as_slice)
+/// The objects that create pods from a template, by kind. A kind that is absent was not read, or the manifests have none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Workloads(BTreeMap<WorkloadKind, Known<Vec<Workload>>>);
+
+impl Workloads {
+    /// Returns those of this kind, to change them.
+    pub fn of_kind(&mut self, kind: WorkloadKind) -> &mut Known<Vec<Workload>> {
+        self.0.entry(kind).or_default()
+    }
+
+    /// Returns those of the kinds that are known, if winpool read any kind.
+    pub fn known(&self) -> Option<impl Iterator<Item = (WorkloadKind, &Workload)>> {
+        let is_read = self.0.values().any(|all| all.known().is_some());
+        let known = self.0.iter().filter_map(|(kind, all)| Some((*kind, all.known()?)));
+        is_read.then(|| known.flat_map(|(kind, all)| all.iter().map(move |workload| (kind, workload))))
+    }
+
+    /// Returns the resources that cannot be listed, with the reasons.
+    pub fn refused(&self) -> BTreeMap<&'static str, &str> {
+        self.0.iter().filter_map(|(kind, all)| Some((kind.resource().1, all.refusal()?))).collect()
     }
 }

@@ -18,13 +18,13 @@ use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::{
     plan::{GuardedPool, reconcile::ControlPlaneInfo},
-    pod::{Pod, Workload, WorkloadKind},
+    pod::Pod,
     windows::KubernetesVersion,
 };
 
 use crate::{autoscalers::Autoscalers, finding::Finding};
 
-pub use known::Known;
+pub use known::{Known, Workloads};
 pub(crate) use node::PAUSE;
 pub use node::{Node, SeenNode, reduced_node};
 pub use reduced::Reduced;
@@ -43,11 +43,11 @@ pub struct View {
     pub classes: Known<Vec<Arc<RuntimeClass>>>,
     pub pods: Known<Vec<Pod>>,
     /// The workloads that create pods from a template.
-    pub workloads: Vec<(WorkloadKind, Workload)>,
-    /// The resources with pods or workloads that the user may not list, with the API server's message.
-    pub unlisted: BTreeMap<String, String>,
+    pub workloads: Workloads,
     /// Pods and workloads as they were written, for rules.
     pub written: Written,
+    /// The namespace that the user asked about, if it had to be looked up.
+    pub namespace: Known<()>,
     pub services: Known<Vec<Placed<Value>>>,
     /// The `GMSACredentialSpec` objects.
     pub credential_specs: Known<Vec<Placed<Value>>>,
@@ -64,28 +64,24 @@ pub struct View {
 impl View {
     /// The nodes on which containers of the workloads have started.
     pub fn started(&self) -> Started {
-        Started::of(self.nodes.all(), self.pods.all(), &self.workloads)
+        Started::of(self)
     }
 
-    /// Returns all nodes as pods see them.
-    pub fn hosts(&self) -> Vec<Node> {
-        self.nodes.all().iter().map(SeenNode::host).collect()
+    /// Returns all nodes as pods see them, if nodes are known.
+    pub fn hosts(&self) -> Option<Vec<Node>> {
+        Some(self.nodes.known()?.iter().map(SeenNode::host).collect())
     }
 
-    /// Returns the pools, without their positions.
-    pub fn guarded(&self) -> impl Iterator<Item = &GuardedPool> {
-        self.pools.all().iter().map(|(_, pool)| pool)
-    }
-
-    /// Returns the pools, to change them.
-    pub fn guarded_mut(&mut self) -> impl Iterator<Item = &mut GuardedPool> {
-        self.pools.known_mut().into_iter().flatten().map(|(_, pool)| pool)
+    /// Returns the pools without their positions, if pools are known.
+    pub fn guarded(&self) -> Option<impl Iterator<Item = &GuardedPool>> {
+        Some(self.pools.known()?.iter().map(|(_, pool)| pool))
     }
 
     /// Returns the resources that the user may not list.
     pub fn forbidden(&self) -> BTreeSet<String> {
         let parts = [
             ("gmsacredentialspecs", self.credential_specs.is_forbidden()),
+            ("namespaces", self.namespace.is_forbidden()),
             ("nodes", self.nodes.is_forbidden()),
             ("pods", self.pods.is_forbidden()),
             ("runtimeclasses", self.classes.is_forbidden()),
@@ -93,7 +89,7 @@ impl View {
             ("windowspools", self.pools.is_forbidden()),
         ];
         let parts = parts.into_iter().filter_map(|(resource, is_forbidden)| is_forbidden.then_some(resource));
-        parts.map(str::to_owned).chain(self.unlisted.keys().cloned()).collect()
+        parts.chain(self.workloads.refused().into_keys()).map(str::to_owned).collect()
     }
 
     /// Sorts nodes, pools and classes by name.

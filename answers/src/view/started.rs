@@ -2,12 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use winpool_core::{
-    pod::{Pod, Workload, WorkloadKind},
-    windows::Build,
-};
+use winpool_core::{pod::Pod, windows::Build};
 
-use super::node::SeenNode;
+use super::{View, node::SeenNode};
 
 /// The builds of nodes, and the nodes on which containers of each workload have started.
 #[derive(Debug, Default)]
@@ -22,16 +19,16 @@ pub struct Started {
 }
 
 impl Started {
-    /// Reads it from the nodes, pods and workloads as the operator reads them.
-    pub(super) fn of(nodes: &[SeenNode], pods: &[Pod], workloads: &[(WorkloadKind, Workload)]) -> Self {
+    /// Reads it from the nodes, pods and workloads that are known.
+    pub(super) fn of(view: &View) -> Self {
         let mut started = Self::default();
-        for SeenNode { object, .. } in nodes {
+        for SeenNode { object, .. } in view.nodes.known().into_iter().flatten() {
             started.add_node(&object.name, object.node.windows_version().map(|version| version.build));
         }
-        for StartedPod { workload, node, .. } in pods.iter().filter_map(StartedPod::of) {
+        for StartedPod { workload, node, .. } in view.pods.known().into_iter().flatten().filter_map(StartedPod::of) {
             started.nodes.entry(workload).or_default().insert(node);
         }
-        for (kind, workload) in workloads {
+        for (kind, workload) in view.workloads.known().into_iter().flatten() {
             if let Some((controller, name)) = &workload.controller {
                 let own = format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name);
                 started.add_controller(&own, &format!("{controller} {}/{name}", workload.namespace));

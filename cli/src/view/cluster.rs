@@ -23,7 +23,7 @@ use winpool_client::{
 };
 use winpool_core::{
     plan::GuardedPool,
-    pod::{LISTED_KINDS, Pod},
+    pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
     windows::KubernetesVersion,
 };
 
@@ -128,7 +128,7 @@ impl<'c> Reader<'c> {
 
     /// Remembers the builds of the nodes, to show on which builds containers have started.
     pub fn add_builds_of_nodes(&mut self) {
-        for SeenNode { object, .. } in self.view.nodes.all() {
+        for SeenNode { object, .. } in self.view.nodes.known().into_iter().flatten() {
             let build = object.node.windows_version().map(|version| version.build);
             self.view.written.started.add_node(&object.name, build);
         }
@@ -161,14 +161,10 @@ impl<'c> Reader<'c> {
     async fn workloads(&mut self) -> Result<(), ReadError> {
         for (kind, _, plural) in LISTED_KINDS {
             let api = pods::workloads(self.client, kind, None);
-            let keep = |workload| self.view.workloads.push((kind, workload));
-            match live::list(plural, &api, pods::of_kind(kind), keep).await {
-                Err(ReadError::Forbidden { message, .. }) => {
-                    self.gaps.in_cluster = true;
-                    self.view.unlisted.insert(plural.to_owned(), message);
-                }
-                listed => listed?,
-            }
+            let listed = live::collect(plural, &api, pods::of_kind(kind), |workload: Workload| workload).await;
+            let workloads = live::known(listed)?;
+            self.gaps.in_cluster |= workloads.is_forbidden();
+            *self.view.workloads.of_kind(kind) = workloads;
         }
         Ok(())
     }
@@ -193,11 +189,19 @@ impl<'c> Reader<'c> {
             self.notes.push(format!("{error}; {kind}s are not checked"));
             if creates_pods {
                 self.gaps.in_cluster = true;
-                self.view.unlisted.insert(resource.plural, error.to_string());
+                self.refuse(kind, error.to_string());
                 refused.get_or_insert(error);
             }
         }
         refused.filter(|_| !is_listed).map_or(Ok(()), Err)
+    }
+
+    /// Notes that pods or workloads of this kind are not known.
+    pub fn refuse(&mut self, kind: &str, reason: String) {
+        match WorkloadKind::by_name(kind) {
+            Some(kind) => *self.view.workloads.of_kind(kind) = Known::Forbidden(reason),
+            None => self.view.pods = Known::Forbidden(reason),
+        }
     }
 
     /// Reads the `GMSACredentialSpec` objects if a workload names one.

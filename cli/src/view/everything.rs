@@ -69,8 +69,8 @@ impl Reader<'_> {
             value["apiVersion"] = json!(resource.api_version);
             value["kind"] = json!(kind);
             match WorkloadKind::by_name(kind) {
-                Some(kind) if !is_of_deployment(&value) => match Workload::deserialize(&value) {
-                    Ok(workload) => workloads.push((kind, workload)),
+                Some(_) if !is_of_deployment(&value) => match Workload::deserialize(&value) {
+                    Ok(workload) => workloads.push(workload),
                     Err(error) => unread = Some(error),
                 },
                 _ if is_pod => match Pod::deserialize(&value) {
@@ -82,32 +82,24 @@ impl Reader<'_> {
             self.view.written.add(None, Reduced::from(value));
         };
         let listed = live::list(&resource.plural, &api, selected, keep).await;
-        self.view.workloads.extend(workloads);
-        if let Some(error) = unread {
-            let message = format!("an object cannot be read: {error}");
-            self.notes.push(format!("{}: {message}", resource.plural));
-            self.gaps.in_cluster = true;
-            self.view.unlisted.insert(resource.plural.clone(), message);
+        match WorkloadKind::by_name(kind) {
+            Some(kind) => *self.view.workloads.of_kind(kind) = Known::Complete(workloads),
+            None if is_pod => self.view.pods = Known::Complete(pods),
+            None => {}
         }
-        let Some(error) = live::unless_forbidden(listed)? else {
-            if is_pod {
-                self.view.pods = Known::Complete(pods);
+        let (note, reason) = match (live::unless_forbidden(listed)?, unread) {
+            (Some(error), _) => (format!("{error}; {kind}s are missing"), error.to_string()),
+            (None, Some(error)) => {
+                let reason = format!("an object cannot be read: {error}");
+                (format!("{}: {reason}", resource.plural), reason)
             }
-            return Ok(());
+            (None, None) => return Ok(()),
         };
-        self.notes.push(format!("{error}; {kind}s are missing"));
-        match error {
-            // Kubernetes' own roles `view`, `edit` and `admin` cannot list PodTemplates, which create no pods.
-            ReadError::Forbidden { .. } if kind == "PodTemplate" => {}
-            ReadError::Forbidden { message, .. } if is_pod => {
-                self.gaps.in_cluster = true;
-                self.view.pods = Known::Forbidden(message);
-            }
-            ReadError::Forbidden { message, .. } => {
-                self.gaps.in_cluster = true;
-                self.view.unlisted.insert(resource.plural, message);
-            }
-            _ => {}
+        self.notes.push(note);
+        // Kubernetes' own roles `view`, `edit` and `admin` cannot list PodTemplates, which create no pods.
+        if kind != "PodTemplate" {
+            self.gaps.in_cluster = true;
+            self.refuse(kind, reason);
         }
         Ok(())
     }

@@ -198,7 +198,7 @@ impl ManifestObject {
                 if let Some(text) = text {
                     view.written.add(Some(source.clone()), text);
                 }
-                view.workloads.push((kind, *workload));
+                view.workloads.of_kind(kind).add(*workload);
             }
             Self::Written(text) => view.written.add(Some(source), text),
             Self::Refused(found, rest) => {

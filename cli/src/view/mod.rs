@@ -53,7 +53,7 @@ impl Seen {
 
     /// Tells the user which pools are not valid, for commands that leave them out.
     pub fn note_invalid_pools(&mut self) {
-        for error in self.view.guarded().filter_map(|pool| pool.read().err()) {
+        for error in self.view.guarded().into_iter().flatten().filter_map(|pool| pool.read().err()) {
             live::note(&error.to_string());
             self.gaps.in_cluster = true;
         }

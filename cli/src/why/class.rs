@@ -21,7 +21,7 @@ pub async fn explain(name: &str, common: &Common, assume: &Assume) -> Result<(Sc
     let assumed = assume.note(&mut view)?;
     let autoscalers = view.autoscalers.clone();
     let gaps = Gaps { in_cluster: gaps.in_cluster || !autoscalers.unreadable.is_empty(), ..gaps };
-    enforce(view.guarded_mut());
+    enforce(&mut view);
     let classes = forecast(snapshot(view)).classes;
     let not_found = || Error::NotFound { kind: "RuntimeClass", name: name.to_owned() };
     let class = classes.get(name).ok_or_else(not_found)?;

@@ -53,7 +53,7 @@ pub(super) async fn why_pod(
     let mut around = Surroundings::read(common, namespace, assume).await?;
     let found = match &around.client {
         Some(client) => live_pod(client, &around.namespace, name, &mut around.lacks).await?,
-        None => around.pods().iter().find(|pod| pod.name == name && pod.namespace == around.namespace).cloned(),
+        None => around.pods().find(|pod| pod.name == name && pod.namespace == around.namespace).cloned(),
     };
     let pod = found.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
     around.knows_class_of(&pod.spec)?;
@@ -84,15 +84,13 @@ pub(super) async fn why_workload(
         }
         found.map(Workload::deserialize).transpose()?
     } else {
-        let is_it = |of: WorkloadKind, workload: &Workload| {
-            of == kind && workload.name == name && workload.namespace == namespace
-        };
-        around.view.workloads.iter().find(|(of, workload)| is_it(*of, workload)).map(|(_, workload)| workload.clone())
+        let is_it = |workload: &&Workload| workload.name == name && workload.namespace == namespace;
+        around.view.workloads.of_kind(kind).known().into_iter().flatten().find(is_it).cloned()
     };
     let workload = found.ok_or_else(|| not_found(kind.as_str(), &namespace, name))?;
     let mut pods = match &around.client {
         Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
-        None => around.pods().to_vec(),
+        None => around.pods().cloned().collect(),
     };
     pods.retain(|pod| is_of(pod, kind, &workload));
     around.knows_class_of(&workload.template)?;
@@ -184,34 +182,34 @@ impl Surroundings {
         if common.origin.files.is_empty() {
             let client = common.origin.connection.client().await?;
             let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
-            let (mut view, mut lacks) = view::placement(&client).await?;
-            lacks.notes.extend(assume.note(&mut view)?);
-            return Ok(Self::of(view, lacks, namespace, Some(client)));
+            let (mut view, lacks) = view::placement(&client).await?;
+            assume.apply(&mut view)?;
+            return Self::of(view, lacks, namespace, Some(client));
         }
         let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned();
         let mut seen = Seen::in_manifests::<Placement>(&common.origin.files, &namespace)?;
-        let assumed = assume.note(&mut seen.view)?;
-        for pool in seen.view.guarded() {
+        assume.apply(&mut seen.view)?;
+        for pool in seen.view.guarded().into_iter().flatten() {
             pool.read()?;
         }
-        if seen.view.nodes.all().is_empty() {
-            return Err(Error::Subject(
+        let lacks = Lacks { gaps: seen.gaps, notes: Vec::new() };
+        Self::of(seen.view, lacks, namespace, None)
+    }
+
+    fn of(view: View, lacks: Lacks, namespace: String, client: Option<Client>) -> Result<Self, Error> {
+        let hosts = view.hosts().ok_or_else(|| {
+            Error::Subject(
                 "the manifests have no nodes, and so do not show where pods can be scheduled: add them with -f (kubectl get \
                  nodes -o yaml)"
                     .to_owned(),
-            ));
-        }
-        let lacks = Lacks { gaps: seen.gaps, notes: assumed.into_iter().collect() };
-        Ok(Self::of(seen.view, lacks, namespace, None))
-    }
-
-    fn of(view: View, lacks: Lacks, namespace: String, client: Option<Client>) -> Self {
-        Self { hosts: view.hosts(), facts: Facts::of(&view), view, lacks, namespace, client }
+            )
+        })?;
+        Ok(Self { hosts, facts: Facts::of(&view), view, lacks, namespace, client })
     }
 
     /// Returns the pods of the manifests.
-    fn pods(&self) -> &[Pod] {
-        self.view.pods.all()
+    fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.view.pods.known().into_iter().flatten()
     }
 
     /// Returns the reasons for which the API server refuses the object.

@@ -1,6 +1,8 @@
 //! The page in a real browser: it fits narrow and wide windows, asks for nothing, and people with disabilities can use it.
 
 use serde_json::Value;
+use winpool_answers::view::Known;
+use winpool_core::pod::WorkloadKind;
 use winpool_e2e::{Browser, axe};
 
 use super::{
@@ -28,7 +30,7 @@ async fn the_page_is_accessible_and_fits_360_and_1400_pixels_in_light_and_dark()
     let pictures = std::env::var_os("WINPOOL_PICTURES").map(std::path::PathBuf::from);
     let before = serde_json::from_str(&super::json(&of(&mixed()))).unwrap();
     let mut lacking = view(&mixed());
-    lacking.unlisted.insert("cronjobs".to_owned(), "cronjobs.batch is forbidden".to_owned());
+    *lacking.workloads.of_kind(WorkloadKind::CronJob) = Known::Forbidden("cronjobs.batch is forbidden".to_owned());
     let pages = [
         ("mixed", of(&mixed())),
         ("lacking", of_view(lacking, Some(&before), Vec::new())),

@@ -20,7 +20,7 @@ use winpool_answers::{
         assume::{Assumption, assume},
     },
 };
-use winpool_core::{plan::reconcile::Now, windows::KubernetesVersion};
+use winpool_core::{plan::reconcile::Now, pod::WorkloadKind, windows::KubernetesVersion};
 
 use cluster::{Objects, hostile, many, mixed};
 
@@ -133,7 +133,7 @@ fn what_is_not_known_is_named_and_never_none() {
     let words = || "nodes is forbidden: User \"member\" cannot list it".to_owned();
     (view.nodes, view.pods, view.pools) =
         (Known::Forbidden(words()), Known::Forbidden(words()), Known::Forbidden(words()));
-    view.unlisted.insert("cronjobs".to_owned(), "cronjobs is forbidden".to_owned());
+    *view.workloads.of_kind(WorkloadKind::CronJob) = Known::Forbidden("cronjobs is forbidden".to_owned());
     let report = of_view(view, None, vec![Lack::events("events is forbidden")]);
     let unknown: Vec<&str> = report.unknown.iter().map(|lack| lack.what.as_str()).collect();
     assert_eq!(unknown, ["nodes", "windowspools", "pods", "cronjobs", "events"]);
@@ -176,7 +176,7 @@ fn an_earlier_report_shows_progress() {
 
     // A workload that is not seen has not moved.
     let mut unseen = view(&after);
-    unseen.unlisted.insert("deployments".to_owned(), "deployments is forbidden".to_owned());
+    *unseen.workloads.of_kind(WorkloadKind::Deployment) = Known::Forbidden("deployments is forbidden".to_owned());
     let report = of_view(unseen, Some(&before), Vec::new());
     let progress = report.progress.as_ref().unwrap();
     assert!(progress.is_incomplete && progress.freed.is_empty(), "{progress:?}");

@@ -7,7 +7,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use winpool_answers::explain::forecast::Snapshot;
+use winpool_answers::{
+    explain::forecast::Snapshot,
+    view::{Known, Workloads},
+};
 use winpool_core::{
     api::{Taint, WindowsPool, names},
     plan::{
@@ -204,9 +207,8 @@ pub fn snapshot<'n>(
         nodes: nodes.into_iter().map(|(name, node)| (name.to_owned(), read(&node))).collect(),
         classes: Vec::new(),
         other_nodes: Vec::new(),
-        workloads: Vec::new(),
-        unlisted: BTreeMap::new(),
-        pods: Ok(Vec::new()),
+        workloads: Workloads::default(),
+        pods: Known::Complete(Vec::new()),
         control_plane: ControlPlaneInfo::default(),
         now: now(),
     }

@@ -23,7 +23,7 @@ use winpool_core::{
     pod::{Pod, PodProgress, Workload, WorkloadKind},
 };
 
-use crate::prediction::WorkloadCheck;
+use crate::{prediction::WorkloadCheck, view::Known};
 
 use super::{class_request::apply_request, snapshot::Snapshot};
 
@@ -60,7 +60,7 @@ pub struct Simulation {
     pub outages: BTreeMap<&'static str, Outage>,
     /// The current time.
     pub now: Now,
-    unlisted: BTreeMap<String, String>,
+    unlisted: BTreeMap<&'static str, String>,
     /// The labels of each node that is not for Windows.
     pub other_nodes: Vec<Labels>,
     control_plane: ControlPlaneInfo,
@@ -75,13 +75,23 @@ fn is_placed_by_author(pod: &Pod) -> bool {
 impl Simulation {
     /// Returns the cluster of this snapshot, with an operator that has no state yet.
     pub fn new(snapshot: Snapshot) -> Self {
-        let unknown_pods = snapshot.pods.as_ref().err().cloned().map(UnknownPods::Denied);
+        let pods = match snapshot.pods {
+            Known::Complete(pods) | Known::Partial(pods) => Ok(pods),
+            Known::Forbidden(message) => Err(message),
+            // A plan for manifests assumes that no pod needs a toleration, and says so.
+            Known::NotRead => Ok(Vec::new()),
+        };
+        let unknown_pods = pods.as_ref().err().cloned().map(UnknownPods::Denied);
+        let workloads = snapshot.workloads.known().into_iter().flatten();
+        let workloads = workloads.map(|(kind, workload)| (kind, workload.clone())).collect();
+        let unlisted = snapshot.workloads.refused().into_iter();
+        let unlisted = unlisted.map(|(resource, reason)| (resource, reason.to_owned())).collect();
         let mut simulation = Self {
             pools: Vec::new(),
             nodes: snapshot.nodes,
             classes: BTreeMap::new(),
-            pods: snapshot.pods,
-            workloads: snapshot.workloads,
+            pods,
+            workloads,
             blocked: BTreeSet::new(),
             memory: Memory::default(),
             published: None,
@@ -92,7 +102,7 @@ impl Simulation {
             health: PodHealth::Off,
             outages: BTreeMap::new(),
             now: snapshot.now,
-            unlisted: snapshot.unlisted,
+            unlisted,
             other_nodes: snapshot.other_nodes,
             control_plane: snapshot.control_plane,
             version: 0,

@@ -10,10 +10,10 @@ use winpool_core::{
         GuardedPool, NodeFields,
         reconcile::{ControlPlaneInfo, Now},
     },
-    pod::{Pod, Workload, WorkloadKind},
+    pod::Pod,
 };
 
-use crate::view::{Known, View};
+use crate::view::{Known, View, Workloads};
 
 /// A cluster at one point in time.
 #[derive(Clone, Debug)]
@@ -23,12 +23,9 @@ pub struct Snapshot {
     pub nodes: BTreeMap<String, NodeFields>,
     pub classes: Vec<Arc<RuntimeClass>>,
     pub other_nodes: Vec<Labels>,
-    /// The objects that create pods from a template.
-    pub workloads: Vec<(WorkloadKind, Workload)>,
-    /// The kinds that cannot be listed, with the API server's message.
-    pub unlisted: BTreeMap<String, String>,
-    /// The unfinished pods, or the reason why they cannot be read.
-    pub pods: Result<Vec<Pod>, String>,
+    pub workloads: Workloads,
+    /// The unfinished pods.
+    pub pods: Known<Vec<Pod>>,
     /// The information that the control plane reports about itself.
     pub control_plane: ControlPlaneInfo,
     /// The current time.
@@ -36,9 +33,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Converts the view to the input of the operator's decisions.
+    /// Converts the view to the input of the operator's decisions. The operator decides by the nodes, classes and pools that are
+    /// known: commands say what they lack.
     pub fn of(view: View, now: Now) -> Self {
-        let nodes = view.nodes.all().iter().map(|node| &node.object);
+        let nodes = view.nodes.known().into_iter().flatten().map(|node| &node.object);
         let is_watched =
             |labels: &Labels| labels.get(names::OS) == Some(names::WINDOWS) || labels.get(names::POOL).is_some();
         let others = nodes.clone().filter(|object| !object.node.is_windows());
@@ -48,15 +46,10 @@ impl Snapshot {
                 .filter(|object| is_watched(&object.node.labels))
                 .map(|object| (object.name.to_string(), object.node.clone()))
                 .collect(),
-            pools: view.guarded().cloned().collect(),
-            classes: view.classes.all().to_vec(),
-            pods: match view.pods {
-                Known::Forbidden(message) => Err(message),
-                Known::Complete(pods) | Known::Partial(pods) => Ok(pods),
-                Known::NotRead => Ok(Vec::new()),
-            },
+            pools: view.guarded().into_iter().flatten().cloned().collect(),
+            classes: view.classes.known().cloned().unwrap_or_default(),
+            pods: view.pods,
             workloads: view.workloads,
-            unlisted: view.unlisted,
             control_plane: view.control_plane,
             now,
         }

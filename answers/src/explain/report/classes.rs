@@ -36,11 +36,11 @@ pub(super) fn users(view: &View) -> Users {
     users
 }
 
-/// Adds the users to the classes. Without `knows_pods` the number of pods is not known.
-pub(super) fn uses(classes: Vec<ClassSummary>, mut users: Users, knows_pods: bool) -> Vec<ClassUse> {
+/// Adds the users to the classes.
+pub(super) fn uses(classes: Vec<ClassSummary>, mut users: Users) -> Vec<ClassUse> {
     let with_users = |class: ClassSummary| {
         let users = users.remove(&class.name).unwrap_or_default();
-        ClassUse { class: ClassSummary { pods: class.pods.filter(|_| knows_pods), ..class }, users }
+        ClassUse { class, users }
     };
     classes.into_iter().map(with_users).collect()
 }

@@ -57,7 +57,9 @@ pub(super) fn failures(view: &View, now: Now) -> Option<BTreeMap<String, PoolFai
     table.observe(NodeEvent::Listed(windows.map(|seen| seen.object.clone().into()).collect()), now.instant);
     let policy = policy_of(&pools);
     let mut seen = PodTable::of(pods, now);
-    seen.count(&ClusterFacts { nodes: &table, policy: &policy, classes: view.classes.all() }, now);
+    // Pods whose class is not known are judged without it.
+    let classes = view.classes.known().map_or(&[][..], Vec::as_slice);
+    seen.count(&ClusterFacts { nodes: &table, policy: &policy, classes }, now);
     seen.summary().map(|summary| summary.pools.clone())
 }
 

@@ -65,7 +65,7 @@ pub(super) fn all(view: &View, others: Vec<Lack>) -> Vec<Lack> {
         ("gmsacredentialspecs", forbidden(&view.credential_specs), "Names of GMSACredentialSpecs are not checked."),
     ];
     let parts = parts.into_iter().filter_map(|(what, why, effect)| Some(Lack::new(what, &why?, effect)));
-    let unlisted = view.unlisted.iter().map(|(what, why)| {
+    let unlisted = view.workloads.refused().into_iter().map(|(what, why)| {
         Lack::new(what, why, "Such workloads are missing, also in the numbers of what is pinned and what can move.")
     });
     parts.chain(unlisted).chain(others).collect()
@@ -77,6 +77,5 @@ fn why<T>(part: &Known<Vec<T>>) -> Option<String> {
 }
 
 fn forbidden<T>(part: &Known<Vec<T>>) -> Option<String> {
-    let Known::Forbidden(message) = part else { return None };
-    Some(message.clone())
+    part.refusal().map(str::to_owned)
 }

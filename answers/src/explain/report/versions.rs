@@ -113,12 +113,12 @@ impl VersionNodes {
 /// The numbers of nodes by build and pool.
 pub(super) type Owners = BTreeMap<Option<Build>, BTreeMap<Option<String>, usize>>;
 
-/// Counts the Windows nodes by build and by the pool that owns them, or else that previews its changes.
-pub(super) fn owners(view: &View) -> Owners {
-    let pools: Vec<_> = view.guarded().cloned().collect();
+/// Counts the Windows nodes, if nodes are known, by build and by the pool that owns them or else previews its changes.
+pub(super) fn owners(view: &View) -> Option<Owners> {
+    let pools: Vec<_> = view.guarded().into_iter().flatten().cloned().collect();
     let policy = policy_of(&pools);
     let mut owners = Owners::new();
-    for seen in view.nodes.all() {
+    for seen in view.nodes.known()? {
         let node = &seen.object.node;
         if !node.is_windows() {
             continue;
@@ -128,7 +128,7 @@ pub(super) fn owners(view: &View) -> Owners {
         let build = node.windows_version().map(|version| version.build);
         *owners.entry(build).or_default().entry(pool).or_default() += 1;
     }
-    owners
+    Some(owners)
 }
 
 pub(super) fn versions(

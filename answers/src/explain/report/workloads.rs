@@ -75,7 +75,7 @@ impl VersionWorkloads {
 
 /// True if winpool saw workloads, or saw that there are none.
 pub(super) fn are_known(view: &View) -> bool {
-    !view.written.is_empty() || view.unlisted.is_empty() && view.pods.known().is_some()
+    !view.written.is_empty() || view.workloads.refused().is_empty() && view.pods.known().is_some()
 }
 
 /// Returns the versions of the nodes that a newer one can replace, and other versions to which something is pinned.
@@ -87,7 +87,7 @@ pub(super) fn by_version(view: &View, facts: &Facts, move_to: Option<&'static Pr
     versions.retain(|(product, _)| product.channel == Channel::Ltsc || is_of_nodes(product));
     let mut found: Vec<VersionWorkloads> = versions.iter().map(|(product, target)| empty(product, target)).collect();
     for (version, (product, target)) in found.iter_mut().zip(&versions) {
-        for guarded in view.guarded() {
+        for guarded in view.guarded().into_iter().flatten() {
             let blocker =
                 guarded.pool().ok().and_then(|pool| pool_blockers(pool, facts, product.build, Some(target.build)));
             let object = || ObjectReference::windows_pool(&guarded.name_any());

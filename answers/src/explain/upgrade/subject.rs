@@ -51,15 +51,15 @@ pub(super) fn subjects(
     classes: &BTreeMap<String, Class>,
 ) -> Vec<UpgradeSubject> {
     let mut pods: BTreeMap<String, Vec<&Pod>> = BTreeMap::new();
-    for pod in snapshot.pods.iter().flatten().filter(|pod| !pod.is_mirror && pod.controller.is_some()) {
+    for pod in snapshot.pods.known().into_iter().flatten().filter(|pod| !pod.is_mirror && pod.controller.is_some()) {
         pods.entry(pod.workload()).or_default().push(pod);
     }
-    let workloads = &snapshot.workloads;
+    let workloads: Vec<_> = snapshot.workloads.known().into_iter().flatten().collect();
     let listed: BTreeSet<String> = workloads.iter().map(|(kind, workload)| name_of(*kind, workload)).collect();
     let is_owned = |name: &str| started.controller(name).is_some_and(|controller| listed.contains(controller));
     let mut found = Vec::new();
     for (kind, workload) in workloads {
-        let name = name_of(*kind, workload);
+        let name = name_of(kind, workload);
         let is_left_over = workload.controller.is_some() && (is_owned(&name) || workload.replicas == 0);
         if workload.is_over || is_left_over {
             continue;
@@ -68,7 +68,7 @@ pub(super) fn subjects(
         let own: Vec<&Pod> = of_children.flat_map(|(_, pods)| pods).copied().collect();
         let template = Pod { spec: workload.template.clone(), os_label: workload.os_label.clone(), ..Pod::default() };
         let object = reference(kind.as_str(), &workload.namespace, &workload.name);
-        found.push(subject(object, Some(*kind), template, &own, started.builds(&name)));
+        found.push(subject(object, Some(kind), template, &own, started.builds(&name)));
     }
     for (name, own) in &pods {
         let is_shown = |pod: &&Pod| {

@@ -27,9 +27,13 @@ impl Facts {
 
     fn incomplete(view: &View) -> Self {
         let mut facts = Self::of_version(view.kubernetes);
-        view.nodes.all().iter().for_each(|node| facts.add_node(Node::of(&node.object.name, &node.object.node)));
-        view.classes.all().iter().for_each(|class| facts.add_class(Arc::clone(class)));
-        for pool in view.guarded() {
+        view.nodes
+            .known()
+            .into_iter()
+            .flatten()
+            .for_each(|node| facts.add_node(Node::of(&node.object.name, &node.object.node)));
+        view.classes.known().into_iter().flatten().for_each(|class| facts.add_class(Arc::clone(class)));
+        for pool in view.guarded().into_iter().flatten() {
             if let Ok(read) = pool.read() {
                 facts.add_pool(read, pool.status.is_some());
             }
