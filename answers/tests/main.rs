@@ -14,8 +14,16 @@ mod render;
 mod system;
 mod workload_check;
 
-/// The node of this JSON as pods see it.
-fn machine(node: &serde_json::Value) -> winpool_answers::view::Node {
+use serde_json::Value;
+use winpool_answers::view::{Node, SeenNode};
+
+/// The node of this JSON.
+fn seen(node: &Value) -> SeenNode {
     let listed: winpool_client::node::ListedNode = serde_json::from_value(node.clone()).unwrap();
-    winpool_answers::view::SeenNode::new(listed.object, node).host()
+    SeenNode::new(listed.object, node)
+}
+
+/// The node of this JSON as pods see it.
+fn machine(node: &Value) -> Node {
+    seen(node).host()
 }

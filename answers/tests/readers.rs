@@ -15,7 +15,7 @@ use winpool_answers::{
     placement::selects,
     pod::ClassExt,
     prediction::WorkloadCheck,
-    view,
+    view::{Known, Node, View},
     workload::WorkloadManifest,
 };
 use winpool_core::{
@@ -154,7 +154,12 @@ fn is_counted(kind: WorkloadKind, spec: &Value, class: Option<&Class>) -> bool {
     !check.finish()["default"].unschedulable.is_empty()
 }
 
-fn machine() -> view::Node {
+/// A view of this class.
+fn view(class: RuntimeClass) -> View {
+    View { classes: Known::Partial(vec![class.into()]), ..View::default() }
+}
+
+fn machine() -> Node {
     crate::machine(&json!({
         "metadata": {"name": "win", "labels": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": BUILD}},
     }))
@@ -181,8 +186,7 @@ proptest! {
         let class: RuntimeClass = read(json!({
             "metadata": {"name": CLASS}, "handler": hyperv, "scheduling": {"nodeSelector": class_selector},
         }));
-        let mut facts = Facts::none();
-        facts.add_class(class.clone());
+        let facts = Facts::of(&view(class.clone()));
         let class = Class::from(&class);
         let known = pod.runtime_class.as_ref().map(|_| &class);
         let target = pod.target(known);
@@ -208,12 +212,10 @@ proptest! {
         let class: RuntimeClass = read(json!({
             "metadata": {"name": CLASS}, "handler": "h", "scheduling": {"nodeSelector": class_selector},
         }));
-        let mut facts = Facts::none();
-        facts.add_class(class.clone());
-        let labels = LABELS.into_iter().collect();
-        facts.add_node(view::Node { labels, ..machine() });
-        facts.add_pool(Pool::read(&read::<WindowsPool>(json!({"metadata": {"name": "default"}, "spec": {}}))).unwrap(), false);
-        let (facts, class) = (facts.complete(), Class::from(&class));
+        let mut view = view(class.clone());
+        view.nodes.add(crate::seen(&json!({"metadata": {"name": "win", "labels": Value::from_iter(LABELS)}})));
+        view.pools.add((None, read::<WindowsPool>(json!({"metadata": {"name": "default"}, "spec": {}})).into()));
+        let (facts, class) = (Facts::of(&view), Class::from(&class));
         let pod: PodSpec = read(spec.clone());
         let known = pod.runtime_class.as_ref().map(|_| &class);
         for kind in [WorkloadKind::Deployment, WorkloadKind::DaemonSet] {
@@ -244,8 +246,7 @@ proptest! {
             "metadata": {"name": CLASS}, "handler": handler,
             "scheduling": {"nodeSelector": {"node.kubernetes.io/windows-build": BUILD}},
         }));
-        let mut facts = Facts::none();
-        facts.add_class(class.clone());
+        let facts = Facts::of(&view(class.clone()));
         let [as_pod, ..] = objects(&spec);
         let found = check(&WorkloadManifest::read(&as_pod).unwrap().unwrap(), &facts);
         let fails = found.iter().any(|found| ["image-build-mismatch", "image-older-than-host"].contains(&found.rule.as_str()));

@@ -8,13 +8,13 @@ use winpool_answers::{
     finding::Finding,
     image::Images,
     lint::{Facts, check},
-    view::Node,
+    view::{Known, Node, SeenNode, View},
     workload::WorkloadManifest,
 };
 use winpool_core::pod::{Workload, WorkloadKind};
 
 /// Two Linux nodes and two Windows nodes, in a pool of each system.
-fn nodes() -> Vec<Node> {
+fn nodes() -> Vec<SeenNode> {
     let node = |name: &str, system: &str, pool: &str, build: Option<&str>| {
         let mut node = json!({
             "metadata": {"name": name, "labels": {"kubernetes.io/os": system, "kubernetes.io/arch": "amd64", "pool": pool}},
@@ -30,7 +30,7 @@ fn nodes() -> Vec<Node> {
             node["status"]["nodeInfo"]["kernelVersion"] = format!("{build}.1").into();
             node["spec"]["taints"] = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
         }
-        crate::machine(&node)
+        crate::seen(&node)
     };
     vec![
         node("linux-1", "linux", "a", None),
@@ -38,6 +38,10 @@ fn nodes() -> Vec<Node> {
         node("win-1", "windows", "b", Some("10.0.20348")),
         node("win-2", "windows", "b", Some("10.0.26100")),
     ]
+}
+
+fn hosts() -> Vec<Node> {
+    nodes().iter().map(SeenNode::host).collect()
 }
 
 fn object(spec: &Value) -> Value {
@@ -48,16 +52,13 @@ fn object(spec: &Value) -> Value {
 
 fn why(spec: &Value) -> PodExplanation {
     let workload: Workload = serde_json::from_value(object(spec)).unwrap();
-    answer_template(WorkloadKind::Deployment, &workload, &[], &nodes(), &BTreeMap::new(), &Images::default())
+    answer_template(WorkloadKind::Deployment, &workload, &[], &hosts(), &BTreeMap::new(), &Images::default())
 }
 
 fn found(spec: &Value) -> Vec<Finding> {
-    let mut facts = Facts::none();
-    for node in nodes() {
-        facts.add_node(node);
-    }
+    let facts = Facts::of(&View { nodes: Known::Partial(nodes()), ..View::default() });
     let object = object(spec);
-    check(&WorkloadManifest::read(&object).unwrap().unwrap(), &facts.complete())
+    check(&WorkloadManifest::read(&object).unwrap().unwrap(), &facts)
 }
 
 fn remedies(spec: &Value, rule: &str) -> Vec<String> {

@@ -21,8 +21,8 @@ use winpool_core::{
 
 use crate::{
     explain::images::{Move, moved},
-    image::{Sign, can_run, isolation_with, known, runs, tags},
-    lint::facts::{Facts, Lookup},
+    image::{can_run, isolation_with, known, tags},
+    lint::Facts,
     pod::{ClassExt, PodSpecExt, path_of},
     workload::WorkloadManifest,
 };
@@ -160,7 +160,7 @@ pub fn blockers(
         pin(By::Affinity, "affinity.nodeAffinity", &format!("{} in {label}", names::WINDOWS_BUILD), change);
     }
     if let Some(name) = &pod.runtime_class
-        && let Lookup::Found(class) = facts.class(name)
+        && let Some(class) = facts.classes().get(name)
         && class.build() == Some(retired)
     {
         let other = target.and_then(|to| facts.classes_of(to).next());
@@ -278,7 +278,7 @@ fn image_pins(
 pub fn unknown_class<'a>(workload: &'a WorkloadManifest<'_>, facts: &Facts) -> Option<&'a str> {
     let pod = &workload.pod;
     let name = pod.runtime_class.as_deref()?;
-    let is_open = facts.class(name) == Lookup::Unknown && pod.builds().is_none() && pod.target(None) != Target::Linux;
+    let is_open = !facts.knows_class(name) && pod.builds().is_none() && pod.target(None) != Target::Linux;
     is_open.then_some(name)
 }
 
@@ -304,10 +304,10 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
         pins.push(Pin::new(By::Declared, field, value, change));
     }
     let default = spec.pod_defaults.as_ref().and_then(|defaults| defaults.runtime_class_name.as_deref());
-    let build_of = |name: &str| match (declared(name), facts.class(name)) {
+    let build_of = |name: &str| match (declared(name), facts.classes().get(name)) {
         (Some(build), _) => build,
-        (None, Lookup::Found(class)) => class.build(),
-        (None, _) => (read.spec.discover && read.spec.class_name(retired) == name).then_some(retired),
+        (None, Some(class)) => class.build(),
+        (None, None) => (read.spec.discover && read.spec.class_name(retired) == name).then_some(retired),
     };
     if let Some(name) = default.filter(|name| build_of(name) == Some(retired)) {
         let change = match target {

@@ -3,15 +3,15 @@
 //! Each of these may be unknown. Rules report nothing if they would have to guess.
 
 mod kind;
-mod of_view;
-mod runs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
+use k8s_openapi::api::core::v1::Toleration;
+use kube::ResourceExt;
+use serde_json::Value;
 use winpool_core::{
     api::{Taint, names},
     labels::Labels,
@@ -30,39 +30,25 @@ use crate::{
     placement::selects,
     pod::{ClassExt, PodSpecExt, similar_class},
     system::{self, system_of_nodes},
-    view::Node,
+    view::{Known, Node, View},
 };
 
 use kind::{NodeKind, keeping_off};
 
-/// The result of looking up a class by its name.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Lookup<'a> {
-    /// The class exists, or a pool creates it.
-    Found(&'a Class),
-    /// No class has this name: the classes of the cluster are known, or no pool in the manifests creates it.
-    Absent,
-    /// The classes of the cluster are not known.
-    Unknown,
-}
-
-/// The known facts about a cluster.
+/// The facts of a view that rules read, in the form in which they ask for them.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     kubernetes: Option<KubernetesVersion>,
-    classes_are_complete: bool,
-    classes_are_hidden: bool,
-    nodes_are_complete: bool,
+    /// The classes that exist, and those that pools will create.
     classes: BTreeMap<String, Class>,
-    objects: Vec<Arc<RuntimeClass>>,
+    /// How much is known of the classes that exist.
+    existing: Known<()>,
     pools: Vec<Arc<Pool>>,
-    /// The names of the pools that have a status.
-    reported: BTreeSet<String>,
     /// The Windows nodes: their labels, and their version and container runtime if the version is known.
-    nodes: BTreeMap<NodeKind, Vec<(Labels, Option<Host>)>>,
+    nodes: Known<BTreeMap<NodeKind, Vec<(Labels, Option<Host>)>>>,
     other_nodes: Vec<Labels>,
     images: Images,
-    credential_specs: Option<BTreeSet<String>>,
+    credential_specs: Known<BTreeSet<String>>,
 }
 
 impl Facts {
@@ -71,74 +57,62 @@ impl Facts {
         Self::default()
     }
 
-    /// Returns facts about a cluster with this version of Kubernetes.
-    pub fn of_version(kubernetes: Option<KubernetesVersion>) -> Self {
-        Self { kubernetes, ..Self::default() }
+    /// Returns the facts of a view. Unless all RuntimeClasses of the cluster are known, those that the pools will create are
+    /// added. Pools that are not valid are left out.
+    pub fn of(view: &View) -> Self {
+        let facts = Self::read(view);
+        if facts.existing.is_complete() { facts } else { facts.with_classes_of_pools(view) }
     }
 
-    /// Declares that all RuntimeClasses of the cluster have been added, and that pools create no more.
-    pub fn classes_are_complete(&mut self) {
-        self.classes_are_complete = true;
+    /// Returns the facts of a view with the RuntimeClasses that the pools will create.
+    pub fn with_planned_classes(view: &View) -> Self {
+        Self { existing: Known::NotRead, ..Self::read(view) }.with_classes_of_pools(view)
     }
 
-    /// Declares that the cluster may have RuntimeClasses that the user has no permission to list.
-    pub fn classes_are_hidden(&mut self) {
-        self.classes_are_hidden = true;
-    }
-
-    /// Declares that all Windows nodes of the cluster have been added.
-    pub fn nodes_are_complete(&mut self) {
-        self.nodes_are_complete = true;
-    }
-
-    pub fn add_node(&mut self, mut node: Node) {
-        if node.labels.get(names::OS) != Some(names::WINDOWS) {
-            self.other_nodes.push(node.labels);
-            return;
-        }
-        let kind = NodeKind::of(&node);
-        if let Some(build) = kind.build {
-            // The operator writes the label of the build.
-            node.labels = node.labels.with([(names::WINDOWS_BUILD, Some(build.to_string().as_str()))]);
-        }
-        let host = node.host();
-        self.nodes.entry(kind).or_default().push((node.labels, host));
-    }
-
-    /// True if a Windows node that the pod selects reports a container runtime other than containerd.
-    pub fn has_node_without_containerd(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
-        self.kinds_of(pod, class)
-            .any(|kind| kind.runtime.is_some_and(|runtime| runtime.name != RuntimeName::Containerd))
-    }
-
-    pub fn add_class(&mut self, class: impl Into<Arc<RuntimeClass>>) {
-        let class = class.into();
-        self.classes.insert(class.metadata.name.clone().unwrap_or_default(), Class::from(&*class));
-        self.objects.push(class);
-    }
-
-    /// Adds a pool, and whether winpool has written its status.
-    pub fn add_pool(&mut self, pool: Pool, has_status: bool) {
-        self.reported.extend(has_status.then(|| pool.spec.name.clone()));
-        self.pools.push(Arc::new(pool));
-    }
-
-    /// Completes the facts after everything has been added: applies the pools to the nodes, and adds the RuntimeClasses
-    /// that the pools will create.
-    ///
-    /// Every pool gets classes for the builds of all nodes. Without nodes, it gets classes for all known Windows
-    /// versions and for the builds that it names.
-    pub fn complete(mut self) -> Self {
-        let entries = self.pools.iter().map(|pool| PoolEntry { pool: Arc::clone(pool), ready: true });
-        let policy = Policy::new(entries, BTreeSet::new());
-        for (kind, nodes) in std::mem::take(&mut self.nodes) {
-            for node in nodes {
-                self.nodes.entry(kind.clone().under(&policy, &node.0, &self.reported)).or_default().push(node);
+    fn read(view: &View) -> Self {
+        let pools = view.guarded().into_iter().flatten().filter_map(|pool| Some((pool, Arc::new(pool.read().ok()?))));
+        let (reported, pools): (Vec<_>, Vec<_>) = pools.map(|(pool, read)| (pool.status.is_some(), read)).unzip();
+        let is_reported =
+            |pool: &Pool| pools.iter().zip(&reported).any(|(one, is)| *is && one.spec.name == pool.spec.name);
+        let policy = policy_of_pools(&pools);
+        let mut other_nodes = Vec::new();
+        let nodes = view.nodes.map(|nodes| {
+            let mut kinds: BTreeMap<NodeKind, Vec<_>> = BTreeMap::new();
+            for mut node in nodes.iter().map(|seen| Node::of(&seen.object.name, &seen.object.node)) {
+                if node.labels.get(names::OS) != Some(names::WINDOWS) {
+                    other_nodes.push(node.labels);
+                    continue;
+                }
+                let mut kind = NodeKind::of(&node);
+                if let Some(build) = kind.build {
+                    // The operator writes the label of the build.
+                    node.labels = node.labels.with([(names::WINDOWS_BUILD, Some(build.to_string().as_str()))]);
+                }
+                kind.apply(&policy, &node.labels, is_reported);
+                let host = node.host();
+                kinds.entry(kind).or_default().push((node.labels, host));
             }
+            kinds
+        });
+        let classes = view.classes.known().into_iter().flatten();
+        let name_of = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
+        Self {
+            kubernetes: view.kubernetes,
+            classes: classes.map(|class| (class.name_any(), Class::from(&**class))).collect(),
+            existing: view.classes.map(|_| ()),
+            nodes,
+            other_nodes,
+            images: Images::default(),
+            credential_specs: view.credential_specs.map(|all| all.iter().filter_map(|(_, one)| name_of(one)).collect()),
+            pools,
         }
-        if self.classes_are_complete {
-            return self;
-        }
+    }
+
+    /// Adds the RuntimeClasses that the pools will create. Every pool gets classes for the builds of all nodes. Without nodes,
+    /// it gets classes for all known Windows versions and for the builds that it names.
+    fn with_classes_of_pools(mut self, view: &View) -> Self {
+        let policy = policy_of_pools(&self.pools);
+        let objects = view.classes.known().map_or(&[][..], Vec::as_slice);
         for pool in &self.pools {
             let builds: BTreeMap<Build, usize> = match self.builds() {
                 builds if builds.is_empty() => {
@@ -147,9 +121,9 @@ impl Facts {
                 }
                 builds => builds,
             };
-            let tolerate = self.nodes.keys().flat_map(|kind| kind.taints.iter().cloned()).collect();
+            let tolerate = self.kinds().flat_map(|(kind, _)| kind.taints.iter().cloned()).collect();
             let seen = NodeSummary { builds, tolerate, ..NodeSummary::default() };
-            let plan = plan_classes(pool, &policy, &|_| seen.clone(), &self.objects, &|_| true);
+            let plan = plan_classes(pool, &policy, &|_| seen.clone(), objects, &|_| true);
             for class in plan.classes.into_iter().map(|class| class.desired) {
                 let planned =
                     Class { handler: class.handler, selector: class.node_selector, tolerations: class.tolerations };
@@ -157,6 +131,21 @@ impl Facts {
             }
         }
         self
+    }
+
+    /// Returns the kinds of the Windows nodes that are known, each with its nodes.
+    fn kinds(&self) -> impl Iterator<Item = (&NodeKind, &Vec<(Labels, Option<Host>)>)> {
+        self.nodes.known().into_iter().flatten()
+    }
+
+    /// Returns the Windows nodes that are known.
+    fn windows(&self) -> impl Iterator<Item = &(Labels, Option<Host>)> {
+        self.kinds().flat_map(|(_, nodes)| nodes)
+    }
+
+    /// True if a Windows node that the pod selects reports a container runtime other than containerd.
+    pub fn has_node_without_containerd(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
+        self.kinds_of(pod, class).any(|kind| kind.lacks_containerd)
     }
 
     /// Adds the platforms of images, as registries report them.
@@ -171,7 +160,7 @@ impl Facts {
 
     /// Returns the Windows nodes whose version is known.
     pub fn hosts(&self) -> impl Iterator<Item = &Host> {
-        self.nodes.values().flatten().filter_map(|(_, host)| host.as_ref())
+        self.windows().filter_map(|(_, host)| host.as_ref())
     }
 
     /// Returns the Windows nodes on which a pod of this class can be scheduled, by labels and taints. If the pod
@@ -179,7 +168,7 @@ impl Facts {
     /// taints.
     pub fn hosts_of(&self, pod: &PodSpec, class: Option<&Class>, tolerations: &[Toleration]) -> Vec<&Host> {
         let is_open = |kind: &NodeKind| untolerated(tolerations, &kind.taints).is_empty();
-        let hosts = self.nodes.iter().flat_map(|(kind, nodes)| {
+        let hosts = self.kinds().flat_map(|(kind, nodes)| {
             let selected = nodes.iter().filter(|(labels, _)| selects(pod, class, labels));
             selected.filter_map(move |(_, host)| Some((is_open(kind), host.as_ref()?)))
         });
@@ -196,32 +185,24 @@ impl Facts {
             build.zip(builds.as_ref()).is_none_or(|(build, builds)| builds.contains(&build))
         };
         let is_selected = move |nodes: &[(Labels, _)]| nodes.iter().any(|(labels, _)| selects(pod, class, labels));
-        let kinds = self.nodes.iter().filter(move |(kind, _)| may_match(kind.build));
+        let kinds = self.kinds().filter(move |(kind, _)| may_match(kind.build));
         kinds.filter(move |(_, nodes)| is_selected(nodes)).map(|(kind, _)| kind)
-    }
-
-    /// Adds the names of `GMSACredentialSpec` objects, which are known from now on.
-    pub fn add_credential_specs(&mut self, names: impl IntoIterator<Item = String>) {
-        self.credential_specs.get_or_insert_default().extend(names);
     }
 
     /// Returns the names of the `GMSACredentialSpec` objects, if they are known.
     pub fn credential_specs(&self) -> Option<&BTreeSet<String>> {
-        self.credential_specs.as_ref()
+        self.credential_specs.known()
     }
 
     pub fn kubernetes(&self) -> Option<KubernetesVersion> {
         self.kubernetes
     }
 
-    /// Looks up the class with this name.
-    pub fn class(&self, name: &str) -> Lookup<'_> {
-        match self.classes.get(name) {
-            Some(class) => Lookup::Found(class),
-            None if self.classes_are_hidden => Lookup::Unknown,
-            None if self.classes_are_complete || !self.pools.is_empty() => Lookup::Absent,
-            None => Lookup::Unknown,
-        }
+    /// True if it is known whether there is a class of this name: all classes are known, or pools of the manifests create them.
+    pub fn knows_class(&self, name: &str) -> bool {
+        self.classes.contains_key(name)
+            || self.existing.is_complete()
+            || !self.existing.is_forbidden() && !self.pools.is_empty()
     }
 
     /// True if there is certainly no class of the pod's `runtimeClassName`. Manifests of a WindowsPool do not show which
@@ -231,7 +212,7 @@ impl Facts {
         let is_windows = |guess: Guess| guess.system == System::Windows && guess.is_certain();
         let is_told =
             || pod.guess(None).is_some_and(is_windows) || is_for_windows(name) || self.similar_class(name).is_some();
-        (self.classes_are_complete || is_told()) && self.class(name) == Lookup::Absent
+        !self.classes.contains_key(name) && self.knows_class(name) && (self.existing.is_complete() || is_told())
     }
 
     /// Returns the known classes, by name.
@@ -256,7 +237,7 @@ impl Facts {
 
     /// Returns the labels of each node, and true for a Windows node.
     fn labels(&self) -> impl Iterator<Item = (bool, &Labels)> {
-        let windows = self.nodes.values().flatten().map(|(labels, _)| (true, labels));
+        let windows = self.windows().map(|(labels, _)| (true, labels));
         windows.chain(self.other_nodes.iter().map(|labels| (false, labels)))
     }
 
@@ -293,7 +274,7 @@ impl Facts {
     /// Returns the number of Windows nodes of each build.
     pub fn builds(&self) -> BTreeMap<Build, usize> {
         let mut builds = BTreeMap::new();
-        for (kind, nodes) in &self.nodes {
+        for (kind, nodes) in self.kinds() {
             if let Some(build) = kind.build {
                 *builds.entry(build).or_default() += nodes.len();
             }
@@ -321,20 +302,18 @@ impl Facts {
     pub fn labels_of_no_node<'a>(&self, pod: &'a PodSpec, class: Option<&'a Class>) -> Vec<(&'a str, &'a str)> {
         let of_class = class.into_iter().flat_map(|class| &class.selector);
         let selected = pod.node_selector.iter().chain(of_class).map(|(key, value)| (key.as_str(), value.as_str()));
-        let is_there = |(key, value): (&str, &str)| {
-            self.nodes.values().flatten().any(|(labels, _)| labels.get(key) == Some(value))
-        };
+        let is_there = |(key, value): (&str, &str)| self.windows().any(|(labels, _)| labels.get(key) == Some(value));
         selected.filter(|label| self.has_nodes() && !is_label_of_every_node(label.0) && !is_there(*label)).collect()
     }
 
     /// True if a Windows node is known.
     pub fn has_nodes(&self) -> bool {
-        !self.nodes.is_empty()
+        self.kinds().next().is_some()
     }
 
     /// True if the Windows nodes are known, even if there is none.
     pub fn knows_nodes(&self) -> bool {
-        self.has_nodes() || self.nodes_are_complete
+        self.has_nodes() || self.nodes.is_complete()
     }
 
     /// True if winpool knows the taints that Windows nodes have or get.
@@ -347,7 +326,7 @@ impl Facts {
     /// pools add, or the default taint of a pool.
     pub fn barriers(&self, pod: &PodSpec) -> BTreeSet<BTreeSet<Taint>> {
         let barrier = |kind: &NodeKind| {
-            let is_live = self.classes_are_complete || self.classes_are_hidden;
+            let is_live = self.existing.is_complete() || self.existing.is_forbidden();
             let wanted = kind.wanted.iter().filter(|_| !is_live && !kind.is_reported);
             kind.taints.iter().chain(wanted).cloned().collect()
         };
@@ -381,10 +360,16 @@ impl Facts {
             let is_wanted = |kind: &&NodeKind| {
                 builds.as_ref().is_none_or(|builds| kind.build.is_some_and(|build| builds.contains(&build)))
             };
-            guards = self.nodes.keys().filter(is_wanted).map(guard).collect();
+            guards = self.kinds().map(|(kind, _)| kind).filter(is_wanted).map(guard).collect();
         }
         Some(if guards.is_empty() { of_pools() } else { guards })
     }
+}
+
+/// Returns the policy of these pools, which are valid.
+fn policy_of_pools(pools: &[Arc<Pool>]) -> Policy {
+    let entries = pools.iter().map(|pool| PoolEntry { pool: Arc::clone(pool), ready: true });
+    Policy::new(entries, BTreeSet::new())
 }
 
 /// True if the name of a class says that it is for Windows.

@@ -34,6 +34,16 @@ impl<T> Known<T> {
         }
     }
 
+    /// Returns a part of what is known, and the same about what is not.
+    pub fn map<U>(&self, part: impl FnOnce(&T) -> U) -> Known<U> {
+        match self {
+            Self::Complete(objects) => Known::Complete(part(objects)),
+            Self::Partial(objects) => Known::Partial(part(objects)),
+            Self::Forbidden(reason) => Known::Forbidden(reason.clone()),
+            Self::NotRead => Known::NotRead,
+        }
+    }
+
     pub fn is_complete(&self) -> bool {
         matches!(self, Self::Complete(_))
     }

@@ -6,7 +6,7 @@ use winpool_answers::{
         Blocker, Departure, Evidence, RetiredWindows, blockers, departure, pool_blockers, unknown_class,
     },
     lint::Facts,
-    view,
+    view::Known,
     workload::WorkloadManifest,
 };
 use winpool_core::{
@@ -15,7 +15,7 @@ use winpool_core::{
     windows::{Build, product::by_version},
 };
 
-use super::{cluster, node, workload};
+use super::{cluster, manifests, node, view, workload};
 
 fn pins(spec: &Value, facts: &Facts, target: Option<u32>) -> Vec<String> {
     let object = workload("Deployment", spec);
@@ -97,12 +97,8 @@ fn a_workload_that_selects_a_build_that_runs_its_image_has_moved() {
 
 #[test]
 fn labels_that_only_nodes_of_the_version_have_pin_a_workload() {
-    let mut facts = Facts::none();
-    for (build, group) in [("10.0.17763", "old"), ("10.0.17763", "both"), ("10.0.20348", "both"), ("10.0.20348", "new")]
-    {
-        facts.add_node(view::Node::of("", &node(build, &[], &[("group", group)])));
-    }
-    let facts = facts.complete();
+    let nodes = [("10.0.17763", "old"), ("10.0.17763", "both"), ("10.0.20348", "both"), ("10.0.20348", "new")];
+    let facts = Facts::of(&view(nodes.map(|(build, group)| node(build, &[], &[("group", group)]))));
     let of = |group: &str| json!({"nodeSelector": {"kubernetes.io/os": "windows", "group": group}});
     let changes = |target| pins(&of("old"), &facts, Some(target));
     assert_eq!(changes(20348), ["Selector spec.template.spec.nodeSelector: group: old -> group: new"]);
@@ -119,9 +115,7 @@ fn labels_that_only_nodes_of_the_version_have_pin_a_workload() {
     for spec in [of("both"), of("new"), of("none"), unsaid, json!({"nodeSelector": {"kubernetes.io/os": "windows"}})] {
         assert_eq!(pins(&spec, &facts, None), [""; 0], "{spec}");
     }
-    let mut alone = Facts::none();
-    alone.add_node(view::Node::of("", &node("10.0.17763", &[], &[("group", "old")])));
-    let alone = alone.complete();
+    let alone = Facts::of(&view([node("10.0.17763", &[], &[("group", "old")])]));
     assert_eq!(pins(&of("old"), &alone, None).len(), 1, "nodes of another version need the label first");
     let of_cloud = json!({"nodeSelector": {"kubernetes.azure.com/os-sku": "Windows2019"}});
     assert_eq!(pins(&of_cloud, &alone, None).len(), 1, "no node of another version ever has it");
@@ -229,9 +223,9 @@ fn a_workload_whose_class_is_not_known_may_be_pinned() {
     let by_class = json!({"runtimeClassName": "windows-2019"});
     assert_eq!(of(by_class.clone(), &Facts::none()).as_deref(), Some("windows-2019"));
     assert_eq!(of(by_class, &cluster(&[], &[json!({})], &[])), None, "a pool makes it");
-    let mut hidden = cluster(&[], &[json!({})], &[]);
-    hidden.classes_are_hidden();
-    assert_eq!(of(json!({"runtimeClassName": "legacy"}), &hidden).as_deref(), Some("legacy"));
+    let mut hidden = manifests(&[], &[json!({})], &[]);
+    hidden.classes = Known::Forbidden("runtimeclasses is forbidden".to_owned());
+    assert_eq!(of(json!({"runtimeClassName": "legacy"}), &Facts::of(&hidden)).as_deref(), Some("legacy"));
     let linux = json!({"runtimeClassName": "gvisor", "nodeSelector": {"kubernetes.io/os": "linux"}});
     assert_eq!(of(linux, &Facts::none()), None);
     let selects = json!({"runtimeClassName": "w", "nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}});

@@ -1,6 +1,5 @@
 //! Rules and blockers about images that registries were asked for.
 
-use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_answers::{
     explain::{
@@ -9,12 +8,11 @@ use winpool_answers::{
     },
     image::{ImagePlatforms, Images, Platform, Source, Unresolved},
     lint::Facts,
-    view,
     workload::WorkloadManifest,
 };
 use winpool_core::{plan::NodeFields, windows::Build};
 
-use super::{findings, workload};
+use super::{class_object, findings, seen, view, workload};
 
 /// The rules that are tested here.
 pub const TESTED: [&str; 5] = [
@@ -66,25 +64,25 @@ fn images() -> Images {
     images
 }
 
-/// Nodes by kernel version and containerd.
-fn facts(nodes: &[(&str, &str)]) -> Facts {
-    let mut facts = Facts::none();
-    for (kernel, containerd) in nodes {
+/// Nodes by kernel version and containerd, and classes.
+fn facts(nodes: &[(&str, &str)], classes: &[Value]) -> Facts {
+    let node = |(kernel, containerd): &(&str, &str)| {
         let build = kernel.rsplit_once('.').unwrap().0;
         let labels = [
             ("kubernetes.io/os", "windows"),
             ("kubernetes.io/arch", "amd64"),
             ("node.kubernetes.io/windows-build", build),
         ];
-        let node = NodeFields {
+        seen(NodeFields {
             labels: labels.into_iter().collect(),
             kernel_version: Some((*kernel).into()),
             container_runtime: Some(format!("containerd://{containerd}").into()),
             ..NodeFields::default()
-        };
-        facts.add_node(view::Node::of("", &node));
-    }
-    let mut facts = facts.complete();
+        })
+    };
+    let mut view = view(nodes.iter().map(node));
+    classes.iter().for_each(|class| view.classes.add(class_object(class)));
+    let mut facts = Facts::of(&view);
     facts.add_images(images());
     facts
 }
@@ -114,7 +112,7 @@ fn found(spec: &Value, facts: &Facts) -> Vec<String> {
 
 #[test]
 fn the_rules_speak_of_the_nodes_on_which_the_pod_may_land() {
-    let facts = facts(&NODES);
+    let facts = facts(&NODES, &[]);
     let linux = json!({"os": {"name": "linux"}, "containers": [{"image": "new:1"}]});
     let unsaid = json!({"containers": [{"image": "new:1"}], "tolerations": []});
     let mut host = of("host:1");
@@ -173,8 +171,7 @@ fn hyperv_starts_an_older_image_and_an_index_needs_the_hosts_variant() {
         "metadata": {"name": "vms"}, "handler": "runhcs-wcow-hypervisor",
         "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.20348"}},
     });
-    let mut facts = facts(&NODES);
-    facts.add_class(serde_json::from_value::<RuntimeClass>(class).unwrap());
+    let facts = facts(&NODES, &[class]);
     for (image, expected) in [
         ("old:1", vec![]),
         ("both:1", vec![]),
@@ -192,7 +189,7 @@ fn hyperv_starts_an_older_image_and_an_index_needs_the_hosts_variant() {
 
 #[test]
 fn without_nodes_a_requested_build_has_a_current_containerd() {
-    let facts = facts(&[]);
+    let facts = facts(&[], &[]);
     assert_eq!(found(&on("10.0.26100", "new:1"), &facts), [""; 0]);
     assert_eq!(
         found(&on("10.0.26100", "old:1"), &facts),
@@ -203,7 +200,7 @@ fn without_nodes_a_requested_build_has_a_current_containerd() {
 
 #[test]
 fn a_migration_is_a_list_of_images_and_where_they_are() {
-    let facts = facts(&[]);
+    let facts = facts(&[], &[]);
     let pins = |image: &str, selects: bool, target: u32| {
         let spec = if selects { on("10.0.17763", image) } else { of(image) };
         let object = workload("Deployment", &spec);

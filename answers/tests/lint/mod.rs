@@ -20,12 +20,12 @@ use serde_json::{Value, json};
 use winpool_answers::{
     finding::Finding,
     lint::{Facts, check},
-    view,
+    view::{Known, SeenNode, View},
     workload::WorkloadManifest,
 };
 use winpool_core::{
     api::{Taint, WindowsPool},
-    plan::{NodeFields, Pool, TaintList},
+    plan::{NodeFields, TaintList, nodes::NodeObject},
     windows::KubernetesVersion,
 };
 
@@ -59,25 +59,39 @@ fn broken(kind: &str, spec: &Value, facts: &Facts) -> Vec<String> {
 }
 
 /// A Windows node with these taints and further labels.
-fn node(build: &str, taints: &[&str], labels: &[(&str, &str)]) -> NodeFields {
+fn node(build: &str, taints: &[&str], labels: &[(&str, &str)]) -> SeenNode {
     let taints = taints.iter().map(|taint| json!(taint.parse::<Taint>().unwrap())).collect();
     let own = [("kubernetes.io/os", "windows"), ("node.kubernetes.io/windows-build", build)];
     let labels = own.iter().chain(labels).copied().collect();
-    NodeFields { labels, taints: Arc::new(TaintList::new(Some(taints))), ..NodeFields::default() }
+    seen(NodeFields { labels, taints: Arc::new(TaintList::new(Some(taints))), ..NodeFields::default() })
 }
 
-/// A cluster of these nodes (build, taints), pools and classes.
-fn cluster(nodes: &[(&str, &[&str])], pools: &[Value], classes: &[Value]) -> Facts {
-    let mut facts = Facts::of_version(Some(KubernetesVersion { major: 1, minor: 36 }));
-    for (build, taints) in nodes {
-        facts.add_node(view::Node::of("", &node(build, taints, &[])));
-    }
-    for class in classes {
-        facts.add_class(serde_json::from_value::<RuntimeClass>(class.clone()).unwrap());
-    }
+fn seen(node: NodeFields) -> SeenNode {
+    SeenNode { object: NodeObject { node, ..NodeObject::default() }, ..SeenNode::default() }
+}
+
+/// A view of these nodes.
+fn view(nodes: impl IntoIterator<Item = SeenNode>) -> View {
+    View { nodes: Known::Partial(nodes.into_iter().collect()), ..View::default() }
+}
+
+fn class_object(class: &Value) -> Arc<RuntimeClass> {
+    Arc::new(serde_json::from_value(class.clone()).unwrap())
+}
+
+/// Manifests of these nodes (build, taints), pools and classes.
+fn manifests(nodes: &[(&str, &[&str])], pools: &[Value], classes: &[Value]) -> View {
+    let mut view = view(nodes.iter().map(|(build, taints)| node(build, taints, &[])));
+    view.kubernetes = Some(KubernetesVersion { major: 1, minor: 36 });
+    classes.iter().for_each(|class| view.classes.add(class_object(class)));
     for spec in pools {
         let pool: WindowsPool = serde_json::from_value(json!({"metadata": {"name": "default"}, "spec": spec})).unwrap();
-        facts.add_pool(Pool::read(&pool).unwrap(), pool.status.is_some());
+        view.pools.add((None, pool.into()));
     }
-    facts.complete()
+    view
+}
+
+/// The facts about a cluster of these nodes (build, taints), pools and classes.
+fn cluster(nodes: &[(&str, &[&str])], pools: &[Value], classes: &[Value]) -> Facts {
+    Facts::of(&manifests(nodes, pools, classes))
 }

@@ -10,11 +10,11 @@ use winpool_answers::{
         gmsa::check_credential_spec,
         objects::{check_node, check_service, selects},
     },
-    view::{self, reduced_node},
+    view::{View, reduced_node},
 };
-use winpool_core::{plan::NodeFields, windows::KubernetesVersion};
+use winpool_core::plan::NodeFields;
 
-use super::{broken, findings, workload};
+use super::{broken, cluster, findings, seen, view, workload};
 
 /// The rules that these tests break.
 pub const TESTED: [&str; 10] = [
@@ -60,7 +60,7 @@ fn services_of_windows_pods_are_checked() {
 
 #[test]
 fn nodes_are_checked() {
-    let facts = Facts::of_version(Some(KubernetesVersion { major: 1, minor: 36 }));
+    let facts = cluster(&[], &[], &[]);
     let of = |status: Value| {
         let node = json!({"metadata": {"name": "win"}, "status": status});
         let found = rules(check_node(&node, &facts));
@@ -96,14 +96,11 @@ fn nodes_are_checked() {
 #[test]
 fn a_grace_period_is_ignored_by_runtimes_other_than_containerd() {
     let of = |runtime: &str, seconds: i64| {
-        let mut facts = Facts::none();
         let labels = [("kubernetes.io/os", "windows")].into_iter().collect();
-        facts.add_node(view::Node::of(
-            "",
-            &NodeFields { labels, container_runtime: Some(runtime.into()), ..NodeFields::default() },
-        ));
+        let node = NodeFields { labels, container_runtime: Some(runtime.into()), ..NodeFields::default() };
+        let facts = Facts::of(&view([seen(node)]));
         let spec = json!({"os": {"name": "windows"}, "terminationGracePeriodSeconds": seconds});
-        broken("Pod", &spec, &facts.complete()).contains(&"termination-grace-period".to_owned())
+        broken("Pod", &spec, &facts).contains(&"termination-grace-period".to_owned())
     };
     assert!(of("docker://28.0.0", 60));
     assert!(!of("docker://28.0.0", 30) && !of("containerd://2.1.4", 60) && !of("", 60));
@@ -136,8 +133,9 @@ fn credential_specs_are_looked_up_and_have_both_parts() {
         found.map(|finding| (finding.field, finding.message)).collect::<Vec<_>>()
     };
     assert_eq!(missing(&Facts::none()), [], "unknown");
-    let mut facts = Facts::none();
-    facts.add_credential_specs(["web".to_owned()]);
+    let mut view = View::default();
+    view.credential_specs.add((None, json!({"metadata": {"name": "web"}})));
+    let facts = Facts::of(&view);
     let field = "spec.containers[0].securityContext.windowsOptions.gmsaCredentialSpecName".to_owned();
     assert_eq!(missing(&facts), [(field, "there is no GMSACredentialSpec typo".to_owned())]);
     for (parts, expected) in [

@@ -1,13 +1,13 @@
 //! Rules that need to know nodes, pools or RuntimeClasses.
 
 use serde_json::{Value, json};
-use winpool_answers::{lint::Facts, view};
-use winpool_core::{
-    api::{WindowsPool, WindowsPoolSpec},
-    plan::{NodeFields, Pool},
+use winpool_answers::{
+    lint::Facts,
+    view::{Known, View},
 };
+use winpool_core::api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus};
 
-use super::{broken, cluster, findings, node, workload};
+use super::{broken, cluster, findings, manifests, node, view, workload};
 
 /// The rules that are tested here.
 pub const TESTED: [&str; 12] = [
@@ -227,8 +227,7 @@ fn a_class_has_to_be_there_and_to_go_with_the_pod() {
         [""; 0],
         "the cluster may have others"
     );
-    let mut all = cluster(&[], &[], &[]);
-    all.classes_are_complete();
+    let all = Facts::of(&View { classes: Known::Complete(Vec::new()), ..View::default() });
     assert_eq!(broken("Deployment", &gvisor, &all), ["class-not-found"]);
 
     let selector = json!({"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.17763"}});
@@ -280,15 +279,12 @@ fn a_class_whose_name_and_build_differ_is_found_by_its_images() {
 
 #[test]
 fn only_the_nodes_whose_labels_a_workload_selects_count() {
-    let mut facts = Facts::none();
-    for (build, taint, team) in [
+    let nodes = [
         ("10.0.17763", Some("os=windows:NoSchedule"), "a"),
         ("10.0.20348", Some("windows=true:NoSchedule"), "b"),
         ("10.0.20348", None, "c"),
-    ] {
-        facts.add_node(view::Node::of("", &node(build, taint.as_slice(), &[("team", team)])));
-    }
-    let facts = facts.complete();
+    ];
+    let facts = Facts::of(&view(nodes.map(|(build, taint, team)| node(build, taint.as_slice(), &[("team", team)]))));
     let of = |team: &str| with(selecting(""), "nodeSelector", json!({"kubernetes.io/os": "windows", "team": team}));
     let not_in = json!({"key": "team", "operator": "NotIn", "values": ["b", "c"]});
     let required = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [not_in]}]}}});
@@ -375,11 +371,11 @@ fn images_of_2022_need_no_build_beside_nodes_of_2025_unless_their_containerd_is_
 #[test]
 fn a_class_that_the_user_may_not_see_may_exist() {
     let spec = json!({"os": {"name": "windows"}, "runtimeClassName": "legacy"});
-    let mut facts = cluster(&[("10.0.20348", TAINT)], &[json!({})], &[]);
+    let view = manifests(&[("10.0.20348", TAINT)], &[json!({})], &[]);
     let missing = ["os-selector-missing", "toleration-missing", "class-not-found"];
-    assert_eq!(broken("Deployment", &spec, &facts), missing);
-    facts.classes_are_hidden();
-    assert_eq!(broken("Deployment", &spec, &facts), [""; 0]);
+    assert_eq!(broken("Deployment", &spec, &Facts::of(&view)), missing);
+    let hidden = View { classes: Known::Forbidden("runtimeclasses is forbidden".to_owned()), ..view };
+    assert_eq!(broken("Deployment", &spec, &Facts::of(&hidden)), [""; 0]);
 }
 
 #[test]
@@ -394,10 +390,11 @@ fn linux_pods_land_on_windows_where_nothing_keeps_them_off() {
     assert_eq!(broken("Deployment", &json!({"nodeSelector": {"kubernetes.io/os": "linux"}}), &open), [""; 0]);
     let planned = cluster(&[("10.0.20348", &[])], &[json!({})], &[]);
     assert_eq!(broken("Deployment", &json!({}), &planned), [""; 0], "the pool of these manifests will keep it off");
-    let mut held = Facts::of_version(None);
-    held.add_node(view::Node::of("", &node("10.0.20348", &[], &[])));
-    held.add_pool(Pool::read(&WindowsPool::new("default", WindowsPoolSpec::default())).unwrap(), true);
-    let broken_now = broken("Deployment", &json!({}), &held.complete());
+    let mut held = view([node("10.0.20348", &[], &[])]);
+    let mut pool = WindowsPool::new("default", WindowsPoolSpec::default());
+    pool.status = Some(WindowsPoolStatus::default());
+    held.pools.add((None, pool.into()));
+    let broken_now = broken("Deployment", &json!({}), &Facts::of(&held));
     assert_eq!(broken_now, ["linux-may-land-on-windows"], "the pool has a status, and has not added its taint");
     let previewed = cluster(&[("10.0.20348", &[])], &[json!({"mode": "DryRun"})], &[]);
     assert_eq!(broken("Deployment", &json!({}), &previewed), ["linux-may-land-on-windows"], "nothing keeps it off");

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use winpool_answers::{
     finding::{Consequence, Severity},
     lint::{Facts, rule, rules},
+    view::View,
 };
 use winpool_core::windows::KubernetesVersion;
 
@@ -86,7 +87,13 @@ fn without_os_name_nothing_is_refused_and_the_fields_do_nothing() {
 #[test]
 fn a_rule_holds_for_its_kubernetes_versions() {
     let spec = windows(&json!({"resources": {}, "hostPID": true}));
-    let of = |minor| broken("Pod", &spec, &Facts::of_version(Some(KubernetesVersion { major: 1, minor })));
+    let of = |minor| {
+        broken(
+            "Pod",
+            &spec,
+            &Facts::of(&View { kubernetes: Some(KubernetesVersion { major: 1, minor }), ..View::default() }),
+        )
+    };
     assert_eq!(of(33), ["host-pid"]);
     assert_eq!(of(34), ["host-pid", "pod-resources"]);
 }

@@ -51,15 +51,14 @@ impl NodeKind {
     }
 
     /// Adds the taints that the pools want on nodes with these labels.
-    pub fn under(mut self, policy: &Policy, labels: &Labels, reported: &BTreeSet<String>) -> Self {
+    pub fn apply(&mut self, policy: &Policy, labels: &Labels, is_reported: impl Fn(&Pool) -> bool) {
         if let Some(owner) = policy.owner(labels) {
-            self.is_reported = reported.contains(&owner.pool.spec.name);
+            self.is_reported = is_reported(&owner.pool);
             self.retired =
                 self.taints.iter().filter(|taint| owner.pool.spec.retired_taints.contains(taint)).cloned().collect();
             self.wanted = self.wanted_by(&owner.pool);
         }
         self.previewed = policy.previews(labels).next().map(|pool| self.wanted_by(pool)).unwrap_or_default();
-        self
     }
 
     fn wanted_by(&self, pool: &Pool) -> BTreeSet<Taint> {

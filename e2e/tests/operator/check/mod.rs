@@ -20,6 +20,7 @@ use kube::client::Body;
 use winpool_answers::{
     finding::Finding,
     lint::{Facts, Rule, check, rule},
+    view::View,
     workload::WorkloadManifest,
 };
 use winpool_e2e::{harness, prelude::*, running_kubernetes};
@@ -88,7 +89,7 @@ fn examples(of: impl Fn(&Rule) -> bool) -> Vec<Value> {
 
 /// The facts about the cluster: its version.
 async fn facts() -> Facts {
-    Facts::of_version(Some(running_kubernetes().await.unwrap()))
+    Facts::of(&View { kubernetes: Some(running_kubernetes().await.unwrap()), ..View::default() })
 }
 
 fn findings(object: &Value, facts: &Facts) -> Vec<Finding> {
