@@ -1,17 +1,21 @@
 //! Forecasts of the operator's changes to a whole cluster.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
-use winpool_answers::explain::{
-    forecast::{Forecast, ForecastOutcome, Snapshot, forecast},
-    pod_count::PodCount,
-    status::status,
+use winpool_answers::{
+    explain::{
+        forecast::{Forecast, ForecastOutcome, Snapshot, forecast},
+        node::node_explanation,
+        pod_count::PodCount,
+        status::status,
+    },
+    view::{Known, Workloads},
 };
-use winpool_answers::view::{Known, Workloads};
 use winpool_core::{
     api::ObjectReference,
+    plan::policy_of,
     pod::{Pod, PodProgress, PodSpec, WorkloadKind},
 };
 
@@ -125,19 +129,74 @@ fn a_pod_that_its_author_puts_on_a_node_holds_no_taint() {
 }
 
 #[test]
-fn status_counts_the_contested_nodes_that_the_pool_or_an_event_names() {
-    for (contested, expected) in
-        [(0, json!({"pending": 3})), (1, json!({"contested": 2, "pending": 1})), (3, json!({"contested": 3}))]
-    {
-        let pool = json!({"status": {
-            "nodes": {"selected": 3, "contested": contested},
-            "problems": [{"reason": "Contested", "object": {"kind": "Node", "name": "a"}, "message": "3 nodes"}],
-        }});
+fn a_status_shows_what_pools_report_about_their_present_spec_and_nodes() {
+    let reported = json!({"contested": 1, "converged": 2});
+    for (generation, selected, is_assumed, expected) in [
+        (1, 3, false, reported),
+        (2, 3, false, json!({"pending": 3})),
+        (1, 2, false, json!({"pending": 3})),
+        (1, 3, true, json!({"pending": 3})),
+    ] {
+        let nodes = json!({"selected": selected, "contested": 1, "converged": 2});
+        let pool = json!({
+            "metadata": {"generation": generation}, "status": {"observedGeneration": 1, "nodes": nodes},
+        });
         let pools = [pool.to_string()];
-        let cluster = snapshot(&pools.each_ref().map(String::as_str), &["a", "b", "c"].map(|name| (name, node("{}"))));
-        let shown = status(cluster, &BTreeSet::from(["b".to_owned()]));
-        assert_eq!(json!(shown.nodes_by_state), expected, "{contested}");
-        assert_eq!(json!(shown.builds[0].nodes_by_state), expected, "{contested}");
+        let mut cluster =
+            snapshot(&pools.each_ref().map(String::as_str), &["a", "b", "c"].map(|name| (name, node("{}"))));
+        cluster.pods = Known::NotRead;
+        let shown = status(&cluster, is_assumed);
+        assert_eq!(json!(shown.nodes_by_state), expected, "{generation} {selected} {is_assumed}");
+        assert_eq!(shown.builds[0].node_count, 3);
+        assert_eq!(shown.pods_without_class, None, "pods are not known");
+    }
+}
+
+#[test]
+fn a_status_reports_held_taints_and_a_pool_in_dry_run_owns_no_node() {
+    let condition = json!({
+        "type": "TaintsApplied", "status": "False", "reason": "WorkloadsNotTolerating", "message": "os=windows:NoSchedule held",
+        "lastTransitionTime": "2026-03-01T00:00:00Z",
+    });
+    for (mode, count, state) in [("Enforce", "held", "held"), ("DryRun", "pending", "unowned")] {
+        let status = json!({"observedGeneration": 1, "nodes": {"selected": 1, count: 1}, "conditions": [condition]});
+        let pool = json!({"spec": {"mode": mode}, "status": status}).to_string();
+        let shown = self::status(&snapshot(&[&pool], &[("win", node("{}"))]), false);
+        assert_eq!(json!(shown.nodes_by_state), json!({state: 1}));
+        let [pool] = shown.pools.as_slice() else { panic!("{shown:#?}") };
+        assert_eq!(
+            (pool.mode.as_str(), pool.held_taints.as_slice()),
+            (mode, &["os=windows:NoSchedule".to_owned()][..])
+        );
+    }
+}
+
+#[test]
+fn a_node_is_pending_exactly_if_the_operator_would_change_it() {
+    const POOL: &str = "spec: {runtimeClassHostMatch: Compatible}";
+    const OF_2022: &str = "runs.winpool.dev/10.0.20348";
+    let modern = "{metadata: {labels: {node.kubernetes.io/windows-build: 10.0.26100}}, \
+                  status: {nodeInfo: {kernelVersion: 10.0.26100.4061, containerRuntimeVersion: 'containerd://2.0.4'}}}";
+    let fresh = snapshot(&[POOL], &[("win-2022", node("{}")), ("win-2025", node(modern))]);
+    let settled = at_rest(fresh.clone());
+    let classes: Vec<_> = settled.classes.into_values().collect();
+    let done = Snapshot { nodes: settled.nodes, classes, ..fresh.clone() };
+    let mut lacking = done.clone();
+    let labels = &mut lacking.nodes.get_mut("win-2025").unwrap().labels;
+    assert_eq!(labels.get(OF_2022), Some("true"));
+    *labels = labels.with([(OF_2022, None)]);
+    for (cluster, pending) in [(fresh, 2), (done, 0), (lacking, 1)] {
+        let (nodes, policy) = (cluster.nodes.clone(), policy_of(&cluster.pools));
+        let outcome = forecast(cluster.clone());
+        for (name, node) in &nodes {
+            let explained = node_explanation(name, node, &policy, &cluster.classes, &outcome);
+            assert_eq!(explained.state == "pending", !explained.changes.is_empty(), "{explained:#?}");
+            assert_eq!(explained.state == "converged", explained.changes.is_empty(), "{explained:#?}");
+        }
+        assert_eq!(outcome.forecast.nodes.len(), pending);
+        let expected = BTreeMap::from([("pending".to_owned(), pending), ("converged".to_owned(), 2 - pending)]);
+        let expected: BTreeMap<_, _> = expected.into_iter().filter(|(_, nodes)| *nodes > 0).collect();
+        assert_eq!(status(&cluster, false).nodes_by_state, expected);
     }
 }
 

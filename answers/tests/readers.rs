@@ -20,7 +20,7 @@ use winpool_answers::{
 };
 use winpool_core::{
     api::{Taint, WindowsPool},
-    plan::{CheckScope, PlannedNode, Pool, TaintQuestion},
+    plan::{CheckScope, PlannedNode, TaintQuestion},
     pod::{Class, Pod, PodSpec, System, Target, Workload, WorkloadKind},
 };
 

@@ -1,7 +1,6 @@
 //! `winpool report`: a page about Windows in a cluster, for people who do not use a terminal.
 
 use std::{
-    collections::BTreeSet,
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -29,7 +28,6 @@ use super::{
     installation, live,
     output::{self, OutputError, Text},
     resolve::Resolve,
-    status::reverted_nodes,
     view::{self, Seen},
 };
 
@@ -82,7 +80,6 @@ pub enum ReportFormat {
 #[derive(Default)]
 struct Besides {
     installation: Option<Installation>,
-    reverted: BTreeSet<String>,
     lacks: Vec<Lack>,
 }
 
@@ -101,7 +98,6 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         move_to: arguments.move_to,
         assumed,
         installation: besides.installation,
-        reverted: &besides.reverted,
         lacks: besides.lacks,
         previous: previous.as_ref(),
     };
@@ -133,8 +129,6 @@ async fn read(arguments: &Arguments) -> Result<(Seen, Besides), Error> {
         let mut missing = Lacks::default();
         besides.installation = installation::read(&client, &mut missing).await?;
         besides.lacks.extend(missing.notes.drain(..).map(|why| Lack::installation(&why)));
-        besides.reverted = reverted_nodes(&client, &mut missing).await?;
-        besides.lacks.extend(missing.notes.drain(..).map(|why| Lack::events(&why)));
         seen.gaps.add(missing.gaps);
         seen
     } else {

@@ -1,18 +1,14 @@
 //! `winpool status`: the state of a cluster's Windows nodes, RuntimeClasses and WindowsPools.
 
-use std::{
-    cmp::Ordering,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cmp::Ordering, collections::BTreeMap};
 
-use k8s_openapi::{api::core::v1::Event, jiff::civil::Date};
-use kube::{Api, Client, api::ListParams};
+use k8s_openapi::jiff::civil::Date;
 use winpool_answers::explain::{
     installation::InstallationState,
     status::{BuildSummary, ClusterStatus, PoolSummary, SupportEnd, status},
 };
 use winpool_client::terminal::Outcome;
-use winpool_core::{api::names::reason, plan::NodeState, words::count};
+use winpool_core::{plan::NodeState, words::count};
 
 use super::{
     Common, Error,
@@ -31,7 +27,8 @@ const NAMED: usize = 10;
 /// Show if winpool is installed and works, and the state of the Windows nodes, RuntimeClasses and taints.
 ///
 /// Shows the nodes by build and state, the RuntimeClasses with their pods, held taints with the workloads that do not
-/// tolerate them, other writers that keep reverting winpool's changes, and the next end of support. Reads the cluster, or
+/// tolerate them, other writers that keep reverting winpool's changes, and the next end of support. The states are those that the
+/// pools report; if a pool reports nothing yet, and with --assume, winpool computes what the operator would do. Reads the cluster, or
 /// manifests with -f. Exit code 0: winpool is installed and works, whatever the state of the nodes; 2: it is not installed
 /// or does not work, the manifests have no nodes or no WindowsPool, or you may not list what the answer needs; 1: an error, or a part of the manifests cannot be read.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -48,11 +45,12 @@ pub struct Arguments {
 pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Error> {
     let mut installed = None;
     let mut lacks = Lacks::default();
-    let (seen, reverted) = match common.origin.files.as_slice() {
+    let is_assumed = assume.is_wanted();
+    let seen = match common.origin.files.as_slice() {
         [] => {
             let client = common.origin.connection.client().await?;
             installed = installation::read(&client, &mut lacks).await?;
-            let mut seen = match view::decisions(&client).await {
+            let mut seen = match view::state(&client, is_assumed).await {
                 // There is no pool to read. The installation says so, with what to do.
                 Err(ReadError::NoDefinition) if installed.is_some() => {
                     let status =
@@ -66,37 +64,23 @@ pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Err
                 }
                 seen => seen?,
             };
-            let reverted = reverted_nodes(&client, &mut lacks).await?;
             seen.gaps.add(lacks.gaps);
-            (seen, reverted)
+            seen
         }
-        files => (Seen::decisions_in(files)?, BTreeSet::new()),
+        files => Seen::decisions_in(files)?,
     };
     let Seen { mut view, gaps } = seen;
     let [knows_nodes, knows_pools] = [view.nodes.known().is_some(), view.pools.known().is_some()];
     let without_pools = (!knows_pools).then(|| WITHOUT_POOLS.to_owned());
     let missing = (!knows_nodes).then(|| WITHOUT_NODES.to_owned()).into_iter().chain(without_pools);
     assume.apply(&mut view)?;
-    let mut status = live::during("computing what the operator would do", || status(snapshot(view), &reverted));
+    let mut status = live::during("computing the status", || status(&snapshot(view), is_assumed));
     status.notes.extend(missing.chain(lacks.notes));
     let is_broken = installed.as_ref().is_some_and(|installation| installation.state != InstallationState::Healthy);
     status.installation = installed;
     output::print(common.output.format, &status, || text(&status, knows_nodes, knows_pools))?;
     let is_known = knows_nodes && knows_pools;
     Ok(gaps.outcome(if is_broken || !is_known { Outcome::Pending } else { Outcome::Done }))
-}
-
-/// Returns the nodes of which the operator's Events say that another writer keeps reverting its changes; none, with a note, if
-/// Events cannot be listed.
-pub(super) async fn reverted_nodes(client: &Client, lacks: &mut Lacks) -> Result<BTreeSet<String>, ReadError> {
-    let mut nodes = BTreeSet::new();
-    let parameters = ListParams::default().fields(&format!("reason={},involvedObject.kind=Node", reason::CONTESTED));
-    // Events about Nodes are in the namespace default.
-    let events: Api<Event> = Api::namespaced(client.clone(), "default");
-    let keep = |event: Event| nodes.extend(event.involved_object.name);
-    let listed = live::list("events", &events, parameters, keep).await;
-    lacks.note_if_forbidden(listed, "nodes whose changes another writer reverts are not shown as contested")?;
-    Ok(nodes)
 }
 
 /// The state of the installation, if it is known.
@@ -162,12 +146,12 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
     let mode = if pool.mode == "Enforce" || is_dry_run { String::new() } else { format!(" ({})", pool.mode) };
     let (is, why) = if is_dry_run { ("", String::new()) } else { (is, format!(" ({})", pool.reason)) };
     let head = format!("WindowsPool {}{mode}{is}", pool.name);
-    let message = summary(pool).unwrap_or_else(|| pool.message.clone());
-    text.hanging("", "  ", style, &head, &format!("{why}: {message}"));
-    if !pool.held_taints.is_empty() {
-        let holds = if pool.mode == "DryRun" { "would hold" } else { "holds" };
-        let taints = pool.held_taints.join(", ");
-        text.paragraph("  ", &format!("winpool {holds} {taints}, which these workloads do not tolerate:"));
+    text.hanging("", "  ", style, &head, &format!(" ({}): {}", pool.reason, pool.message));
+    if !pool.held_for.is_empty() {
+        text.paragraph(
+            "  ",
+            &format!("winpool holds {}, which these workloads do not tolerate:", pool.held_taints.join(", ")),
+        );
     }
     workloads_text(text, pool.held_for.iter().take(NAMED));
     let unnamed = pool.held_for.len().saturating_sub(NAMED);
@@ -223,7 +207,7 @@ fn builds(builds: &[BuildSummary]) -> Table {
             build.build.as_deref().unwrap_or("unknown"),
             build.version.as_deref().unwrap_or("unknown"),
             &end,
-            &states(&build.nodes_by_state),
+            &build.node_count.to_string(),
         ]);
     }
     table

@@ -14,7 +14,10 @@ use k8s_openapi::{
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{Api, api::PostParams};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
 use winpool_e2e::{ApiServer, Fault, FaultProxy, InjectedError, LIMIT, Lent, SimulatedNode, lend, scene, wait_for};
@@ -66,7 +69,7 @@ struct Asked {
 fn commands() -> Vec<Asked> {
     let asked = |arguments, code, needs: &[&[&'static str]]| Asked { arguments, needs: needs.concat(), code };
     vec![
-        asked(&["status"], 0, &[&DECISIONS, &WORKLOADS, &["events", "leases"]]),
+        asked(&["status"], 0, &[&DECISIONS, &WORKLOADS, &["leases"]]),
         asked(&["plan"], 0, &[&DECISIONS, &WORKLOADS]),
         asked(&["why", "node/linux"], 0, &[&DECISIONS, &WORKLOADS]),
         asked(&["why", "pod/web"], 0, &[&["nodes", "runtimeclasses", "windowspools", "pods", "events"]]),
@@ -75,7 +78,7 @@ fn commands() -> Vec<Asked> {
         asked(&["check", "-n", "empty"], 0, &[&RULES, &WORKLOADS, &["services", "namespaces"]]),
         asked(&["blockers", "--retire", "2019"], 0, &[&RULES, &WORKLOADS]),
         asked(&["images", "--offline"], 2, &[&RULES, &WORKLOADS]),
-        asked(&["report", "-o", "md"], 0, &[&RULES, &WORKLOADS, &["services", "events", "leases"]]),
+        asked(&["report", "-o", "md"], 0, &[&RULES, &WORKLOADS, &["services", "leases"]]),
         asked(&["render", "kubelet"], 0, &[&["windowspools"]]),
     ]
 }
@@ -261,6 +264,25 @@ async fn no_answer_is_clean_if_the_api_server_fails_for_what_it_needs() {
         }
     }
     all_right(&wrong);
+}
+
+#[tokio::test]
+async fn a_status_that_pools_report_needs_neither_workloads_nor_policies() {
+    let server = quiet_cluster().await;
+    let pools: Api<WindowsPool> = Api::all(server.client());
+    let generation = pools.get("default").await.unwrap().metadata.generation;
+    let status = json!({"status": {"observedGeneration": generation}});
+    pools.patch_status("default", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let needed = ["nodes", "runtimeclasses", "windowspools", "pods", "deployments", "leases"];
+    let kubeconfig = reader(&server, "reported", &needed).await;
+    wait_for("the status needs no more", LIMIT, async || {
+        let answer = ask(&kubeconfig, &["status"]).await;
+        Ok((answer.code == 0 && !answer.names("not allowed") && !answer.names("cannot be listed")).then_some(()))
+    })
+    .await
+    .unwrap();
+    let plan = ask(&kubeconfig, &["plan"]).await;
+    assert!(plan.code == 2 && plan.names("cronjobs"), "{}{}", plan.out, plan.error);
 }
 
 #[tokio::test]

@@ -13,12 +13,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
-use winpool_core::plan::NodeFields;
+use winpool_core::plan::{NodeFields, Policy};
 
 use super::pod_count::pod_counts;
 use silent::silent;
 
 pub use class_request::apply_request;
+pub(super) use pools::mode_of;
 pub use result::{Change, ClassForecast, Forecast, ForecastSummary, NodeForecast, PoolForecast};
 pub use simulation::Simulation;
 pub use snapshot::Snapshot;
@@ -29,6 +30,8 @@ pub struct ForecastOutcome {
     pub nodes: BTreeMap<String, NodeFields>,
     pub classes: BTreeMap<String, Arc<RuntimeClass>>,
     pub forecast: Forecast,
+    /// The policy by which the operator counts nodes.
+    pub policy: Policy,
 }
 
 /// Returns the changes that the operator would make to this cluster.
@@ -53,6 +56,7 @@ pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
     };
     ForecastOutcome {
         forecast: Forecast { summary, nodes, runtime_classes },
+        policy: simulation.memory.policy(&simulation.pools),
         nodes: simulation.nodes,
         classes: simulation.classes,
     }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::{Mode, Taint, names},
-    plan::{Applied, Assessment, Consent, NodeFields, Policy, Pool, assess},
+    plan::{Applied, Assessment, Consent, NodeFields, NodeState, Policy, Pool, assess},
     windows::{product, taint::SPELLINGS},
 };
 
@@ -63,14 +63,12 @@ pub fn node_explanation(
     classes: &[Arc<RuntimeClass>],
     outcome: &ForecastOutcome,
 ) -> NodeExplanation {
-    let forecast = |name: &str| outcome.forecast.summary.pools.iter().find(|pool| pool.name == name);
-    let assessment = assess_under(node, policy, outcome);
+    let assessment = assess_under(node, outcome);
     let build = assessment.version.or_else(|| node.windows_version()).map(|version| version.build);
     let product = build.and_then(product::by_build);
-    let changes = outcome.forecast.nodes.iter().find(|forecast| forecast.name == name);
     let mut reasons = belonging(node, policy);
     reasons.extend(build_reasons(node));
-    if let Some(pool) = assessment.pool.as_deref().and_then(forecast) {
+    if let Some(pool) = assessment.pool.as_deref().and_then(|name| outcome.forecast.pool(name)) {
         reasons.extend(held_reasons(pool, !assessment.held.is_empty()));
     }
     NodeExplanation {
@@ -79,7 +77,7 @@ pub fn node_explanation(
         product: product.map(|product| product.name.to_owned()),
         end_of_support: product.map(|product| product.end_of_support().to_string()),
         pool: assessment.pool.clone(),
-        state: state_of(&assessment).to_owned(),
+        state: state_under(name, node, outcome).to_owned(),
         reasons,
         taints: node.taints.taints().iter().map(|taint| taint_explanation(taint, node, policy)).collect(),
         runtime_classes: classes
@@ -87,30 +85,27 @@ pub fn node_explanation(
             .filter(|class| selects(class, node))
             .filter_map(|c| c.metadata.name.clone())
             .collect(),
-        changes: changes.map(|forecast| forecast.changes.clone()).unwrap_or_default(),
+        changes: outcome.forecast.node(name).map(|forecast| forecast.changes.clone()).unwrap_or_default(),
         notes: Vec::new(),
     }
 }
 
-/// Assesses the node. The taints of its pool are held if they are held in this outcome.
-fn assess_under(node: &NodeFields, policy: &Policy, outcome: &ForecastOutcome) -> Assessment {
-    let is_held = policy.owner(&node.labels).is_some_and(|owner| {
-        let mut pools = outcome.forecast.summary.pools.iter();
-        pools.any(|pool| pool.name == owner.pool.spec.name && !pool.held_taints.is_empty())
-    });
-    assess(node, policy, if is_held { Consent::Withheld } else { Consent::Given })
+/// Assesses the node as the operator does. The taints of its pool are held if they are held in this outcome.
+fn assess_under(node: &NodeFields, outcome: &ForecastOutcome) -> Assessment {
+    let owner = outcome.policy.owner(&node.labels).and_then(|owner| outcome.forecast.pool(&owner.pool.spec.name));
+    let is_held = owner.is_some_and(|pool| !pool.held_taints.is_empty());
+    assess(node, &outcome.policy, if is_held { Consent::Withheld } else { Consent::Given })
 }
 
-fn state_of(assessment: &Assessment) -> &'static str {
-    match assessment {
+/// Returns the state of the node, [`UNOWNED`] included. A node is pending if the operator would change it.
+pub(super) fn state_under(name: &str, node: &NodeFields, outcome: &ForecastOutcome) -> &'static str {
+    if outcome.forecast.node(name).is_some() {
+        return NodeState::Pending.as_str();
+    }
+    match assess_under(node, outcome) {
         Assessment { pool: None, ignored: false, plan, .. } if plan.is_empty() => UNOWNED,
         assessment => assessment.state().as_str(),
     }
-}
-
-/// Returns the state of the node, [`UNOWNED`] included.
-pub(super) fn state_under(node: &NodeFields, policy: &Policy, outcome: &ForecastOutcome) -> &'static str {
-    state_of(&assess_under(node, policy, outcome))
 }
 
 /// Returns which pools select the node and which one owns it, as sentences.

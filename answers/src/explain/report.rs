@@ -93,9 +93,7 @@ pub struct Report {
 impl Report {
     /// True if no workload can be missing.
     pub fn has_all_workloads(&self) -> bool {
-        self.unknown
-            .iter()
-            .all(|lack| [lacks::EVENTS, lacks::IMAGES, lacks::INSTALLATION].contains(&lack.what.as_str()))
+        self.unknown.iter().all(|lack| [lacks::IMAGES, lacks::INSTALLATION].contains(&lack.what.as_str()))
     }
 
     /// True if there is no WindowsPool.
@@ -131,8 +129,6 @@ pub struct ReportInputs<'a> {
     pub move_to: Option<&'static Product>,
     pub assumed: Option<String>,
     pub installation: Option<Installation>,
-    /// The nodes on which another writer reverts winpool's changes, by Events.
-    pub reverted: &'a BTreeSet<String>,
     /// Objects that could not be read, besides those in the view.
     pub lacks: Vec<Lack>,
     pub previous: Option<&'a Earlier>,
@@ -150,7 +146,9 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
     let findings = findings::by_rule(&view, &facts);
     let failures = failing::failures(&view, now);
     let knows_classes = view.classes.known().is_some();
-    let state = status(Snapshot::of(view, now), question.reverted);
+    let snapshot = Snapshot::of(view, now);
+    let mut state = status(&snapshot, question.assumed.is_some());
+    name_held_for(&mut state.pools, snapshot);
     let mut report = Report {
         time: now.time,
         kubernetes: kubernetes.map(|version| version.to_string()),

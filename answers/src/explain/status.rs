@@ -3,29 +3,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::jiff::{Timestamp, civil::Date, tz::TimeZone};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::Condition,
+    jiff::{Timestamp, civil::Date, tz::TimeZone},
+};
 use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::{
-        Problem, TaintTrial,
+        NodeCounts, ObjectReference, Problem, TaintTrial, WindowsPoolStatus,
         names::{self, reason},
         number,
     },
-    plan::{GuardedPool, NodeFields, NodeState, policy_of},
+    plan::{GuardedPool, NodeFields, NodeState, Policy, Pool, policy_of},
     pod::{Class, Pod, selects_windows},
     windows::{Build, Vendor, product, vendor::ends_of_support},
 };
 
 use crate::explain::{
-    forecast::{ForecastOutcome, PoolForecast, Snapshot, forecast},
+    forecast::{ForecastOutcome, Snapshot, forecast, mode_of},
     installation::Installation,
-    node::{selects, state_under},
+    node::{UNOWNED, selects, state_under},
     pod::ending,
     pod_count::PodCount,
 };
-use crate::view;
+use crate::view::{self, View};
 
 /// The state of a cluster's Windows nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -36,8 +39,8 @@ pub struct ClusterStatus {
     pub installation: Option<Installation>,
     /// The WindowsPools.
     pub pools: Vec<PoolSummary>,
-    /// Number of Windows nodes by state: `converged`, `pending`, `held`, `contested`, `blocked`, `ignored`, or `unowned` if
-    /// no pool owns them.
+    /// Number of Windows nodes by state, as the pools report them: `converged`, `pending`, `held`, `contested`, `blocked`,
+    /// `ignored`, or `unowned` if no pool owns them.
     pub nodes_by_state: BTreeMap<String, usize>,
     /// The Windows builds of the nodes, oldest first.
     pub builds: Vec<BuildSummary>,
@@ -79,10 +82,8 @@ pub struct PoolSummary {
     /// Taints that winpool does not add yet, as `key=value:effect`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_taints: Vec<String>,
-    /// True if one of the workloads below may be for Linux.
-    #[serde(skip)]
-    pub may_be_for_linux: bool,
-    /// Workloads for which winpool holds these taints, each with the number of its pods.
+    /// Workloads for which winpool holds these taints, each with the number of its pods; absent if the message of the pool names
+    /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_for: Vec<PodCount>,
     /// The taints on trial, and those that winpool removed because a pod waited only because of them.
@@ -115,8 +116,8 @@ pub struct BuildSummary {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "BTreeMap<String, Option<String>>")]
     pub vendors: BTreeMap<String, Option<Date>>,
-    /// Number of its nodes by state.
-    pub nodes_by_state: BTreeMap<String, usize>,
+    /// Number of its nodes.
+    pub node_count: usize,
 }
 
 /// A RuntimeClass.
@@ -188,81 +189,109 @@ pub fn unread(snapshot: &Snapshot) -> Vec<String> {
     pods.into_iter().chain(workloads).chain(policies).collect()
 }
 
-/// Summarises the cluster. Events name the nodes `reverted`: there another writer reverted winpool's changes.
-pub fn status(snapshot: Snapshot, reverted: &BTreeSet<String>) -> ClusterStatus {
-    let (nodes, classes) = (snapshot.nodes.clone(), snapshot.classes.clone());
-    let (pods, guarded) = (snapshot.pods.known().cloned(), snapshot.pools.clone());
-    let (today, gaps) = (snapshot.now.time, unread(&snapshot));
-    let outcome = forecast(snapshot);
-    let states = node_states(&nodes, &guarded, &outcome, reverted);
-    let hosts = nodes.iter().filter(|(_, node)| node.is_windows());
-    let hosts: Vec<view::Node> = hosts.map(|(name, node)| view::Node::of(name, node)).collect();
-    let by_build = count_states(&nodes, &states);
-    let mut nodes_by_state = BTreeMap::new();
-    for (state, count) in by_build.values().flatten() {
-        *nodes_by_state.entry(state.clone()).or_default() += count;
+/// Returns the status of this pool, if it is about the pool's present spec and as many nodes as the pool selects now.
+fn reported<'a, 'n>(
+    pool: &'a GuardedPool,
+    policy: &Policy,
+    nodes: impl Iterator<Item = &'n NodeFields>,
+) -> Option<&'a WindowsPoolStatus> {
+    let status = pool.status.as_ref().filter(|status| status.observed_generation == pool.metadata.generation)?;
+    let is_it = |of: &Pool| pool.metadata.name.as_ref() == Some(&of.spec.name);
+    let selects = |node: &&NodeFields| match policy.owner(&node.labels) {
+        Some(owner) if is_it(&owner.pool) => true,
+        _ => policy.previews(&node.labels).any(|previewed| is_it(previewed)),
+    };
+    let selected = nodes.filter(|node| node.is_windows()).filter(selects).count();
+    (status.nodes.selected == number(selected)).then_some(status)
+}
+
+/// True if the pools report what [`status`] shows, so that it does not simulate the operator.
+pub fn is_reported(view: &View) -> bool {
+    let pools: Vec<_> = view.guarded().into_iter().flatten().collect();
+    let policy = policy_of(&pools);
+    let nodes = || view.nodes.known().into_iter().flatten().map(|seen| &seen.object.node);
+    pools.iter().all(|pool| reported(pool, &policy, nodes()).is_some())
+}
+
+/// Summarises the cluster by what its pools report. If a pool does not, or the cluster `is_assumed`, the operator is simulated.
+pub fn status(snapshot: &Snapshot, is_assumed: bool) -> ClusterStatus {
+    let policy = policy_of(&snapshot.pools);
+    let report = |pool| reported(pool, &policy, snapshot.nodes.values()).filter(|_| !is_assumed);
+    let reports: Vec<_> = snapshot.pools.iter().map(|pool| (pool, report(pool))).collect();
+    let is_simulated = reports.iter().any(|(_, report)| report.is_none());
+    let outcome = is_simulated.then(|| forecast(snapshot.clone()));
+    let windows = || snapshot.nodes.iter().filter(|(_, node)| node.is_windows());
+    let hosts: Vec<view::Node> = windows().map(|(name, node)| view::Node::of(name, node)).collect();
+    let mut by_build: BTreeMap<Option<Build>, usize> = BTreeMap::new();
+    for (_, node) in windows() {
+        *by_build.entry(node.windows_version().map(|version| version.build)).or_default() += 1;
     }
-    let vendors: BTreeSet<(Build, Vendor)> = nodes.values().filter_map(vendor_of).collect();
-    let windows_classes = classes.iter().filter(|class| selects_windows(&Class::from(class.as_ref()).selector));
+    let vendors: BTreeSet<(Build, Vendor)> = snapshot.nodes.values().filter_map(vendor_of).collect();
+    let classes = snapshot.classes.iter();
+    let windows_classes = classes.filter(|class| selects_windows(&Class::from(class.as_ref()).selector));
+    let pods = snapshot.pods.known();
     let is_without_class = |pod: &&Pod| {
-        let node = pod.spec.node.as_ref().and_then(|name| nodes.get(name));
+        let node = pod.spec.node.as_ref().and_then(|name| snapshot.nodes.get(name));
         pod.spec.runtime_class.is_none() && node.is_some_and(NodeFields::is_windows)
     };
     ClusterStatus {
-        pods_that_end: ending(pods.iter().flatten(), &hosts).count(),
+        pods_that_end: ending(pods.into_iter().flatten(), &hosts).count(),
         installation: None,
-        pools: guarded.iter().map(|pool| pool_summary(pool, &outcome.forecast.summary.pools)).collect(),
-        nodes_by_state,
-        support_ends_next: support_ends_next(&by_build, &vendors, today),
+        pools: reports.iter().map(|(pool, report)| pool_summary(pool, *report, outcome.as_ref())).collect(),
+        nodes_by_state: count_states(windows(), &policy, &reports, outcome.as_ref()),
+        support_ends_next: support_ends_next(&by_build, &vendors, snapshot.now.time),
         runtime_classes: windows_classes
             .map(|class| ClassSummary {
                 name: class.name_any(),
                 pool: winpool_core::plan::owner(class).map(str::to_owned),
-                state: guarded.iter().find_map(|pool| class_state(pool, &class.name_any())),
-                node_count: nodes.values().filter(|node| selects(class, node)).count(),
-                pods: pods.as_ref().map(|pods| count_pods(pods, &class.name_any())),
+                state: snapshot.pools.iter().find_map(|pool| class_state(pool, &class.name_any())),
+                node_count: snapshot.nodes.values().filter(|node| selects(class, node)).count(),
+                pods: pods.map(|pods| count_pods(pods, &class.name_any())),
             })
             .collect(),
-        pods_without_class: pods.as_ref().map(|pods| pods.iter().filter(is_without_class).count()),
+        pods_without_class: pods.map(|pods| pods.iter().filter(is_without_class).count()),
         builds: by_build.into_iter().map(|(build, nodes)| build_summary(build, nodes, &vendors)).collect(),
-        notes: gaps,
+        notes: unread(snapshot),
     }
 }
 
-/// Returns the state of each Windows node.
-fn node_states<'a>(
-    nodes: &'a BTreeMap<String, NodeFields>,
-    pools: &[GuardedPool],
-    outcome: &ForecastOutcome,
-    reverted: &BTreeSet<String>,
-) -> BTreeMap<&'a str, &'static str> {
-    let policy = policy_of(pools);
-    let windows = nodes.iter().filter(|(_, node)| node.is_windows());
-    let mut states: BTreeMap<&str, _> =
-        windows.map(|(name, node)| (name.as_str(), state_under(node, &policy, outcome))).collect();
-    for pool in pools {
-        let is_of_pool = |name: &str| {
-            let owner = nodes.get(name).and_then(|node| policy.owner(&node.labels));
-            owner.is_some_and(|owner| owner.pool.spec.name == pool.name_any())
-        };
-        for name in contested(pool, &states, is_of_pool, reverted) {
-            states.insert(name, NodeState::Contested.as_str());
+/// Counts the Windows nodes by state: those of pools that report as the pool reports them, and others as the simulation finds them.
+fn count_states<'a>(
+    nodes: impl Iterator<Item = (&'a String, &'a NodeFields)>,
+    policy: &Policy,
+    reports: &[(&GuardedPool, Option<&WindowsPoolStatus>)],
+    outcome: Option<&ForecastOutcome>,
+) -> BTreeMap<String, usize> {
+    let reports: BTreeMap<String, NodeCounts> =
+        reports.iter().filter_map(|(pool, report)| Some((pool.name_any(), (*report)?.nodes))).collect();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut owners = BTreeSet::new();
+    for (name, node) in nodes {
+        match policy.owner(&node.labels).map(|owner| &owner.pool.spec.name) {
+            Some(owner) if reports.contains_key(owner) => _ = owners.insert(owner),
+            _ => {
+                let state = outcome.map_or(UNOWNED, |outcome| state_under(name, node, outcome));
+                *counts.entry(state.to_owned()).or_default() += 1;
+            }
         }
     }
-    states
+    for (state, number) in owners.iter().filter_map(|owner| reports.get(*owner)).flat_map(by_state) {
+        *counts.entry(state.as_str().to_owned()).or_default() += usize::try_from(number).unwrap_or_default();
+    }
+    counts.retain(|_, number| *number > 0);
+    counts
 }
 
-/// Counts the nodes by build and state.
-fn count_states(
-    nodes: &BTreeMap<String, NodeFields>,
-    states: &BTreeMap<&str, &str>,
-) -> BTreeMap<Option<Build>, BTreeMap<String, usize>> {
-    let mut counts: BTreeMap<Option<Build>, BTreeMap<String, usize>> = BTreeMap::new();
-    for (name, state) in states {
-        let build = nodes.get(*name).and_then(NodeFields::windows_version).map(|version| version.build);
-        *counts.entry(build).or_default().entry((*state).to_owned()).or_default() += 1;
-    }
-    counts
+fn by_state(counts: &NodeCounts) -> [(NodeState, i64); 6] {
+    let NodeCounts { converged, pending, held, contested, blocked, ignored, selected: _ } = *counts;
+    [
+        (NodeState::Converged, converged),
+        (NodeState::Pending, pending),
+        (NodeState::Held, held),
+        (NodeState::Contested, contested),
+        (NodeState::Blocked, blocked),
+        (NodeState::Ignored, ignored),
+    ]
 }
 
 fn count_pods(pods: &[Pod], class: &str) -> usize {
@@ -270,7 +299,7 @@ fn count_pods(pods: &[Pod], class: &str) -> usize {
 }
 
 fn support_ends_next(
-    by_build: &BTreeMap<Option<Build>, BTreeMap<String, usize>>,
+    by_build: &BTreeMap<Option<Build>, usize>,
     vendors: &BTreeSet<(Build, Vendor)>,
     now: Timestamp,
 ) -> Option<SupportEnd> {
@@ -278,7 +307,7 @@ fn support_ends_next(
     let ends = known.flat_map(|(build, nodes)| {
         ends_of_support(build, vendors).map(move |(by, day)| SupportEnd {
             product: product::name_of(build),
-            node_count: nodes.values().sum(),
+            node_count: *nodes,
             by: by.to_owned(),
             day,
             days_left: days_until(day, now),
@@ -287,11 +316,7 @@ fn support_ends_next(
     ends.min_by_key(|end| end.day)
 }
 
-fn build_summary(
-    build: Option<Build>,
-    nodes_by_state: BTreeMap<String, usize>,
-    vendors: &BTreeSet<(Build, Vendor)>,
-) -> BuildSummary {
+fn build_summary(build: Option<Build>, node_count: usize, vendors: &BTreeSet<(Build, Vendor)>) -> BuildSummary {
     let product = build.and_then(product::by_build);
     let vendors = vendors.iter().filter(|(its, _)| build == Some(*its));
     let support_by = |(build, vendor): &(Build, Vendor)| {
@@ -302,64 +327,51 @@ fn build_summary(
         version: product.map(|product| product.version.to_owned()),
         end_of_support: product.map(product::Product::end_of_support),
         vendors: vendors.map(support_by).collect(),
-        nodes_by_state,
+        node_count,
     }
-}
-
-/// Returns the objects of this kind of which the status of the pool says that another writer reverts winpool's changes.
-fn contested_objects<'a>(pool: &'a GuardedPool, kind: &'a str) -> impl Iterator<Item = &'a str> {
-    let problems = pool.status.iter().flat_map(|status| &status.problems);
-    let contested = problems.filter(move |problem| problem.reason == reason::CONTESTED && problem.object.kind == kind);
-    contested.map(|problem| problem.object.name.as_str())
-}
-
-/// Returns the pending nodes of the pool that another writer keeps reverting: those that the status of the pool or an
-/// Event names, or all pending nodes if the status counts as many.
-fn contested<'a>(
-    pool: &GuardedPool,
-    states: &BTreeMap<&'a str, &str>,
-    is_of_pool: impl Fn(&str) -> bool,
-    reverted: &BTreeSet<String>,
-) -> Vec<&'a str> {
-    let count = pool.status.as_ref().map_or(0, |status| status.nodes.contested);
-    let pending = states.iter().filter(|(_, state)| **state == NodeState::Pending.as_str()).map(|(name, _)| *name);
-    let pending: Vec<&str> = pending.filter(|name| count > 0 && is_of_pool(name)).collect();
-    if number(pending.len()) <= count {
-        return pending;
-    }
-    let is_named = |name: &str| contested_objects(pool, "Node").any(|named| named == name) || reverted.contains(name);
-    pending.into_iter().filter(|name| is_named(name)).collect()
 }
 
 fn class_state(pool: &GuardedPool, name: &str) -> Option<String> {
-    if contested_objects(pool, "RuntimeClass").any(|contested| contested == name) {
+    let status = pool.status.as_ref()?;
+    let is_contested = |problem: &Problem| {
+        problem.reason == reason::CONTESTED && problem.object == ObjectReference::runtime_class(name)
+    };
+    if status.problems.iter().any(is_contested) {
         return Some(reason::CONTESTED.to_owned());
     }
-    let class = pool.status.as_ref()?.runtime_classes.iter().find(|class| class.name == name)?;
+    let class = status.runtime_classes.iter().find(|class| class.name == name)?;
     Some(class.state.as_str().to_owned())
 }
 
-fn pool_summary(pool: &GuardedPool, forecasts: &[PoolForecast]) -> PoolSummary {
+fn pool_summary(
+    pool: &GuardedPool,
+    report: Option<&WindowsPoolStatus>,
+    outcome: Option<&ForecastOutcome>,
+) -> PoolSummary {
     let name = pool.name_any();
     let status = pool.status.clone().unwrap_or_default();
     let condition = |name: &str| status.conditions.iter().find(|condition| condition.type_ == name);
     let ready = condition(names::condition::READY);
     let healthy = condition(names::condition::WORKLOADS_HEALTHY).filter(|condition| condition.status != "True");
     let failing_pods = healthy.map(|condition| condition.message.clone());
-    let forecast = forecasts.iter().find(|forecast| forecast.name == name);
-    let held_taints = forecast.map(|forecast| forecast.held_taints.clone()).unwrap_or_default();
     let (ready, reason, message) = match ready {
         Some(ready) => (ready.status.clone(), ready.reason.clone(), ready.message.clone()),
         None => ("Unknown".to_owned(), "NoStatus".to_owned(), "the operator has not written its status yet".to_owned()),
     };
+    let forecast = outcome.filter(|_| report.is_none()).and_then(|outcome| outcome.forecast.pool(&name));
+    let (held_taints, held_for) = match forecast {
+        Some(pool) if pool.held_taints.is_empty() => (Vec::new(), Vec::new()),
+        Some(pool) => (pool.held_taints.clone(), pool.unschedulable.clone()),
+        None => (report.map(|status| held_taints(pool, status)).unwrap_or_default(), Vec::new()),
+    };
     PoolSummary {
-        mode: forecast.map(|forecast| forecast.mode.clone()).unwrap_or_default(),
+        mode: mode_of(pool).to_owned(),
         ready,
         reason,
         message,
         node_count: status.nodes.selected,
         converged: status.nodes.converged,
-        held_for: forecast.filter(|_| !held_taints.is_empty()).map(|f| f.unschedulable.clone()).unwrap_or_default(),
+        held_for,
         held_taints,
         may_be_for_linux: forecast.is_some_and(|forecast| forecast.may_be_for_linux),
         taint_trials: status.taint_trials,
@@ -367,6 +379,31 @@ fn pool_summary(pool: &GuardedPool, forecasts: &[PoolForecast]) -> PoolSummary {
         problems: status.problems,
         name,
     }
+}
+
+/// Names the workloads for which taints of these pools are held, if the pools report the taints. A status names only the first of
+/// the workloads, in words.
+pub(super) fn name_held_for(pools: &mut [PoolSummary], snapshot: Snapshot) {
+    if pools.iter().any(|pool| !pool.held_taints.is_empty() && pool.held_for.is_empty()) {
+        let outcome = forecast(snapshot);
+        for pool in pools {
+            let forecast = outcome.forecast.pool(&pool.name).filter(|_| !pool.held_taints.is_empty());
+            pool.held_for = forecast.map(|forecast| forecast.unschedulable.clone()).unwrap_or_default();
+        }
+    }
+}
+
+/// Returns the taints that winpool does not add yet, as the status of the pool reports them.
+fn held_taints(pool: &GuardedPool, status: &WindowsPoolStatus) -> Vec<String> {
+    const HELD: [&str; 4] =
+        [reason::WORKLOADS_NOT_TOLERATING, reason::WORKLOAD_CHECK_FAILED, reason::TAINT_OBJECTED, reason::WAITING];
+    let is_held = |condition: &Condition| {
+        condition.type_ == names::condition::TAINTS_APPLIED && HELD.contains(&condition.reason.as_str())
+    };
+    let Some(pool) = pool.read().ok().filter(|_| status.conditions.iter().any(is_held)) else { return Vec::new() };
+    let applicable = pool.applicable_taints();
+    let held = pool.spec.wanted_taints().into_iter().filter(|taint| !applicable.contains(taint));
+    held.map(|taint| taint.to_string()).collect()
 }
 
 /// Returns the days until this day; negative if it is over.

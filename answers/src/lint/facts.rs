@@ -35,6 +35,9 @@ use crate::{
 
 use kind::{NodeKind, keeping_off};
 
+/// The labels of a Windows node, and its version and container runtime if the version is known.
+type WindowsNode = (Labels, Option<Host>);
+
 /// The facts of a view that rules read, in the form in which they ask for them.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -44,8 +47,8 @@ pub struct Facts {
     /// How much is known of the classes that exist.
     existing: Known<()>,
     pools: Vec<Arc<Pool>>,
-    /// The Windows nodes: their labels, and their version and container runtime if the version is known.
-    nodes: Known<BTreeMap<NodeKind, Vec<(Labels, Option<Host>)>>>,
+    /// The Windows nodes.
+    nodes: Known<BTreeMap<NodeKind, Vec<WindowsNode>>>,
     other_nodes: Vec<Labels>,
     images: Images,
     credential_specs: Known<BTreeSet<String>>,
@@ -134,12 +137,12 @@ impl Facts {
     }
 
     /// Returns the kinds of the Windows nodes that are known, each with its nodes.
-    fn kinds(&self) -> impl Iterator<Item = (&NodeKind, &Vec<(Labels, Option<Host>)>)> {
+    fn kinds(&self) -> impl Iterator<Item = (&NodeKind, &Vec<WindowsNode>)> {
         self.nodes.known().into_iter().flatten()
     }
 
     /// Returns the Windows nodes that are known.
-    fn windows(&self) -> impl Iterator<Item = &(Labels, Option<Host>)> {
+    fn windows(&self) -> impl Iterator<Item = &WindowsNode> {
         self.kinds().flat_map(|(_, nodes)| nodes)
     }
 

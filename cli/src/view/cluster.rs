@@ -11,6 +11,7 @@ use kube::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_answers::{
+    explain::status::is_reported,
     lint::gmsa,
     view::{Known, Placed, Reduced, SeenNode, View},
     workload::KINDS,
@@ -36,15 +37,19 @@ use super::{autoscalers, seen::Seen};
 
 /// Reads what the operator decides by.
 pub async fn decisions(client: &Client) -> Result<Seen, ReadError> {
+    state(client, true).await
+}
+
+/// Reads nodes, pools, classes and pods, and what else the operator decides by if the pools do not report the state of the cluster
+/// or it has to be `simulated`.
+pub async fn state(client: &Client, simulated: bool) -> Result<Seen, ReadError> {
     let mut reader = Reader::new(client);
     reader.view.pools = Known::Complete(reader.pools().await?);
     reader.view.nodes = Known::Complete(reader.nodes(ListParams::default()).await?);
     reader.view.classes = Known::Complete(reader.classes().await?);
-    reader.workloads().await?;
-    let asked = Box::pin(async { ControlPlane::new(client).ask(None).await });
-    reader.view.control_plane = live::waiting("reading policies", asked).await;
-    reader.gaps.in_cluster |= !reader.view.control_plane.admission.unreadable.is_empty();
-    reader.view.autoscalers = live::waiting("reading NodePools", autoscalers::read(client)).await;
+    if simulated || !is_reported(&reader.view) {
+        reader.rest_of_decisions().await?;
+    }
     let pods =
         live::collect("pods", &Api::<core::v1::Pod>::all(client.clone()), pods::unfinished(), |pod: Pod| pod).await;
     reader.view.pods = live::known(pods)?;
@@ -155,6 +160,16 @@ impl<'c> Reader<'c> {
             Err(ReadError::NoDefinition) => Ok(Vec::new()),
             pools => pools,
         }
+    }
+
+    /// Reads workloads, policies and the templates of autoscalers.
+    async fn rest_of_decisions(&mut self) -> Result<(), ReadError> {
+        self.workloads().await?;
+        let asked = Box::pin(async { ControlPlane::new(self.client).ask(None).await });
+        self.view.control_plane = live::waiting("reading policies", asked).await;
+        self.gaps.in_cluster |= !self.view.control_plane.admission.unreadable.is_empty();
+        self.view.autoscalers = live::waiting("reading NodePools", autoscalers::read(self.client)).await;
+        Ok(())
     }
 
     /// Reads the workloads as the operator reads them.

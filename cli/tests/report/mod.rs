@@ -40,7 +40,6 @@ fn of_view(view: View, previous: Option<&Earlier>, lacks: Vec<Lack>) -> Report {
         move_to: None,
         assumed: None,
         installation: None,
-        reverted: &BTreeSet::new(),
         lacks,
         previous,
     };
@@ -134,9 +133,9 @@ fn what_is_not_known_is_named_and_never_none() {
     (view.nodes, view.pods, view.pools) =
         (Known::Forbidden(words()), Known::Forbidden(words()), Known::Forbidden(words()));
     *view.workloads.of_kind(WorkloadKind::CronJob) = Known::Forbidden("cronjobs is forbidden".to_owned());
-    let report = of_view(view, None, vec![Lack::events("events is forbidden")]);
+    let report = of_view(view, None, vec![Lack::installation("leases is forbidden")]);
     let unknown: Vec<&str> = report.unknown.iter().map(|lack| lack.what.as_str()).collect();
-    assert_eq!(unknown, ["nodes", "windowspools", "pods", "cronjobs", "events"]);
+    assert_eq!(unknown, ["nodes", "windowspools", "pods", "cronjobs", "installation"]);
     let value: Value = serde_json::from_str(&json(&report)).unwrap();
     for part in ["versions", "pools", "taints", "failingPods", "podsWithoutClass"] {
         assert_eq!(value.get(part), None, "{part}");
@@ -150,7 +149,7 @@ fn what_is_not_known_is_named_and_never_none() {
             "cronjobs is forbidden",
             "not known",
             "at least",
-            "events is forbidden. Contested",
+            "leases is forbidden. The state",
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }

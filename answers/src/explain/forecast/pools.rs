@@ -43,13 +43,7 @@ impl Simulation {
             let is_dry_run = pool.as_ref().is_some_and(|pool| pool.spec.mode == Mode::DryRun);
             let writes = written.iter().filter(|node| node.pool == name).count();
             PoolForecast {
-                mode: match pool {
-                    None => "Invalid",
-                    Some(pool) if pool.spec.deleting => "Deleting",
-                    Some(_) if is_dry_run => "DryRun",
-                    Some(_) => "Enforce",
-                }
-                .to_owned(),
+                mode: mode_of(guarded).to_owned(),
                 node_count: usize::try_from(status.nodes.selected).unwrap_or_default(),
                 would_change: if is_dry_run {
                     usize::try_from(status.nodes.pending).unwrap_or_default()
@@ -112,6 +106,16 @@ impl Simulation {
             message: condition.message.clone(),
         });
         problem.into_iter()
+    }
+}
+
+/// Returns `Invalid`, `Deleting`, `DryRun` or `Enforce`.
+pub(in crate::explain) fn mode_of(guarded: &GuardedPool) -> &'static str {
+    match guarded.read() {
+        Err(_) => "Invalid",
+        Ok(pool) if pool.spec.deleting => "Deleting",
+        Ok(pool) if pool.spec.mode == Mode::DryRun => "DryRun",
+        Ok(_) => "Enforce",
     }
 }
 

@@ -13,7 +13,7 @@ use crate::explain::{pod_count::PodCount, scale::ScaleExplanation};
 pub struct Forecast {
     /// The summary of these changes.
     pub summary: ForecastSummary,
-    /// The nodes that it would change.
+    /// The nodes that it would change, by name.
     pub nodes: Vec<NodeForecast>,
     /// The RuntimeClasses that it would change.
     pub runtime_classes: Vec<ClassForecast>,
@@ -23,6 +23,17 @@ impl Forecast {
     /// True if the operator would change nothing.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.runtime_classes.is_empty()
+    }
+
+    /// Returns the forecast for the pool with this name.
+    pub fn pool(&self, name: &str) -> Option<&PoolForecast> {
+        self.summary.pools.iter().find(|pool| pool.name == name)
+    }
+
+    /// Returns the changes of the node with this name, if it changes.
+    pub fn node(&self, name: &str) -> Option<&NodeForecast> {
+        let place = self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()?;
+        self.nodes.get(place)
     }
 }
 

@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use crate::view::{Known, View};
 
-pub(super) const EVENTS: &str = "events";
 pub(super) const IMAGES: &str = "images";
 pub(super) const INSTALLATION: &str = "installation";
 pub(super) const MANIFESTS: &str = "manifests";
@@ -25,11 +24,6 @@ pub struct Lack {
 impl Lack {
     fn new(what: &str, why: &str, effect: &str) -> Self {
         Self { what: what.to_owned(), why: why.to_owned(), effect: effect.to_owned() }
-    }
-
-    /// Events are not known, which name nodes whose changes another writer reverts.
-    pub fn events(why: &str) -> Self {
-        Self::new(EVENTS, why, "Contested nodes count as pending.")
     }
 
     /// The installation of winpool, or a part of it, is not known.

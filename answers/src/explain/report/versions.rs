@@ -33,8 +33,6 @@ pub struct VersionNodes {
     pub node_count: usize,
     /// Number of nodes by pool.
     pub pools: Vec<PoolNodes>,
-    /// Number of nodes by state, such as `converged` or `held`.
-    pub nodes_by_state: BTreeMap<String, usize>,
     /// The first day on which the product was available.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
@@ -145,9 +143,8 @@ pub(super) fn versions(
         VersionNodes {
             build: summary.build.clone(),
             product: product.map(|product| product.name.to_owned()),
-            node_count: summary.nodes_by_state.values().sum(),
+            node_count: summary.node_count,
             pools: pools.map(|(pool, nodes)| PoolNodes { pool: pool.clone(), node_count: *nodes }).collect(),
-            nodes_by_state: summary.nodes_by_state.clone(),
             available: product.map(|product| product.available),
             microsoft: product.map(|product| of_microsoft(product, day)).unwrap_or_default(),
             vendors: build.map(|build| vendors(build, summary, day)).unwrap_or_default(),

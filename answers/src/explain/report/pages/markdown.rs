@@ -133,7 +133,7 @@ fn versions(page: &mut Page, versions: &[VersionNodes], kubernetes: Option<&str>
     for version in versions {
         let (state, _) = sentences::support(version);
         page.block(&format!("### {}: {state}", safe(version.name())));
-        page.block(&safe(&format!("{} ({})", sentences::nodes(version), sentences::states(version))));
+        page.block(&safe(&sentences::nodes(version)));
         let vendors = version.vendors.iter().map(|vendor| {
             let source = vendor.source.as_ref().zip(vendor.checked);
             let source = source.map(|(source, checked)| format!(" [Source]({source}) (read on {checked})."));

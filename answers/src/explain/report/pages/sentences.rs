@@ -130,10 +130,6 @@ pub(super) fn nodes(version: &VersionNodes) -> String {
     format!("{}: {}", count(version.node_count, "node"), pools.collect::<Vec<_>>().join(", "))
 }
 
-pub(super) fn states(version: &VersionNodes) -> String {
-    version.nodes_by_state.iter().map(|(state, nodes)| format!("{nodes} {state}")).collect::<Vec<_>>().join(", ")
-}
-
 fn day(what: &str, SupportDay { day, days_left }: &SupportDay) -> String {
     match days_left {
         ..0 => format!("{what} ended on {day}, {} ago", count(-days_left, "day")),

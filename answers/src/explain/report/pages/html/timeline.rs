@@ -94,7 +94,7 @@ fn row(span: &Span, version: &VersionNodes, report: &Report) -> Markup {
     html! {
         article.version {
             h3 { (version.name()) " " span.chip.(style) { (state) } }
-            p { (sentences::nodes(version)) ". " span.quiet { (sentences::states(version)) "." } }
+            p { (sentences::nodes(version)) "." }
             @if version.product.is_some() { (line(span, version)) }
             ul.plain {
                 li { (sentences::microsoft(version, kubernetes)) }
