@@ -7,19 +7,14 @@ use winpool_core::{
 
 use crate::placement::selects;
 
-/// Returns the system that a pod is for. Labels that only nodes of one system have, here, speak after the labels of every
-/// cluster, and before the pod's class and contents. `nodes` are the labels of each node, and true for a Windows node.
+/// Returns the system that a pod is for, by itself or by labels that only nodes of one system have. `nodes` are the labels of each
+/// node, and true for a Windows node.
 pub fn guess<'a>(
     pod: &PodSpec,
     class: Option<&Class>,
     nodes: impl IntoIterator<Item = (bool, &'a Labels)>,
 ) -> Option<Guess> {
-    let by_pod = pod.guess(class);
-    if by_pod.is_some_and(|guess| guess.evidence <= SystemEvidence::Placement) {
-        return by_pod;
-    }
-    let by_nodes = system_of_nodes(pod, class, nodes);
-    by_nodes.map(|system| Guess { system, evidence: SystemEvidence::Placement }).or(by_pod)
+    pod.guess(class, || system_of_nodes(pod, class, nodes))
 }
 
 /// Returns the system of the nodes that the pod selects, if nodes of the other system are known and it selects none of them.

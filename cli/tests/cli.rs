@@ -225,8 +225,10 @@ spec:
 fn manifests_without_nodes_do_not_show_that_the_cluster_has_none() {
     let pod =
         "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {os: {name: windows}, containers: [{name: c}]}\n";
-    let (code, _, error) = with_stdin(&["why", "pod/web", "-f", "-"], pod);
-    assert!(code == Some(1) && error.starts_with("winpool: the manifests have no nodes"), "{error}");
+    for subject in ["pod/web", "node/win"] {
+        let (code, _, error) = with_stdin(&["why", subject, "-f", "-"], pod);
+        assert!(code == Some(1) && error.to_lowercase().starts_with("winpool: the manifests have no nodes"), "{error}");
+    }
     for (command, code) in [("status", 2), ("plan", 2)] {
         let (found, out, _) = with_stdin(&[command, "-f", POOL, "-f", "-"], pod);
         assert_eq!(found, Some(code));

@@ -278,7 +278,7 @@ fn image_pins(
 pub fn unknown_class<'a>(workload: &'a WorkloadManifest<'_>, facts: &Facts) -> Option<&'a str> {
     let pod = &workload.pod;
     let name = pod.runtime_class.as_deref()?;
-    let is_open = !facts.knows_class(name) && pod.builds().is_none() && pod.target(None) != Target::Linux;
+    let is_open = !facts.knows_class(name) && pod.builds().is_none() && facts.target(pod) != Target::Linux;
     is_open.then_some(name)
 }
 

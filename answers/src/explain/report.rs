@@ -12,8 +12,6 @@ mod taints;
 mod versions;
 mod workloads;
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -23,7 +21,7 @@ use crate::{
     explain::{
         forecast::Snapshot,
         installation::Installation,
-        status::{PoolSummary, status},
+        status::{PoolSummary, name_held_for, status},
     },
     image::Images,
     lint::Facts,

@@ -214,7 +214,7 @@ impl Facts {
         let name = pod.runtime_class.as_deref().unwrap_or_default();
         let is_windows = |guess: Guess| guess.system == System::Windows && guess.is_certain();
         let is_told =
-            || pod.guess(None).is_some_and(is_windows) || is_for_windows(name) || self.similar_class(name).is_some();
+            || self.guess(pod).is_some_and(is_windows) || is_for_windows(name) || self.similar_class(name).is_some();
         !self.classes.contains_key(name) && self.knows_class(name) && (self.existing.is_complete() || is_told())
     }
 

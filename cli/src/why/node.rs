@@ -14,7 +14,7 @@ use crate::{
     gaps::{Gaps, notes_text},
     live,
     output::{BOLD, GOOD, Table, Text, WARN},
-    view::{Seen, WITHOUT_POOLS},
+    view::{Seen, WITHOUT_NODES, WITHOUT_POOLS},
 };
 
 const WITHOUT_CLASSES: &str =
@@ -27,7 +27,8 @@ pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<
     gaps.in_cluster |= without_pools.is_some();
     // A cluster without winpool has no RuntimeClass, and its manifests cannot show that.
     let without_classes = view.classes.known().is_none().then(|| WITHOUT_CLASSES.to_owned());
-    let found = view.nodes.known().into_iter().flatten().find(|node| *node.object.name == *name);
+    let listed = view.nodes.known().ok_or_else(|| Error::Subject(WITHOUT_NODES.to_owned()))?;
+    let found = listed.iter().find(|node| *node.object.name == *name);
     let found = found.ok_or_else(|| Error::NotFound { kind: "Node", name: name.to_owned() })?;
     let (node, classes) = (found.object.node.clone(), view.classes.known().cloned().unwrap_or_default());
     let mut snapshot = snapshot(view);

@@ -82,15 +82,16 @@ impl Target {
 }
 
 impl PodSpec {
-    /// Returns the system that the pod is for, by the first evidence that speaks.
-    pub fn guess(&self, class: Option<&Class>) -> Option<Guess> {
+    /// Returns the system that the pod is for, by the first evidence that speaks. `by_nodes` returns the system of the nodes
+    /// that it selects, as far as the nodes of the cluster tell more than the labels of every cluster.
+    pub fn guess(&self, class: Option<&Class>, by_nodes: impl FnOnce() -> Option<System>) -> Option<Guess> {
         let by = |evidence, system: Option<System>| system.map(|system| Guess { system, evidence });
         let image = |least: Sign| {
             let is_windows = self.images().filter_map(|(_, name)| sign_of_windows(name)).any(|sign| sign <= least);
             is_windows.then_some(System::Windows)
         };
         by(SystemEvidence::OsName, self.os.as_deref().map(System::named))
-            .or_else(|| by(SystemEvidence::Placement, self.placed_system()))
+            .or_else(|| by(SystemEvidence::Placement, self.placed_system().or_else(by_nodes)))
             .or_else(|| by(SystemEvidence::Class, class.and_then(|class| selected_system(&class.selector))))
             .or_else(|| by(SystemEvidence::Architecture, self.excludes_amd64(class).then_some(System::Linux)))
             .or_else(|| by(SystemEvidence::WindowsOptions, self.has_windows_options.then_some(System::Windows)))
@@ -114,9 +115,9 @@ impl PodSpec {
         })
     }
 
-    /// Returns how the pod says its system.
+    /// Returns how the pod says its system, whatever the nodes of the cluster tell.
     pub fn target(&self, class: Option<&Class>) -> Target {
-        Target::of(self.guess(class))
+        Target::of(self.guess(class, || None))
     }
 
     /// Returns the only system whose nodes meet node selector and required affinity.
@@ -254,7 +255,7 @@ mod tests {
     use super::*;
 
     fn guess(spec: &Value) -> Option<Guess> {
-        serde_json::from_value::<PodSpec>(spec.clone()).unwrap().guess(None)
+        serde_json::from_value::<PodSpec>(spec.clone()).unwrap().guess(None, || None)
     }
 
     #[test]
