@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use winpool_core::windows::{
     Build,
-    image::{BEFORE_A_YEAR, TagWord, WINDOWS_WORDS, build_of, digest, is_separator, tag, words},
+    image::{BEFORE_A_YEAR, TagWord, WINDOWS_WORDS, build_of, digest, half_year, is_base, is_separator, tag, words},
     product::{PRODUCTS, Product, by_build},
 };
 
@@ -17,7 +17,7 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
     if word.product.build != from {
         return None;
     }
-    let to = word_for(word, by_build(build)?)?;
+    let to = word.for_release(by_build(build)?)?;
     // The same letters may be part of another word.
     let at = old.as_ptr().addr() - tag.as_ptr().addr();
     // An update such as KB4493509 belongs to the old build.
@@ -34,9 +34,9 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
 pub fn tagged_for_build(image: &str, build: Build, tags: &[String]) -> Vec<String> {
     let Some(tag) = tag(image) else { return Vec::new() };
     let own = versions(tag);
-    let is_base = |word: &str| word.is_empty() || WINDOWS_WORDS.contains(&word);
+    let is_added = |word: &str| word.is_empty() || WINDOWS_WORDS.contains(&word);
     let agrees = |other: &Version<'_>| {
-        let adds = || other.before.strip_prefix(tag).is_some_and(|added| words(added).all(is_base));
+        let adds = || other.before.strip_prefix(tag).is_some_and(|added| words(added).all(is_added));
         own.iter().any(|own| (own.before, own.after) == (other.before, other.after)) || other.after.is_empty() && adds()
     };
     let ranked = tags.iter().filter(|other| *other != tag).filter_map(|other| {
@@ -61,12 +61,17 @@ struct Version<'a> {
 
 fn versions(tag: &str) -> Vec<Version<'_>> {
     let mut found = Vec::new();
-    for at in (0..tag.len()).filter(|at| *at == 0 || is_separator(char::from(tag.as_bytes()[at - 1]))) {
-        let (before, rest) = tag.split_at(at);
-        for Product { build, image_tags, version, .. } in PRODUCTS {
+    for (before, rest) in (0..tag.len()).filter_map(|at| tag.split_at_checked(at)) {
+        // A version follows a separator, or the name of a base image.
+        let start = before.rsplit(is_separator).next().unwrap_or_default();
+        if !start.is_empty() && !is_base(start) {
+            continue;
+        }
+        for product @ Product { build, image_tags, version, .. } in PRODUCTS {
             let mut add = |after, rank| found.push(Version { before, after, build: *build, rank });
             let years = BEFORE_A_YEAR.iter().map(|prefix| format!("{prefix}{version}"));
-            let plain = image_tags.iter().chain([version]).map(|word| (*word).to_owned());
+            let half = half_year(product);
+            let plain = image_tags.iter().chain([version]).chain(&half).map(|word| (*word).to_owned());
             for (rank, word) in plain.chain(years).enumerate() {
                 match rest.split_at_checked(word.len()) {
                     Some((own, after)) if own.eq_ignore_ascii_case(&word) => add(after, (rank, Reverse(0))),
@@ -84,12 +89,6 @@ fn versions(tag: &str) -> Vec<Version<'_>> {
     }
     found.retain(|version| version.after.is_empty() || version.after.starts_with(is_separator));
     found
-}
-
-/// Returns the same word for another release.
-fn word_for(word: TagWord, to: &Product) -> Option<String> {
-    let tag = *to.image_tags.first()?;
-    Some(if word.is_year { format!("{}{}", word.prefix, to.version) } else { tag.to_owned() })
 }
 
 #[cfg(test)]
@@ -114,6 +113,9 @@ mod tests {
             ("app:oldltsc2019-ltsc2019", Some("app:oldltsc2019-ltsc2025")),
             ("app:1809-windowsservercore-ltsc2019", None),
             ("app:ltsc2019-to-ltsc2022", None),
+            ("helper:x86_64-v17.0.0-servercore1809", Some("helper:x86_64-v17.0.0-servercore24H2")),
+            ("helper:nanoserver21H2", Some("helper:nanoserver24H2")),
+            ("helper:nanoserver1909", Some("helper:nanoserverltsc2025")),
         ] {
             assert_eq!(to_2025(image).as_deref(), moved, "{image}");
         }
@@ -145,6 +147,8 @@ mod tests {
             "windows-2025",
             "4.8_2025_a",
             "2025.1",
+            "v1-servercore24H2",
+            "v1-nanoserver24H2",
         ];
         let tags = tags.map(str::to_owned);
         let full = ["1.4-10.0.26100.4061", "1.4-10.0.26100.999", "1.4-10.0.26100"];
@@ -162,6 +166,7 @@ mod tests {
             ("1809-KB4493509", &[]),
             ("windows-2019", &["windows-2025"]),
             ("4.8_2019_a", &["4.8_2025_a"]),
+            ("v1-servercore1809", &["v1-servercore24H2"]),
             ("ltsc2025", &["2025", "10.0.26100.1"]),
             ("2", &[]),
         ] {

@@ -17,6 +17,9 @@ pub const WINDOWS_WORDS: [&str; 5] = ["windows", "win", "windowsservercore", "se
 const BASE_IMAGES: [&str; 3] = ["windowsservercore", "servercore", "nanoserver"];
 /// The prefixes of the year of a release: `win2019`.
 pub const BEFORE_A_YEAR: [&str; 3] = ["win", "ws", "windows"];
+/// The half-years by which GitLab names the releases in the tags of its runner's helper images: `servercore21H2`
+/// (gitlab-org/gitlab-runner `helpers/container/windows/version.go`).
+const HALF_YEARS: [(&str, &str); 3] = [("1809", "2019"), ("21H2", "2022"), ("24H2", "2025")];
 
 /// Microsoft's Windows images on Docker Hub, which get no more updates, with their current repositories.
 const DOCKER_HUB: [(&str, &str); 5] = [
@@ -79,32 +82,77 @@ pub fn version_of(image: &str) -> Option<KernelVersion> {
 #[derive(Clone, Copy, Debug)]
 pub struct TagWord {
     pub product: &'static Product,
-    /// The text before the year: `win` of `win2019`.
-    pub prefix: &'static str,
+    /// The text before the version: `win` of `win2019`, `servercore` of `servercore21H2`.
+    prefix: &'static str,
+    spelling: Spelling,
     /// True if it needs no other word beside it.
     is_alone: bool,
-    /// True if it is the year of the release.
-    pub is_year: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Spelling {
+    /// A tag of Microsoft's base images.
+    BaseTag,
+    /// The year of the release.
+    Year,
+    /// One of [`HALF_YEARS`].
+    HalfYear,
 }
 
 impl TagWord {
     pub fn read(word: &str) -> Option<Self> {
-        let is = |text: &str| word.eq_ignore_ascii_case(text);
+        let after = |prefix: &str| {
+            let start = word.get(..prefix.len()).filter(|start| start.eq_ignore_ascii_case(prefix));
+            start.map(|start| &word[start.len()..])
+        };
+        let bases = BASE_IMAGES.into_iter().filter_map(|base| Some((base, after(base)?)));
+        let years = BEFORE_A_YEAR.into_iter().filter_map(|prefix| Some((prefix, after(prefix)?)));
         PRODUCTS.iter().find_map(|product| {
-            let read = |prefix, is_alone, is_year| Self { product, prefix, is_alone, is_year };
-            let by_prefix = BEFORE_A_YEAR.iter().find(|prefix| {
-                let year = word.get(..prefix.len()).filter(|start| start.eq_ignore_ascii_case(prefix));
-                year.is_some_and(|_| word[prefix.len()..].eq_ignore_ascii_case(product.version))
-            });
-            if let Some(tag) = product.image_tags.iter().find(|tag| is(tag)) {
-                Some(read("", !tag.starts_with(|c: char| c.is_ascii_digit()), false))
-            } else if is(product.version) {
-                Some(read("", false, true))
+            let named = |prefix, spelling, is_alone| Self { product, prefix, spelling, is_alone };
+            let is_year = |text: &str| text.eq_ignore_ascii_case(product.version);
+            let is_half_year = |text: &str| half_year(product).is_some_and(|half| text.eq_ignore_ascii_case(half));
+            let base_tag = |text: &str| product.image_tags.iter().find(|tag| text.eq_ignore_ascii_case(tag));
+            let by_base = || {
+                bases.clone().find_map(|(base, version)| {
+                    if is_half_year(version) {
+                        Some(named(base, Spelling::HalfYear, true))
+                    } else if base_tag(version).is_some() {
+                        Some(named(base, Spelling::BaseTag, true))
+                    } else {
+                        is_year(version).then(|| named(base, Spelling::Year, true))
+                    }
+                })
+            };
+            if let Some(tag) = base_tag(word) {
+                Some(named("", Spelling::BaseTag, !tag.starts_with(|c: char| c.is_ascii_digit())))
+            } else if is_year(word) {
+                Some(named("", Spelling::Year, false))
             } else {
-                by_prefix.map(|prefix| read(prefix, true, true))
+                let by_year = years.clone().find(|(_, version)| is_year(version));
+                by_year.map(|(prefix, _)| named(prefix, Spelling::Year, true)).or_else(by_base)
             }
         })
     }
+
+    /// Returns the same word for another release.
+    pub fn for_release(self, to: &Product) -> Option<String> {
+        let (tag, prefix) = (*to.image_tags.first()?, self.prefix);
+        Some(match self.spelling {
+            Spelling::BaseTag => format!("{prefix}{tag}"),
+            Spelling::Year => format!("{prefix}{}", to.version),
+            Spelling::HalfYear => format!("{prefix}{}", half_year(to)?),
+        })
+    }
+}
+
+/// Returns the half-year that stands for the release after the name of a base image: `21H2` for Windows Server 2022.
+pub fn half_year(product: &Product) -> Option<&'static str> {
+    HALF_YEARS.iter().find(|(_, version)| *version == product.version).map(|(half, _)| *half)
+}
+
+/// True for the name of a base image, such as `servercore`.
+pub fn is_base(word: &str) -> bool {
+    BASE_IMAGES.iter().any(|base| word.eq_ignore_ascii_case(base))
 }
 
 /// Returns true if the word names a build by itself, or the base image and a version, such as `servercore1809` of GitLab.
@@ -197,6 +245,14 @@ mod tests {
             ("example.com/app:ws2025", Some(26100)),
             ("example.com/app:windows-1809", Some(17763)),
             ("example.com/app-windows:2022", Some(20348)),
+            ("gitlab/gitlab-runner-helper:x86_64-v17.0.0-servercore1809", Some(17763)),
+            ("gitlab/gitlab-runner-helper:x86_64-v17.0.0-nanoserver21H2", Some(20348)),
+            ("gitlab/gitlab-runner-helper:x86_64-v18.9.0-servercore24H2", Some(26100)),
+            ("example.com/app:1.0-NanoServer1909", Some(18363)),
+            ("example.com/app:servercoreltsc2022", Some(20348)),
+            ("example.com/app:windowsservercore2019", Some(17763)),
+            ("example.com/app:21H2", None),
+            ("example.com/app:servercore21H1", None),
             ("example.com/minio:RELEASE.2022-11-17", None),
             ("example.com/app:win32", None),
             ("example.com/app:2004", None),
