@@ -33,7 +33,9 @@ fn windows_class(name: &str, build: &str, handler: &str) -> (String, Class) {
 /// On a tainted node of 2019 and one of 2022, each with its class.
 fn of(pod: &str) -> PodExplanation {
     let tainted = "spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}";
-    let machines = [machine("win-2019", "10.0.17763", tainted), machine("win-2022", "10.0.20348", tainted)];
+    let linux =
+        crate::machine(&serde_json::json!({"metadata": {"name": "linux", "labels": {"kubernetes.io/os": "linux"}}}));
+    let machines = [machine("win-2019", "10.0.17763", tainted), machine("win-2022", "10.0.20348", tainted), linux];
     let classes = [
         windows_class("windows-2019", "10.0.17763", "runhcs-wcow-process"),
         windows_class("windows-2022", "10.0.20348", "runhcs-wcow-process"),
@@ -397,6 +399,34 @@ fn a_waiting_pod_is_deleted_if_its_class_selects_other_labels_now() {
     // A new pod would wait too.
     assert_ne!(remedy(&waiting(BUILD, ", zone: a"), &upgraded, LABEL), expected);
     assert_ne!(remedy(&waiting(BUILD, ""), &upgraded, BUILD), expected);
+}
+
+/// The DaemonSet controller ignores the class that keeps the pod off a Linux node.
+#[test]
+fn a_pod_of_a_daemon_set_is_explained_on_its_own_node() {
+    let linux: Value = yaml("{metadata: {name: linux, labels: {kubernetes.io/os: linux}}}");
+    let machines = [machine("win-2022", "10.0.20348", "{}"), crate::machine(&linux)];
+    let classes = BTreeMap::from([windows_class("windows-2022", "10.0.20348", "runhcs-wcow-process")]);
+    let on = |node: &str, spec: &str| {
+        let pod = format!(
+            "{{metadata: {{name: agent-x, ownerReferences: [{{apiVersion: apps/v1, kind: DaemonSet, name: agent, uid: u, controller: true}}]}}, \
+              spec: {{{spec}, containers: [{{name: c, image: 'a:ltsc2022'}}], affinity: {{nodeAffinity: \
+              {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{{matchFields: \
+              [{{key: metadata.name, operator: In, values: [{node}]}}]}}]}}}}}}}}, status: {{phase: Pending}}}}"
+        );
+        let told = answer(&yaml::<Pod>(&pod), &machines, &classes, &Images::default());
+        let [node] = told.nodes.as_slice() else { panic!("{told:#?}") };
+        (node.clone(), told.remedy.unwrap())
+    };
+    let by_class = "runtimeClassName: windows-2022, nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}";
+    let (node, remedy) = on("linux", by_class);
+    assert_eq!((node.name.as_str(), node.possible, node.starts), ("linux", false, Some(false)));
+    assert_eq!(remedy, "in the template of the DaemonSet: set nodeSelector kubernetes.io/os: windows");
+    let (_, remedy) = on("linux", "nodeSelector: {kubernetes.io/os: windows}");
+    assert_eq!(remedy, "delete the pod: its DaemonSet creates none for linux");
+    let (node, remedy) = on("gone", by_class);
+    assert_eq!(node.reasons, ["there is no such node"]);
+    assert_eq!(remedy, "wait until the pod is deleted: it is for a node that does not exist");
 }
 
 #[test]

@@ -26,16 +26,13 @@ pub use result::{NodeResult, PodExplanation};
 
 /// Explains this pod on these nodes, with these RuntimeClasses and the platforms of its images, as registries report them.
 pub fn answer(pod: &Pod, machines: &[Node], classes: &BTreeMap<String, Class>, images: &Images) -> PodExplanation {
-    let chosen = daemon_set_node(pod);
-    let is_asked = |machine: &&Node| chosen.is_none_or(|name| machine.name == name);
-    let machines: Vec<Node> = machines.iter().filter(is_asked).cloned().collect();
-    let placed_by = if chosen.is_some() { PlacedBy::DaemonSetBefore } else { PlacedBy::Anyone };
+    let placed_by = if daemon_set_node(pod).is_some() { PlacedBy::DaemonSetBefore } else { PlacedBy::Anyone };
     let object = ObjectReference::namespaced("Pod", or_default(&pod.namespace), &pod.name);
-    let explanation = explanation(pod, std::slice::from_ref(pod), placed_by, &machines, classes, images);
+    let explanation = explanation(pod, std::slice::from_ref(pod), placed_by, machines, classes, images);
     PodExplanation {
         object,
         node: pod.spec.node.clone(),
-        ends_with_upgrade: ends_with_upgrade(pod, &machines),
+        ends_with_upgrade: ends_with_upgrade(pod, machines),
         ..explanation
     }
 }
@@ -72,9 +69,15 @@ fn explanation(
     images: &Images,
 ) -> PodExplanation {
     let Admitted { candidate, refused } = Admitted::of(pod, pods, placed_by, machines, classes, images);
-    let of_system = |machine: &Node| machine.is_windows() == candidate.is_windows;
-    let results = machines.iter().map(|machine| (of_system(machine), candidate.on(machine)));
-    let nodes: Vec<NodeResult> = results.filter(|(own, result)| *own || result.possible).map(|(_, l)| l).collect();
+    let doubt = candidate.guess(machines).and_then(doubt);
+    // The DaemonSet controller has chosen the node of its pod.
+    let chosen = daemon_set_node(pod).filter(|_| placed_by == PlacedBy::DaemonSetBefore);
+    let machine = chosen.and_then(|name| machines.iter().find(|machine| machine.name == name));
+    let machines = if chosen.is_some() { machine.map_or(&[][..], std::slice::from_ref) } else { machines };
+    let is_shown = |machine: &Node| chosen.is_some() || machine.is_windows() == candidate.is_windows;
+    let results = machines.iter().map(|machine| (is_shown(machine), candidate.on(machine)));
+    let mut nodes: Vec<NodeResult> = results.filter(|(own, result)| *own || result.possible).map(|(_, l)| l).collect();
+    nodes.extend(chosen.filter(|_| machines.is_empty()).map(NodeResult::missing));
     let lands = nodes.iter().any(|result| result.possible);
     let starts = nodes.iter().all(|result| !result.possible || result.starts != Some(false));
     let (remedy, remedied) = match refused {
@@ -95,12 +98,13 @@ fn explanation(
     PodExplanation {
         object: ObjectReference::default(),
         system: if candidate.is_windows { names::WINDOWS } else { "linux" }.to_owned(),
-        doubt: candidate.guess(machines).and_then(doubt),
+        doubt,
         node: None,
         scheduler_message: pods.iter().filter(|pod| pod.spec.node.is_none()).find_map(|pod| pod.unschedulable.clone()),
         scheduler: pod.spec.scheduler.clone(),
         refused: Vec::new(),
         errors: pod.errors.clone(),
+        unschedulable: pods.iter().filter(|pod| pod.start_status.is_unschedulable).count(),
         nodes,
         ends_with_upgrade: None,
         remedy,

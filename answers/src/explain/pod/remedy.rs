@@ -40,6 +40,9 @@ impl<'a> AdmittedPod<'a> {
     /// Returns the change, and the pod spec with it.
     pub(super) fn remedy(&self, machines: &[Node], classes: &'a BTreeMap<String, Class>) -> (String, Option<PodSpec>) {
         let system = if self.is_windows { "Windows" } else { "Linux" };
+        if machines.is_empty() && self.placed_by == PlacedBy::DaemonSetBefore {
+            return ("wait until the pod is deleted: it is for a node that does not exist".to_owned(), None);
+        }
         if !machines.iter().any(|machine| machine.is_windows() == self.is_windows)
             && self.placed_by != PlacedBy::DaemonSetBefore
         {
@@ -90,6 +93,9 @@ impl<'a> AdmittedPod<'a> {
             (true, _) => return None,
             (false, _) => (names::OS, if self.is_windows { names::WINDOWS } else { "linux" }),
         };
+        if self.written_spec.selected(key) == Some(value) {
+            return Some((format!("delete the pod: its DaemonSet creates none for {}", machine.name), None));
+        }
         let mut spec = self.spec.clone();
         spec.node_selector.insert(key.to_owned(), value.to_owned());
         Some((format!("in the template of the DaemonSet: set nodeSelector {key}: {value}"), Some(spec)))

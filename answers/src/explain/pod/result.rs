@@ -34,14 +34,17 @@ pub struct PodExplanation {
     pub refused: Vec<Finding>,
     /// The known errors in the pod's status, with their meaning.
     pub errors: Vec<KnownError>,
+    /// The number of its pods for which the scheduler reports that it finds no node.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unschedulable: usize,
     /// The nodes of that operating system, and others on which the pod can be scheduled. For a pod of a DaemonSet: its
     /// own node.
     pub nodes: Vec<NodeResult>,
     /// Labels of its node that the pod selects and an in-place upgrade of Windows changes. The kubelet then ends the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_with_upgrade: Option<String>,
-    /// The change that the pod needs; `null` if it can be scheduled, and is not known to fail on any node where it can
-    /// be.
+    /// The change that the pod needs; `null` if nothing that winpool considers prevents its scheduling, and it is not known to
+    /// fail on any node where it can be scheduled.
     pub remedy: Option<String>,
     /// What the answer lacks, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -49,6 +52,11 @@ pub struct PodExplanation {
     /// The pod spec with that change, if the change is in the pod.
     #[serde(skip)]
     pub remedied: Option<PodSpec>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// The result for the pod on one node.
@@ -63,4 +71,11 @@ pub struct NodeResult {
     pub starts: Option<bool>,
     /// The reasons against this node, and known facts in favour of it.
     pub reasons: Vec<String>,
+}
+
+impl NodeResult {
+    /// The result for a node that does not exist.
+    pub(super) fn missing(name: &str) -> Self {
+        Self { name: name.to_owned(), reasons: vec!["there is no such node".to_owned()], ..Self::default() }
+    }
 }
