@@ -73,7 +73,7 @@ pub struct BlockersReport {
     retirement: RetiredWindows,
     /// The workloads and pools that are pinned to it.
     blockers: Vec<Located<Blocker>>,
-    /// Workloads that need these nodes as far as anybody knows: they run there, or fit no other node.
+    /// Workloads that run on these nodes or can be scheduled there. winpool cannot tell if they run on other nodes.
     unknown: Vec<Located<UnclearWorkload>>,
     /// Workloads that run on nodes of another version too.
     can_move: Vec<Located<MovableWorkload>>,
@@ -201,17 +201,18 @@ fn text(report: &BlockersReport) -> Text {
             }
         }
     }
-    if !report.unknown.is_empty() {
-        text.gap().styled("", BOLD, "winpool cannot tell if these run on other nodes");
-        for Located { found: UnclearWorkload { object, reason }, file, line } in &report.unknown {
-            text.hanging("  ", "    ", Style::new(), &placed(object, file.as_deref(), *line), &format!(": {reason}"));
-        }
-    }
     if !report.can_move.is_empty() {
         text.gap().styled("", BOLD, "These can move");
         for Located { found: MovableWorkload { object, evidence }, file, line } in &report.can_move {
             let why = format!(": {}", evidence.describe());
             text.hanging("  ", "    ", Style::new(), &placed(object, file.as_deref(), *line), &why);
+        }
+    }
+    if !report.unknown.is_empty() {
+        let number = count(report.unknown.len(), "workload");
+        text.gap().styled("", BOLD, &format!("Not assessed: {number}"));
+        for Located { found: UnclearWorkload { object, reason }, file, line } in &report.unknown {
+            text.hanging("  ", "    ", Style::new(), &placed(object, file.as_deref(), *line), &format!(": {reason}"));
         }
     }
     if !report.workloads_are_known {

@@ -36,7 +36,8 @@ use super::{
 /// The report has the Windows versions of the nodes with the ends of support by Microsoft and the vendor, the workloads by version with
 /// what to change, the taints that winpool holds, the RuntimeClasses with their users, the findings of `winpool check` and the failing
 /// pods. The page needs no other file and no network. Reads the cluster, or manifests with -f. Exit code 0: the report is complete; 2: it
-/// says what it lacks, for example because you may not list something or the manifests have no nodes; 1: an error, or a part of the manifests cannot be read.
+/// says what it lacks, for example because you may not list something, the manifests have no nodes, or winpool cannot tell if a
+/// workload runs on another version; 1: an error, or a part of the manifests cannot be read.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool report > windows.html
@@ -103,7 +104,8 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     };
     let report = live::during("writing the report", || report(view, question));
     print(arguments.format, &report)?;
-    Ok(gaps.outcome(if report.unknown.is_empty() { Outcome::Done } else { Outcome::Pending }))
+    let is_complete = report.unknown.is_empty() && report.numbers.unknown.unwrap_or_default() == 0;
+    Ok(gaps.outcome(if is_complete { Outcome::Done } else { Outcome::Pending }))
 }
 
 fn print(format: ReportFormat, report: &Report) -> Result<(), OutputError> {

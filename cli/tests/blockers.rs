@@ -86,8 +86,12 @@ fn a_version_is_not_free_while_a_pod_runs_there_that_may_run_nowhere_else() {
     };
     let newer: Vec<Value> = objects.iter().map(newer).collect();
     let (code, out, _) = blockers(&newer, &["--retire", "2022", "--move-to", "2025"]);
-    assert_eq!(code, Some(0), "{out}");
+    assert_eq!(code, Some(2), "{out}");
     assert!(out.contains("These can move") && out.contains("it starts here"), "{out}");
+    assert!(
+        out.contains("Not assessed: 1 workload\n  stdin:9: Deployment shop/idle"),
+        "nothing shows where it starts: {out}"
+    );
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn the_command_writes_a_page_by_default_and_reads_an_earlier_report() {
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
     let (code, page, error) = run(&[]);
-    assert_eq!((code, error.as_str()), (Some(0), ""));
+    assert_eq!((code, error.as_str()), (Some(2), ""), "a workload is not assessed");
     assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
     let (_, text, _) = run(&["-o", "md"]);
     assert!(text.starts_with("# Windows in this cluster\n"), "{text}");
@@ -221,9 +221,12 @@ fn the_command_writes_a_page_by_default_and_reads_an_earlier_report() {
     std::fs::write(&last, report).unwrap();
     let previous = ["--previous", last.to_str().unwrap()];
     let (code, page, _) = run(&previous);
-    assert!(code == Some(0) && page.contains("<h2>Progress</h2>"), "{page}");
-    let (code, page, _) = run(&["--assume", "kubernetes.azure.com/agentpool=old:2022"]);
-    assert!(code == Some(0) && page.contains("This is the report if"), "{page}");
+    assert!(code == Some(2) && page.contains("<h2>Progress</h2>"), "{page}");
+    let (code, page, told) = run(&["--assume", "kubernetes.azure.com/agentpool=old:2022"]);
+    assert!(
+        code == Some(0) && page.contains("This is the report if") && told.contains("This is the answer if"),
+        "{told}"
+    );
 
     std::fs::write(&last, "{}").unwrap();
     let (code, _, error) = run(&previous);

@@ -57,8 +57,8 @@ pub enum Departure {
 }
 
 /// Returns what is known about a workload without a pin. `None` if it is not concerned: it is for Linux or for another
-/// version, or nothing shows that it needs the nodes of `retired`. `started_on` are the builds of the nodes on which
-/// its containers have started.
+/// version, nothing shows that it can be on nodes of `retired`, or, without a target, it also runs on another version.
+/// `started_on` are the builds of the nodes on which its containers have started.
 pub fn departure(
     workload: &WorkloadManifest<'_>,
     facts: &Facts,
@@ -75,24 +75,25 @@ pub fn departure(
         return None;
     }
     let is_windows = guess.is_some_and(|guess| guess.system == System::Windows);
+    let builds = facts.builds_of(pod, class);
     // Without nodes, nothing shows that it fits another one.
-    let is_only = || !facts.knows_nodes() || facts.builds_of(pod, class) == BTreeSet::from([retired]);
-    let fits_only_here = || is_windows && is_only();
-    let is_for_another = images(pod).iter().any(|name| match facts.images().sign(name) {
-        Some(Sign::Registry(image)) => !runs_on(image, &Host::supposed(retired), isolation).runs(),
-        Some(Sign::Tag(build)) => !can_run(isolation, build, retired),
-        None => false,
-    });
-    if !starts_here && is_for_another {
+    let may_be_here = starts_here || is_windows && (!facts.knows_nodes() || builds.contains(&retired));
+    let is_for_another =
+        images(pod).iter().any(|name| image::build_of(name).is_some_and(|build| !can_run(isolation, retired, build)));
+    if !may_be_here || !starts_here && is_for_another {
         return None;
     }
     if pod.is_host_process() {
-        return (is_windows || starts_here).then_some(Departure::CanMove(Evidence::HostProcess));
+        return Some(Departure::CanMove(Evidence::HostProcess));
     }
-    let moves = target.and_then(|target| evidence(pod, isolation, facts, retired, target, started_on));
-    match moves {
-        Some(evidence) => Some(Departure::CanMove(evidence)),
-        None => (starts_here || fits_only_here()).then(|| Departure::Unknown(unknown(pod, facts, retired, target))),
+    let evidence = |target: Build| evidence(pod, isolation, facts, retired, target, started_on);
+    match target {
+        Some(target) => Some(
+            evidence(target)
+                .map_or_else(|| Departure::Unknown(unknown(pod, facts, retired, Some(target))), Departure::CanMove),
+        ),
+        None if !starts_here && builds.into_iter().any(|other| other != retired && evidence(other).is_some()) => None,
+        None => Some(Departure::Unknown(unknown(pod, facts, retired, None))),
     }
 }
 
@@ -133,22 +134,15 @@ fn images(pod: &PodSpec) -> Vec<&str> {
 
 /// Returns the missing information about a pod, and how to get it.
 pub fn unknown(pod: &PodSpec, facts: &Facts, retired: Build, target: Option<Build>) -> String {
-    let isolation = isolation_with(facts.known_class(pod));
-    if let Some(target) = target
-        && let Runs::IfContainerd(since) = facts.runs(isolation, retired, target)
-    {
-        let (target, retired) = (name_of(target), name_of(retired));
-        return format!(
-            "nodes of {target} run images of {retired} if their containerd is {since} or later, which is not known"
-        );
+    let unclear: BTreeSet<&str> = images(pod).into_iter().filter(|name| image::build_of(name).is_none()).collect();
+    let images = unclear.iter().copied().collect::<Vec<_>>().join(", ");
+    if !unclear.is_empty() && facts.images().is_empty() {
+        let (noun, verb) = if unclear.len() == 1 { ("image", "names") } else { ("images", "name") };
+        return format!("{noun} {images} {verb} no Windows version; --resolve-images asks the registries");
     }
-    let unclear = images(pod).into_iter().filter(|name| image::build_of(name).is_none());
-    let named: BTreeSet<&str> = unclear.collect();
-    let images = named.into_iter().collect::<Vec<_>>().join(", ");
     let which = match target {
         Some(target) => format!("nothing shows that nodes of {} run its images", name_of(target)),
         None => format!("nothing shows that nodes of another version than {} run its images", name_of(retired)),
     };
-    let ask = if facts.images().is_empty() { "; --resolve-images asks the registries" } else { "" };
-    if images.is_empty() { which } else { format!("{which} ({images}){ask}") }
+    if images.is_empty() { which } else { format!("{which} ({images})") }
 }

@@ -33,7 +33,7 @@ pub struct VersionWorkloads {
     pub move_to: String,
     /// The workloads and pools that are pinned to the version.
     pub pinned: Vec<PinnedObject>,
-    /// Workloads that run there or fit no other node. winpool cannot tell if they run on other nodes.
+    /// Workloads that run there or can be scheduled there. winpool cannot tell if they run on other nodes.
     pub unknown: Vec<UnclearWorkload>,
     /// Workloads that also run on the version to move to.
     pub can_move: Vec<MovableWorkload>,

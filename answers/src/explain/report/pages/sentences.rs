@@ -219,7 +219,7 @@ pub(super) fn groups(version: &VersionWorkloads, is_complete: bool) -> String {
 }
 
 pub(super) const GROUPS: [&str; 3] =
-    ["Pinned: what to change", "winpool cannot tell if these run on other nodes", "These can move"];
+    ["Pinned: what to change", "Not assessed: winpool cannot tell if these run on other nodes", "These can move"];
 
 /// The pins of an object: where it is pinned, and what to write instead.
 pub(super) fn pins(pinned: &PinnedObject) -> impl Iterator<Item = (String, String, String)> {
