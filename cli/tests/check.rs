@@ -323,8 +323,10 @@ async fn a_live_cluster_is_checked_with_its_nodes_and_classes() {
     let server = lend().await.unwrap();
     let client = server.client();
     for (name, kernel) in [("win-a", "10.0.17763.6659"), ("win-b", "10.0.20348.2655")] {
-        SimulatedNode::windows(kernel).name(name).taint("os", "windows", "NoSchedule").join(&client).await.unwrap();
+        let node = SimulatedNode::windows(kernel).name(name).label("example.com/os", "windows");
+        node.taint("os", "windows", "NoSchedule").join(&client).await.unwrap();
     }
+    SimulatedNode::linux().name("linux-a").join(&client).await.unwrap();
     create(&client, "/apis/node.k8s.io/v1/runtimeclasses", json!({
         "metadata": {"name": "windows-2019"}, "handler": "runhcs-wcow-process",
         "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.17763"}},
@@ -339,6 +341,12 @@ async fn a_live_cluster_is_checked_with_its_nodes_and_classes() {
     };
     create(&client, "/apis/apps/v1/namespaces/shop/deployments", deployment("web", "windows-2022")).await;
     create(&client, "/apis/apps/v1/namespaces/default/deployments", deployment("old", "windows-2019")).await;
+
+    // Among all nodes, only Windows nodes have this label.
+    let mut by_label = deployment("by-label", "");
+    let pod = json!({"runtimeClassName": null, "nodeSelector": {"example.com/os": "windows"}, "tolerations": [{"key": "os", "operator": "Exists"}]});
+    json_patch::merge(&mut by_label["spec"]["template"]["spec"], &pod);
+    create(&client, "/apis/apps/v1/namespaces/shop/deployments", by_label).await;
 
     let found = |report: &Value| -> Vec<String> {
         let findings = report["findings"].as_array().unwrap().iter();

@@ -33,7 +33,7 @@ use crate::{
     view::{Known, Node, View},
 };
 
-use kind::{NodeKind, keeping_off};
+use kind::{NodeKind, forced, keeping_off};
 
 /// The labels of a Windows node, and its version and container runtime if the version is known.
 type WindowsNode = (Labels, Option<Host>);
@@ -50,6 +50,10 @@ pub struct Facts {
     /// The Windows nodes.
     nodes: Known<BTreeMap<NodeKind, Vec<WindowsNode>>>,
     other_nodes: Vec<Labels>,
+    /// The classes among them that do not exist yet, with the pool that creates each.
+    to_come: BTreeMap<String, Arc<Pool>>,
+    /// True if workloads hold the taints that pools would add.
+    taints_are_held: bool,
     images: Images,
     credential_specs: Known<BTreeSet<String>>,
 }
@@ -60,14 +64,15 @@ impl Facts {
         Self::default()
     }
 
-    /// Returns the facts of a view. Unless all RuntimeClasses of the cluster are known, those that the pools will create are
-    /// added. Pools that are not valid are left out.
+    /// Returns the facts of a view with the RuntimeClasses that the pools will create, also those of pools in dry run. Pools that
+    /// are not valid are left out.
     pub fn of(view: &View) -> Self {
         let facts = Self::read(view);
-        if facts.existing.is_complete() { facts } else { facts.with_classes_of_pools(view) }
+        let is_certain = facts.existing.is_complete() && !facts.knows_nodes();
+        if is_certain { facts } else { facts.with_classes_of_pools(view) }
     }
 
-    /// Returns the facts of a view with the RuntimeClasses that the pools will create.
+    /// Returns the same as if the pools had created these RuntimeClasses.
     pub fn with_planned_classes(view: &View) -> Self {
         Self { existing: Known::NotRead, ..Self::read(view) }.with_classes_of_pools(view)
     }
@@ -108,17 +113,19 @@ impl Facts {
             images: Images::default(),
             credential_specs: view.credential_specs.map(|all| all.iter().filter_map(|(_, one)| name_of(one)).collect()),
             pools,
+            to_come: BTreeMap::new(),
+            taints_are_held: false,
         }
     }
 
-    /// Adds the RuntimeClasses that the pools will create. Every pool gets classes for the builds of all nodes. Without nodes,
-    /// it gets classes for all known Windows versions and for the builds that it names.
+    /// Adds the RuntimeClasses that the pools will create. Every pool gets classes for the builds of all nodes. If no node
+    /// is known, it gets classes for all known Windows versions and for the builds that it names.
     fn with_classes_of_pools(mut self, view: &View) -> Self {
         let policy = policy_of_pools(&self.pools);
         let objects = view.classes.known().map_or(&[][..], Vec::as_slice);
         for pool in &self.pools {
             let builds: BTreeMap<Build, usize> = match self.builds() {
-                builds if builds.is_empty() => {
+                builds if builds.is_empty() && !self.nodes.is_complete() => {
                     let named = pool.spec.named_builds.keys().copied();
                     PRODUCTS.iter().map(|product| product.build).chain(named).map(|build| (build, 0)).collect()
                 }
@@ -130,6 +137,9 @@ impl Facts {
             for class in plan.classes.into_iter().map(|class| class.desired) {
                 let planned =
                     Class { handler: class.handler, selector: class.node_selector, tolerations: class.tolerations };
+                if self.existing.is_complete() && !self.classes.contains_key(&class.name) {
+                    self.to_come.insert(class.name.clone(), Arc::clone(pool));
+                }
                 self.classes.entry(class.name).or_insert(planned);
             }
         }
@@ -206,6 +216,11 @@ impl Facts {
         self.classes.contains_key(name)
             || self.existing.is_complete()
             || !self.existing.is_forbidden() && !self.pools.is_empty()
+    }
+
+    /// Returns the pool that creates the class of this name, if the class does not exist yet.
+    pub fn pool_to_create(&self, class: &str) -> Option<&Pool> {
+        self.to_come.get(class).map(Arc::as_ref)
     }
 
     /// True if there is certainly no class of the pod's `runtimeClassName`. Manifests of a WindowsPool do not show which
@@ -325,18 +340,45 @@ impl Facts {
     }
 
     /// Returns the sets of taints that currently keep pods off the Windows nodes that this pod selects. For manifests,
-    /// these include the taints that their pools add, unless the pool has a status. If no node is known, returns what the
-    /// pools add, or the default taint of a pool.
+    /// these include the taints that their pools add, unless the pool has a status or workloads hold its taints. If no node
+    /// is known, returns what the pools add, or the default taint of a pool.
     pub fn barriers(&self, pod: &PodSpec) -> BTreeSet<BTreeSet<Taint>> {
         let barrier = |kind: &NodeKind| {
-            let is_live = self.existing.is_complete() || self.existing.is_forbidden();
-            let wanted = kind.wanted.iter().filter(|_| !is_live && !kind.is_reported);
+            let is_added = !self.is_live() && !kind.is_reported && (kind.is_forced || !self.taints_are_held);
+            let wanted = kind.wanted.iter().filter(|_| is_added);
             kind.taints.iter().chain(wanted).cloned().collect()
         };
         if self.has_nodes() {
             return self.kinds_of(pod, None).map(barrier).collect();
         }
-        self.guards(pod, None).unwrap_or_else(|| BTreeSet::from([BTreeSet::from([Taint::os_windows()])]))
+        if self.pools.is_empty() {
+            return BTreeSet::from([BTreeSet::from([Taint::os_windows()])]);
+        }
+        let added = |pool: &Arc<Pool>| if self.taints_are_held { forced(pool) } else { keeping_off(pool) };
+        self.pools.iter().map(added).collect()
+    }
+
+    fn is_live(&self) -> bool {
+        self.existing.is_complete() || self.existing.is_forbidden()
+    }
+
+    /// Returns the facts with the taints of pools held, if that makes a difference.
+    pub(super) fn with_held_taints(&self) -> Option<Self> {
+        let is_held = |kind: &NodeKind| !kind.is_reported && !kind.is_forced && !kind.wanted.is_empty();
+        let of_nodes = || self.kinds().any(|(kind, _)| is_held(kind));
+        let of_pools = || self.pools.iter().any(|pool| forced(pool) != keeping_off(pool));
+        let differs = if self.has_nodes() { of_nodes() } else { of_pools() };
+        (differs && !self.is_live()).then(|| Self { taints_are_held: true, ..self.clone() })
+    }
+
+    /// True if workloads hold the taints that pools would add.
+    pub(super) fn taints_are_held(&self) -> bool {
+        self.taints_are_held
+    }
+
+    /// True if a known Windows node has this taint.
+    pub(super) fn is_on_a_node(&self, taint: &Taint) -> bool {
+        self.kinds().any(|(kind, _)| kind.taints.contains(taint))
     }
 
     /// True if a pool, in dry run or not, wants this taint on its nodes.

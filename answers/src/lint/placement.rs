@@ -295,7 +295,16 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let is_unclear = !pod.terms.is_empty() && !facts.has_nodes();
     let chooses = is_unclear || pod.node.is_some() || pod.runtime_class.is_some();
     if is_open && !chooses {
-        hits.push(Hit::at("nodeSelector"));
+        let hit = Hit::at("nodeSelector");
+        hits.push(if facts.taints_are_held() {
+            hit.saying(
+                "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes: winpool \
+                 holds its taint while other workloads here do not tolerate it"
+                    .to_owned(),
+            )
+        } else {
+            hit
+        });
     }
 }
 
@@ -318,8 +327,12 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         return;
     };
     if !least.is_empty() {
-        let message =
-            format!("the pod does not tolerate the taints of any Windows node that it selects: {}", list(&least));
+        let whose = if least.iter().any(|taint| subject.facts.is_on_a_node(taint)) {
+            "the taints of any Windows node that it selects"
+        } else {
+            "a taint that a WindowsPool will add to every Windows node that it selects"
+        };
+        let message = format!("the pod does not tolerate {whose}: {}", list(&least));
         let message = message + &other_spelling(&tolerations, &least);
         let lacks_class = subject.pod.runtime_class.is_some() && subject.class.is_none();
         let remedy = format!("{}{}", remedy(&least), if lacks_class { UNLESS_CLASS } else { "" });

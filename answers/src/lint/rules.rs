@@ -51,8 +51,17 @@ pub fn check_images(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Findi
 
 /// Returns the finding that the workload does not tolerate the taints which Windows nodes have, or which pools add to them.
 pub fn check_tolerations(workload: &WorkloadManifest<'_>, facts: &Facts) -> Option<Finding> {
-    let is_about_taints = |rule: &&Rule| ["toleration-missing", "daemon-set-toleration-missing"].contains(&rule.id);
-    check_by(rules().filter(is_about_taints), workload, facts).into_iter().next()
+    check_by(rules().filter(|rule| is_about_taints(rule.id)), workload, facts).into_iter().next()
+}
+
+/// True for the rules about taints that a workload for Windows does not tolerate.
+pub(super) fn is_about_taints(rule: &str) -> bool {
+    ["toleration-missing", "daemon-set-toleration-missing"].contains(&rule)
+}
+
+/// Returns the finding that the pods of a Linux workload can be scheduled to Windows nodes.
+pub(super) fn check_landing(workload: &WorkloadManifest<'_>, facts: &Facts) -> Option<Finding> {
+    check_by(rule("linux-may-land-on-windows").into_iter(), workload, facts).into_iter().next()
 }
 
 /// Returns the reasons for which the API server refuses a workload, apart from its RuntimeClass.

@@ -14,6 +14,7 @@ use super::{
     Facts, check,
     gmsa::check_credential_spec,
     objects::{check_node, check_service, selects},
+    rules::{check_landing, is_about_taints},
 };
 
 /// Calls `add` with the findings about each object: workloads, the Services of those for Windows, names of group managed
@@ -25,13 +26,25 @@ pub fn survey(
     mut add: impl FnMut(Option<&Position>, Vec<Finding>),
 ) -> usize {
     let (mut number, mut for_windows) = (0, BTreeSet::new());
+    // While a workload holds the taints of pools, these keep no pod off.
+    let (held, mut holds, mut while_held) = (facts.with_held_taints(), false, Vec::new());
     view.written.each(|source, workload| {
         number += 1;
-        add(source, check(workload, facts));
-        if matches!(facts.target(&workload.pod), Target::Windows | Target::WindowsImage) {
+        let (found, target) = (check(workload, facts), facts.target(&workload.pod));
+        if let Some(held) = &held {
+            holds |= target == Target::Windows && found.iter().any(|finding| is_about_taints(&finding.rule));
+            let landing = (target == Target::Unknown).then(|| check_landing(workload, held)).flatten();
+            while_held
+                .extend(landing.filter(|landing| !found.contains(landing)).map(|landing| (source.cloned(), landing)));
+        }
+        add(source, found);
+        if matches!(target, Target::Windows | Target::WindowsImage) {
             for_windows.insert((workload.namespace.to_owned(), workload.labels()));
         }
     });
+    for (source, landing) in while_held.into_iter().filter(|_| holds) {
+        add(source.as_ref(), vec![landing]);
+    }
     for (source, found) in &view.refused {
         add(Some(source), vec![found.clone()]);
     }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use winpool_answers::{
+    finding::Severity,
     lint::Facts,
     view::{Known, View},
 };
@@ -402,4 +403,24 @@ fn linux_pods_land_on_windows_where_nothing_keeps_them_off() {
     for facts in [two_builds(), cluster(&[], &[json!({})], &[]), Facts::none()] {
         assert_eq!(broken("DaemonSet", &tolerant, &facts), ["linux-may-land-on-windows"]);
     }
+}
+
+#[test]
+fn a_class_that_a_pool_will_create_is_named_with_what_the_pool_needs() {
+    let object = workload("Deployment", &json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2022"}));
+    let of = |mode: &str| {
+        let mut view = manifests(&[("10.0.20348", &[])], &[json!({"mode": mode})], &[]);
+        let nodes = view.nodes.known().cloned().unwrap();
+        (view.nodes, view.classes) = (Known::Complete(nodes), Known::Complete(Vec::new()));
+        let found =
+            findings(&object, &Facts::of(&view)).into_iter().filter(|finding| finding.severity == Severity::Error);
+        found.map(|finding| (finding.rule, finding.message, finding.remedy)).collect::<Vec<_>>()
+    };
+    let missing = |remedy: &str| {
+        vec![("class-not-found".to_owned(), "there is no RuntimeClass windows-2022 yet".to_owned(), remedy.to_owned())]
+    };
+    let in_dry_run = "set mode: Enforce in WindowsPool default, which then creates RuntimeClass windows-2022";
+    assert_eq!(of("DryRun"), missing(in_dry_run));
+    let enforced = "wait until winpool has created RuntimeClass windows-2022 for WindowsPool default; winpool status shows if it works";
+    assert_eq!(of("Enforce"), missing(enforced));
 }

@@ -19,7 +19,7 @@ use winpool_answers::{
 use winpool_client::{
     control_plane::{ControlPlane, kubernetes_version},
     error::RequestError,
-    node::{self, ListedNode},
+    node::ListedNode,
     pods,
 };
 use winpool_core::{
@@ -94,7 +94,7 @@ pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadE
         Some(version) => Some(version),
         None => kubernetes_version(client).await,
     };
-    let nodes = reader.nodes(ListParams::default().labels(&node::windows())).await;
+    let nodes = reader.nodes(ListParams::default()).await;
     reader.view.nodes = reader.unless_forbidden(nodes, LACKS)?;
     reader.add_builds_of_nodes();
     let classes = reader.classes().await;

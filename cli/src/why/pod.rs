@@ -8,7 +8,7 @@ use winpool_answers::{
     explain::pod::{NodeResult, PodExplanation, answer, answer_template},
     finding::Finding,
     image::Images,
-    lint::{Facts, check_refused, check_tolerations},
+    lint::{Facts, check_refused, check_tolerations, to_create},
     view::{Node, Reduced, View},
     workload::{DEFAULT_NAMESPACE, WorkloadManifest},
 };
@@ -62,6 +62,7 @@ pub(super) async fn why_pod(
     if !pod.is_bound {
         answer.refused = around.refused("Pod", name);
     }
+    answer.remedy = around.after_class(&pod.spec, answer.remedy);
     answer.notes = around.lacks.notes;
     Ok((answer, around.lacks.gaps))
 }
@@ -98,6 +99,7 @@ pub(super) async fn why_workload(
     let mut answer = answer_template(kind, &workload, &pods, &around.hosts, around.facts.classes(), &images);
     answer.refused = around.refused(kind.as_str(), name);
     answer.remedy = around.toleration(kind.as_str(), name, &answer).or(answer.remedy);
+    answer.remedy = around.after_class(&workload.template, answer.remedy);
     answer.notes = around.lacks.notes;
     Ok((answer, around.lacks.gaps))
 }
@@ -154,12 +156,11 @@ async fn add_errors_of_events(client: &Client, pods: &mut [Pod], lacks: &mut Lac
         _ => "involvedObject.kind=Pod,type=Warning".to_owned(),
     };
     let add = |event: Event| {
-        let Some(message) = event.message else { return };
-        let error = known_error(&message).copied();
-        let is_unschedulable = event.reason.as_deref() == Some("FailedScheduling");
-        if error.is_none() && !is_unschedulable {
+        // The scheduler's messages contain the names of its plugins, such as NodeAffinity.
+        if event.reason.as_deref() == Some("FailedScheduling") {
             return;
         }
+        let Some(error) = event.message.as_deref().and_then(known_error).copied() else { return };
         let of_event = |pod: &&mut Pod| event.involved_object.name.as_deref() == Some(pod.name.as_str());
         let Some(pod) = pods.iter_mut().find(of_event) else { return };
         // Others are about an earlier pod of this name.
@@ -232,6 +233,19 @@ impl Surroundings {
         ))
     }
 
+    /// Returns the change of the pool that creates the RuntimeClass of these pods, if the class does not exist yet, and then
+    /// the change of the pods.
+    fn after_class(&self, spec: &PodSpec, remedy: Option<String>) -> Option<String> {
+        let class = spec.runtime_class.as_deref().and_then(|name| to_create(&self.facts, name));
+        match (class, remedy) {
+            (Some(class), Some(remedy)) => {
+                Some(format!("{class}. Until then the API server refuses new pods. Then {remedy}"))
+            }
+            (Some(class), None) => Some(format!("{class}. Until then the API server refuses new pods")),
+            (None, remedy) => remedy,
+        }
+    }
+
     /// Fails if the manifests do not show if the RuntimeClass of these pods exists.
     fn knows_class_of(&self, spec: &PodSpec) -> Result<(), Error> {
         match &spec.runtime_class {
@@ -288,14 +302,18 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
     if answer.nodes.is_empty() {
         text.styled("", WARN, &format!("There is no {system} node."));
     }
-    fits(&mut text, &answer.nodes);
+    fits(&mut text, &answer.nodes, answer.unschedulable > 0);
     text.gap();
-    match (&answer.remedy, &answer.scheduler_message) {
-        (None, Some(reason)) => {
-            text.hanging("", "  ", WARN, "The scheduler says:", &format!(" {reason}"));
-            text.paragraph("", "winpool finds no reason that has to do with Windows.")
+    match &answer.remedy {
+        None if answer.unschedulable > 0 => {
+            let whom = if is_pod { "it".to_owned() } else { count(answer.unschedulable, "pod") };
+            let why = format!(
+                "The scheduler finds no node for {whom}, for a reason that winpool does not consider. kubectl describe pod shows \
+                 its message."
+            );
+            text.paragraph("", &why)
         }
-        (None, None) => {
+        None => {
             let other = if answer.refused.is_empty() { "" } else { "other " };
             let is_told = answer.nodes.iter().all(|node| !node.possible || node.starts.is_some());
             let why = if is_told {
@@ -319,7 +337,7 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
 }
 
 /// Shows nodes with the same answer together.
-fn fits(text: &mut Text, nodes: &[NodeResult]) {
+fn fits(text: &mut Text, nodes: &[NodeResult], is_unschedulable: bool) {
     const NAMED: usize = 3;
     let named = nodes.iter().map(|node| {
         let NodeResult { name, possible, starts, reasons } = node;
@@ -330,6 +348,12 @@ fn fits(text: &mut Text, nodes: &[NodeResult]) {
     for (NodeResult { possible, starts, reasons, .. }, names) in groups {
         let shown = terminal::some(&names, NAMED);
         let (style, verdict) = match (possible, starts) {
+            (true, Some(true)) if is_unschedulable => {
+                (WARN, "nothing that winpool considers prevents it, and it would start")
+            }
+            (true, None) if is_unschedulable => {
+                (WARN, "nothing that winpool considers prevents it; winpool cannot tell if it would start")
+            }
             (true, Some(true)) => (GOOD, "can be scheduled, and starts"),
             (true, None) => (GOOD, "can be scheduled; winpool cannot tell if it starts"),
             (true, Some(false)) => (BAD, "can be scheduled, but does not start"),

@@ -24,6 +24,8 @@ pub(super) struct NodeKind {
     pub retired: BTreeSet<Taint>,
     /// The taints that the pool adds.
     pub wanted: BTreeSet<Taint>,
+    /// True if the pool adds them even if workloads do not tolerate them.
+    pub is_forced: bool,
     /// True if the pool has a status. Then the taints of the node are what winpool has added so far.
     pub is_reported: bool,
     /// The taints that a pool in dry run would add.
@@ -57,6 +59,7 @@ impl NodeKind {
             self.retired =
                 self.taints.iter().filter(|taint| owner.pool.spec.retired_taints.contains(taint)).cloned().collect();
             self.wanted = self.wanted_by(&owner.pool);
+            self.is_forced = owner.pool.spec.taint_policy == TaintPolicy::Always;
         }
         self.previewed = policy.previews(labels).next().map(|pool| self.wanted_by(pool)).unwrap_or_default();
     }
@@ -73,4 +76,9 @@ impl NodeKind {
 pub(super) fn keeping_off(pool: &Pool) -> BTreeSet<Taint> {
     let taints = pool.spec.wanted_taints().into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
     if pool.spec.taint_policy == TaintPolicy::Never { BTreeSet::new() } else { taints.collect() }
+}
+
+/// Returns those that it adds even if workloads do not tolerate them.
+pub(super) fn forced(pool: &Pool) -> BTreeSet<Taint> {
+    if pool.spec.taint_policy == TaintPolicy::Always { keeping_off(pool) } else { BTreeSet::new() }
 }

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use winpool_core::pod::selects_windows;
+use winpool_core::{api::Mode, pod::selects_windows};
 
 use crate::{
     finding::{
         Consequence::{Fails, Pending, Rejected},
         Severity::Error,
     },
-    lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
+    lint::{
+        facts::Facts,
+        rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
+    },
     pod::{ClassExt, PodSpecExt},
 };
 
@@ -84,6 +87,11 @@ fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let missing = subject.pod.runtime_class.as_deref().and_then(|name| Some((name, to_create(subject.facts, name)?)));
+    if let Some((name, remedy)) = missing {
+        let hit = Hit::at("runtimeClassName").saying(format!("there is no RuntimeClass {name} yet"));
+        return hits.push(hit.remedied_by(remedy));
+    }
     if let Some(name) = &subject.pod.runtime_class
         && subject.facts.lacks_class_of(subject.pod)
     {
@@ -109,6 +117,18 @@ fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
             }
         });
     }
+}
+
+/// Returns how a pool comes to create the class, if the class does not exist yet.
+pub fn to_create(facts: &Facts, class: &str) -> Option<String> {
+    let spec = &facts.pool_to_create(class)?.spec;
+    let name = &spec.name;
+    Some(match spec.mode {
+        Mode::DryRun => format!("set mode: Enforce in WindowsPool {name}, which then creates RuntimeClass {class}"),
+        Mode::Enforce => format!(
+            "wait until winpool has created RuntimeClass {class} for WindowsPool {name}; winpool status shows if it works"
+        ),
+    })
 }
 
 fn selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
