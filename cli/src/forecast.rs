@@ -12,8 +12,9 @@ use winpool_answers::{
     view::View,
 };
 use winpool_core::{
-    api::Mode,
+    api::{Mode, Problem, Taint, names},
     plan::reconcile::Now,
+    pod::tolerations,
     words::{count, yaml},
 };
 
@@ -63,10 +64,20 @@ pub fn tolerations_text(text: &mut Text, taints: &[String], may_be_for_linux: bo
     }
 }
 
-/// Adds a problem of a pool. YAML and commands in its message get lines of their own, to paste.
+/// Adds a problem of a pool.
 pub fn problem_text(text: &mut Text, Problem { reason, object, message }: &Problem) {
     text.styled("  ", WARN, &format!("{reason} {object}:"));
-    for part in message.split("; ") {
+    parts_text(text, parts(message));
+}
+
+/// The sentences of a message, and what a semicolon parts.
+pub fn parts(message: &str) -> impl Iterator<Item = &str> {
+    message.split(". ").flat_map(|sentence| sentence.split("; "))
+}
+
+/// Adds parts of a message. YAML and commands get lines of their own, to paste.
+pub fn parts_text<'a>(text: &mut Text, parts: impl Iterator<Item = &'a str>) {
+    for part in parts {
         match part.split_once(": ").filter(|(_, rest)| rest.contains('{') || rest.starts_with("kubectl ")) {
             Some((words, to_paste)) => text.paragraph("    ", &format!("{words}:")).line(&format!("      {to_paste}")),
             None => text.paragraph("    ", part),

@@ -9,14 +9,14 @@ use winpool_answers::{
         upgrade::upgrade,
     },
     image::Images,
-    lint::{Facts, check_images},
+    lint::{Facts, check_images, check_tolerations},
     view::{Known, Placed, View},
     workload::WorkloadManifest,
 };
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
     plan::{GuardedPool, owner},
-    pod::{Class, Workload, WorkloadKind},
+    pod::{Class, Target, Workload, WorkloadKind},
     words::count,
 };
 
@@ -72,9 +72,10 @@ pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Resu
     }
     let images = images_of_templates(&view, &resolve, &mut gaps).await?;
     let image_notes = if resolve.is_wanted() { image_notes(&view, images) } else { Vec::new() };
+    let by_image = for_windows_by_image(&view);
     let mut forecast = live::during("computing what the operator would do", || of(view));
     let knows_nodes = without_nodes.is_none();
-    forecast.summary.notes.extend(without_nodes.into_iter().chain(image_notes));
+    forecast.summary.notes.extend(without_nodes.into_iter().chain(by_image).chain(image_notes));
     output::print(common.output.format, &forecast, || text(&forecast, knows_nodes))?;
     Ok(gaps.outcome(if knows_nodes && is_done(&forecast) { Outcome::Done } else { Outcome::Pending }))
 }
@@ -146,6 +147,29 @@ fn image_notes(view: &View, images: Images) -> Vec<String> {
         notes.push(format!("{more} more about images; winpool check --resolve-images shows all."));
     }
     notes
+}
+
+/// Describes the workloads for which winpool holds no taint, because only their images show that they are for Windows.
+fn for_windows_by_image(view: &View) -> Option<String> {
+    let by_image = templates(view).filter(|(_, workload)| workload.template.target(None) == Target::WindowsImage);
+    let mut by_image = by_image.peekable();
+    by_image.peek()?;
+    let facts = Facts::with_planned_classes(view);
+    let lacking: Vec<String> = by_image
+        .filter(|(_, workload)| facts.target(&workload.template) == Target::WindowsImage)
+        .filter_map(|(kind, workload)| {
+            check_tolerations(&WorkloadManifest::of_template(kind.as_str(), workload), &facts)
+        })
+        .map(|found| found.object.to_string())
+        .collect();
+    (!lacking.is_empty()).then(|| {
+        let (of, do_not) = (count(lacking.len(), "workload"), if lacking.len() == 1 { "does not" } else { "do not" });
+        let names = terminal::some(&lacking, SHOWN);
+        format!(
+            "winpool holds no taint for {of} that only images show to be for Windows and that {do_not} tolerate it: {names}. \
+             winpool check shows what to add."
+        )
+    })
 }
 
 /// True if nothing would be written and no pool needs attention.

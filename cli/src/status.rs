@@ -8,12 +8,12 @@ use winpool_answers::explain::{
     status::{BuildSummary, ClusterStatus, PoolSummary, SupportEnd, status},
 };
 use winpool_client::terminal::Outcome;
-use winpool_core::{plan::NodeState, words::count};
+use winpool_core::{api::names::reason, plan::NodeState, words::count};
 
 use super::{
     Common, Error,
     assume::Assume,
-    forecast::{problem_text, snapshot, tolerations_text, workloads_text},
+    forecast::{parts, parts_text, problem_text, snapshot, tolerations_text, workloads_text},
     gaps::{Lacks, notes_text},
     installation,
     live::{self, ReadError},
@@ -73,9 +73,9 @@ pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Err
     let [knows_nodes, knows_pools] = [view.nodes.known().is_some(), view.pools.known().is_some()];
     let without_pools = (!knows_pools).then(|| WITHOUT_POOLS.to_owned());
     let missing = (!knows_nodes).then(|| WITHOUT_NODES.to_owned()).into_iter().chain(without_pools);
-    assume.apply(&mut view)?;
+    let assumed = assume.note(&mut view)?;
     let mut status = live::during("computing the status", || status(&snapshot(view), is_assumed));
-    status.notes.extend(missing.chain(lacks.notes));
+    status.notes = assumed.into_iter().chain(status.notes).chain(missing).chain(lacks.notes).collect();
     let is_broken = installed.as_ref().is_some_and(|installation| installation.state != InstallationState::Healthy);
     status.installation = installed;
     output::print(common.output.format, &status, || text(&status, knows_nodes, knows_pools))?;
@@ -112,11 +112,11 @@ fn text(status: &ClusterStatus, knows_nodes: bool, knows_pools: bool) -> Text {
         }
     }
     if !status.runtime_classes.is_empty() {
-        let mut table = Table::new(&["RUNTIMECLASS", "POOL", "STATE", "NODES", "PODS"]);
+        let mut table = Table::new(&["RUNTIMECLASS", "POOL", "STATE", "SELECTS", "PODS"]);
         for class in &status.runtime_classes {
             let pods = class.pods.map_or_else(|| "?".to_owned(), |pods| pods.to_string());
             let (pool, state) = (class.pool.as_deref().unwrap_or("-"), class.state.as_deref().unwrap_or("-"));
-            table.row([&class.name, pool, state, &class.node_count.to_string(), &pods]);
+            table.row([&class.name, pool, state, &count(class.node_count, "node"), &pods]);
         }
         text.gap().table(&table);
     }
@@ -146,19 +146,21 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
     let mode = if pool.mode == "Enforce" || is_dry_run { String::new() } else { format!(" ({})", pool.mode) };
     let (is, why) = if is_dry_run { ("", String::new()) } else { (is, format!(" ({})", pool.reason)) };
     let head = format!("WindowsPool {}{mode}{is}", pool.name);
-    text.hanging("", "  ", style, &head, &format!(" ({}): {}", pool.reason, pool.message));
+    let message = summary(pool).unwrap_or_else(|| pool.message.clone());
+    let mut parts = parts(&message);
+    text.hanging("", "  ", style, &head, &format!("{why}: {}", parts.next().unwrap_or_default()));
+    parts_text(text, parts);
     if !pool.held_for.is_empty() {
-        text.paragraph(
-            "  ",
-            &format!("winpool holds {}, which these workloads do not tolerate:", pool.held_taints.join(", ")),
-        );
+        let holds = if pool.mode == "DryRun" { "would hold" } else { "holds" };
+        let taints = pool.held_taints.join(", ");
+        text.paragraph("  ", &format!("winpool {holds} {taints}, which these workloads do not tolerate:"));
     }
     workloads_text(text, pool.held_for.iter().take(NAMED));
     let unnamed = pool.held_for.len().saturating_sub(NAMED);
     if unnamed > 0 {
         text.line(&format!("    and {unnamed} more"));
     }
-    if !pool.held_taints.is_empty() {
+    if !pool.held_for.is_empty() {
         tolerations_text(text, &pool.held_taints, pool.may_be_for_linux);
     }
     for trial in &pool.taint_trials {

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests prepare a cluster")]
 
 mod access;
+mod agreement;
 mod assume;
 mod blockers;
 mod check;

@@ -21,7 +21,7 @@ use winpool_core::{
 
 use crate::{
     explain::images::{Move, moved},
-    image::{can_run, isolation_with, known, tags},
+    image::{Sign, can_run, isolation_with, known, runs, tags},
     lint::Facts,
     pod::{ClassExt, PodSpecExt, path_of},
     workload::WorkloadManifest,

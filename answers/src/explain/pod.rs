@@ -104,7 +104,7 @@ fn explanation(
         scheduler: pod.spec.scheduler.clone(),
         refused: Vec::new(),
         errors: pod.errors.clone(),
-        unschedulable: pods.iter().filter(|pod| pod.start_status.is_unschedulable).count(),
+        waiting_pods: pods.iter().filter(|pod| pod.start_status.is_unschedulable).count(),
         nodes,
         ends_with_upgrade: None,
         remedy,

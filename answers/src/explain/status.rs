@@ -82,6 +82,9 @@ pub struct PoolSummary {
     /// Taints that winpool does not add yet, as `key=value:effect`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_taints: Vec<String>,
+    /// True if one of the workloads below may be for Linux.
+    #[serde(skip)]
+    pub may_be_for_linux: bool,
     /// Workloads for which winpool holds these taints, each with the number of its pods; absent if the message of the pool names
     /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -389,6 +392,7 @@ pub(super) fn name_held_for(pools: &mut [PoolSummary], snapshot: Snapshot) {
         for pool in pools {
             let forecast = outcome.forecast.pool(&pool.name).filter(|_| !pool.held_taints.is_empty());
             pool.held_for = forecast.map(|forecast| forecast.unschedulable.clone()).unwrap_or_default();
+            pool.may_be_for_linux = forecast.is_some_and(|forecast| forecast.may_be_for_linux);
         }
     }
 }

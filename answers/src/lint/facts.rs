@@ -3,6 +3,7 @@
 //! Each of these may be unknown. Rules report nothing if they would have to guess.
 
 mod kind;
+mod runs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -158,7 +159,8 @@ impl Facts {
 
     /// True if a Windows node that the pod selects reports a container runtime other than containerd.
     pub fn has_node_without_containerd(&self, pod: &PodSpec, class: Option<&Class>) -> bool {
-        self.kinds_of(pod, class).any(|kind| kind.lacks_containerd)
+        self.kinds_of(pod, class)
+            .any(|kind| kind.runtime.is_some_and(|runtime| runtime.name != RuntimeName::Containerd))
     }
 
     /// Adds the platforms of images, as registries report them.
@@ -228,8 +230,9 @@ impl Facts {
     pub fn lacks_class_of(&self, pod: &PodSpec) -> bool {
         let name = pod.runtime_class.as_deref().unwrap_or_default();
         let is_windows = |guess: Guess| guess.system == System::Windows && guess.is_certain();
-        let is_told =
-            || self.guess(pod).is_some_and(is_windows) || is_for_windows(name) || self.similar_class(name).is_some();
+        // No class says anything about a pod whose class is not there.
+        let guess = || system::guess(pod, None, self.labels());
+        let is_told = || guess().is_some_and(is_windows) || is_for_windows(name) || self.similar_class(name).is_some();
         !self.classes.contains_key(name) && self.knows_class(name) && (self.existing.is_complete() || is_told())
     }
 
@@ -303,7 +306,7 @@ impl Facts {
     /// Returns the value of this label that nodes of this build have, and no others; `None` if there are several.
     pub fn value_of_build(&self, build: Build, key: &str) -> Option<&str> {
         let values = |of_build: bool| -> BTreeSet<&str> {
-            let kinds = self.nodes.iter().filter(|(kind, _)| (kind.build == Some(build)) == of_build);
+            let kinds = self.kinds().filter(|(kind, _)| (kind.build == Some(build)) == of_build);
             kinds.flat_map(|(_, nodes)| nodes).filter_map(|(labels, _)| labels.get(key)).collect()
         };
         let (own, others) = (values(true), values(false));

@@ -28,7 +28,6 @@ mod unsupported;
 pub mod wellformed;
 
 pub use facts::Facts;
-pub(crate) use placement::images::verdict as image_verdict;
 pub use placement::{classes::to_create, images::UNKNOWN_ID};
 pub use rule::Rule;
 pub use rules::{check, check_images, check_refused, check_tolerations, rule, rules};

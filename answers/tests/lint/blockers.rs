@@ -11,11 +11,10 @@ use winpool_answers::{
 };
 use winpool_core::{
     api::WindowsPool,
-    plan::NodeFields,
     windows::{Build, product::by_version},
 };
 
-use super::{cluster, manifests, node, view, workload};
+use super::{cluster, manifests, node, running, view, workload};
 
 fn pins(spec: &Value, facts: &Facts, target: Option<u32>) -> Vec<String> {
     let object = workload("Deployment", spec);
@@ -173,12 +172,7 @@ fn images_of_2022_may_stay_on_2025() {
     let object = workload("Deployment", &spec);
     let workload = WorkloadManifest::read(&object).unwrap().unwrap();
     let (retired, target) = (Build::new(20348), Some(Build::new(26100)));
-    let cluster = |build: &str, runtime: Option<&str>| {
-        let mut facts = Facts::none();
-        let node = NodeFields { container_runtime: runtime.map(Into::into), ..node(build, &[], &[]) };
-        facts.add_node(view::Node::of("", &node));
-        facts
-    };
+    let cluster = |build: &str, runtime: Option<&str>| Facts::of(&view([running(runtime, node(build, &[], &[]))]));
     let unknown = [Facts::none(), cluster("10.0.26100", None), cluster("10.0.26100", Some("containerd://1.7.18"))];
     for facts in unknown {
         let found = blockers(&workload, &facts, retired, target).unwrap();
@@ -238,7 +232,8 @@ fn a_workload_without_a_pin_can_move_only_with_evidence() {
     const OLD: u32 = 20348;
     const NEW: u32 = 26100;
     const NO_VERSION: &str = "image erp:7.3 names no Windows version; --resolve-images asks the registries";
-    let facts = cluster(&[("10.0.20348", &[]), ("10.0.26100", &[])], &[], &[]);
+    let nodes = ["10.0.20348", "10.0.26100"].map(|build| running(Some("containerd://2.0.4"), node(build, &[], &[])));
+    let facts = Facts::of(&view(nodes));
     let of = |spec: Value, started: &[u32], target: Option<u32>| {
         let object = workload("Deployment", &spec);
         let started = started.iter().copied().map(Build::new).collect();

@@ -81,7 +81,9 @@ fn facts(nodes: &[(&str, &str)], classes: &[Value]) -> Facts {
         })
     };
     let mut view = view(nodes.iter().map(node));
-    classes.iter().for_each(|class| view.classes.add(class_object(class)));
+    for class in classes {
+        view.classes.add(class_object(class));
+    }
     let mut facts = Facts::of(&view);
     facts.add_images(images());
     facts

@@ -70,6 +70,12 @@ fn seen(node: NodeFields) -> SeenNode {
     SeenNode { object: NodeObject { node, ..NodeObject::default() }, ..SeenNode::default() }
 }
 
+/// The node with this container runtime.
+fn running(runtime: Option<&str>, mut node: SeenNode) -> SeenNode {
+    node.object.node.container_runtime = runtime.map(Into::into);
+    node
+}
+
 /// A view of these nodes.
 fn view(nodes: impl IntoIterator<Item = SeenNode>) -> View {
     View { nodes: Known::Partial(nodes.into_iter().collect()), ..View::default() }
@@ -83,7 +89,9 @@ fn class_object(class: &Value) -> Arc<RuntimeClass> {
 fn manifests(nodes: &[(&str, &[&str])], pools: &[Value], classes: &[Value]) -> View {
     let mut view = view(nodes.iter().map(|(build, taints)| node(build, taints, &[])));
     view.kubernetes = Some(KubernetesVersion { major: 1, minor: 36 });
-    classes.iter().for_each(|class| view.classes.add(class_object(class)));
+    for class in classes {
+        view.classes.add(class_object(class));
+    }
     for spec in pools {
         let pool: WindowsPool = serde_json::from_value(json!({"metadata": {"name": "default"}, "spec": spec})).unwrap();
         view.pools.add((None, pool.into()));

@@ -8,7 +8,7 @@ use winpool_answers::{
 };
 use winpool_core::api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus};
 
-use super::{broken, cluster, findings, manifests, node, view, workload};
+use super::{broken, cluster, findings, manifests, node, running, view, workload};
 
 /// The rules that are tested here.
 pub const TESTED: [&str; 12] = [
@@ -359,11 +359,8 @@ fn images_of_2022_need_no_build_beside_nodes_of_2025_unless_their_containerd_is_
         (None, vec![], vec!["image-older-than-host"]),
         (Some("containerd://1.7.18"), vec!["build-not-selected"], vec!["image-older-than-host"]),
     ] {
-        let mut facts = Facts::none();
-        for build in ["10.0.20348", "10.0.26100"] {
-            let node = NodeFields { container_runtime: runtime.map(Into::into), ..node(build, TAINT, &[]) };
-            facts.add_node(view::Node::of("", &node));
-        }
+        let nodes = ["10.0.20348", "10.0.26100"].map(|build| running(runtime, node(build, TAINT, &[])));
+        let facts = Facts::of(&view(nodes));
         assert_eq!(broken("Deployment", &open, &facts), of_open, "{runtime:?}");
         assert_eq!(broken("Deployment", &on_2025, &facts), of_2025, "{runtime:?}");
     }

@@ -156,11 +156,13 @@ async fn add_errors_of_events(client: &Client, pods: &mut [Pod], lacks: &mut Lac
         _ => "involvedObject.kind=Pod,type=Warning".to_owned(),
     };
     let add = |event: Event| {
+        let Some(message) = event.message else { return };
+        let is_unschedulable = event.reason.as_deref() == Some("FailedScheduling");
         // The scheduler's messages contain the names of its plugins, such as NodeAffinity.
-        if event.reason.as_deref() == Some("FailedScheduling") {
+        let error = if is_unschedulable { None } else { known_error(&message).copied() };
+        if error.is_none() && !is_unschedulable {
             return;
         }
-        let Some(error) = event.message.as_deref().and_then(known_error).copied() else { return };
         let of_event = |pod: &&mut Pod| event.involved_object.name.as_deref() == Some(pod.name.as_str());
         let Some(pod) = pods.iter_mut().find(of_event) else { return };
         // Others are about an earlier pod of this name.
@@ -183,17 +185,17 @@ impl Surroundings {
         if common.origin.files.is_empty() {
             let client = common.origin.connection.client().await?;
             let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
-            let (mut view, lacks) = view::placement(&client).await?;
-            assume.apply(&mut view)?;
+            let (mut view, mut lacks) = view::placement(&client).await?;
+            lacks.notes.extend(assume.note(&mut view)?);
             return Self::of(view, lacks, namespace, Some(client));
         }
         let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned();
         let mut seen = Seen::in_manifests::<Placement>(&common.origin.files, &namespace)?;
-        assume.apply(&mut seen.view)?;
+        let assumed = assume.note(&mut seen.view)?;
         for pool in seen.view.guarded().into_iter().flatten() {
             pool.read()?;
         }
-        let lacks = Lacks { gaps: seen.gaps, notes: Vec::new() };
+        let lacks = Lacks { gaps: seen.gaps, notes: assumed.into_iter().collect() };
         Self::of(seen.view, lacks, namespace, None)
     }
 
@@ -302,18 +304,22 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
     if answer.nodes.is_empty() {
         text.styled("", WARN, &format!("There is no {system} node."));
     }
-    fits(&mut text, &answer.nodes, answer.unschedulable > 0);
+    fits(&mut text, &answer.nodes, answer.waiting_pods > 0);
     text.gap();
-    match &answer.remedy {
-        None if answer.unschedulable > 0 => {
-            let whom = if is_pod { "it".to_owned() } else { count(answer.unschedulable, "pod") };
+    match (&answer.remedy, &answer.scheduler_message) {
+        (None, Some(reason)) => {
+            text.hanging("", "  ", WARN, "The scheduler says:", &format!(" {reason}"));
+            text.paragraph("", "winpool finds no reason that has to do with Windows.")
+        }
+        (None, None) if answer.waiting_pods > 0 => {
+            let whom = if is_pod { "it".to_owned() } else { count(answer.waiting_pods, "pod") };
             let why = format!(
                 "The scheduler finds no node for {whom}, for a reason that winpool does not consider. kubectl describe pod shows \
                  its message."
             );
             text.paragraph("", &why)
         }
-        None => {
+        (None, None) => {
             let other = if answer.refused.is_empty() { "" } else { "other " };
             let is_told = answer.nodes.iter().all(|node| !node.possible || node.starts.is_some());
             let why = if is_told {

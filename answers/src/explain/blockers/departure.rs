@@ -78,8 +78,11 @@ pub fn departure(
     let builds = facts.builds_of(pod, class);
     // Without nodes, nothing shows that it fits another one.
     let may_be_here = starts_here || is_windows && (!facts.knows_nodes() || builds.contains(&retired));
-    let is_for_another =
-        images(pod).iter().any(|name| image::build_of(name).is_some_and(|build| !can_run(isolation, retired, build)));
+    let is_for_another = images(pod).iter().any(|name| match facts.images().sign(name) {
+        Some(Sign::Registry(image)) => !runs_on(image, &Host::supposed(retired), isolation).runs(),
+        Some(Sign::Tag(build)) => !can_run(isolation, build, retired),
+        None => false,
+    });
     if !may_be_here || !starts_here && is_for_another {
         return None;
     }
@@ -134,6 +137,15 @@ fn images(pod: &PodSpec) -> Vec<&str> {
 
 /// Returns the missing information about a pod, and how to get it.
 pub fn unknown(pod: &PodSpec, facts: &Facts, retired: Build, target: Option<Build>) -> String {
+    let isolation = isolation_with(facts.known_class(pod));
+    if let Some(target) = target
+        && let Runs::IfContainerd(since) = facts.runs(isolation, retired, target)
+    {
+        let (target, retired) = (name_of(target), name_of(retired));
+        return format!(
+            "nodes of {target} run images of {retired} if their containerd is {since} or later, which is not known"
+        );
+    }
     let unclear: BTreeSet<&str> = images(pod).into_iter().filter(|name| image::build_of(name).is_none()).collect();
     let images = unclear.iter().copied().collect::<Vec<_>>().join(", ");
     if !unclear.is_empty() && facts.images().is_empty() {

@@ -36,7 +36,7 @@ pub struct PodExplanation {
     pub errors: Vec<KnownError>,
     /// The number of its pods for which the scheduler reports that it finds no node.
     #[serde(skip_serializing_if = "is_zero")]
-    pub unschedulable: usize,
+    pub waiting_pods: usize,
     /// The nodes of that operating system, and others on which the pod can be scheduled. For a pod of a DaemonSet: its
     /// own node.
     pub nodes: Vec<NodeResult>,

@@ -24,7 +24,7 @@ impl Facts {
     /// Returns whether all nodes of build `host` run images of a build. If there is no such node, it is supposed to get the
     /// containerd of one that is there, because clouds do not go back.
     pub fn runs(&self, isolation: Isolation, image: Build, host: Build) -> Runs {
-        let present: BTreeSet<WindowsHost> = self.nodes.keys().filter_map(NodeKind::host).collect();
+        let present: BTreeSet<WindowsHost> = self.kinds().filter_map(|(kind, _)| kind.host()).collect();
         let mut of_build = present.iter().filter(|present| present.build == host).peekable();
         let runtimes: BTreeSet<_> = match of_build.peek() {
             Some(_) => of_build.map(|present| present.runtime).collect(),

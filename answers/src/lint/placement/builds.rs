@@ -186,7 +186,13 @@ fn tagged<'a>(subject: &Subject<'a>) -> impl Iterator<Item = (&'a Container, Bui
 /// Reports the images that no build which the pod selects runs or, with `of_containerd`, that it runs only with a
 /// newer containerd than is known of its nodes.
 fn mismatches(subject: &Subject<'_>, of_containerd: bool, hits: &mut Vec<Hit>) {
-    let Some(hosts) = subject.pod.wanted_builds(subject.class).filter(|hosts| !hosts.is_empty()) else { return };
+    // Another label may select nodes of one build too.
+    let by_label = || {
+        let builds = subject.facts.builds_of(subject.pod, subject.class);
+        (builds.len() == 1 && subject.pod.node.is_none()).then_some(builds)
+    };
+    let hosts = subject.pod.wanted_builds(subject.class).filter(|hosts| !hosts.is_empty()).or_else(by_label);
+    let Some(hosts) = hosts else { return };
     let isolation = isolation_with(subject.class);
     for (container, image) in tagged(subject) {
         let is_possible = hosts.iter().any(|host| can_run(isolation, image, *host));
