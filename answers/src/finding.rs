@@ -4,7 +4,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use winpool_core::api::ObjectReference;
+use winpool_core::{api::ObjectReference, remedy::Remedy};
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -72,5 +72,5 @@ pub struct Finding {
     /// The problem and its reason.
     pub message: String,
     /// The remedy.
-    pub remedy: String,
+    pub remedy: Remedy,
 }

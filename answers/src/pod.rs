@@ -6,12 +6,16 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Tole
 use winpool_core::{
     api::{Isolation, names},
     labels::Labels,
+    plan::capability_of,
     pod::{
-        Class, Container, ContainerList, Pod, PodSpec,
+        Class, Container, Pod, PodSpec,
         affinity::{found, holds, is_empty},
         tolerations::normalised,
     },
-    windows::{Build, image, product::by_version},
+    windows::{
+        Build, image,
+        product::{by_build, by_version},
+    },
 };
 
 pub trait ClassExt {
@@ -22,6 +26,10 @@ pub trait ClassExt {
     /// Returns the isolation that its handler's name indicates. Names in use are `runhcs-wcow-hypervisor` (containerd's
     /// own), `runhcs-wcow-hypervisor-17763`, `runhcs-wcow-hyperv` and `containerd-hyperv-17763`.
     fn isolation(&self) -> Isolation;
+    /// Returns the build of the images that its nodes run: the build that it selects, or that of its capability label.
+    fn image_build(&self) -> Option<Build>;
+    /// Orders classes of the same build: process isolation, few labels, and a name like that of a discovered class are first.
+    fn preference(&self, name: &str) -> (bool, usize, usize, String);
     /// Returns a label for which the class and the pod select different values. The API server refuses such a pod.
     fn conflict(&self, spec: &PodSpec) -> Option<&str>;
     /// Removes from a pod what admission with this class added, as far as that can be determined.
@@ -39,6 +47,18 @@ impl ClassExt for Class {
 
     fn isolation(&self) -> Isolation {
         if self.handler.contains("hyperv") { Isolation::HyperV } else { Isolation::Process }
+    }
+
+    fn image_build(&self) -> Option<Build> {
+        self.build().or_else(|| self.selector.keys().find_map(|key| capability_of(key)))
+    }
+
+    fn preference(&self, name: &str) -> (bool, usize, usize, String) {
+        let version = self.image_build().and_then(by_build).map(|product| product.version);
+        let number = self.image_build().map(|build| build.number().to_string());
+        let unnamed = [Some(names::WINDOWS), version.or(number.as_deref())].into_iter().flatten();
+        let unnamed = unnamed.filter(|word| !name.contains(word)).count();
+        (self.isolation() == Isolation::HyperV, self.selector.len(), unnamed, name.to_owned())
     }
 
     fn conflict(&self, spec: &PodSpec) -> Option<&str> {
@@ -78,6 +98,8 @@ pub trait PodSpecExt {
     fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>>;
     /// Returns the builds in the tags of the images that the pod needs, each with its container.
     fn image_builds(&self) -> impl Iterator<Item = (&Container, Build)>;
+    /// Returns the only build that its selector and affinity name, or else all of its images.
+    fn asked_build(&self) -> Option<Build>;
     /// True if all of its containers are host-process containers, which run on every build.
     fn is_host_process(&self) -> bool;
 }
@@ -108,6 +130,12 @@ impl PodSpecExt for PodSpec {
         self.images().filter_map(|(container, name)| Some((container, image::build_of(name)?)))
     }
 
+    fn asked_build(&self) -> Option<Build> {
+        let of_images = || self.image_builds().map(|(_, build)| build).collect();
+        let mut builds = self.builds().unwrap_or_else(of_images).into_iter();
+        builds.next().filter(|_| builds.next().is_none())
+    }
+
     fn is_host_process(&self) -> bool {
         !self.containers.is_empty() && self.containers.iter().all(|container| container.is_host_process)
     }
@@ -121,12 +149,7 @@ fn values_of<'t>(term: &'t NodeSelectorTerm, key: &str) -> Vec<&'t [String]> {
 
 /// Returns the path of a container in the pod spec: `initContainers[0]`.
 pub fn path_of(container: &Container) -> String {
-    let list = match container.list {
-        ContainerList::Containers => "containers",
-        ContainerList::InitContainers => "initContainers",
-        ContainerList::EphemeralContainers => "ephemeralContainers",
-    };
-    format!("{list}[{}]", container.index)
+    format!("{}[{}]", container.list.as_str(), container.index)
 }
 
 /// Returns the node for which the DaemonSet controller created a pod.

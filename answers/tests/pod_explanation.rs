@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::Value;
 use winpool_answers::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::{ImagePlatforms, Images, Platform, Source},
     view,
 };
-use winpool_core::pod::{Class, Pod, Workload, WorkloadKind};
+use winpool_core::{
+    pod::{Class, Pod, Workload, WorkloadKind},
+    remedy::Remedy,
+};
 
 use crate::common::{class, node, yaml};
 
@@ -103,15 +107,35 @@ fn remedy_with(
     machines: &[view::Node],
     classes: &BTreeMap<String, Class>,
 ) -> (&'static str, Option<String>) {
-    let pod = yaml::<Pod>(pod);
+    let mut object = yaml::<Value>(pod);
+    let pod = Pod::deserialize(&object).unwrap();
     let told = answer(&pod, machines, classes, &Images::default());
-    if let Some(spec) = &told.remedied {
-        let remedied = Pod { spec: spec.clone(), is_bound: false, ..Pod::default() };
+    let of_pod = |remedy: &&Remedy| remedy.object.is_none() && !remedy.edits.is_empty();
+    if let Some(remedy) = told.remedy.as_ref().filter(of_pod) {
+        if pod.is_bound {
+            object["spec"]["nodeName"] = Value::Null;
+        }
+        let patch = remedy.json_patch(&object, "");
+        json_patch::patch(&mut object, &patch).unwrap();
+        let remedied = Pod { spec: Pod::deserialize(&object).unwrap().spec, ..Pod::default() };
         let after = answer(&remedied, machines, classes, &Images::default());
         let lands: Vec<_> = after.nodes.iter().filter(|node| node.possible).collect();
         assert!(!lands.is_empty() && lands.iter().all(|node| node.starts != Some(false)), "{told:#?} {after:#?}");
     }
-    (if told.system == "windows" { "windows" } else { "linux" }, told.remedy)
+    (if told.system == "windows" { "windows" } else { "linux" }, told.remedy.map(|remedy| remedy.text))
+}
+
+#[test]
+fn a_discovered_class_is_suggested_before_a_declared_one() {
+    let (machines, mut classes) = open_cluster();
+    classes.insert("batch".to_owned(), classes["windows-2022"].clone());
+    let (_, remedy) = remedy_with(
+        "{metadata: {name: web}, spec: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}, \
+          runtimeClassName: gone, containers: [{name: c, image: i}]}}",
+        &machines,
+        &classes,
+    );
+    insta::assert_snapshot!(remedy.unwrap(), @"RuntimeClass gone does not exist, so the API server refuses new pods of it: set runtimeClassName: windows-2022; then it runs on win-2022-0, win-2022-1, win-2022-2");
 }
 
 #[test]
@@ -234,7 +258,7 @@ fn a_workload_is_explained_with_its_pods_and_the_labels_of_its_template() {
     assert_eq!(of("null", windows, &[]).remedy, None);
     let labelled = of("{labels: {kubernetes.io/os: linux}}", windows, &[]);
     assert!(labelled.nodes.iter().all(|node| node.starts == Some(false)), "{labelled:?}");
-    assert!(labelled.remedy.unwrap().contains("remove the pod's label kubernetes.io/os: linux"));
+    assert!(labelled.remedy.unwrap().text.contains("remove the pod's label kubernetes.io/os"));
 }
 
 #[test]
@@ -267,7 +291,7 @@ fn a_remedy_leaves_no_node_on_which_the_pod_does_not_start() {
         &BTreeMap::new(),
         &Images::default(),
     );
-    assert_eq!(nowhere.remedy.unwrap(), "there is no Windows node");
+    assert_eq!(nowhere.remedy.unwrap().text, "there is no Windows node");
 }
 
 #[test]
@@ -340,13 +364,13 @@ fn a_linux_pod_starts_where_its_images_have_a_variant_for_the_architecture() {
         let mut images = Images::default();
         images.add("a:1", Ok(ImagePlatforms { digest: String::new(), source, platforms }));
         let told = answer(&pod, &machines, &BTreeMap::new(), &images);
-        (told.nodes.iter().map(|node| node.starts).collect::<Vec<_>>(), told.remedy)
+        (told.nodes.iter().map(|node| node.starts).collect::<Vec<_>>(), told.remedy.map(|remedy| remedy.text))
     };
     assert_eq!(of(Source::Index, &["x86_64", "aarch64"]), (vec![Some(true); 2], None));
     assert_eq!(of(Source::Index, &["386", "arm"]).0, [Some(true); 2]);
     let (starts, remedy) = of(Source::Index, &["amd64"]);
     assert_eq!(starts, [Some(true), Some(false)]);
-    insta::assert_snapshot!(remedy.unwrap(), @"to land only where it starts: set nodeSelector kubernetes.io/os: linux; set nodeSelector kubernetes.io/arch: amd64");
+    insta::assert_snapshot!(remedy.unwrap(), @"to land only where it starts: set nodeSelector kubernetes.io/os: linux, kubernetes.io/arch: amd64");
     let windows = "{metadata: {name: web}, spec: {os: {name: linux}, containers: [{name: c, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}";
     let told = answer(&yaml::<Pod>(windows), &machines, &BTreeMap::new(), &Images::default());
     assert!(told.nodes.iter().all(|node| node.starts == Some(false)), "{told:#?}");
@@ -366,7 +390,7 @@ fn a_pod_keeps_what_it_was_admitted_with_if_its_class_changes() {
     // The class had no toleration when the pod was created.
     let told = waiting(build, "");
     assert!(told.nodes.iter().all(|node| !node.possible), "{told:#?}");
-    insta::assert_snapshot!(told.remedy.unwrap(), @"delete and recreate the pod: RuntimeClass windows-2022 has changed since the pod was created");
+    insta::assert_snapshot!(told.remedy.unwrap().text, @"delete and recreate the pod: RuntimeClass windows-2022 has changed since the pod was created");
     let own = waiting(build, "{key: os, operator: Exists}");
     assert_eq!((own.nodes[1].possible, own.remedy), (true, None));
 }
@@ -391,7 +415,8 @@ fn a_waiting_pod_is_deleted_if_its_class_selects_other_labels_now() {
         ))
     };
     let remedy = |pod: &Pod, node: &view::Node, selected: &str| {
-        answer(pod, std::slice::from_ref(node), &class(selected), &Images::default()).remedy.unwrap_or_default()
+        let told = answer(pod, std::slice::from_ref(node), &class(selected), &Images::default());
+        told.remedy.map(|remedy| remedy.text).unwrap_or_default()
     };
     let expected = "delete and recreate the pod: RuntimeClass windows-2022 has changed since the pod was created";
     assert_eq!(remedy(&waiting(BUILD, ""), &upgraded, LABEL), expected);
@@ -416,7 +441,7 @@ fn a_pod_of_a_daemon_set_is_explained_on_its_own_node() {
         );
         let told = answer(&yaml::<Pod>(&pod), &machines, &classes, &Images::default());
         let [node] = told.nodes.as_slice() else { panic!("{told:#?}") };
-        (node.clone(), told.remedy.unwrap())
+        (node.clone(), told.remedy.unwrap().text)
     };
     let by_class = "runtimeClassName: windows-2022, nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}";
     let (node, remedy) = on("linux", by_class);

@@ -117,6 +117,15 @@ fn is_fine(answer: &PodExplanation) -> bool {
     possible.peek().is_some() && possible.all(|node| node.starts != Some(false))
 }
 
+/// Returns the pod spec with the edits of the remedy.
+fn remedied(told: &PodExplanation, spec: &Value) -> Option<PodSpec> {
+    let remedy = told.remedy.as_ref().filter(|remedy| !remedy.edits.is_empty())?;
+    let mut pod = json!({"spec": spec});
+    let patch = remedy.json_patch(&pod, "");
+    json_patch::patch(&mut pod, &patch).unwrap();
+    Some(serde_json::from_value(pod["spec"].take()).unwrap())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
 
@@ -136,18 +145,18 @@ proptest! {
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
         let told = answer(&pod, &machines, &classes(), &Images::default());
         prop_assert_eq!(told.remedy.is_none(), is_fine(&told) && !is_refused(&pod.spec), "{:#?}", told);
-        if let Some(spec) = &told.remedied {
-            prop_assert!(!is_refused(spec), "{:#?}", told);
-            let remedied = Pod { spec: spec.clone(), ..Pod::default() };
+        if let Some(spec) = remedied(&told, &spec).filter(|_| !is_refused(&pod.spec)) {
+            prop_assert!(!is_refused(&spec), "{:#?}", told);
+            let remedied = Pod { spec, ..Pod::default() };
             let after = answer(&remedied, &settled, &classes(), &Images::default());
             prop_assert!(is_fine(&after), "{:#?} {:#?}", told, after);
             prop_assert_eq!(after.system, told.system);
         }
         let told = answer_template(WorkloadKind::DaemonSet, &template(&pod.spec), &[], &machines, &classes(), &Images::default());
         prop_assert_eq!(told.remedy.is_none(), is_fine(&told) && !is_refused(&pod.spec), "{:#?}", told);
-        if let Some(spec) = &told.remedied {
-            prop_assert!(!is_refused(spec), "{:#?}", told);
-            let after = answer_template(WorkloadKind::DaemonSet, &template(spec), &[], &settled, &classes(), &Images::default());
+        if let Some(spec) = remedied(&told, &spec).filter(|_| !is_refused(&pod.spec)) {
+            prop_assert!(!is_refused(&spec), "{:#?}", told);
+            let after = answer_template(WorkloadKind::DaemonSet, &template(&spec), &[], &settled, &classes(), &Images::default());
             prop_assert!(is_fine(&after), "{:#?} {:#?}", told, after);
         }
     }

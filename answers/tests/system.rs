@@ -11,7 +11,10 @@ use winpool_answers::{
     view::{Known, Node, SeenNode, View},
     workload::WorkloadManifest,
 };
-use winpool_core::pod::{Workload, WorkloadKind};
+use winpool_core::{
+    pod::{Workload, WorkloadKind},
+    remedy::Rank,
+};
 
 /// Two Linux nodes and two Windows nodes, in a pool of each system.
 fn nodes() -> Vec<SeenNode> {
@@ -62,7 +65,7 @@ fn found(spec: &Value) -> Vec<Finding> {
 }
 
 fn remedies(spec: &Value, rule: &str) -> Vec<String> {
-    found(spec).into_iter().filter(|found| found.rule == rule).map(|found| found.remedy).collect()
+    found(spec).into_iter().filter(|found| found.rule == rule).map(|found| found.remedy.text).collect()
 }
 
 #[test]
@@ -107,34 +110,35 @@ fn a_doubt_is_named_with_the_remedy_for_linux() {
             found.iter().filter(|found| found.field.ends_with("tolerations") || found.field.ends_with("nodeSelector"));
         for Finding { rule, remedy, .. } in fixes {
             assert!(
-                remedy.ends_with("; for a Linux workload instead: nodeSelector kubernetes.io/os: linux"),
-                "{rule}: {remedy}"
+                remedy.text.ends_with("; for a Linux workload instead: nodeSelector kubernetes.io/os: linux"),
+                "{rule}: {remedy:?}"
             );
+            assert_eq!(remedy.rank, Rank::Decision);
         }
     }
     let certain = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "c", "image": "tool-windows:1"}]});
     assert_eq!(why(&certain).doubt, None);
-    assert!(found(&certain).iter().all(|found| !found.remedy.contains("linux")));
+    assert!(found(&certain).iter().all(|found| !found.remedy.text.contains("linux")));
 }
 
 #[test]
 fn a_misspelt_system_is_named_and_corrected() {
     let spec = json!({"nodeSelector": {"kubernetes.io/os": "Windows"}});
-    assert_eq!(remedies(&spec, "os-unknown"), ["write kubernetes.io/os: windows"]);
+    assert_eq!(remedies(&spec, "os-unknown"), ["set nodeSelector kubernetes.io/os: windows"]);
     let answer = why(&spec);
     assert_eq!(answer.system, "windows");
-    let remedy = answer.remedy.unwrap();
+    let remedy = answer.remedy.unwrap().text;
     assert!(remedy.contains("set nodeSelector kubernetes.io/os: windows"), "{remedy}");
 }
 
 #[test]
 fn a_remedy_names_every_node_that_the_pod_then_has() {
     let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
-    let toleration = "add the toleration {effect: NoSchedule, key: os, operator: Equal, value: windows}";
-    assert_eq!(why(&spec).remedy, Some(format!("to land on win-1, win-2: {toleration}")));
+    let toleration = "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}";
+    assert_eq!(why(&spec).remedy.map(|remedy| remedy.text), Some(format!("to land on win-1, win-2: {toleration}")));
     let open = json!({"tolerations": [{"operator": "Exists"}]});
     let linux = "to land only where it starts: set nodeSelector kubernetes.io/os: linux";
-    assert_eq!(why(&open).remedy.as_deref(), Some(linux));
+    assert_eq!(why(&open).remedy.unwrap().text, linux);
 }
 
 #[test]
@@ -145,6 +149,7 @@ fn another_processor_is_no_remedy() {
     for spec in [json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}}), json!({"affinity": affinity})] {
         let answer = why(&spec);
         assert!(answer.nodes.iter().all(|node| node.starts.is_none()), "{answer:#?}");
-        assert_eq!(answer.remedy.as_deref(), Some("no node has the processor that the pod selects: add one that does"));
+        let remedy = answer.remedy.unwrap().text;
+        assert_eq!(remedy, "no node has the processor that the pod selects: add one that does");
     }
 }

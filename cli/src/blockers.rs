@@ -195,9 +195,9 @@ fn text(report: &BlockersReport) -> Text {
     } else {
         for Located { found: blocker, file, line } in &report.blockers {
             text.styled("", BOLD, &placed(&blocker.object, file.as_deref(), *line));
-            for Pin { field, value, change, .. } in &blocker.pins {
+            for Pin { field, value, remedy, .. } in &blocker.pins {
                 text.paragraph("    ", &format!("{field}: {value}"));
-                text.hanging("        ", "          ", BOLD, "change", &format!(": {change}"));
+                text.hanging("        ", "          ", BOLD, "change", &format!(": {}", remedy.text));
             }
         }
     }

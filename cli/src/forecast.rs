@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Instant};
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 use winpool_answers::{
     explain::{
         forecast::{Change, Snapshot},
@@ -57,7 +57,7 @@ pub fn tolerations_text(text: &mut Text, taints: &[String], may_be_for_linux: bo
     let taints: Vec<Taint> = taints.iter().filter_map(|taint| taint.parse().ok()).collect();
     text.line("  Add to their pod templates:").line("    tolerations:");
     for taint in &taints {
-        text.line(&format!("    - {}", yaml(&json!(tolerations::toleration(taint)))));
+        text.line(&format!("    - {}", tolerations::written(&tolerations::toleration(taint))));
     }
     if may_be_for_linux {
         text.line("  For a Linux workload instead:").line(&format!("    nodeSelector: {{{}: linux}}", names::OS));

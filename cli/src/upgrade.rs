@@ -6,13 +6,14 @@ use anstyle::Style;
 use winpool_answers::{
     explain::{
         blockers::Evidence,
-        upgrade::{EndedPods, PodOutcome, Remedy, Upgrade, UpgradedWorkload, short_name},
+        upgrade::{EndedPods, PodOutcome, Upgrade, UpgradedWorkload, short_name},
     },
     view::assume::AssumedNodes,
 };
 use winpool_client::terminal;
 use winpool_core::{
     api::ObjectReference,
+    remedy::Remedy,
     windows::{Build, product::name_of},
     words::count,
 };
@@ -128,16 +129,16 @@ fn workloads(text: &mut Text, workloads: &[UpgradedWorkload], versions: &Version
     for workload in workloads {
         let UpgradedWorkload { object, now, rolling, after, evidence, remedy, reason } = workload;
         let change = match (remedy, reason) {
-            (Some(remedy), _) if remedy.object.kind == "WindowsPool" => {
+            (Some(remedy), _) if remedy.object.is_some() => {
                 let known = notes.iter().position(|(known, _)| *known == remedy);
                 let index = known.unwrap_or(notes.len());
                 match notes.get_mut(index) {
                     Some((_, workloads)) => *workloads += 1,
                     None => notes.push((remedy, 1)),
                 }
-                format!("{} ({})", remedy.change, index + 1)
+                format!("{} ({})", remedy.text, index + 1)
             }
-            (Some(remedy), _) => remedy.change.clone(),
+            (Some(remedy), _) => remedy.text.clone(),
             (None, Some(reason)) => reason.clone(),
             (None, None) => versions.none(*evidence),
         };
@@ -149,13 +150,13 @@ fn workloads(text: &mut Text, workloads: &[UpgradedWorkload], versions: &Version
     }
     text.table(&table);
     for (index, (remedy, workloads)) in notes.iter().enumerate() {
-        let ObjectReference { kind, name, .. } = &remedy.object;
+        let Some(object) = &remedy.object else { continue };
         let of = count(*workloads, "workload");
         let them = if *workloads == 1 { "it" } else { "them" };
-        let note = format!(" one change in {kind} {name} for {of}; restart {them} before the upgrade");
+        let note = format!(" one change in {object} for {of}; restart {them} before the upgrade");
         text.hanging("", "    ", Style::new(), &format!("({})", index + 1), &note);
-        if let Some(patch) = &remedy.patch {
-            text.line(&format!("    kubectl patch windowspool {name} --type merge -p '{patch}'"));
+        if let Some(command) = remedy.command(object) {
+            text.line(&format!("    {command}"));
         }
     }
 }

@@ -147,6 +147,7 @@ impl<'d> Answers<'d> {
                 continue;
             }
             let (_, why) = answer(self.directory, &["why", &name, "-n", "shop"]);
+            self.one_remedy(&name, &why["remedy"], found);
             let possible: Vec<&Value> =
                 why["nodes"].as_array().unwrap().iter().filter(|node| node["possible"] == true).collect();
             let starts =
@@ -161,6 +162,17 @@ impl<'d> Answers<'d> {
             if possible.iter().any(|node| node["starts"] == false) && fails.is_empty() && !is_for_linux {
                 found.push(format!("why {name}: it may not start; check finds nothing"));
             }
+        }
+    }
+
+    /// What `why` would change in a workload, a remedy of `check` changes in the same way.
+    fn one_remedy(&self, name: &str, remedy: &Value, found: &mut Vec<String>) {
+        let findings = self.findings.get(name).into_iter().flatten();
+        let of_check: Vec<&Value> =
+            findings.filter_map(|finding| finding["remedy"]["edits"].as_array()).flatten().collect();
+        let of_why = remedy["edits"].as_array().into_iter().flatten();
+        for edit in of_why.filter(|_| remedy["rank"] == "Certain").filter(|edit| !of_check.contains(edit)) {
+            found.push(format!("why {name}: {remedy}; check has no {edit}, but {of_check:?}"));
         }
     }
 

@@ -103,7 +103,7 @@ fn machines_get_json_or_yaml_of_one_shape() {
     assert_eq!((&pod["object"]["name"], &pod["nodes"][1]["possible"]), (&"web-6d5f9".into(), &true.into()));
     let remedy = "it starts on win-2019, but no label distinguishes this node from others: node.kubernetes.io/windows-build is missing, \
                   which winpool adds";
-    assert_eq!(pod["remedy"], remedy, "win-2022 takes it too, and does not run its image");
+    assert_eq!(pod["remedy"]["text"], remedy, "win-2022 takes it too, and does not run its image");
 }
 
 /// A node and a RuntimeClass that are right, and a pod that does not tolerate the taint that the node lacks.

@@ -39,7 +39,7 @@ fn output_is_not_wrapped_without_a_terminal() {
 fn plan_names_the_toleration_that_a_held_taint_needs() {
     let plan = ["plan", "-f", "examples/offline", "-f", POOL, "-f", WORKLOADS];
     let text = printed(&plan, Path::new("/nonexistent"), "200");
-    let toleration = "tolerations:\n    - {effect: NoSchedule, key: os, operator: Equal, value: windows}";
+    let toleration = "tolerations:\n    - {key: os, operator: Equal, value: windows, effect: NoSchedule}";
     assert!(text.contains(&format!("Add to their pod templates:\n    {toleration}\n")), "{text}");
     assert!(text.contains("    DaemonSet shop/agent\n"), "pods are not counted if there are none: {text}");
     let for_linux = "For a Linux workload instead:\n    nodeSelector: {kubernetes.io/os: linux}\n";
@@ -127,7 +127,10 @@ fn why_suggests_the_toleration_before_the_nodes_have_the_taint() {
     let text = printed(&why, Path::new("/nonexistent"), "200");
     assert!(text.contains("No change is needed"), "{text}");
     let text = printed(&[&why[..], &["-f", POOL]].concat(), Path::new("/nonexistent"), "200");
-    assert!(text.contains("tolerate {key: os, operator: Equal, value: \"windows\", effect: NoSchedule}"), "{text}");
+    assert!(
+        text.contains("add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}"),
+        "{text}"
+    );
 }
 
 /// The committed schema, in which no object may have properties that it does not name.

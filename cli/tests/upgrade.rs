@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
+use winpool_core::remedy::Remedy;
 
 use crate::input::with_input;
 
@@ -137,6 +138,10 @@ fn named<'a>(answer: &'a Value, name: &str) -> &'a Value {
     workloads.find(|workload| workload["object"]["name"] == name).unwrap_or_else(|| panic!("{name}: {answer:#}"))
 }
 
+fn remedy(workload: &Value) -> Remedy {
+    serde_json::from_value(workload["remedy"].clone()).unwrap()
+}
+
 fn moments(workload: &Value) -> [&str; 3] {
     ["now", "rolling", "after"].map(|moment| workload[moment].as_str().unwrap())
 }
@@ -160,7 +165,7 @@ fn the_change_of_the_pool_helps_when_it_is_made() {
         objects[0] = pool(spec);
         answer(&objects, &[WIN])
     };
-    let patch = named(&answer(&cluster(), &[WIN]), "web")["remedy"]["patch"].clone();
+    let patch = remedy(named(&answer(&cluster(), &[WIN]), "web")).merge_patch("").unwrap();
     assert_eq!(patch, json!({"spec": {"runtimeClassHostMatch": "Compatible"}}));
     let after = changed(&patch["spec"]);
     assert_eq!(moments(named(&after, "web")), ["Runs"; 3], "{after:#}");
@@ -171,20 +176,53 @@ fn the_change_of_the_pool_helps_when_it_is_made() {
         json!({"runtimeClasses": [class]})
     };
     let before = changed(&declared(&json!({})));
-    let remedy = &named(&before, "web")["remedy"];
-    assert_eq!(remedy["change"], "hostMatch: Compatible for RuntimeClass windows-2022");
-    let after = changed(&remedy["patch"]["spec"]);
+    let remedy = remedy(named(&before, "web"));
+    assert_eq!(remedy.text, "set hostMatch: Compatible for RuntimeClass windows-2022");
+    let mut pool = pool(&declared(&json!({})));
+    let patch = remedy.json_patch(&pool, "");
+    json_patch::patch(&mut pool, &patch).unwrap();
+    let after = changed(&pool["spec"]);
     assert_eq!(moments(named(&after, "web")), ["Runs"; 3], "{after:#}");
+}
+
+#[test]
+fn why_and_the_rehearsal_suggest_the_same_change() {
+    let mut objects = cluster();
+    objects.push(json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": "runhcs-wcow-process",
+        "metadata": {"name": "windows-2022", "labels": {"winpool.dev/pool": "default"}},
+        "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", BUILD: "10.0.20348"}},
+    }));
+    let expected = remedy(named(&answer(&objects, &[WIN]), "web"));
+    let (_, out, told) = run(&objects, &["why", "deployment", "web", "-n", "shop", "--assume", WIN, "-o", "json"]);
+    let out: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{told}"));
+    let remedy = remedy(&out);
+    assert_eq!((&remedy.object, &remedy.edits), (&expected.object, &expected.edits), "{out:#}");
+    assert_eq!(remedy.text, "in WindowsPool default: set runtimeClassHostMatch: Compatible");
+}
+
+#[test]
+fn a_workload_without_a_selector_gets_the_class_of_its_images() {
+    let mut objects = cluster();
+    let mut old = node("old", "old");
+    old["metadata"]["labels"][BUILD] = json!("10.0.17763");
+    old["status"]["nodeInfo"]["kernelVersion"] = json!("10.0.17763.1");
+    objects.push(old);
+    objects.push(workload("Deployment", "billing", "billing:ltsc2019", &json!({})));
+    let rehearsed = remedy(named(&answer(&objects, &[WIN]), "billing"));
+    assert_eq!(rehearsed.text, "set runtimeClassName: windows-2019");
+    let (_, out, _) = run(&objects, &["why", "deployment", "billing", "-n", "shop", "-o", "json"]);
+    assert_eq!(remedy(&serde_json::from_str(&out).unwrap()).edits, rehearsed.edits, "{out}");
 }
 
 #[test]
 fn the_change_of_a_workload_helps_when_it_is_made() {
     let before = answer(&cluster(), &[WIN]);
     for name in ["cart", "agent"] {
-        let patch = &named(&before, name)["remedy"]["patch"];
+        let remedy = remedy(named(&before, name));
         let mut objects = cluster();
         let own = objects.iter_mut().find(|object| object["metadata"]["name"] == name).unwrap();
-        json_patch::merge(own, patch);
+        json_patch::merge(own, &remedy.merge_patch("/spec/template").unwrap());
         assert_eq!(own["spec"]["template"]["spec"]["nodeSelector"]["kubernetes.io/os"], "windows", "{own:#}");
         let after = answer(&objects, &[WIN]);
         assert_eq!(moments(named(&after, name)), ["Runs"; 3], "{after:#}");
@@ -211,7 +249,7 @@ fn a_workload_whose_images_the_new_version_does_not_run_may_not_start() {
     objects.push(workload("Deployment", "old", "app:ltsc2019", &json!({"nodeSelector": selector(&[])})));
     let answer = answer(&objects, &[WIN]);
     assert_eq!(moments(named(&answer, "old")), ["Runs", "MayNotStart", "MayNotStart"], "{answer:#}");
-    assert_eq!(named(&answer, "old")["remedy"]["change"], "image: app:ltsc2025, once it exists");
+    assert_eq!(named(&answer, "old")["remedy"]["text"], "set containers[0].image: app:ltsc2025, once it exists");
     // It runs on 2019 today, and 2025 does not run images of 2019.
     assert_eq!(moments(named(&answer, "erp")), ["Runs", "Unknown", "Unknown"], "{answer:#}");
     assert!(named(&answer, "erp")["reason"].as_str().unwrap().contains("erp:7.3"), "{answer:#}");
@@ -226,11 +264,12 @@ fn a_workload_stays_off_nodes_on_which_it_does_not_start() {
     old["status"]["nodeInfo"]["kernelVersion"] = json!("10.0.17763.1");
     objects.push(old);
     let before = answer(&objects, &[WIN]);
-    let remedy = &named(&before, "agent")["remedy"];
-    let change = remedy["change"].as_str().unwrap();
-    assert!(change.ends_with(&format!("nodeAffinity: require {BUILD} In (10.0.20348, 10.0.26100)")), "{change}");
+    let remedy = remedy(named(&before, "agent"));
+    let affinity =
+        format!("add the required node affinity {{key: {BUILD}, operator: In, values: [10.0.20348, 10.0.26100]}}");
+    assert!(remedy.text.ends_with(&affinity), "{remedy:?}");
     let own = objects.iter_mut().find(|object| object["metadata"]["name"] == "agent").unwrap();
-    json_patch::merge(own, &remedy["patch"]);
+    json_patch::merge(own, &remedy.merge_patch("/spec/template").unwrap());
     let after = answer(&objects, &[WIN]);
     assert_eq!(moments(named(&after, "agent")), ["Runs"; 3], "{after:#}");
     // `tagged` has no such selector, and can land on the node of 2019.

@@ -187,7 +187,7 @@ fn a_foreign_class_that_lacks_a_toleration_is_a_conflict_that_names_it() {
     ];
     for changes in lacking {
         let planned = planned(&by_hand(changes), &policy([pool("{}")]));
-        let named = "{effect: NoSchedule, key: os, operator: Equal, value: windows}";
+        let named = "{key: os, operator: Equal, value: windows, effect: NoSchedule}";
         assert!(conflict(&planned).contains(named), "{changes}: {planned:?}");
     }
 }

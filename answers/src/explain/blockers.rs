@@ -12,6 +12,7 @@ use winpool_core::{
     api::{Isolation, ObjectReference, WindowsPool, names},
     plan::{Hosts, Pool},
     pod::{OS_KEYS, SYSTEM_LABELS, Target},
+    remedy::{Edit, Remedy},
     windows::{
         Build, KubernetesSupport,
         compatibility::{Runs, WindowsHost},
@@ -59,16 +60,16 @@ pub struct Pin {
     pub field: String,
     /// The value of the field.
     pub value: String,
-    /// The value to write instead.
-    pub change: String,
+    /// The change that moves it.
+    pub remedy: Remedy,
     /// The location of the image for the target, if a registry was queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moves_to: Option<MovesTo>,
 }
 
 impl Pin {
-    fn new(by: By, field: String, value: &str, change: String) -> Self {
-        Self { by, field, value: value.to_owned(), change, moves_to: None }
+    fn new(by: By, field: String, value: &str, remedy: impl Into<Remedy>) -> Self {
+        Self { by, field, value: value.to_owned(), remedy: remedy.into(), moves_to: None }
     }
 }
 
@@ -143,33 +144,40 @@ pub fn blockers(
 ) -> Option<Blocker> {
     let pod = &workload.pod;
     let mut pins = Vec::new();
-    let mut pin = |by, field: &str, value: &str, change: String| {
-        pins.push(Pin::new(by, format!("{}.{field}", workload.path), value, change));
+    let mut pin = |by, field: &str, value: &str, remedy: Remedy| {
+        pins.push(Pin::new(by, format!("{}.{field}", workload.path), value, remedy));
     };
     let label = retired.to_string();
     if pod.selected(names::WINDOWS_BUILD) == Some(label.as_str()) {
         let key = names::WINDOWS_BUILD;
-        let change = target.map_or_else(|| format!("remove {key}, or name another build"), |to| format!("{key}: {to}"));
-        pin(By::Selector, "nodeSelector", &format!("{key}: {label}"), change);
+        let open = || Remedy::of(vec![Edit::unselect(key)]).and(", or name another build").undecided();
+        let remedy = target.map_or_else(open, |to| Remedy::of(vec![Edit::select(key, &to.to_string())]));
+        pin(By::Selector, "nodeSelector", &format!("{key}: {label}"), remedy);
     }
     if let Some(allowed) = pod.affinity_values(names::WINDOWS_BUILD)
         && allowed.iter().all(|value| *value == label)
         && !allowed.is_empty()
     {
         let change = target.map_or_else(|| "allow another build".to_owned(), |to| format!("allow {to}"));
-        pin(By::Affinity, "affinity.nodeAffinity", &format!("{} in {label}", names::WINDOWS_BUILD), change);
+        let value = format!("{} in {label}", names::WINDOWS_BUILD);
+        pin(By::Affinity, "affinity.nodeAffinity", &value, Remedy::advice(change));
     }
     if let Some(name) = &pod.runtime_class
         && let Some(class) = facts.classes().get(name)
         && class.build() == Some(retired)
     {
         let other = target.and_then(|to| facts.classes_of(to).next());
-        let change = match (other, target) {
-            (Some(other), _) => format!("runtimeClassName: {other}"),
-            (None, Some(to)) => format!("name a RuntimeClass of {to}; there is none yet"),
-            (None, None) => "name a RuntimeClass of another build".to_owned(),
+        let remedy = match (other, target) {
+            (Some((other, _)), _) => Remedy::of(vec![Edit::class(other)]),
+            (None, Some(to)) => Remedy::advice(format!("name a RuntimeClass of {to}; there is none yet")),
+            (None, None) => Remedy::advice("name a RuntimeClass of another build"),
         };
-        pin(By::Class, "runtimeClassName", name, change);
+        let may_stay = target.is_some_and(|to| can_run(Isolation::Process, retired, to));
+        let remedy = match facts.compatible(name).filter(|_| may_stay) {
+            Some(pool) => remedy.and(&format!("; or, if you upgrade the nodes in place, {}", pool.text)).undecided(),
+            None => remedy,
+        };
+        pin(By::Class, "runtimeClassName", name, remedy);
     }
     if pins.is_empty() {
         pins.extend(label_pin(workload, facts, retired, target));
@@ -204,8 +212,9 @@ fn label_pin(workload: &WorkloadManifest<'_>, facts: &Facts, retired: Build, tar
     };
     let nodes = target.map_or_else(|| "nodes of another build".to_owned(), |to| format!("nodes of {to}"));
     let other = target.filter(|_| by == By::Selector).and_then(|to| label_of_build(&pod.node_selector, facts, to));
-    let change = other.unwrap_or_else(|| format!("select {nodes}; now only nodes of {retired} match"));
-    Some(Pin::new(by, format!("{}.{field}", workload.path), &value, change))
+    let unnamed = || Remedy::advice(format!("select {nodes}; now only nodes of {retired} match"));
+    let remedy = other.map_or_else(unnamed, |label| Remedy::of(vec![label]));
+    Some(Pin::new(by, format!("{}.{field}", workload.path), &value, remedy))
 }
 
 /// True for labels that do not say the operating system or the architecture.
@@ -213,11 +222,11 @@ fn chooses(key: &str) -> bool {
     !OS_KEYS.contains(&key) && key != names::ARCH
 }
 
-/// Returns the label, such as `agentpool: win-2022`, that selects nodes of this build in place of the only one in the selector.
-fn label_of_build(selector: &BTreeMap<String, String>, facts: &Facts, build: Build) -> Option<String> {
+/// Selects the label, such as `agentpool: win-2022`, of nodes of this build in place of the only one in the selector.
+fn label_of_build(selector: &BTreeMap<String, String>, facts: &Facts, build: Build) -> Option<Edit> {
     let mut chosen = selector.keys().filter(|key| chooses(key));
     let (key, None) = (chosen.next()?, chosen.next()) else { return None };
-    Some(format!("{key}: {}", facts.value_of_build(build, key)?))
+    Some(Edit::select(key, facts.value_of_build(build, key)?))
 }
 
 /// Returns the builds that labels of clouds name, such as `kubernetes.azure.com/os-sku: Windows2019`.
@@ -254,21 +263,26 @@ fn image_pins(
             Some(Sign::Tag(build)) => build == retired && !stays,
             None => false,
         };
-        let (change, moves_to) = match &moved {
-            None => (image_change(name, retired, target), None),
+        let own_path = format!("{}.image", path_of(container));
+        let change = || image_change(&own_path, name, retired, target);
+        let (remedy, moves_to) = match &moved {
+            None => (change(), None),
             Some(Move::SameTag(version)) => {
-                (format!("none: this image has a variant that runs there, {version}"), Some(MovesTo::SameTag))
+                let none = format!("none: this image has a variant that runs there, {version}");
+                (Remedy::advice(none), Some(MovesTo::SameTag))
             }
-            Some(Move::OtherTag(other)) => (other.clone(), Some(MovesTo::OtherTag)),
-            Some(Move::Nowhere) => (image_change(name, retired, target), Some(MovesTo::Nowhere)),
-            Some(Move::Unknown(reason)) => (format!("unknown: {reason}"), Some(MovesTo::Unknown)),
+            Some(Move::OtherTag(other)) => {
+                (Remedy::of(vec![Edit::set_field(&own_path, other)]), Some(MovesTo::OtherTag))
+            }
+            Some(Move::Nowhere) => (change(), Some(MovesTo::Nowhere)),
+            Some(Move::Unknown(reason)) => (Remedy::advice(format!("unknown: {reason}")), Some(MovesTo::Unknown)),
         };
         let counts = match moves_to {
             Some(MovesTo::SameTag) => is_pinned,
             _ => !has_moved && is_for_it || is_pinned && moves_to.is_some(),
         };
-        let field = format!("{}.{}.image", workload.path, path_of(container));
-        counts.then(|| Pin { moves_to, ..Pin::new(By::Image, field, name, change) })
+        let field = format!("{}.{own_path}", workload.path);
+        counts.then(|| Pin { moves_to, ..Pin::new(By::Image, field, name, remedy) })
     });
     pins.collect()
 }
@@ -310,15 +324,13 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
         (None, None) => (read.spec.discover && read.spec.class_name(retired) == name).then_some(retired),
     };
     if let Some(name) = default.filter(|name| build_of(name) == Some(retired)) {
-        let change = match target {
-            Some(to) => match class_of(&read, to) {
-                Some(other) => format!("runtimeClassName: {other}"),
-                None => format!("declare a class of {to}, and name it here"),
-            },
-            None => "name a RuntimeClass of another build".to_owned(),
+        let remedy = match target.map(|to| (to, class_of(&read, to))) {
+            Some((_, Some(other))) => Remedy::of(vec![Edit::set(&["spec", "podDefaults", "runtimeClassName"], other)]),
+            Some((to, None)) => Remedy::advice(format!("declare a class of {to}, and name it here")),
+            None => Remedy::advice("name a RuntimeClass of another build"),
         };
         let field = "spec.podDefaults.runtimeClassName".to_owned();
-        pins.push(Pin::new(By::PodDefault, field, name, change));
+        pins.push(Pin::new(By::PodDefault, field, name, remedy));
     }
     let label = retired.to_string();
     for (index, named) in spec.build_names.iter().enumerate().filter(|(_, named)| named.build == label) {
@@ -337,12 +349,15 @@ fn class_of(pool: &Pool, build: Build) -> Option<String> {
     declared.map(|(_, class)| class.name.clone()).or_else(discovered)
 }
 
-pub(super) fn image_change(name: &str, retired: Build, target: Option<Build>) -> String {
-    let Some(target) = target else { return "build the image for another version".to_owned() };
-    let moved = tags::for_build(name, target)
-        .map_or_else(|| format!("build the image for {target}"), |image| format!("{image}, once it exists"));
+/// Returns the change of the image at this field of the pod spec.
+pub(super) fn image_change(field: &str, name: &str, retired: Build, target: Option<Build>) -> Remedy {
+    let Some(target) = target else { return Remedy::advice("build the image for another version") };
+    let moved = match tags::for_build(name, target) {
+        Some(image) => Remedy::of(vec![Edit::set_field(field, image)]).and(", once it exists").undecided(),
+        None => Remedy::advice(format!("build the image for {target}")),
+    };
     match runs(Isolation::Process, retired, WindowsHost { build: target, runtime: None }) {
-        Runs::IfContainerd(since) => format!("{moved}; may stay where containerd is {since} or later"),
+        Runs::IfContainerd(since) => moved.and(&format!("; may stay where containerd is {since} or later")),
         _ => moved,
     }
 }

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use winpool_core::{
     api::{ObjectReference, names},
     pod::{Class, KnownError, Pod, Workload, WorkloadKind},
+    remedy::Remedy,
 };
 
 use crate::{image::Images, pod::daemon_set_node, system::doubt, view::Node, workload::or_default};
@@ -22,6 +23,7 @@ use kubelet::ends_with_upgrade;
 
 pub(super) use kubelet::ending;
 pub(super) use node_fit::{NodeFit, TemplateFit, fits};
+pub use remedy::RECREATE;
 pub use result::{NodeResult, PodExplanation};
 
 /// Explains this pod on these nodes, with these RuntimeClasses and the platforms of its images, as registries report them.
@@ -80,20 +82,18 @@ fn explanation(
     nodes.extend(chosen.filter(|_| machines.is_empty()).map(NodeResult::missing));
     let lands = nodes.iter().any(|result| result.possible);
     let starts = nodes.iter().all(|result| !result.possible || result.starts != Some(false));
-    let (remedy, remedied) = match refused {
-        Some(remedy) => (Some(remedy + &candidate.unless_class_tolerates(machines)), None),
-        None if lands && starts => (None, None),
-        None => {
-            let (remedy, remedied) = candidate.remedy(machines, classes);
-            (Some(remedy), remedied)
-        }
+    let remedy = match refused {
+        Some(refused) => Some(candidate.admit(refused, machines, classes)),
+        None if lands && starts => None,
+        None => Some(candidate.remedy(machines, classes)),
     };
+    let remedy = remedy.map(|remedy| if doubt.is_some() { remedy.undecided() } else { remedy });
     let gates = candidate.spec.scheduling_gates.join(", ");
     let wait = (!gates.is_empty())
         .then(|| format!("wait until its schedulingGates ({gates}) are removed: the scheduler ignores it until then"));
     let remedy = match (wait, remedy) {
-        (Some(wait), Some(remedy)) => Some(format!("{wait}. Then {remedy}")),
-        (wait, remedy) => wait.or(remedy),
+        (Some(wait), Some(remedy)) => Some(remedy.after(&format!("{wait}. Then "))),
+        (wait, remedy) => wait.map(Remedy::advice).or(remedy),
     };
     PodExplanation {
         object: ObjectReference::default(),
@@ -109,6 +109,5 @@ fn explanation(
         ends_with_upgrade: None,
         remedy,
         notes: Vec::new(),
-        remedied,
     }
 }

@@ -4,7 +4,6 @@
 mod change;
 mod ended;
 mod facts;
-mod pool_change;
 mod result;
 mod stage;
 mod subject;
@@ -34,7 +33,7 @@ use stage::{Scenario, Stage, Stages};
 use subject::{UpgradeSubject, subjects};
 
 pub use ended::{EndedPods, Replaced};
-pub use result::{PodOutcome, Remedy, Upgrade, UpgradedWorkload, short_name};
+pub use result::{PodOutcome, Upgrade, UpgradedWorkload, short_name};
 
 /// The reason for workloads that do not need an upgrade to fail.
 const STRAY: &str = "it can be scheduled on a node on which it does not start today; winpool why shows the node";
@@ -107,7 +106,8 @@ fn workload(
     workload.remedy =
         changes.helps(subject, workload.now, stages, facts).or_else(|| change::own(subject, after, &at_last, facts));
     if workload.remedy.is_none() {
-        workload.reason = at_last.refused.clone().or_else(|| reason(subject, workload.now, after, facts));
+        let refused = at_last.refused.as_ref().map(|refused| refused.text.clone());
+        workload.reason = refused.or_else(|| reason(subject, workload.now, after, facts));
     }
     Some(workload)
 }

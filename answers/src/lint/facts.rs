@@ -16,8 +16,9 @@ use serde_json::Value;
 use winpool_core::{
     api::{Taint, names},
     labels::Labels,
-    plan::{NodeSummary, Policy, Pool, PoolEntry, plan_classes},
+    plan::{NodeSummary, Policy, Pool, PoolEntry, PoolSpec, plan_classes},
     pod::{Class, Guess, PodSpec, System, Target, Tolerance, is_label_of_every_node, tolerance},
+    remedy::Remedy,
     windows::{
         Build, KubernetesVersion,
         container_runtime::RuntimeName,
@@ -287,9 +288,24 @@ impl Facts {
         similar_class(name, &self.classes)
     }
 
-    /// Returns the names of the classes that select this build.
-    pub fn classes_of(&self, build: Build) -> impl Iterator<Item = &str> {
-        self.classes.iter().filter(move |(_, class)| class.build() == Some(build)).map(|(name, _)| name.as_str())
+    /// Returns the change of the pool that makes the class of this name with which its pods run on every node that runs their
+    /// images, if the class is for nodes of its own build alone.
+    pub fn compatible(&self, name: &str) -> Option<Remedy> {
+        let build = self.classes.get(name)?.build()?;
+        let is_own = |spec: &PoolSpec| {
+            let is_declared = spec.declared.iter().any(|(_, class)| class.name == name);
+            is_declared || spec.discover && spec.class_name(build) == name
+        };
+        let pool = self.pools.iter().map(|pool| &pool.spec).find(|spec| is_own(spec))?;
+        Some(pool.compatible(name)?.in_object())
+    }
+
+    /// Returns the classes whose nodes run images of this build, the most suitable first.
+    pub fn classes_of(&self, build: Build) -> impl Iterator<Item = (&str, &Class)> {
+        let of_build = self.classes.iter().filter(|(_, class)| class.image_build() == Some(build));
+        let mut classes: Vec<_> = of_build.map(|(name, class)| (name.as_str(), class)).collect();
+        classes.sort_by_key(|(name, class)| class.preference(name));
+        classes.into_iter()
     }
 
     /// Returns the number of Windows nodes of each build.

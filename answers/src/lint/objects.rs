@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use winpool_core::{
     api::{ObjectReference, quantity::amount},
+    remedy::Remedy,
     windows::{Build, KernelVersion, KubernetesVersion},
 };
 
@@ -140,7 +141,7 @@ pub(super) fn finding(rule: &Rule, kind: &str, object: &Value, hit: Hit) -> Find
         },
         field: hit.field,
         message: hit.message.unwrap_or_else(|| rule.reason.to_owned()),
-        remedy: hit.remedy.unwrap_or_else(|| rule.remedy.to_owned()),
+        remedy: hit.remedy.unwrap_or_else(|| Remedy::advice(rule.remedy)),
     }
 }
 

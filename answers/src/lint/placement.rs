@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Toleration;
 use winpool_core::{
-    api::Taint,
-    pod::{BETA_OS, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
-    windows::{Build, taint::SPELLINGS},
+    api::{Taint, names},
+    pod::{BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
+    remedy::{Edit, Remedy},
+    windows::taint::SPELLINGS,
 };
 
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
         rejected,
         rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
     },
-    pod::PodSpecExt,
+    pod::{ClassExt, PodSpecExt},
     system,
 };
 
@@ -30,13 +31,13 @@ pub(super) mod images;
 
 /// The values of the label of the operating system.
 const SYSTEMS: [&str; 2] = ["windows", "linux"];
-const SAY_WINDOWS: &str = "add os.name: windows and nodeSelector kubernetes.io/os: windows";
-const SELECT_WINDOWS: &str = "add nodeSelector kubernetes.io/os: windows";
+const SAY_WINDOWS: &str = "set os.name: windows; set nodeSelector kubernetes.io/os: windows";
+const SELECT_WINDOWS: &str = "set nodeSelector kubernetes.io/os: windows";
 const TOLERATE: &str = "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}";
 /// Follows a remedy that a class makes unnecessary, if the class of the pod does not exist.
 const UNLESS_CLASS: &str = ", unless the RuntimeClass that you name or create does";
 
-const FOR_LINUX: &str = "for a Linux workload instead: nodeSelector kubernetes.io/os: linux";
+const FOR_LINUX: &str = "; for a Linux workload instead: nodeSelector kubernetes.io/os: linux";
 
 pub(super) const RULES: &[Rule] = &[
     rule(
@@ -45,18 +46,14 @@ pub(super) const RULES: &[Rule] = &[
         Scope::Windows,
         "os.name",
         "the pod is for Windows and has no os.name, so the API server does not reject the fields that Windows does not support",
-        "add os.name: windows",
+        "set os.name: windows",
         own(|subject, hits| {
             if subject.pod.os.is_none() {
-                let hit = Hit::at("os.name");
                 let refused = rejected::fields(subject);
-                hits.push(match refused.as_slice() {
-                    [] => hit,
-                    fields => hit.remedied_by(format!(
-                        "add os.name: windows, after removing {}: with os.name the API server rejects them",
-                        fields.join(", ")
-                    )),
-                });
+                let removed = refused.iter().map(|field| Edit::remove_field(field));
+                let remedy = Remedy::of(removed.chain([say_windows()]).collect());
+                let why = if refused.is_empty() { "" } else { ": with os.name the API server rejects the other fields" };
+                hits.push(Hit::at("os.name").remedied_by(remedy.and(why)));
             }
         }),
     )
@@ -101,15 +98,15 @@ pub(super) const RULES: &[Rule] = &[
         Scope::Any,
         "nodeSelector",
         "no node has this operating system, because the label is windows or linux, in lower case",
-        "write kubernetes.io/os: windows, or linux",
+        "set nodeSelector kubernetes.io/os: windows, or linux",
         own(|subject, hits| {
-            let selected = OS_KEYS.iter().filter_map(|key| Some((key, subject.pod.selected(key)?)));
+            let selected = OS_KEYS.iter().filter_map(|key| Some((*key, subject.pod.selected(key)?)));
             for (key, value) in selected.filter(|(_, value)| !SYSTEMS.contains(value)) {
                 let value: String = value.chars().take(63).collect();
                 let hit = Hit::at("nodeSelector").saying(format!("no node has {key}={value}"));
                 let meant = SYSTEMS.iter().find(|system| value.eq_ignore_ascii_case(system));
                 hits.push(match meant {
-                    Some(system) => hit.remedied_by(format!("write {key}: {system}")),
+                    Some(system) => hit.remedied_by(vec![Edit::select(key, system)]),
                     None => hit,
                 });
             }
@@ -123,8 +120,9 @@ pub(super) const RULES: &[Rule] = &[
         "beta.kubernetes.io/os is deprecated since Kubernetes 1.14",
         "use kubernetes.io/os",
         own(|subject, hits| {
-            if subject.pod.selected(BETA_OS).is_some() {
-                hits.push(Hit::at("nodeSelector"));
+            if let Some(system) = subject.pod.selected(BETA_OS) {
+                let edits = vec![Edit::unselect(BETA_OS), Edit::select(names::OS, system)];
+                hits.push(Hit::at("nodeSelector").remedied_by(edits));
             }
         }),
     ),
@@ -146,10 +144,7 @@ pub(super) const RULES: &[Rule] = &[
                 )),
                 None => hit,
             };
-            let remedy = match class_of_images(subject) {
-                Some(name) => format!("add os.name: windows and runtimeClassName: {name}"),
-                None => SAY_WINDOWS.to_owned(),
-            };
+            let remedy = Remedy::of(vec![say_windows(), to_windows(subject)]);
             hits.push(hit.remedied_by(or_for_linux(subject, remedy)));
         }),
     ),
@@ -159,7 +154,7 @@ pub(super) const RULES: &[Rule] = &[
         Scope::UnknownSystem,
         "nodeSelector",
         "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes",
-        "add nodeSelector kubernetes.io/os: linux",
+        "set nodeSelector kubernetes.io/os: linux",
         own(lands_on_windows),
     ),
     rule(
@@ -224,20 +219,30 @@ fn doubt(subject: &Subject<'_>) -> Option<&'static str> {
 }
 
 /// Adds what to do if the workload is for Linux, unless it is certainly for Windows.
-fn or_for_linux(subject: &Subject<'_>, remedy: String) -> String {
-    if doubt(subject).is_some() { format!("{remedy}; {FOR_LINUX}") } else { remedy }
+fn or_for_linux(subject: &Subject<'_>, remedy: Remedy) -> Remedy {
+    if doubt(subject).is_some() { remedy.and(FOR_LINUX).undecided() } else { remedy }
 }
 
-/// Returns the class for the build that all images of the pod name. `None` for a DaemonSet, because its controller
-/// ignores classes, and if there are nodes and none has the build.
-fn class_of_images<'a>(subject: &Subject<'a>) -> Option<&'a str> {
-    let builds: BTreeSet<Build> = subject.pod.image_builds().map(|(_, build)| build).collect();
-    let build = builds.first().filter(|_| builds.len() == 1 && !subject.workload.is_daemon_set())?;
-    let there = subject.facts.builds();
-    if !there.is_empty() && !there.contains_key(build) {
+fn say_windows() -> Edit {
+    Edit::set(&["spec", "os", "name"], names::WINDOWS)
+}
+
+/// Puts the pod on Windows nodes: those of its class, if there is one, or all.
+fn to_windows(subject: &Subject<'_>) -> Edit {
+    fitting_class(subject).map_or_else(Edit::select_windows, |(name, _)| Edit::class(name))
+}
+
+/// Returns the class of the build that the pod asks for, by its selector or by all of its images. `None` for a DaemonSet, because
+/// its controller ignores classes, for a pod that has a class or a node, and if there are nodes and none has the build.
+fn fitting_class<'a>(subject: &Subject<'a>) -> Option<(&'a str, &'a Class)> {
+    let (pod, facts) = (subject.pod, subject.facts);
+    let is_open = pod.node.is_none() && (pod.runtime_class.is_none() || facts.lacks_class_of(pod));
+    if !is_open || subject.workload.is_daemon_set() {
         return None;
     }
-    subject.facts.classes_of(*build).next()
+    let (build, there) = (pod.asked_build()?, facts.builds());
+    let mut classes = facts.classes_of(build).filter(|_| there.is_empty() || there.contains_key(&build));
+    classes.find(|(_, class)| class.conflict(pod).is_none())
 }
 
 /// Returns true if the RuntimeClass of the pod exists perhaps, and its selector and tolerations are not known.
@@ -252,14 +257,6 @@ fn os_contradiction(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Adds the class for the pod's images to the remedy, if there is one.
-fn by_class(subject: &Subject<'_>, hit: Hit) -> Hit {
-    match class_of_images(subject) {
-        Some(name) => hit.remedied_by(format!("add runtimeClassName: {name}, which selects the build of its images")),
-        None => hit,
-    }
-}
-
 fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let pod = subject.pod;
     // If the class of a DaemonSet selects Windows, another rule reports what the template lacks.
@@ -269,12 +266,8 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     };
     let is_placed = pod.placed_system().is_some() || subject.facts.system_of_nodes(pod).is_some();
     if !is_placed && pod.node.is_none() && !is_by_class {
-        let hit = Hit::at("nodeSelector");
-        hits.push(if pod.runtime_class.is_some() && !subject.workload.is_daemon_set() {
-            hit.remedied_by(format!("{SELECT_WINDOWS}{UNLESS_CLASS}"))
-        } else {
-            by_class(subject, hit)
-        });
+        let remedy = Remedy::of(vec![to_windows(subject)]);
+        hits.push(Hit::at("nodeSelector").remedied_by(unless_class(subject, remedy)));
     }
 }
 
@@ -295,7 +288,8 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let is_unclear = !pod.terms.is_empty() && !facts.has_nodes();
     let chooses = is_unclear || pod.node.is_some() || pod.runtime_class.is_some();
     if is_open && !chooses {
-        let hit = Hit::at("nodeSelector");
+        let remedy = Remedy::of(vec![Edit::select(names::OS, "linux")]);
+        let hit = Hit::at("nodeSelector").remedied_by(remedy.undecided());
         hits.push(if facts.taints_are_held() {
             hit.saying(
                 "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes: winpool \
@@ -334,10 +328,27 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         };
         let message = format!("the pod does not tolerate {whose}: {}", list(&least));
         let message = message + &other_spelling(&tolerations, &least);
-        let lacks_class = subject.pod.runtime_class.is_some() && subject.class.is_none();
-        let remedy = format!("{}{}", remedy(&least), if lacks_class { UNLESS_CLASS } else { "" });
+        let remedy = match class_that_tolerates(subject) {
+            Some(name) => Remedy::of(vec![Edit::class(name)]),
+            None => unless_class(subject, tolerating(&least)),
+        };
         hits.push(Hit::at("tolerations").saying(message).remedied_by(or_for_linux(subject, remedy)));
     }
+}
+
+/// Returns the class that fits the pod, if its tolerations are all that the pod lacks.
+fn class_that_tolerates<'a>(subject: &Subject<'a>) -> Option<&'a str> {
+    let (name, class) = fitting_class(subject)?;
+    let tolerations: Vec<Toleration> = subject.pod.tolerations.iter().chain(&class.tolerations).cloned().collect();
+    let guards = subject.facts.guards(subject.pod, Some(class))?;
+    guards.iter().any(|taints| untolerated(&tolerations, taints).is_empty()).then_some(name)
+}
+
+/// Adds that a class makes the change unnecessary, if the class of the pod does not exist and none is suggested.
+fn unless_class(subject: &Subject<'_>, remedy: Remedy) -> Remedy {
+    let lacks_class = subject.pod.runtime_class.is_some() && subject.class.is_none();
+    let is_needless = !lacks_class || subject.workload.is_daemon_set() || fitting_class(subject).is_some();
+    if is_needless { remedy } else { remedy.and(UNLESS_CLASS).undecided() }
 }
 
 fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
@@ -356,7 +367,7 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
             list(&missing)
         );
         let message = message + &other_spelling(&subject.pod.tolerations, &missing);
-        hits.push(Hit::at("tolerations").saying(message).remedied_by(or_for_linux(subject, remedy(&missing))));
+        hits.push(Hit::at("tolerations").saying(message).remedied_by(or_for_linux(subject, tolerating(&missing))));
     }
 }
 
@@ -378,15 +389,8 @@ fn list(taints: &[Taint]) -> String {
     if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
 }
 
-fn remedy(taints: &[Taint]) -> String {
-    let tolerations: Vec<String> = taints
-        .iter()
-        .take(NAMED)
-        .map(|Taint { key, value, effect }| {
-            format!("{{key: {key}, operator: Equal, value: {value:?}, effect: {effect}}}")
-        })
-        .collect();
-    format!("tolerate {}", tolerations.join(" and "))
+fn tolerating(taints: &[Taint]) -> Remedy {
+    Remedy::of(taints.iter().map(Edit::tolerate).collect())
 }
 
 fn unknown_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
@@ -396,6 +400,7 @@ fn unknown_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
     let mut known = SPELLINGS.iter().map(|spelling| Taint::new(spelling.key, spelling.value, "NoSchedule"));
     if known.all(|taint| tolerance(&subject.pod.tolerations, [&taint]) == Tolerance::No) {
-        hits.push(Hit::at("tolerations"));
+        let remedy = Remedy::of(vec![Edit::tolerate(&Taint::os_windows())]);
+        hits.push(Hit::at("tolerations").remedied_by(remedy.undecided()));
     }
 }

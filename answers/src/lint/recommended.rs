@@ -4,7 +4,10 @@
 //! Kubernetes" in kubernetes/website. `docs/reference/windows-documentation.md` maps their statements to rules.
 
 use serde_json::Value;
-use winpool_core::windows::image::successor;
+use winpool_core::{
+    remedy::{Edit, Remedy},
+    windows::image::successor,
+};
 
 use crate::{
     finding::{
@@ -18,6 +21,8 @@ use crate::{
     pod::path_of,
     workload::{ISOLATION_ANNOTATION, get},
 };
+
+const ISOLATION_REMEDY: &str = "remove it, and use a RuntimeClass whose handler isolates with Hyper-V";
 
 pub(super) const RULES: &[Rule] = &[
     rule(
@@ -45,10 +50,12 @@ pub(super) const RULES: &[Rule] = &[
         Scope::Any,
         "metadata.annotations[experimental.windows.kubernetes.io/isolation-type]",
         "nothing reads this annotation since Kubernetes 1.21 removed the feature gate HyperVContainer",
-        "remove it, and use a RuntimeClass whose handler isolates with Hyper-V",
+        ISOLATION_REMEDY,
         own(|subject, hits| {
             if subject.workload.metadata["annotations"].get(ISOLATION_ANNOTATION).is_some() {
-                hits.push(Hit::at(format!("metadata.annotations[{ISOLATION_ANNOTATION}]")));
+                let edit = Edit::remove(&["metadata", "annotations", ISOLATION_ANNOTATION]);
+                let remedy = Remedy::of(vec![edit]).saying(ISOLATION_REMEDY).undecided();
+                hits.push(Hit::at(format!("metadata.annotations[{ISOLATION_ANNOTATION}]")).remedied_by(remedy));
             }
         }),
     ),

@@ -6,6 +6,8 @@
 //!
 //! If a pod for Windows has no `os.name`, the API server accepts these fields, and they have no effect.
 
+use winpool_core::remedy::Edit;
+
 use crate::{
     finding::{
         Consequence::{Ignored, Note, Rejected},
@@ -13,7 +15,7 @@ use crate::{
     },
     lint::{
         field::{Trigger, containers},
-        rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
+        rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
     },
     pod::PodSpecExt,
     workload::get,
@@ -29,10 +31,12 @@ const IS_UNKNOWN: Option<(Judgement, &str)> = Some((
     "is refused in a pod with os.name: windows; what a Windows node does with it otherwise is not documented",
 ));
 
+/// A field that the API server refuses: removing it is certain.
 const fn forbidden(id: &'static str, field: &'static str, from: u32, remedy: &'static str) -> Rule {
     Rule {
         without_os: HAS_NO_EFFECT,
         since: from,
+        change: FieldChange::Remove,
         ..rule(id, Judgement(Error, Rejected), Scope::Windows, field, REASON, remedy, Test::Field(Trigger::Present))
     }
 }
@@ -61,7 +65,8 @@ pub(super) const RULES: &[Rule] = &[
         NO_HOST_NAMESPACES,
     ),
     forbidden("host-users", "hostUsers", 25, REMOVE),
-    forbidden("pod-resources", "resources", 34, "set resources on the containers instead of the pod"),
+    forbidden("pod-resources", "resources", 34, "set resources on the containers instead of the pod")
+        .fixed_by(FieldChange::Decide),
     forbidden(
         "share-process-namespace",
         "shareProcessNamespace",
@@ -208,6 +213,6 @@ fn mixed_host_process(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 fn host_process_network(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if subject.pod.containers.iter().any(|container| container.is_host_process) && !subject.pod.has_host_network {
-        hits.push(Hit::at("hostNetwork"));
+        hits.push(Hit::at("hostNetwork").remedied_by(vec![Edit::set_field("hostNetwork", true)]));
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use winpool_core::{
     pod::{Class, PodSpec, Target},
+    remedy::{Edit, Remedy},
     windows::KubernetesVersion,
 };
 
@@ -59,13 +60,41 @@ pub struct Rule {
     /// The reason: a sentence, or the rest of a sentence that begins with the name of the field.
     pub reason: &'static str,
     pub remedy: &'static str,
+    /// The remedy as an edit of the field where the rule is broken.
+    pub change: FieldChange,
     pub test: Test,
+}
+
+/// The edit with which a field no longer breaks a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldChange {
+    /// The value is a decision.
+    Decide,
+    Remove,
+    /// Removing it is one of several ways.
+    MayRemove,
+    Set(&'static str),
 }
 
 impl Rule {
     /// Returns the same rule for this minor version of Kubernetes 1 and all later ones.
     pub(super) const fn since(self, minor: u32) -> Self {
         Self { since: minor, ..self }
+    }
+
+    /// Returns the same rule, with a remedy that changes the field where it is broken.
+    pub(super) const fn fixed_by(self, change: FieldChange) -> Self {
+        Self { change, ..self }
+    }
+
+    /// Returns the remedy for this field of a pod spec, in these words.
+    pub(super) fn remedy_at(&self, field: &str, text: &str) -> Remedy {
+        match self.change {
+            FieldChange::Decide => Remedy::advice(text),
+            FieldChange::Remove => Remedy::of(vec![Edit::remove_field(field)]).saying(text),
+            FieldChange::MayRemove => Remedy::of(vec![Edit::remove_field(field)]).saying(text).undecided(),
+            FieldChange::Set(value) => Remedy::of(vec![Edit::set_field(field, value)]).saying(text),
+        }
     }
 
     /// True if it holds for this version. An unknown version is treated as the newest.
@@ -114,7 +143,8 @@ pub(super) const fn rule(
     remedy: &'static str,
     test: Test,
 ) -> Rule {
-    Rule { id, verdict, without_os: None, since: 0, scope, field, reason, remedy, test }
+    let change = FieldChange::Decide;
+    Rule { id, verdict, without_os: None, since: 0, scope, field, reason, remedy, change, test }
 }
 
 /// Returns a test that reads the whole workload and has no CEL expression.
@@ -144,7 +174,7 @@ pub struct Hit {
     /// The description, if the rule's reason is not specific enough.
     pub message: Option<String>,
     /// The remedy, if the rule's remedy is not specific enough.
-    pub remedy: Option<String>,
+    pub remedy: Option<Remedy>,
 }
 
 impl Hit {
@@ -157,7 +187,7 @@ impl Hit {
         Self { message: Some(message), ..self }
     }
 
-    pub fn remedied_by(self, remedy: String) -> Self {
-        Self { remedy: Some(remedy), ..self }
+    pub fn remedied_by(self, remedy: impl Into<Remedy>) -> Self {
+        Self { remedy: Some(remedy.into()), ..self }
     }
 }

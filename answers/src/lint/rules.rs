@@ -119,6 +119,7 @@ fn path_of(workload: &WorkloadManifest<'_>, field: &str) -> String {
 }
 
 fn finding(rule: &Rule, subject: &Subject<'_>, hit: Hit) -> Finding {
+    let remedy = hit.remedy.unwrap_or_else(|| rule.remedy_at(&hit.field, rejected::remedy(rule, subject)));
     let says_os = subject.pod.os.as_deref() == Some(names::WINDOWS);
     let verdict = if says_os { rule.verdict } else { rule.verdict_without_os() };
     Finding {
@@ -128,6 +129,6 @@ fn finding(rule: &Rule, subject: &Subject<'_>, hit: Hit) -> Finding {
         object: subject.workload.object(),
         field: path_of(subject.workload, &hit.field),
         message: hit.message.unwrap_or_else(|| rule.sentence(says_os)),
-        remedy: hit.remedy.unwrap_or_else(|| rejected::remedy(rule, subject).to_owned()),
+        remedy,
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     },
     lint::{
         field::{Trigger, containers, volumes},
-        rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
+        rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
     },
     workload::get,
 };
@@ -49,7 +49,8 @@ pub(super) const RULES: &[Rule] = &[
         "dnsPolicy",
         "on Windows ClusterFirstWithHostNet means the same as ClusterFirst",
         "use ClusterFirst",
-    ),
+    )
+    .fixed_by(FieldChange::Set("ClusterFirst")),
     lint(
         "host-network",
         Judgement(Info, Note),
@@ -66,7 +67,8 @@ pub(super) const RULES: &[Rule] = &[
         // field is ignored.
         "only host-process containers can use the host's network on Windows; what happens to others is not documented",
         "remove it, or use host-process containers",
-    ),
+    )
+    .fixed_by(FieldChange::MayRemove),
     lint(
         "run-as-non-root",
         Judgement(Info, Note),
@@ -123,7 +125,8 @@ pub(super) const RULES: &[Rule] = &[
         "volumes[*].emptyDir.medium",
         "Windows has no volumes in memory: the data is on the node's disk",
         "remove medium, and keep secrets off the volume",
-    ),
+    )
+    .fixed_by(FieldChange::Remove),
     lint(
         "secret-volume",
         Judgement(Info, Note),
@@ -139,7 +142,8 @@ pub(super) const RULES: &[Rule] = &[
         "volumes[*].secret.defaultMode",
         MODE,
         MODE_REMEDY,
-    ),
+    )
+    .fixed_by(FieldChange::Remove),
     lint(
         "config-map-volume-mode",
         Judgement(Warning, Ignored),
@@ -147,7 +151,8 @@ pub(super) const RULES: &[Rule] = &[
         "volumes[*].configMap.defaultMode",
         MODE,
         MODE_REMEDY,
-    ),
+    )
+    .fixed_by(FieldChange::Remove),
     lint(
         "projected-volume-mode",
         Judgement(Warning, Ignored),
@@ -155,7 +160,8 @@ pub(super) const RULES: &[Rule] = &[
         "volumes[*].projected.defaultMode",
         MODE,
         MODE_REMEDY,
-    ),
+    )
+    .fixed_by(FieldChange::Remove),
     lint(
         "volume-item-mode",
         Judgement(Warning, Ignored),
@@ -171,7 +177,8 @@ pub(super) const RULES: &[Rule] = &[
         "volumes[*].*.items[*].mode",
         MODE,
         MODE_REMEDY,
-    ),
+    )
+    .fixed_by(FieldChange::Remove),
     lint(
         "sub-path",
         Judgement(Info, Note),
@@ -195,7 +202,8 @@ pub(super) const RULES: &[Rule] = &[
         "containers[*].volumeMounts[*].mountPropagation",
         "Windows does not support mount propagation",
         "remove it",
-    ),
+    )
+    .fixed_by(FieldChange::Remove),
     lint(
         "volume-devices",
         Judgement(Error, Fails),
@@ -219,7 +227,8 @@ pub(super) const RULES: &[Rule] = &[
         "containers[*].terminationMessagePath",
         "Windows mounts single files only with limits; the default path works because it does not exist there",
         "remove it, and read the logs instead: terminationMessagePolicy: FallbackToLogsOnError",
-    ),
+    )
+    .fixed_by(FieldChange::MayRemove),
 ];
 
 /// Returns true if this security context forbids `ContainerAdministrator`, and neither it nor that of the pod names a user.

@@ -25,7 +25,7 @@ fn pins(spec: &Value, facts: &Facts, target: Option<u32>) -> Vec<String> {
 
 fn lines(found: Option<Blocker>) -> Vec<String> {
     let pins = found.into_iter().flat_map(|blocker| blocker.pins);
-    pins.map(|pin| format!("{:?} {}: {} -> {}", pin.by, pin.field, pin.value, pin.change)).collect()
+    pins.map(|pin| format!("{:?} {}: {} -> {}", pin.by, pin.field, pin.value, pin.remedy.text)).collect()
 }
 
 fn pool_pins(spec: &Value, facts: &Facts, target: Option<u32>) -> Vec<String> {
@@ -49,13 +49,13 @@ fn selector_affinity_class_and_image_pin_and_each_says_what_to_write() {
         "containers": [{"image": "mcr.microsoft.com/windows/servercore:ltsc2019"}, {"image": "app:1.0"}],
     });
     insta::assert_snapshot!(pins(&all, &facts, Some(26100)).join("\n"), @"
-    Selector spec.template.spec.nodeSelector: node.kubernetes.io/windows-build: 10.0.17763 -> node.kubernetes.io/windows-build: 10.0.26100
+    Selector spec.template.spec.nodeSelector: node.kubernetes.io/windows-build: 10.0.17763 -> set nodeSelector node.kubernetes.io/windows-build: 10.0.26100
     Affinity spec.template.spec.affinity.nodeAffinity: node.kubernetes.io/windows-build in 10.0.17763 -> allow 10.0.26100
-    Class spec.template.spec.runtimeClassName: windows-2019 -> runtimeClassName: windows-2025
-    Image spec.template.spec.containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2019 -> mcr.microsoft.com/windows/servercore:ltsc2025, once it exists
+    Class spec.template.spec.runtimeClassName: windows-2019 -> set runtimeClassName: windows-2025
+    Image spec.template.spec.containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2019 -> set containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2025, once it exists
     ");
     insta::assert_snapshot!(pins(&all, &Facts::none(), None).join("\n"), @"
-    Selector spec.template.spec.nodeSelector: node.kubernetes.io/windows-build: 10.0.17763 -> remove node.kubernetes.io/windows-build, or name another build
+    Selector spec.template.spec.nodeSelector: node.kubernetes.io/windows-build: 10.0.17763 -> remove nodeSelector node.kubernetes.io/windows-build, or name another build
     Affinity spec.template.spec.affinity.nodeAffinity: node.kubernetes.io/windows-build in 10.0.17763 -> allow another build
     Image spec.template.spec.containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2019 -> build the image for another version
     ");
@@ -100,7 +100,7 @@ fn labels_that_only_nodes_of_the_version_have_pin_a_workload() {
     let facts = Facts::of(&view(nodes.map(|(build, group)| node(build, &[], &[("group", group)]))));
     let of = |group: &str| json!({"nodeSelector": {"kubernetes.io/os": "windows", "group": group}});
     let changes = |target| pins(&of("old"), &facts, Some(target));
-    assert_eq!(changes(20348), ["Selector spec.template.spec.nodeSelector: group: old -> group: new"]);
+    assert_eq!(changes(20348), ["Selector spec.template.spec.nodeSelector: group: old -> set nodeSelector group: new"]);
     let change = "select nodes of 10.0.26100; now only nodes of 10.0.17763 match";
     assert_eq!(changes(26100), [format!("Selector spec.template.spec.nodeSelector: group: old -> {change}")]);
     let expression = json!({"key": "group", "operator": "NotIn", "values": ["both", "new"]});
@@ -133,7 +133,7 @@ fn a_pool_is_pinned_by_the_classes_that_it_declares_gives_out_and_names() {
     insta::assert_snapshot!(pool_pins(&spec, &Facts::none(), Some(20348)).join("\n"), @"
     Declared spec.runtimeClasses[1].version: 2019 -> declare a class of 10.0.20348, and remove the class old once no pod uses it
     Declared spec.runtimeClasses[2].build: 10.0.17763 -> declare a class of 10.0.20348, and remove the class isolated once no pod uses it
-    PodDefault spec.podDefaults.runtimeClassName: old -> runtimeClassName: new
+    PodDefault spec.podDefaults.runtimeClassName: old -> set podDefaults.runtimeClassName: new
     NamedBuild spec.buildNames[1]: 10.0.17763: legacy -> remove it with the last node of this build
     ");
     insta::assert_snapshot!(pool_pins(&spec, &Facts::none(), None).join("\n"), @"
@@ -151,7 +151,9 @@ fn a_default_class_pins_a_pool_even_if_it_does_not_exist() {
     for facts in [Facts::none(), there] {
         assert_eq!(
             pool_pins(&spec, &facts, Some(26100)),
-            ["PodDefault spec.podDefaults.runtimeClassName: windows-2019 -> runtimeClassName: windows-2025"]
+            [
+                "PodDefault spec.podDefaults.runtimeClassName: windows-2019 -> set podDefaults.runtimeClassName: windows-2025"
+            ]
         );
     }
     let alone = json!({"podDefaults": {"runtimeClassName": "windows-2019"}, "runtimeClassDiscovery": "Disabled"});
@@ -177,7 +179,7 @@ fn images_of_2022_may_stay_on_2025() {
     for facts in unknown {
         let found = blockers(&workload, &facts, retired, target).unwrap();
         insta::allow_duplicates! {
-            insta::assert_snapshot!(found.pins[0].change, @"app:ltsc2025, once it exists; may stay where containerd is 1.7.19 or later");
+            insta::assert_snapshot!(found.pins[0].remedy.text, @"set containers[0].image: app:ltsc2025, once it exists; may stay where containerd is 1.7.19 or later");
         }
     }
     // The nodes of today show which containerd the next ones have.

@@ -213,18 +213,18 @@ fn a_migration_is_a_list_of_images_and_where_they_are() {
             Some(Build::new(target)),
         );
         let pins = found.into_iter().flat_map(|blocker| blocker.pins);
-        let pins = pins.filter_map(|pin| Some(format!("{:?}: {}", pin.moves_to?, pin.change)));
+        let pins = pins.filter_map(|pin| Some(format!("{:?}: {}", pin.moves_to?, pin.remedy.text)));
         pins.collect::<Vec<_>>().join("; ")
     };
     for (image, selects, target, expected) in [
         ("all:1", false, 26100, ""),
         ("all:1", true, 26100, "SameTag: none: this image has a variant that runs there, 10.0.26100.1"),
         ("new:1", true, 26100, "SameTag: none: this image has a variant that runs there, 10.0.20348.3000"),
-        ("app:ltsc2019", false, 26100, "OtherTag: app:ltsc2025"),
-        ("one:1", false, 26100, "OtherTag: one:1-ltsc2025"),
-        ("full:10.0.17763.1", false, 26100, "OtherTag: full:10.0.26100.1"),
+        ("app:ltsc2019", false, 26100, "OtherTag: set containers[0].image: app:ltsc2025"),
+        ("one:1", false, 26100, "OtherTag: set containers[0].image: one:1-ltsc2025"),
+        ("full:10.0.17763.1", false, 26100, "OtherTag: set containers[0].image: full:10.0.26100.1"),
         ("one:1", false, 20348, "Nowhere: build the image for 10.0.20348"),
-        ("gone:ltsc2019", false, 26100, "Nowhere: gone:ltsc2025, once it exists"),
+        ("gone:ltsc2019", false, 26100, "Nowhere: set containers[0].image: gone:ltsc2025, once it exists"),
         ("nothing:1", true, 26100, "Unknown: unknown: cannot reach a.b"),
         ("nothing:1", false, 26100, ""),
         ("linux:1", false, 26100, ""),

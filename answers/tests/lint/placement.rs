@@ -6,7 +6,10 @@ use winpool_answers::{
     lint::Facts,
     view::{Known, View},
 };
-use winpool_core::api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus};
+use winpool_core::{
+    api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus},
+    remedy::Rank,
+};
 
 use super::{broken, cluster, findings, manifests, node, running, view, workload};
 
@@ -75,7 +78,7 @@ fn a_toleration_is_missing_if_no_node_is_left() {
     let found = findings(&workload("Deployment", &intolerant), &foreign);
     assert_eq!(found.len(), 1);
     insta::assert_snapshot!(found[0].message, @"the pod does not tolerate the taints of any Windows node that it selects: os=Windows:NoSchedule");
-    insta::assert_snapshot!(found[0].remedy, @r#"tolerate {key: os, operator: Equal, value: "Windows", effect: NoSchedule}"#);
+    insta::assert_snapshot!(found[0].remedy.text, @"add the toleration {key: os, operator: Equal, value: Windows, effect: NoSchedule}");
     // One node without taints is enough, unless it is of another build.
     let open = cluster(&[("10.0.20348", &[]), ("10.0.20348", TAINT)], &[], &[]);
     assert_eq!(broken("Deployment", &intolerant, &open), [""; 0]);
@@ -127,31 +130,71 @@ fn what_a_pool_wants_has_to_be_tolerated_before_it_is_on_the_nodes() {
         &[],
     );
     let found = findings(&workload("Deployment", &intolerant), &moving);
-    insta::assert_snapshot!(found[0].remedy, @r#"tolerate {key: example.com/os, operator: Equal, value: "win", effect: NoSchedule}"#);
+    insta::assert_snapshot!(found[0].remedy.text, @"set runtimeClassName: windows-2022");
 }
 
 /// The remedy for a class that does not exist.
 fn of_class(spec: &Value) -> String {
     let found = findings(&workload("Deployment", spec), &two_builds());
-    found.into_iter().find(|found| found.rule == "class-not-found").unwrap().remedy
+    found.into_iter().find(|found| found.rule == "class-not-found").unwrap().remedy.text
 }
 
 #[test]
 fn remedies_name_the_class_that_is_meant() {
     let spec = |name: &str| json!({"os": {"name": "windows"}, "runtimeClassName": name});
-    let remedy = |spec: &Value| findings(&workload("Deployment", spec), &two_builds())[0].remedy.clone();
+    let remedy = |spec: &Value| findings(&workload("Deployment", spec), &two_builds())[0].remedy.text.clone();
     assert_eq!(of_class(&spec("windows-2202")), "set runtimeClassName: windows-2022");
     let image = json!([{"image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]);
-    assert_eq!(remedy(&json!({"containers": image})), "add os.name: windows and runtimeClassName: windows-2022");
+    assert_eq!(remedy(&json!({"containers": image})), "set os.name: windows; set runtimeClassName: windows-2022");
     let any = with(with(selecting(""), "nodeSelector", json!({"kubernetes.io/os": "windows"})), "containers", image);
-    assert_eq!(remedy(&any), "add runtimeClassName: windows-2022, which selects the build of its images");
+    assert_eq!(remedy(&any), "set runtimeClassName: windows-2022");
     let host_process = json!({
         "os": {"name": "windows"}, "hostPID": true, "hostNetwork": true,
         "securityContext": {"windowsOptions": {"hostProcess": true}}, "nodeSelector": {"kubernetes.io/os": "windows"},
     });
     let found = findings(&workload("Deployment", &host_process), &Facts::none());
     let found = found.iter().find(|found| found.rule == "host-pid").unwrap();
-    assert_eq!(found.remedy, "remove it: host-process containers have access to the host without it");
+    assert_eq!(found.remedy.text, "remove it: host-process containers have access to the host without it");
+}
+
+#[test]
+fn a_discovered_class_is_suggested_before_a_declared_one() {
+    let nodes: &[(&str, &[&str])] = &[("10.0.17763", TAINT), ("10.0.20348", TAINT)];
+    let batch = json!({"runtimeClasses": [{"name": "batch", "version": "2022"}]});
+    let facts = cluster(nodes, &[batch], &[]);
+    assert!(facts.classes().contains_key("batch"), "it comes first by name");
+    let image = json!([{"image": "app:ltsc2022"}]);
+    let spec = json!({"os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"}, "containers": image});
+    for rule in ["toleration-missing", "build-not-selected"] {
+        let found = findings(&workload("Deployment", &spec), &facts);
+        let found = found.iter().find(|found| found.rule == rule).unwrap();
+        assert_eq!(
+            (found.remedy.text.as_str(), found.remedy.rank),
+            ("set runtimeClassName: windows-2022", Rank::Certain)
+        );
+    }
+    // A pod that asks for no build stays where it runs, and the DaemonSet controller ignores classes.
+    let toleration = "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}";
+    let any = with(spec.clone(), "containers", json!([{"image": "app:1"}]));
+    for (kind, spec) in [("Deployment", &any), ("DaemonSet", &spec)] {
+        let found = findings(&workload(kind, spec), &facts);
+        assert_eq!(
+            found.iter().find(|found| found.rule.ends_with("toleration-missing")).unwrap().remedy.text,
+            toleration
+        );
+    }
+}
+
+#[test]
+fn a_pool_helps_the_pods_of_a_class_whose_nodes_were_upgraded() {
+    let remedy = |build: &str, class_build: &str| {
+        let facts = cluster(&[(build, TAINT)], &[json!({})], &[class("windows-2022", class_build)]);
+        let spec = json!({"os": {"name": "windows"}, "runtimeClassName": "windows-2022"});
+        let found = findings(&workload("Deployment", &spec), &facts);
+        found.into_iter().find(|found| found.rule == "build-without-node").unwrap().remedy.text
+    };
+    assert_eq!(remedy("10.0.26100", "10.0.20348"), "in WindowsPool default: set runtimeClassHostMatch: Compatible");
+    assert_eq!(remedy("10.0.17763", "10.0.20348"), "add such nodes, or move the pod to another build");
 }
 
 #[test]
@@ -167,7 +210,7 @@ fn remedies_name_no_class_that_does_not_help() {
     for spec in [json!({"os": {"name": "windows"}}), json!({"containers": image})] {
         let found = remedies(&spec);
         assert!(
-            !found.is_empty() && found.iter().all(|finding| !finding.remedy.contains("runtimeClassName")),
+            !found.is_empty() && found.iter().all(|finding| !finding.remedy.text.contains("runtimeClassName")),
             "{found:?}"
         );
     }
@@ -191,7 +234,7 @@ fn a_daemon_set_has_to_tolerate_every_taint_and_to_select_by_itself() {
     let expected = ["daemon-set-toleration-missing", "daemon-set-relies-on-class"];
     assert_eq!(broken("DaemonSet", &by_class, &two_builds()), expected);
     let found = findings(&workload("DaemonSet", &by_class), &two_builds());
-    insta::assert_snapshot!(found[1].remedy, @"add to the template's nodeSelector: kubernetes.io/arch: amd64, kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348");
+    insta::assert_snapshot!(found[1].remedy.text, @"set nodeSelector kubernetes.io/arch: amd64, kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348");
     let complete = with(
         with(selecting("10.0.20348"), "runtimeClassName", json!("windows-2022")),
         "nodeSelector",
@@ -214,7 +257,7 @@ fn a_class_has_to_be_there_and_to_go_with_the_pod() {
     let missing = ["os-selector-missing", "toleration-missing", "class-not-found"];
     let found = findings(&workload("Deployment", &spec(json!({"runtimeClassName": "windows-2025"}))), &facts);
     assert_eq!(found.iter().map(|found| found.rule.as_str()).collect::<Vec<_>>(), missing);
-    assert_eq!(found[2].remedy, "name one that exists (windows-2019, windows-2022), or declare it");
+    assert_eq!(found[2].remedy.text, "name one that exists (windows-2019, windows-2022), or declare it");
     // Without nodes a pool may make a class of every Windows version.
     let planned = cluster(&[], &[json!({})], &[]);
     assert_eq!(broken("Deployment", &spec(json!({"runtimeClassName": "windows-2025"})), &planned), [""; 0]);
@@ -411,7 +454,7 @@ fn a_class_that_a_pool_will_create_is_named_with_what_the_pool_needs() {
         (view.nodes, view.classes) = (Known::Complete(nodes), Known::Complete(Vec::new()));
         let found =
             findings(&object, &Facts::of(&view)).into_iter().filter(|finding| finding.severity == Severity::Error);
-        found.map(|finding| (finding.rule, finding.message, finding.remedy)).collect::<Vec<_>>()
+        found.map(|finding| (finding.rule, finding.message, finding.remedy.text)).collect::<Vec<_>>()
     };
     let missing = |remedy: &str| {
         vec![("class-not-found".to_owned(), "there is no RuntimeClass windows-2022 yet".to_owned(), remedy.to_owned())]

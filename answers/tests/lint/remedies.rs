@@ -11,7 +11,10 @@ use winpool_answers::{
     lint::{Facts, rule, rules},
     view::Node,
 };
-use winpool_core::pod::{Class, Workload, WorkloadKind};
+use winpool_core::{
+    pod::{Class, Workload, WorkloadKind},
+    remedy::Rank,
+};
 
 use super::{
     example_remedies::{Case, cases},
@@ -95,7 +98,7 @@ fn each_remedy_of_the_table_helps_and_breaks_no_other_rule() {
     for case in cases() {
         let facts = facts(&case);
         let before = found(&case.kind, &case.before, &facts);
-        let told: Vec<&str> = before.iter().filter(|f| f.rule == case.rule).map(|f| f.remedy.as_str()).collect();
+        let told: Vec<&str> = before.iter().filter(|f| f.rule == case.rule).map(|f| f.remedy.text.as_str()).collect();
         assert!(told.iter().any(|remedy| remedy.starts_with(&case.remedy)), "{case:?}: {before:#?}");
         let after = found(&case.kind, &case.after, &facts);
         assert!(!names(&after).contains(case.rule.as_str()), "{case:?}: {after:#?}");
@@ -124,13 +127,32 @@ fn why_puts_a_remedied_pod_where_the_table_says() {
     }
 }
 
-/// Removes the value at a path such as `containers[0].securityContext.privileged`.
-fn remove(object: &mut Value, path: &str) {
-    let pointer = format!("/{}", path.replace(['.', '['], "/").replace(']', ""));
-    let (parent, key) = pointer.rsplit_once('/').unwrap();
-    if let Some(Value::Object(fields)) = object.pointer_mut(parent) {
-        fields.remove(key);
+/// Makes the change.
+fn fix(object: &mut Value, finding: &Finding, template: &str) {
+    let patch = finding.remedy.json_patch(object, template);
+    json_patch::patch(object, &patch).unwrap();
+}
+
+#[test]
+fn the_edits_of_a_workload_help_and_break_no_other_rule() {
+    let mut applied = BTreeSet::new();
+    for case in cases() {
+        let (facts, mut object) = (facts(&case), workload(&case.kind, &windows(&case.before)));
+        let template = if object["spec"]["template"].is_object() { "/spec/template" } else { "" };
+        let before = findings(&object, &facts);
+        let is_certain = |finding: &&Finding| finding.remedy.rank == Rank::Certain;
+        let fixed: Vec<&Finding> = before.iter().filter(is_certain).collect();
+        for finding in &fixed {
+            fix(&mut object, finding, template);
+        }
+        let after = findings(&object, &facts);
+        let names = |found: Vec<&Finding>| found.into_iter().map(|f| f.rule.clone()).collect::<BTreeSet<_>>();
+        let (before, after, fixed) = (names(before.iter().collect()), names(after.iter().collect()), names(fixed));
+        assert!(after.is_disjoint(&fixed), "{case:?} {object:#}: {after:?}");
+        assert!(after.is_subset(&before), "{case:?} {object:#}: {after:?}");
+        applied.extend(fixed);
     }
+    assert!(applied.len() > 12, "{applied:?}");
 }
 
 #[test]
@@ -145,7 +167,8 @@ fn a_field_that_has_to_be_removed_is_the_only_one() {
             let mut object = workload("Pod", &windows(&spec));
             let before = findings(&object, &facts);
             for finding in before.iter().filter(|finding| finding.rule == id) {
-                remove(&mut object["spec"], finding.field.strip_prefix("spec.").unwrap());
+                assert!(!finding.remedy.edits.is_empty(), "{finding:?}");
+                fix(&mut object, finding, "");
             }
             let after = findings(&object, &facts);
             assert!(!names(&after).contains(id.as_str()), "{id}: {after:#?}");

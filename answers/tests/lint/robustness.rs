@@ -90,7 +90,7 @@ proptest! {
             for facts in [Facts::none(), known] {
                 for finding in check(&workload, &facts) {
                     prop_assert!(finding.field.starts_with("spec."));
-                    prop_assert!(finding.message.chars().count() < 1000 && finding.remedy.chars().count() < 1000);
+                    prop_assert!(finding.message.chars().count() < 1000 && finding.remedy.text.chars().count() < 1000);
                 }
                 let _ = blockers(&workload, &facts, Build::new(17763), Some(Build::new(26100)));
             }

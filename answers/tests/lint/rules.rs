@@ -111,7 +111,12 @@ fn a_finding_names_object_field_and_remedy() {
         name: web
       field: "spec.template.spec.initContainers[0].securityContext.runAsUser"
       message: "runAsUser cannot be set for a Windows pod, not even to its default value"
-      remedy: "remove it: Windows has user names: use securityContext.windowsOptions.runAsUserName"
+      remedy:
+        text: "remove it: Windows has user names: use securityContext.windowsOptions.runAsUserName"
+        rank: Certain
+        edits:
+          - op: remove
+            path: /spec/initContainers/0/securityContext/runAsUser
     "#);
 }
 

@@ -87,7 +87,7 @@ fn the_version_that_is_served_is_named() {
         object["apiVersion"] = json!(version);
         let workload = WorkloadManifest::read(&object).unwrap().unwrap();
         let found = check_refused(&workload, &Facts::none());
-        assert_eq!(found.first().map(|found| found.remedy.as_str()), remedy, "{version} {kind}");
+        assert_eq!(found.first().map(|found| found.remedy.text.as_str()), remedy, "{version} {kind}");
         assert!(found.iter().all(|found| found.field == "apiVersion"));
     }
 }

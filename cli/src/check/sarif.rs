@@ -59,7 +59,7 @@ fn result(Located { found, file, line }: &Located<Finding>) -> Value {
         "ruleId": found.rule,
         "ruleIndex": rules().position(|rule| rule.id == found.rule),
         "level": level(found.severity),
-        "message": {"text": format!("{field}: {message}; {remedy}")},
+        "message": {"text": format!("{field}: {message}; {}", remedy.text)},
         "locations": [location],
     })
 }

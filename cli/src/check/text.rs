@@ -28,7 +28,7 @@ pub(super) fn text(report: &CheckReport) -> Text {
     for located in &report.findings {
         let Finding { rule, severity, consequence, message, remedy, .. } = &located.found;
         let problem = (Reverse(*severity), rule.as_str(), message.as_str(), *consequence);
-        problems.entry(problem).or_default().entry(remedy.as_str()).or_default().push(located);
+        problems.entry(problem).or_default().entry(remedy.text.as_str()).or_default().push(located);
     }
     let mut text = Text::new();
     for ((Reverse(severity), rule, message, consequence), remedies) in &problems {

@@ -1,11 +1,16 @@
 //! Explains where a pod, or the pods of a workload, can be scheduled and started.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::{self, v1::Event};
 use kube::{Api, Client, api::ListParams};
 use serde::Deserialize;
 use serde_json::Value;
 use winpool_answers::{
-    explain::pod::{NodeResult, PodExplanation, answer, answer_template},
+    explain::{
+        pod::{NodeResult, PodExplanation, answer, answer_template},
+        pool_change,
+    },
     finding::Finding,
     image::Images,
     lint::{Facts, check_refused, check_tolerations, to_create},
@@ -15,13 +20,15 @@ use winpool_answers::{
 use winpool_client::{pods, terminal};
 use winpool_core::{
     api::names,
-    pod::{Pod, PodSpec, Workload, WorkloadKind, known_error},
+    pod::{Class, Pod, PodSpec, Workload, WorkloadKind, known_error},
+    remedy::{Rank, Remedy},
     words::count,
 };
 
 use crate::{
     Common, Error,
     assume::Assume,
+    forecast,
     gaps::{Gaps, Lacks, notes_text},
     live,
     output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
@@ -58,7 +65,9 @@ pub(super) async fn why_pod(
     let pod = found.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
     around.knows_class_of(&pod.spec)?;
     let images = images(&pod.spec, resolve, &mut around.lacks.gaps).await?;
-    let mut answer = answer(&pod, &around.hosts, around.facts.classes(), &images);
+    let explain = |hosts: &[Node], classes: &BTreeMap<String, Class>| answer(&pod, hosts, classes, &images);
+    let mut answer = explain(&around.hosts, around.facts.classes());
+    answer.remedy = around.remedy(&pod.spec, &answer, explain).or(answer.remedy);
     if !pod.is_bound {
         answer.refused = around.refused("Pod", name);
     }
@@ -96,7 +105,11 @@ pub(super) async fn why_workload(
     pods.retain(|pod| is_of(pod, kind, &workload));
     around.knows_class_of(&workload.template)?;
     let images = images(&workload.template, resolve, &mut around.lacks.gaps).await?;
-    let mut answer = answer_template(kind, &workload, &pods, &around.hosts, around.facts.classes(), &images);
+    let explain = |hosts: &[Node], classes: &BTreeMap<String, Class>| {
+        answer_template(kind, &workload, &pods, hosts, classes, &images)
+    };
+    let mut answer = explain(&around.hosts, around.facts.classes());
+    answer.remedy = around.remedy(&workload.template, &answer, explain).or(answer.remedy);
     answer.refused = around.refused(kind.as_str(), name);
     answer.remedy = around.toleration(kind.as_str(), name, &answer).or(answer.remedy);
     answer.remedy = around.after_class(&workload.template, answer.remedy);
@@ -222,30 +235,39 @@ impl Surroundings {
         workload.map(|workload| check_refused(&workload, &self.facts)).unwrap_or_default()
     }
 
+    /// Returns the change that pods of this spec need when the operator has done its part, if they need one now.
+    fn remedy(
+        &self,
+        spec: &PodSpec,
+        told: &PodExplanation,
+        explain: impl Fn(&[Node], &BTreeMap<String, Class>) -> PodExplanation,
+    ) -> Option<Remedy> {
+        told.remedy.as_ref()?;
+        pool_change::remedy(&self.view, spec.runtime_class.as_deref(), forecast::now(), explain)
+    }
+
     /// Returns the toleration that the pods need when the pools add their taints, if nothing has to be changed before.
-    fn toleration(&self, kind: &str, name: &str, answer: &PodExplanation) -> Option<String> {
+    fn toleration(&self, kind: &str, name: &str, answer: &PodExplanation) -> Option<Remedy> {
         if answer.remedy.is_some() || answer.system != names::WINDOWS {
             return None;
         }
         let written = self.view.written.find(kind, &self.namespace, name)?;
         let workload = WorkloadManifest::read(&written).ok().flatten()?;
         let Finding { remedy, .. } = check_tolerations(&workload, &self.facts)?;
-        Some(format!(
-            "{remedy}: a WindowsPool adds this taint to its nodes, and holds it while workloads do not tolerate it"
-        ))
+        Some(
+            remedy.and(": a WindowsPool adds this taint to its nodes, and holds it while workloads do not tolerate it"),
+        )
     }
 
     /// Returns the change of the pool that creates the RuntimeClass of these pods, if the class does not exist yet, and then
     /// the change of the pods.
-    fn after_class(&self, spec: &PodSpec, remedy: Option<String>) -> Option<String> {
-        let class = spec.runtime_class.as_deref().and_then(|name| to_create(&self.facts, name));
-        match (class, remedy) {
-            (Some(class), Some(remedy)) => {
-                Some(format!("{class}. Until then the API server refuses new pods. Then {remedy}"))
-            }
-            (Some(class), None) => Some(format!("{class}. Until then the API server refuses new pods")),
-            (None, remedy) => remedy,
-        }
+    fn after_class(&self, spec: &PodSpec, remedy: Option<Remedy>) -> Option<Remedy> {
+        let Some(class) = spec.runtime_class.as_deref().and_then(|name| to_create(&self.facts, name)) else {
+            return remedy;
+        };
+        let then = remedy.filter(|remedy| Some(remedy) != pool_change::wait(&self.view).as_ref());
+        let then = then.map_or_else(String::new, |remedy| format!(". Then {}", remedy.text));
+        Some(class.and(&format!(". Until then the API server refuses new pods{then}")))
     }
 
     /// Fails if the manifests do not show if the RuntimeClass of these pods exists.
@@ -294,7 +316,7 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
     }
     for Finding { field, message, remedy, .. } in &answer.refused {
         text.hanging("  - ", "    ", BAD, field, &format!(": {message}"));
-        text.hanging("    ", "          ", BOLD, "help", &format!(": {remedy}"));
+        text.hanging("    ", "          ", BOLD, "help", &format!(": {}", remedy.text));
     }
     for error in &answer.errors {
         text.hanging("  ", "    ", BAD, error.error, &format!(": {}", error.meaning));
@@ -329,7 +351,15 @@ pub(super) fn text(answer: &PodExplanation) -> Text {
             };
             text.paragraph("", &format!("No {other}change is needed: {why}."))
         }
-        (Some(remedy), _) => text.styled("", WARN, "Suggested change:").paragraph("  ", remedy),
+        (Some(remedy), _) => {
+            text.styled("", WARN, "Suggested change:").paragraph("  ", &remedy.text);
+            let is_one = remedy.rank == Rank::Certain || remedy.object.is_some();
+            let command = remedy.command(&answer.object).filter(|_| is_one);
+            match command {
+                Some(command) => text.line(&format!("  {command}")),
+                None => &mut text,
+            }
+        }
     };
     if let (Some(selected), Some(node)) = (&answer.ends_with_upgrade, &answer.node) {
         let ends = format!(

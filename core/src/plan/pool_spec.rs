@@ -7,11 +7,12 @@ use thiserror::Error;
 
 use crate::{
     api::{
-        ANY_VERSION, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint,
-        TaintPolicy, WindowsPool, names,
+        ANY_VERSION, DeletionPolicy, HostMatch, Isolation, Mode, ObjectReference, RuntimeClassDiscovery,
+        RuntimeClassSpec, Taint, TaintPolicy, WindowsPool, names,
         validation::{Violation, violations},
     },
     labels::Labels,
+    remedy::{Edit, Remedy},
     windows::{Build, compatibility::can_run, product},
 };
 
@@ -170,6 +171,21 @@ impl PoolSpec {
     pub fn version_of(&self, build: Build) -> Option<&str> {
         let named = self.named_builds.get(&build).map(String::as_str);
         named.or_else(|| product::by_build(build).map(|product| product.version))
+    }
+
+    /// Returns the change with which the pods of this RuntimeClass of the pool run on every node that runs their images. `None`
+    /// if it does not apply: the class is not for nodes of its own build alone.
+    pub fn compatible(&self, class: &str) -> Option<Remedy> {
+        let declared = self.declared.iter().enumerate().find(|(_, (_, declared))| declared.name == class);
+        let is_exact =
+            declared.map_or(self.host_match == HostMatch::Exact, |(_, (hosts, _))| matches!(hosts, Hosts::Of(_)));
+        let edit = |path: &[&str]| Remedy::of(vec![Edit::set(path, HostMatch::Compatible)]).undecided();
+        let remedy = match declared {
+            None => edit(&["spec", "runtimeClassHostMatch"]),
+            Some((position, _)) => edit(&["spec", "runtimeClasses", &position.to_string(), "hostMatch"])
+                .saying(format!("set hostMatch: Compatible for RuntimeClass {class}")),
+        };
+        is_exact.then(|| Remedy { object: Some(ObjectReference::windows_pool(&self.name)), ..remedy })
     }
 
     /// The nodes that the discovered RuntimeClass of `build` selects. A build without a name may be invented.

@@ -19,7 +19,7 @@ use crate::{
         quantity,
     },
     pod::selector_of,
-    pod::tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of},
+    pod::tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of, written},
     windows::{Build, product},
     words::{joined, yaml},
 };
@@ -235,7 +235,7 @@ fn incompatibilities(
     }
     let missing = untolerated(desired, existing);
     if !missing.is_empty() {
-        let missing = joined(missing.iter().map(|toleration| yaml(&json!(toleration))));
+        let missing = joined(missing.iter().map(|toleration| written(toleration)));
         problems.push(format!("does not tolerate its nodes' taints: {missing}"));
     }
     problems

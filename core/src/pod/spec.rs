@@ -68,13 +68,15 @@ pub struct Container {
     pub extended_resources: BTreeMap<String, i128>,
 }
 
-/// A list of containers in a pod spec.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ContainerList {
-    #[default]
-    Containers,
-    InitContainers,
-    EphemeralContainers,
+named! {
+    /// A list of containers in a pod spec.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum ContainerList {
+        #[default]
+        Containers = "containers",
+        InitContainers = "initContainers",
+        EphemeralContainers = "ephemeralContainers",
+    }
 }
 
 #[derive(Default, Deserialize)]

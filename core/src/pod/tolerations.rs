@@ -21,7 +21,16 @@ pub fn toleration(taint: &Taint) -> Toleration {
 
 /// Returns the lines of a pod template that tolerate these taints: `tolerations: [{…}]`.
 pub fn to_write<'a>(taints: impl IntoIterator<Item = &'a Taint>) -> String {
-    format!("tolerations: [{}]", joined(taints.into_iter().map(|taint| yaml(&json!(toleration(taint))))))
+    format!("tolerations: [{}]", joined(taints.into_iter().map(|taint| written(&toleration(taint)))))
+}
+
+/// Returns the toleration as YAML on one line: `{key: os, operator: Equal, value: windows, effect: NoSchedule}`.
+pub fn written(toleration: &Toleration) -> String {
+    let Toleration { key, operator, value, effect, .. } = toleration;
+    let fields = [("key", key), ("operator", operator), ("value", value), ("effect", effect)];
+    let fields =
+        fields.into_iter().filter_map(|(name, field)| Some(format!("{name}: {}", yaml(&json!(field.as_ref()?)))));
+    format!("{{{}}}", joined(fields))
 }
 
 /// The answer to "do these tolerations tolerate this taint?".

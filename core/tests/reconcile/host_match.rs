@@ -272,7 +272,8 @@ fn pods_of_a_class_without_nodes_are_named_with_the_patch_that_helps() {
     world.pods = Ok(vec![waiting]);
     world.wait(30);
     let problems = world.problems(reason::CLASS_WITHOUT_NODES);
-    let patch = r#"kubectl patch winpool default --type=merge -p '{"spec":{"runtimeClassHostMatch":"Compatible"}}'"#;
+    let patch =
+        r#"kubectl patch windowspool default --type merge -p '{"spec":{"runtimeClassHostMatch":"Compatible"}}'"#;
     assert!(problems[0].message.contains(patch) && problems[0].message.contains("shop/web"), "{problems:?}");
 
     // The class finds the node, and the pod keeps its selector.

@@ -193,8 +193,9 @@ async fn an_upgrade_goes_as_plan_predicts() {
 
 /// Makes the predicted changes, after which the workloads run on the upgraded nodes.
 async fn changes_help(harness: &Harness, predicted: &Upgrade) {
-    let patch = |name: &str| of(predicted, name).remedy.as_ref().unwrap().patch.clone().unwrap();
-    merge(&harness.pools(), "default", patch("web")).await;
+    let remedy = |name: &str| of(predicted, name).remedy.as_ref().unwrap();
+    let patch = |name: &str| remedy(name).merge_patch("/spec/template").unwrap();
+    merge(&harness.pools(), "default", remedy("web").merge_patch("").unwrap()).await;
     let by_label =
         |class: &RuntimeClass| scheduling(class)["nodeSelector"].get("runs.winpool.dev/10.0.20348").is_some();
     harness.class_until("windows-2022", "selects the label", by_label).await;

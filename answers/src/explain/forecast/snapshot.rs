@@ -36,6 +36,12 @@ impl Snapshot {
     /// Converts the view to the input of the operator's decisions. The operator decides by the nodes, classes and pools that are
     /// known: commands say what they lack.
     pub fn of(view: View, now: Now) -> Self {
+        let snapshot = Self::without_workloads(&view, now);
+        Self { pods: view.pods, workloads: view.workloads, ..snapshot }
+    }
+
+    /// Does so as if pods and workloads could not be read: the operator removes nothing that they may use.
+    pub fn without_workloads(view: &View, now: Now) -> Self {
         let nodes = view.nodes.known().into_iter().flatten().map(|node| &node.object);
         let is_watched =
             |labels: &Labels| labels.get(names::OS) == Some(names::WINDOWS) || labels.get(names::POOL).is_some();
@@ -48,9 +54,9 @@ impl Snapshot {
                 .collect(),
             pools: view.guarded().into_iter().flatten().cloned().collect(),
             classes: view.classes.known().cloned().unwrap_or_default(),
-            pods: view.pods,
-            workloads: view.workloads,
-            control_plane: view.control_plane,
+            pods: Known::Forbidden("not read".to_owned()),
+            workloads: Workloads::default(),
+            control_plane: view.control_plane.clone(),
             now,
         }
     }

@@ -7,7 +7,7 @@ use winpool_core::pod::{Class, Guess, Pod, PodSpec, System, WorkloadKind};
 use crate::{
     image::Images,
     placement::{Obstacle, obstacles},
-    pod::{ClassExt, PodSpecExt, similar_class},
+    pod::{ClassExt, PodSpecExt},
     system,
     view::Node,
 };
@@ -17,7 +17,15 @@ use super::{kubelet::kubelet_refuses, result::NodeResult};
 /// A pod as the API server admits it, or the reason why it does not.
 pub(super) struct Admitted<'a> {
     pub candidate: AdmittedPod<'a>,
-    pub refused: Option<String>,
+    pub refused: Option<Refused>,
+}
+
+/// The reason why the API server refuses new pods.
+pub(super) enum Refused {
+    /// There is no RuntimeClass of this name.
+    NoClass(String),
+    /// The pod and its RuntimeClass select different values of this label.
+    Contradiction(String),
 }
 
 impl<'a> Admitted<'a> {
@@ -41,7 +49,7 @@ impl<'a> Admitted<'a> {
         let found = spec.runtime_class.as_ref().and_then(|name| classes.get_key_value(name));
         let missing = spec.runtime_class.clone().filter(|_| found.is_none());
         // If they contradict in a bound pod, the class has changed since the pod was created.
-        let conflict = found.filter(|_| !pod.is_bound).and_then(|(name, class)| Some((name, class.conflict(&spec)?)));
+        let conflict = found.filter(|_| !pod.is_bound).and_then(|(_, class)| class.conflict(&spec));
         let (mut written_spec, mut spec) = (spec.clone(), spec);
         match found.filter(|_| pod.is_bound) {
             Some((_, class)) => class.remove_from(&mut written_spec),
@@ -62,20 +70,7 @@ impl<'a> Admitted<'a> {
             class: found,
             images,
         };
-        let refused = match (missing, conflict) {
-            (Some(name), _) => {
-                let change = match similar_class(&name, classes) {
-                    Some(similar) => format!("did you mean {similar}?"),
-                    None => "create it, or name another".to_owned(),
-                };
-                Some(format!("RuntimeClass {name} does not exist, so the API server refuses new pods of it: {change}"))
-            }
-            (None, Some((name, key))) => Some(format!(
-                "nodeSelector and RuntimeClass {name} want different values of {key}, so the API server refuses new pods of it: \
-                 remove {key} from nodeSelector, or name another class"
-            )),
-            (None, None) => None,
-        };
+        let refused = missing.map(Refused::NoClass).or_else(|| Some(Refused::Contradiction(conflict?.to_owned())));
         Self { candidate, refused }
     }
 }

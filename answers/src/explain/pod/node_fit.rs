@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::{Class, Pod, WorkloadKind};
+use winpool_core::{
+    pod::{Class, Pod, WorkloadKind},
+    remedy::Remedy,
+};
 
 use crate::{image::Images, placement::Obstacle, view::Node};
 
@@ -21,8 +24,8 @@ pub(in crate::explain) struct NodeFit {
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::explain) struct TemplateFit {
     pub is_windows: bool,
-    /// The reason why the API server refuses the pods.
-    pub refused: Option<String>,
+    /// The reason why the API server refuses the pods, with the change.
+    pub refused: Option<Remedy>,
     /// The answer for each node.
     pub nodes: Vec<NodeFit>,
 }
@@ -37,6 +40,7 @@ pub(in crate::explain) fn fits(
     images: &Images,
 ) -> TemplateFit {
     let Admitted { candidate, refused } = Admitted::of(template, pods, PlacedBy::of(kind), machines, classes, images);
+    let refused = refused.map(|refused| candidate.admit(refused, machines, classes));
     let on = |machine: &Node| NodeFit { obstacles: candidate.obstacles(machine), starts: candidate.starts(machine).0 };
     TemplateFit { is_windows: candidate.is_windows, refused, nodes: machines.iter().map(on).collect() }
 }

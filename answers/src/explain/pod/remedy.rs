@@ -3,28 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
-use serde_json::json;
 use winpool_core::{
-    api::{Isolation, Taint, names},
+    api::{ObjectReference, Taint, names},
     plan::capability_of,
-    pod::{Class, Guess, PodSpec, System, selects_windows, tolerations::toleration},
+    pod::{Class, Guess, System, selects_windows},
+    remedy::{Edit, Rank, Remedy},
     windows::product::name_of,
-    words::yaml,
 };
 
 use crate::{
     placement::Obstacle,
-    pod::{ClassExt, PodSpecExt},
+    pod::{ClassExt, PodSpecExt, similar_class},
     view::Node,
+    workload::or_default,
 };
 
-use super::admitted::{AdmittedPod, PlacedBy};
+use super::admitted::{AdmittedPod, PlacedBy, Refused};
 
+/// The beginning of the remedy for a pod that only has to be created again.
+pub const RECREATE: &str = "delete and recreate the pod";
 /// The number of nodes that the search tries, the closest first.
 const TRIED: usize = 20;
 /// The number of nodes that a remedy names.
 const NAMED: usize = 3;
 const HOSTNAME: &str = "kubernetes.io/hostname";
+const NODE_NAME: [&str; 2] = ["spec", "nodeName"];
+const CLASS: [&str; 2] = ["spec", "runtimeClassName"];
 /// The selections that keep a pod off other nodes: labels of one node, and in addition a required node affinity to several
 /// builds. The most open one is first.
 const SELECTIONS: [(&[&str], bool); 6] = [
@@ -36,31 +40,38 @@ const SELECTIONS: [(&[&str], bool); 6] = [
     (&[names::OS, HOSTNAME], false),
 ];
 
+/// A pod that can be scheduled to a node after a number of steps.
+struct Fit<'m, 'a> {
+    machine: &'m Node,
+    number: usize,
+    steps: Remedy,
+    changed: AdmittedPod<'a>,
+}
+
 impl<'a> AdmittedPod<'a> {
-    /// Returns the change, and the pod spec with it.
-    pub(super) fn remedy(&self, machines: &[Node], classes: &'a BTreeMap<String, Class>) -> (String, Option<PodSpec>) {
+    pub(super) fn remedy(&self, machines: &[Node], classes: &'a BTreeMap<String, Class>) -> Remedy {
         let system = if self.is_windows { "Windows" } else { "Linux" };
         if machines.is_empty() && self.placed_by == PlacedBy::DaemonSetBefore {
-            return ("wait until the pod is deleted: it is for a node that does not exist".to_owned(), None);
+            return Remedy::advice("wait until the pod is deleted: it is for a node that does not exist");
         }
         if !machines.iter().any(|machine| machine.is_windows() == self.is_windows)
             && self.placed_by != PlacedBy::DaemonSetBefore
         {
-            return (format!("there is no {system} node"), None);
+            return Remedy::advice(format!("there is no {system} node"));
         }
         // Ignore that a node is cordoned or not ready, because that is temporary.
         let settled: Vec<Node> = machines.iter().map(settled).collect();
         if self.lands_well(&settled).is_some() {
-            return (self.wait(machines), None);
+            return Remedy::advice(self.wait(machines));
         }
         if let Some(remedy) = self.keep_off(&settled).or_else(|| self.recreated(&settled)) {
             return remedy;
         }
-        // A toleration keeps the pod where it runs today. A class also selects a build, and is for those who ask for one.
-        let by_tolerations = self.by_tolerations(&settled);
-        let by_class = || self.by_class(&settled, classes).filter(|_| self.asks_for_a_build());
-        let remedy = by_tolerations.or_else(by_class).or_else(|| self.by_steps(&settled));
-        remedy.unwrap_or_else(|| (self.no_node(&settled), None))
+        // A class also selects a build, and is for those who ask for one. A toleration keeps the pod where it runs today.
+        let of_own_build = self.by_class(&settled, classes, |class| self.is_of_asked_build(class));
+        let of_other_build = || self.by_class(&settled, classes, |_| self.asks_for_a_build());
+        let remedy = of_own_build.or_else(|| self.by_tolerations(&settled)).or_else(of_other_build);
+        remedy.or_else(|| self.by_steps(&settled)).unwrap_or_else(|| Remedy::advice(self.no_node(&settled)))
     }
 
     /// Returns a node on which the pod can be scheduled, if no such node is known to fail to start it.
@@ -84,7 +95,7 @@ impl<'a> AdmittedPod<'a> {
     }
 
     /// Keeps the pods of a DaemonSet off nodes like this one, if they cannot start there.
-    fn keep_off(&self, machines: &[Node]) -> Option<(String, Option<PodSpec>)> {
+    fn keep_off(&self, machines: &[Node]) -> Option<Remedy> {
         let only = machines.first().filter(|_| self.placed_by == PlacedBy::DaemonSetBefore);
         let machine = only.filter(|machine| self.starts(machine).0 == Some(false))?;
         let builds: BTreeSet<_> = self.spec.image_builds().map(|(_, build)| build.to_string()).collect();
@@ -94,15 +105,13 @@ impl<'a> AdmittedPod<'a> {
             (false, _) => (names::OS, if self.is_windows { names::WINDOWS } else { "linux" }),
         };
         if self.written_spec.selected(key) == Some(value) {
-            return Some((format!("delete the pod: its DaemonSet creates none for {}", machine.name), None));
+            return Some(Remedy::advice(format!("delete the pod: its DaemonSet creates none for {}", machine.name)));
         }
-        let mut spec = self.spec.clone();
-        spec.node_selector.insert(key.to_owned(), value.to_owned());
-        Some((format!("in the template of the DaemonSet: set nodeSelector {key}: {value}"), Some(spec)))
+        Some(self.in_template(Remedy::of(vec![Edit::select(key, value)])))
     }
 
     /// Suggests a new pod, if the class has changed since the API server applied it to this one.
-    fn recreated(&self, machines: &[Node]) -> Option<(String, Option<PodSpec>)> {
+    fn recreated(&self, machines: &[Node]) -> Option<Remedy> {
         let (name, class) = self.class.filter(|_| self.pod.is_bound)?;
         let mut again = self.with_class(name, class);
         let is_older = class.selector.iter().any(|(key, value)| self.pod.spec.node_selector.get(key) != Some(value));
@@ -113,12 +122,12 @@ impl<'a> AdmittedPod<'a> {
             });
         }
         again.lands_well(machines)?;
-        let text = format!("delete and recreate the pod: RuntimeClass {name} has changed since the pod was created");
-        Some((text, Some(again.spec)))
+        let text = format!("{RECREATE}: RuntimeClass {name} has changed since the pod was created");
+        Some(Remedy::advice(text))
     }
 
     /// Adds the tolerations that the pod lacks on one node, if it then starts wherever it can be scheduled.
-    fn by_tolerations(&self, machines: &[Node]) -> Option<(String, Option<PodSpec>)> {
+    fn by_tolerations(&self, machines: &[Node]) -> Option<Remedy> {
         let taints = |machine: &Node| {
             let taints = self.obstacles(machine).into_iter().map(|obstacle| match obstacle {
                 Obstacle::Taint(taint) | Obstacle::UnknownOperator(taint) => Some(taint),
@@ -131,31 +140,63 @@ impl<'a> AdmittedPod<'a> {
             own.filter_map(|machine| Some((machine, taints(machine)?))).collect();
         closest.sort_by_key(|(_, taints)| taints.len());
         closest.into_iter().take(TRIED).find_map(|(_, taints)| {
+            let remedy = Remedy::of(taints.iter().map(Edit::tolerate).collect());
             let mut changed = self.clone();
-            changed.spec.tolerations.extend(taints.iter().map(toleration));
+            for edit in &remedy.edits {
+                edit.apply(&mut changed.spec);
+            }
             // A toleration is a sign of the system.
             let is_same = |guess: Guess| (guess.system == System::Windows) == self.is_windows;
             changed.lands_well(machines).filter(|_| changed.guess(machines).is_none_or(is_same))?;
-            let steps: Vec<String> = taints.iter().map(tolerate).collect();
-            Some((self.describe_steps(&changed, machines, &steps), Some(changed.spec)))
+            Some(self.describe_steps(&changed, machines, remedy))
         })
     }
 
-    /// Returns the tolerations that the pod lacks on a node, if its class does not exist and so may have them or not.
-    pub(super) fn unless_class_tolerates(&self, machines: &[Node]) -> String {
-        let own = machines.iter().map(settled).filter(|machine| machine.is_windows() == self.is_windows);
+    /// Returns the change with which the API server accepts the pod.
+    pub(super) fn admit(&self, refused: Refused, machines: &[Node], classes: &'a BTreeMap<String, Class>) -> Remedy {
+        match refused {
+            Refused::Contradiction(key) => {
+                let name = self.spec.runtime_class.as_deref().unwrap_or_default();
+                let why = format!(
+                    "nodeSelector and RuntimeClass {name} want different values of {key}, so the API server refuses new pods of it: "
+                );
+                Remedy::of(vec![Edit::unselect(&key)]).after(&why).and(", or name another class").undecided()
+            }
+            Refused::NoClass(name) => {
+                let why = format!("RuntimeClass {name} does not exist, so the API server refuses new pods of it: ");
+                let meant = similar_class(&name, classes).map(|meant| Remedy::of(vec![Edit::class(meant)]));
+                let settled: Vec<Node> = machines.iter().map(settled).collect();
+                let by_build = || self.by_class(&settled, classes, |class| self.is_of_asked_build(class));
+                match meant.or_else(by_build) {
+                    Some(remedy) => remedy.after(&why).undecided(),
+                    None => {
+                        Remedy::advice(format!("{why}create it, or name another")).and(&self.unless_class(&settled))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Names the tolerations that the pod lacks on a node: its class does not exist, and so may have them or not.
+    fn unless_class(&self, machines: &[Node]) -> String {
+        let own = machines.iter().filter(|machine| machine.is_windows() == self.is_windows);
         let lacking = own.filter_map(|machine| {
-            let taints = self.obstacles(&machine).into_iter().map(|obstacle| match obstacle {
-                Obstacle::Taint(taint) => Some(tolerate(&taint)),
+            let taints = self.obstacles(machine).into_iter().map(|obstacle| match obstacle {
+                Obstacle::Taint(taint) => Some(Edit::tolerate(&taint).to_string()),
                 _ => None,
             });
             taints.collect::<Option<Vec<String>>>()
         });
-        let is_missing = self.spec.runtime_class.is_some() && self.class.is_none();
-        match lacking.min_by_key(Vec::len).filter(|steps| is_missing && !steps.is_empty()) {
+        match lacking.min_by_key(Vec::len).filter(|steps| !steps.is_empty()) {
             Some(steps) => format!(". Unless that class has it, also {}", steps.join(" and ")),
             None => String::new(),
         }
+    }
+
+    /// True if the class is for the only build that the pod asks for.
+    fn is_of_asked_build(&self, class: &Class) -> bool {
+        let asked = self.written_spec.asked_build();
+        asked.is_some() && class.image_build() == asked
     }
 
     /// True if the pod's selector or images name a build.
@@ -164,26 +205,29 @@ impl<'a> AdmittedPod<'a> {
     }
 
     /// Suggests a class. The DaemonSet controller ignores classes.
-    fn by_class(&self, machines: &[Node], classes: &'a BTreeMap<String, Class>) -> Option<(String, Option<PodSpec>)> {
+    fn by_class(
+        &self,
+        machines: &[Node],
+        classes: &'a BTreeMap<String, Class>,
+        is_wanted: impl Fn(&Class) -> bool,
+    ) -> Option<Remedy> {
         if !self.is_windows || self.placed_by != PlacedBy::Anyone {
             return None;
         }
-        let first = if self.spec.node.is_some() { "remove spec.nodeName and " } else { "" };
         let may = |class: &Class| selects_windows(&class.selector) && class.conflict(&self.written_spec).is_none();
-        let windows = classes.iter().filter(|(_, class)| may(class));
+        let windows = classes.iter().filter(|(_, class)| may(class) && is_wanted(class));
         let fitting = windows.filter_map(|(name, class)| {
             let candidate = self.with_class(name, class);
             let machine = candidate.lands_well(machines)?;
-            // Prefer a class that certainly fits the images, and process isolation over a virtual machine.
+            // Prefer a class that certainly fits the images.
             let is_certain = candidate.starts(machine).0 == Some(true);
-            let rank = (class.isolation() == Isolation::HyperV, !is_certain, name);
-            Some((
-                rank,
-                format!("{first}set runtimeClassName: {name}; then it runs on {}", candidate.lands_on(machines)),
-                candidate.spec,
-            ))
+            Some(((!is_certain, class.preference(name)), name, candidate))
         });
-        fitting.min_by(|a, b| a.0.cmp(&b.0)).map(|(_, text, spec)| (text, Some(spec)))
+        let (_, name, candidate) = fitting.min_by(|a, b| a.0.cmp(&b.0))?;
+        let free = self.spec.node.is_some().then(|| Edit::remove(&NODE_NAME));
+        let remedy = Remedy::of(free.into_iter().chain([Edit::class(name)]).collect());
+        let remedy = if self.spec.node.is_some() { remedy.undecided() } else { remedy };
+        Some(remedy.and(&format!("; then it runs on {}", candidate.lands_on(machines))))
     }
 
     fn with_class(&self, name: &'a String, class: &'a Class) -> Self {
@@ -199,11 +243,12 @@ impl<'a> AdmittedPod<'a> {
     }
 
     /// Removes the obstacles on a node where the pod starts, and then excludes the nodes where it does not start.
-    fn by_steps(&self, machines: &[Node]) -> Option<(String, Option<PodSpec>)> {
-        let kept = (Vec::new(), self.clone());
-        let dropped = self.class.is_some().then(|| (vec!["remove runtimeClassName".to_owned()], self.without_class()));
+    fn by_steps(&self, machines: &[Node]) -> Option<Remedy> {
+        let kept = (Remedy::of(Vec::new()), self.clone());
+        let without_class = || Remedy::of(vec![Edit::remove(&CLASS)]).undecided();
+        let dropped = self.class.is_some().then(|| (without_class(), self.without_class()));
         for (steps, candidate) in std::iter::once(kept).chain(dropped) {
-            let mut closest: Vec<(&Node, Vec<String>, Self)> =
+            let mut closest: Vec<Fit<'_, '_>> =
                 machines.iter().filter_map(|machine| candidate.fit_on(machine, &steps)).collect();
             let is_meant = |machine: &Node| {
                 self.spec
@@ -211,10 +256,10 @@ impl<'a> AdmittedPod<'a> {
                     .iter()
                     .all(|(key, wanted)| machine.labels.get(key).is_none_or(|found| found.contains(wanted.as_str())))
             };
-            closest.sort_by_key(|(machine, steps, changed)| {
-                (steps.len(), !is_meant(machine), changed.starts(machine).0 != Some(true))
+            closest.sort_by_key(|Fit { machine, number, changed, .. }| {
+                (*number, !is_meant(machine), changed.starts(machine).0 != Some(true))
             });
-            for (machine, steps, changed) in closest.into_iter().take(TRIED) {
+            for Fit { machine, steps, changed, .. } in closest.into_iter().take(TRIED) {
                 for (keys, selects_builds) in SELECTIONS {
                     if !self.asks_for_a_build() && (selects_builds || keys.contains(&names::WINDOWS_BUILD)) {
                         continue;
@@ -228,7 +273,7 @@ impl<'a> AdmittedPod<'a> {
                     }
                     let is_refused = changed.class.is_some_and(|(_, class)| class.conflict(&changed.spec).is_some());
                     if !is_refused && changed.says_its_system(machines) && changed.lands_well(machines).is_some() {
-                        return Some((self.describe_steps(&changed, machines, &steps), Some(changed.spec)));
+                        return Some(self.describe_steps(&changed, machines, steps));
                     }
                 }
             }
@@ -242,18 +287,26 @@ impl<'a> AdmittedPod<'a> {
         self.is_windows == guess.is_some_and(|guess| guess.system == System::Windows)
     }
 
-    fn select(&mut self, key: &str, machine: &Node, steps: &mut Vec<String>) {
+    fn select(&mut self, key: &str, machine: &Node, steps: &mut Remedy) {
         if let Some(value) = machine.labels.get(key)
             && self.spec.selected(key) != Some(value)
         {
-            self.spec.node_selector.insert(key.to_owned(), value.to_owned());
-            steps.push(format!("set nodeSelector {key}: {value}"));
+            self.edit(Edit::select(key, value), steps);
+            if key == HOSTNAME {
+                steps.rank = Rank::Decision;
+            }
         }
+    }
+
+    /// Makes a change, and adds it to the steps.
+    fn edit(&mut self, edit: Edit, steps: &mut Remedy) {
+        edit.apply(&mut self.spec);
+        steps.push(edit);
     }
 
     /// Requires one of the builds on whose nodes the pod starts. Returns false if a nodeSelector is enough, or if the pod
     /// has a node affinity of its own.
-    fn select_builds(&mut self, machines: &[Node], steps: &mut Vec<String>) -> bool {
+    fn select_builds(&mut self, machines: &[Node], steps: &mut Remedy) -> bool {
         let build = |machine: &Node| machine.labels.get(names::WINDOWS_BUILD).map(str::to_owned);
         let starts = |machine: &&Node| self.starts(machine).0 != Some(false);
         let (able, unable): (Vec<&Node>, Vec<&Node>) = machines.iter().partition(starts);
@@ -265,22 +318,29 @@ impl<'a> AdmittedPod<'a> {
         }
         let key = names::WINDOWS_BUILD.to_owned();
         let requirement = NodeSelectorRequirement { key, operator: "In".to_owned(), values: Some(values) };
-        steps.push(format!("add the required node affinity {}", yaml(&json!(requirement))));
-        self.spec.terms.push(NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None });
+        let term = NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None };
+        self.edit(Edit::require(&[term]), steps);
         true
     }
 
-    fn describe_steps(&self, changed: &Self, machines: &[Node], steps: &[String]) -> String {
+    fn describe_steps(&self, changed: &Self, machines: &[Node], steps: Remedy) -> Remedy {
         let starts_somewhere = || {
             let mut possible = machines.iter().filter(|machine| self.obstacles(machine).is_empty());
             possible.any(|machine| self.starts(machine).0 != Some(false))
         };
-        let steps = steps.join("; ");
         match self.placed_by {
-            PlacedBy::Anyone if starts_somewhere() => format!("to land only where it starts: {steps}"),
-            PlacedBy::Anyone => format!("to land on {}: {steps}", changed.lands_on(machines)),
-            _ => format!("in the template of the DaemonSet: {steps}"),
+            PlacedBy::Anyone if starts_somewhere() => steps.after("to land only where it starts: "),
+            PlacedBy::Anyone => steps.after(&format!("to land on {}: ", changed.lands_on(machines))),
+            _ => self.in_template(steps),
         }
+    }
+
+    /// Returns a change of the DaemonSet that creates the pod.
+    fn in_template(&self, remedy: Remedy) -> Remedy {
+        let controller = self.pod.controller.as_ref();
+        let object =
+            controller.map(|(kind, name)| ObjectReference::namespaced(kind, or_default(&self.pod.namespace), name));
+        Remedy { object, ..remedy.after("in the template of the DaemonSet: ") }
     }
 
     /// Names the nodes on which the pod can be scheduled.
@@ -294,26 +354,32 @@ impl<'a> AdmittedPod<'a> {
     }
 
     /// Returns the pod without its obstacles on this node, if it then starts there.
-    fn fit_on<'m>(&self, machine: &'m Node, steps: &[String]) -> Option<(&'m Node, Vec<String>, Self)> {
-        let (mut changed, mut steps) = (self.clone(), steps.to_vec());
-        if changed.spec.node.take().is_some() {
-            steps.push("remove spec.nodeName".to_owned());
+    fn fit_on<'m>(&self, machine: &'m Node, steps: &Remedy) -> Option<Fit<'m, 'a>> {
+        let (mut changed, mut steps) = (self.clone(), steps.clone());
+        if changed.spec.node.is_some() {
+            changed.edit(Edit::remove(&NODE_NAME), &mut steps);
+            steps.rank = Rank::Decision;
         }
-        if let Some(os) = changed.os_label.filter(|os| machine.os.as_deref().is_some_and(|own| own != *os)) {
-            steps.push(format!("remove the pod's label {}: {os}", names::OS));
+        if changed.os_label.is_some_and(|os| machine.os.as_deref().is_some_and(|own| own != os)) {
+            steps.push(Edit::remove(&["metadata", "labels", names::OS]));
+            steps.rank = Rank::Decision;
             changed.os_label = None;
         }
-        for obstacle in changed.obstacles(machine) {
-            steps.push(changed.overcome(obstacle)?);
+        let obstacles = changed.obstacles(machine);
+        let number = steps.edits.len() + obstacles.len();
+        for obstacle in obstacles {
+            changed.overcome(obstacle, &mut steps)?;
         }
         let lands = changed.obstacles(machine).is_empty() && changed.starts(machine).0 != Some(false);
-        lands.then_some((machine, steps, changed))
+        lands.then_some(Fit { machine, number, steps, changed })
     }
 
     /// Changes the pod so that it no longer has this obstacle. Returns `None` if a change of the pod cannot remove it.
-    fn overcome(&mut self, obstacle: Obstacle) -> Option<String> {
-        let spec = &mut self.spec;
-        Some(match obstacle {
+    fn overcome(&mut self, obstacle: Obstacle, steps: &mut Remedy) -> Option<()> {
+        if !matches!(obstacle, Obstacle::Taint(_)) {
+            steps.rank = Rank::Decision;
+        }
+        match obstacle {
             Obstacle::NamesAnotherNode(_) | Obstacle::Unschedulable => return None,
             // Another processor does not run the pod's images.
             _ if obstacle.is_about_processor() => return None,
@@ -322,31 +388,18 @@ impl<'a> AdmittedPod<'a> {
             {
                 return None;
             }
-            Obstacle::Selector { key, found: Some(found), .. } => {
-                let step = format!("set nodeSelector {key}: {found}");
-                spec.node_selector.insert(key, found);
-                step
-            }
-            Obstacle::Selector { key, found: None, .. } => {
-                spec.node_selector.remove(&key);
-                format!("remove nodeSelector {key}")
-            }
-            Obstacle::Affinity(expressions) => {
-                spec.terms.clear();
-                format!("remove the required node affinity that wants {}", expressions.join(" and "))
-            }
-            Obstacle::Taint(taint) | Obstacle::UnknownOperator(taint) => {
-                let step = tolerate(&taint);
-                spec.tolerations.push(toleration(&taint));
-                step
-            }
+            Obstacle::Selector { key, found: Some(found), .. } => self.edit(Edit::select(&key, &found), steps),
+            Obstacle::Selector { key, found: None, .. } => self.edit(Edit::unselect(&key), steps),
+            Obstacle::Affinity(_) => self.edit(Edit::require_nothing(), steps),
+            Obstacle::Taint(taint) | Obstacle::UnknownOperator(taint) => self.edit(Edit::tolerate(&taint), steps),
             Obstacle::Resource { name, .. } => {
-                for container in &mut spec.containers {
+                for container in &mut self.spec.containers {
                     container.extended_resources.remove(&name);
                 }
-                format!("request less of {name}")
+                steps.also(&format!("request less of {name}"));
             }
-        })
+        }
+        Some(())
     }
 
     fn no_node(&self, machines: &[Node]) -> String {
@@ -378,10 +431,6 @@ impl<'a> AdmittedPod<'a> {
             _ => format!("its images are of different builds ({}): choose tags of one", names.join(", ")),
         }
     }
-}
-
-fn tolerate(taint: &Taint) -> String {
-    format!("add the toleration {}", yaml(&json!(toleration(taint))))
 }
 
 /// Returns the node without temporary taints and cordons.

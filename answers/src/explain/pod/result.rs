@@ -2,10 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_core::{
-    api::ObjectReference,
-    pod::{KnownError, PodSpec},
-};
+use winpool_core::{api::ObjectReference, pod::KnownError, remedy::Remedy};
 
 use crate::finding::Finding;
 
@@ -45,13 +42,10 @@ pub struct PodExplanation {
     pub ends_with_upgrade: Option<String>,
     /// The change that the pod needs; `null` if nothing that winpool considers prevents its scheduling, and it is not known to
     /// fail on any node where it can be scheduled.
-    pub remedy: Option<String>,
+    pub remedy: Option<Remedy>,
     /// What the answer lacks, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The pod spec with that change, if the change is in the pod.
-    #[serde(skip)]
-    pub remedied: Option<PodSpec>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

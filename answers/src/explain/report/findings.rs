@@ -62,7 +62,7 @@ impl BrokenRule {
             severity: finding.severity,
             consequence: finding.consequence,
             message: general.map_or(finding.message, |rule| rule.reason.to_owned()),
-            remedy: general.map_or(finding.remedy, |rule| rule.remedy.to_owned()),
+            remedy: general.map_or(finding.remedy.text, |rule| rule.remedy.to_owned()),
             findings: 0,
             objects: Vec::new(),
         }

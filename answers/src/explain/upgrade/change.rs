@@ -1,27 +1,24 @@
 //! The least change with which a workload runs on the nodes of both versions.
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
-use serde_json::{Map, Value, json};
 use winpool_core::{
     api::names,
     plan::owner,
-    pod::{PodSpec, System, WorkloadKind, selects_windows, tolerations::toleration},
+    pod::{Class, PodSpec, System, WorkloadKind, selects_windows},
+    remedy::{Edit, Rank, Remedy},
     windows::image,
-    words::yaml,
 };
 
 use crate::{
-    explain::{blockers::image_change, pod::TemplateFit},
+    explain::{blockers::image_change, pod::TemplateFit, pool_change::compatible},
     placement::Obstacle,
-    pod::ClassExt,
+    pod::{ClassExt, PodSpecExt, path_of},
     view::Node,
-    workload::KINDS,
 };
 
 use super::{
     facts::UpgradeFacts,
-    pool_change::PoolChange,
-    result::{PodOutcome, Remedy, short_name},
+    result::{PodOutcome, short_name},
     stage::{Role, Scenario, Stage, Stages},
     subject::UpgradeSubject,
 };
@@ -29,7 +26,7 @@ use super::{
 /// Changes of pools that were tried, with the cluster as it is then.
 pub(super) struct PoolChanges<'s> {
     scenario: &'s Scenario,
-    tried: Vec<(PoolChange, Stage, Stage)>,
+    tried: Vec<(Remedy, Stage, Stage)>,
 }
 
 impl<'s> PoolChanges<'s> {
@@ -50,7 +47,7 @@ impl<'s> PoolChanges<'s> {
         let object = stages.now.objects.get(class).or_else(|| stages.after.objects.get(class))?;
         let (name, pools) = (owner(object)?, &self.scenario.now.pools);
         let pool = pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name))?;
-        let change = PoolChange::of(pool, class)?;
+        let change = compatible(pool, class)?;
         if !self.tried.iter().any(|(tried, ..)| *tried == change) {
             let (rolling, after) = (self.scenario.rolling(Some(&change)), self.scenario.after(Some(&change)));
             self.tried.push((change.clone(), rolling, after));
@@ -60,7 +57,7 @@ impl<'s> PoolChanges<'s> {
             let runs = stage.answer(&stage.fits(subject, facts), facts);
             runs.runs() || runs == PodOutcome::Unknown && now == PodOutcome::Unknown
         };
-        (runs(rolling) && runs(after)).then(|| change.remedy(pools))
+        (runs(rolling) && runs(after)).then(|| change.clone())
     }
 }
 
@@ -77,114 +74,129 @@ pub(super) fn own(
     let news = stage.with_role(Role::New, fits);
     let (index, fit) = news.min_by_key(|(_, fit)| (fit.obstacles.len(), fit.starts == Some(false)))?;
     let node = stage.nodes.get(index)?;
-    let mut edit = Edit {
+    let mut change = Changed {
         subject: subject.changed(subject.template.spec.clone()),
-        steps: Vec::new(),
-        patch: Some(Map::new()),
+        remedy: Remedy::of(Vec::new()),
         allows_more: false,
     };
     for obstacle in &fit.obstacles {
-        edit.overcome(obstacle, stage, node, facts)?;
+        change.overcome(obstacle, stage, node, facts)?;
     }
     if fit.starts == Some(false) {
-        edit.change_images(node);
-    } else if !edit.steps.is_empty() {
-        edit.keep_off_linux();
-        let runs = |edit: &Edit| stage.answer(&stage.fits(&edit.subject, facts), facts);
-        if runs(&edit) == PodOutcome::MayNotStart {
-            edit.select_builds(facts);
+        if !change.use_own_nodes(stage, facts) {
+            change.change_images(node);
         }
-        if matches!(runs(&edit), PodOutcome::NoNode | PodOutcome::OldNodesOnly) {
+    } else if !change.remedy.text.is_empty() {
+        change.keep_off_linux();
+        let runs = |change: &Changed| stage.answer(&stage.fits(&change.subject, facts), facts);
+        if runs(&change) == PodOutcome::MayNotStart {
+            change.select_builds(facts);
+        }
+        if matches!(runs(&change), PodOutcome::NoNode | PodOutcome::OldNodesOnly) {
             return None;
         }
     }
-    (!edit.steps.is_empty()).then(|| Remedy {
-        object: subject.object.clone(),
-        change: edit.steps.join("; "),
-        patch: edit.patch(),
-    })
+    Some(change.remedy).filter(|remedy| !remedy.text.is_empty())
 }
 
-/// A change of a workload.
-struct Edit {
-    /// The workload with the change.
+/// A workload with a change.
+struct Changed {
     subject: UpgradeSubject,
-    steps: Vec<String>,
-    /// The changes of its pod spec as a merge patch; `None` if these are not all.
-    patch: Option<Map<String, Value>>,
+    remedy: Remedy,
     /// True if its required node affinity stays, and allows more nodes.
     allows_more: bool,
 }
 
-impl Edit {
+impl Changed {
     fn spec(&mut self) -> &mut PodSpec {
         &mut self.subject.template.spec
     }
 
-    fn step(&mut self, step: String) {
-        self.steps.push(step);
-        self.patch = None;
-    }
-
-    /// Adds a change of a label of the node selector to the patch.
-    fn patch_selector(&mut self, key: &str, value: Value) {
-        if let Some(patch) = &mut self.patch {
-            patch.entry("nodeSelector").or_insert_with(|| json!({}))[key] = value;
-        }
+    fn edit(&mut self, edit: Edit) {
+        edit.apply(self.spec());
+        self.remedy.push(edit);
     }
 
     /// Removes an obstacle on this node. Returns `None` if a change of the workload cannot remove it.
     fn overcome(&mut self, obstacle: &Obstacle, stage: &Stage, node: &Node, facts: &UpgradeFacts<'_>) -> Option<()> {
         match obstacle {
-            Obstacle::Selector { key, found, .. } if self.spec().node_selector.remove(key).is_some() => {
-                let instead = found.as_ref().map_or_else(String::new, |found| format!(", or set {found} at the end"));
-                self.steps.push(format!("nodeSelector: remove {key}{instead}"));
-                self.patch_selector(key, Value::Null);
+            Obstacle::Selector { key, found, .. } if self.spec().node_selector.contains_key(key) => {
+                self.edit(Edit::unselect(key));
+                if let Some(found) = found {
+                    self.remedy.text = format!("{}, or set {found} at the end", self.remedy.text);
+                }
             }
             Obstacle::Selector { .. } => {
-                let class = self.other_class(stage, facts)?;
+                let runs = |fits: &TemplateFit| {
+                    let mut news = stage.with_role(Role::New, fits);
+                    news.any(|(_, fit)| fit.obstacles.is_empty() && fit.starts != Some(false))
+                };
+                let class = self.class_with(stage, facts, runs)?;
                 if self.spec().runtime_class.as_ref() != Some(&class) {
-                    self.step(format!("runtimeClassName: {class} at the end"));
-                    self.spec().runtime_class = Some(class);
+                    self.edit(Edit::class(&class));
+                    self.remedy.text.push_str(" at the end");
+                    self.remedy.rank = Rank::Decision;
                 }
             }
             Obstacle::Affinity(expressions) => {
                 let version = node.version.map_or_else(String::new, |version| short_name(version.build));
-                self.step(format!("nodeAffinity: allow nodes of {version} too ({})", expressions.join(" and ")));
+                let expressions = expressions.join(" and ");
+                self.remedy.also(&format!("allow nodes of {version} too in the node affinity ({expressions})"));
+                self.remedy.rank = Rank::Decision;
                 self.spec().terms.clear();
                 self.allows_more = true;
             }
-            Obstacle::Taint(taint) | Obstacle::UnknownOperator(taint) => {
-                self.step(format!("tolerations: add {}", yaml(&json!(toleration(taint)))));
-                self.spec().tolerations.push(toleration(taint));
-            }
+            Obstacle::Taint(taint) | Obstacle::UnknownOperator(taint) => self.edit(Edit::tolerate(taint)),
             Obstacle::NamesAnotherNode(_) | Obstacle::Unschedulable | Obstacle::Resource { .. } => return None,
         }
         Some(())
     }
 
-    /// Returns a RuntimeClass with which the pods run on nodes with the new version.
-    fn other_class(&self, stage: &Stage, facts: &UpgradeFacts<'_>) -> Option<String> {
+    /// Uses the RuntimeClass of the build of its images, if its nodes are there and stay. Returns false if there is none.
+    fn use_own_nodes(&mut self, stage: &Stage, facts: &UpgradeFacts<'_>) -> bool {
+        let (template, build) = (&self.subject.template.spec, self.subject.template.spec.asked_build());
+        if template.runtime_class.is_some() || self.subject.kind == Some(WorkloadKind::DaemonSet) || build.is_none() {
+            return false;
+        }
+        let start = |fits: &TemplateFit| {
+            let mut possible = fits.nodes.iter().filter(|fit| fit.obstacles.is_empty()).peekable();
+            possible.peek().is_some() && possible.all(|fit| fit.starts == Some(true))
+        };
+        let class = self.class_with(stage, facts, start);
+        class.inspect(|class| self.edit(Edit::class(class))).is_some()
+    }
+
+    /// Returns the most suitable RuntimeClass with which the pods run.
+    fn class_with(
+        &self,
+        stage: &Stage,
+        facts: &UpgradeFacts<'_>,
+        runs: impl Fn(&TemplateFit) -> bool,
+    ) -> Option<String> {
         let spec = &self.subject.template.spec;
-        let may = stage
-            .classes
-            .iter()
-            .filter(|(_, class)| selects_windows(&class.selector) && class.conflict(spec).is_none());
+        let may = |class: &Class| selects_windows(&class.selector) && class.conflict(spec).is_none();
+        let mut classes: Vec<_> = stage.classes.iter().filter(|(_, class)| may(class)).collect();
+        classes.sort_by_key(|(name, class)| (class.image_build() != spec.asked_build(), class.preference(name)));
         let runs = |name: &str| {
             let changed = PodSpec { runtime_class: Some(name.to_owned()), ..spec.clone() };
-            let fits = stage.fits(&self.subject.changed(changed), facts);
-            let mut news = stage.with_role(Role::New, &fits);
-            news.any(|(_, fit)| fit.obstacles.is_empty() && fit.starts != Some(false))
+            runs(&stage.fits(&self.subject.changed(changed), facts))
         };
-        may.map(|(name, _)| name.clone()).find(|name| runs(name))
+        classes.into_iter().map(|(name, _)| name).find(|name| runs(name)).cloned()
     }
 
     fn change_images(&mut self, node: &Node) {
         let Some(version) = node.version else { return };
-        let images: Vec<String> = self.subject.template.spec.images().map(|(_, name)| name.to_owned()).collect();
-        for name in images {
+        let images: Vec<(String, String)> = self
+            .subject
+            .template
+            .spec
+            .images()
+            .map(|(container, name)| (format!("{}.image", path_of(container)), name.to_owned()))
+            .collect();
+        for (field, name) in images {
             if let Some(build) = image::build_of(&name).filter(|build| *build != version.build) {
-                self.step(format!("image: {}", image_change(&name, build, Some(version.build))));
+                let change = image_change(&field, &name, build, Some(version.build));
+                self.remedy = self.remedy.clone().then(change);
             }
         }
     }
@@ -193,12 +205,9 @@ impl Edit {
     fn keep_off_linux(&mut self) {
         // The DaemonSet controller ignores classes.
         let has_class = self.spec().runtime_class.is_some() && self.subject.kind != Some(WorkloadKind::DaemonSet);
-        if self.allows_more || has_class || self.spec().placed_system() == Some(System::Windows) {
-            return;
+        if !self.allows_more && !has_class && self.spec().placed_system() != Some(System::Windows) {
+            self.edit(Edit::select_windows());
         }
-        self.spec().node_selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
-        self.steps.push(format!("nodeSelector: add {}: {}", names::OS, names::WINDOWS));
-        self.patch_selector(names::OS, json!(names::WINDOWS));
     }
 
     /// Selects the versions of today and the new ones, so that the pods stay off nodes on which they do not start.
@@ -208,26 +217,9 @@ impl Edit {
         }
         let builds = facts.builds_now().into_iter().chain(facts.targets());
         let values: Vec<String> = builds.map(|build| build.to_string()).collect();
-        let key = names::WINDOWS_BUILD;
-        self.steps.push(format!("nodeAffinity: require {key} In ({})", values.join(", ")));
-        let terms = json!([{"matchExpressions": [{"key": key, "operator": "In", "values": values}]}]);
-        if let Some(patch) = &mut self.patch {
-            let required = json!({"nodeSelectorTerms": terms});
-            let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
-            patch.insert("affinity".to_owned(), affinity);
-        }
-        let requirement =
-            NodeSelectorRequirement { key: key.to_owned(), operator: "In".to_owned(), values: Some(values) };
-        self.spec().terms.push(NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None });
-    }
-
-    /// Returns the change as a merge patch, if it can be written as one and the API server accepts it.
-    fn patch(self) -> Option<Value> {
-        use WorkloadKind::{CronJob, DaemonSet, Deployment, ReplicationController, StatefulSet};
-        let kind = self.subject.kind?;
-        let is_mutable = [Deployment, StatefulSet, DaemonSet, ReplicationController, CronJob].contains(&kind);
-        let changes = self.patch.filter(|changes| is_mutable && !changes.is_empty())?;
-        let (.., path) = KINDS.iter().find(|(known, ..)| *known == kind.as_str())?;
-        Some(path.rsplit('.').fold(json!(changes), |inner, key| json!({ key: inner })))
+        let key = names::WINDOWS_BUILD.to_owned();
+        let requirement = NodeSelectorRequirement { key, operator: "In".to_owned(), values: Some(values) };
+        let term = NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None };
+        self.edit(Edit::require(&[term]));
     }
 }

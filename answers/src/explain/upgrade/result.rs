@@ -2,9 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 use winpool_core::{
     api::ObjectReference,
+    remedy::Remedy,
     windows::{Build, product},
 };
 
@@ -82,18 +82,6 @@ impl PodOutcome {
     pub fn runs(self) -> bool {
         matches!(self, Self::Runs | Self::NewNodesOnly)
     }
-}
-
-/// A change with which a workload runs all the time.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Remedy {
-    /// The object to change.
-    pub object: ObjectReference,
-    /// The change in words.
-    pub change: String,
-    /// The change as a JSON merge patch, if it can be written as one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub patch: Option<Value>,
 }
 
 /// The name of a Windows version in a table: `2022`.

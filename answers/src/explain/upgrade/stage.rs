@@ -6,19 +6,19 @@ use std::{
 };
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use winpool_core::{plan::reconcile::Now, pod::Class, windows::Build};
+use winpool_core::{plan::reconcile::Now, pod::Class, remedy::Remedy, windows::Build};
 
 use crate::{
     explain::{
         forecast::{ForecastOutcome, Snapshot, forecast},
         pod::{NodeFit, TemplateFit, fits},
+        pool_change,
     },
     view::{Node, SeenNode, View, assume::Assumed},
 };
 
 use super::{
     facts::{UpgradeFacts, is_unknown},
-    pool_change::PoolChange,
     result::PodOutcome,
     subject::UpgradeSubject,
 };
@@ -73,7 +73,7 @@ impl Scenario {
     }
 
     /// Returns the moment with nodes of both versions, with a change of a pool if there is one.
-    pub fn rolling(&self, change: Option<&PoolChange>) -> Stage {
+    pub fn rolling(&self, change: Option<&Remedy>) -> Stage {
         let mut both = self.now.clone();
         let upgraded = self.changing.iter().filter_map(|name| Some((name, self.after.nodes.get(name)?)));
         both.classes.clone_from(&self.after.classes);
@@ -82,7 +82,7 @@ impl Scenario {
     }
 
     /// Returns the moment after the last node, with a change of a pool if there is one.
-    pub fn after(&self, change: Option<&PoolChange>) -> Stage {
+    pub fn after(&self, change: Option<&Remedy>) -> Stage {
         self.stage(&changed(self.after.clone(), change), Role::New)
     }
 
@@ -103,9 +103,9 @@ impl Scenario {
 }
 
 /// Makes a change of a pool, and lets the operator do its part.
-fn changed(mut snapshot: Snapshot, change: Option<&PoolChange>) -> ForecastOutcome {
+fn changed(mut snapshot: Snapshot, change: Option<&Remedy>) -> ForecastOutcome {
     if let Some(change) = change {
-        change.apply(&mut snapshot.pools);
+        pool_change::apply(change, &mut snapshot.pools);
     }
     forecast(snapshot)
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use winpool_core::{
     api::names,
     pod::Container,
+    remedy::{Edit, Remedy},
     windows::{Build, KernelVersion, compatibility::Runs, product::by_version},
 };
 
@@ -15,11 +16,8 @@ use crate::{
     },
     image::{Sign, can_run, isolation_with, runs},
     lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
-    pod::{PodSpecExt, path_of},
+    pod::{ClassExt, PodSpecExt, path_of},
 };
-
-/// The remedy for a DaemonSet, whose controller ignores classes.
-const PER_BUILD: &str = "add nodeSelector node.kubernetes.io/windows-build, and a DaemonSet for each other build";
 
 pub(in crate::lint) const RULES: &[Rule] = &[
     rule(
@@ -37,7 +35,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         Scope::AnyWindows,
         "nodeSelector",
         "the pod can be scheduled to Windows nodes of several builds, and not all of them run its images",
-        "add nodeSelector node.kubernetes.io/windows-build with the build of its images",
+        "set nodeSelector node.kubernetes.io/windows-build to the build of its images",
         own(not_selected),
     ),
     rule(
@@ -89,7 +87,7 @@ fn malformed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         let message = format!("{}={value:?} is not a build, so no node has it", names::WINDOWS_BUILD);
         let hit = Hit::at("nodeSelector").saying(message);
         hits.push(match meant {
-            Some(build) => hit.remedied_by(format!("write {}: {build}", names::WINDOWS_BUILD)),
+            Some(build) => hit.remedied_by(vec![Edit::select(names::WINDOWS_BUILD, &build.to_string())]),
             None => hit,
         });
     }
@@ -127,19 +125,21 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 /// Returns how to select one of the `able` builds, which run images of the `tagged` builds.
-fn selection(subject: &Subject<'_>, tagged: &BTreeSet<Build>, able: &BTreeSet<Build>) -> String {
-    let own = able.intersection(tagged).next();
-    let Some(build) = own.or(able.first()) else {
-        return "use images of a build that the nodes have, or add nodes that run them".to_owned();
+fn selection(subject: &Subject<'_>, tagged: &BTreeSet<Build>, able: &BTreeSet<Build>) -> Remedy {
+    let Some(build) = able.intersection(tagged).next().or(able.first()) else {
+        return Remedy::advice("use images of a build that the nodes have, or add nodes that run them");
     };
+    let by_label = Remedy::of(vec![Edit::select(names::WINDOWS_BUILD, &build.to_string())]);
+    // The DaemonSet controller ignores classes.
     if subject.workload.is_daemon_set() {
-        return PER_BUILD.to_owned();
+        return by_label.and(", and create a DaemonSet for each other build").undecided();
     }
-    match (subject.facts.classes_of(*build).next(), own.is_some()) {
-        (Some(class), true) => format!("add runtimeClassName: {class}, which selects the build of its images"),
-        (Some(class), false) => format!("add runtimeClassName: {class}, whose nodes run its images"),
-        (None, true) => format!("add nodeSelector {}: {build}, the build of its images", names::WINDOWS_BUILD),
-        (None, false) => format!("add nodeSelector {}: {build}, whose nodes run its images", names::WINDOWS_BUILD),
+    let mut classes = subject.facts.classes_of(*build).filter(|(_, class)| class.conflict(subject.pod).is_none());
+    let has_label = subject.facts.value_of_build(*build, names::WINDOWS_BUILD).is_some();
+    match classes.next() {
+        Some((name, _)) => Remedy::of(vec![Edit::class(name)]),
+        None if has_label => by_label,
+        None => by_label.undecided(),
     }
 }
 
@@ -148,10 +148,15 @@ fn without_node(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let there = subject.facts.builds();
     if subject.facts.has_nodes() && !wanted.is_empty() && !wanted.iter().any(|build| there.contains_key(build)) {
         let field = if subject.pod.builds().is_some() { "nodeSelector" } else { "runtimeClassName" };
-        let wanted: Vec<String> = wanted.iter().take(4).map(ToString::to_string).collect();
-        hits.push(
-            Hit::at(field).saying(format!("no node has the build that the pod selects, {}", wanted.join(" or "))),
-        );
+        let runs = |image: &Build| there.keys().any(|host| can_run(isolation_with(subject.class), *image, *host));
+        let by_pool =
+            subject.pod.runtime_class.as_ref().filter(|_| subject.pod.builds().is_none() && wanted.iter().all(runs));
+        let named: Vec<String> = wanted.iter().take(4).map(ToString::to_string).collect();
+        let hit = Hit::at(field).saying(format!("no node has the build that the pod selects, {}", named.join(" or ")));
+        hits.push(match by_pool.and_then(|class| subject.facts.compatible(class)) {
+            Some(remedy) => hit.remedied_by(remedy),
+            None => hit,
+        });
     }
 }
 

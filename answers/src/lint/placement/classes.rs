@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use winpool_core::{api::Mode, pod::selects_windows};
+use winpool_core::{
+    api::{Mode, ObjectReference},
+    pod::selects_windows,
+    remedy::{Edit, Remedy},
+};
 
 use crate::{
     finding::{
@@ -24,7 +28,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         "runtimeClassName",
         "the DaemonSet controller reads the template's own selector and ignores that of the class: it creates pods for nodes \
          that the class does not allow, and these pods stay Pending (kubernetes/kubernetes#111590)",
-        "add the class's selector to the template's nodeSelector",
+        "set the labels of the class in the template's nodeSelector",
         own(daemon_set),
     ),
     rule(
@@ -74,15 +78,10 @@ fn daemon_set(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         pod.selected(key) == Some(value)
             || pod.affinity_values(key).is_some_and(|values| values == BTreeSet::from([value]))
     };
-    let missing: Vec<String> = class
-        .selector
-        .iter()
-        .filter(|(key, value)| !is_required(key, value))
-        .map(|(key, value)| format!("{key}: {value}"))
-        .collect();
+    let missing = class.selector.iter().filter(|(key, value)| !is_required(key, value));
+    let missing: Vec<Edit> = missing.map(|(key, value)| Edit::select(key, value)).collect();
     if !missing.is_empty() {
-        let remedy = format!("add to the template's nodeSelector: {}", missing.join(", "));
-        hits.push(Hit::at("runtimeClassName").remedied_by(remedy));
+        hits.push(Hit::at("runtimeClassName").remedied_by(missing));
     }
 }
 
@@ -100,12 +99,12 @@ fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         let meant = similar.map(|similar| format!("; did you mean {similar}?")).unwrap_or_default();
         let hit = Hit::at("runtimeClassName").saying(format!("there is no RuntimeClass {name}{meant}"));
         let names_builds = subject.pod.image_builds().next().is_some();
-        let existing: Vec<&str> = facts.builds().into_keys().flat_map(|build| facts.classes_of(build)).collect();
-        hits.push(match (similar, super::class_of_images(subject)) {
-            (Some(similar), _) => hit.remedied_by(format!("set runtimeClassName: {similar}")),
-            (None, Some(other)) => {
-                hit.remedied_by(format!("name {other}, which selects the build of its images, or declare the class"))
-            }
+        let existing: Vec<&str> =
+            facts.builds().into_keys().flat_map(|build| facts.classes_of(build)).map(|(name, _)| name).collect();
+        let set = |name: &str| Remedy::of(vec![Edit::class(name)]).undecided();
+        hits.push(match (similar, super::fitting_class(subject)) {
+            (Some(similar), _) => hit.remedied_by(set(similar)),
+            (None, Some((other, _))) => hit.remedied_by(set(other).and(", or declare the class")),
             // A class of another build does not help images that name their build.
             (None, None) if names_builds => hit.remedied_by(
                 "add nodes that run the images, or declare the class in a WindowsPool's runtimeClasses".to_owned(),
@@ -120,14 +119,18 @@ fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 /// Returns how a pool comes to create the class, if the class does not exist yet.
-pub fn to_create(facts: &Facts, class: &str) -> Option<String> {
+pub fn to_create(facts: &Facts, class: &str) -> Option<Remedy> {
     let spec = &facts.pool_to_create(class)?.spec;
     let name = &spec.name;
     Some(match spec.mode {
-        Mode::DryRun => format!("set mode: Enforce in WindowsPool {name}, which then creates RuntimeClass {class}"),
-        Mode::Enforce => format!(
+        Mode::DryRun => {
+            let remedy = Remedy::of(vec![Edit::set(&["spec", "mode"], Mode::Enforce)]).undecided();
+            let words = format!(" in WindowsPool {name}, which then creates RuntimeClass {class}");
+            Remedy { object: Some(ObjectReference::windows_pool(name)), ..remedy.and(&words) }
+        }
+        Mode::Enforce => Remedy::advice(format!(
             "wait until winpool has created RuntimeClass {class} for WindowsPool {name}; winpool status shows if it works"
-        ),
+        )),
     })
 }
 

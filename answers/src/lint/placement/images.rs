@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use winpool_core::{
     api::Isolation,
     pod::{Container, Target},
+    remedy::Edit,
     windows::Build,
     words::count,
 };
@@ -20,7 +21,7 @@ use crate::{
         placement::builds::image_of,
         rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
     },
-    pod::PodSpecExt,
+    pod::{ClassExt, PodSpecExt},
 };
 
 /// The rule whose findings do not affect the exit code, because the workload is not at fault if a registry does not
@@ -147,7 +148,7 @@ fn variants(subject: &Subject<'_>, of_all: bool, hits: &mut Vec<Hit>) {
         let message = format!("the image is for {}, and not for {}", known::summary(image), builds.join(" or "));
         let hit = Hit::at(image_of(container)).saying(message);
         hits.push(match class_that_runs(subject) {
-            Some(name) => hit.remedied_by(format!("set runtimeClassName: {name}, whose nodes run the images")),
+            Some(name) => hit.remedied_by(vec![Edit::class(name)]),
             None => hit,
         });
     }
@@ -175,7 +176,8 @@ fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
             })
         })
     };
-    builds.into_iter().rev().filter(runs).find_map(|build| subject.facts.classes_of(build).next())
+    let mut classes = builds.into_iter().rev().filter(runs).flat_map(|build| subject.facts.classes_of(build));
+    classes.find(|(_, class)| class.conflict(subject.pod).is_none()).map(|(name, _)| name)
 }
 
 fn newer_revision(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

@@ -1,6 +1,6 @@
 //! Random nodes and pods.
 
-use winpool_core::pod::PodSpec;
+use winpool_core::remedy::Remedy;
 use winpool_e2e::prelude::*;
 
 pub const NODES: usize = 12;
@@ -124,23 +124,16 @@ pub fn any_spec(dice: &mut Dice) -> Value {
     spec
 }
 
-/// The pod spec with everything that a remedy may change as in `remedied`.
-pub fn applied(spec: &Value, remedied: &PodSpec) -> Value {
-    let mut spec = spec.clone();
-    spec["nodeSelector"] = json!(remedied.node_selector);
-    spec["tolerations"] = json!(remedied.tolerations);
-    spec["runtimeClassName"] = json!(remedied.runtime_class);
-    spec["nodeName"] = json!(remedied.node);
-    spec["affinity"] = match remedied.terms.as_slice() {
-        [] => Value::Null,
-        terms => {
-            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
-        }
-    };
-    if remedied.containers[0].extended_resources.is_empty() {
-        spec["containers"][0]["resources"] = Value::Null;
+/// Returns the pod spec with the edits of the remedy, if it is nothing but edits.
+pub fn applied(spec: &Value, remedy: Option<&Remedy>) -> Option<Value> {
+    let remedy = remedy.filter(|remedy| !remedy.edits.is_empty())?;
+    let mut pod = json!({"spec": spec});
+    let patch = remedy.json_patch(&pod, "");
+    json_patch::patch(&mut pod, &patch).unwrap();
+    if remedy.text.contains("request less of") {
+        pod["spec"]["containers"][0]["resources"] = Value::Null;
     }
-    spec
+    Some(pod["spec"].take())
 }
 
 /// Returns whether the pod starts on this node, by Microsoft's table and the kubelet's check of the operating system. `is_windows`

@@ -223,7 +223,7 @@ pub(super) const GROUPS: [&str; 3] =
 
 /// The pins of an object: where it is pinned, and what to write instead.
 pub(super) fn pins(pinned: &PinnedObject) -> impl Iterator<Item = (String, String, String)> {
-    pinned.pins.iter().map(|pin| (shown(&pin.field), shown(&pin.value), shown(&pin.change)))
+    pinned.pins.iter().map(|pin| (shown(&pin.field), shown(&pin.value), shown(&pin.remedy.text)))
 }
 
 pub(super) fn taint(taint: &WaitingTaint) -> String {

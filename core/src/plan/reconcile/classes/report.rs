@@ -17,7 +17,7 @@ use crate::{
     },
     plan::{
         capability_labels,
-        classes::{ClassesPlan, is_declared},
+        classes::ClassesPlan,
         pods::{ClassUsers, PodHealth, describe_users},
         pool_consent::LaggingClass,
         pool_spec::Hosts,
@@ -207,23 +207,20 @@ pub(super) fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Proble
 
 /// The problem of a class that pods use and that selects no node. `builds` are those of the pool's nodes.
 fn not_served(pool: &Pool, class: &str, hosts: Hosts, builds: &BTreeMap<Build, usize>, users: &ClassUsers) -> Problem {
+    let object = ObjectReference::runtime_class(class);
+    let compatible = || pool.spec.compatible(class)?.command(&object);
     let runs_images = |host: &&Build| hosts.build().is_some_and(|image| can_run(image, **host));
     let remedy = match builds.keys().find(runs_images) {
         Some(host) if hosts.is_by_label() => {
             format!("nodes with {host} run its images if they have containerd 1.7.19 or later and its handler")
         }
-        Some(host) if is_declared(pool, class) => {
-            format!("nodes with {host} can run its images: set hostMatch: Compatible for it in spec.runtimeClasses")
+        Some(host) if let Some(command) = compatible() => {
+            format!("nodes with {host} can run its images: {command}, and then delete the pods that wait")
         }
-        Some(host) => format!(
-            "nodes with {host} can run its images: kubectl patch winpool {} --type=merge \
-             -p '{{\"spec\":{{\"runtimeClassHostMatch\":\"Compatible\"}}}}', and then delete the pods that wait",
-            pool.spec.name
-        ),
-        None => "add a node that it selects, or let the workloads use another class".to_owned(),
+        _ => "add a node that it selects, or let the workloads use another class".to_owned(),
     };
     let message = format!("selects no node and is {}; {remedy}", users.describe());
-    Problem::new(reason::CLASS_WITHOUT_NODES, ObjectReference::runtime_class(class), message)
+    Problem::new(reason::CLASS_WITHOUT_NODES, object, message)
 }
 
 pub(super) fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>) -> Problem {

@@ -1,0 +1,95 @@
+//! Remedies in a cluster with pools: what pods need when the operator has done its part.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use serde_json::json;
+use winpool_core::{
+    api::{Mode, ObjectReference, WindowsPoolSpec},
+    plan::{GuardedPool, owner, reconcile::Now},
+    pod::Class,
+    remedy::{Edit, Remedy},
+};
+
+use crate::view::{Node, View};
+
+use super::{
+    forecast::{Snapshot, forecast},
+    pod::{PodExplanation, RECREATE},
+};
+
+/// Returns the change that pods need when the operator has done its part: of the pool of their RuntimeClass if that is enough, or
+/// else their own. `None` if there is no pool. `explain` gets the nodes and the classes.
+pub fn remedy(
+    view: &View,
+    class: Option<&str>,
+    now: Now,
+    explain: impl Fn(&[Node], &BTreeMap<String, Class>) -> PodExplanation,
+) -> Option<Remedy> {
+    let pools: Vec<&GuardedPool> = view.guarded()?.collect();
+    let hosts = view.hosts().filter(|_| !pools.is_empty())?;
+    let after = |change: Option<&Remedy>| {
+        let mut snapshot = Snapshot::without_workloads(view, now);
+        snapshot.pools.iter_mut().for_each(|pool| pool.change_spec(|spec| spec.mode = Mode::Enforce));
+        if let Some(change) = change {
+            apply(change, &mut snapshot.pools);
+        }
+        let outcome = forecast(snapshot);
+        let hosts = hosts.iter().cloned().map(|host| match outcome.nodes.get(&host.name) {
+            Some(node) => Node { labels: node.labels.clone(), taints: node.taints.taints().to_vec(), ..host },
+            None => host,
+        });
+        let classes = outcome.classes.iter().map(|(name, class)| (name.clone(), Class::from(&**class))).collect();
+        (explain(&hosts.collect::<Vec<_>>(), &classes).remedy, outcome.classes)
+    };
+    let recreates = |remedy: &Remedy| remedy.text.starts_with(RECREATE);
+    let (own, classes) = after(None);
+    let Some(own) = own else { return wait(view) };
+    if recreates(&own) {
+        return Some(own);
+    }
+    let by_pool = || {
+        let class = class?;
+        let name = owner(classes.get(class)?)?;
+        let change = compatible(pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name))?, class)?;
+        match after(Some(&change)).0 {
+            None => Some(change.in_object()),
+            Some(remedy) if recreates(&remedy) => Some(change.in_object().and("; then delete and recreate the pod")),
+            Some(_) => None,
+        }
+    };
+    Some(by_pool().unwrap_or(own))
+}
+
+/// Returns how the operator comes to do its part, if there is a pool.
+pub fn wait(view: &View) -> Option<Remedy> {
+    let pools = view.guarded()?.filter_map(|pool| pool.pool().ok());
+    let pool = pools.min_by_key(|pool| pool.spec.mode == Mode::Enforce)?;
+    if pool.spec.mode == Mode::Enforce {
+        return Some(Remedy::advice("wait until winpool has made the changes that winpool plan shows"));
+    }
+    let object = ObjectReference::windows_pool(&pool.name_any());
+    let enforce = Remedy::of(vec![Edit::set(&["spec", "mode"], Mode::Enforce)]).undecided();
+    let words = format!(" in {object}, which then makes the changes that winpool plan shows");
+    Some(Remedy { object: Some(object), ..enforce.and(&words) })
+}
+
+/// Returns the change with which the pods of this class of the pool run on every node that runs their images.
+pub(in crate::explain) fn compatible(pool: &GuardedPool, class: &str) -> Option<Remedy> {
+    pool.read().ok()?.spec.compatible(class)
+}
+
+/// Makes a change of a pool.
+pub(in crate::explain) fn apply(change: &Remedy, pools: &mut [GuardedPool]) {
+    let name = change.object.as_ref().map(|object| &object.name);
+    for pool in pools.iter_mut().filter(|pool| pool.metadata.name.as_ref() == name) {
+        pool.change_spec(|spec| {
+            let mut object = json!({"spec": spec});
+            let patch = change.json_patch(&object, "");
+            let changed = json_patch::patch(&mut object, &patch).ok().map(|()| object["spec"].take());
+            if let Some(changed) = changed.and_then(|spec| serde_json::from_value::<WindowsPoolSpec>(spec).ok()) {
+                *spec = changed;
+            }
+        });
+    }
+}

@@ -1,0 +1,456 @@
+//! Remedies: changes of a workload or of a WindowsPool that solve a problem, as edits and in words.
+
+use std::fmt;
+
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, jsonptr::PointerBuf};
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{
+    api::{ObjectReference, Taint, names},
+    pod::{
+        Container, PodSpec,
+        tolerations::{toleration, written},
+    },
+    words::yaml,
+};
+
+/// A change that solves a problem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Remedy {
+    /// The change in words.
+    pub text: String,
+    /// The certainty of the change.
+    pub rank: Rank,
+    /// The object to edit, if it is not the object with the problem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ObjectReference")]
+    pub object: Option<ObjectReference>,
+    /// The same change as edits; absent if it is not in a field, or if its value is your decision.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edits: Vec<Edit>,
+}
+
+/// The certainty of a remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Rank {
+    /// The edits solve the problem, and change nothing else.
+    Certain,
+    /// It is your decision: there are other ways, or winpool does not know enough about the workload.
+    Decision,
+}
+
+/// A change of one field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Edit {
+    /// The kind of change.
+    pub op: Operation,
+    /// The field as a JSON Pointer (RFC 6901): in a Pod, in the pod template of a workload, or in a WindowsPool. The
+    /// objects on the way to it may have to be created.
+    pub path: String,
+    /// The value to set, or the item to append; absent if the field is removed.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub value: Value,
+}
+
+/// The kind of an edit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// Adds or replaces the field.
+    Set,
+    /// Adds an item to the end of the list.
+    Append,
+    /// Removes the field.
+    Remove,
+}
+
+const REQUIRED_AFFINITY: [&str; 4] =
+    ["spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
+const TERMS: &str = "nodeSelectorTerms";
+/// The words before a label to select.
+const SELECT: &str = "set nodeSelector ";
+
+impl Edit {
+    pub fn set(path: &[&str], value: impl Serialize) -> Self {
+        Self { op: Operation::Set, path: pointer(path), value: json!(value) }
+    }
+
+    pub fn remove(path: &[&str]) -> Self {
+        Self { op: Operation::Remove, path: pointer(path), value: Value::Null }
+    }
+
+    /// Removes a field of the pod spec or of its `metadata`, such as `containers[0].securityContext.privileged`.
+    pub fn remove_field(field: &str) -> Self {
+        Self { op: Operation::Remove, path: pointer_of_field(field), value: Value::Null }
+    }
+
+    /// Sets such a field.
+    pub fn set_field(field: &str, value: impl Serialize) -> Self {
+        Self { op: Operation::Set, path: pointer_of_field(field), value: json!(value) }
+    }
+
+    /// Selects nodes by a label.
+    pub fn select(key: &str, value: &str) -> Self {
+        Self::set(&["spec", "nodeSelector", key], value)
+    }
+
+    /// Selects Windows nodes.
+    pub fn select_windows() -> Self {
+        Self::select(names::OS, names::WINDOWS)
+    }
+
+    /// Selects nodes without regard to a label.
+    pub fn unselect(key: &str) -> Self {
+        Self::remove(&["spec", "nodeSelector", key])
+    }
+
+    /// Uses a RuntimeClass.
+    pub fn class(name: &str) -> Self {
+        Self::set(&["spec", "runtimeClassName"], name)
+    }
+
+    /// Tolerates a taint.
+    pub fn tolerate(taint: &Taint) -> Self {
+        Self { op: Operation::Append, path: pointer(&["spec", "tolerations"]), value: json!(toleration(taint)) }
+    }
+
+    /// Requires one of these terms of the node.
+    pub fn require(terms: &[NodeSelectorTerm]) -> Self {
+        let [spec, affinity, of_node, required] = REQUIRED_AFFINITY;
+        Self::set(&[spec, affinity, of_node, required, TERMS], terms)
+    }
+
+    /// Removes the required node affinity.
+    pub fn require_nothing() -> Self {
+        Self::remove(&REQUIRED_AFFINITY)
+    }
+
+    /// Makes the same change in a pod spec, if winpool reads the field.
+    pub fn apply(&self, spec: &mut PodSpec) {
+        let text = || self.value.as_str().map(str::to_owned);
+        let segments = self.segments();
+        match segments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["spec", "nodeName"] => spec.node = text(),
+            ["spec", "runtimeClassName"] => spec.runtime_class = text(),
+            ["spec", "os", "name"] => spec.os = text(),
+            ["spec", "nodeSelector", key] => {
+                spec.node_selector.remove(*key);
+                spec.node_selector.extend(text().map(|value| ((*key).to_owned(), value)));
+            }
+            ["spec", "tolerations"] => spec.tolerations.extend(Toleration::deserialize(&self.value).ok()),
+            ["spec", "affinity", ..] => spec.terms = Vec::deserialize(&self.value).unwrap_or_default(),
+            ["spec", list, index, "image"] => {
+                let is_it = |own: &&mut Container| own.list.as_str() == *list && index.parse() == Ok(own.index);
+                spec.containers.iter_mut().filter(is_it).for_each(|container| container.image = text());
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the operation on this object, which also creates the parents of the field. `None` if there is nothing to remove.
+    fn operation(&self, object: &Value, template: &str) -> Option<PatchOperation> {
+        let there = |path: &str| object.pointer(path).filter(|value| !value.is_null());
+        let (mut path, mut value) = (format!("{template}{}", self.path), self.value.clone());
+        match self.op {
+            Operation::Remove => {
+                return there(&path).map(|_| PatchOperation::Remove(RemoveOperation { path: parsed(&path) }));
+            }
+            Operation::Append if there(&path).is_some() => path.push_str("/-"),
+            Operation::Append => value = json!([value]),
+            Operation::Set => {}
+        }
+        while let Some((parent, key)) = path.rsplit_once('/')
+            && there(parent).is_none()
+        {
+            value = json!({ unescaped(key): value });
+            path.truncate(parent.len());
+        }
+        Some(PatchOperation::Add(AddOperation { path: parsed(&path), value }))
+    }
+
+    fn is_selection(&self) -> bool {
+        self.op == Operation::Set && self.path.starts_with("/spec/nodeSelector/")
+    }
+
+    fn is_in_list(&self) -> bool {
+        self.op == Operation::Append || self.segments().iter().any(|segment| segment.parse::<usize>().is_ok())
+    }
+
+    fn segments(&self) -> Vec<String> {
+        self.path.split('/').skip(1).map(unescaped).collect()
+    }
+}
+
+impl fmt::Display for Edit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.op {
+            Operation::Set => "set",
+            Operation::Append => "add",
+            Operation::Remove => "remove",
+        };
+        let segments = self.segments();
+        let field = match segments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["spec", "nodeSelector", key] => format!("nodeSelector {key}"),
+            ["metadata", "labels", key] => format!("the pod's label {key}"),
+            ["spec", "tolerations"] => {
+                let toleration = Toleration::deserialize(&self.value).unwrap_or_default();
+                return write!(f, "{verb} the toleration {}", written(&toleration));
+            }
+            ["spec", "affinity", ..] if self.op == Operation::Remove => "the required node affinity".to_owned(),
+            ["spec", "affinity", ..] => {
+                let terms = self.value.as_array().into_iter().flatten();
+                let expressions = terms.flat_map(|term| term["matchExpressions"].as_array().into_iter().flatten());
+                let expressions: Vec<String> = expressions.map(yaml).collect();
+                return write!(f, "add the required node affinity {}", expressions.join(" or "));
+            }
+            ["spec", field @ ..] | field => written_field(field),
+        };
+        match &self.value {
+            Value::Null => write!(f, "{verb} {field}"),
+            Value::String(text) => write!(f, "{verb} {field}: {text}"),
+            value => write!(f, "{verb} {field}: {}", yaml(value)),
+        }
+    }
+}
+
+impl Remedy {
+    /// Returns the edits as a certain remedy, in their own words.
+    pub fn of(edits: Vec<Edit>) -> Self {
+        let mut remedy = Self { text: String::new(), rank: Rank::Certain, object: None, edits: Vec::new() };
+        for edit in edits {
+            remedy.push(edit);
+        }
+        remedy
+    }
+
+    /// Returns a change that is no edit.
+    pub fn advice(text: impl Into<String>) -> Self {
+        Self { text: text.into(), rank: Rank::Decision, object: None, edits: Vec::new() }
+    }
+
+    /// Adds an edit, in its own words.
+    pub fn push(&mut self, edit: Edit) {
+        let words = edit.to_string();
+        match words.strip_prefix(SELECT).filter(|_| self.edits.last().is_some_and(Edit::is_selection)) {
+            Some(label) => self.text = format!("{}, {label}", self.text),
+            None => self.also(&words),
+        }
+        self.edits.push(edit);
+    }
+
+    /// Adds a change that is no edit.
+    pub fn also(&mut self, words: &str) {
+        let separator = if self.text.is_empty() { "" } else { "; " };
+        self.text = format!("{}{separator}{words}", self.text);
+    }
+
+    /// Uses other words for the edits.
+    pub fn saying(self, text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..self }
+    }
+
+    /// Adds words after those of the edits.
+    pub fn and(mut self, words: &str) -> Self {
+        self.text.push_str(words);
+        self
+    }
+
+    /// Adds words before those of the edits.
+    pub fn after(self, words: &str) -> Self {
+        Self { text: format!("{words}{}", self.text), ..self }
+    }
+
+    /// Adds the name of the object to edit before the words.
+    pub fn in_object(self) -> Self {
+        let words = self.object.as_ref().map_or_else(String::new, |object| format!("in {object}: "));
+        self.after(&words)
+    }
+
+    /// Makes another change too.
+    pub fn then(mut self, other: Self) -> Self {
+        self.also(&other.text);
+        self.edits.extend(other.edits);
+        let rank = if other.rank == Rank::Decision { other.rank } else { self.rank };
+        Self { rank, ..self }
+    }
+
+    /// Declares that the change is a decision.
+    pub fn undecided(self) -> Self {
+        Self { rank: Rank::Decision, ..self }
+    }
+
+    /// Returns the change as a JSON Patch (RFC 6902) of this object. `template` is the JSON Pointer of the pod template in it:
+    /// `/spec/template`, or empty for a Pod or a WindowsPool.
+    pub fn json_patch(&self, object: &Value, template: &str) -> Patch {
+        let (mut changed, mut operations) = (object.clone(), Vec::new());
+        for edit in &self.edits {
+            let operation = edit.operation(&changed, template);
+            // Each operation is for the object with the ones before.
+            if json_patch::patch(&mut changed, operation.as_slice()).is_ok() {
+                operations.extend(operation);
+            }
+        }
+        Patch(operations)
+    }
+
+    /// Returns the change as a JSON merge patch (RFC 7396) of the object, if none of the edits is in a list.
+    pub fn merge_patch(&self, template: &str) -> Option<Value> {
+        if self.edits.is_empty() || self.edits.iter().any(Edit::is_in_list) {
+            return None;
+        }
+        let mut patch = json!({});
+        for edit in &self.edits {
+            let whole = parsed(&format!("{template}{}", edit.path));
+            let field = whole.tokens().fold(&mut patch, |object, key| &mut object[&*key.decoded()]);
+            *field = edit.value.clone();
+        }
+        Some(patch)
+    }
+
+    /// Returns the command that makes the change in a cluster, if that needs no knowledge of the object and the API server
+    /// accepts it. `object` has the problem.
+    pub fn command(&self, object: &ObjectReference) -> Option<String> {
+        let ObjectReference { kind, namespace, name } = self.object.as_ref().unwrap_or(object);
+        let template = match kind.as_str() {
+            "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicationController" => "/spec/template",
+            "CronJob" => "/spec/jobTemplate/spec/template",
+            "WindowsPool" => "",
+            _ => return None,
+        };
+        let namespace = namespace.as_ref().map_or_else(String::new, |namespace| format!(" -n {namespace}"));
+        let (form, patch) = match self.merge_patch(template) {
+            Some(patch) => ("merge", patch),
+            None => ("json", self.patch_of_items(template)?),
+        };
+        Some(format!("kubectl patch {} {name}{namespace} --type {form} -p '{patch}'", kind.to_lowercase()))
+    }
+
+    /// Returns the JSON Patch if every edit sets a field of an item of a list, which is there.
+    fn patch_of_items(&self, template: &str) -> Option<Value> {
+        let is_of_item = |edit: &Edit| {
+            let parent = edit.segments().into_iter().rev().nth(1);
+            edit.op == Operation::Set && parent.is_some_and(|parent| parent.parse::<usize>().is_ok())
+        };
+        let operation =
+            |edit: &Edit| json!({"op": "add", "path": format!("{template}{}", edit.path), "value": edit.value});
+        let are_all = !self.edits.is_empty() && self.edits.iter().all(is_of_item);
+        are_all.then(|| self.edits.iter().map(operation).collect())
+    }
+}
+
+impl From<String> for Remedy {
+    fn from(text: String) -> Self {
+        Self::advice(text)
+    }
+}
+
+impl From<Vec<Edit>> for Remedy {
+    fn from(edits: Vec<Edit>) -> Self {
+        Self::of(edits)
+    }
+}
+
+fn pointer(path: &[&str]) -> String {
+    PointerBuf::from_tokens(path.iter().copied()).to_string()
+}
+
+fn parsed(path: &str) -> PointerBuf {
+    PointerBuf::from_tokens(path.split('/').skip(1).map(unescaped).collect::<Vec<_>>())
+}
+
+/// Writes a path as `containers[0].image`.
+fn written_field(path: &[&str]) -> String {
+    path.iter().fold(String::new(), |field, key| match key.parse::<usize>() {
+        Ok(index) => format!("{field}[{index}]"),
+        Err(_) if field.is_empty() => (*key).to_owned(),
+        Err(_) => format!("{field}.{key}"),
+    })
+}
+
+fn unescaped(segment: &str) -> String {
+    segment.replace("~1", "/").replace("~0", "~")
+}
+
+/// Returns the pointer of a field of the pod spec or of its `metadata`.
+fn pointer_of_field(field: &str) -> String {
+    let part = if field.starts_with("metadata.") { "" } else { "/spec" };
+    format!("{part}/{}", field.replace('[', "/").replace(']', "").replace('.', "/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remedy() -> Remedy {
+        Remedy::of(vec![
+            Edit::class("windows-2022"),
+            Edit::select_windows(),
+            Edit::unselect("disk"),
+            Edit::tolerate(&Taint::os_windows()),
+            Edit::remove_field("containers[0].securityContext.privileged"),
+        ])
+    }
+
+    #[test]
+    fn the_words_come_from_the_edits() {
+        insta::assert_snapshot!(remedy().text, @"set runtimeClassName: windows-2022; set nodeSelector kubernetes.io/os: windows; remove nodeSelector disk; add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}; remove containers[0].securityContext.privileged");
+    }
+
+    #[test]
+    fn a_json_patch_creates_what_is_not_there() {
+        let changed = |mut object: Value, template: &str| {
+            let patch = remedy().json_patch(&object, template);
+            json_patch::patch(&mut object, &patch).unwrap();
+            object
+        };
+        let toleration = json!({"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"});
+        let selector = json!({"kubernetes.io/os": "windows"});
+        assert_eq!(
+            changed(json!({"spec": null}), "/spec/template"),
+            json!({"spec": {"template": {"spec": {
+                "runtimeClassName": "windows-2022", "nodeSelector": selector, "tolerations": [toleration]}}}})
+        );
+        let full = json!({"spec": {
+            "nodeSelector": {"disk": "ssd"}, "tolerations": [{"operator": "Exists"}],
+            "containers": [{"securityContext": {"privileged": true}}]}});
+        assert_eq!(
+            changed(full, ""),
+            json!({"spec": {
+                "runtimeClassName": "windows-2022", "nodeSelector": selector, "tolerations": [{"operator": "Exists"}, toleration],
+                "containers": [{"securityContext": {}}]}})
+        );
+    }
+
+    #[test]
+    fn edits_outside_of_lists_are_a_command() {
+        let web = ObjectReference::namespaced("Deployment", "shop", "web");
+        assert_eq!(remedy().command(&web), None);
+        let image = Remedy::of(vec![Edit::set_field("containers[0].image", "a:2")]);
+        insta::assert_snapshot!(image.command(&web).unwrap(), @r#"kubectl patch deployment web -n shop --type json -p '[{"op":"add","path":"/spec/template/spec/containers/0/image","value":"a:2"}]'"#);
+        let remedy = Remedy::of(vec![Edit::class("windows-2022"), Edit::unselect("a/b")]);
+        insta::assert_snapshot!(remedy.command(&web).unwrap(), @r#"kubectl patch deployment web -n shop --type merge -p '{"spec":{"template":{"spec":{"nodeSelector":{"a/b":null},"runtimeClassName":"windows-2022"}}}}'"#);
+        assert_eq!(remedy.command(&ObjectReference::namespaced("Pod", "shop", "web")), None, "a pod does not change");
+        let edits = vec![Edit::set(&["spec", "runtimeClasses", "1", "hostMatch"], "Compatible")];
+        let of_pool = Remedy { object: Some(ObjectReference::windows_pool("default")), ..Remedy::of(edits) };
+        insta::assert_snapshot!(of_pool.command(&web).unwrap(), @r#"kubectl patch windowspool default --type json -p '[{"op":"add","path":"/spec/runtimeClasses/1/hostMatch","value":"Compatible"}]'"#);
+    }
+
+    #[test]
+    fn edits_change_a_pod_spec_as_the_patch_changes_the_pod() {
+        let pod = json!({"spec": {"nodeSelector": {"disk": "ssd"}, "containers": [{"name": "c", "image": "a:1"}]}});
+        let mut edits = remedy().edits;
+        edits.push(Edit::set_field("containers[0].image", "a:2"));
+        edits.push(Edit::remove(&["spec", "nodeName"]));
+        let mut spec = PodSpec::deserialize(&pod["spec"]).unwrap();
+        for edit in &edits {
+            edit.apply(&mut spec);
+        }
+        let mut changed = pod;
+        let patch = Remedy::of(edits).json_patch(&changed, "");
+        json_patch::patch(&mut changed, &patch).unwrap();
+        assert_eq!(spec, PodSpec::deserialize(&changed["spec"]).unwrap());
+    }
+}
