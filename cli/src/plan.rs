@@ -5,7 +5,7 @@ use winpool_answers::{
     explain::{
         forecast::{ClassForecast, Forecast, NodeForecast, PoolForecast, forecast},
         scale,
-        status::unread,
+        status::{NO_POOL, unread},
         upgrade::upgrade,
     },
     image::Images,
@@ -201,11 +201,7 @@ pub fn of(mut view: View) -> Forecast {
         ),
         _ => None,
     };
-    let no_pool = view
-        .pools
-        .known()
-        .is_some_and(Vec::is_empty)
-        .then(|| "There is no WindowsPool, so winpool does nothing.".to_owned());
+    let no_pool = view.pools.known().is_some_and(Vec::is_empty).then(|| NO_POOL.to_owned());
     let autoscalers = view.autoscalers.clone();
     let snapshot = snapshot(view);
     let unread = unread(&snapshot);

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use k8s_openapi::jiff::civil::Date;
 use winpool_answers::explain::{
     installation::InstallationState,
-    status::{BuildSummary, ClusterStatus, PoolSummary, SupportEnd, status},
+    status::{BuildSummary, ClusterStatus, NO_POOL, PoolSummary, SupportEnd, status},
 };
 use winpool_client::terminal::Outcome;
 use winpool_core::{api::names::reason, plan::NodeState, words::count};
@@ -98,7 +98,7 @@ fn text(status: &ClusterStatus, knows_nodes: bool, knows_pools: bool) -> Text {
         text.gap();
     }
     if status.pools.is_empty() && knows_pools {
-        text.styled("", WARN, "There is no WindowsPool, so winpool does nothing.");
+        text.styled("", WARN, NO_POOL);
     }
     for pool in &status.pools {
         pool_text(&mut text, pool);

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, jsonptr::PointerBuf};
+use json_patch::{
+    AddOperation, Patch, PatchOperation, RemoveOperation,
+    jsonptr::{Pointer, PointerBuf},
+};
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -152,23 +155,21 @@ impl Edit {
 
     /// Returns the operation on this object, which also creates the parents of the field. `None` if there is nothing to remove.
     fn operation(&self, object: &Value, template: &str) -> Option<PatchOperation> {
-        let there = |path: &str| object.pointer(path).filter(|value| !value.is_null());
-        let (mut path, mut value) = (format!("{template}{}", self.path), self.value.clone());
+        let there = |path: &Pointer| object.pointer(path.as_str()).filter(|value| !value.is_null());
+        let (mut path, mut value) = (parsed(&format!("{template}{}", self.path)), self.value.clone());
         match self.op {
-            Operation::Remove => {
-                return there(&path).map(|_| PatchOperation::Remove(RemoveOperation { path: parsed(&path) }));
-            }
-            Operation::Append if there(&path).is_some() => path.push_str("/-"),
+            Operation::Remove => return there(&path).map(|_| PatchOperation::Remove(RemoveOperation { path })),
+            Operation::Append if there(&path).is_some() => path.push_back("-"),
             Operation::Append => value = json!([value]),
             Operation::Set => {}
         }
-        while let Some((parent, key)) = path.rsplit_once('/')
+        while let Some((parent, key)) = path.split_back()
             && there(parent).is_none()
         {
-            value = json!({ unescaped(key): value });
-            path.truncate(parent.len());
+            value = json!({ (key.decoded()): value });
+            path = parent.to_buf();
         }
-        Some(PatchOperation::Add(AddOperation { path: parsed(&path), value }))
+        Some(PatchOperation::Add(AddOperation { path, value }))
     }
 
     fn is_selection(&self) -> bool {
@@ -180,7 +181,7 @@ impl Edit {
     }
 
     fn segments(&self) -> Vec<String> {
-        self.path.split('/').skip(1).map(unescaped).collect()
+        parsed(&self.path).tokens().map(|token| token.decoded().into_owned()).collect()
     }
 }
 
@@ -226,7 +227,7 @@ impl Remedy {
         remedy
     }
 
-    /// Returns a change that is no edit.
+    /// Returns a change in words alone, without edits.
     pub fn advice(text: impl Into<String>) -> Self {
         Self { text: text.into(), rank: Rank::Decision, object: None, edits: Vec::new() }
     }
@@ -241,7 +242,7 @@ impl Remedy {
         self.edits.push(edit);
     }
 
-    /// Adds a change that is no edit.
+    /// Adds another change in words alone.
     pub fn also(&mut self, words: &str) {
         let separator = if self.text.is_empty() { "" } else { "; " };
         self.text = format!("{}{separator}{words}", self.text);
@@ -358,7 +359,7 @@ fn pointer(path: &[&str]) -> String {
 }
 
 fn parsed(path: &str) -> PointerBuf {
-    PointerBuf::from_tokens(path.split('/').skip(1).map(unescaped).collect::<Vec<_>>())
+    PointerBuf::parse(path).unwrap_or_default()
 }
 
 /// Writes a path as `containers[0].image`.
@@ -368,10 +369,6 @@ fn written_field(path: &[&str]) -> String {
         Err(_) if field.is_empty() => (*key).to_owned(),
         Err(_) => format!("{field}.{key}"),
     })
-}
-
-fn unescaped(segment: &str) -> String {
-    segment.replace("~1", "/").replace("~0", "~")
 }
 
 /// Returns the pointer of a field of the pod spec or of its `metadata`.

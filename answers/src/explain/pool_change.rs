@@ -18,8 +18,8 @@ use super::{
     pod::{PodExplanation, RECREATE},
 };
 
-/// Returns the change that pods need when the operator has done its part: of the pool of their RuntimeClass if that is enough, or
-/// else their own. `None` if there is no pool. `explain` gets the nodes and the classes.
+/// Returns the change that pods need once the operator has made its own changes: a change of the pool of their RuntimeClass if that
+/// is enough, and otherwise of the pods. `None` if there is no pool. `explain` is called with the nodes and the classes.
 pub fn remedy(
     view: &View,
     class: Option<&str>,

@@ -30,6 +30,9 @@ use crate::explain::{
 };
 use crate::view::{self, View};
 
+/// The sentence for a cluster without pools.
+pub const NO_POOL: &str = "There is no WindowsPool, so winpool does nothing.";
+
 /// The state of a cluster's Windows nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -16,7 +16,7 @@ use serde_json::Value;
 use winpool_core::{
     api::{Taint, names},
     labels::Labels,
-    plan::{NodeSummary, Policy, Pool, PoolEntry, PoolSpec, plan_classes},
+    plan::{NodeSummary, Policy, Pool, PoolEntry, PoolSpec, classes::is_declared, plan_classes},
     pod::{Class, Guess, PodSpec, System, Target, Tolerance, is_label_of_every_node, tolerance},
     remedy::Remedy,
     windows::{
@@ -292,12 +292,9 @@ impl Facts {
     /// images, if the class is for nodes of its own build alone.
     pub fn compatible(&self, name: &str) -> Option<Remedy> {
         let build = self.classes.get(name)?.build()?;
-        let is_own = |spec: &PoolSpec| {
-            let is_declared = spec.declared.iter().any(|(_, class)| class.name == name);
-            is_declared || spec.discover && spec.class_name(build) == name
-        };
-        let pool = self.pools.iter().map(|pool| &pool.spec).find(|spec| is_own(spec))?;
-        Some(pool.compatible(name)?.in_object())
+        let is_discovered = |spec: &PoolSpec| spec.discover && spec.class_name(build) == name;
+        let pool = self.pools.iter().find(|pool| is_declared(pool, name) || is_discovered(&pool.spec))?;
+        Some(pool.spec.compatible(name)?.in_object())
     }
 
     /// Returns the classes whose nodes run images of this build, the most suitable first.

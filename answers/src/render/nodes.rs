@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use winpool_core::{
     api::{Taint, TaintPolicy, names},
-    plan::{Hosts, Pool, capability_label},
+    plan::{Hosts, Pool, capability_label, classes::is_declared},
     pod::BETA_OS,
     windows::{
         compatibility::can_run,
@@ -84,9 +84,8 @@ pub(super) fn selected_windows(pool: &Pool) -> Option<&'static Product> {
 /// hosts, declared or discovered.
 fn capabilities(pool: &Pool, windows: &Product) -> BTreeSet<String> {
     let declared = pool.spec.declared.iter().map(|(hosts, _)| *hosts);
-    let is_declared = |class: &String| pool.spec.declared.iter().any(|(_, spec)| spec.name == *class);
     let builds = PRODUCTS.iter().filter(|product| !product.image_tags.is_empty()).map(|product| product.build);
-    let discovered = builds.filter(|build| pool.spec.discover && !is_declared(&pool.spec.class_name(*build)));
+    let discovered = builds.filter(|build| pool.spec.discover && !is_declared(pool, &pool.spec.class_name(*build)));
     let all = declared.chain(discovered.map(|build| pool.spec.discovered_hosts(build)));
     let runs = |hosts: Hosts| match hosts {
         Hosts::Running(image) if can_run(image, windows.build) => Some(capability_label(image)),

@@ -22,7 +22,7 @@ pub(super) struct Admitted<'a> {
 
 /// The reason why the API server refuses new pods.
 pub(super) enum Refused {
-    /// There is no RuntimeClass of this name.
+    /// No RuntimeClass has this name.
     NoClass(String),
     /// The pod and its RuntimeClass select different values of this label.
     Contradiction(String),

@@ -11,7 +11,7 @@ use super::{
     limits::{OBJECTS, WORKLOADS, shown},
     sentences,
 };
-use crate::explain::status::PoolSummary;
+use crate::explain::status::{NO_POOL, PoolSummary};
 
 /// The characters that Markdown or HTML may interpret.
 const SPECIAL: &[char] = &['\\', '`', '*', '_', '{', '}', '[', ']', '<', '>', '#', '|', '~', '&', '@', '!', '$'];
@@ -237,7 +237,7 @@ fn failing(page: &mut Page, pools: &[FailingPool]) {
 
 fn pools(page: &mut Page, pools: &[PoolSummary]) {
     if pools.is_empty() {
-        page.block("There is no WindowsPool, so winpool does nothing.");
+        page.block(NO_POOL);
         return;
     }
     let rows = pools.iter().map(|pool| {

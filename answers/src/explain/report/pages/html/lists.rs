@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use winpool_core::{api::ObjectReference, words::count};
 
-use crate::explain::status::PoolSummary;
+use crate::explain::status::{NO_POOL, PoolSummary};
 
 use super::{
     super::{
@@ -183,7 +183,7 @@ pub(super) fn findings(rules: &[BrokenRule]) -> Markup {
 
 pub(super) fn pools(pools: &[PoolSummary]) -> Markup {
     html! {
-        @if pools.is_empty() { (none("There is no WindowsPool, so winpool does nothing.")) }
+        @if pools.is_empty() { (none(NO_POOL)) }
         @for pool in pools {
             @let [mode, ready, converged, message] = sentences::pool(pool);
             article {
