@@ -57,7 +57,7 @@ pub fn next(cluster: &mut CachedCluster<'_>, memory: &mut Memory, name: &str, no
 /// Returns the next step for the pool; `None` if the changes that the pool may make to nodes are others now, so that
 /// nodes have to be counted again first.
 fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Option<Step> {
-    memory.forget(cluster);
+    memory.forget(cluster, now.instant);
     let Some(guarded) = cluster.pools.iter().find(|pool| pool.name_any() == name) else {
         return Some(memory.publish(cluster, None).unwrap_or(Step::Wait(None)));
     };

@@ -142,6 +142,19 @@ fn a_class_gets_another_handler_when_its_user_deletes_it() {
 }
 
 #[test]
+fn a_class_that_is_deleted_before_the_cache_showed_it_is_created_again() {
+    let mut world = World::with(OWN);
+    while world.take_sent(&["Create"]).is_empty() {
+        world.step("default");
+    }
+    world.classes.remove("own");
+    world.wait(6);
+    assert_eq!(world.take_sent(&["Read", "Create"]), ["Read own", "Create own"]);
+    world.wait(60);
+    assert_eq!(world.take_sent(&["Read", "Create"]), [""; 0]);
+}
+
+#[test]
 fn a_class_with_another_handler_gets_the_toleration_before_its_nodes_get_the_taint() {
     let spec = |handler: &str, key: &str| {
         format!(

@@ -66,7 +66,7 @@ impl Memory {
         if self.check.running.is_some() {
             return None;
         }
-        self.forget(cluster);
+        self.forget(cluster, now.instant);
         let policy = self.policy(cluster.pools);
         let waiting = cluster.pools.iter().filter(|pool| self.waits(cluster, &policy, pool, now));
         let waiting: BTreeMap<String, &Arc<GuardedPool>> = waiting.map(|pool| (pool.name_any(), pool)).collect();

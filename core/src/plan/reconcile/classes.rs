@@ -48,7 +48,7 @@ impl Memory {
         self.of(pool).classes.retain(|name, memory| {
             plan.classes.iter().any(|planned| planned.desired.name == *name)
                 || memory.was_patched(now)
-                || memory.answer.as_ref().is_some_and(|(_, class)| class.is_some())
+                || memory.answer.as_ref().is_some_and(|answer| answer.class.is_some())
                 || cluster.classes.iter().any(|class| class.metadata.name.as_ref() == Some(name))
         });
         if self.of(pool).created.len() > RECORDED {
@@ -230,12 +230,12 @@ impl Memory {
         let (name, patience) = (&step.name, self.patience);
         let memory = self.of(pool).class(name);
         match (&step.request, answer) {
-            (ClassRequest::Read, Answer::Class(class)) => memory.answer = Some((step.cached.clone(), class)),
+            (ClassRequest::Read, Answer::Class(class)) => memory.answered(step, class, now),
             (ClassRequest::Delete(_), answer @ (Answer::Done | Answer::Class(_) | Answer::Refused(Refusal::Gone))) => {
                 // The finalizers of others can keep it.
                 let kept = if let Answer::Class(kept) = answer { kept } else { None };
                 let is_gone = kept.is_none();
-                memory.answer = Some((step.cached.clone(), kept));
+                memory.answered(step, kept, now);
                 (memory.attempts, memory.failures) = (0, 0);
                 if is_gone {
                     self.note(pool, Note::ClassDeleted(name.clone()));
@@ -274,7 +274,7 @@ impl Memory {
         let uid = class.as_ref().and_then(|class| class.uid());
         let known = memory.class(name);
         known.written(step, class.as_ref(), now);
-        known.answer = Some((step.cached.clone(), class));
+        known.answered(step, class, now);
         (known.attempts, known.failures, known.postponed) = (0, 0, None);
         let Some(PlannedClass { action, .. }) = &step.planned else {
             let released =

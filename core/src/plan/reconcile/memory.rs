@@ -109,7 +109,7 @@ impl Memory {
 
     /// Counts nodes without deleted pools, and publishes the policy without them, if the present one has any.
     pub fn drop_gone(&mut self, cluster: &mut CachedCluster<'_>, now: Instant) -> Option<Step> {
-        self.forget(cluster);
+        self.forget(cluster, now);
         cluster.nodes.count_by(self.policy(cluster.pools), now);
         self.publish(cluster, None)
     }
@@ -163,12 +163,12 @@ impl Memory {
 
     /// Forgets deleted pools, the state of an earlier pool with the same name, and the API server's answers about
     /// classes that are newer in the cache.
-    pub(super) fn forget(&mut self, cluster: &CachedCluster<'_>) {
+    pub(super) fn forget(&mut self, cluster: &CachedCluster<'_>, now: Instant) {
         self.pools.retain(|name, memory| {
             cluster.pools.iter().any(|pool| pool.name_any() == *name && pool.uid() == memory.uid)
         });
         for (name, class) in self.pools.values_mut().flat_map(|memory| &mut memory.classes) {
-            class.answer.take_if(|(asked_at, _)| *asked_at != cluster.cached_version(name));
+            class.forget_answer(cluster.cached_version(name), now);
         }
     }
 
@@ -202,9 +202,9 @@ impl Memory {
         let mut classes: BTreeMap<String, Arc<RuntimeClass>> =
             cluster.classes.iter().map(|class| (class.name_any(), Arc::clone(class))).collect();
         for (name, memory) in self.pools.get(pool).into_iter().flat_map(|memory| &memory.classes) {
-            match &memory.answer {
-                Some((_, Some(class))) => drop(classes.insert(name.clone(), Arc::clone(class))),
-                Some((_, None)) => drop(classes.remove(name)),
+            match memory.answer.as_ref().map(|answer| &answer.class) {
+                Some(Some(class)) => drop(classes.insert(name.clone(), Arc::clone(class))),
+                Some(None) => drop(classes.remove(name)),
                 None => {}
             }
         }

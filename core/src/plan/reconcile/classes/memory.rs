@@ -21,13 +21,29 @@ use crate::{
 
 /// A class is contested until it has been up to date for this long.
 const SETTLED: Duration = Duration::from_secs(10);
+/// The cache shows a new class within this time, or winpool reads it: others may have deleted it before the cache showed it.
+const SHOWN: Duration = Duration::from_secs(5);
+
+/// The API server's last answer about a class.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClassAnswer {
+    /// The version that the cache showed when winpool asked. Another version in the cache takes precedence.
+    cached: Option<String>,
+    pub(in super::super) class: Option<Arc<RuntimeClass>>,
+    at: Instant,
+}
+
+impl ClassAnswer {
+    /// The time at which a class that the cache has never shown is read again.
+    fn due(&self) -> Option<Instant> {
+        (self.cached.is_none() && self.class.is_some()).then_some(self.at + SHOWN)
+    }
+}
 
 /// The state of one RuntimeClass between steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassMemory {
-    /// The API server's last answer, and the version in the cache at that time. A newer version in the cache takes
-    /// precedence.
-    pub(in super::super) answer: Option<(Option<String>, Option<Arc<RuntimeClass>>)>,
+    pub(in super::super) answer: Option<ClassAnswer>,
     /// Recent writes, whatever they changed: another writer may alternate between values.
     conflict: WriteConflict<()>,
     /// The version in which winpool's last write left the class.
@@ -78,7 +94,22 @@ impl ClassMemory {
     pub fn dues(&self) -> impl Iterator<Item = Instant> {
         let widened = self.widened.as_ref().map(|(until, _)| *until);
         let postponed = self.postponed.as_ref().map(|postponed| postponed.until);
-        postponed.into_iter().chain(widened)
+        postponed.into_iter().chain(widened).chain(self.answer.as_ref().and_then(ClassAnswer::due))
+    }
+
+    pub(super) fn answered(&mut self, step: &ClassStep, class: Option<Arc<RuntimeClass>>, now: Instant) {
+        self.answer = Some(ClassAnswer { cached: step.cached.clone(), class, at: now });
+    }
+
+    /// Forgets the answer if the cache is newer.
+    pub(in super::super) fn forget_answer(&mut self, cached: Option<String>, now: Instant) {
+        let Some(answer) = &self.answer else { return };
+        if answer.cached != cached {
+            self.answer = None;
+        } else if answer.due().is_some_and(|due| due <= now) {
+            // An attempt without an answer begins with a read.
+            (self.answer, self.attempts) = (None, self.attempts.max(1));
+        }
     }
 
     pub(super) fn postpone(&mut self, planned: Option<&PlannedClass>, problem: Problem, until: Instant) {
