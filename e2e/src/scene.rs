@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{conditions, wait::Condition};
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
@@ -70,22 +70,28 @@ pub async fn join(cluster: &Cluster, nodes: impl IntoIterator<Item = SimulatedNo
 
 /// Installs the CRD of WindowsPools and waits until the API server serves them.
 pub async fn install_crd(client: &Client) -> Result<()> {
-    define(client, &crd()).await?;
-    // Established comes before the API server can list: for a moment it answers 404, then 429.
-    let pools: Api<WindowsPool> = Api::all(client.clone());
-    wait_for("WindowsPools are served", LIMIT, async || Ok(pools.list(&ListParams::default()).await.ok())).await?;
-    Ok(())
+    define(client, &crd()).await
 }
 
-/// Installs a CRD and waits until it is established.
+/// Installs a CRD and waits until the API server serves its objects.
 pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     definitions.create(&PostParams::default(), definition).await?;
-    let (name, established) = (definition.name_any(), conditions::is_crd_established());
-    wait_for(&format!("CustomResourceDefinition {name} is established"), LIMIT, async || {
-        Ok(established.matches_object(definitions.get_opt(&name).await?.as_ref()).then_some(()))
-    })
-    .await
+    let name = definition.name_any();
+    let defined = async || {
+        let (definition, established) = (definitions.get_opt(&name).await?, conditions::is_crd_established());
+        Ok(definition.filter(|definition| established.matches_object(Some(definition))))
+    };
+    let definition = wait_for(&format!("CustomResourceDefinition {name} is established"), LIMIT, defined).await?;
+    for version in definition.spec.versions.iter().filter(|version| version.served) {
+        let kind = GroupVersionKind::gvk(&definition.spec.group, &version.name, &definition.spec.names.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, &definition.spec.names.plural);
+        let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        // Established comes before the API server can list: for a moment it answers 404, then 429.
+        let served = async || Ok(objects.list(&ListParams::default()).await.ok());
+        wait_for(&format!("{name} of {} is served", version.name), LIMIT, served).await?;
+    }
+    Ok(())
 }
 
 /// Applies the pool of the examples, which is empty, and waits until it is Ready.
