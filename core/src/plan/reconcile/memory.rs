@@ -168,7 +168,7 @@ impl Memory {
             cluster.pools.iter().any(|pool| pool.name_any() == *name && pool.uid() == memory.uid)
         });
         for (name, class) in self.pools.values_mut().flat_map(|memory| &mut memory.classes) {
-            class.forget_answer(cluster.cached_version(name), now);
+            class.forget_answer(cluster.cached_version(name).as_deref(), now);
         }
     }
 

@@ -102,9 +102,9 @@ impl ClassMemory {
     }
 
     /// Forgets the answer if the cache is newer.
-    pub(in super::super) fn forget_answer(&mut self, cached: Option<String>, now: Instant) {
+    pub(in super::super) fn forget_answer(&mut self, cached: Option<&str>, now: Instant) {
         let Some(answer) = &self.answer else { return };
-        if answer.cached != cached {
+        if answer.cached.as_deref() != cached {
             self.answer = None;
         } else if answer.due().is_some_and(|due| due <= now) {
             // An attempt without an answer begins with a read.
