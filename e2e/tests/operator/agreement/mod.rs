@@ -224,16 +224,26 @@ async fn why_pod_agrees_with_the_scheduler(stage: &mut Stage, dice: &mut Dice) {
     assert!(stage.pods >= 700 && landed > 70 && nowhere > 3 && refused > 3 && remedied > 14);
 }
 
-/// The pods of the DaemonSet once the controller has made all that it wants.
-async fn made(stage: &Stage, sets: &Api<DaemonSet>, name: &str) -> Vec<Pod> {
+/// The pods of the DaemonSet once the controller has made one for each of these nodes, or all that it ever makes.
+async fn made(stage: &Stage, sets: &Api<DaemonSet>, name: &str, expected: &BTreeSet<String>) -> Vec<Pod> {
+    let of_set = ListParams::default().labels(&format!("app={name}"));
     let made = wait_for("the DaemonSet controller has made its pods", LIMIT, async || {
         let set = sets.get(name).await?;
         let status = set.status.unwrap_or_default();
         let is_current = status.observed_generation == set.metadata.generation;
-        Ok((is_current && status.current_number_scheduled == status.desired_number_scheduled).then_some(()))
+        let is_done = is_current && status.current_number_scheduled == status.desired_number_scheduled;
+        let pods = stage.api().list(&of_set).await?.items;
+        Ok((is_done && pods.iter().map(node_wanted).collect::<BTreeSet<_>>() == *expected).then_some(()))
     });
-    made.await.unwrap_or_else(|error| panic!("{error}: {name}"));
+    // The caller shows what differs.
+    let _ = made.await;
     stage.decided(&format!("app={name}")).await
+}
+
+/// The node for which the DaemonSet controller made the pod.
+fn node_wanted(pod: &Pod) -> String {
+    let pod: pod::Pod = serde_json::from_value(serde_json::to_value(pod).unwrap()).unwrap();
+    daemon_set_node(&pod).unwrap().to_owned()
 }
 
 /// Compares the DaemonSet of this template with what `why daemonset` and `why pod` say.
@@ -250,13 +260,9 @@ async fn compare_daemon_set(stage: &mut Stage, name: &str, spec: &Value) -> Opti
         return None;
     }
     sets.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
-    let pods = made(stage, &sets, name).await;
+    let pods = made(stage, &sets, name, &possible(&told)).await;
     stage.pods += pods.len();
-    let wanted = |pod: &Pod| -> String {
-        let pod: pod::Pod = serde_json::from_value(serde_json::to_value(pod).unwrap()).unwrap();
-        daemon_set_node(&pod).unwrap().to_owned()
-    };
-    assert_eq!(pods.iter().map(wanted).collect::<BTreeSet<_>>(), possible(&told), "{spec:#} {told:#?}");
+    assert_eq!(pods.iter().map(node_wanted).collect::<BTreeSet<_>>(), possible(&told), "{spec:#} {told:#?}");
     let pending = told.nodes.iter().filter(|node| node.reasons.iter().any(|reason| reason.contains("stays Pending")));
     let pending: BTreeSet<String> = pending.map(|node| node.name.clone()).collect();
     let bound: BTreeSet<String> = pods.iter().filter_map(node_of).map(str::to_owned).collect();
