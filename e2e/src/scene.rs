@@ -77,12 +77,11 @@ pub async fn install_crd(client: &Client) -> Result<()> {
 pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     definitions.create(&PostParams::default(), definition).await?;
-    let name = definition.name_any();
-    let defined = async || {
-        let (definition, established) = (definitions.get_opt(&name).await?, conditions::is_crd_established());
-        Ok(definition.filter(|definition| established.matches_object(Some(definition))))
-    };
-    let definition = wait_for(&format!("CustomResourceDefinition {name} is established"), LIMIT, defined).await?;
+    let (name, established) = (definition.name_any(), conditions::is_crd_established());
+    wait_for(&format!("CustomResourceDefinition {name} is established"), LIMIT, async || {
+        Ok(established.matches_object(definitions.get_opt(&name).await?.as_ref()).then_some(()))
+    })
+    .await?;
     for version in definition.spec.versions.iter().filter(|version| version.served) {
         let kind = GroupVersionKind::gvk(&definition.spec.group, &version.name, &definition.spec.names.kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, &definition.spec.names.plural);

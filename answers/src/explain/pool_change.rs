@@ -18,8 +18,9 @@ use super::{
     pod::{PodExplanation, RECREATE},
 };
 
-/// Returns the change that pods need once the operator has made its own changes: a change of the pool of their RuntimeClass if that
-/// is enough, and otherwise of the pods. `None` if there is no pool. `explain` is called with the nodes and the classes.
+/// Returns what still has to change for the pods to start after the operator has made its own changes: the pool of their
+/// RuntimeClass if that is enough, otherwise the pods themselves. `None` without a pool. `explain` explains a pod on the
+/// nodes and with the classes that it gets.
 pub fn remedy(
     view: &View,
     class: Option<&str>,

@@ -224,19 +224,18 @@ async fn why_pod_agrees_with_the_scheduler(stage: &mut Stage, dice: &mut Dice) {
     assert!(stage.pods >= 700 && landed > 70 && nowhere > 3 && refused > 3 && remedied > 14);
 }
 
-/// The pods of the DaemonSet once the controller has made one for each of these nodes, or all that it ever makes.
+/// The pods of the DaemonSet once the controller has made all that it wants, one for each of these nodes.
 async fn made(stage: &Stage, sets: &Api<DaemonSet>, name: &str, expected: &BTreeSet<String>) -> Vec<Pod> {
-    let of_set = ListParams::default().labels(&format!("app={name}"));
+    let (of_set, mut seen) = (ListParams::default().labels(&format!("app={name}")), BTreeSet::new());
     let made = wait_for("the DaemonSet controller has made its pods", LIMIT, async || {
         let set = sets.get(name).await?;
         let status = set.status.unwrap_or_default();
         let is_current = status.observed_generation == set.metadata.generation;
         let is_done = is_current && status.current_number_scheduled == status.desired_number_scheduled;
-        let pods = stage.api().list(&of_set).await?.items;
-        Ok((is_done && pods.iter().map(node_wanted).collect::<BTreeSet<_>>() == *expected).then_some(()))
+        seen = stage.api().list(&of_set).await?.items.iter().map(node_wanted).collect();
+        Ok((is_done && seen == *expected).then_some(()))
     });
-    // The caller shows what differs.
-    let _ = made.await;
+    made.await.unwrap_or_else(|error| panic!("{error}: {name} has pods for {seen:?} and not for {expected:?}"));
     stage.decided(&format!("app={name}")).await
 }
 

@@ -21,7 +21,7 @@ use crate::{
 
 /// A class is contested until it has been up to date for this long.
 const SETTLED: Duration = Duration::from_secs(10);
-/// The cache shows a new class within this time, or winpool reads it: others may have deleted it before the cache showed it.
+/// If the cache does not show a new class within this time, winpool reads the class: others may have deleted it.
 const SHOWN: Duration = Duration::from_secs(5);
 
 /// The API server's last answer about a class.
@@ -101,7 +101,7 @@ impl ClassMemory {
         self.answer = Some(ClassAnswer { cached: step.cached.clone(), class, at: now });
     }
 
-    /// Forgets the answer if the cache is newer.
+    /// Forgets the answer if the cache has changed since, or has not shown a new class in time.
     pub(in super::super) fn forget_answer(&mut self, cached: Option<&str>, now: Instant) {
         let Some(answer) = &self.answer else { return };
         if answer.cached.as_deref() != cached {
