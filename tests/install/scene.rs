@@ -89,8 +89,10 @@ impl Scene {
     /// Checks that nothing of the installation is left, except the CRD if it is kept.
     pub async fn is_gone(&self, definition_is_kept: bool) {
         let client = self.cluster.client();
-        assert!(Api::<ClusterRole>::all(client.clone()).get_opt("winpool").await.unwrap().is_none());
-        assert!(Api::<ClusterRoleBinding>::all(client.clone()).get_opt("winpool").await.unwrap().is_none());
+        for name in ["winpool", "winpool-help-pods"] {
+            assert!(Api::<ClusterRole>::all(client.clone()).get_opt(name).await.unwrap().is_none(), "{name}");
+            assert!(Api::<ClusterRoleBinding>::all(client.clone()).get_opt(name).await.unwrap().is_none(), "{name}");
+        }
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         let definition = definitions.get_opt("windowspools.winpool.dev").await.unwrap();
         assert_eq!(definition.is_some(), definition_is_kept);

@@ -20,10 +20,13 @@ use crate::{ApiServer, LIMIT, manifests, wait_for};
 
 pub const NAMESPACE: &str = "winpool-system";
 
-/// The name of the account and of everything that gives it permissions.
+/// The name of the account and of the objects that give it permissions and wait for the operator.
 const NAME: &str = "winpool";
 
-/// The kinds of these objects, in the order in which `kubectl delete -k` deletes them.
+/// The name of the role with the permission to patch pods, and of its binding. They do not wait for the operator.
+const HELP: &str = "winpool-help-pods";
+
+/// The kinds of the objects that wait for the operator, in the order in which `kubectl delete -k` deletes them.
 pub const INSTALLATION: [&str; 5] = ["ClusterRoleBinding", "ClusterRole", "ServiceAccount", "RoleBinding", "Role"];
 
 /// A verb on a resource, with its subresource, of an API group.
@@ -36,8 +39,8 @@ pub struct Account {
     /// A client with the account's token.
     client: Client,
     admin: Client,
-    /// The role in `config/`.
-    role: ClusterRole,
+    /// The roles in `config/`.
+    roles: [ClusterRole; 2],
     local_role: Role,
 }
 
@@ -51,12 +54,16 @@ impl Account {
 
     /// Creates the account in its namespace, for the first time or after it was uninstalled.
     pub async fn install(server: &ApiServer, admin: &Client) -> Self {
-        create::<ClusterRole>(everywhere(admin), "cluster_role.yaml").await;
-        create::<ClusterRoleBinding>(everywhere(admin), "cluster_role_binding.yaml").await;
-        create::<Role>(in_its_namespace(admin), "role.yaml").await;
-        create::<RoleBinding>(in_its_namespace(admin), "role_binding.yaml").await;
-        create::<ServiceAccount>(in_its_namespace(admin), "service_account.yaml").await;
-        manifests::apply(admin, &manifests::rbac("confine_permissions.yaml").unwrap()).await.unwrap();
+        create::<ClusterRole>(everywhere(admin), read("help_role.yaml")).await;
+        create::<ClusterRoleBinding>(everywhere(admin), read("help_role_binding.yaml")).await;
+        create::<ClusterRole>(everywhere(admin), held("cluster_role.yaml")).await;
+        create::<ClusterRoleBinding>(everywhere(admin), held("cluster_role_binding.yaml")).await;
+        create::<Role>(in_its_namespace(admin), held("role.yaml")).await;
+        create::<RoleBinding>(in_its_namespace(admin), held("role_binding.yaml")).await;
+        create::<ServiceAccount>(in_its_namespace(admin), held("service_account.yaml")).await;
+        for policy in ["confine_permissions.yaml", "confine_pods.yaml"] {
+            manifests::apply(admin, &manifests::rbac(policy).unwrap()).await.unwrap();
+        }
 
         let accounts = in_its_namespace::<ServiceAccount>(admin);
         // Longer than any test, the soak included.
@@ -65,8 +72,9 @@ impl Account {
         let answer = accounts.create_token_request(NAME, &PostParams::default(), &request).await.unwrap();
         let account = Self::with_token(server, admin, &answer.status.unwrap().token);
         // The API server caches roles and bindings.
-        account.until(("list", "", "nodes"), true).await;
-        account.until(("create", "coordination.k8s.io", "leases"), true).await;
+        for right in [("patch", "", "pods"), ("list", "", "nodes"), ("create", "coordination.k8s.io", "leases")] {
+            account.until(right, true).await;
+        }
         account
     }
 
@@ -76,12 +84,15 @@ impl Account {
         config.auth_info = serde_json::from_value(json!({"token": token})).unwrap();
         NAMESPACE.clone_into(&mut config.default_namespace);
         let client = Client::try_from(config.clone()).unwrap();
-        let (role, local_role) = (read("cluster_role.yaml"), read("role.yaml"));
-        Self { config, client, admin: admin.clone(), role, local_role }
+        let roles = [held("cluster_role.yaml"), read("help_role.yaml")];
+        Self { config, client, admin: admin.clone(), roles, local_role: held("role.yaml") }
     }
 
-    /// Deletes the installation as `kubectl delete -k` does. Each object waits for the operator.
+    /// Deletes the installation as `kubectl delete -k` does. Each object of [`INSTALLATION`] waits for the operator.
     pub async fn uninstall(&self) {
+        let at_once = DeleteParams::default();
+        everywhere::<ClusterRoleBinding>(&self.admin).delete(HELP, &at_once).await.unwrap();
+        everywhere::<ClusterRole>(&self.admin).delete(HELP, &at_once).await.unwrap();
         for kind in INSTALLATION {
             self.delete(kind).await;
         }
@@ -139,7 +150,7 @@ impl Account {
 
     /// Returns everything that the roles allow.
     pub fn rights(&self) -> BTreeSet<[String; 3]> {
-        let rules = self.role.rules.iter().chain(&self.local_role.rules).flatten();
+        let rules = self.roles.iter().flat_map(|role| &role.rules).chain(&self.local_role.rules).flatten();
         let mut rights = BTreeSet::new();
         for rule in rules {
             for group in rule.api_groups.iter().flatten() {
@@ -151,23 +162,24 @@ impl Account {
         rights
     }
 
-    /// Removes a permission from the ClusterRole, and waits until the API server applies the change.
+    /// Removes a permission from the ClusterRole that has it, and waits until the API server applies the change.
     pub async fn take(&self, right: Right<'_>) {
         self.take_all(&[right]).await;
     }
 
     /// Does the same for several permissions.
     pub async fn take_all(&self, rights: &[Right<'_>]) {
-        let mut role = self.role.clone();
-        for (verb, group, resource) in rights {
-            for rule in role.rules.iter_mut().flatten().filter(|rule| has(rule.api_groups.as_ref(), group)) {
-                if has(rule.resources.as_ref(), resource) {
-                    rule.verbs.retain(|other| other != verb);
+        for mut role in self.roles.clone() {
+            for (verb, group, resource) in rights {
+                for rule in role.rules.iter_mut().flatten().filter(|rule| has(rule.api_groups.as_ref(), group)) {
+                    if has(rule.resources.as_ref(), resource) {
+                        rule.verbs.retain(|other| other != verb);
+                    }
                 }
             }
+            role.rules.iter_mut().for_each(|rules| rules.retain(|rule| !rule.verbs.is_empty()));
+            self.set(role).await;
         }
-        role.rules.iter_mut().for_each(|rules| rules.retain(|rule| !rule.verbs.is_empty()));
-        self.set(role).await;
         for right in rights {
             self.until(*right, false).await;
         }
@@ -175,13 +187,16 @@ impl Account {
 
     /// Restores all permissions, and waits until the API server applies the change.
     pub async fn give_back(&self, right: Right<'_>) {
-        self.set(self.role.clone()).await;
+        for role in self.roles.clone() {
+            self.set(role).await;
+        }
         self.until(right, true).await;
     }
 
     async fn set(&self, mut role: ClusterRole) {
         role.metadata.resource_version = None;
-        everywhere::<ClusterRole>(&self.admin).replace(NAME, &PostParams::default(), &role).await.unwrap();
+        let name = role.name_any();
+        everywhere::<ClusterRole>(&self.admin).replace(&name, &PostParams::default(), &role).await.unwrap();
     }
 
     async fn until(&self, right: Right<'_>, allowed: bool) {
@@ -215,19 +230,22 @@ fn in_its_namespace<K: Resource<DynamicType = (), Scope = NamespaceResourceScope
     Api::namespaced(admin.clone(), NAMESPACE)
 }
 
-/// Creates an object of `config/rbac/`.
-async fn create<K>(api: Api<K>, file: &str)
+async fn create<K>(api: Api<K>, object: K)
 where
     K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
 {
-    api.create(&PostParams::default(), &read(file)).await.unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
 }
 
 /// Reads an object of `config/rbac/`.
 fn read<K: DeserializeOwned>(file: &str) -> K {
     let path = format!("{}/../config/rbac/{file}", env!("CARGO_MANIFEST_DIR"));
-    let mut object: Value = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    // As `config/rbac/finalizers.yaml` does it.
+    serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Reads an object of `config/rbac/` that waits for the operator: it has the finalizer of `config/rbac/finalizers.yaml`.
+fn held<K: DeserializeOwned>(file: &str) -> K {
+    let mut object: Value = read(file);
     object["metadata"]["finalizers"] = json!(["winpool.dev/cleanup"]);
     serde_json::from_value(object).unwrap()
 }

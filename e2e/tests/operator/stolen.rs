@@ -1,5 +1,7 @@
 //! The power of a stolen token of the operator: with `config/rbac/`, and with `guard`.
 
+mod pods;
+
 use http::{Method, Request, header::CONTENT_TYPE};
 use kube::core::Status;
 use winpool_e2e::prelude::*;
@@ -25,9 +27,19 @@ async fn code(client: &Client, attempt: &Attempt) -> u16 {
 }
 
 /// Sends a dry run. Returns the answer if it is refused.
-async fn refusal(client: &Client, (method, path, body): &Attempt) -> Option<Box<Status>> {
+async fn refusal(client: &Client, attempt: &Attempt) -> Option<Box<Status>> {
+    let (method, _, body) = attempt;
+    let kind = match body {
+        _ if *method != Method::PATCH => "application/json",
+        Value::Array(_) => "application/json-patch+json",
+        _ => "application/merge-patch+json",
+    };
+    refusal_of(client, attempt, kind).await
+}
+
+/// Does the same for a body of this kind.
+async fn refusal_of(client: &Client, (method, path, body): &Attempt, kind: &str) -> Option<Box<Status>> {
     let dry_run = if *method == Method::GET { "" } else { "?dryRun=All" };
-    let kind = if *method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
     let request = Request::builder().method(method).uri(format!("{path}{dry_run}")).header(CONTENT_TYPE, kind);
     let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     match client.request_text(request.body(bytes).unwrap()).await {
@@ -118,13 +130,21 @@ fn rbac_refuses() -> Vec<Attempt> {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
     });
     let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    let subject = |name: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": "winpool-system"});
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "more"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": "winpool", "namespace": "winpool-system"}],
+        "subjects": [subject("winpool")],
     });
+    let subjects = json!({"subjects": [subject("winpool"), subject("accomplice")]});
     let mut attempts = vec![
-        (Method::POST, "/api/v1/namespaces/default/pods", pod),
+        (Method::POST, "/api/v1/namespaces/default/pods", pod.clone()),
+        (Method::PUT, "/api/v1/namespaces/default/pods/p", pod),
+        patch("/api/v1/namespaces/default/pods/p/status", json!({"status": {"phase": "Failed"}})),
+        patch("/api/v1/namespaces/default/pods/p/ephemeralcontainers", json!({"spec": {"ephemeralContainers": []}})),
+        patch("/api/v1/namespaces/default/pods/p/resize", json!({"spec": {"containers": []}})),
+        (Method::POST, "/api/v1/namespaces/default/pods/p/eviction", json!({"metadata": {"name": "p"}})),
+        (Method::POST, "/api/v1/namespaces/default/pods/p/binding", json!({"metadata": {"name": "p"}})),
         get("/api/v1/namespaces/default/pods/p/log"),
         (Method::POST, "/api/v1/namespaces/default/pods/p/exec", Value::Null),
         delete("/api/v1/namespaces/default/pods/p"),
@@ -136,6 +156,9 @@ fn rbac_refuses() -> Vec<Attempt> {
         (Method::POST, "/api/v1/namespaces/winpool-system/serviceaccounts/winpool/token", json!({"spec": {}})),
         (Method::POST, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
         patch("/apis/rbac.authorization.k8s.io/v1/clusterroles/winpool", json!({"rules": everything})),
+        patch("/apis/rbac.authorization.k8s.io/v1/clusterroles/winpool-help-pods", json!({"rules": everything})),
+        patch("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/winpool-help-pods", subjects),
+        delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/winpool-help-pods"),
         delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/winpool"),
         patch(
             "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/winpool-guard-nodes",
@@ -158,6 +181,19 @@ fn rbac_refuses() -> Vec<Attempt> {
 async fn assert_all(client: &Client, attempts: Vec<Attempt>, refused: bool) {
     for attempt in attempts {
         assert_eq!(code(client, &attempt).await, if refused { 403 } else { 200 }, "{attempt:?}");
+    }
+}
+
+/// Waits until this policy refuses all these requests: it comes into force a moment after it was installed.
+async fn assert_confined(client: &Client, policy: &str, attempts: Vec<Attempt>) {
+    for attempt in attempts {
+        let mut answer = None;
+        let refused = wait_for(policy, LIMIT, async || {
+            answer = refusal(client, &attempt).await;
+            let is_refused = |status: &Status| status.code == 403 && status.message.contains(policy);
+            Ok(answer.as_deref().is_some_and(is_refused).then_some(()))
+        });
+        assert!(refused.await.is_ok(), "{policy} does not refuse {attempt:?}: {answer:?}");
     }
 }
 
@@ -193,15 +229,7 @@ async fn a_stolen_token_allows_only_what_rbac_and_guard_allow() {
 
 /// Tries to change what gives winpool its permissions. Only the finalizer may be removed, and added.
 async fn its_own_permissions_are_confined(harness: &Harness, thief: &Client) {
-    let is_confined = async |attempt: &Attempt| {
-        let status = refusal(thief, attempt).await?;
-        Some(status.code == 403 && status.message.contains("winpool-confine-permissions"))
-    };
-    for attempt in only_the_confinement_refuses() {
-        // It comes into force a moment after it was installed.
-        let refused = async || Ok(is_confined(&attempt).await.filter(|is_confined| *is_confined));
-        wait_for(&format!("{attempt:?} is refused"), LIMIT, refused).await.unwrap();
-    }
+    assert_confined(thief, "winpool-confine-permissions", only_the_confinement_refuses()).await;
     for path in INSTALLED {
         let finalizers = |finalizers| patch(path, json!({"metadata": {"finalizers": finalizers}}));
         let (none, own) = (finalizers(Value::Null), finalizers(json!(["winpool.dev/cleanup"])));
