@@ -31,7 +31,7 @@ pub struct Metrics {
     durations: Family<MetricLabels<1>, Histogram, fn() -> Histogram>,
     node_writes: Family<MetricLabels<2>, Counter>,
     class_writes: Family<MetricLabels<2>, Counter>,
-    objections: Family<[(&'static str, String); 1], Counter>,
+    pod_writes: Family<MetricLabels<2>, Counter>,
     convergence: Histogram,
     requests: Family<[(&'static str, Cow<'static, str>); 3], Counter>,
     leader: Gauge,
@@ -63,7 +63,7 @@ impl Metrics {
             durations: reference::RECONCILE_DURATION.register(all, Family::new_with_constructor(histogram)),
             node_writes: reference::NODE_WRITES.register(all, Family::default()),
             class_writes: reference::CLASS_WRITES.register(all, Family::default()),
-            objections: reference::TAINT_OBJECTIONS.register(all, Family::default()),
+            pod_writes: reference::POD_WRITES.register(all, Family::default()),
             convergence: reference::CONVERGENCE.register(all, histogram()),
             requests: reference::KUBE_REQUESTS.register(all, Family::default()),
             leader,
@@ -86,7 +86,9 @@ impl Metrics {
             }
         }
         for result in reference::write_results() {
-            drop(self.node_writes.get_or_create(&[("operation", "patch"), ("result", result)]));
+            for writes in [&self.node_writes, &self.pod_writes] {
+                drop(writes.get_or_create(&[("operation", "patch"), ("result", result)]));
+            }
             for operation in OPERATIONS {
                 drop(self.class_writes.get_or_create(&[("operation", operation), ("result", result)]));
             }
@@ -121,6 +123,11 @@ impl Metrics {
         self.node_writes.get_or_create(&[("operation", "patch"), ("result", word(result))]).inc();
     }
 
+    /// Records a patch of a Pod.
+    pub fn pod_write<T>(&self, result: &Result<T, RequestError>) {
+        self.pod_writes.get_or_create(&[("operation", "patch"), ("result", word(result))]).inc();
+    }
+
     /// Records a write of a RuntimeClass; `operation` is one of `OPERATIONS`.
     pub fn class_write<T>(&self, operation: &'static str, result: &Result<T, RequestError>) {
         self.class_writes.get_or_create(&[("operation", operation), ("result", word(result))]).inc();
@@ -128,22 +135,12 @@ impl Metrics {
 
     /// Forgets deleted pools.
     pub fn keep_pools(&self, exists: impl Fn(&str) -> bool) {
-        for pool in self.gauges.keep_pools(exists) {
-            self.objections.remove(&[("pool", pool)]);
-        }
+        self.gauges.keep_pools(exists);
     }
 
-    /// Records the status of a pool, whose counters begin at zero.
+    /// Records the status of a pool.
     pub fn pool(&self, pool: &str, status: &WindowsPoolStatus) {
         self.gauges.status(pool, status);
-        drop(self.objections.get_or_create(&[("pool", pool.to_owned())]));
-    }
-
-    /// Records that the trial of a taint of this pool failed.
-    pub fn objected(&self, pool: &str) {
-        // A pool that has just been deleted is forgotten again.
-        self.gauges.remember(pool);
-        self.objections.get_or_create(&[("pool", pool.to_owned())]).inc();
     }
 
     /// Records that a node that needed a write has it.
@@ -178,8 +175,6 @@ mod tests {
         metrics.leads(true);
         // HTTP codes are no closed list, so this metric does not start at zero.
         requests::Counter::count(&metrics, RequestInfo { verb: "get", resource: "nodes" }, "200".to_owned());
-        // Neither are the names of pools.
-        metrics.objected("default");
         let text = metrics.encode().unwrap();
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
         let mut exposed: BTreeSet<&str> = types.collect();

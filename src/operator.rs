@@ -167,6 +167,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
             controllers::pool::watch(CLASSES, class_writer, Arc::clone(&context), ending.child_token()),
             controllers::pool::run(Arc::clone(&context), ending.child_token()),
             controllers::pods::run(Arc::clone(&context), ending.child_token()),
+            controllers::tolerations::run(Arc::clone(&context), ending.child_token()),
         );
     });
     let serving = async {

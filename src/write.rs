@@ -17,7 +17,7 @@ use json_patch::Patch as JsonPatch;
 use k8s_openapi::{
     api::{
         coordination::v1::Lease,
-        core::v1::{Node, ObjectReference},
+        core::v1::{Node, ObjectReference, Toleration},
         node::v1::RuntimeClass,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -38,12 +38,14 @@ use winpool_client::{
     error::{RequestError, in_time, within},
     node::ListedNode,
     pages,
+    pods::ListedPod,
 };
 use winpool_core::{
     api::{WindowsPoolStatus, names},
     plan::{
         ClassRetirement, GuardedPool, finalizer_patch,
         nodes::{NodeAnswer, NodeObject, NodeStep},
+        pods::TolerationRequest,
         runtime_class_patch, status_patch,
     },
     words::plain,
@@ -139,6 +141,15 @@ impl Applier {
         let _turn = self.reads.acquire().await;
         let found: Option<ListedNode> = pages::get(&self.nodes, name).await?;
         found.map(|found| found.object).ok_or(RequestError::Gone)
+    }
+
+    /// Adds tolerations to a pod. Returns those that it has then.
+    pub async fn add_tolerations(&self, request: &TolerationRequest) -> Result<Vec<Toleration>, RequestError> {
+        let pods: Api<ListedPod> = Api::namespaced(self.client.clone(), &request.namespace);
+        let patch = json(request.patch.clone());
+        let result = self.send(pods.patch(&request.pod, &patch_parameters(), &patch)).await;
+        self.metrics.pod_write(&result);
+        Ok(result?.pod.spec.tolerations)
     }
 
     /// Creates a RuntimeClass.

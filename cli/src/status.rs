@@ -8,7 +8,11 @@ use winpool_answers::explain::{
     status::{BuildSummary, ClusterStatus, NO_POOL, PoolSummary, SupportEnd, status},
 };
 use winpool_client::terminal::Outcome;
-use winpool_core::{api::names::reason, plan::NodeState, words::count};
+use winpool_core::{
+    api::names::reason,
+    plan::NodeState,
+    words::{count, joined},
+};
 
 use super::{
     Common, Error,
@@ -163,10 +167,12 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
     if !pool.held_for.is_empty() {
         tolerations_text(text, &pool.held_taints, pool.may_be_for_linux);
     }
-    for trial in &pool.taint_trials {
-        if let Some(until) = &trial.until {
-            text.line(&format!("  {} is on trial until {}", trial.taint, until.0));
-        }
+    if !pool.helped_workloads.is_empty() {
+        let names = joined(pool.helped_workloads.iter().map(|workload| &workload.name));
+        text.paragraph(
+            "  ",
+            &format!("winpool added the toleration to pods of {names}; write it into the pod templates"),
+        );
     }
     if let Some(failing) = &pool.failing_pods {
         text.hanging("  ", "    ", WARN, "WorkloadsHealthy", &format!(": {failing}"));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        CleanCheck, NodeState, Policy, Trial, TrialState,
+        CleanCheck, NodeState, Policy,
         nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep, NodeTable},
     },
     windows::Build,
@@ -409,31 +409,6 @@ fn a_request_by_an_older_policy_counts_until_its_answer_also_if_its_node_is_gone
         assert!(!scene.table.is_settled());
         assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "wait");
         assert!(scene.table.is_settled());
-    }
-}
-
-#[test]
-fn a_taint_whose_trial_failed_leaves_first_where_the_pod_fits() {
-    let mut scene = Scene::new(always(), &bare());
-    let carries = common::marked(common::tainted(&[MINE]), "default", &[MINE]);
-    let names = ["a", "b", "c", "win"];
-    let nodes = names.map(|name| object(name, 2, &carries)).to_vec();
-    scene.table.observe(NodeEvent::Listed(nodes), scene.now);
-    let time = "2026-03-01T12:00:00Z".parse().unwrap();
-    let trial = |first: &str| Trial {
-        taint: Taint::os_windows(),
-        since: time,
-        state: TrialState::Held { retry_at: time, first: [first.into()].into() },
-        failures: 1,
-        workload: None,
-        takeover: None,
-    };
-    for first in ["c", "b"] {
-        let held = with_consent(pool("status: {managedTaints: ['os=windows:NoSchedule']}"), |consent| {
-            consent.trials = vec![trial(first)];
-        });
-        let due = scene.table.write_by(Some(policy([held]).into()), scene.now);
-        assert_eq!((&*due[0], due.len()), (first, names.len()));
     }
 }
 

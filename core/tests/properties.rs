@@ -79,7 +79,7 @@ prop_compose! {
     ) -> Value {
         let claimed = claimed.map(|(pool, taints)| {
             let taints = taints.iter().map(|(k, v)| Taint::new(k, v, "NoSchedule").to_string()).collect();
-            Applied { pool: pool.to_owned(), taints, ..Applied::default() }.to_annotation()
+            Applied { pool: pool.to_owned(), taints }.to_annotation()
         });
         let mut node = node(&json!({
             "metadata": {

@@ -1,10 +1,11 @@
-//! The node and the pool controller: they watch, let the core decide, and write.
+//! The controllers of nodes, pools and tolerations: they watch, let the core decide, and write.
 
 mod budget;
 pub mod node;
 pub mod pods;
 pub mod pool;
 mod queue;
+pub mod tolerations;
 mod watch_health;
 
 use std::{
@@ -78,6 +79,7 @@ impl Context {
             for nodes in [&*self.nodes, &self.reimaged] {
                 nodes.lock().observe(NodeEvent::TermBegan, Instant::now());
             }
+            self.pods.lock().begin_term();
             *self.open_term.lock() = Some(term);
             self.changed.send_replace(());
 

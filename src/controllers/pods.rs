@@ -38,14 +38,16 @@ pub struct SharedPods {
     table: Mutex<PodTable>,
     /// Notifies of each complete list.
     lists: watch::Sender<()>,
+    /// Notifies of pods that may be for Windows.
+    pub(super) candidates: watch::Sender<()>,
     /// The outages of these watches. They do not make the operator blind.
     watch_health: Arc<WatchHealth>,
 }
 
 impl SharedPods {
     pub fn new(pauses: PodPauses, watch_health: WatchHealth) -> Self {
-        let (table, lists) = (Mutex::new(PodTable::new(pauses)), watch::Sender::new(()));
-        Self { table, lists, watch_health: Arc::new(watch_health) }
+        let (lists, candidates) = (watch::Sender::new(()), watch::Sender::new(()));
+        Self { table: Mutex::new(PodTable::new(pauses)), lists, candidates, watch_health: Arc::new(watch_health) }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, PodTable> {
@@ -126,6 +128,9 @@ fn take_in(pods: &SharedPods, event: watcher::Result<Event<ListedPod>>) -> bool 
         }
         Ok(Event::Delete(ListedPod { pod, .. })) => table.deleted(&pod.namespace, &pod.name),
         Err(_) => {}
+    }
+    if table.has_unseen() {
+        pods.candidates.send_replace(());
     }
     table.take_changed()
 }

@@ -18,11 +18,10 @@ use serde::de::DeserializeOwned;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_answers::prediction::WorkloadCheck;
-use winpool_client::{causes::shortened, error::RequestError, watches::Selection};
+use winpool_client::{causes::shortened, watches::Selection};
 use winpool_core::plan::{
     GuardedPool,
-    reconcile::{CachedCluster, CheckTask, ControlPlaneInfo, Memory, Note, Step, next},
-    trial_check::{TrialCheck, TrialCheckResult},
+    reconcile::{CachedCluster, CheckTask, ControlPlaneInfo, Memory, Step, next},
 };
 
 use super::{Context, now};
@@ -31,7 +30,6 @@ pub mod check;
 mod notes;
 mod steps;
 mod task_result;
-mod trial;
 
 use task_result::TaskResult;
 
@@ -82,8 +80,6 @@ struct Loop {
     control_plane: Option<ControlPlaneInfo>,
     /// True if a cache has changed since pods were counted.
     is_dirty: bool,
-    /// True if the last check failed.
-    trial_checks_fail: bool,
     /// The time of the next question to the control plane; `None` while one is in progress.
     ask_at: Option<Instant>,
 }
@@ -101,7 +97,6 @@ impl Loop {
             rounds: BTreeMap::new(),
             control_plane: None,
             is_dirty: true,
-            trial_checks_fail: false,
             ask_at: Some(Instant::now()),
         }
     }
@@ -148,25 +143,12 @@ impl Loop {
                 self.with_cluster(|memory, cluster| memory.checked(cluster, result, now));
             }
             TaskResult::Asked { pool, are_settled } => self.memory.asked(&pool, are_settled),
-            TaskResult::TrialChecked(result) => self.take_in_trial_check(result),
             TaskResult::ControlPlane(info) => {
                 self.control_plane = Some(info);
                 self.ask_at = Some(now + winpool_core::plan::reconcile::POLL_INTERVAL);
             }
             TaskResult::Nothing => {}
         }
-    }
-
-    fn take_in_trial_check(&mut self, result: Result<TrialCheckResult, RequestError>) {
-        let did_fail = std::mem::replace(&mut self.trial_checks_fail, result.is_err());
-        if let Err(error) = result.as_ref().map_err(shortened)
-            && !did_fail
-        {
-            tracing::warn!(error, "cannot see which pods wait because of a taint on trial; trying again");
-        }
-        self.read_caches();
-        let result = result.map_err(|error| error.to_string());
-        self.with_cluster(|memory, cluster| memory.trial_checked(cluster, result, now()));
     }
 
     /// Starts every step that can be started, and returns the time to continue if nothing happens before.
@@ -203,11 +185,7 @@ impl Loop {
         if let Some(task) = self.with_cluster(|memory, cluster| memory.start_check(cluster, now())) {
             self.start_check(task);
         }
-        if let Some(check) = self.with_cluster(|memory, cluster| memory.start_trial_check(cluster, now())) {
-            self.start_trial_check(check);
-        }
-        let dues = self.memory.check_due(Instant::now()).into_iter().chain(self.memory.trial_check_due());
-        wake = dues.fold(wake, Instant::min);
+        wake = self.memory.check_due(Instant::now()).into_iter().fold(wake, Instant::min);
         self.report_notes();
         // A pool changed how nodes are counted, which may concern pools before it.
         if self.context.nodes.lock().take_changed() { Instant::now() } else { wake }
@@ -318,18 +296,10 @@ impl Loop {
         }
     }
 
-    fn start_trial_check(&self, check: TrialCheck) {
-        let context = Arc::clone(&self.context);
-        self.spawn(async move { TaskResult::TrialChecked(trial::check(&context, check).await) });
-    }
-
     /// Logs and counts what happened, and writes Events.
     fn report_notes(&mut self) {
         for (pool, note) in self.memory.take_notes() {
             notes::log(&pool, &note);
-            if matches!(note, Note::TaintObjected { .. }) {
-                self.context.metrics.objected(&pool);
-            }
             let guarded = self.pools.iter().find(|guarded| guarded.name_any() == pool);
             if let Some((guarded, event)) = guarded.zip(notes::event(&note)) {
                 let (context, guarded) = (Arc::clone(&self.context), Arc::clone(guarded));

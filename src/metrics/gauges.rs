@@ -69,21 +69,13 @@ impl Gauges {
         *pool = PoolGauges { failing: pool.failing.take(), ..seen };
     }
 
-    /// Remembers that there are metrics of this pool.
-    pub(super) fn remember(&self, pool: &str) {
-        self.pools.lock().entry(pool.to_owned()).or_default();
-    }
-
     pub fn failing(&self, pool: &str, counts: Option<BTreeMap<Cause, usize>>) {
         self.pools.lock().entry(pool.to_owned()).or_default().failing = counts;
     }
 
-    /// Forgets deleted pools, and returns their names.
-    pub(super) fn keep_pools(&self, exists: impl Fn(&str) -> bool) -> Vec<String> {
-        let mut pools = self.pools.lock();
-        let gone: Vec<String> = pools.keys().filter(|pool| !exists(pool)).cloned().collect();
-        pools.retain(|pool, _| !gone.contains(pool));
-        gone
+    /// Forgets deleted pools.
+    pub(super) fn keep_pools(&self, exists: impl Fn(&str) -> bool) {
+        self.pools.lock().retain(|pool, _| exists(pool));
     }
 
     fn encode_nodes(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {

@@ -158,10 +158,10 @@ metrics! {
         &[closed("operation", || OPERATIONS.to_vec()), closed("result", write_results)],
         "Requests that write a RuntimeClass",
     );
-    TAINT_OBJECTIONS = counter(
-        "winpool_taint_objections_total",
-        &[POOL],
-        "Trials of a taint that failed: a pod waited only because of the taint, so winpool removed it",
+    POD_WRITES = counter(
+        "winpool_pod_writes_total",
+        &[closed("operation", || vec!["patch"]), closed("result", write_results)],
+        "Requests that add tolerations to a Pod",
     );
     RECONCILES = counter(
         "winpool_reconcile_total",

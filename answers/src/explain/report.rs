@@ -35,7 +35,7 @@ pub use lacks::Lack;
 pub use numbers::{About, Numbers};
 pub use pages::{html, markdown};
 pub use progress::{Earlier, NumberChange, Progress};
-pub use taints::{TaintState, WaitingTaint};
+pub use taints::WaitingTaint;
 pub use versions::{PoolNodes, SupportDay, VendorDays, VersionNodes};
 pub use workloads::{MovableWorkload, PinnedObject, UnclearWorkload, VersionWorkloads};
 
@@ -72,7 +72,7 @@ pub struct Report {
     /// The workloads that need each Windows version, oldest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workloads: Option<Vec<VersionWorkloads>>,
-    /// The taints that winpool does not add yet, and those on trial.
+    /// The taints that winpool does not add yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<WaitingTaint>>,
     /// The RuntimeClasses for Windows, and the workloads that name them.

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::{
-        NodeCounts, ObjectReference, Problem, TaintTrial, WindowsPoolStatus,
+        HelpedWorkload, NodeCounts, ObjectReference, Problem, WindowsPoolStatus,
         names::{self, reason},
         number,
     },
@@ -92,9 +92,9 @@ pub struct PoolSummary {
     /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_for: Vec<PodCount>,
-    /// The taints on trial, and those that winpool removed because a pod waited only because of them.
+    /// The workloads whose pods last got tolerations from winpool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub taint_trials: Vec<TaintTrial>,
+    pub helped_workloads: Vec<HelpedWorkload>,
     /// The message of the condition `WorkloadsHealthy`, unless that is True: pods fail because of Windows, or winpool does not see
     /// all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -380,7 +380,7 @@ fn pool_summary(
         held_for,
         held_taints,
         may_be_for_linux: forecast.is_some_and(|forecast| forecast.may_be_for_linux),
-        taint_trials: status.taint_trials,
+        helped_workloads: status.helped_workloads,
         failing_pods,
         problems: status.problems,
         name,
@@ -402,8 +402,7 @@ pub(super) fn name_held_for(pools: &mut [PoolSummary], snapshot: Snapshot) {
 
 /// Returns the taints that winpool does not add yet, as the status of the pool reports them.
 fn held_taints(pool: &GuardedPool, status: &WindowsPoolStatus) -> Vec<String> {
-    const HELD: [&str; 4] =
-        [reason::WORKLOADS_NOT_TOLERATING, reason::WORKLOAD_CHECK_FAILED, reason::TAINT_OBJECTED, reason::WAITING];
+    const HELD: [&str; 3] = [reason::WORKLOADS_NOT_TOLERATING, reason::WORKLOAD_CHECK_FAILED, reason::WAITING];
     let is_held = |condition: &Condition| {
         condition.type_ == names::condition::TAINTS_APPLIED && HELD.contains(&condition.reason.as_str())
     };

@@ -23,7 +23,7 @@ use winpool_core::{
         Build, KubernetesVersion,
         container_runtime::RuntimeName,
         product::{PRODUCTS, by_version},
-        taint::is_known_spelling,
+        taint::marks_windows,
     },
 };
 
@@ -276,7 +276,7 @@ impl Facts {
 
     /// True if the taint marks Windows nodes: a pool adds or removes it, or it is a known spelling.
     pub fn is_windows_taint(&self, taint: &Taint) -> bool {
-        is_known_spelling(&taint.key, &taint.value)
+        marks_windows(&taint.key, &taint.value)
             || self
                 .pools
                 .iter()

@@ -32,7 +32,6 @@ impl WorkloadCheck {
         for (bit, question) in self.scope.questions.iter().enumerate() {
             let answer = answers.entry(question.pool.clone()).or_default();
             answer.unlisted.clone_from(&self.unlisted);
-            answer.server_ahead = self.server_ahead;
             answer.used_classes = Arc::clone(&used_classes);
             if held & (1 << bit) != 0 || self.unlisted.contains_key(PODS) {
                 answer.held.insert(question.taint.clone());

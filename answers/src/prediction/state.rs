@@ -5,10 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use k8s_openapi::{
-    api::core::v1::Toleration,
-    jiff::{SignedDuration, Timestamp},
-};
+use k8s_openapi::{api::core::v1::Toleration, jiff::Timestamp};
 
 use winpool_core::{
     plan::{Admission, CheckScope, NodeChoice, QUESTIONS, node_groups::NodeGroups},
@@ -45,7 +42,6 @@ pub struct WorkloadCheck {
     /// The newest `ReplicaSets` of each rollout controller.
     pub(super) newest_sets: HashMap<String, NewestSets>,
     pub(super) unlisted: BTreeMap<String, String>,
-    pub(super) server_ahead: SignedDuration,
     pub(super) used_classes: BTreeSet<String>,
     /// The requirements of pods and templates on nodes that nodes of another operating system may meet too. True if one
     /// does, and `None` until that is known.
@@ -80,7 +76,6 @@ impl WorkloadCheck {
             workloads: BTreeMap::new(),
             newest_sets: HashMap::new(),
             unlisted: BTreeMap::new(),
-            server_ahead: SignedDuration::ZERO,
             used_classes: BTreeSet::new(),
             choices: Vec::new(),
             by_choice: HashMap::new(),
@@ -89,9 +84,8 @@ impl WorkloadCheck {
     }
 
     /// Replaces what a cache or an earlier answer showed by what the API server has at the start of the listing. `now` is
-    /// its time, in whole seconds. In case of doubt its clock is ahead, so that a workload is older.
+    /// its time, in whole seconds.
     pub fn begin(&mut self, classes: impl IntoIterator<Item = (String, Class)>, admission: Admission, now: Timestamp) {
-        self.server_ahead = now.duration_since(self.scope.now) + SignedDuration::from_secs(1);
         self.scope.classes = classes.into_iter().collect();
         (self.scope.admission, self.scope.now) = (admission, now);
     }

@@ -114,8 +114,6 @@ pub mod reason {
         pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
         /// Workloads do not tolerate a taint that the pool wants, or winpool may not list pods.
         pub const WORKLOADS_NOT_TOLERATING: &str = "WorkloadsNotTolerating";
-        /// A pod waited only because of a taint on trial, so winpool removed the taint; it tries again later.
-        pub const TAINT_OBJECTED: &str = "TaintObjected";
         /// winpool added taints to a node. Only Events have it.
         pub const TAINTS_ADDED: &str = "TaintsAdded";
         /// winpool removed taints from a node. Only Events have it.
@@ -144,6 +142,8 @@ pub mod reason {
         pub const CLASS_IN_USE: &str = "ClassInUse";
         /// The API server, or a policy in it, refuses a write, or accepts it and reverts it.
         pub const ADMISSION_DENIED: &str = "AdmissionDenied";
+        /// The API server, or a policy in it, refuses the toleration that winpool adds to pods of a workload.
+        pub const TOLERATION_REFUSED: &str = "TolerationRefused";
         /// A node has a taint with the same key and effect and another value; winpool does not change it.
         pub const TAINT_VALUE_DIFFERS: &str = "TaintValueDiffers";
         /// winpool does not manage the RuntimeClass of this name or cannot change its handler, or it belongs to an older pool.

@@ -31,11 +31,11 @@ pub struct WindowsPoolStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]
     pub approved_taints: Vec<ApprovedTaint>,
-    /// The taints on trial. For a week after winpool begins to add a taint, it watches for pods that are Pending only because
-    /// of the taint. If it finds one, it removes the taint from nodes until `retryAt`.
+    /// The workloads whose pods last got tolerations from winpool, the last ten. Add the toleration to their pod templates:
+    /// while winpool is away, their new pods wait. A name stays for 35 days after the last pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]
-    pub taint_trials: Vec<TaintTrial>,
+    #[schemars(length(max = 10), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub helped_workloads: Vec<HelpedWorkload>,
     /// The Windows builds of the pool's nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["build"]))]
@@ -70,34 +70,14 @@ pub struct ApprovedTaint {
     pub since: Time,
 }
 
-/// A taint on trial, or one that winpool removed again because of a pod.
+/// A workload whose pods got tolerations from winpool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct TaintTrial {
-    /// The taint, as `key=value:effect`.
-    pub taint: String,
-    /// The start of the trial. Pods of workloads that were created later have to tolerate the taint.
-    pub since: Time,
-    /// The trial ends when winpool has listed the pods once more after this time. Absent while winpool keeps the taint off
-    /// nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<Time>,
-    /// The number of trials of this taint that failed.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub failures: i64,
-    /// The workload because of whose pod the last trial failed, such as `Deployment shop/web`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workload: Option<String>,
-    /// winpool keeps the taint off nodes, and tries again when this time has come and a workload check finds nothing. The pause
-    /// is an hour after the first failure, twice as long after each further one, and at most a day. It ends early if the spec
-    /// changes, and if the workload is of a kind that winpool reads and tolerates the taint, is gone or ignored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_at: Option<Time>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &i64) -> bool {
-    *number == 0
+pub struct HelpedWorkload {
+    /// Its kind, namespace and name, such as `Deployment shop/web`.
+    pub name: String,
+    /// The time of the last pod.
+    pub last: Time,
 }
 
 /// The first five names of each list, separated by commas.

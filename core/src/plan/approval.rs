@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use k8s_openapi::jiff::Timestamp;
@@ -17,7 +17,6 @@ use super::{
     pool_consent::{Approval, CleanCheck, LaggingClass, PoolConsent},
     pools::Pool,
     tally::Tally,
-    trial::{Trial, after},
     workload_check::CheckAnswer,
 };
 
@@ -32,15 +31,8 @@ pub(super) struct ApprovalFacts<'a> {
     pub(super) before: Option<&'a PoolConsent>,
     /// The approvals that status records.
     pub(super) recorded: Vec<Approval>,
-    /// The trials that status records. They count at the beginning of a term; after that the last decision does.
-    pub(super) recorded_trials: Vec<Trial>,
-    /// True if the spec has changed since the last decision.
-    pub(super) is_new_spec: bool,
-    /// True if the selector may match more nodes since then. What is approved was not checked for these.
+    /// True if the spec has changed since the last decision, and its selector may match more nodes. What is approved was not checked for these.
     pub(super) is_widened: bool,
-    pub(super) trial_lasts: Duration,
-    /// The pause after the first trial that failed.
-    pub(super) first_pause: Duration,
     /// The newest check of this spec, and the time from its start to the end of its validity, if it is valid.
     pub(super) check: Option<&'a Result<CheckAnswer, String>>,
     pub(super) valid: Option<(Instant, Instant)>,
@@ -52,21 +44,17 @@ pub(super) struct ApprovalFacts<'a> {
     pub(super) is_blind: bool,
     /// The time of new approvals, in whole seconds.
     pub(super) now: Timestamp,
-    /// The same by the API server's clock, which dates workloads.
-    pub(super) server_now: Timestamp,
 }
 
 impl ApprovalFacts<'_> {
     /// Returns what the pool may do to nodes.
     pub(super) fn consent(self) -> PoolConsent {
-        let trials = self.known_trials();
-        let nodes = self.clean_nodes(&trials);
+        let nodes = self.clean_nodes();
         let wanted = self.pool.spec.wanted_taints().into_iter();
-        let approved = wanted.filter(|taint| self.approves(taint, &nodes, &trials));
+        let approved = wanted.filter(|taint| self.approves(taint, &nodes));
         let approved: Vec<_> = approved.map(|taint| self.approval(taint)).collect();
         let valid = self.valid.filter(|_| !nodes.is_empty());
         PoolConsent {
-            trials: self.trials(trials, &nodes, &approved),
             approved,
             clean_check: CleanCheck { nodes, valid },
             lagging: self.lagging,
@@ -80,68 +68,14 @@ impl ApprovalFacts<'_> {
         self.check?.as_ref().ok()
     }
 
-    /// The nodes that a valid check covers, by taint, without taints that pause after a trial.
-    fn clean_nodes(&self, trials: &[Trial]) -> CleanNodes {
+    /// The nodes that a valid check covers, by taint.
+    fn clean_nodes(&self) -> CleanNodes {
         let answer = self.answer().filter(|_| self.valid.is_some());
-        let mut nodes = answer.map(|answer| answer.clean.clone()).unwrap_or_default();
-        for trial in trials.iter().filter(|trial| trial.pause(self.now).is_some()) {
-            nodes.remove(&trial.taint);
-        }
-        nodes
-    }
-
-    /// The trials and holds so far, of taints that still need a check.
-    fn known_trials(&self) -> Vec<Trial> {
-        let wanted = self.pool.spec.checked_taints();
-        let mut trials = self.before.map_or_else(|| self.recorded_trials.clone(), |before| before.trials.clone());
-        trials.retain(|trial| wanted.contains(&trial.taint));
-        for trial in &mut trials {
-            trial.end_in_time(self.now, self.trial_lasts, self.first_pause);
-            if self.is_new_spec {
-                trial.end_pause(self.now);
-            }
-        }
-        trials
-    }
-
-    /// The trials from now on. A new approval begins one, and so do a clean check without an approval, and nodes with a
-    /// taint that another pool put there.
-    fn trials(&self, mut trials: Vec<Trial>, clean: &CleanNodes, approved: &[Approval]) -> Vec<Trial> {
-        let wanted = if self.pool.spec.enforces() { self.pool.spec.checked_taints() } else { Vec::new() };
-        for taint in wanted {
-            let is_approved = approved.iter().any(|approval| approval.taint == taint);
-            let was_approved = match self.before {
-                Some(before) => before.approves(&taint),
-                None => self.recorded.iter().any(|known| known.taint == taint),
-            };
-            let may_come = is_approved || clean.contains_key(&taint);
-            let place = trials.iter().position(|trial| trial.taint == taint);
-            let takeover = self.tally.last_takeover(&taint);
-            let begins = match place.map(|place| &trials[place]) {
-                Some(trial) if trial.is_held() => may_come,
-                Some(trial) => is_approved && !was_approved || takeover > trial.takeover,
-                None => may_come && !was_approved || self.is_taken_over(&taint),
-            };
-            if begins {
-                let before = place.map(|place| trials.remove(place));
-                let until = after(self.now, self.trial_lasts);
-                trials.push(Trial::begin(taint, before, takeover, self.server_now, until));
-            } else if let (Some(place), None) = (place, takeover) {
-                trials[place].takeover = None;
-            }
-        }
-        trials.sort_by(|a, b| a.taint.cmp(&b.taint));
-        trials
-    }
-
-    /// True if nodes came to the pool with this taint of winpool's: from another pool, or from one that had its name.
-    fn is_taken_over(&self, taint: &Taint) -> bool {
-        let is_recorded = self.pool.managed_taints.contains(taint);
-        self.tally.last_takeover(taint).is_some() || !is_recorded && self.tally.owned().any(|owned| owned == taint)
+        answer.map(|answer| answer.clean.clone()).unwrap_or_default()
     }
 
     /// True if new nodes get this taint at once.
-    fn approves(&self, taint: &Taint, clean: &CleanNodes, trials: &[Trial]) -> bool {
+    fn approves(&self, taint: &Taint, clean: &CleanNodes) -> bool {
         let spec = &self.pool.spec;
         if taint.effect == "PreferNoSchedule" || !spec.enforces() || spec.taint_policy == TaintPolicy::Never {
             return false;
@@ -152,10 +86,7 @@ impl ApprovalFacts<'_> {
         if self.lags(taint) || self.holds(taint) {
             return false;
         }
-        let is_clean = !self.is_blind && clean.contains_key(taint);
-        // Nodes from which the taint has yet to go carry it all the same.
-        let is_kept_off = trials.iter().any(|trial| trial.taint == *taint && trial.is_held());
-        is_clean || !is_kept_off && self.known(taint).is_some()
+        !self.is_blind && clean.contains_key(taint) || self.known(taint).is_some()
     }
 
     /// The approval that status records. One that was dropped stays dropped, even if the status that says so is not

@@ -36,13 +36,6 @@ pub struct Assessment {
     pub held: Vec<Taint>,
     /// winpool's taints on it once the plan is executed.
     pub owned: Vec<Taint>,
-    /// Those of them that it has already by the record of another pool, with the time since which this process has seen the
-    /// node as one of its pool.
-    pub taken_over: Vec<(Taint, Option<Instant>)>,
-    /// True if no change is sent before the trial of one of those is recorded.
-    pub awaits_trial: bool,
-    /// Taints that winpool would restore on it.
-    pub replaced: Vec<Taint>,
     /// Wanted taints that it lacks, for any reason.
     pub uncarried: Vec<Taint>,
     /// The pool that no longer owns the node, and whose labels, annotations and taints are about to be removed from it.
@@ -171,15 +164,8 @@ fn owned(
     let applied = (writes || record.exists()).then(|| Applied {
         pool: pool.spec.name.clone(),
         taints: taints.owned.iter().map(ToString::to_string).collect(),
-        replaced: taints.replaced.iter().map(ToString::to_string).collect(),
     });
     let present = node.taints.taints();
-    let is_others = record.applied.as_ref().is_some_and(|applied| applied.pool != pool.spec.name);
-    let taken_over: Vec<Taint> = if is_others && !consent.saw_registration() {
-        taints.owned.iter().filter(|taint| present.contains(taint)).cloned().collect()
-    } else {
-        Vec::new()
-    };
     let plan = NodePlan {
         windows_build,
         capability_labels,
@@ -192,9 +178,6 @@ fn owned(
         differing: taints.differing,
         held: taints.held,
         owned: taints.owned,
-        replaced: taints.replaced,
-        awaits_trial: taken_over.iter().any(|taint| consent.awaits_trial(pool, taint)),
-        taken_over: taken_over.into_iter().map(|taint| (taint, consent.since())).collect(),
         label_settles,
         uncarried: wanted.into_iter().filter(|taint| !present.contains(taint)).collect(),
         plan,

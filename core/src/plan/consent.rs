@@ -6,14 +6,12 @@
 //!   less than [`AT_ONCE`](super::AT_ONCE) ago;
 //! - *checked*: a workload check that covers the node found no workload that would become
 //!   unschedulable, less than [`CHECK_GOOD_FOR`](super::CHECK_GOOD_FOR) ago, and the RuntimeClasses that it read are unchanged.
-//!
-//! A taint whose trial failed is added in neither case, and leaves the nodes on which winpool put it.
 
 use std::time::Instant;
 
 use crate::{api::Taint, windows::KernelVersion};
 
-use super::{node::NodeFields, pools::Pool, trial::Trial, watched::Watched};
+use super::{node::NodeFields, pools::Pool, watched::Watched};
 
 /// The basis on which a wanted taint may be added to a node.
 #[derive(Clone, Copy, Debug)]
@@ -38,38 +36,11 @@ impl Consent<'_> {
         // have lost its tolerations, or the pool the taint. A taint that is not recorded in status could not be removed
         // again.
         !pool.consent.is_blind
-            && !pool.consent.keeps_off(taint)
             && pool.managed_taints.contains(taint)
             && !waits_for_a_class(pool, taint, node)
             && (pool.spec.needs_no_check(taint)
                 || pool.consent.clean_check.covers(uid, taint, watched, now)
                 || (pool.consent.approves(taint) && watched.lost_just_now(&pool.spec, taint, now)))
-    }
-
-    /// True if winpool removes `taint`, which it put on a node, because a trial of the taint failed.
-    pub(super) fn takes_back(self, pool: &Pool, taint: &Taint) -> bool {
-        !matches!(self, Self::Given) && pool.spec.enforces() && pool.consent.keeps_off(taint)
-    }
-
-    /// The time since which this process has seen the node as a node of its pool.
-    pub(super) fn since(self) -> Option<Instant> {
-        let Self::Known { watched, .. } = self else { return None };
-        watched.since()
-    }
-
-    /// True if a trial of the taint, with which the node comes from another pool, has yet to begin and to be recorded.
-    /// With the record of that pool the node would lose the only sign of it.
-    pub(super) fn awaits_trial(self, pool: &Pool, taint: &Taint) -> bool {
-        let covers = |trial: &Trial| trial.is_held() || trial.takeover >= self.since();
-        matches!(self, Self::Known { .. })
-            && pool.spec.enforces()
-            && pool.spec.checked_taints().contains(taint)
-            && !pool.consent.trial(taint).is_some_and(covers)
-    }
-
-    /// True if this process saw the node register as a node of its pool.
-    pub(super) fn saw_registration(self) -> bool {
-        matches!(self, Self::Known { watched, .. } if watched.registered)
     }
 
     /// The time until which the build label is left alone although the node reports another build.

@@ -1,6 +1,6 @@
 //! The contribution of one node to the sums of pools.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use crate::{
     api::{ObjectReference, Problem, Taint, names::reason},
@@ -31,8 +31,6 @@ pub struct Contribution {
     pub(super) unfinished: bool,
     pub(super) tolerate: Vec<Taint>,
     pub(super) owned: Vec<Taint>,
-    pub(super) taken_over: Vec<(Taint, Option<Instant>)>,
-    pub(super) replaced: Vec<Taint>,
     /// Wanted taints that it lacks, for any reason.
     pub(super) uncarried: Vec<Taint>,
     /// The builds whose capability labels it is to get.
@@ -91,8 +89,6 @@ impl Contribution {
             uncarried,
             tolerate,
             owned: assessment.owned,
-            taken_over: assessment.taken_over,
-            replaced: assessment.replaced,
             problems,
         })
     }
@@ -101,8 +97,7 @@ impl Contribution {
     pub fn preview(assessment: Assessment, vendor: Option<Vendor>) -> Option<Self> {
         let changes = !assessment.plan.is_empty();
         // A dry run adds no taint.
-        let (owned, taken_over, replaced) = Default::default();
-        let mut contribution = Self::of(Assessment { owned, taken_over, replaced, ..assessment }, vendor, None, None)?;
+        let mut contribution = Self::of(Assessment { owned: Vec::new(), ..assessment }, vendor, None, None)?;
         if changes {
             contribution.problems.push(NodeProblem::WouldChange);
         }

@@ -126,12 +126,10 @@ impl GuardedPool {
         self.spec = spec_of(&self.metadata, &self.pool);
     }
 
-    /// True if its status has the taints, approvals and trials of this one: winpool acts on them as soon as they are
+    /// True if its status has the taints and approvals of this one: winpool acts on them as soon as they are
     /// recorded.
     pub(super) fn records(&self, status: &WindowsPoolStatus) -> bool {
-        let acted_on = |status: &WindowsPoolStatus| {
-            (status.managed_taints.clone(), status.approved_taints.clone(), status.taint_trials.clone())
-        };
+        let acted_on = |status: &WindowsPoolStatus| (status.managed_taints.clone(), status.approved_taints.clone());
         self.status.as_ref().map(acted_on) == Some(acted_on(status))
     }
 

@@ -29,8 +29,6 @@ mod status;
 mod taint_list;
 mod taints;
 mod tally;
-mod trial;
-pub mod trial_check;
 mod watched;
 mod workload_check;
 
@@ -56,7 +54,6 @@ pub use runtime_class::{
 pub use status::{HeldBecause, HeldTaints, Observation, ever_applied, status, suspended_status};
 pub use taint_list::{Applied, TaintChange, TaintList};
 pub use tally::{Overlap, Tally};
-pub use trial::{Trial, TrialState};
 pub use watched::{AT_ONCE, LABEL_SETTLES, Sighting, Watched};
 pub use workload_check::{
     CheckAnswer, CheckScope, ClassSource, PODS, PlannedNode, PoolMembers, QUESTIONS, TaintQuestion,

@@ -17,7 +17,7 @@
 use json_patch::{
     AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde_json::{Value, json};
 
 use crate::api::{WindowsPoolStatus, names};
@@ -112,6 +112,15 @@ pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus)
         None => patch.test(&["status"], Value::Null),
     }
     patch.set(&["status"], json!(status));
+    Patch(patch.0)
+}
+
+/// The patch that adds these tolerations to a pod, if it still has those that were seen. Adding twice would double them.
+pub fn toleration_patch(uid: &str, seen: &[Toleration], added: &[Toleration]) -> Patch {
+    let mut patch = Operations::default();
+    patch.test(&["metadata", "uid"], json!(uid));
+    patch.test(&["spec", "tolerations"], if seen.is_empty() { Value::Null } else { json!(seen) });
+    patch.set(&["spec", "tolerations"], json!([seen, added].concat()));
     Patch(patch.0)
 }
 

@@ -13,7 +13,7 @@ use crate::{
     windows::{Build, KernelVersion},
 };
 
-use super::{node::NodeFields, trial::Trial, watched::Watched};
+use super::{node::NodeFields, watched::Watched};
 
 /// The validity of a workload check, counted from its end.
 pub const CHECK_GOOD_FOR: Duration = Duration::from_mins(1);
@@ -23,8 +23,6 @@ pub const CHECK_GOOD_FOR: Duration = Duration::from_mins(1);
 pub struct PoolConsent {
     /// The approved taints: nodes that register, or lose one of these, get it at once.
     pub approved: Vec<Approval>,
-    /// The taints on trial, and those that are kept off nodes because a trial failed.
-    pub trials: Vec<Trial>,
     /// The last workload check that found no workload which would become unschedulable.
     pub clean_check: CleanCheck,
     /// The pool's RuntimeClasses that do not tolerate its taints yet. The nodes that they select wait for them.
@@ -41,21 +39,6 @@ impl PoolConsent {
     /// True if the taint is approved, so that new nodes get it at once.
     pub fn approves(&self, taint: &Taint) -> bool {
         self.approved.iter().any(|approved| approved.taint == *taint)
-    }
-
-    /// The trial of this taint, or the hold after one that failed.
-    pub fn trial(&self, taint: &Taint) -> Option<&Trial> {
-        self.trials.iter().find(|trial| trial.taint == *taint)
-    }
-
-    /// True if the taint has to leave every node on which winpool put it, because a trial failed.
-    pub fn keeps_off(&self, taint: &Taint) -> bool {
-        self.trial(taint).is_some_and(Trial::is_held)
-    }
-
-    /// True if the taint is on trial.
-    pub fn tries(&self, taint: &Taint) -> bool {
-        self.trial(taint).is_some_and(|trial| !trial.is_held())
     }
 }
 

@@ -157,6 +157,11 @@ impl PoolSpec {
         self.mode == Mode::Enforce && !self.deleting
     }
 
+    /// True if pods for Windows get the tolerations of this pool's Windows taints.
+    pub fn adds_tolerations(&self) -> bool {
+        self.enforces() && self.taint_policy == TaintPolicy::WhenTolerated
+    }
+
     /// True if winpool has to clean up before this pool can be deleted.
     pub fn needs_cleanup(&self) -> bool {
         self.mode == Mode::Enforce && self.deletion_policy == DeletionPolicy::Delete

@@ -16,7 +16,6 @@ use crate::{
 use super::{
     pool_consent::{Approval, PoolConsent},
     pool_spec::{InvalidPool, PoolSpec},
-    trial::{TrialState, recorded_trials},
 };
 
 /// A pool: what the user wrote, what status records, and what it may do to nodes at this moment.
@@ -39,8 +38,7 @@ impl Pool {
 
     /// The pool with this spec and the taints and approvals that this status records.
     pub fn new(spec: Arc<PoolSpec>, status: Option<&WindowsPoolStatus>) -> Self {
-        let (approved, trials) = (approved_taints(status), recorded_trials(status));
-        let consent = PoolConsent { approved, trials, ..PoolConsent::default() };
+        let consent = PoolConsent { approved: approved_taints(status), ..PoolConsent::default() };
         Self { spec, managed_taints: managed_taints(status), consent: consent.into() }
     }
 
@@ -164,12 +162,6 @@ impl Policy {
         keys.into_iter()
     }
 
-    /// True if a pod that lost its nodes by a taint waits for this one.
-    pub(super) fn is_awaited(&self, node: &str) -> bool {
-        let mut trials = self.pools().flat_map(|pool| &pool.consent.trials);
-        trials.any(|trial| matches!(&trial.state, TrialState::Held { first, .. } if first.contains(node)))
-    }
-
     /// True if winpool may have added this taint to a node. The node's annotation alone is no proof, because a kubelet
     /// can forge it.
     pub fn may_remove(&self, taint: &Taint) -> bool {
@@ -182,7 +174,6 @@ fn demands(PoolEntry { pool, ready }: &PoolEntry) -> u64 {
     (&spec.name, spec.enforces(), ready).hash(&mut hasher);
     (spec.wanted_taints(), &spec.retired_taints, discriminant(&spec.taint_policy)).hash(&mut hasher);
     consent.approved.iter().for_each(|approved| approved.taint.hash(&mut hasher));
-    consent.trials.iter().filter(|trial| trial.is_held()).for_each(|held| held.taint.hash(&mut hasher));
     pool.images().hash(&mut hasher);
     hasher.finish()
 }

@@ -17,7 +17,6 @@ mod pauses;
 mod report;
 mod retry;
 mod step;
-mod trial;
 
 use std::{sync::Arc, time::Instant};
 
@@ -29,7 +28,6 @@ use super::{
     guarded::GuardedPool,
     pools::{Pool, approved_taints, managed_taints},
     tally::Tally,
-    trial::{Trial, instant_of, recorded_trials},
 };
 
 use classes::memory::ClassMemory;
@@ -231,7 +229,6 @@ impl Memory {
             && !pool.spec.checked_taints().is_empty()
             && memory.check.as_ref().is_none_or(|check| !check.is_about(guarded))
             && memory.classes.values().all(|class| class.postponed.is_none())
-            && !memory.intent.as_ref().is_some_and(|intent| intent.consent.trials.iter().any(Trial::is_held))
             && !memory.is_blind()
     }
 
@@ -242,21 +239,9 @@ impl Memory {
         let mut ready = Pool::clone(&self.intended(pool));
         ready.managed_taints.retain(|taint| managed.contains(taint));
         let consent = Arc::make_mut(&mut ready.consent);
-        // A leader that does not know of a trial would not check it.
-        let trials = recorded_trials(recorded);
-        let is_tried = |taint: &Taint| {
-            consent.trials.iter().all(|ours| {
-                ours.taint != *taint || trials.iter().any(|recorded| recorded.taint == *taint && !recorded.is_held())
-            })
-        };
         let is_recorded = |taint: &Taint| approved.iter().any(|recorded| recorded.taint == *taint);
-        consent.approved.retain(|ours| is_recorded(&ours.taint) && is_tried(&ours.taint));
-        consent.clean_check.nodes.retain(|taint, _| managed.contains(taint) && is_tried(taint));
-        // The nodes of a takeover wait until the trial that it began is recorded.
-        let is_new = |ours: &&mut Trial| {
-            !trials.iter().any(|recorded| (&recorded.taint, recorded.since) == (&ours.taint, ours.since))
-        };
-        consent.trials.iter_mut().filter(is_new).for_each(|ours| ours.takeover = None);
+        consent.approved.retain(|ours| is_recorded(&ours.taint));
+        consent.clean_check.nodes.retain(|taint, _| managed.contains(taint));
         Arc::new(ready)
     }
 
@@ -266,12 +251,9 @@ impl Memory {
         let retries = memory.retries.values().map(|retry| retry.until);
         let classes = memory.classes.values().flat_map(ClassMemory::dues);
         let clean = memory.intent.iter().filter_map(|intent| intent.consent.clean_check.valid).map(|(_, until)| until);
-        let trials = memory.intent.iter().flat_map(|intent| &intent.consent.trials);
-        let pauses = trials.filter_map(|trial| trial.pause(now.time)).map(|end| instant_of(end, now.instant, now.time));
         let now = now.instant;
         let former = self.former_taints_due(pool).map(|until| until.max(now + CACHE_BEHIND));
-        let dues =
-            retries.chain(former).chain(pauses).chain(classes).chain(clean).chain(status).chain([now + POLL_INTERVAL]);
+        let dues = retries.chain(former).chain(classes).chain(clean).chain(status).chain([now + POLL_INTERVAL]);
         dues.filter(|due| *due > now).min()
     }
 }

@@ -7,19 +7,19 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
+    jiff::{SignedDuration, Timestamp},
 };
 
 use crate::{
     api::{
-        ApprovedTaint, BuildStatus, ObjectReference, Problem, Revisions, Summary, Taint, VendorStatus,
+        ApprovedTaint, BuildStatus, HelpedWorkload, ObjectReference, Problem, Revisions, Summary, Taint, VendorStatus,
         WindowsPoolStatus, names::condition, number,
     },
     windows::{Build, product},
     words::plain,
 };
 
-use super::{pods::PodHealth, pools::Pool, trial::Trial};
+use super::{pods::PodHealth, pools::Pool};
 
 use verdict::Verdict;
 
@@ -29,6 +29,9 @@ const BUILDS: usize = 32;
 const TAINTS: usize = 32;
 const CLASSES: usize = 64;
 const PROBLEMS: usize = 10;
+const WORKLOADS: usize = 10;
+/// The time for which the name of a helped workload is kept: a `CronJob` may run once a month.
+const HELPED: SignedDuration = SignedDuration::from_hours(35 * 24);
 const MESSAGE: usize = 1024;
 /// The number of names in a printer column.
 const SHOWN: usize = 5;
@@ -48,12 +51,11 @@ pub fn status(
         condition::TAINTS_APPLIED,
         match &observation.held {
             _ if !observation.unreadable.is_empty() => verdict::unreadable_verdict(&observation.unreadable),
-            Some(held) => verdict::held_verdict(pool, held, nodes),
+            Some(held) => verdict::held_verdict(pool, held),
             None if nodes.held > 0 => verdict::waiting(nodes.held),
             None => verdict::taints_verdict(pool, observation),
         }
-        .with_unlisted(&observation.unlisted)
-        .with_unseen_trial(observation.unseen_trial.as_deref()),
+        .with_unlisted(&observation.unlisted),
     );
     conditions.push(condition::RUNTIME_CLASSES_APPLIED, verdict::classes_verdict(pool, observation));
     conditions.push(condition::WINDOWS_SUPPORTED, verdict::support_verdict(observation, now));
@@ -73,8 +75,8 @@ pub fn status(
         nodes,
         managed_taints: ever_applied(pool, &[]).iter().map(ToString::to_string).collect(),
         approved_taints: approved(pool),
-        taint_trials: pool.consent.trials.iter().take(TAINTS).map(Trial::to_status).collect(),
         summary: summary(observation),
+        helped_workloads: helped(pool, &observation.health, previous, now),
         builds: builds(pool, observation),
         runtime_classes: observation.classes.iter().take(CLASSES).cloned().collect(),
         admission_policies: observation.admission.report(observation.kubernetes),
@@ -122,6 +124,27 @@ pub fn ever_applied(pool: &Pool, carried: &[Taint]) -> Vec<Taint> {
 fn approved(pool: &Pool) -> Vec<ApprovedTaint> {
     let approved = pool.consent.approved.iter().take(TAINTS).filter(|_| pool.spec.enforces());
     approved.map(|approved| ApprovedTaint { taint: approved.taint.to_string(), since: Time(approved.since) }).collect()
+}
+
+/// `status.helpedWorkloads`: the last ones, of this term of leadership and of earlier ones.
+fn helped(
+    pool: &Pool,
+    health: &PodHealth,
+    previous: Option<&WindowsPoolStatus>,
+    now: Timestamp,
+) -> Vec<HelpedWorkload> {
+    let before = previous.into_iter().flat_map(|status| &status.helped_workloads);
+    let mut helped: BTreeMap<&str, Timestamp> = before.map(|known| (known.name.as_str(), known.last.0)).collect();
+    if let PodHealth::Seen { summary, .. } = health
+        && let Some(help) = summary.help.get(&pool.spec.name)
+    {
+        helped.extend(help.helped.iter().map(|(name, last)| (&**name, *last)));
+    }
+    helped.retain(|_, last| now.duration_since(*last) < HELPED);
+    let mut helped: Vec<_> = helped.into_iter().collect();
+    helped.sort_by_key(|(name, last)| (Reverse(*last), *name));
+    let entry = |(name, last): (&str, Timestamp)| HelpedWorkload { name: name.to_owned(), last: Time(last) };
+    helped.into_iter().take(WORKLOADS).map(entry).collect()
 }
 
 /// The builds with most nodes, those with a name first: a node can report any number as its build.

@@ -51,9 +51,6 @@ pub struct Applied {
     /// The taints that winpool added, as `key=value:effect`.
     #[serde(default)]
     pub taints: Vec<String>,
-    /// The taints that left the node for one of those while that was on trial. They come back if the trial fails.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub replaced: Vec<String>,
 }
 
 impl Applied {

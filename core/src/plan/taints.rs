@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     api::{Taint, TaintPolicy},
-    windows::taint::is_known_spelling,
+    windows::taint::marks_windows,
 };
 
 use super::{
@@ -24,8 +24,6 @@ pub(super) struct TaintPlan {
     pub change: Option<TaintChange>,
     /// Taints of the new list that winpool added, now or earlier.
     pub owned: Vec<Taint>,
-    /// Taints that left the node, now or earlier, for one that is on trial.
-    pub replaced: Vec<Taint>,
     /// Other writers' taints with the key and effect of a wanted one, and another value.
     pub differing: Vec<Taint>,
     /// Taints that this node lacks and may not get now.
@@ -34,7 +32,7 @@ pub(super) struct TaintPlan {
 
 /// True if `taint` keeps pods without a toleration off a node and is a known spelling of the Windows taint.
 pub(super) fn guards(taint: &Taint) -> bool {
-    is_known_spelling(&taint.key, &taint.value) && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
+    marks_windows(&taint.key, &taint.value) && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
 }
 
 /// True if RuntimeClasses of a pool that wants these taints tolerate `taint` while one of its nodes has it: winpool may
@@ -58,7 +56,7 @@ pub(super) fn plan(
     policy: &Policy,
     consent: Consent<'_>,
 ) -> TaintPlan {
-    let rules = Rules { node, applied, pool, policy, consent, owned: owned(applied, policy) };
+    let rules = Rules { node, applied, pool, consent, owned: owned(applied, policy) };
     let (held, wanted) = rules.wanted();
     let leaves = |taint: &&Taint| rules.removes(taint, !held.is_empty());
     let removed: Vec<Taint> = node.taints.taints().iter().filter(leaves).cloned().collect();
@@ -68,14 +66,10 @@ pub(super) fn plan(
         .filter(|(_, taint)| !removed.contains(taint))
         .map(|(raw, taint)| (raw.clone(), taint.clone()))
         .unzip();
-    let mut replaced = rules.recorded_as_replaced();
-    // A node that loses a taint gets back the taints that this one replaced.
-    let restored =
-        if held.iter().any(|taint| rules.is_kept_off(taint)) { std::mem::take(&mut replaced) } else { Vec::new() };
 
     let mut owned: Vec<Taint> = rules.owned.iter().filter(|taint| kept.contains(taint)).cloned().collect();
     let (mut added, mut differing) = (Vec::new(), Vec::new());
-    for taint in wanted.into_iter().chain(restored) {
+    for taint in wanted {
         match kept.iter().find(|present| present.same_identity(&taint)) {
             Some(present) if *present == taint => {}
             Some(present) => differing.push(present.clone()),
@@ -88,15 +82,8 @@ pub(super) fn plan(
         }
     }
     owned.sort();
-    if added.iter().any(|taint| pool.is_some_and(|pool| pool.consent.tries(taint))) {
-        replaced.extend(removed.iter().filter(|taint| rules.is_outdated(taint)).cloned());
-    }
-    if owned.is_empty() || rules.trials_ended_well(&owned) {
-        replaced.clear();
-    }
-    replaced.retain(|taint| !kept.contains(taint));
     let change = (!added.is_empty() || !removed.is_empty()).then_some(TaintChange { to, added, removed });
-    TaintPlan { change, owned, replaced, differing, held }
+    TaintPlan { change, owned, differing, held }
 }
 
 /// The rules for the taints of one node.
@@ -106,7 +93,6 @@ struct Rules<'a> {
     applied: Option<&'a Applied>,
     /// The pool of the node.
     pool: Option<&'a Pool>,
-    policy: &'a Policy,
     consent: Consent<'a>,
     /// The taints that winpool added to the node.
     owned: BTreeSet<Taint>,
@@ -136,7 +122,7 @@ impl Rules<'_> {
     /// True if the taint leaves the node. A node that waits for a taint keeps the taints that it replaces, so that it is
     /// never without one.
     fn removes(&self, taint: &Taint, waits: bool) -> bool {
-        self.is_premature(taint) || self.is_taken_back(taint) || (!waits && self.is_outdated(taint))
+        self.is_premature(taint) || (!waits && self.is_outdated(taint))
     }
 
     /// True if the pool replaces the taint, or if winpool added it and no pool wants it any more.
@@ -157,34 +143,6 @@ impl Rules<'_> {
     fn is_premature(&self, taint: &Taint) -> bool {
         let record = self.pool.zip(self.applied).filter(|_| self.owned.contains(taint));
         record.is_some_and(|(pool, applied)| self.consent.is_premature(pool, taint, &applied.pool))
-    }
-
-    /// True if winpool added the taint, and its trial failed.
-    fn is_taken_back(&self, taint: &Taint) -> bool {
-        self.owned.contains(taint) && self.is_kept_off(taint)
-    }
-
-    /// True if the trial of the taint failed.
-    fn is_kept_off(&self, taint: &Taint) -> bool {
-        self.pool.is_some_and(|pool| self.consent.takes_back(pool, taint))
-    }
-
-    /// The taints that winpool may put back, of those that the record names as replaced by one on trial.
-    fn recorded_as_replaced(&self) -> Vec<Taint> {
-        let recorded = self.applied.iter().flat_map(|applied| &applied.replaced).filter_map(|text| text.parse().ok());
-        recorded.filter(|taint| self.is_retired(taint) || self.policy.may_remove(taint)).collect()
-    }
-
-    /// True if the trials of these taints are over. A pool that takes a taint over has yet to record it, and to begin a
-    /// trial. A taint that the pool no longer wants is about to be replaced itself.
-    fn trials_ended_well(&self, owned: &[Taint]) -> bool {
-        let Some(pool) = self.pool else { return false };
-        let is_over = |taint: &Taint| {
-            pool.managed_taints.contains(taint)
-                && pool.spec.wanted_taints().contains(taint)
-                && pool.consent.trial(taint).is_none()
-        };
-        self.applied.is_none_or(|applied| applied.pool == pool.spec.name) && owned.iter().all(is_over)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Instant,
 };
 
 use crate::{
@@ -27,8 +26,6 @@ pub struct Tally {
     pub(super) vendors: BTreeMap<(Build, Vendor), usize>,
     tolerate: BTreeMap<Taint, usize>,
     owned: BTreeMap<Taint, usize>,
-    taken_over: BTreeMap<(Taint, Option<Instant>), usize>,
-    replaced: BTreeMap<Taint, usize>,
     problems: BTreeMap<NodeProblem, BTreeSet<Arc<str>>>,
     /// The number of nodes without the right label.
     pub(super) unlabeled: usize,
@@ -106,15 +103,11 @@ impl Tally {
             (&mut self.held, &contribution.held),
             (&mut self.tolerate, &contribution.tolerate),
             (&mut self.owned, &contribution.owned),
-            (&mut self.replaced, &contribution.replaced),
             (&mut self.uncarried, &contribution.uncarried),
         ] {
             for taint in taints {
                 count(counts, taint, adds);
             }
-        }
-        for takeover in &contribution.taken_over {
-            count(&mut self.taken_over, takeover, adds);
         }
         for image in &contribution.unlabelled {
             count(&mut self.unlabelled, image, adds);
@@ -198,16 +191,6 @@ impl Tally {
     /// True if a node lacks this taint and may not get it now.
     pub fn is_held(&self, taint: &Taint) -> bool {
         self.held.contains_key(taint)
-    }
-
-    /// The time at which the last of the nodes came that have this taint by the record of another pool.
-    pub(super) fn last_takeover(&self, taint: &Taint) -> Option<Instant> {
-        self.taken_over.keys().filter(|(taken_over, _)| taken_over == taint).filter_map(|(_, since)| *since).max()
-    }
-
-    /// Taints that winpool would restore on the nodes.
-    pub(super) fn replaced(&self) -> impl Iterator<Item = &Taint> {
-        self.replaced.keys()
     }
 
     /// winpool's taints on the nodes.

@@ -115,11 +115,6 @@ impl Watched {
         self.builds.settle
     }
 
-    /// The time since which this process has seen it as a node of its pool.
-    pub(super) fn since(&self) -> Option<Instant> {
-        self.since
-    }
-
     /// The time since which it has lacked the taint as a node of its pool, if that is known.
     pub(super) fn lacks_since(&self, taint: &Taint) -> Option<Instant> {
         self.lost.get(taint).copied().or(self.since)

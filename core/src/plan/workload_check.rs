@@ -7,4 +7,5 @@ mod scope;
 
 pub use answer::{CheckAnswer, PODS};
 pub use class_source::ClassSource;
-pub use scope::{CheckScope, PlannedNode, PoolMembers, QUESTIONS, TaintQuestion};
+pub(super) use scope::workload_name;
+pub use scope::{CheckScope, PlannedNode, PoolMembers, QUESTIONS, TaintQuestion, WorkloadName};

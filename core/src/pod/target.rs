@@ -8,7 +8,7 @@ use crate::{
     api::names,
     windows::{
         image::{Sign, sign_of_windows},
-        taint::is_known_spelling,
+        taint::marks_windows,
     },
 };
 
@@ -111,7 +111,7 @@ impl PodSpec {
     fn names_a_windows_taint(&self) -> bool {
         self.tolerations.iter().any(|toleration| {
             let [key, value] = [&toleration.key, &toleration.value].map(|field| field.as_deref().unwrap_or_default());
-            is_known_spelling(key, value)
+            marks_windows(key, value)
         })
     }
 

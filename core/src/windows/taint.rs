@@ -30,9 +30,12 @@ pub const SPELLINGS: &[Spelling] = &[
     spelling("sku", "windows", "users of AKS (azure-docs)"),
 ];
 
-/// True if a taint with this key and value is one of the [`SPELLINGS`], in the same letter case.
-pub fn is_known_spelling(key: &str, value: &str) -> bool {
-    SPELLINGS.iter().any(|spelling| spelling.key == key && spelling.value == value)
+/// True if a taint with this key and value marks a Windows node: one of the [`SPELLINGS`], or another key whose last part is
+/// `os` with a value that begins with `win`, in any letter case, such as `os=windows-2019` or `node.kubernetes.io/os=win1809`.
+pub fn marks_windows(key: &str, value: &str) -> bool {
+    let is_os = || key.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case("os"));
+    let begins_with_win = || value.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("win"));
+    SPELLINGS.iter().any(|spelling| spelling.key == key && spelling.value == value) || is_os() && begins_with_win()
 }
 
 #[cfg(test)]
@@ -53,15 +56,29 @@ mod tests {
     }
 
     #[test]
+    fn other_spellings_of_the_system_mark_windows_too() {
+        let others = [
+            ("os", "Win2019"),
+            ("os", "windows-2019"),
+            ("os", "WINDOWS"),
+            ("OS", "windows"),
+            ("node.kubernetes.io/os", "win1809"),
+            ("example.com/OS", "windows"),
+        ];
+        for (key, value) in others {
+            assert!(marks_windows(key, value), "{key}={value}");
+        }
+    }
+
+    #[test]
     fn other_taints_are_not_taken_for_windows() {
         let others = [
             ("", ""),
             ("os", ""),
             ("os", "linux"),
-            ("os", "WINDOWS"),
             (" os", "windows"),
-            ("os", "windows "),
-            ("OS", "windows"),
+            ("maintenance", "windows"),
+            ("operating-os", "windows"),
             ("windows", "false"),
             ("windows", ""),
             ("sku", "gpu"),
@@ -69,7 +86,7 @@ mod tests {
             ("kubernetes.azure.com/scalesetpriority", "spot"),
         ];
         for (key, value) in others {
-            assert!(!is_known_spelling(key, value), "{key}={value}");
+            assert!(!marks_windows(key, value), "{key}={value}");
         }
     }
 }

@@ -3,6 +3,7 @@
 mod counted;
 mod messages;
 mod table;
+mod tolerations;
 
 use std::{sync::Arc, time::Duration};
 

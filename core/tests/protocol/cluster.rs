@@ -23,11 +23,6 @@ use crate::common;
 /// The wall-clock time of every object.
 pub const TODAY: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// The same after more than a week.
-pub fn later() -> Timestamp {
-    TODAY + k8s_openapi::jiff::SignedDuration::from_hours(8 * 24)
-}
-
 /// A node, with the answers that are asked of it again and again.
 #[derive(Debug)]
 pub struct NodeFacts {
@@ -210,8 +205,6 @@ pub struct Work {
     /// True if a check that has ended, or one in progress, began after the workload last changed; and if the published
     /// policy, or node patches in flight, are based on such a check.
     pub known: Known,
-    /// True if its pod came while a taint was on trial.
-    pub is_promised: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -226,8 +219,6 @@ pub enum Kind {
     Deployment,
     /// A pod of a custom controller: no list has its template.
     Foreign,
-    /// The same, and no check sees the pod.
-    Unseen,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -255,16 +246,7 @@ pub const SETTLED: u64 = 71;
 
 impl Work {
     pub fn new(name: &'static str, kind: Kind, class: Option<&'static str>) -> Self {
-        Self {
-            name,
-            kind,
-            tolerates: Tolerates::Nothing,
-            class,
-            pod: None,
-            age: 0,
-            known: Known::default(),
-            is_promised: false,
-        }
+        Self { name, kind, tolerates: Tolerates::Nothing, class, pod: None, age: 0, known: Known::default() }
     }
 
     fn tolerations(&self, class: Option<&Class>) -> Vec<Toleration> {
@@ -303,7 +285,7 @@ impl Work {
     pub fn template(&self) -> Option<(WorkloadKind, Workload)> {
         let kind = match self.kind {
             Kind::Deployment => WorkloadKind::Deployment,
-            Kind::Foreign | Kind::Unseen => return None,
+            Kind::Foreign => return None,
         };
         let template = self.spec(self.tolerations(None), Self::selector(None));
         let replicas = i64::from(self.pod.is_some());
@@ -327,7 +309,6 @@ impl Work {
         let kind = match self.kind {
             Kind::Deployment => "ReplicaSet",
             Kind::Foreign => "GameServerSet",
-            Kind::Unseen => "Workflow",
         };
         let hash = (self.kind == Kind::Deployment).then(|| "5d9".to_owned());
         let owner = hash.iter().fold(self.name.to_owned(), |name, hash| format!("{name}-{hash}"));

@@ -52,11 +52,8 @@ pub enum Event {
     Arrive(&'static str, Kind, Option<&'static str>, Tolerates),
     /// A workload with 0 replicas is created.
     ArriveWithoutPods(&'static str, Kind),
-    /// A pod comes that no check sees, and of a kind that winpool does not read; it ends.
-    Run(&'static str),
-    EndRun(&'static str),
-    /// More than a week passes, and nothing else happens.
-    WeekPasses,
+    /// A workload and its pod are deleted.
+    Remove(&'static str),
     /// A user adds the missing tolerations, and its pod is recreated.
     Fix(&'static str),
     /// Its pod is deleted, and the next one does not exist yet.
@@ -76,9 +73,8 @@ impl Event {
     /// Executes it, if it is possible.
     pub fn apply(&self, world: &mut World, born_tainted: bool) -> Option<()> {
         match self {
-            Self::WatchBreaks | Self::WeekPasses => {}
-            Self::Run(name) => world.run(name),
-            Self::EndRun(name) => world.works.retain(|work| work.name != *name),
+            Self::WatchBreaks => {}
+            Self::Remove(name) => world.works.retain(|work| work.name != *name),
             Self::RefuseTaints(refuses) => world.refuses_taints = *refuses,
             Self::RevertTaints(reverts) => world.reverts_taints = *reverts,
             Self::DenyPods(denied) => world.denies_pods = *denied,

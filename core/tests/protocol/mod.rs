@@ -14,14 +14,13 @@ mod scenes;
 mod server;
 mod shared;
 mod state;
-mod trial_checks;
 
 use std::time::Instant;
 
 use model::{Break, Protocol};
 use properties::{
-    BUILD_IS_REPORTED, CLASS_FIRST, CLASS_IN_USE, EVIDENCE, FOREIGN_TAINTS, LIFTS_ONCE, NO_INSISTENCE,
-    NOBODY_OVERLOOKED, NOBODY_UNSCHEDULABLE, RIGHT_AT_REST,
+    BUILD_IS_REPORTED, CLASS_FIRST, CLASS_IN_USE, EVIDENCE, FOREIGN_TAINTS, NO_INSISTENCE, NOBODY_UNSCHEDULABLE,
+    RIGHT_AT_REST,
 };
 use stateright::{Checker, DiscoveryClassification, HasDiscoveries, Model};
 
@@ -102,13 +101,6 @@ broken! {
     without_the_version_in_answers_a_change_that_admission_reverts_is_repeated: reverted_by_admission, TrustsAnswers, NO_INSISTENCE;
     a_node_that_nobody_watches_as_linux_keeps_its_marks: reimaged, NoReimaged, RIGHT_AT_REST;
     a_plan_that_is_not_sent_in_parts_delays_a_label: refused_taint, NoParts, RIGHT_AT_REST;
-    a_hold_that_waits_for_a_status_is_too_late: unrecorded, HoldsWhenRecorded, NOBODY_OVERLOOKED;
-    a_node_that_is_taken_over_before_its_trial_loses_it: moved, TakesOverAtOnce, NOBODY_OVERLOOKED;
-    without_a_trial_a_pod_that_no_check_sees_waits_for_ever: overlooked, NoTrial, NOBODY_OVERLOOKED;
-    without_a_trial_of_a_taint_that_is_not_approved_a_pod_waits_for_ever: renamed, ChecksAfterApproval, NOBODY_OVERLOOKED;
-    a_trial_that_downtime_ends_overlooks_a_pod: late, DowntimeEndsTrials, NOBODY_OVERLOOKED;
-    a_hold_that_a_new_leader_does_not_know_is_tried_again_at_once: held, ForgetsHolds, LIFTS_ONCE;
-    a_hold_that_ends_with_a_run_lifts_the_taint_for_each_run: runs, RunsEndHolds, LIFTS_ONCE;
     a_table_that_is_trusted_before_its_first_list_deletes_a_class_in_use: class_in_use, TrustsUnlistedPods, CLASS_IN_USE;
     pods_on_tainted_nodes_need_a_node_too: second_taint, OnlyBareNodes, NOBODY_UNSCHEDULABLE;
 }

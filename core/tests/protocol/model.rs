@@ -57,24 +57,10 @@ pub enum Break {
     ForgetsWrites,
     /// A patch that is accepted has an effect.
     TrustsAnswers,
-    /// Nodes are taken over before the trial of their taint is recorded.
-    TakesOverAtOnce,
     /// Nobody watches nodes that came back with another system.
     NoReimaged,
     /// A plan that is refused as a whole is not sent in parts.
     NoParts,
-    /// A taint whose trial failed stays until a status records that.
-    HoldsWhenRecorded,
-    /// Nobody looks at pods that wait.
-    NoTrial,
-    /// Nobody checks pods that wait while no taint is approved.
-    ChecksAfterApproval,
-    /// A new leader takes a trial for ended if its time is over.
-    DowntimeEndsTrials,
-    /// A new leader does not know which taints are to be removed.
-    ForgetsHolds,
-    /// The end of a run ends the pause after it.
-    RunsEndHolds,
     /// A table of pods is complete before its first list is.
     TrustsUnlistedPods,
 }
@@ -126,8 +112,6 @@ pub struct Protocol {
     pub kept: [usize; 3],
     /// True if the policy `born-tainted` is installed.
     pub born_tainted: bool,
-    /// True if the operator looks at pods that wait while a taint is on trial.
-    pub trial_checks: bool,
     /// True if the watch of pods takes its time.
     pub follows_pods: bool,
     pub patience: Option<Duration>,
@@ -154,7 +138,6 @@ pub const SCENE: Protocol = Protocol {
     successors: 0,
     kept: [2, 2, 2],
     born_tainted: false,
-    trial_checks: false,
     follows_pods: false,
     patience: None,
     most_writes: None,
@@ -183,8 +166,6 @@ pub enum Action {
     List(Option<Fault>),
     /// Its result arrives.
     EndCheck,
-    /// The check that has started lists the pods that wait.
-    TrialCheck,
     /// Everything waits, and time passes until something is due.
     Wait,
     /// Time passes, whatever is in progress.
@@ -200,7 +181,6 @@ impl Protocol {
     fn begin(&self, world: &World, known: &Known) -> Process {
         let (nodes, pools, classes) = (world.nodes.seen(), world.pools.seen(), world.classes.seen());
         let mut process = Operator::begin(nodes.clone(), pools.clone(), classes.clone(), self.broken, self.patience);
-        (process.trial_checks, process.is_late) = (self.trial_checks, world.is_late);
         if self.follows_pods {
             process.pods = Pods::Unlisted;
         }
@@ -221,8 +201,6 @@ impl Model for Protocol {
             pools: History::new(BTreeMap::new()),
             classes: History::new(BTreeMap::new()),
             works: Vec::new(),
-            lifts: BTreeMap::new(),
-            is_late: false,
             made: 0,
             refuses_taints: false,
             reverts_taints: false,
@@ -251,9 +229,6 @@ impl Model for Protocol {
         };
         state.advance();
         for event in self.before {
-            if *event == Event::WeekPasses {
-                state.a_week_passes();
-            }
             event.apply(&mut state.world, self.born_tainted).unwrap();
             state = state.settled().unwrap();
         }
@@ -298,7 +273,6 @@ impl Model for Protocol {
             Some(_) => actions.push(Action::EndCheck),
             None => {}
         }
-        actions.extend(process.trial_check.is_some().then_some(Action::TrialCheck));
         actions.push(Action::Wait);
         actions.extend(state.delays.iter().copied().map(Action::Delay));
         for (number, (script, done)) in self.scripts.iter().zip(&state.done).enumerate() {
@@ -320,8 +294,6 @@ impl Model for Protocol {
             Action::Happens(number, event) => {
                 if event == Event::WatchBreaks {
                     state.relist_nodes();
-                } else if event == Event::WeekPasses {
-                    state.a_week_passes();
                 } else {
                     event.apply(&mut state.world, self.born_tainted)?;
                     if let Event::Join(name, _) = event {
@@ -345,7 +317,6 @@ impl Model for Protocol {
                 state.list(fault.is_some());
             }
             Action::EndCheck => state.end_check(),
-            Action::TrialCheck => state.check_trials(),
             Action::Wait => {
                 if !state.is_idle() {
                     return None;

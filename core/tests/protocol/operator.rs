@@ -14,16 +14,15 @@ use winpool_answers::prediction::WorkloadCheck;
 use winpool_core::{
     api::Taint,
     plan::{
-        Applied, CheckAnswer, CleanCheck, GuardedPool, NodePlan, Policy, Pool, PoolEntry, Trial, TrialState,
+        Applied, CheckAnswer, CleanCheck, GuardedPool, NodePlan, Policy, Pool, PoolEntry,
         nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
         pods::{PodHealth, PodTable, UnknownPods},
         reconcile::{Answer, CachedCluster, CheckTask, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
-        trial_check::TrialCheck,
     },
 };
 
 use super::{
-    cluster::{self, Classes, Kind, Nodes, PoolObject, Pools, TODAY, Work},
+    cluster::{Classes, Nodes, PoolObject, Pools, TODAY, Work},
     model::Break,
     shared::{Copies, Shared, fingerprint, share},
 };
@@ -47,11 +46,6 @@ pub struct Operator {
     /// The request in flight for a node; true if it is for a Windows node.
     pub node_requests: BTreeMap<&'static str, (bool, NodeRequest)>,
     pub check: Option<Check>,
-    /// The check that has started; none in scenes without trial checks.
-    pub trial_check: Option<TrialCheck>,
-    pub trial_checks: bool,
-    /// True once a week has passed.
-    pub is_late: bool,
     /// The times at which the pools are due again.
     pub wake: Option<Instant>,
     pub broken: Break,
@@ -124,9 +118,6 @@ impl Operator {
             requests: BTreeMap::new(),
             node_requests: BTreeMap::new(),
             check: None,
-            trial_check: None,
-            trial_checks: false,
-            is_late: false,
             wake: None,
             broken,
             approved_once: BTreeSet::new(),
@@ -143,21 +134,7 @@ impl Operator {
     }
 
     fn guarded(&self) -> Vec<Arc<GuardedPool>> {
-        let forgets = matches!(self.broken, Break::DowntimeEndsTrials | Break::ForgetsHolds);
-        self.pools
-            .values()
-            .map(|pool| if forgets { self.forgetting(pool) } else { Arc::clone(&pool.guarded) })
-            .collect()
-    }
-
-    /// The pool without trials that are over by the clock, or without holds.
-    fn forgetting(&self, pool: &PoolObject) -> Arc<GuardedPool> {
-        let Some(mut status) = pool.guarded.status.clone() else { return Arc::clone(&pool.guarded) };
-        status.taint_trials.retain(|trial| match self.broken {
-            Break::ForgetsHolds => trial.until.is_some(),
-            _ => trial.until.is_none() || !self.is_late,
-        });
-        Arc::new(pool.guarded.with_status(&status))
+        self.pools.values().map(|pool| Arc::clone(&pool.guarded)).collect()
     }
 
     /// A list of all nodes: earlier changes are unknown.
@@ -207,11 +184,10 @@ impl Operator {
         if is_windows { &mut self.windows } else { &mut self.reimaged }
     }
 
-    pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
+    fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
         let pools = self.guarded();
         let classes: Vec<Arc<RuntimeClass>> = self.classes.values().map(|class| Arc::clone(class)).collect();
-        let time = if self.is_late { cluster::later() } else { TODAY };
-        let now = Now { instant: self.now, time };
+        let now = Now { instant: self.now, time: TODAY };
         let seen: Vec<_> = match &self.pods {
             Pods::Seen(works) => works.iter().filter_map(Work::pod).collect(),
             Pods::Unlisted | Pods::Denied => Vec::new(),
@@ -260,7 +236,6 @@ impl Operator {
             self.check = self.with_cluster(|cluster, memory, now| memory.start_check(cluster, now)).map(Check::Started);
         }
         self.wake = self.wake.into_iter().chain(self.memory.check_due(self.now)).min();
-        self.start_trial_check();
         self.memory.take_notes();
     }
 
@@ -296,36 +271,6 @@ impl Operator {
                     Arc::make_mut(check.nodes.entry(taint.clone()).or_default()).extend(uids.iter().cloned());
                 }
                 check.valid = Some((self.now, self.now + PATIENCE));
-            },
-            Break::HoldsWhenRecorded => &|pool| {
-                let status = self.pools.get(pool.spec.name.as_str()).and_then(|pool| pool.guarded.status.as_ref());
-                let is_recorded = |taint: &Taint| {
-                    let mut trials = status.iter().flat_map(|status| &status.taint_trials);
-                    trials.any(|trial| trial.taint == taint.to_string() && trial.retry_at.is_some())
-                };
-                let trials = &mut Arc::make_mut(&mut pool.consent).trials;
-                for trial in trials.iter_mut().filter(|trial| trial.is_held() && !is_recorded(&trial.taint)) {
-                    trial.state = TrialState::Until(TODAY);
-                }
-            },
-            Break::TakesOverAtOnce => &|pool| {
-                let taints = pool.spec.checked_taints();
-                let consent = Arc::make_mut(&mut pool.consent);
-                for taint in taints.into_iter().filter(|_| pool.spec.enforces()) {
-                    let since = TODAY;
-                    let trial = Trial {
-                        taint,
-                        since,
-                        state: TrialState::Until(since),
-                        failures: 0,
-                        workload: None,
-                        takeover: None,
-                    };
-                    if consent.trial(&trial.taint).is_none() {
-                        consent.trials.push(trial);
-                    }
-                }
-                consent.trials.iter_mut().for_each(|trial| trial.takeover = Some(self.now + PATIENCE));
             },
             // A taint that was approved once may be added to any node.
             Break::PoolConsents => &|pool| {
@@ -495,8 +440,7 @@ fn found(mut check: WorkloadCheck, works: &[Work], broken: Break) -> BTreeMap<St
         let mut nodes = check.scope().nodes.iter();
         nodes.any(|node| &*node.name == name && !node.taints.is_empty())
     };
-    let seen = works.iter().filter(|work| work.kind != Kind::Unseen);
-    let mut pods: Vec<_> = seen.filter_map(Work::pod).collect();
+    let mut pods: Vec<_> = works.iter().filter_map(Work::pod).collect();
     pods.retain(|pod| match broken {
         Break::NoTerminating => !pod.is_terminating(),
         Break::StraysByImage => pod.progress != winpool_core::pod::PodProgress::ImageOfAnotherSystem,

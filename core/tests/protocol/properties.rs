@@ -13,7 +13,7 @@ use winpool_core::{
 };
 
 use super::{
-    cluster::{Kind, Node, NodeFacts, PoolObject, Tolerates, Work},
+    cluster::{Node, NodeFacts, PoolObject, Tolerates, Work},
     model::{Fault, Protocol, Write},
     operator::Check,
     shared::once,
@@ -31,9 +31,6 @@ pub const CLASS_IN_USE: &str =
 pub const RIGHT_AT_REST: &str = "where the operator rests, nodes are right and carry nothing that no pool wants";
 pub const TRUTH: &str = "where the operator rests, Ready is True if and only if all is done, status names what is held, and no node is pending";
 pub const NO_INSISTENCE: &str = "winpool sends no refused change again, and no change again and again, without a pause";
-pub const NOBODY_OVERLOOKED: &str =
-    "where the operator rests, no pod waits only because of a taint that was on trial when the pod came";
-pub const LIFTS_ONCE: &str = "winpool takes a taint back once before the pause is over";
 pub const NO_FIGHT: &str = "winpool writes nodes only so often";
 const TAINTED: &str = "winpool puts on a taint";
 const OVER: &str = "all has happened and the operator rests";
@@ -68,10 +65,6 @@ pub fn all() -> Vec<Property<Protocol>> {
         Property::always(TRUTH, |model: &Protocol, state: &State| {
             !state.is_idle() || state.settled().is_some_and(|end| is_truthful(model, &end))
         }),
-        Property::always(NOBODY_OVERLOOKED, |_: &Protocol, state: &State| {
-            !state.is_idle() || state.settled().is_some_and(|end| end.nobody_is_overlooked())
-        }),
-        Property::always(LIFTS_ONCE, |_: &Protocol, state: &State| state.lifts_once()),
         Property::always(NO_INSISTENCE, |_: &Protocol, state: &State| !state.insists),
         Property::always(NO_FIGHT, |model: &Protocol, state: &State| state.accepted <= model.bound()),
         Property::sometimes(TAINTED, |_: &Protocol, state: &State| {
@@ -139,8 +132,6 @@ impl State {
             self.answer(pool, None, before.broken)?;
         } else if let Some(node) = patch {
             self.answer_node(node, None, None)?;
-        } else if before.trial_check.is_some() {
-            self.check_trials();
         } else if let Some(check) = &before.check {
             if matches!(check, Check::Started(_)) { self.list(false) } else { self.end_check() }
         } else {
@@ -189,13 +180,7 @@ fn is_node_right(node: &NodeFacts, policy: &Policy) -> bool {
 
 /// A workload that a pool's taints have to wait for.
 fn objector(world: &World) -> Option<&Work> {
-    world.works.iter().find(|work| work.tolerates != Tolerates::Everything && work.kind != Kind::Unseen)
-}
-
-/// The taints of this pool whose trial failed.
-fn holds(pool: &PoolObject) -> impl Iterator<Item = String> {
-    let trials = pool.guarded.status.iter().flat_map(|status| &status.taint_trials);
-    trials.filter(|trial| trial.retry_at.is_some()).map(|trial| trial.taint.clone())
+    world.works.iter().find(|work| work.tolerates != Tolerates::Everything)
 }
 
 /// True if a request is refused for that long.
@@ -210,15 +195,7 @@ fn is_refused(model: &Protocol, state: &State) -> bool {
 
 fn is_right(model: &Protocol, state: &State) -> bool {
     let (world, policy) = (&state.world, as_written(&state.world));
-    let held: Vec<String> = world.pools.truth().values().flat_map(holds).collect();
-    let is_excused = objector(world).is_some() || !held.is_empty() || is_refused(model, state);
-    let keeps = |node: &Node| {
-        let owner = policy.owner(&node.seen.node.labels).map(|entry| entry.pool.spec.name.as_str());
-        let held: Vec<String> =
-            owner.and_then(|name| world.pools.truth().get(name)).into_iter().flat_map(holds).collect();
-        node.own.iter().any(|taint| held.contains(&taint.to_string()))
-    };
-    let has_gone = !world.nodes.truth().values().any(|node| keeps(node) && !is_ignored(node));
+    let is_excused = objector(world).is_some() || is_refused(model, state);
     let mut nodes = world.nodes.truth().values().filter(|node| !is_ignored(node));
     let waits = is_refused(model, state) && model.patience.is_none();
     // A policy that refuses or reverts taints delays no label.
@@ -227,8 +204,7 @@ fn is_right(model: &Protocol, state: &State) -> bool {
         !is_owned || node.seen.node.labels.get(names::WINDOWS_BUILD).is_some()
     };
     let are_labelled = !world.refuses_taints && !world.reverts_taints || nodes.clone().all(is_labelled);
-    (has_gone || is_refused(model, state))
-        && are_labelled
+    are_labelled
         && (waits || world.pools.truth().values().all(|pool| !pool.is_deleting()))
         && nodes.all(|node| {
             let has_owner = policy.owner(&node.seen.node.labels).is_some();
@@ -261,7 +237,7 @@ fn is_status_true(model: &Protocol, state: &State, facts: &PoolObject, policy: &
     let says_done = facts.ready() == Some("True");
     let tells = facts.guarded.status.iter().flat_map(|status| &status.conditions).any(|said| {
         let names = |work: &Work| said.message.contains(work.name);
-        let is_named = holds(facts).next().is_some() || objector(&state.world).is_none_or(names);
+        let is_named = objector(&state.world).is_none_or(names);
         said.type_ == condition::TAINTS_APPLIED && said.status != "True" && is_named
     });
     let lags = state.world.classes.truth().is_empty();

@@ -27,7 +27,6 @@ const ASKS_IN_DRY_RUN: &str = "{mode: DryRun, taints: [{key: example.com/mine, e
 const ASKS_NEVER: &str = "{taintPolicy: Never, taints: [{key: example.com/mine, effect: NoSchedule}]}";
 const ASKS_TEAM_A: &str = "{nodeSelector: {team: a}, taints: [{key: example.com/mine, effect: NoSchedule}]}";
 const ASKS_TEAM_B: &str = "{nodeSelector: {team: b}, runtimeClassNameFormat: '{pool}-{version}', taints: [{key: example.com/b, effect: NoSchedule}]}";
-const SAME_TEAM_B: &str = "{nodeSelector: {team: b}, runtimeClassNameFormat: '{pool}-{version}', taints: [{key: example.com/mine, effect: NoSchedule}]}";
 const ASKS_AS_B: &str =
     "{runtimeClassNameFormat: '{pool}-{version}', taints: [{key: example.com/mine, effect: NoSchedule}]}";
 /// Both taints.
@@ -339,77 +338,21 @@ scenes! {
         scripts: &[&[Arrive("game", Foreign, None, Key(TAINT)), Change("a", ASKS_MORE)]],
     }
 
-    /// A pod that no check sees comes and goes at any time.
-    overlooked: a_pod_that_no_check_sees_is_rescued {
-        scripts: &[&[Create("a", ASKS)], &[Run("run")]],
-        trial_checks: true,
-        lag: 0,
-    }
-
-    /// The same for two taints.
-    overlooked_twice: a_pod_that_waits_because_of_two_taints_is_rescued {
-        before: &[Create("a", ASKS_MORE)],
-        scripts: &[&[Run("run")]],
-        trial_checks: true,
-    }
-
-    /// A pool is renamed while a pod waits. A workload arrives that the check of the new pool finds.
-    renamed: a_pod_that_waits_while_its_pool_is_renamed_is_rescued {
+    /// A user renames a pool: creates another one with the same taint, and deletes the first. A workload arrives meanwhile.
+    renamed: a_taint_stays_recorded_while_its_pool_is_renamed {
         before: &[Create("a", ASKS)],
-        scripts: &[&[Create("b", ASKS_AS_B), WEB, Run("run"), Delete("a")]],
-        trial_checks: true,
+        scripts: &[&[Create("b", ASKS_AS_B), Delete("a")], &[WEB]],
         lag: 0,
     }
 
-    /// A node whose taint is on trial goes to a pool that has tried the same taint long ago.
-    moved: a_node_with_a_taint_on_trial_goes_to_an_established_pool {
-        nodes: &[("n1", "a"), ("n2", "b")],
-        before: &[Create("b", SAME_TEAM_B), WeekPasses, Create("a", ASKS_TEAM_A)],
-        scripts: &[&[Move("n1", "b"), Run("run")]],
-        trial_checks: true,
-        lag: 0,
-        lazy: true,
-    }
-
-    /// A leader ends between the hold and the removal of the taint.
-    held: a_new_leader_goes_on_with_a_removal {
-        nodes: &[("n1", "a"), ("n2", "b")],
+    /// The status that records a new taint is refused, and a leader ends.
+    unrecorded: a_taint_that_no_status_records_is_added_to_no_node {
         before: &[Create("a", ASKS)],
-        away: &[Beat("n1")],
-        scripts: &[&[Run("run")]],
-        trial_checks: true,
-        successors: 1,
-        kept: [1, 2, 1],
-        lag: 0,
-    }
-
-    /// The status that records a hold is refused, and a leader ends.
-    unrecorded: a_hold_that_no_status_records_is_carried_out_all_the_same {
-        before: &[Create("a", ASKS)],
-        scripts: &[&[Run("run")]],
+        scripts: &[&[Change("a", ASKS_MORE)]],
         faults: &[Fault::Denied(Write::Status)],
-        trial_checks: true,
+        patience: Some(Duration::from_secs(15)),
         successors: 1,
         kept: [1, 1, 1],
-        lag: 0,
-    }
-
-    /// The time of a trial is over while nobody leads.
-    late: downtime_ends_no_trial {
-        before: &[Create("a", ASKS)],
-        away: &[Beat("n1")],
-        scripts: &[&[Run("run"), WeekPasses]],
-        trial_checks: true,
-        successors: 1,
-        kept: [1, 1, 1],
-        lag: 0,
-    }
-
-    /// Each run of a workflow is a new object.
-    runs: runs_that_are_new_objects_lift_a_taint_once {
-        before: &[Create("a", ASKS)],
-        scripts: &[&[Run("run-1"), EndRun("run-1"), Run("run-2")]],
-        trial_checks: true,
         lag: 0,
     }
 
@@ -425,7 +368,7 @@ scenes! {
     /// A pool is deleted while a pod of its class comes and goes, and the watch of pods is late, forbidden, or has just begun.
     class_in_use: a_class_is_deleted_only_if_the_watch_of_pods_shows_no_user {
         before: &[Create("a", PLAIN), Arrive("web", Deployment, Some(CLASS), Nothing)],
-        scripts: &[&[Delete("a")], &[EndRun("web")], &[DenyPods(true), DenyPods(false)]],
+        scripts: &[&[Delete("a")], &[Remove("web")], &[DenyPods(true), DenyPods(false)]],
         successors: 1,
         kept: [1, 1, 1],
         follows_pods: true,

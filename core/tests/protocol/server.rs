@@ -19,7 +19,7 @@ use winpool_core::{
 };
 
 use super::{
-    cluster::{self, Class, Kind, Node, PoolObject, TODAY, Work},
+    cluster::{self, Class, Node, PoolObject, TODAY, Work},
     model::{Break, Fault, Write},
     operator::{NodeRequest, Pods},
     shared::fingerprint,
@@ -149,8 +149,6 @@ impl State {
         let after = self.world.nodes.truth().clone();
         let loses_node = |work: &&Work| {
             let is_promised = work.age == cluster::SETTLED || is_checked && work.known.by_patch;
-            // The trial is for those that no check sees.
-            let is_promised = is_promised && work.kind != Kind::Unseen;
             is_promised && work.has_node(&before, &classes) && !work.has_node(&after, &classes)
         };
         if let Some(work) = self.world.works.iter().find(loses_node).filter(|_| is_tainted) {
@@ -227,7 +225,6 @@ impl World {
         let has_finalizer =
             object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
         let after = cluster::pool(object);
-        self.count_lifts(name, &pools[name], &after);
         let answer = Answer::Written(Box::new(GuardedPool::clone(&after.guarded)));
         if after.is_deleting() && !has_finalizer {
             pools.remove(name);

@@ -20,10 +20,6 @@ pub struct World {
     pub works: Vec<Work>,
     /// The taints and metadata of other writers on nodes.
     pub others: BTreeMap<&'static str, (Vec<Value>, Value)>,
-    /// The number of trials of each pool that failed.
-    pub lifts: BTreeMap<&'static str, usize>,
-    /// True once a week has passed.
-    pub is_late: bool,
     /// The number of nodes, pools and classes created so far.
     pub made: usize,
     /// True if an admission policy refuses every change of taints.
@@ -238,10 +234,7 @@ impl State {
     /// True if the operator has nothing left to do at this moment.
     pub fn is_idle(&self) -> bool {
         let process = &self.process;
-        let works = !process.requests.is_empty()
-            || !process.node_requests.is_empty()
-            || process.check.is_some()
-            || process.trial_check.is_some();
+        let works = !process.requests.is_empty() || !process.node_requests.is_empty() || process.check.is_some();
         !works && self.lag() == 0 && !self.has_pods_to_see() && {
             let mut after = self.clone();
             after.advance();
@@ -262,8 +255,6 @@ pub enum Turn {
     SeePods(Pods),
     List(Vec<Work>, bool),
     EndCheck,
-    TrialCheck(Vec<Work>),
-    WeekPasses,
     Pass(Duration),
     /// The request for a pool was answered; the number selects the answer.
     Answer(&'static str, u128),

@@ -5,19 +5,18 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use winpool_answers::{explain::forecast::Simulation, prediction::WorkloadCheck};
 use winpool_core::{
-    api::{Problem, Taint, WindowsPool, WindowsPoolStatus, names},
-    labels::Labels,
+    api::{Problem, WindowsPool, WindowsPoolStatus, names},
     plan::{
         GuardedPool, InstalledPolicy, NodeFields, Policy,
         pods::{ClusterFacts, PodHealth, PodTable},
         reconcile::{Answer, CheckTask, ClassRequest, Outage, Refusal, Step},
     },
-    pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind},
+    pod::{Pod, PodProgress, PodSpec},
 };
 
 use crate::common::{self, node, pool_object, read};
@@ -44,10 +43,6 @@ pub struct World {
     pub refuse: Box<Refuse>,
     /// Requests whose line begins like this are accepted, and a webhook reverts them.
     pub reverts: Option<&'static str>,
-    /// The labels of nodes of another system.
-    pub linux: Vec<Labels>,
-    /// The lead of the API server's clock over that of the operator, in seconds.
-    pub server_ahead: i64,
     /// The table by which pods are counted, in tests about that.
     pub counted: Option<PodTable>,
 }
@@ -127,8 +122,8 @@ impl World {
     }
 
     fn of(simulation: Simulation) -> Self {
-        let (sent, refuse, linux) = (Vec::new(), Box::new(|_: &str| None), Vec::new());
-        Self { simulation, sent, refuse, reverts: None, linux, server_ahead: 0, counted: None }
+        let refuse = Box::new(|_: &str| None);
+        Self { simulation, sent: Vec::new(), refuse, reverts: None, counted: None }
     }
 
     /// The same, with this admission policy.
@@ -312,12 +307,6 @@ impl World {
                     status.managed_taints
                 );
             }
-            let tried: Vec<_> = status.taint_trials.iter().map(|trial| trial.taint.clone()).collect();
-            let may_come =
-                |taint: &Taint| pool.consent.approves(taint) || pool.consent.clean_check.nodes.contains_key(taint);
-            for trial in pool.consent.trials.iter().filter(|trial| may_come(&trial.taint)) {
-                assert!(tried.contains(&trial.taint.to_string()), "{} is on trial: {tried:?}", trial.taint);
-            }
         }
     }
 
@@ -359,16 +348,11 @@ impl World {
             Some(CheckTask::Everything(scope)) => {
                 let mut check = WorkloadCheck::start(*scope);
                 let (classes, admission) = (check.scope().classes.clone(), check.scope().admission.clone());
-                check.begin(classes, admission, self.server_time());
+                check.begin(classes, admission, self.now.time);
                 Some(check)
             }
             _ => None,
         }
-    }
-
-    /// The time by the API server's clock.
-    fn server_time(&self) -> Timestamp {
-        self.now.time + SignedDuration::from_secs(self.server_ahead)
     }
 
     pub fn end_check(&mut self, check: WorkloadCheck) {
@@ -392,40 +376,6 @@ impl World {
         self.finish_check(Err(words.to_owned()));
         self.rest();
         self.wait(2);
-    }
-
-    /// Rests, and carries out the check that is due. Tells whether one was due.
-    pub fn check_trials(&mut self) -> bool {
-        self.rest();
-        let Some(mut check) = self.with_cluster(|cluster, memory, now| memory.start_trial_check(cluster, now)) else {
-            return false;
-        };
-        for pod in self.pods.iter().flatten().filter(|pod| pod.spec.node.is_none()) {
-            check.pod(pod);
-        }
-        while let Some(name) = check.unknown_workload() {
-            let is_it = |kind: &WorkloadKind, found: &Workload| {
-                (kind, &found.namespace, &found.name) == (&name.0, &name.1, &name.2)
-            };
-            let found = self.workloads.iter().find(|(kind, found)| is_it(kind, found));
-            check.workload(name.clone(), found.map(|(_, found)| found.clone()));
-        }
-        if check.needs_other_nodes() {
-            self.linux.iter().for_each(|labels| check.other_node("linux", labels));
-            check.has_other_nodes();
-        }
-        let result = check.finish();
-        self.with_cluster(|cluster, memory, now| memory.trial_checked(cluster, Ok(result), now));
-        self.rest();
-        true
-    }
-
-    /// Checks trials three times, with pauses.
-    pub fn look_on(&mut self) {
-        for _ in 0..3 {
-            self.wait(5);
-            self.check_trials();
-        }
     }
 
     /// Two facts: the taint of a pool without `taints` is approved, and the node has it.

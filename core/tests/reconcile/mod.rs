@@ -11,7 +11,4 @@ mod rare_states;
 mod reverted;
 mod status;
 mod taken_over;
-mod trial_checks;
-mod trial_limits;
-mod trials;
 mod widened;

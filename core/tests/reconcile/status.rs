@@ -342,7 +342,7 @@ fn a_status_that_another_writer_replaced_is_written_again() {
     let written = world.status();
     for change in [
         "status: {conditions: [], nodes: {selected: 7, converged: 7}, summary: null}",
-        "status: {approvedTaints: [], taintTrials: []}",
+        "status: {approvedTaints: []}",
         "status: null",
     ] {
         world.change_pool("default", change);

@@ -1,23 +1,19 @@
-//! A pool that selects more nodes: its taint is checked for them, and on trial again.
+//! A pool that selects more nodes: its taint is checked for them.
 
-use super::{
-    cluster::{MINE, World, intolerant, pool},
-    trials::{advance, waiting},
-};
+use std::time::Duration;
+
+use super::cluster::{MINE, World, intolerant, pool};
 use crate::common::node;
 
-const WEEK: u64 = 7 * 24 * 3600;
-
-/// A pool for the nodes of team a, whose trial is over, that now selects the nodes of team b too.
+/// A pool for the nodes of team a, with an approved taint, that now selects the nodes of team b too.
 fn widened(restarts: bool) -> World {
     let of = |team: &str| node(&format!("metadata: {{labels: {{team: {team}}}}}"));
     let mut world = World::new([pool("spec: {nodeSelector: {team: a}}")], [("a", of("a")), ("b", of("b"))]);
     world.check();
     world.wait(2);
-    advance(&mut world, WEEK);
-    world.look_on();
-    world.wait(2);
-    assert!(world.status().taint_trials.is_empty());
+    assert_eq!(world.has_taint("a"), (true, true));
+    world.advance(Duration::from_mins(2));
+    world.rest();
     world.change_pool("default", "spec: {nodeSelector: {team: null}}");
     if restarts {
         world.restart();
@@ -26,17 +22,14 @@ fn widened(restarts: bool) -> World {
 }
 
 #[test]
-fn a_taint_is_on_trial_again_when_it_comes_to_more_nodes() {
+fn a_taint_is_checked_for_more_nodes_before_they_get_it() {
     for restarts in [false, true] {
         let mut world = widened(restarts);
         world.wait(20);
+        assert_eq!((world.taints("a"), world.taints("b").len()), (vec![MINE.to_owned()], 0), "{restarts}");
         world.check();
         world.wait(2);
         assert_eq!((world.has_taint("a"), world.has_taint("b")), ((true, true), (true, true)), "{restarts}");
-        assert_eq!(world.status().taint_trials.len(), 1, "{restarts}");
-        world.pods = Ok(vec![waiting("spec: {nodeSelector: {team: b}}")]);
-        world.look_on();
-        assert!(world.taints("b").is_empty(), "{restarts}");
     }
 }
 
@@ -48,7 +41,7 @@ fn a_taint_that_is_checked_for_more_nodes_stays_where_it_is_if_the_check_finds_a
     world.check();
     world.wait(2);
     assert_eq!((world.taints("a"), world.taints("b").len()), (vec![MINE.to_owned()], 0));
-    assert!(world.approved().is_empty() && world.status().taint_trials.is_empty());
+    assert!(world.approved().is_empty());
 }
 
 #[test]

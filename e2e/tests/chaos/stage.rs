@@ -186,9 +186,6 @@ fn of_pool(pool: &WindowsPool) -> Value {
     for approved in status["approvedTaints"].as_array_mut().into_iter().flatten() {
         approved["since"] = Value::Null;
     }
-    for trial in status["taintTrials"].as_array_mut().into_iter().flatten() {
-        (trial["since"], trial["until"]) = (Value::Null, Value::Null);
-    }
     for class in status["runtimeClasses"].as_array_mut().into_iter().flatten() {
         class["uid"] = class["uid"].is_string().into();
     }

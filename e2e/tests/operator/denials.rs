@@ -51,36 +51,6 @@ async fn a_refused_taint_delays_nothing_else_and_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_taint_whose_removal_is_refused_after_its_trial_is_named_and_goes_later() {
-    let harness = Harness::with_nodes([SimulatedNode::server_2022("win")]).await;
-    let operator = Operator::impatient(harness.account.config.clone());
-    harness.apply_until_ready(json!({})).await;
-    harness.is_tainted("win").await;
-    let keeps = json!({
-        "expression": "object.spec.?taints.orValue([]).exists(t, t.key == 'os')", "message": "the taint stays",
-    });
-    deny(&harness.client, "keeps", &json!({"": ["nodes"]}), "UPDATE", keeps).await;
-    let (nodes, dry_run) = (harness.nodes(), PatchParams { dry_run: true, ..PatchParams::default() });
-    let free = Patch::Merge(json!({"spec": {"taints": null}}));
-    until_denied("keeps", async || nodes.patch("win", &dry_run, &free).await.err()).await;
-    let windows = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
-    harness.create_pod(pod_of("Workflow", "run", "run", windows)).await;
-    let says = |pool: &WindowsPool| {
-        let (_, reason, message) = condition_text(pool, "TaintsApplied").unwrap_or_default();
-        reason == "TaintObjected" && message.contains("winpool cannot change 1 node, see problems")
-    };
-    let pool = harness.pool_until("default", "says that the node keeps its taint", says).await;
-    assert!(problems(&pool).contains("the taint stays"), "{}", problems(&pool));
-    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
-    bindings.delete("keeps", &DeleteParams::default()).await.unwrap();
-    let pods = harness.pods();
-    let scheduled = async || Ok(pods.get("run").await.map(|pod| node_of(&pod).is_some().then_some(()))?);
-    wait_for("the pod is scheduled", LIMIT, scheduled).await.unwrap();
-    harness.pool_until("default", "says no longer that", |pool| !says(pool)).await;
-    operator.stop().await;
-}
-
-#[tokio::test]
 async fn a_label_that_is_reverted_is_not_fought_over_although_the_taint_is_refused() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;

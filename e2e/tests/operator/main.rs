@@ -40,7 +40,7 @@ mod stolen;
 mod stranded;
 mod taint_change;
 mod told;
-mod trial;
+mod tolerations;
 mod truth;
 mod uninstall;
 mod validation;

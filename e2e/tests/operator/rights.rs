@@ -20,6 +20,9 @@ async fn every_permission_is_used_and_none_is_missing() {
     let installed = Options { installation: Some("winpool".to_owned()), ..options() };
     let operator = Operator::start_with(harness.account.config.clone(), installed.clone());
     harness.apply_until_ready(json!({})).await;
+    harness.run_pod("web", json!({"nodeSelector": {"kubernetes.io/os": "windows"}})).await;
+    let helped = async || Ok((!log.of("patch", "pods").is_empty()).then_some(()));
+    wait_for("a pod gets the toleration", LIMIT, helped).await.unwrap();
     another_writer_removes_the_taint(&harness).await;
     another_writer_changes_the_class(&harness, &log).await;
     harness.delete_pool("default").await;

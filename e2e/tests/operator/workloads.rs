@@ -25,7 +25,7 @@ const LINUX_ROOM: usize = 4;
 
 #[tokio::test]
 async fn examples_run_where_they_must_and_incomplete_workloads_stay_off_windows() {
-    let (harness, _operator) = cluster_with_empty_pool().await;
+    let (harness, _operator) = Box::pin(cluster_with_empty_pool()).await;
     the_examples_run_where_they_must(&harness).await;
     workloads_that_do_not_fully_say_windows_stay_off_windows(&harness).await;
 }

@@ -46,16 +46,6 @@ pub(super) fn log(pool: &str, note: &Note) {
         Note::StatusRefused(error) => {
             tracing::warn!(pool, error = shortened(error), "the API server refuses the status of the pool");
         }
-        Note::TaintObjected { taint, workload, pause } => {
-            let wait_ms = pause.as_millis();
-            tracing::warn!(
-                pool,
-                %taint,
-                workload = shortened(workload),
-                wait_ms,
-                "a pod waits only because of a taint on trial: removing the taint"
-            );
-        }
         Note::Problem(Problem { reason, object, message }) => {
             tracing::warn!(pool, %object, reason, detail = shortened(message), "problem");
         }
@@ -84,13 +74,6 @@ pub(super) fn event(note: &Note) -> Option<PoolEvent> {
             pool_event(EventType::Warning, reason, &object.name, message.clone())
         }
         Note::StatusRefused(error) => pool_event(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
-        Note::TaintObjected { taint, workload, pause } => {
-            let note = format!(
-                "{taint} removed: a pod of {workload} was Pending only because of it; winpool tries again in \
-                 {pause:?} at the earliest"
-            );
-            pool_event(EventType::Warning, reason::TAINT_OBJECTED, "RemoveTaint", note)
-        }
         Note::Problem(Problem { reason, object, message }) => {
             pool_event(EventType::Warning, reason, &object.to_string(), format!("{object}: {message}"))
         }

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use winpool_client::error::RequestError;
 use winpool_core::plan::{
     CheckAnswer,
     reconcile::{Answer, ControlPlaneInfo, Step},
-    trial_check::TrialCheckResult,
 };
 
 /// The result of a task that was started.
@@ -23,7 +21,6 @@ pub(super) enum TaskResult {
         pool: String,
         are_settled: bool,
     },
-    TrialChecked(Result<TrialCheckResult, RequestError>),
     ControlPlane(ControlPlaneInfo),
     /// An Event was written, or the term of leadership ended before.
     Nothing,

@@ -77,7 +77,7 @@ impl Difference<'_> {
                 TAINTS,
                 text(replaced),
                 text(Some(taint)),
-                self.owner.map(|owner| why_added(owner, taint)).unwrap_or_default(),
+                self.owner.map(|owner| why_added(owner)).unwrap_or_default(),
             );
         }
         for taint in old.iter().filter(|taint| !new.iter().any(|new| new.same_identity(taint))) {
@@ -125,14 +125,13 @@ impl Difference<'_> {
     }
 }
 
-fn why_added(owner: &Pool, taint: &Taint) -> String {
+fn why_added(owner: &Pool) -> String {
     let name = &owner.spec.name;
-    let trial = if owner.consent.tries(taint) { "; on trial for a week" } else { "" };
     match owner.spec.taints {
         WantedTaints::Guard => {
-            format!("no Windows taint keeps other pods off the node; default of WindowsPool {name}{trial}")
+            format!("no Windows taint keeps other pods off the node; default of WindowsPool {name}")
         }
-        WantedTaints::Exactly(_) => format!("spec.taints of WindowsPool {name}{trial}"),
+        WantedTaints::Exactly(_) => format!("spec.taints of WindowsPool {name}"),
     }
 }
 

@@ -12,10 +12,7 @@ use winpool_core::{
     pod::{Class, PodSpec, Target, Workload, WorkloadKind},
 };
 
-use crate::{
-    explain::pod_count::{PodCount, pod_counts},
-    system,
-};
+use crate::{explain::pod_count::pod_counts, system};
 
 use super::{
     result::{NodeForecast, PoolForecast},
@@ -37,7 +34,6 @@ impl Simulation {
             let held = pool.as_ref().and_then(|pool| self.held(pool));
             let unschedulable = match held.as_ref().map(|held| &held.because) {
                 Some(HeldBecause::Unschedulable(found)) => pod_counts(found),
-                Some(HeldBecause::Objected(workloads, _)) => workloads.iter().map(|name| objecting(name)).collect(),
                 _ => with_always.get(&name).map(pod_counts).unwrap_or_default(),
             };
             let is_dry_run = pool.as_ref().is_some_and(|pool| pool.spec.mode == Mode::DryRun);
@@ -141,11 +137,6 @@ pub(super) fn with_reported(
         forecast.problems.extend(new);
     }
     forecasts
-}
-
-/// A workload with a pod that waits only because of a taint: one pod was enough.
-fn objecting(workload: &str) -> PodCount {
-    PodCount { object: ObjectReference::named(workload), pods: 1 }
 }
 
 /// Returns, by pool, the workloads that become unschedulable because the taint policy `Always` does not wait for them.

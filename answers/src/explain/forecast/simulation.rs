@@ -219,7 +219,7 @@ impl Simulation {
 
     /// Returns the reason why taints of the pool are held, if it is known.
     pub(super) fn held(&self, pool: &Pool) -> Option<HeldTaints> {
-        self.memory.held(pool, self.windows.tally(&pool.spec.name), self.now)
+        self.memory.held(pool, self.windows.tally(&pool.spec.name))
     }
 
     /// Executes one step of the reconciliation of this pool, unless `instead` returns another answer of the API server.

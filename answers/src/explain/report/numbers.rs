@@ -9,10 +9,7 @@ use winpool_core::api::ObjectReference;
 use crate::finding::Severity;
 
 use super::{
-    failing::FailingPool,
-    findings::BrokenRule,
-    taints::{TaintState, WaitingTaint},
-    versions::VersionNodes,
+    failing::FailingPool, findings::BrokenRule, taints::WaitingTaint, versions::VersionNodes,
     workloads::VersionWorkloads,
 };
 
@@ -90,7 +87,7 @@ impl Numbers {
             pinned: needs(|it| it.pinned.iter().map(|pinned| &pinned.object).collect()),
             unknown: needs(|it| it.unknown.iter().map(|unclear| &unclear.object).collect()),
             can_move: needs(|it| it.can_move.iter().map(|moving| &moving.object).collect()),
-            held_taints: taints.map(|taints| taints.iter().filter(|taint| taint.state != TaintState::OnTrial).count()),
+            held_taints: taints.map(<[_]>::len),
             errors: findings(Severity::Error),
             warnings: findings(Severity::Warning),
             infos: findings(Severity::Info),

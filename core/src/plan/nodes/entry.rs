@@ -97,7 +97,7 @@ impl Entry {
         if let Some((_, until)) = self.waiting(&assessment, now) {
             return Need::Nothing(Some(until));
         }
-        if assessment.plan.is_empty() || assessment.awaits_trial {
+        if assessment.plan.is_empty() {
             return Need::Nothing(assessment.label_settles);
         }
         if let Some(refusal) = self.refusal(&assessment.plan, now) {

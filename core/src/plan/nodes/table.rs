@@ -84,14 +84,10 @@ impl NodeTable {
     }
 
     /// Writes nodes by this policy from now on; `None` if this process does not lead. Returns the names of the nodes
-    /// whose next step the caller has to ask for, those for which a pod waits first.
+    /// whose next step the caller has to ask for.
     pub fn write_by(&mut self, policy: Option<Arc<Policy>>, now: Instant) -> Vec<Arc<str>> {
         self.written_by = policy;
-        let mut due = self.due(now);
-        if let Some(policy) = &self.written_by {
-            due.sort_by_key(|name| !policy.is_awaited(name));
-        }
-        due
+        self.due(now)
     }
 
     /// The sums over the nodes of a pool.

@@ -2,9 +2,11 @@
 
 use std::{sync::Arc, time::Instant};
 
+use uuid::Uuid;
+
 use crate::{
     interner::Interner,
-    pod::{ContainerFailure, KnownError, Pod, PodProgress},
+    pod::{ContainerFailure, KnownError, Pod, PodProgress, Target},
     words::plain,
 };
 
@@ -20,6 +22,8 @@ const FAILURES: usize = 8;
 /// An unfinished pod. Texts that pods have in common are stored once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodFact {
+    /// `metadata.uid`; nil for a pod that a kubelet makes from a file, because nobody else can change that.
+    pub(super) uid: Uuid,
     /// Such as `Deployment shop/web`, or the pod itself if it has no controller.
     pub workload: Arc<str>,
     pub placement: Arc<Placement>,
@@ -74,7 +78,9 @@ impl PodFact {
             failures.clone_from(&before.failures);
         }
         let sandbox = same_node.and_then(|before| before.sandbox.clone()).filter(|_| stage == PodStage::WithoutSandbox);
+        let uid = Uuid::try_parse(&pod.uid).ok().filter(|_| !pod.is_mirror);
         Self {
+            uid: uid.unwrap_or_default(),
             workload: texts.intern(plain(&pod.workload(), WORKLOAD)),
             placement: Placement::shared(pod, placements),
             node,
@@ -89,6 +95,17 @@ impl PodFact {
     /// True if the pod may fail because of Windows. The cluster decides about the rest.
     pub(super) fn may_fail(&self) -> bool {
         self.stage == PodStage::Unschedulable || !self.failures.is_empty() || self.sandbox.is_some()
+    }
+
+    /// True if winpool may add tolerations to it, should it be for Windows.
+    pub(super) fn may_be_helped(&self) -> bool {
+        let Placement { target, is_gated, is_known, .. } = *self.placement;
+        !self.uid.is_nil()
+            && !self.is_terminating
+            && !self.is_ignored
+            && is_known
+            && !is_gated
+            && target != Target::Linux
     }
 
     /// True if a status may depend on it.

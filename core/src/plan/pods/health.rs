@@ -13,6 +13,7 @@ use crate::{
 
 use super::{
     failure::{Explanation, PodFailure},
+    help::PoolHelp,
     users::ClassPods,
 };
 
@@ -36,6 +37,8 @@ pub struct PodSummary {
     pub pools: BTreeMap<String, PoolFailures>,
     /// The pods of each class of a pool that has some. Pods of other classes have problems of their own.
     pub classes: BTreeMap<String, ClassPods>,
+    /// The pods that got tolerations, by pool.
+    pub help: BTreeMap<String, PoolHelp>,
 }
 
 /// The last count of pods, if there is one.

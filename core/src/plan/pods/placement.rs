@@ -29,6 +29,7 @@ pub struct Placement {
     pub node_selector: BTreeMap<String, String>,
     /// The terms of the required node affinity. No terms mean no requirement.
     pub terms: Vec<NodeSelectorTerm>,
+    /// As the API server sent them: a patch of the list tests it.
     pub tolerations: Vec<Toleration>,
     /// `runtimeClassName`.
     pub class: Option<Arc<str>>,
@@ -59,7 +60,7 @@ impl Placement {
         }
         let class = pod.spec.runtime_class.as_deref().map(Arc::from);
         let is_gated = !pod.spec.scheduling_gates.is_empty();
-        let (node_selector, tolerations) = (pod.spec.node_selector.clone(), normalised(pod.spec.tolerations.clone()));
+        let (node_selector, tolerations) = (pod.spec.node_selector.clone(), pod.spec.tolerations.clone());
         let target = pod.spec.target(None);
         Self { node_selector, terms, tolerations, class, target, is_gated, is_known: true }
     }
@@ -72,9 +73,11 @@ impl Placement {
     /// True if the pod lacks a label or a toleration that the class gives to its new pods.
     pub(super) fn lacks(&self, class: &Class) -> bool {
         let is_selected = |(key, value): (&String, &String)| self.node_selector.get(key) == Some(value);
-        self.is_known
-            && (!class.selector.iter().all(is_selected)
-                || !class.tolerations.iter().all(|wanted| self.tolerations.iter().any(|own| covers(own, wanted))))
+        let covers_all = || {
+            let own = normalised(self.tolerations.iter().cloned());
+            class.tolerations.iter().all(|wanted| own.iter().any(|own| covers(own, wanted)))
+        };
+        self.is_known && !(class.selector.iter().all(is_selected) && covers_all())
     }
 
     /// The keys of the labels that it selects.
@@ -115,7 +118,7 @@ impl Hash for Placement {
             (&requirement.key, &requirement.operator, &requirement.values).hash(state);
         }
         for own in &self.tolerations {
-            (&own.key, &own.operator, &own.value, &own.effect).hash(state);
+            (&own.key, &own.operator, &own.value, &own.effect, own.toleration_seconds).hash(state);
         }
     }
 }

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use crate::{
     interner::Interner,
     plan::{now::Now, runtime_class::owner},
-    pod::{Class, ContainerFailure, KnownError, Pod, PodProgress},
+    pod::{Class, ContainerFailure, KnownError, Pod, PodProgress, Target},
 };
 
 use super::{
@@ -20,7 +20,10 @@ use super::{
     fact::{PodFact, PodStage, SandboxError},
     failure::Judge,
     health::{ClusterFacts, PodFailures, PodSummary},
+    help::{HelpQueue, TolerationAnswer, TolerationRequest},
+    history::PodHistory,
     placement::Placement,
+    toleration::WindowsNodes,
     users::{ClassPods, ClassUsers},
 };
 
@@ -69,6 +72,14 @@ pub struct PodTable {
     ended: BTreeMap<(Arc<str>, &'static str), EndedPod>,
     /// Pods that were on a node and have finished or were deleted, the last one at the end.
     gone: VecDeque<(Arc<str>, PodFact)>,
+    /// Pods that may be for Windows, and those of them that were not looked at yet.
+    candidates: BTreeSet<Arc<str>>,
+    unseen: BTreeSet<Arc<str>>,
+    /// Pods that do not say their system and have started since the last look.
+    started: BTreeSet<Arc<str>>,
+    history: PodHistory,
+    windows: WindowsNodes,
+    help: HelpQueue,
     placements: Interner<Placement>,
     texts: Interner<str>,
     /// The number of the last list.
@@ -134,6 +145,7 @@ impl PodTable {
         let name = format!("{}/{}", pod.namespace, pod.name);
         let before = self.remove(&name);
         if pod.progress == PodProgress::Finished {
+            self.help.forget(&name);
             return self.end(&name, pod, before.is_some(), now);
         }
         let fact = PodFact::of(pod, before.as_ref(), &mut self.placements, &mut self.texts);
@@ -144,8 +156,85 @@ impl PodTable {
         if let Some(class) = &fact.placement.class {
             self.by_class.entry(Arc::clone(class)).or_default().insert(Arc::clone(&name));
         }
+        if fact.stage == PodStage::Started && matches!(fact.placement.target, Target::Unknown | Target::WindowsImage) {
+            self.started.insert(Arc::clone(&name));
+        }
+        if fact.may_be_helped() && (fact.placement.may_show_windows() || self.history.says_windows(&fact)) {
+            self.unseen.insert(Arc::clone(&name));
+            self.candidates.insert(Arc::clone(&name));
+        } else {
+            self.help.forget(&name);
+        }
         self.changed |= fact.matters();
         self.pods.insert(name, Seen { fact, list: self.list });
+    }
+
+    /// Looks at pods that may be for Windows: at all of them if nodes, pools or RuntimeClasses have changed, which are given
+    /// then, and otherwise at new ones.
+    pub fn look(&mut self, changed: Option<WindowsNodes>, now: Instant) {
+        let is_all = changed.is_some();
+        if let Some(windows) = changed {
+            self.windows = windows;
+        }
+        let mut is_news = false;
+        for name in std::mem::take(&mut self.started) {
+            if let Some(Seen { fact, .. }) = self.pods.get(&name)
+                && let Some(node) = &fact.node
+            {
+                is_news |= self.history.started(fact, self.windows.has(node), now);
+            }
+        }
+        if is_news {
+            let by_workload =
+                |(_, Seen { fact, .. }): &(&Arc<str>, &Seen)| fact.may_be_helped() && self.history.says_windows(fact);
+            let found: Vec<_> = self.pods.iter().filter(by_workload).map(|(name, _)| Arc::clone(name)).collect();
+            self.candidates.extend(found.iter().cloned());
+            self.unseen.extend(found);
+        }
+        let unseen = std::mem::take(&mut self.unseen);
+        let looked_at = if is_all { self.candidates.clone() } else { unseen };
+        for name in looked_at {
+            let Some(Seen { fact, .. }) = self.pods.get(&name) else { continue };
+            let lacks = self.windows.lacked_by(fact, &self.history);
+            self.help.set(&name, lacks, fact.node.is_some());
+        }
+    }
+
+    /// True if there are pods that [`Self::look`] has not looked at.
+    pub fn has_unseen(&self) -> bool {
+        !self.unseen.is_empty() || !self.started.is_empty()
+    }
+
+    /// The next pod that gets tolerations, if one is due. The answer belongs to [`Self::helped`].
+    pub fn next_help(&mut self, now: Instant) -> Option<TolerationRequest> {
+        let pods = &self.pods;
+        self.help.next(|name| pods.get(name).map(|seen| &seen.fact), now)
+    }
+
+    /// The time of the next request, if all present ones wait.
+    pub fn help_due(&self) -> Option<Instant> {
+        self.help.due()
+    }
+
+    /// Takes in the answer to a request.
+    pub fn helped(&mut self, name: &str, answer: TolerationAnswer, now: Now) {
+        let workload = self.pods.get(name).map(|seen| Arc::clone(&seen.fact.workload));
+        self.changed |= self.help.answer(name, workload, answer, now);
+    }
+
+    /// Forgets the requests of an earlier term of leadership.
+    pub fn begin_term(&mut self) {
+        self.help.begin_term();
+    }
+
+    /// Forgets workloads that ended long ago.
+    pub fn forget_workloads(&mut self, now: Instant) {
+        for Seen { fact, .. } in self.pods.values() {
+            if let Some(node) = fact.node.as_ref().filter(|_| fact.stage == PodStage::Started) {
+                self.history.started(fact, self.windows.has(node), now);
+            }
+        }
+        self.history.forget(now);
     }
 
     /// The pod was deleted.
@@ -154,6 +243,7 @@ impl PodTable {
     }
 
     fn forget(&mut self, name: Arc<str>) {
+        self.help.forget(&name);
         if let Some(fact) = self.remove(&name) {
             self.remember(name, fact);
         }
@@ -169,6 +259,9 @@ impl PodTable {
     fn remove(&mut self, name: &str) -> Option<PodFact> {
         let Seen { fact, .. } = self.pods.remove(name)?;
         self.may_fail.remove(name);
+        for names in [&mut self.candidates, &mut self.unseen, &mut self.started] {
+            names.remove(name);
+        }
         if let Some(class) = &fact.placement.class
             && let Some(of_class) = self.by_class.get_mut(class)
         {
@@ -283,7 +376,9 @@ impl PodTable {
             failures.extend(fact.and_then(|fact| judge.failure(name, fact, &mut fits)));
         }
         failures.extend(self.ended.values().filter_map(|ended| judge.ended(&ended.name, &ended.fact)));
-        let summary = PodSummary { pools: failures.report(), classes };
+        let pods = &self.pods;
+        let help = self.help.report(|name| pods.get(name).map(|seen| &seen.fact));
+        let summary = PodSummary { pools: failures.report(), classes, help };
         let before = self.counted.take().map(|(_, summary)| summary).filter(|before| **before == summary);
         self.counted = Some((now.instant, before.unwrap_or_else(|| Arc::new(summary))));
     }

@@ -21,8 +21,7 @@ use crate::{
         pools::{Policy, Pool, approved_taints},
         status::{HeldBecause, HeldTaints},
         tally::Tally,
-        trial::{WorkloadName, recorded_trials},
-        workload_check::{CheckAnswer, CheckScope, PODS, QUESTIONS},
+        workload_check::{CheckAnswer, CheckScope, PODS, QUESTIONS, WorkloadName},
     },
     pod::Class,
     words::plain,
@@ -35,7 +34,7 @@ use super::{
 };
 
 use memory::{Basis, CheckMemory, PoolCheck};
-use scope::{ScopeBuilder, pauses};
+use scope::ScopeBuilder;
 
 /// The pause after a listing, as a multiple of its duration. After one that failed, which mostly waited for an answer,
 /// the pause is as long as the listing.
@@ -164,16 +163,16 @@ impl Memory {
                 && !memory.classes.values().any(|class| class.was_widened_just_now(now.instant))
         };
         let tally = cluster.nodes.tally(&pool.spec.name);
-        let waits = |taint: &Taint| tally.is_held(taint) && !pauses(pool, taint, now);
         self.pools.get(&pool.spec.name).is_some_and(is_ready)
-            && (pool.spec.checked_taints().iter().any(waits) || to_approve(pool, tally, now).next().is_some())
+            && (pool.spec.checked_taints().iter().any(|taint| tally.is_held(taint))
+                || to_approve(pool, tally).next().is_some())
     }
 
     /// The scope of a check for these pools.
     fn scope(&self, cluster: &CachedCluster<'_>, policy: &Policy, pools: &BTreeSet<&String>, now: Now) -> CheckScope {
         let mut builder = ScopeBuilder::new(cluster, policy, now);
         for pool in pools.iter().filter_map(|name| policy.pool(name)) {
-            for taint in to_approve(pool, cluster.nodes.tally(&pool.spec.name), now) {
+            for taint in to_approve(pool, cluster.nodes.tally(&pool.spec.name)) {
                 builder.question(pool, taint);
             }
         }
@@ -220,18 +219,13 @@ impl Memory {
         let lagging = if pool.spec.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
         let memory = self.pools.get(&pool.spec.name);
         let check = memory.and_then(|memory| memory.check.as_ref()).filter(|check| check.is_about(guarded));
-        let server_ahead = check.and_then(PoolCheck::answer).map(|answer| answer.server_ahead).unwrap_or_default();
         let seen = tally.seen();
         let facts = ApprovalFacts {
             pool,
             tally,
             before: memory.and_then(|memory| memory.intent.as_ref()).map(|intent| &*intent.consent),
             recorded: approved_taints(self.recorded_status(guarded)),
-            recorded_trials: recorded_trials(self.recorded_status(guarded)),
-            is_new_spec: memory.is_some_and(|memory| memory.is_new_spec),
             is_widened: memory.is_some_and(|memory| memory.is_widened(pool)),
-            trial_lasts: self.pauses.trial,
-            first_pause: self.pauses.retry,
             check: check.map(|check| &check.result),
             valid: check.and_then(|check| check.validity(cluster, now.instant)),
             lagging,
@@ -239,25 +233,15 @@ impl Memory {
             planned_builds: seen.builds.into_keys().chain(plan.builds()).collect(),
             is_blind: !cluster.unreadable(now.instant).is_empty(),
             now: whole_seconds(now.time),
-            server_now: whole_seconds(now.time.checked_add(server_ahead).unwrap_or(now.time)),
         };
         let lingering = seen.tolerate.into_iter().filter(|taint| pool.managed_taints.contains(taint));
-        let consent = facts.consent();
-        // A taint that one on trial replaces may come back.
-        let replaced = if consent.trials.is_empty() { Vec::new() } else { pool.spec.retired_taints.clone() };
-        let kept = tally.owned().chain(tally.replaced()).cloned();
-        let carried = kept.chain(lingering).chain(replaced).collect();
-        Intent { consent: consent.into(), carried }
+        Intent { consent: facts.consent().into(), carried: tally.owned().cloned().chain(lingering).collect() }
     }
 
     /// The reason why taints wait, if it is known.
-    pub fn held(&self, pool: &Pool, tally: &Tally, now: Now) -> Option<HeldTaints> {
+    pub fn held(&self, pool: &Pool, tally: &Tally) -> Option<HeldTaints> {
         let memory = self.pools.get(&pool.spec.name).filter(|_| tally.waits())?;
         let lagging = memory.intent.as_ref().map(|intent| intent.consent.lagging.as_slice()).unwrap_or_default();
-        let by_trial = self.held_by_a_trial(pool, now);
-        if by_trial.as_ref().is_some_and(|held| matches!(held.because, HeldBecause::Objected(_, Some(_)))) {
-            return by_trial;
-        }
         let all = || pool.spec.checked_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
         // A check of an earlier spec says nothing about this one.
         let check = memory.check.as_ref().filter(|check| check.basis.generation == memory.generation);
@@ -273,7 +257,7 @@ impl Memory {
                 HeldBecause::Classes(lagging.iter().map(|class| class.name.clone()).collect()),
             ),
             Some(Err(error)) => (all(), HeldBecause::CheckFailed(error.clone())),
-            _ => return by_trial,
+            _ => return None,
         };
         Some(HeldTaints { taints, because })
     }
@@ -288,11 +272,11 @@ impl Memory {
 }
 
 /// The taints that every node of the pool carries, for instance from its kubelet, and that can be approved now.
-fn to_approve(pool: &Pool, tally: &Tally, now: Now) -> impl Iterator<Item = Taint> {
+fn to_approve(pool: &Pool, tally: &Tally) -> impl Iterator<Item = Taint> {
     let taints = if pool.spec.enforces() { pool.spec.checked_taints() } else { Vec::new() };
     let waits = |taint: &Taint| {
         let lags = pool.consent.lagging.iter().any(|class| class.lags(taint));
-        tally.all_carry(taint) && !pool.consent.approves(taint) && !lags && !pauses(pool, taint, now)
+        tally.all_carry(taint) && !pool.consent.approves(taint) && !lags
     };
     taints.into_iter().filter(waits).collect::<Vec<_>>().into_iter()
 }

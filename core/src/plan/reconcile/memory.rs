@@ -26,7 +26,6 @@ use super::{
     pauses::Pauses,
     retry::{RequestKind, Retry},
     step::{CachedCluster, Note, Refusal, Step},
-    trial::memory::TrialCheckMemory,
 };
 
 /// The number of attempts to write a pool that changes between reading and writing, before the write has to wait.
@@ -42,7 +41,6 @@ pub struct Memory {
     /// The last published policy.
     policy: Option<Arc<Policy>>,
     pub(super) check: CheckMemory,
-    pub(super) trial_check: TrialCheckMemory,
     pub(super) notes: Vec<(String, Note)>,
 }
 

@@ -19,25 +19,12 @@ pub struct Pauses {
     /// The time that nodes wait after the tolerations of an existing class were changed. Admission reads
     /// RuntimeClasses from a cache and writes their tolerations into each new pod.
     pub classes: Duration,
-    /// The shortest one between two checks of the pods that are not scheduled, while a taint is on trial.
-    pub trial_checks: Duration,
-    /// The time for which a taint is on trial.
-    pub trial: Duration,
-    /// The pause after the first trial that failed.
-    pub retry: Duration,
     /// Those of the table of pods.
     pub pods: PodPauses,
 }
 
 impl Default for Pauses {
     fn default() -> Self {
-        Self {
-            listings: Duration::from_secs(10),
-            classes: Duration::from_secs(5),
-            trial_checks: Duration::from_secs(5),
-            trial: Duration::from_hours(7 * 24),
-            retry: Duration::from_hours(1),
-            pods: PodPauses::default(),
-        }
+        Self { listings: Duration::from_secs(10), classes: Duration::from_secs(5), pods: PodPauses::default() }
     }
 }

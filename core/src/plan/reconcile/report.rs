@@ -11,7 +11,7 @@ use crate::{
         classes::ClassesPlan,
         guarded::{GuardedPool, recorded},
         now::{Now, whole_seconds},
-        pods::{PodHealth, WorkloadFailure},
+        pods::{PodHealth, PoolHelp, WorkloadFailure},
         pools::Pool,
         status::{Observation, status, suspended_status},
         tally::Tally,
@@ -55,6 +55,8 @@ impl Memory {
         if let PodHealth::Seen { summary, .. } = &cluster.health {
             let failing = summary.pools.get(&pool.spec.name).into_iter().flat_map(|failures| &failures.workloads);
             problems.extend(failing.filter_map(WorkloadFailure::problem));
+            let refused = summary.help.get(&pool.spec.name).into_iter().flat_map(PoolHelp::problems);
+            problems.extend(refused);
         }
         let mut windows_nodes = 0;
         if tally.counts().selected == 0 {
@@ -67,9 +69,8 @@ impl Memory {
             unlabeled: tally.unlabeled,
             untainted: tally.untainted,
             unreadable: cluster.unreadable(now.instant),
-            held: self.held(pool, tally, now),
+            held: self.held(pool, tally),
             unlisted: self.unlisted(&pool.spec.name),
-            unseen_trial: self.unseen_trial(pool, now.instant),
             kubernetes: cluster.control_plane.kubernetes,
             overlap: tally.overlap(),
             builds: tally.revisions.clone(),
@@ -109,7 +110,6 @@ impl Memory {
         let records = previous.is_none_or(|old| {
             let is_old = |taint: &String| old.approved_taints.iter().any(|approved| approved.taint == *taint);
             status.managed_taints.iter().any(|taint| !old.managed_taints.contains(taint))
-                || status.taint_trials != old.taint_trials
                 || status.approved_taints.iter().any(|approved| !is_old(&approved.taint))
         });
         let next = memory.next_status.filter(|next| now.instant < *next && !records);

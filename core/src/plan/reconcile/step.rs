@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::{
-    api::{Problem, Taint, WindowsPoolStatus},
+    api::{Problem, WindowsPoolStatus},
     plan::{
         admission::Admission,
         guarded::GuardedPool,
@@ -192,13 +192,6 @@ pub enum Note {
     CleanedUp,
     /// The API server refuses the status of the pool: the error in the pool, or else the API server's message.
     StatusRefused(String),
-    /// The trial of a taint failed: a pod of this workload was Pending only because of it. winpool does not try again before
-    /// the pause is over.
-    TaintObjected {
-        taint: Taint,
-        workload: String,
-        pause: Duration,
-    },
     Problem(Problem),
     /// The condition `TaintsApplied` of the pool has changed.
     TaintsChanged {

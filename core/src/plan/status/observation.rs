@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::jiff::Timestamp;
-
 use crate::{
     api::{NodeCounts, Problem, RuntimeClassStatus, Taint},
     windows::{Build, KubernetesSupport, KubernetesVersion, Vendor},
@@ -37,8 +35,6 @@ pub struct Observation {
     pub held: Option<HeldTaints>,
     /// Kinds that the last workload check could not list, with the API server's message.
     pub unlisted: BTreeMap<String, String>,
-    /// The reason why winpool does not see which pods wait because of a taint on trial.
-    pub unseen_trial: Option<String>,
     /// The classes after the writes.
     pub classes: Vec<RuntimeClassStatus>,
     /// The names of those that select a capability label.
@@ -75,7 +71,4 @@ pub enum HeldBecause {
     CheckFailed(String),
     /// These RuntimeClasses do not tolerate them yet.
     Classes(BTreeSet<String>),
-    /// Pods of these workloads waited only because of them, so winpool removed them. The second part is the time of the
-    /// next attempt; `None` if it begins with the next clean check.
-    Objected(BTreeSet<String>, Option<Timestamp>),
 }

@@ -49,14 +49,6 @@ impl Verdict {
         }
         self
     }
-
-    /// Adds the reason why winpool does not see which pods wait because of a taint on trial.
-    pub fn with_unseen_trial(mut self, error: Option<&str>) -> Self {
-        if let Some(error) = error {
-            let _ = write!(self.message, "; winpool cannot see which pods wait because of a taint on trial: {error}");
-        }
-        self
-    }
 }
 
 /// The verdict about nodes while kinds cannot be read, which are given with the reasons.
@@ -82,7 +74,7 @@ pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
         return Verdict::no(reason::IN_PROGRESS, message);
     }
     if let Some(held) = &observation.held {
-        return Verdict { status: "False", ..held_verdict(pool, held, nodes) };
+        return Verdict { status: "False", ..held_verdict(pool, held) };
     }
     if nodes.held > 0 {
         return waiting(nodes.held);
@@ -256,7 +248,7 @@ pub fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
 }
 
 /// The reason why the taints wait, with the remedy.
-pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints, nodes: NodeCounts) -> Verdict {
+pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) -> Verdict {
     let named = joined(taints);
     match because {
         HeldBecause::CheckFailed(error) => {
@@ -270,23 +262,6 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints, no
                  set taintPolicy: Always"
             ),
         ),
-        HeldBecause::Objected(workloads, retry_at) => {
-            let workloads = joined(workloads);
-            let again = retry_at.map_or_else(
-                || "when a workload check finds nothing".to_owned(),
-                |time| format!("at {time}, if a workload check finds nothing"),
-            );
-            let mut message = format!(
-                "{named} removed: a pod of {workloads} was Pending only because of it. winpool tries again {again}. Add to the \
-                 pod template: {}; or set taintPolicy: Always",
-                tolerations::to_write(taints)
-            );
-            let kept = nodes.blocked + nodes.contested;
-            if kept > 0 {
-                let _ = write!(message, "; winpool cannot change {}, see problems", count_of(kept, "node"));
-            }
-            Verdict::no(reason::TAINT_OBJECTED, message)
-        }
         HeldBecause::Classes(classes) => {
             let classes = joined(classes);
             let message = format!("{named} held until these RuntimeClasses tolerate it: {classes}; see problems");

@@ -5,8 +5,6 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::jiff::SignedDuration;
-
 use crate::api::Taint;
 
 /// The kind without which a check has no result.
@@ -23,8 +21,6 @@ pub struct CheckAnswer {
     pub unschedulable: BTreeMap<String, usize>,
     /// Kinds that were left out, with the API server's message.
     pub unlisted: BTreeMap<String, String>,
-    /// The lead of the API server's clock, which dates workloads.
-    pub server_ahead: SignedDuration,
     /// The RuntimeClasses that the pods and templates use which the check has read.
     pub used_classes: Arc<BTreeSet<String>>,
 }

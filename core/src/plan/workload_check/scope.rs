@@ -7,7 +7,12 @@ use std::{
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::{api::Taint, labels::Labels, plan::admission::Admission, pod::Class};
+use crate::{
+    api::Taint,
+    labels::Labels,
+    plan::admission::Admission,
+    pod::{Class, WorkloadKind},
+};
 
 use super::class_source::ClassSource;
 
@@ -65,4 +70,14 @@ pub struct CheckScope {
     pub class_sources: BTreeMap<String, ClassSource>,
     /// The present time, to tell how long a pod has waited.
     pub now: Timestamp,
+}
+
+/// Kind, namespace and name of a workload.
+pub type WorkloadName = (WorkloadKind, String, String);
+
+/// Reads a name such as `Deployment shop/web`; `None` for a kind that winpool does not read.
+pub(crate) fn workload_name(text: &str) -> Option<WorkloadName> {
+    let (kind, rest) = text.split_once(' ')?;
+    let (namespace, name) = rest.split_once('/')?;
+    Some((WorkloadKind::by_name(kind)?, namespace.to_owned(), name.to_owned()))
 }

@@ -187,11 +187,7 @@ async fn nodes_are_registered_with_the_taints_that_the_operator_would_add() {
         assert_eq!(added, expected, "{:#?}\n{:#}", taints(&sent), json!(object));
         if !expected.is_empty() {
             with_taints += 1;
-            let marks = Applied {
-                pool: group.clone(),
-                taints: expected.iter().map(ToString::to_string).collect(),
-                ..Applied::default()
-            };
+            let marks = Applied { pool: group.clone(), taints: expected.iter().map(ToString::to_string).collect() };
             assert_eq!(born.annotations()[APPLIED], marks.to_annotation(), "in the order in which winpool writes them");
             assert_eq!(born.labels()["winpool.dev/pool"], *group);
         }

@@ -47,7 +47,7 @@ async fn a_node_is_registered_with_its_taint_without_an_operator() {
     all.sort();
     assert_eq!(all, ["example.com/startup:NoExecute", NOT_READY, OS_WINDOWS]);
     assert_eq!(label(win, POOL), Some("default"));
-    let applied = Applied { pool: "default".to_owned(), taints: vec![OS_WINDOWS.to_owned()], ..Applied::default() };
+    let applied = Applied { pool: "default".to_owned(), taints: vec![OS_WINDOWS.to_owned()] };
     assert_eq!(win.annotations()[APPLIED], applied.to_annotation());
     let linux = first.iter().find(|node| node.name_any() == "linux-a").unwrap();
     assert_eq!((taints(linux), label(linux, POOL)), (vec![NOT_READY.to_owned()], None));

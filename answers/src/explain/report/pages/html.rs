@@ -151,7 +151,7 @@ fn taints(taints: &[WaitingTaint]) -> Markup {
         @for taint in taints {
             article {
                 h3 { code { (shown(&taint.taint)) } " of pool " (shown(&taint.pool)) }
-                p { (sentences::taint(taint)) }
+                p { (sentences::HELD_TAINT) }
                 @if !taint.workloads.is_empty() {
                     ul.plain {
                         @for workload in taint.workloads.iter().take(OBJECTS) {

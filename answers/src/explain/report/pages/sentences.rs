@@ -18,8 +18,8 @@ use crate::{
 
 use super::{
     super::{
-        ClassUse, FailingPool, Lack, NumberChange, PinnedObject, Progress, Report, SupportDay, TaintState, VendorDays,
-        VersionNodes, VersionWorkloads, WaitingTaint, numbers::NEAR,
+        ClassUse, FailingPool, Lack, NumberChange, PinnedObject, Progress, Report, SupportDay, VendorDays,
+        VersionNodes, VersionWorkloads, numbers::NEAR,
     },
     limits::shown,
 };
@@ -226,22 +226,7 @@ pub(super) fn pins(pinned: &PinnedObject) -> impl Iterator<Item = (String, Strin
     pinned.pins.iter().map(|pin| (shown(&pin.field), shown(&pin.value), shown(&pin.remedy.text)))
 }
 
-pub(super) fn taint(taint: &WaitingTaint) -> String {
-    let until = taint.until.as_ref().map(|until| time(until.0)).unwrap_or_default();
-    let failures = || count(taint.failures, "failed trial");
-    match taint.state {
-        TaintState::Held => "winpool holds it, because these workloads do not tolerate it.".to_owned(),
-        TaintState::Objected => {
-            format!(
-                "winpool removed it, because a pod waited only because of it ({}). It tries again after {until}.",
-                failures()
-            )
-        }
-        TaintState::OnTrial => {
-            format!("It is on trial until {until}. winpool removes it if a pod waits only because of it.")
-        }
-    }
-}
+pub(super) const HELD_TAINT: &str = "winpool holds it, because these workloads do not tolerate it.";
 
 pub(super) fn class(class: &ClassUse) -> [String; 4] {
     let of = &class.class;

@@ -16,8 +16,7 @@ use crate::{
         pools::Pool,
         reconcile::{POLL_INTERVAL, step::CachedCluster},
         runtime_class::owner,
-        trial::{WorkloadName, workload_name},
-        workload_check::CheckAnswer,
+        workload_check::{CheckAnswer, WorkloadName, workload_name},
     },
     pod::Class,
 };

@@ -78,15 +78,13 @@ impl<'a> ScopeBuilder<'a> {
         });
     }
 
-    /// Asks about the next node. A node that waits for a class, or for the next trial, does not get the taint, whatever
+    /// Asks about the next node. A node that waits for a class does not get the taint, whatever
     /// the result of the check.
     fn ask(&mut self, pool: &Pool, object: &NodeObject, assessment: &Assessment) {
         let index = self.nodes.len();
         self.members.entry(pool.spec.name.clone()).or_default().insert(index);
         for taint in &assessment.held {
-            let is_decided = pool.spec.needs_no_check(taint)
-                || waits_for_a_class(pool, taint, &object.node)
-                || pauses(pool, taint, self.now);
+            let is_decided = pool.spec.needs_no_check(taint) || waits_for_a_class(pool, taint, &object.node);
             if !is_decided {
                 self.question(pool, taint.clone()).candidates.insert(index);
             }
@@ -121,9 +119,4 @@ fn class_source(guarded: &GuardedPool, policy: &Policy, is_dry_run: bool) -> Opt
     let defaults = guarded.pool().ok().filter(|_| acts)?.spec.pod_defaults.clone().unwrap_or_default();
     let status = guarded.status.clone().unwrap_or_default();
     Some((pool.spec.name.clone(), ClassSource::new(defaults, &status, pool.spec.enforces())))
-}
-
-/// True if the taint pauses after a trial that failed.
-pub(super) fn pauses(pool: &Pool, taint: &Taint, now: Now) -> bool {
-    pool.consent.trial(taint).is_some_and(|trial| trial.pause(now.time).is_some())
 }

@@ -1,0 +1,297 @@
+//! The queue in which pods for Windows get the tolerations that they lack.
+//!
+//! The table knows which pods may be for Windows. An interpreter asks for the next patch, sends it, and passes on the answer.
+//! Pods that wait for a node come before pods that run, and namespaces take turns, so that nobody who creates thousands of
+//! pods delays the pods of others.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use json_patch::Patch;
+use k8s_openapi::{api::core::v1::Toleration, jiff::Timestamp};
+
+use crate::{
+    api::{ObjectReference, Problem, Taint, names::reason},
+    plan::{
+        now::{Now, whole_seconds},
+        patch::{REVERTED, toleration_patch},
+    },
+    pod::{tolerate, tolerations::toleration},
+    words::plain,
+};
+
+use super::{fact::PodFact, toleration::LackedTolerations};
+
+/// The first pause of a workload whose pods may not be changed, and the longest one.
+const REFUSED: [Duration; 2] = [Duration::from_mins(1), Duration::from_hours(1)];
+/// The pause after a request that failed.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The time in which the watch shows a change.
+const SHOWN: Duration = Duration::from_secs(5);
+/// The number of times in a row that the test of a patch fails before that is a refusal: a webhook may change every patch.
+const STALE: u32 = 5;
+/// The limit of workloads whose refusals are remembered, and of those that are remembered as helped.
+const WORKLOADS: usize = 1000;
+/// The longest message of a refusal.
+const MESSAGE: usize = 300;
+
+/// A pod that gets tolerations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TolerationRequest {
+    pub namespace: String,
+    pub pod: String,
+    pub patch: Patch,
+    /// The taints that the pod tolerates afterwards.
+    pub taints: Vec<Taint>,
+}
+
+/// The answer to such a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TolerationAnswer {
+    /// The tolerations of the pod in the answer.
+    Written(Vec<Toleration>),
+    /// The pod has changed since the table saw it.
+    Stale,
+    Gone,
+    /// The API server, or a policy in it, refuses the change and will refuse it again.
+    Denied(String),
+    /// The request failed, or another process leads.
+    Failed,
+}
+
+/// A pod that lacks tolerations.
+#[derive(Clone, Debug, Default)]
+struct LackingPod {
+    lacks: LackedTolerations,
+    is_bound: bool,
+    /// The number of patches in a row whose test failed.
+    stale: u32,
+}
+
+/// Pods in their order, each namespace in turn.
+#[derive(Clone, Debug, Default)]
+struct Turns {
+    pods: BTreeMap<String, VecDeque<Arc<str>>>,
+    last: String,
+}
+
+impl Turns {
+    fn add(&mut self, name: Arc<str>) {
+        self.pods.entry(namespace(&name).to_owned()).or_default().push_back(name);
+    }
+
+    fn next(&mut self) -> Option<Arc<str>> {
+        let after = self.pods.range::<String, _>((std::ops::Bound::Excluded(&self.last), std::ops::Bound::Unbounded));
+        let turn = after.map(|(turn, _)| turn).next().or_else(|| self.pods.keys().next())?.clone();
+        let of_namespace = self.pods.get_mut(&turn)?;
+        let name = of_namespace.pop_front();
+        if of_namespace.is_empty() {
+            self.pods.remove(&turn);
+        }
+        self.last = turn;
+        name
+    }
+}
+
+fn namespace(name: &str) -> &str {
+    name.split_once('/').map_or("", |(namespace, _)| namespace)
+}
+
+/// Why pods of a workload do not get tolerations.
+#[derive(Clone, Debug)]
+struct WorkloadRefusal {
+    pools: BTreeSet<String>,
+    message: String,
+    failures: u32,
+    until: Instant,
+}
+
+/// The pods of one pool that got tolerations, and those that may not get them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolHelp {
+    /// The workloads whose pods got tolerations, each with the time of the last one.
+    pub helped: BTreeMap<Arc<str>, Timestamp>,
+    /// The workloads whose pods may not be changed, with the reason.
+    pub refused: BTreeMap<Arc<str>, String>,
+}
+
+impl PoolHelp {
+    /// A problem for each workload whose pods may not be changed.
+    pub(in crate::plan) fn problems(&self) -> impl Iterator<Item = Problem> {
+        self.refused.iter().map(|(workload, why)| {
+            let message = format!(
+                "pods of this workload lack the toleration of the pool's taint, and winpool may not add it: {why}; add the \
+                 toleration to the pod template"
+            );
+            Problem::new(reason::TOLERATION_REFUSED, ObjectReference::named(workload), message)
+        })
+    }
+}
+
+/// The pods that lack tolerations, and the requests for them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HelpQueue {
+    lacking: BTreeMap<Arc<str>, LackingPod>,
+    waiting: Turns,
+    running: Turns,
+    queued: BTreeSet<Arc<str>>,
+    in_flight: BTreeMap<Arc<str>, LackedTolerations>,
+    later: BTreeSet<(Instant, Arc<str>)>,
+    refusals: BTreeMap<Arc<str>, WorkloadRefusal>,
+    helped: BTreeMap<(String, Arc<str>), Timestamp>,
+}
+
+impl HelpQueue {
+    /// Sets the tolerations that a pod lacks, and queues it if there are some.
+    pub fn set(&mut self, name: &Arc<str>, lacks: LackedTolerations, is_bound: bool) {
+        if lacks.is_empty() {
+            return self.forget(name);
+        }
+        let lacking = self.lacking.entry(Arc::clone(name)).or_default();
+        let is_new = lacking.lacks != lacks || lacking.is_bound != is_bound;
+        (lacking.lacks, lacking.is_bound) = (lacks, is_bound);
+        if is_new {
+            self.queue(name);
+        }
+    }
+
+    /// The pod lacks no toleration, or is gone.
+    pub fn forget(&mut self, name: &str) {
+        self.lacking.remove(name);
+    }
+
+    fn queue(&mut self, name: &Arc<str>) {
+        let Some(lacking) = self.lacking.get(name) else { return };
+        if self.queued.insert(Arc::clone(name)) {
+            let turns = if lacking.is_bound { &mut self.running } else { &mut self.waiting };
+            turns.add(Arc::clone(name));
+        }
+    }
+
+    /// The next request, if one is due. `pod` returns the pod with a name.
+    pub fn next<'p>(&mut self, pod: impl Fn(&str) -> Option<&'p PodFact>, now: Instant) -> Option<TolerationRequest> {
+        while self.due().is_some_and(|until| until <= now)
+            && let Some((_, name)) = self.later.pop_first()
+        {
+            self.queue(&name);
+        }
+        loop {
+            let name = self.waiting.next().or_else(|| self.running.next())?;
+            self.queued.remove(&name);
+            let Some((fact, lacking)) = pod(&name).zip(self.lacking.get(&name)) else { continue };
+            if self.in_flight.contains_key(&name) {
+                continue;
+            }
+            if let Some(refusal) = self.refusals.get(&fact.workload).filter(|refusal| now < refusal.until) {
+                self.later.insert((refusal.until, name));
+                continue;
+            }
+            let taints: Vec<Taint> = lacking.lacks.keys().cloned().collect();
+            let added: Vec<Toleration> = taints.iter().map(toleration).collect();
+            let patch = toleration_patch(&fact.uid.to_string(), &fact.placement.tolerations, &added);
+            let (namespace, pod) = name.split_once('/').unwrap_or_default();
+            let request = TolerationRequest { namespace: namespace.to_owned(), pod: pod.to_owned(), patch, taints };
+            self.in_flight.insert(Arc::clone(&name), lacking.lacks.clone());
+            return Some(request);
+        }
+    }
+
+    /// The time of the next request, if all present ones wait.
+    pub fn due(&self) -> Option<Instant> {
+        self.later.first().map(|(until, _)| *until)
+    }
+
+    /// Takes in the answer to a request for a pod of this workload. Returns true if a status may say something else now.
+    pub fn answer(&mut self, name: &str, workload: Option<Arc<str>>, answer: TolerationAnswer, now: Now) -> bool {
+        let Some((name, asked)) = self.in_flight.remove_entry(name) else { return false };
+        let Some((lacking, workload)) = self.lacking.get_mut(&name).zip(workload) else { return false };
+        let lacks_still = |tolerations: &[Toleration]| asked.keys().any(|taint| !tolerate(tolerations, taint));
+        let stale = std::mem::take(&mut lacking.stale);
+        let message = match answer {
+            TolerationAnswer::Written(tolerations) if !lacks_still(&tolerations) => {
+                // Until the watch shows it. If it never does, the test of the next patch fails.
+                self.later.insert((now.instant + SHOWN, name));
+                self.refusals.remove(&workload);
+                let time = whole_seconds(now.time);
+                for pool in asked.into_values() {
+                    self.helped.insert((pool, Arc::clone(&workload)), time);
+                }
+                self.forget_oldest();
+                return true;
+            }
+            TolerationAnswer::Written(_) => REVERTED.to_owned(),
+            TolerationAnswer::Denied(message) => message,
+            TolerationAnswer::Gone => return false,
+            TolerationAnswer::Stale if stale + 1 >= STALE => {
+                "the test of the patch fails although the pod is as it was seen".to_owned()
+            }
+            TolerationAnswer::Stale | TolerationAnswer::Failed => {
+                lacking.stale = stale + u32::from(answer == TolerationAnswer::Stale);
+                self.later.insert((now.instant + AGAIN, name));
+                return false;
+            }
+        };
+        self.refuse(name, workload, asked, &message, now.instant);
+        true
+    }
+
+    /// Lets the workload wait, twice as long each time.
+    fn refuse(&mut self, name: Arc<str>, workload: Arc<str>, asked: LackedTolerations, message: &str, now: Instant) {
+        let [first, longest] = REFUSED;
+        // The API server names the pod. Pods that are refused for the same reason are one problem.
+        let pod = name.split_once('/').map_or("", |(_, pod)| pod);
+        let message = plain(&message.replace(&format!("\"{pod}\" "), ""), MESSAGE);
+        let failures = self.refusals.get(&workload).map_or(0, |known| {
+            // Several pods of the workload may have been asked about at the same time.
+            if now < known.until { known.failures } else { known.failures + 1 }
+        });
+        let until = now + longest.min(first * 2_u32.pow(failures.min(10)));
+        self.later.insert((until, name));
+        let pools = asked.into_values().collect();
+        self.refusals.insert(workload, WorkloadRefusal { pools, message, failures, until });
+        self.forget_oldest();
+    }
+
+    fn forget_oldest(&mut self) {
+        if self.refusals.len() > WORKLOADS {
+            let first = self.refusals.iter().min_by_key(|(_, refusal)| refusal.until);
+            let first = first.map(|(workload, _)| Arc::clone(workload));
+            first.and_then(|workload| self.refusals.remove(&workload));
+        }
+        if self.helped.len() > WORKLOADS {
+            let oldest = self.helped.iter().min_by_key(|(_, last)| **last).map(|(key, _)| key.clone());
+            oldest.and_then(|key| self.helped.remove(&key));
+        }
+    }
+
+    /// Forgets the requests of an earlier term of leadership.
+    pub fn begin_term(&mut self) {
+        self.in_flight.clear();
+        self.refusals.clear();
+        self.helped.clear();
+        self.later.clear();
+        for name in self.lacking.keys().cloned().collect::<Vec<_>>() {
+            self.queue(&name);
+        }
+    }
+
+    /// What to report, by pool. `pod` returns the pod with a name.
+    pub fn report<'p>(&mut self, pod: impl Fn(&str) -> Option<&'p PodFact>) -> BTreeMap<String, PoolHelp> {
+        let lacking: BTreeSet<&Arc<str>> = self.lacking.keys().filter_map(|name| Some(&pod(name)?.workload)).collect();
+        self.refusals.retain(|workload, _| lacking.contains(workload));
+        let mut pools: BTreeMap<String, PoolHelp> = BTreeMap::new();
+        for ((pool, workload), last) in &self.helped {
+            pools.entry(pool.clone()).or_default().helped.insert(Arc::clone(workload), *last);
+        }
+        for (workload, refusal) in &self.refusals {
+            for pool in &refusal.pools {
+                let refused = &mut pools.entry(pool.clone()).or_default().refused;
+                refused.insert(Arc::clone(workload), refusal.message.clone());
+            }
+        }
+        pools
+    }
+}

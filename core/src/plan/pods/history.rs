@@ -1,0 +1,72 @@
+//! Where pods of workloads have started. A pod that does not say its system is for Windows if its workload runs there.
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{fact::PodFact, placement::Placement};
+
+/// The time for which a workload is remembered after its last pod has started or was seen to run.
+const REMEMBERED: Duration = Duration::from_hours(24);
+/// The limit of workloads that are remembered.
+const WORKLOADS: usize = 16_384;
+
+/// A workload, and what its pods require of their node. A new template is another kind.
+type PodKind = (Arc<str>, u64);
+
+/// The systems of the nodes on which pods of each kind have started since winpool began to watch.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PodHistory(BTreeMap<PodKind, Starts>);
+
+#[derive(Clone, Copy, Debug)]
+struct Starts {
+    on_windows: bool,
+    elsewhere: bool,
+    last: Instant,
+}
+
+fn kind(pod: &PodFact) -> PodKind {
+    let Placement { node_selector, terms, class, .. } = &*pod.placement;
+    let mut hasher = DefaultHasher::new();
+    (node_selector, class, format!("{terms:?}")).hash(&mut hasher);
+    (Arc::clone(&pod.workload), hasher.finish())
+}
+
+impl PodHistory {
+    /// Records that the pod has started. Returns true if its kind is now known to be for Windows, or no longer.
+    pub(super) fn started(&mut self, pod: &PodFact, is_on_windows: bool, now: Instant) -> bool {
+        let starts = self.0.entry(kind(pod)).or_insert(Starts { on_windows: false, elsewhere: false, last: now });
+        let before = starts.says_windows();
+        starts.on_windows |= is_on_windows;
+        starts.elsewhere |= !is_on_windows;
+        starts.last = now;
+        starts.says_windows() != before
+    }
+
+    /// True if a pod of this kind has started on a Windows node, and none on another.
+    pub(super) fn says_windows(&self, pod: &PodFact) -> bool {
+        self.0.get(&kind(pod)).is_some_and(Starts::says_windows)
+    }
+
+    /// Forgets workloads that ended long ago. The caller has just recorded the pods that run.
+    pub(super) fn forget(&mut self, now: Instant) {
+        self.0.retain(|_, starts| now.duration_since(starts.last) < REMEMBERED);
+        if self.0.len() > WORKLOADS {
+            let mut all: Vec<(Instant, PodKind)> =
+                self.0.iter().map(|(kind, starts)| (starts.last, kind.clone())).collect();
+            all.sort_unstable();
+            for (_, kind) in all.drain(..self.0.len() - WORKLOADS) {
+                self.0.remove(&kind);
+            }
+        }
+    }
+}
+
+impl Starts {
+    fn says_windows(&self) -> bool {
+        self.on_windows && !self.elsewhere
+    }
+}

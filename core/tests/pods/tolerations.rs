@@ -1,0 +1,404 @@
+//! Pods for Windows lack tolerations, and get them in turn.
+
+use std::time::Duration;
+
+use json_patch::PatchOperation;
+use k8s_openapi::api::core::v1::Toleration;
+use serde_json::{Value, json};
+use winpool_core::{
+    plan::{
+        nodes::{NodeEvent, NodeObject},
+        pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes},
+    },
+    pod::tolerations::toleration,
+};
+
+use super::{World, decode, pod, world};
+use crate::common::{class, node, policy, read};
+
+const WINDOWS: &str = "os=windows:NoSchedule";
+
+/// A uid that is one.
+fn uid(name: &str) -> String {
+    let number = name.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    format!("00000000-0000-4000-8000-{:012x}", number & 0xFFFF_FFFF_FFFF)
+}
+
+fn waiting(name: &str, spec: &Value) -> Value {
+    let mut pod = pod(name, "", spec, &json!({}));
+    pod["metadata"]["uid"] = json!(uid(name));
+    pod
+}
+
+/// A pod of this workload that has started on this node.
+fn started(name: &str, workload: &str, on: &str, spec: &Value) -> Value {
+    let mut pod = of(workload, name, spec);
+    pod["spec"]["nodeName"] = json!(on);
+    pod["status"] = json!({"phase": "Running"});
+    pod
+}
+
+fn of(workload: &str, name: &str, spec: &Value) -> Value {
+    let mut pod = waiting(name, spec);
+    pod["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": workload, "uid": "u", "controller": true}]);
+    pod
+}
+
+impl World {
+    fn look(&mut self) {
+        let facts = ClusterFacts { nodes: &self.nodes, policy: &self.policy, classes: &self.classes };
+        self.table.look(Some(WindowsNodes::of(&facts)), self.now.instant);
+    }
+
+    /// The next request, after a look at all pods.
+    fn next(&mut self) -> Option<TolerationRequest> {
+        self.table.next_help(self.now.instant)
+    }
+
+    /// All requests that may be sent now, each as `pod: taints`.
+    fn all(&mut self) -> Vec<String> {
+        let mut all: Vec<String> = std::iter::from_fn(|| self.next()).map(|request| described(&request)).collect();
+        all.sort();
+        all
+    }
+
+    fn answer(&mut self, name: &str, answer: TolerationAnswer) {
+        self.table.helped(&format!("shop/{name}"), answer, self.now);
+    }
+
+    fn join(&mut self, name: &str, changes: &str) {
+        let mut objects: Vec<_> = self.nodes.objects().cloned().collect();
+        let node = read(&node(changes));
+        let object = NodeObject { name: name.into(), uid: name.into(), node, ..NodeObject::default() };
+        objects.push(object.into());
+        self.nodes.observe(NodeEvent::Listed(objects), self.now.instant);
+    }
+}
+
+fn described(request: &TolerationRequest) -> String {
+    let taints: Vec<String> = request.taints.iter().map(ToString::to_string).collect();
+    format!("{}: {}", request.pod, taints.join(" "))
+}
+
+/// The taints whose tolerations a waiting pod with this spec gets.
+fn gets(world: &mut World, spec: &Value) -> Vec<String> {
+    world.table.see(&decode(&waiting("web", spec)), world.now);
+    world.look();
+    let found = world.next().map(|request| request.taints.iter().map(ToString::to_string).collect());
+    world.table.deleted("shop", "web");
+    world.look();
+    found.unwrap_or_default()
+}
+
+fn select(key: &str, value: &str) -> Value {
+    json!({"nodeSelector": Value::from_iter([(key, value)])})
+}
+
+fn required(key: &str, operator: &str, values: &[&str]) -> Value {
+    let terms = json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
+    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+}
+
+fn tolerating(mut spec: Value, tolerations: Value) -> Value {
+    spec["tolerations"] = tolerations;
+    spec
+}
+
+#[test]
+fn a_pod_gets_the_toleration_if_it_shows_that_it_is_for_windows() {
+    let windows = || select("kubernetes.io/os", "windows");
+    let named = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["win"]}]}]);
+    let by_name = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": named}}}});
+    for (spec, is_helped) in [
+        (windows(), true),
+        (select("beta.kubernetes.io/os", "windows"), true),
+        (required("kubernetes.io/os", "In", &["windows"]), true),
+        (required("kubernetes.io/os", "NotIn", &["linux"]), true),
+        (json!({"os": {"name": "windows"}}), true),
+        (json!({"securityContext": {"windowsOptions": {"runAsUserName": "a"}}}), true),
+        (json!({"runtimeClassName": "windows-2022"}), true),
+        (json!({"runtimeClassName": "other"}), false),
+        (select("node.kubernetes.io/windows-build", "10.0.20348"), true),
+        (select("kubernetes.azure.com/agentpool", "poolws"), true),
+        (required("kubernetes.azure.com/agentpool", "In", &["poolws"]), true),
+        (required("kubernetes.azure.com/agentpool", "In", &["poolws", "other"]), false),
+        (required("kubernetes.azure.com/agentpool", "NotIn", &["poolws"]), false),
+        (select("kubernetes.azure.com/agentpool", "other"), false),
+        (select("kubernetes.io/hostname", "akspoolws000000"), true),
+        (by_name, true),
+        // A Linux pod that waits for an autoscaler fits only Windows nodes, too.
+        (select("kubernetes.io/arch", "amd64"), false),
+        (json!({}), false),
+        (json!({"containers": [{"name": "c", "image": "app:ltsc2022"}]}), false),
+        (select("kubernetes.io/os", "linux"), false),
+        (json!({"os": {"name": "linux"}, "nodeSelector": {"kubernetes.azure.com/agentpool": "poolws"}}), false),
+        (json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "schedulingGates": [{"name": "a"}]}), false),
+        (tolerating(windows(), json!([{"operator": "Exists"}])), false),
+        (tolerating(windows(), json!([{"key": "os", "operator": "Exists"}])), false),
+        (tolerating(windows(), json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}])), false),
+        (tolerating(windows(), json!([{"key": "os", "value": "Windows", "effect": "NoSchedule"}])), true),
+        (json!({"nodeSelector": {"kubernetes.io/os": "windows", "team": "none"}}), false),
+    ] {
+        let expected = if is_helped { vec![WINDOWS.to_owned()] } else { Vec::new() };
+        assert_eq!(gets(&mut world(), &spec), expected, "{spec}");
+    }
+}
+
+#[test]
+fn a_pod_that_winpool_may_not_change_gets_none() {
+    for change in [
+        json!({"metadata": {"annotations": {"winpool.dev/ignore": "true"}}}),
+        json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "a"}}}),
+        json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+        json!({"status": {"phase": "Succeeded"}}),
+    ] {
+        let mut world = world();
+        let mut pod = waiting("web", &select("kubernetes.io/os", "windows"));
+        json_patch::merge(&mut pod, &change);
+        world.table.see(&decode(&pod), world.now);
+        world.look();
+        assert_eq!(world.next(), None, "{change}");
+    }
+}
+
+#[test]
+fn a_class_for_windows_shows_it_too() {
+    let mut world = world();
+    let spec = json!({"runtimeClassName": "windows-2022"});
+    world.classes = vec![class("{metadata: {name: windows-2022}, handler: h}")];
+    assert_eq!(gets(&mut world, &spec), Vec::<String>::new(), "the class does not say so");
+    world.classes = vec![class(
+        "{metadata: {name: windows-2022}, handler: h, scheduling: {nodeSelector: {kubernetes.io/os: windows}}}",
+    )];
+    assert_eq!(gets(&mut world, &spec), [WINDOWS]);
+}
+
+#[test]
+fn the_tolerations_are_those_of_pools_whose_nodes_the_pod_fits() {
+    let windows = || select("kubernetes.io/os", "windows");
+    let on = |team: &str| json!({"nodeSelector": {"kubernetes.io/os": "windows", "team": team}});
+    let team_b =
+        "{metadata: {name: b}, spec: {nodeSelector: {team: b}, taints: [{key: os, value: win-b, effect: NoSchedule}]}}";
+    let team_c =
+        "{metadata: {name: c}, spec: {nodeSelector: {team: c}, taints: [{key: os, value: win-c, effect: NoSchedule}]}}";
+    let not_enforced = "{spec: {mode: DryRun}}";
+    let always = "{spec: {taintPolicy: Always}}";
+    let b = ["os=win-b:NoSchedule"];
+    for (pools, spec, expected) in [
+        (vec!["{}", team_b], windows(), vec![b[0], WINDOWS]),
+        (vec!["{}", team_b], on("b"), b.to_vec()),
+        (vec![team_b], on("a"), vec![]),
+        // No node of its pool has come yet.
+        (vec![team_b, team_c], on("c"), vec!["os=win-c:NoSchedule"]),
+        (vec![team_b, team_c], on("d"), vec![]),
+        (vec![not_enforced], windows(), vec![]),
+        (vec![always], windows(), vec![]),
+        // It may be there to keep pods for Windows off.
+        (vec!["{spec: {taints: [{key: dedicated, value: a, effect: NoSchedule}]}}"], windows(), vec![]),
+        (vec!["{spec: {taints: [{key: os, value: windows, effect: PreferNoSchedule}]}}"], windows(), vec![]),
+    ] {
+        let mut world = world();
+        world.join("win-b", "metadata: {labels: {team: b}}");
+        let with_name = |(number, changes): (usize, &&str)| {
+            let created = format!("{{metadata: {{creationTimestamp: '2026-01-0{}T00:00:00Z'}}}}", 9 - number);
+            let mut object = serde_json::to_value(crate::common::pool_object(&created)).unwrap();
+            json_patch::merge(&mut object, &crate::common::yaml(changes));
+            winpool_core::plan::Pool::read(&serde_json::from_value(object).unwrap()).unwrap()
+        };
+        world.policy = policy(pools.iter().enumerate().map(with_name));
+        assert_eq!(gets(&mut world, &spec), expected, "{pools:?} {spec}");
+    }
+}
+
+#[test]
+fn windows_taints_that_others_put_on_the_nodes_are_tolerated_too() {
+    let mut world = world();
+    world.join("gke", "spec: {taints: [{key: node.kubernetes.io/os, value: windows, effect: NoSchedule}, {key: gpu, effect: NoSchedule}]}");
+    let expected = ["node.kubernetes.io/os=windows:NoSchedule", WINDOWS];
+    assert_eq!(gets(&mut world, &select("kubernetes.io/os", "windows")), expected);
+}
+
+#[test]
+fn a_pod_that_says_nothing_is_for_windows_if_its_workload_has_started_there_and_nowhere_else() {
+    let nothing = json!({});
+    let elsewhere = json!({"nodeSelector": {"team": "a"}});
+    for (before, is_helped) in [
+        (vec![started("db-0", "db", "win", &nothing)], true),
+        (vec![started("db-0", "db", "lin", &nothing)], false),
+        (vec![started("db-0", "db", "win", &nothing), started("db-2", "db", "lin", &nothing)], false),
+        (vec![started("db-0", "db", "win", &elsewhere)], false),
+        (vec![started("db-0", "other", "win", &nothing)], false),
+        (vec![], false),
+    ] {
+        // Whatever the order in which the watch shows them, and also after they are gone.
+        for (is_first, stays) in [(true, true), (true, false), (false, true)] {
+            let mut world = world();
+            let waits = of("db", "db-1", &nothing);
+            if !is_first {
+                world.table.see(&decode(&waits), world.now);
+            }
+            for pod in &before {
+                world.table.see(&decode(pod), world.now);
+            }
+            world.look();
+            if !stays {
+                for pod in &before {
+                    world.table.deleted("shop", pod["metadata"]["name"].as_str().unwrap());
+                }
+            }
+            if is_first {
+                world.table.see(&decode(&waits), world.now);
+                world.look();
+            }
+            let found = world.all().iter().any(|request| request.starts_with("db-1"));
+            assert_eq!(found, is_helped, "{before:?}, {is_first}, {stays}");
+        }
+    }
+}
+
+#[test]
+fn a_workload_is_remembered_for_a_day() {
+    for (hours, is_helped) in [(23, true), (25, false)] {
+        let mut world = world();
+        world.table.see(&decode(&started("db-0", "db", "win", &json!({}))), world.now);
+        world.look();
+        world.table.deleted("shop", "db-0");
+        world.wait(hours * 3600);
+        world.table.forget_workloads(world.now.instant);
+        world.table.see(&decode(&of("db", "db-1", &json!({}))), world.now);
+        world.look();
+        assert_eq!(!world.all().is_empty(), is_helped, "after {hours} hours");
+    }
+}
+
+#[test]
+fn the_patch_tests_the_pod_and_all_its_tolerations() {
+    let mut world = world();
+    let own = json!({"effect": "NoExecute", "key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 300});
+    for (tolerations, tested) in [(Value::Null, Value::Null), (json!([own]), json!([own]))] {
+        let spec = tolerating(select("kubernetes.io/os", "windows"), tolerations.clone());
+        world.table.see(&decode(&waiting("web", &spec)), world.now);
+        world.look();
+        let patch = world.next().unwrap().patch;
+        let added = json!({"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"});
+        let all: Vec<Value> = tolerations.as_array().into_iter().flatten().cloned().chain([added]).collect();
+        let expected = json!([
+            {"op": "test", "path": "/metadata/uid", "value": uid("web")},
+            {"op": "test", "path": "/spec/tolerations", "value": tested},
+            {"op": "add", "path": "/spec/tolerations", "value": all},
+        ]);
+        assert_eq!(json!(patch), expected);
+        assert!(matches!(patch.0[0], PatchOperation::Test(_)));
+        world.table.deleted("shop", "web");
+        world.answer("web", TolerationAnswer::Gone);
+    }
+}
+
+#[test]
+fn pods_that_wait_come_first_and_namespaces_take_turns() {
+    let mut world = world();
+    let windows = select("kubernetes.io/os", "windows");
+    let in_namespace = |namespace: &str, mut pod: Value| {
+        pod["metadata"]["namespace"] = json!(namespace);
+        pod
+    };
+    let mut all = vec![in_namespace("shop", started("running", "db", "win", &windows))];
+    all.extend((0..4).map(|number| in_namespace("flood", waiting(&format!("flood-{number}"), &windows))));
+    all.extend([in_namespace("a", waiting("one", &windows)), in_namespace("shop", waiting("two", &windows))]);
+    for pod in &all {
+        world.table.see(&decode(pod), world.now);
+    }
+    world.look();
+    let order: Vec<String> = std::iter::from_fn(|| world.next()).map(|request| request.pod).collect();
+    assert_eq!(order, ["one", "flood-0", "two", "flood-1", "flood-2", "flood-3", "running"]);
+    world.look();
+    assert_eq!(world.next(), None, "all requests are under way");
+}
+
+fn tolerations() -> Vec<Toleration> {
+    vec![toleration(&WINDOWS.parse().unwrap())]
+}
+
+/// A world with a request for the pod `web` under way.
+fn asked() -> World {
+    let mut world = world();
+    world.table.see(&decode(&waiting("web", &select("kubernetes.io/os", "windows"))), world.now);
+    world.look();
+    world.next().unwrap();
+    world
+}
+
+#[test]
+fn a_pod_is_not_asked_again_until_the_watch_has_had_time_to_show_its_tolerations() {
+    let mut world = asked();
+    world.answer("web", TolerationAnswer::Written(tolerations()));
+    world.look();
+    assert_eq!(world.next(), None);
+    let helped = world.summary().help["default"].helped.clone();
+    assert_eq!(helped.into_keys().map(|name| name.to_string()).collect::<Vec<_>>(), ["Deployment shop/web"]);
+    world.wait(5);
+    assert!(world.next().is_some());
+    world.answer("web", TolerationAnswer::Stale);
+    let spec = tolerating(select("kubernetes.io/os", "windows"), json!(tolerations()));
+    world.table.see(&decode(&waiting("web", &spec)), world.now);
+    world.look();
+    world.wait(60);
+    assert_eq!(world.next(), None, "the watch shows them");
+}
+
+#[test]
+fn a_refused_workload_waits_twice_as_long_each_time_and_is_named() {
+    let denied = || TolerationAnswer::Denied("pods \"web\" is forbidden: no toleration here".to_owned());
+    let reverted = || TolerationAnswer::Written(Vec::new());
+    for (answer, says) in [
+        (denied as fn() -> _, "pods is forbidden: no toleration here"),
+        (reverted, "a mutating webhook or admission policy reverts it"),
+    ] {
+        let mut world = asked();
+        for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
+            world.answer("web", answer());
+            let refused = world.summary().help["default"].refused.clone();
+            let (workload, why) = refused.first_key_value().unwrap();
+            assert!(&**workload == "Deployment shop/web" && why.starts_with(says), "{why}");
+            world.table.see(&decode(&waiting("web-2", &select("kubernetes.io/os", "windows"))), world.now);
+            world.wait(minutes * 60 - 1);
+            world.look();
+            assert_eq!(world.next(), None, "another pod of the workload waits as long");
+            world.table.deleted("shop", "web-2");
+            world.wait(1);
+            assert!(world.next().is_some(), "after {minutes} minutes");
+        }
+        world.table.deleted("shop", "web");
+        assert!(world.summary().help.is_empty(), "a refusal is named while a pod lacks the toleration");
+    }
+}
+
+#[test]
+fn a_failed_request_is_repeated_and_a_test_that_always_fails_is_a_refusal() {
+    let mut world = asked();
+    for answer in [TolerationAnswer::Failed, TolerationAnswer::Stale, TolerationAnswer::Failed] {
+        world.answer("web", answer);
+        assert_eq!(world.next(), None);
+        world.wait(1);
+        assert!(world.next().is_some());
+    }
+    for _ in 0..5 {
+        world.answer("web", TolerationAnswer::Stale);
+        world.wait(1);
+        world.next();
+    }
+    assert!(world.summary().help["default"].refused.values().any(|why| why.contains("the test of the patch fails")));
+    assert!(world.table.help_due().unwrap() > world.now.instant + Duration::from_secs(50));
+}
+
+#[test]
+fn a_new_leader_begins_anew() {
+    let mut world = asked();
+    world.answer("web", TolerationAnswer::Denied("no".to_owned()));
+    world.table.begin_term();
+    assert!(world.next().is_some());
+    world.table.begin_term();
+    world.answer("web", TolerationAnswer::Written(tolerations()));
+    assert!(world.summary().help.is_empty(), "an answer to a request of an earlier term");
+}

@@ -1,0 +1,215 @@
+//! Pods for Windows get the toleration of the taint, on a cluster with a real scheduler. No node is touched for that.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Namespace, Toleration};
+use winpool_e2e::prelude::*;
+
+use crate::{
+    denials::{deny, until_denied},
+    overlooked::with,
+};
+
+/// The time within which a pod has a node.
+const BOUND: Duration = Duration::from_secs(10);
+
+fn tolerations(pod: &Pod) -> Vec<Toleration> {
+    pod.spec.clone().and_then(|spec| spec.tolerations).unwrap_or_default()
+}
+
+/// The number of tolerations of the taint `os=windows:NoSchedule` with exactly this key and value.
+fn of_windows(pod: &Pod) -> usize {
+    let is_it = |own: &&Toleration| (own.key.as_deref(), own.value.as_deref()) == (Some("os"), Some("windows"));
+    tolerations(pod).iter().filter(is_it).count()
+}
+
+async fn is_bound(harness: &Harness, pod: &str) -> Pod {
+    let bound = async || Ok(Some(harness.pods().get(pod).await?).filter(|pod| node_of(pod).is_some()));
+    wait_for(&format!("{pod} is bound"), BOUND, bound).await.unwrap()
+}
+
+/// A cluster with a tainted Windows node of the node pool `win`, a Linux node, and the operator.
+async fn with_a_tainted_node() -> (Harness, Operator) {
+    let win = SimulatedNode::server_2022("win").label("agentpool", "win").label("kubernetes.io/hostname", "win");
+    let linux = SimulatedNode::linux().name("lin").label("agentpool", "lin").label("kubernetes.io/hostname", "lin");
+    let harness = Harness::with_nodes([win, linux]).await;
+    let operator = harness.operator().await;
+    harness.apply_until_ready(json!({})).await;
+    harness.is_tainted("win").await;
+    (harness, operator)
+}
+
+fn required(key: &str, operator: &str, values: &[&str]) -> Value {
+    let terms = json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
+    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+}
+
+fn select(key: &str, value: &str) -> Value {
+    json!({"nodeSelector": Value::from_iter([(key, value)])})
+}
+
+#[tokio::test]
+async fn pods_that_show_that_they_are_for_windows_are_bound_and_others_are_left_alone() {
+    let (harness, operator) = with_a_tainted_node().await;
+    let windows = select("kubernetes.io/os", "windows");
+    let own = json!({"tolerations": [{"key": "example.com/gpu", "operator": "Exists"}]});
+    let port =
+        json!({"containers": [{"name": "c", "image": "servercore", "ports": [{"containerPort": 80, "hostPort": 80}]}]});
+    let by_class = json!({"runtimeClassName": "windows-2022"});
+    let for_windows = [
+        ("by-selector", windows.clone()),
+        ("by-affinity", required("kubernetes.io/os", "In", &["windows"])),
+        ("by-exclusion", required("kubernetes.io/os", "NotIn", &["linux"])),
+        ("by-os-name", json!({"os": {"name": "windows"}, "nodeSelector": {"agentpool": "win"}})),
+        (
+            "by-options",
+            with(
+                select("agentpool", "win"),
+                json!({"securityContext": {"windowsOptions": {"runAsUserName": "ContainerUser"}}}),
+            ),
+        ),
+        ("by-node-pool", select("agentpool", "win")),
+        ("by-node-pools", required("agentpool", "In", &["win"])),
+        ("by-hostname", select("kubernetes.io/hostname", "win")),
+        ("by-class", by_class),
+        ("with-others", with(windows.clone(), own)),
+        ("with-port", with(windows.clone(), port)),
+    ];
+    let others = [
+        ("says-linux", select("kubernetes.io/os", "linux")),
+        ("says-nothing", json!({})),
+        ("on-linux-pool", select("agentpool", "lin")),
+    ];
+    // It fits only the Windows node, by a label that does not say which system it has.
+    let waits = [
+        ("by-team", select("team", "web")),
+        ("of-both", required("agentpool", "In", &["win", "none"])),
+        ("gated", with(windows.clone(), json!({"schedulingGates": [{"name": "example.com/wait"}]}))),
+    ];
+    harness.edit_node("win", json!({"metadata": {"labels": {"team": "web"}}})).await;
+    for (name, spec) in for_windows.iter().chain(&others).chain(&waits) {
+        let containers = json!({"containers": [{"name": "c", "image": "servercore"}]});
+        harness.create_pod(json!({"metadata": {"name": name}, "spec": with(containers, spec.clone())})).await;
+    }
+    let ignored = json!({"metadata": {"name": "ignored", "annotations": {"winpool.dev/ignore": "true"}}, "spec": with(windows, json!({"containers": [{"name": "c", "image": "servercore"}]}))});
+    harness.create_pod(ignored).await;
+    for (name, _) in &for_windows {
+        let pod = is_bound(&harness, name).await;
+        assert_eq!((node_of(&pod), of_windows(&pod)), (Some("win"), 1), "{name}");
+    }
+    for (name, _) in &others {
+        let pod = is_bound(&harness, name).await;
+        assert_eq!((node_of(&pod), of_windows(&pod)), (Some("lin"), 0), "{name}");
+    }
+    for name in waits.iter().map(|(name, _)| *name).chain(["ignored"]) {
+        let pod = harness.pods().get(name).await.unwrap();
+        assert_eq!((node_of(&pod), of_windows(&pod)), (None, 0), "{name}");
+    }
+    let free = json!({"spec": {"schedulingGates": []}});
+    let _: Pod = harness.pods().patch("gated", &PatchParams::default(), &Patch::Merge(free)).await.unwrap();
+    is_bound(&harness, "gated").await;
+    assert!(has_taint(&harness.node("win").await, OS_WINDOWS));
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_pod_that_says_nothing_is_for_windows_if_its_workload_runs_there() {
+    let (harness, operator) = with_a_tainted_node().await;
+    // It came to the node before the taint, in a cluster whose Linux nodes are all tainted.
+    let nothing = json!({"nodeName": "win"});
+    let pod = harness.create_pod(pod_of("GameServerSet", "db", "db-0", nothing)).await;
+    let running = json!({"status": {
+        "phase": "Running",
+        "containerStatuses": [{"name": "c", "image": "servercore", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}}],
+    }});
+    let _: Pod = merge_status(&harness.pods(), &pod.name_any(), running).await;
+    let tolerates = async || Ok(Some(harness.pods().get("db-0").await?).filter(|pod| of_windows(pod) == 1));
+    wait_for("the pod that runs gets it too", BOUND, tolerates).await.unwrap();
+    harness
+        .edit_node("lin", json!({"spec": {"taints": [{"key": "dedicated", "value": "a", "effect": "NoSchedule"}]}}))
+        .await;
+    harness.create_pod(pod_of("GameServerSet", "db", "db-1", json!({}))).await;
+    harness.create_pod(pod_of("GameServerSet", "other", "other-0", json!({}))).await;
+    assert_eq!(node_of(&is_bound(&harness, "db-1").await), Some("win"));
+    assert_eq!(of_windows(&harness.pods().get("other-0").await.unwrap()), 0);
+    operator.stop().await;
+}
+
+/// The API server takes turns with many pods of others, so only the time until the toleration is winpool's.
+#[tokio::test]
+async fn three_hundred_pods_are_bound_beside_a_namespace_with_many_waiting_pods() {
+    let (harness, operator) = with_a_tainted_node().await;
+    harness.create::<Namespace>(json!({"metadata": {"name": "flood"}})).await;
+    let flood: Api<Pod> = Api::namespaced(harness.client.clone(), "flood");
+    let pod = |name: &str| -> Pod {
+        let resources = json!({"requests": {"cpu": "0"}});
+        let containers = json!([{"name": "c", "image": "servercore", "resources": resources}]);
+        let spec = with(select("kubernetes.io/os", "windows"), json!({"containers": containers}));
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    };
+    let parameters = PostParams::default();
+    let create = async |api: &Api<Pod>, prefix: &str, count: usize| {
+        let all = (0..count).map(|number| pod(&format!("{prefix}-{number}")));
+        let created = futures::StreamExt::buffer_unordered(
+            futures::stream::iter(all.map(|pod| {
+                let (api, parameters) = (api.clone(), parameters.clone());
+                async move { api.create(&parameters, &pod).await }
+            })),
+            16,
+        );
+        let created: Vec<_> = futures::StreamExt::collect(created).await;
+        assert!(created.iter().all(Result::is_ok));
+    };
+    create(&flood, "flood", 1000).await;
+    create(&harness.pods(), "web", 300).await;
+    let start = Instant::now();
+    let helped = async || {
+        let pods = harness.pods().list(&ListParams::default()).await?.items;
+        Ok(pods.iter().all(|pod| of_windows(pod) == 1).then_some(()))
+    };
+    wait_for("300 pods have the toleration", BOUND, helped).await.unwrap();
+    println!("300 pods have the toleration {:.1} s after the last one was created", start.elapsed().as_secs_f64());
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_toleration_is_named_and_the_workload_waits_for_a_minute() {
+    let (harness, log) = Harness::audited().await;
+    harness.join("win").await;
+    let operator = harness.operator().await;
+    harness.apply_until_ready(json!({"taintPolicy": "WhenTolerated"})).await;
+    harness.is_tainted("win").await;
+    let keeps = json!({
+        "expression": "object.spec.?tolerations.orValue([]) == oldObject.spec.?tolerations.orValue([])",
+        "message": "no toleration here",
+    });
+    deny(&harness.client, "tolerations", &json!({"": ["pods"]}), "UPDATE", keeps).await;
+    let windows = select("kubernetes.io/os", "windows");
+    harness
+        .create_pod(pod_of(
+            "StatefulSet",
+            "probe",
+            "probe-0",
+            with(windows.clone(), json!({"tolerations": [{"operator": "Exists"}]})),
+        ))
+        .await;
+    let change = json!({"spec": {"tolerations": [{"operator": "Exists"}, {"key": "a", "operator": "Exists"}]}});
+    let (pods, dry_run) = (harness.pods(), PatchParams { dry_run: true, ..PatchParams::default() });
+    until_denied("tolerations", async || pods.patch("probe-0", &dry_run, &Patch::Merge(&change)).await.err()).await;
+    for name in ["db-0", "db-1"] {
+        harness.create_pod(pod_of("GameServerSet", "db", name, windows.clone())).await;
+    }
+    let is_named = |pool: &WindowsPool| {
+        let mut all = pool.status.iter().flat_map(|status| &status.problems);
+        all.any(|problem| {
+            problem.reason == "TolerationRefused"
+                && problem.object.to_string() == "StatefulSet default/db"
+                && problem.message.contains("no toleration here")
+        })
+    };
+    harness.pool_until("default", "names the workload", is_named).await;
+    harness.node_events_are_seen().await;
+    let sent = log.of("patch", "pods").len();
+    assert!(sent <= 2, "{sent} requests: each pod is tried once");
+    operator.stop().await;
+}

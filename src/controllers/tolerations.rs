@@ -1,0 +1,100 @@
+//! Adds tolerations to pods for Windows: the operator as an interpreter of the queue in
+//! [`winpool_core::plan::pods::PodTable`].
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+use winpool_client::{causes::shortened, error::RequestError};
+use winpool_core::plan::{
+    pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes},
+    policy_of,
+};
+
+use crate::telemetry::list;
+
+use super::{Context, now};
+
+/// The number of pods that are patched at the same time.
+const AT_ONCE: usize = 16;
+/// The least time between two looks at all pods because nodes, pools or RuntimeClasses have changed.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+/// The pause between two searches for workloads that ended long ago.
+const BETWEEN_SEARCHES: Duration = Duration::from_hours(1);
+
+/// Runs until `stop` is cancelled and the requests in flight have ended.
+pub async fn run(context: Arc<Context>, stop: CancellationToken) {
+    let (mut candidates, mut changed) = (context.pods.candidates.subscribe(), context.changed.subscribe());
+    let mut under_way: FuturesUnordered<BoxFuture<'_, (String, TolerationAnswer)>> = FuturesUnordered::new();
+    let (mut next_look, mut next_search) = (Instant::now(), Instant::now() + BETWEEN_SEARCHES);
+    let mut is_changed = true;
+    loop {
+        candidates.mark_unchanged();
+        let now_is = Instant::now();
+        if context.unlisted.is_empty() {
+            let looks_at_all = is_changed && now_is >= next_look;
+            let nodes = looks_at_all.then(|| windows_nodes(&context));
+            if looks_at_all {
+                (is_changed, next_look) = (false, now_is + BETWEEN_LOOKS);
+            }
+            context.pods.lock().look(nodes, now_is);
+        }
+        if now_is >= next_search {
+            context.pods.lock().forget_workloads(now_is);
+            next_search = now_is + BETWEEN_SEARCHES;
+        }
+        let leads = context.term().is_some();
+        while leads
+            && under_way.len() < AT_ONCE
+            && let Some(request) = context.pods.lock().next_help(Instant::now())
+        {
+            under_way.push(help(&context, request).boxed());
+        }
+        let due = context.pods.lock().help_due().filter(|_| leads && under_way.len() < AT_ONCE);
+        let look = is_changed.then_some(next_look);
+        let wake = due.into_iter().chain(look).fold(next_search, Instant::min);
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some((pod, answer)) = under_way.next() => {
+                let mut table = context.pods.lock();
+                table.helped(&pod, answer, now());
+                if table.take_changed() {
+                    context.changed.send_replace(());
+                }
+            }
+            _ = candidates.changed() => {}
+            _ = changed.changed() => is_changed = true,
+            () = sleep_until(wake.into()) => {}
+        }
+    }
+    while under_way.next().await.is_some() {}
+}
+
+fn windows_nodes(context: &Context) -> WindowsNodes {
+    let (pools, classes) = (context.pools.state(), context.classes.state());
+    let nodes = context.nodes.lock();
+    WindowsNodes::of(&ClusterFacts { nodes: &nodes, policy: &policy_of(&pools), classes: &classes })
+}
+
+async fn help(context: &Context, request: TolerationRequest) -> (String, TolerationAnswer) {
+    let pod = format!("{}/{}", request.namespace, request.pod);
+    let result = context.applier.add_tolerations(&request).await;
+    let taints = list(request.taints.iter().map(ToString::to_string));
+    match &result {
+        Ok(_) => tracing::info!(pod, taints, "tolerations added"),
+        Err(RequestError::Stale | RequestError::Conflict | RequestError::Gone) => {}
+        Err(error) => tracing::warn!(pod, taints, error = shortened(error), "tolerations not added"),
+    }
+    let answer = match result {
+        Ok(tolerations) => TolerationAnswer::Written(tolerations),
+        Err(RequestError::Stale | RequestError::Conflict) => TolerationAnswer::Stale,
+        Err(RequestError::Gone) => TolerationAnswer::Gone,
+        Err(RequestError::Denied(message)) => TolerationAnswer::Denied(message),
+        Err(RequestError::Failed(_) | RequestError::TimedOut(_) | RequestError::NotLeading) => TolerationAnswer::Failed,
+    };
+    (pod, answer)
+}
