@@ -353,9 +353,14 @@ fn policies() -> &'static [Policy] {
         let plain = |name: &str| pool(name, json!({}), json!({}), false);
         let policies = [
             vec![plain("default")],
-            vec![pool("default", json!({"taints": exact, "retiredTaints": retired}), json!({}), false)],
+            vec![pool(
+                "default",
+                json!({"taints": exact, "retiredTaints": retired, "taintPolicy": "Always"}),
+                json!({}),
+                false,
+            )],
             vec![pool("default", json!({"runtimeClasses": classes}), json!({}), false)],
-            vec![pool("going", json!({"taints": exact}), json!({}), true), plain("default")],
+            vec![pool("going", json!({"taints": exact, "taintPolicy": "Always"}), json!({}), true), plain("default")],
             vec![pool("default", json!({"nodeSelector": {"team": "nobody"}}), json!({"taints": foreign}), false)],
             vec![pool("default", json!({"nodeSelector": {"team": "a"}, "mode": "DryRun"}), json!({}), false)],
         ];

@@ -105,7 +105,7 @@ async fn a_standby_completes_the_work_of_a_killed_leader_without_double_writes()
     for patch in by_first.iter().chain(&by_second).filter(|request| request.resource == "nodes") {
         patches.entry(&patch.name).or_default().push(patch);
     }
-    // It got its label before the workload check allowed the taint.
+    // It may have got its label before the pods were listed.
     patches.remove("win-0");
     assert_eq!(patches.len(), NODES);
     for (node, patches) in patches {

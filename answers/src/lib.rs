@@ -7,7 +7,6 @@ pub mod image;
 pub mod lint;
 pub mod placement;
 pub mod pod;
-pub mod prediction;
 pub mod reference;
 pub mod render;
 pub mod system;

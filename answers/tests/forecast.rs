@@ -11,10 +11,9 @@ use winpool_answers::{
         pod_count::PodCount,
         status::status,
     },
-    view::{Known, Workloads},
+    view::Known,
 };
 use winpool_core::{
-    api::ObjectReference,
     plan::policy_of,
     pod::{Pod, PodProgress, PodSpec, WorkloadKind},
 };
@@ -102,29 +101,121 @@ fn an_ignored_or_foreign_node_is_not_changed() {
     assert_eq!(outcome.forecast.summary.pools[0].node_count, 1);
 }
 
-#[test]
-fn a_taint_that_makes_workloads_unschedulable_is_held() {
-    let held = Snapshot {
-        pods: Known::Complete(vec![running_on("win-2019")]),
-        ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))])
-    };
-    let outcome = at_rest(held);
-    assert_eq!(lines(&outcome.forecast), ["windows-2019 Create", "win-2019 windows-build: null -> \"10.0.17763\""]);
-    let pool = &outcome.forecast.summary.pools[0];
-    assert_eq!(pool.held_taints, ["os=windows:NoSchedule"]);
-    assert_eq!(pool.unschedulable, [PodCount { object: ObjectReference::named("Pod shop/web-1"), pods: 1 }]);
-    assert_eq!(outcome.forecast.summary.silent_workloads.len(), 1);
+/// The cluster with a Windows node and a Linux node, and this object.
+fn with_object(pool: &str, kind: &str, object: &str) -> Snapshot {
+    let linux = node("{metadata: {labels: {kubernetes.io/os: linux}}, status: {nodeInfo: {operatingSystem: linux}}}");
+    let mut cluster = snapshot(&[pool], &[("win", node("{}")), ("linux", linux)]);
+    match WorkloadKind::by_name(kind) {
+        Some(kind) => cluster.workloads.of_kind(kind).add(yaml(object)),
+        None => cluster.pods = Known::Complete(yaml(object)),
+    }
+    cluster
+}
+
+/// `Deployment shop/web 2` for each.
+fn named(found: &[PodCount]) -> Vec<String> {
+    found.iter().map(|PodCount { object, pods }| format!("{object} {pods}")).collect()
 }
 
 #[test]
-fn a_pod_that_its_author_puts_on_a_node_holds_no_taint() {
+fn daemon_sets_that_would_make_no_pods_hold_the_taint() {
+    const TOLERATION: &str = "tolerations: [{key: os, operator: Equal, value: windows, effect: NoSchedule}]";
+    let on_windows = "nodeSelector: {kubernetes.io/os: windows}";
+    for (annotation, spec, holds) in [
+        ("{}", on_windows.to_owned(), true),
+        ("{}", "runtimeClassName: windows-2022".to_owned(), true),
+        ("{}", format!("runtimeClassName: windows-2022, {TOLERATION}"), false),
+        ("{}", format!("{on_windows}, {TOLERATION}"), false),
+        ("{winpool.dev/ignore: 'true'}", on_windows.to_owned(), false),
+        ("{}", "nodeSelector: {kubernetes.io/os: linux}".to_owned(), false),
+        ("{}", "nodeSelector: {kubernetes.io/os: windows, team: elsewhere}".to_owned(), false),
+        ("{}", String::new(), false),
+    ] {
+        let set = format!(
+            "{{metadata: {{namespace: shop, name: agent, annotations: {annotation}}}, spec: {{template: {{spec: {{{spec}}}}}}}}}"
+        );
+        for (pool, held) in [("{}", true), ("spec: {mode: DryRun}", true), ("spec: {taintPolicy: Always}", false)] {
+            if pool.contains("DryRun") && spec.contains("runtimeClassName") {
+                // A pool in dry run creates no RuntimeClass.
+                continue;
+            }
+            let outcome = at_rest(with_object(pool, "DaemonSet", &set));
+            let found = &outcome.forecast.summary.pools[0];
+            assert_eq!(!found.held_taints.is_empty(), holds && held, "{pool} {set}");
+            let expected = if holds { vec!["DaemonSet shop/agent 1".to_owned()] } else { Vec::new() };
+            assert_eq!((named(&found.without_pods), found.helped.len()), (expected, 0), "{pool} {set}");
+        }
+    }
+}
+
+#[test]
+fn workloads_whose_pods_get_tolerations_are_named() {
+    let pod = |name: &str, owner: &str, spec: &str| {
+        format!(
+            "{{metadata: {{namespace: shop, name: {name}, uid: 1d5e0a5c-0000-4000-8000-000000000000, labels: {{pod-template-hash: 5d8f7}}, \
+             ownerReferences: {owner}}}, spec: {{{spec}}}, status: {{phase: Running, containerStatuses: [{{state: {{running: {{}}}}}}]}}}}"
+        )
+    };
+    let of = |version: &str, kind: &str, name: &str| {
+        format!("[{{apiVersion: {version}, kind: {kind}, name: {name}, controller: true}}]")
+    };
+    let set = of("apps/v1", "ReplicaSet", "web-5d8f7");
+    let windows = "os: {name: windows}";
+    let template =
+        |spec: &str| format!("{{metadata: {{namespace: shop, name: web}}, spec: {{template: {{spec: {{{spec}}}}}}}}}");
+    for (kind, object, expected) in [
+        (
+            "Pod",
+            format!("[{}, {}]", pod("web-a", &set, windows), pod("web-b", &set, windows)),
+            Some("Deployment shop/web 2"),
+        ),
+        (
+            "Pod",
+            format!("[{}]", pod("report-29000000-x", &of("batch/v1", "Job", "report-29000000"), windows)),
+            Some("CronJob shop/report 1"),
+        ),
+        ("Pod", format!("[{}]", pod("once", "[]", windows)), Some("Pod shop/once 1")),
+        ("Pod", format!("[{}]", pod("runs", "[]", "nodeName: win")), Some("Pod shop/runs 1")),
+        ("Pod", format!("[{}]", pod("runs", "[]", "nodeName: linux")), None),
+        ("Pod", format!("[{}]", pod("once", "[]", "os: {name: linux}")), None),
+        ("Pod", format!("[{}]", pod("once", "[]", "os: {name: windows}, tolerations: [{operator: Exists}]")), None),
+        // The author of a manifest may leave out what the API server adds.
+        (
+            "Pod",
+            "[{metadata: {namespace: shop, name: new}, spec: {os: {name: windows}}}]".to_owned(),
+            Some("Pod shop/new 1"),
+        ),
+        ("Pod", "[{metadata: {namespace: shop, name: new}, spec: {runtimeClassName: windows-2022}}]".to_owned(), None),
+        ("Deployment", template(windows), Some("Deployment shop/web 0")),
+        ("Deployment", template("runtimeClassName: windows-2022"), None),
+        ("Deployment", template("nodeSelector: {kubernetes.io/os: linux}"), None),
+    ] {
+        let of_pool = |spec: &str| at_rest(with_object(spec, kind, &object)).forecast.summary.pools[0].clone();
+        let expected: Vec<String> = expected.into_iter().map(str::to_owned).collect();
+        let pool = of_pool("{}");
+        assert_eq!(
+            (named(&pool.helped), pool.held_taints.len(), pool.without_pods.len()),
+            (expected.clone(), 0, 0),
+            "{object}"
+        );
+        let pool = of_pool("spec: {taintPolicy: Always}");
+        assert_eq!((named(&pool.without_pods), pool.helped.len()), (expected, 0), "{object}");
+        for spec in ["spec: {taintPolicy: Never}", "spec: {mode: DryRun}", "spec: {nodeSelector: {team: elsewhere}}"] {
+            let pool = of_pool(spec);
+            assert_eq!((pool.helped, pool.without_pods), (Vec::new(), Vec::new()), "{spec} {object}");
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_its_author_puts_on_a_node_needs_no_toleration() {
     for is_bound in [true, false] {
         let spec = PodSpec { os: Some("windows".to_owned()), ..running_on("win-2019").spec };
         let pod = Pod { spec, is_bound, progress: PodProgress::Waiting, ..running_on("win-2019") };
         let placed =
             Snapshot { pods: Known::Complete(vec![pod]), ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))]) };
         let pool = &at_rest(placed).forecast.summary.pools[0];
-        assert_eq!(pool.unschedulable.len(), usize::from(is_bound));
+        assert_eq!(pool.helped.len(), usize::from(is_bound));
     }
 }
 
@@ -201,16 +292,16 @@ fn a_node_is_pending_exactly_if_the_operator_would_change_it() {
 }
 
 #[test]
-fn with_always_workloads_become_unschedulable_and_are_named() {
-    let always = Snapshot {
-        pods: Known::Complete(vec![running_on("win"), running_on("elsewhere")]),
-        ..snapshot(&["spec: {taintPolicy: Always}"], &[("win", node("{}"))])
-    };
-    let outcome = at_rest(always);
-    assert_eq!(lines(&outcome.forecast), ["windows-2022 Create", "win taints: null -> \"os=windows:NoSchedule\""]);
-    let pool = &outcome.forecast.summary.pools[0];
-    assert!(pool.held_taints.is_empty());
-    assert_eq!(pool.unschedulable, [PodCount { object: ObjectReference::named("Pod shop/web-1"), pods: 1 }]);
+fn pods_that_run_do_not_stop_a_taint() {
+    for pool in ["{}", "spec: {taintPolicy: Always}"] {
+        let busy = Snapshot {
+            pods: Known::Complete(vec![running_on("win"), running_on("elsewhere")]),
+            ..snapshot(&[pool], &[("win", node("{}"))])
+        };
+        let outcome = at_rest(busy);
+        assert_eq!(lines(&outcome.forecast), ["windows-2022 Create", "win taints: null -> \"os=windows:NoSchedule\""]);
+        assert_eq!(outcome.forecast.summary.silent_workloads.len(), 1);
+    }
 }
 
 #[test]
@@ -226,13 +317,22 @@ fn pods_that_cannot_be_read_hold_the_taint() {
 }
 
 #[test]
-fn a_kind_that_cannot_be_listed_holds_nothing_and_is_named() {
-    let mut partial = snapshot(&["{}"], &[("win", node("{}"))]);
-    *partial.workloads.of_kind(WorkloadKind::CronJob) = Known::Forbidden("cronjobs.batch is forbidden".to_owned());
-    let outcome = at_rest(partial);
-    let pool = &outcome.forecast.summary.pools[0];
-    assert!(pool.held_taints.is_empty());
-    assert!(pool.problems[0].message.contains("cronjobs (cronjobs.batch is forbidden)"), "{pool:#?}");
+fn of_the_kinds_that_cannot_be_listed_only_daemon_sets_hold_the_taint() {
+    for (kind, holds) in [(WorkloadKind::CronJob, false), (WorkloadKind::DaemonSet, true)] {
+        let mut partial = snapshot(&["{}"], &[("win", node("{}"))]);
+        *partial.workloads.of_kind(kind) = Known::Forbidden("it is forbidden".to_owned());
+        let (policy, classes) = (policy_of(&partial.pools), partial.classes.clone());
+        let outcome = at_rest(partial);
+        let pool = &outcome.forecast.summary.pools[0];
+        assert_eq!(pool.held_taints.len(), usize::from(holds), "{kind:?}");
+        let of_node = node_explanation("win", &outcome.nodes["win"], &policy, &classes, &outcome).reasons;
+        for told in [pool.problems.iter().map(|problem| problem.message.clone()).collect(), of_node] {
+            let is_told = told
+                .iter()
+                .any(|message| message.contains("held: winpool cannot read pods or DaemonSets: it is forbidden"));
+            assert_eq!(is_told, holds, "{told:?}");
+        }
+    }
 }
 
 #[test]
@@ -275,7 +375,7 @@ fn deleting_a_pool_removes_its_marks_and_unused_classes() {
 #[test]
 fn an_older_pool_takes_over_nodes_and_a_class_of_the_same_name() {
     let older = "{metadata: {name: older, creationTimestamp: '2025-01-01T00:00:00Z'}}";
-    let younger = "{spec: {taints: [{key: team, value: a, effect: NoSchedule}]}}";
+    let younger = "{spec: {taintPolicy: Always, taints: [{key: team, value: a, effect: NoSchedule}]}}";
     let first = forecast(snapshot(&[younger], &[("win", node("{}"))]));
     let outcome = at_rest(Snapshot {
         nodes: first.nodes,
@@ -318,33 +418,4 @@ fn an_invalid_pool_is_reported_and_left_alone() {
     let outcome = forecast(invalid);
     assert!(outcome.forecast.is_empty());
     assert_eq!(outcome.forecast.summary.pools[0].mode, "Invalid");
-}
-
-#[test]
-fn workloads_without_pods_are_named_in_every_mode() {
-    let web = "{metadata: {namespace: shop, name: web}, spec: {replicas: 0, template: {spec: {os: {name: windows}}}}}";
-    let report = "{metadata: {namespace: shop, name: report}, spec: {jobTemplate: {spec: {template: {spec: {os: {name: windows}}}}}}}";
-    for (spec, held, tainted) in [("{}", 1, 0), ("spec: {mode: DryRun}", 1, 0), ("spec: {taintPolicy: Always}", 0, 1)] {
-        let mut workloads = Workloads::default();
-        workloads.of_kind(WorkloadKind::Deployment).add(yaml(web));
-        workloads.of_kind(WorkloadKind::CronJob).add(yaml(report));
-        let outcome = at_rest(Snapshot { workloads, ..snapshot(&[spec], &[("win", node("{}"))]) });
-        let pool = &outcome.forecast.summary.pools[0];
-        let named: Vec<_> = pool.unschedulable.iter().map(|count| count.object.to_string()).collect();
-        assert_eq!(named, ["CronJob shop/report", "Deployment shop/web"], "{spec}");
-        assert_eq!((pool.held_taints.len(), outcome.nodes["win"].taints.taints().len()), (held, tainted), "{spec}");
-    }
-}
-
-#[test]
-fn a_selector_holds_a_taint_only_if_it_fits_no_node_of_another_system() {
-    let web = "{metadata: {namespace: shop, name: web}, spec: {template: {spec: {nodeSelector: {team: a}}}}}";
-    let in_team = node("metadata: {labels: {team: a}}");
-    let linux: std::collections::BTreeMap<String, String> = yaml("{kubernetes.io/os: linux, team: a}");
-    for (other_nodes, held) in [(vec![], 1), (vec![linux.into_iter().collect()], 0)] {
-        let mut workloads = Workloads::default();
-        workloads.of_kind(WorkloadKind::Deployment).add(yaml(web));
-        let cluster = Snapshot { workloads, other_nodes, ..snapshot(&["{}"], &[("win", in_team.clone())]) };
-        assert_eq!(at_rest(cluster).forecast.summary.pools[0].held_taints.len(), held);
-    }
 }

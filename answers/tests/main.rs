@@ -12,7 +12,6 @@ mod readers;
 mod remedies;
 mod render;
 mod system;
-mod workload_check;
 
 use serde_json::Value;
 use winpool_answers::view::{Node, SeenNode};

@@ -12,7 +12,7 @@ use winpool_answers::{
     view::View,
 };
 use winpool_core::{
-    api::{Mode, Problem, Taint, names},
+    api::{Mode, Problem, Taint},
     plan::reconcile::Now,
     pod::tolerations,
     words::{count, yaml},
@@ -52,15 +52,19 @@ pub fn workloads_text<'a>(text: &mut Text, workloads: impl IntoIterator<Item = &
     }
 }
 
-/// Says what to add to workloads that do not tolerate these taints, as lines to paste.
-pub fn tolerations_text(text: &mut Text, taints: &[String], may_be_for_linux: bool) {
+/// Lists `DaemonSets`, each with the number of nodes on which it would have no pod.
+pub fn daemon_sets_text<'a>(text: &mut Text, sets: impl IntoIterator<Item = &'a PodCount>) {
+    for PodCount { object, pods } in sets {
+        text.line(&format!("    {object} ({})", count(*pods, "node")));
+    }
+}
+
+/// Says what to add to `DaemonSets` that do not tolerate these taints, as lines to paste.
+pub fn tolerations_text(text: &mut Text, taints: &[String]) {
     let taints: Vec<Taint> = taints.iter().filter_map(|taint| taint.parse().ok()).collect();
     text.line("  Add to their pod templates:").line("    tolerations:");
     for taint in &taints {
         text.line(&format!("    - {}", tolerations::written(&tolerations::toleration(taint))));
-    }
-    if may_be_for_linux {
-        text.line("  For a Linux workload instead:").line(&format!("    nodeSelector: {{{}: linux}}", names::OS));
     }
 }
 

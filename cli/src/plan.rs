@@ -1,5 +1,7 @@
 //! `winpool plan`: what the operator would do now, to a live cluster or to manifests.
 
+use std::collections::BTreeSet;
+
 use anstyle::Style;
 use winpool_answers::{
     explain::{
@@ -15,15 +17,19 @@ use winpool_answers::{
 };
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
+    api::ObjectReference,
     plan::{GuardedPool, owner},
-    pod::{Class, Target, Workload, WorkloadKind},
+    pod::{Class, PodSpec, Target, Workload, WorkloadKind},
     words::count,
 };
 
 use super::{
     Common, Error, Origin,
     assume::Assume,
-    forecast::{change_text, changes_text, enforce, now, problem_text, snapshot, tolerations_text, workloads_text},
+    forecast::{
+        change_text, changes_text, daemon_sets_text, enforce, now, problem_text, snapshot, tolerations_text,
+        workloads_text,
+    },
     gaps::Gaps,
     live,
     output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
@@ -72,10 +78,11 @@ pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Resu
     }
     let images = images_of_templates(&view, &resolve, &mut gaps).await?;
     let image_notes = if resolve.is_wanted() { image_notes(&view, images) } else { Vec::new() };
-    let by_image = for_windows_by_image(&view);
+    let lacking = lacking_tolerations(&view);
     let mut forecast = live::during("computing what the operator would do", || of(view));
     let knows_nodes = without_nodes.is_none();
-    forecast.summary.notes.extend(without_nodes.into_iter().chain(by_image).chain(image_notes));
+    let unhelped = unhelped(lacking, &forecast);
+    forecast.summary.notes.extend(without_nodes.into_iter().chain(unhelped).chain(image_notes));
     output::print(common.output.format, &forecast, || text(&forecast, knows_nodes))?;
     Ok(gaps.outcome(if knows_nodes && is_done(&forecast) { Outcome::Done } else { Outcome::Pending }))
 }
@@ -149,25 +156,31 @@ fn image_notes(view: &View, images: Images) -> Vec<String> {
     notes
 }
 
-/// Describes the workloads for which winpool holds no taint, because only their images show that they are for Windows.
-fn for_windows_by_image(view: &View) -> Option<String> {
-    let by_image = templates(view).filter(|(_, workload)| workload.template.target(None) == Target::WindowsImage);
-    let mut by_image = by_image.peekable();
-    by_image.peek()?;
+/// Returns the workloads that lack tolerations, and that only images or labels of nodes show to be for Windows.
+fn lacking_tolerations(view: &View) -> Vec<ObjectReference> {
     let facts = Facts::with_planned_classes(view);
-    let lacking: Vec<String> = by_image
-        .filter(|(_, workload)| facts.target(&workload.template) == Target::WindowsImage)
-        .filter_map(|(kind, workload)| {
-            check_tolerations(&WorkloadManifest::of_template(kind.as_str(), workload), &facts)
-        })
-        .map(|found| found.object.to_string())
-        .collect();
-    (!lacking.is_empty()).then(|| {
-        let (of, do_not) = (count(lacking.len(), "workload"), if lacking.len() == 1 { "does not" } else { "do not" });
-        let names = terminal::some(&lacking, SHOWN);
+    let says_no_system =
+        |spec: &PodSpec| matches!(spec.target(facts.known_class(spec)), Target::Unknown | Target::WindowsImage);
+    let unclear = templates(view).filter(|(_, workload)| !workload.is_ignored && says_no_system(&workload.template));
+    let lacking = unclear.filter_map(|(kind, workload)| {
+        check_tolerations(&WorkloadManifest::of_template(kind.as_str(), workload), &facts).map(|found| found.object)
+    });
+    lacking.collect()
+}
+
+/// Describes those for which winpool does nothing. It knows others by the nodes on which their pods run.
+fn unhelped(lacking: Vec<ObjectReference>, forecast: &Forecast) -> Option<String> {
+    let pools = forecast.summary.pools.iter();
+    let named: BTreeSet<_> =
+        pools.flat_map(|pool| pool.helped.iter().chain(&pool.without_pods)).map(|it| &it.object).collect();
+    let unnamed = lacking.into_iter().filter(|object| !named.contains(object));
+    let unnamed: Vec<String> = unnamed.map(|object| object.to_string()).collect();
+    (!unnamed.is_empty()).then(|| {
         format!(
-            "winpool holds no taint for {of} that only images show to be for Windows and that {do_not} tolerate it: {names}. \
-             winpool check shows what to add."
+            "Only images or labels of nodes show that {} for Windows: {}. So winpool adds no toleration to their pods and \
+             holds no taint for them, and they get no new pods on nodes with the taint. winpool check shows what to add.",
+            if unnamed.len() == 1 { "1 workload is".to_owned() } else { format!("{} workloads are", unnamed.len()) },
+            terminal::some(&unnamed, SHOWN)
         )
     })
 }
@@ -195,8 +208,8 @@ pub fn of(mut view: View) -> Forecast {
     let in_dry_run = enforce(&mut view);
     let note = match &view.pods {
         Known::NotRead if view.workloads.known().is_none() => Some(
-            "The manifests have neither pods nor workloads, so winpool does not know which workloads a taint \
-             would make unschedulable. This plan assumes none. The operator checks them before it adds a taint."
+            "The manifests have neither pods nor workloads, so winpool does not know which pods would get tolerations, and \
+             which DaemonSets hold a taint. This plan assumes none."
                 .to_owned(),
         ),
         _ => None,
@@ -283,13 +296,19 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
     text.styled("", BOLD, &format!("WindowsPool {}", pool.name));
     text.line(&format!("  {}; {}, {} {would}", pool.mode, count(pool.node_count, "node"), pool.would_change));
     let taints = pool.held_taints.join(", ");
-    if !pool.held_taints.is_empty() {
-        text.styled("  ", WARN, &format!("held: {taints}, because these workloads do not tolerate it:"));
-        workloads_text(text, &pool.unschedulable);
-        tolerations_text(text, &pool.held_taints, pool.may_be_for_linux);
-    } else if !pool.unschedulable.is_empty() {
-        text.styled("  ", BAD, "taintPolicy is Always, so these workloads would become unschedulable:");
-        workloads_text(text, &pool.unschedulable);
+    if !pool.held_taints.is_empty() && pool.without_pods.is_empty() {
+        text.styled("  ", WARN, &format!("held: {taints}"));
+    } else if !pool.held_taints.is_empty() {
+        text.styled("  ", WARN, &format!("held: {taints}, because with it these DaemonSets would make no pods:"));
+        daemon_sets_text(text, &pool.without_pods);
+        tolerations_text(text, &pool.held_taints);
+    } else if !pool.without_pods.is_empty() {
+        text.styled("  ", BAD, "taintPolicy is Always, so new pods of these workloads would find no node:");
+        workloads_text(text, &pool.without_pods);
+    }
+    if !pool.helped.is_empty() {
+        text.line("  The pods of these workloads get the toleration; write it into the pod templates:");
+        workloads_text(text, &pool.helped);
     }
     for problem in &pool.problems {
         problem_text(text, problem);

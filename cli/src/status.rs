@@ -17,7 +17,7 @@ use winpool_core::{
 use super::{
     Common, Error,
     assume::Assume,
-    forecast::{parts, parts_text, problem_text, snapshot, tolerations_text, workloads_text},
+    forecast::{daemon_sets_text, parts, parts_text, problem_text, snapshot, tolerations_text},
     gaps::{Lacks, notes_text},
     installation,
     live::{self, ReadError},
@@ -25,13 +25,13 @@ use super::{
     view::{self, Seen, WITHOUT_NODES, WITHOUT_POOLS},
 };
 
-/// Held workloads that the text names for each pool.
+/// `DaemonSets` that hold taints, as many as the text names for each pool.
 const NAMED: usize = 10;
 
 /// Show if winpool is installed and works, and the state of the Windows nodes, RuntimeClasses and taints.
 ///
-/// Shows the nodes by build and state, the RuntimeClasses with their pods, held taints with the workloads that do not
-/// tolerate them, other writers that keep reverting winpool's changes, and the next end of support. The states are those that the
+/// Shows the nodes by build and state, the RuntimeClasses with their pods, held taints with each DaemonSet that would make no
+/// pods because of them, other writers that keep reverting winpool's changes, and the next end of support. The states are those that the
 /// pools report; if a pool reports nothing yet, and with --assume, winpool computes what the operator would do. Reads the cluster, or
 /// manifests with -f. Exit code 0: winpool is installed and works, whatever the state of the nodes; 2: it is not installed
 /// or does not work, the manifests have no nodes or no WindowsPool, or you may not list what the answer needs; 1: an error, or a part of the manifests cannot be read.
@@ -157,15 +157,18 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
     if !pool.held_for.is_empty() {
         let holds = if pool.mode == "DryRun" { "would hold" } else { "holds" };
         let taints = pool.held_taints.join(", ");
-        text.paragraph("  ", &format!("winpool {holds} {taints}, which these workloads do not tolerate:"));
+        text.paragraph(
+            "  ",
+            &format!("winpool {holds} {taints}, because with it these DaemonSets would make no pods:"),
+        );
     }
-    workloads_text(text, pool.held_for.iter().take(NAMED));
+    daemon_sets_text(text, pool.held_for.iter().take(NAMED));
     let unnamed = pool.held_for.len().saturating_sub(NAMED);
     if unnamed > 0 {
         text.line(&format!("    and {unnamed} more"));
     }
     if !pool.held_for.is_empty() {
-        tolerations_text(text, &pool.held_taints, pool.may_be_for_linux);
+        tolerations_text(text, &pool.held_taints);
     }
     if !pool.helped_workloads.is_empty() {
         let names = joined(pool.helped_workloads.iter().map(|workload| &workload.name));
@@ -182,14 +185,14 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
     }
 }
 
-/// Returns why the pool is not ready, if the text names the details below: `1 taint held for 5 workloads, 1 RuntimeClass in
+/// Returns why the pool is not ready, if the text names the details below: `1 taint held for 5 DaemonSets, 1 RuntimeClass in
 /// conflict`.
 fn summary(pool: &PoolSummary) -> Option<String> {
     if ![reason::WORKLOADS_NOT_TOLERATING, reason::CLASS_CONFLICT].contains(&pool.reason.as_str()) {
         return None;
     }
-    let (taints, workloads) = (pool.held_taints.len(), pool.held_for.len());
-    let held = (workloads > 0).then(|| format!("{} held for {}", count(taints, "taint"), count(workloads, "workload")));
+    let (taints, sets) = (pool.held_taints.len(), pool.held_for.len());
+    let held = (sets > 0).then(|| format!("{} held for {}", count(taints, "taint"), count(sets, "DaemonSet")));
     let conflicts = pool.problems.iter().filter(|problem| problem.reason == reason::CLASS_CONFLICT).count();
     let conflicts = (conflicts > 0).then(|| format!("{} in conflict", count(conflicts, "RuntimeClass")));
     let parts: Vec<String> = held.into_iter().chain(conflicts).collect();

@@ -176,20 +176,20 @@ impl<'d> Answers<'d> {
         }
     }
 
-    /// What `plan` calls unschedulable, `check` names. If nodes lack the taint, `plan` names what does not tolerate it.
+    /// What `plan` says to lack a toleration, `check` names. If nodes lack the taint, `plan` names what does not tolerate it.
     fn plan_and_check(&self, plan: &Value, adds_taint: bool, found: &mut Vec<String>) {
         let pools = plan["summary"]["pools"].as_array().unwrap().iter();
-        let unschedulable: BTreeSet<String> = pools.flat_map(|pool| objects(&pool["unschedulable"])).collect();
-        for object in unschedulable.iter().filter(|object| !self.findings.contains_key(*object)) {
-            found.push(format!("plan: {object} is unschedulable; check finds nothing"));
+        let lists = |pool: &Value| ["withoutPods", "helped"].map(|list| objects(&pool[list]));
+        let named: BTreeSet<String> = pools.flat_map(lists).flatten().collect();
+        for object in named.iter().filter(|object| !self.findings.contains_key(*object)) {
+            found.push(format!("plan: {object} lacks a toleration; check finds nothing"));
         }
         let notes = plan["summary"]["notes"].to_string().to_ascii_lowercase();
         for (object, findings) in &self.findings {
             let lacks =
                 findings.iter().any(|finding| finding["rule"].as_str().unwrap().ends_with("toleration-missing"));
             let (kind, name) = object.split_once('/').unwrap();
-            if adds_taint && lacks && !unschedulable.contains(object) && !notes.contains(&format!("{kind} shop/{name}"))
-            {
+            if adds_taint && lacks && !named.contains(object) && !notes.contains(&format!("{kind} shop/{name}")) {
                 found.push(format!("check: {object} lacks a toleration; plan does not name it"));
             }
         }

@@ -106,14 +106,14 @@ fn machines_get_json_or_yaml_of_one_shape() {
     assert_eq!(pod["remedy"]["text"], remedy, "win-2022 takes it too, and does not run its image");
 }
 
-/// A node and a RuntimeClass that are right, and a pod that does not tolerate the taint that the node lacks.
+/// A node and a RuntimeClass that are right, and a DaemonSet that does not tolerate the taint that the node lacks.
 const ONLY_HELD: &str = r"
 {apiVersion: v1, kind: Node,
  metadata: {name: win, labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: 10.0.20348}},
  status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2655}}}
 ---
-{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: shop},
- spec: {nodeName: win, os: {name: windows}, containers: [{name: web, image: example.com/web}]}, status: {phase: Running}}
+{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: agent, namespace: shop},
+ spec: {template: {spec: {os: {name: windows}, containers: [{name: agent, image: example.com/agent}]}}}}
 ---
 {apiVersion: node.k8s.io/v1, kind: RuntimeClass,
  metadata: {name: windows-2022, labels: {app.kubernetes.io/managed-by: winpool, winpool.dev/pool: default}},
@@ -129,7 +129,7 @@ fn a_plan_whose_only_change_is_a_held_taint_exits_with_2() {
     assert_eq!(plan["summary"]["pools"][0]["heldTaints"], serde_json::json!(["os=windows:NoSchedule"]));
     assert_eq!((code, error.as_str()), (Some(2), ""));
     assert_eq!((&plan["nodes"], &plan["runtimeClasses"]), (&serde_json::json!([]), &serde_json::json!([])));
-    let tolerating = ONLY_HELD.replace("os: {name: windows}", "tolerations: [{operator: Exists}]");
+    let tolerating = ONLY_HELD.replace("os: {name: windows}", "os: {name: windows}, tolerations: [{operator: Exists}]");
     let (_, out, _) = with_stdin(&["plan", "-f", POOL, "-f", "-", "-o", "json"], &tolerating);
     let plan: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(plan["summary"]["pools"][0]["heldTaints"], serde_json::json!([]), "nothing is held for others");

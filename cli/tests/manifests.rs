@@ -154,7 +154,7 @@ fn a_workload_of_a_removed_api_version_is_explained_and_planned_with() {
     let (_, out, error) = winpool(&["why", "daemonset/agent", "-f", "-"], Path::new("."), objects);
     assert!(out.starts_with("DaemonSet default/agent"), "{out} {error}");
     let (_, out, error) = winpool(&["plan", "-f", "-"], Path::new("."), objects);
-    assert!(out.contains("    DaemonSet default/agent\n"), "{out} {error}");
+    assert!(out.contains("    DaemonSet default/agent (1 node)\n"), "{out} {error}");
 }
 
 #[test]

@@ -41,30 +41,47 @@ fn plan_names_the_toleration_that_a_held_taint_needs() {
     let text = printed(&plan, Path::new("/nonexistent"), "200");
     let toleration = "tolerations:\n    - {key: os, operator: Equal, value: windows, effect: NoSchedule}";
     assert!(text.contains(&format!("Add to their pod templates:\n    {toleration}\n")), "{text}");
-    assert!(text.contains("    DaemonSet shop/agent\n"), "pods are not counted if there are none: {text}");
-    let for_linux = "For a Linux workload instead:\n    nodeSelector: {kubernetes.io/os: linux}\n";
-    assert!(!text.contains(for_linux), "all of them say Windows: {text}");
-    // Only Windows nodes have the label that the Deployment selects. Nothing says for which system the pod is.
+    assert!(text.contains("make no pods:\n    DaemonSet shop/agent (2 nodes)\n"), "{text}");
+}
+
+#[test]
+fn plan_names_the_workloads_whose_pods_get_tolerations() {
+    let workloads = "\
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: erp}, spec: {template: {spec: {os: {name: windows}, containers: [{name: c, \
+                     image: 'erp:1'}]}}}}
+---
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: iis}, spec: {template: {spec: {containers: [{name: c, image: \
+                     'mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022'}]}}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: app, uid: 1d5e0a5c-0000-4000-8000-000000000000}, spec: {nodeName: win-2022, containers: \
+                     [{name: c, image: 'app:1'}]}, status: {phase: Running}}
+";
     let directory = tempfile::tempdir().unwrap();
-    let node = |name: &str, system: &str, kernel: &str| {
-        format!(
-            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{kubernetes.io/os: {system}, on: {system}}}}}\nstatus: \
-             {{nodeInfo: {{operatingSystem: {system}, kernelVersion: {kernel}, architecture: amd64, bootID: a, containerRuntimeVersion: \
-             'containerd://2.0.4', kubeProxyVersion: v1, kubeletVersion: v1, machineID: a, osImage: a, systemUUID: a}}}}\n"
-        )
-    };
-    let deployment = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {nodeSelector: {on: \
-                      windows}, containers: [{name: c, image: 'app:1'}]}}}\n";
-    let (linux, windows) = (node("linux-1", "linux", "6.8.0-1015-azure"), node("win-1", "windows", "10.0.20348.1"));
-    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: app, uid: a}\nspec: {nodeName: win-1, containers: [{name: c, image: \
-               'app:1'}]}\nstatus: {phase: Running}\n";
-    for (workload, name, may_be_for_linux) in
-        [(deployment, "Deployment default/web", false), (pod, "Pod default/app (1 pod)", true)]
-    {
-        std::fs::write(directory.path().join("all.yaml"), format!("{linux}{windows}{workload}")).unwrap();
-        let plan = ["plan", "-f", directory.path().to_str().unwrap(), "-f", POOL];
+    let (pool, file) = (directory.path().join("pool.yaml"), directory.path().join("workloads.yaml"));
+    std::fs::write(&file, workloads).unwrap();
+    let named = "    Deployment default/erp\n    Pod default/app (1 pod)\n";
+    let helped = "The pods of these workloads get the toleration; write it into the pod templates:\n";
+    let lost = "taintPolicy is Always, so new pods of these workloads would find no node:\n";
+    for (spec, words) in [
+        ("{}", Some(helped)),
+        ("{mode: DryRun}", Some(helped)),
+        ("{taintPolicy: Always}", Some(lost)),
+        ("{mode: DryRun, taintPolicy: Always}", Some(lost)),
+        ("{taintPolicy: Never}", None),
+    ] {
+        let object = format!(
+            "{{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {{name: default}}, spec: {spec}}}"
+        );
+        std::fs::write(&pool, object).unwrap();
+        let plan = ["plan", "-f", directory.path().to_str().unwrap(), "-f", CLUSTER];
         let text = printed(&plan, Path::new("/nonexistent"), "200");
-        assert!(text.contains(&format!("    {name}\n")) && text.contains(for_linux) == may_be_for_linux, "{text}");
+        for all in [helped, lost] {
+            assert_eq!(text.contains(&format!("  {all}{named}")), words == Some(all), "{spec}: {text}");
+        }
+        assert!(!text.contains("held: "), "{text}");
+        let by_image =
+            "Note: Only images or labels of nodes show that 1 workload is for Windows: Deployment default/iis. So ";
+        assert_eq!(text.contains(by_image), words.is_some(), "{spec}: {text}");
     }
 }
 
@@ -216,7 +233,7 @@ fn properties_with_one_name_have_one_shape_in_all_commands() {
         match name {
             "object" => assert_eq!(property["$ref"], objects),
             "usedBy" => assert_eq!(property["items"]["$ref"], objects),
-            "heldFor" | "unschedulable" | "silentWorkloads" => {
+            "heldFor" | "helped" | "silentWorkloads" | "withoutPods" => {
                 assert_eq!(property["items"]["$ref"], "#/$defs/PodCount", "{name}");
             }
             "nodes" => {
@@ -271,7 +288,8 @@ async fn the_status_of_a_live_cluster() {
     let operator = harness.operator().await;
     harness.run_web("busy").await;
     harness.apply_pool(json!({})).await;
-    harness.held(OS_WINDOWS, &["busy"], &["Deployment default/web"]).await;
+    harness.held(OS_WINDOWS, &["busy"], &["DaemonSet default/web"]).await;
+    harness.nodes_until("default", "adds its taint elsewhere", |nodes| (nodes.converged, nodes.held) == (2, 1)).await;
     harness.run_pod("of-class", json!({"runtimeClassName": "windows-2022"})).await;
     let kubeconfig = harness.server.kubeconfig().to_owned();
     let print = async |arguments: &'static [&'static str]| {

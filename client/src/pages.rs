@@ -19,29 +19,31 @@ use crate::error::{RequestError, read_in_time};
 /// The number of objects in one request, unless the caller sets another limit. More are no faster, and a node with all its images is 10 KB.
 pub const PAGE: u32 = 100;
 
-/// The time after which other tasks get their turn: what a check finds out about one pod may take a while.
+/// The time after which other tasks get their turn: the caller may work on each object for a while.
 const TURN: Duration = Duration::from_millis(10);
 
 /// Decodes every object that `parameters` select as a `T`, and hands it over, page by page.
 pub async fn each<K: Resource + Clone, T: Clone + DeserializeOwned>(
     api: &Api<K>,
     parameters: ListParams,
-    found: impl FnMut(T),
+    mut found: impl FnMut(T),
 ) -> Result<(), RequestError> {
-    asking(1, api, parameters, found).await
-}
-
-/// The number of attempts of [`each_patiently`] for one page.
-const ATTEMPTS: u32 = 4;
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-
-/// Like [`each`], and retries a page: a long listing must not end with one failed request.
-pub async fn each_patiently<K: Resource + Clone, T: Clone + DeserializeOwned>(
-    api: &Api<K>,
-    parameters: ListParams,
-    found: impl FnMut(T),
-) -> Result<(), RequestError> {
-    asking(ATTEMPTS, api, parameters, found).await
+    let mut parameters = at_most_a_page(parameters);
+    loop {
+        let page = page(api, &parameters).await?;
+        let mut turn = Instant::now();
+        for object in page.items {
+            found(object);
+            if turn.elapsed() >= TURN {
+                tokio::task::yield_now().await;
+                turn = Instant::now();
+            }
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
 }
 
 /// Requests one page.
@@ -58,39 +60,6 @@ async fn page<K: Resource + Clone, T: Clone + DeserializeOwned>(
 fn at_most_a_page(parameters: ListParams) -> ListParams {
     let limit = parameters.limit.unwrap_or(PAGE);
     parameters.limit(limit)
-}
-
-async fn asking<K: Resource + Clone, T: Clone + DeserializeOwned>(
-    attempts: u32,
-    api: &Api<K>,
-    parameters: ListParams,
-    mut found: impl FnMut(T),
-) -> Result<(), RequestError> {
-    let mut parameters = at_most_a_page(parameters);
-    let mut failed = 0;
-    loop {
-        let page = match page(api, &parameters).await {
-            Err(RequestError::Failed(_)) if failed + 1 < attempts => {
-                tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(failed)).await;
-                failed += 1;
-                continue;
-            }
-            page => page?,
-        };
-        failed = 0;
-        let mut turn = Instant::now();
-        for object in page.items {
-            found(object);
-            if turn.elapsed() >= TURN {
-                tokio::task::yield_now().await;
-                turn = Instant::now();
-            }
-        }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(()),
-        }
-    }
 }
 
 /// Reads one object and decodes it as a `T`; `None` if it does not exist.

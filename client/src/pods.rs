@@ -1,14 +1,18 @@
 //! Pods and workloads, as lists and watches show them.
 
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::{apps::v1::DaemonSet, core::v1::Pod},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use serde::Deserialize;
+use serde_json::Value;
 use winpool_core::{
     plan::{pods::PodTable, reconcile::Now},
-    pod::{self, WorkloadKind},
+    pod::{self, Workload, WorkloadKind},
 };
 
 use crate::error::RequestError;
@@ -35,6 +39,26 @@ impl From<pod::Pod> for ListedPod {
         let [namespace, name, resource_version] =
             [&pod.namespace, &pod.name, &pod.resource_version].map(|text| Some(text.clone()));
         Self { metadata: ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() }, pod }
+    }
+}
+
+/// A DaemonSet as a watch decodes it, with the metadata that kube needs.
+#[derive(Clone, Debug, Deserialize, kube::Resource)]
+#[resource(inherit = DaemonSet)]
+#[serde(from = "Value")]
+pub struct ListedDaemonSet {
+    /// Only namespace, name and resourceVersion.
+    metadata: ObjectMeta,
+    pub set: Workload,
+}
+
+impl From<Value> for ListedDaemonSet {
+    fn from(object: Value) -> Self {
+        let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
+        let (namespace, name, resource_version) = (text("namespace"), text("name"), text("resourceVersion"));
+        // One that cannot be decoded has no placement, and so objects to nothing.
+        let set = Workload::deserialize(&object).unwrap_or_default();
+        Self { metadata: ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() }, set }
     }
 }
 

@@ -5,8 +5,18 @@ use http::{Method, Uri};
 pub const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "other"];
 
 /// The kinds of object. No label holds the name of an object.
-pub const RESOURCES: [&str; 9] =
-    ["nodes", "pods", "runtimeclasses", "windowspools", "windowspools/status", "events", "leases", "version", "other"];
+pub const RESOURCES: [&str; 10] = [
+    "nodes",
+    "pods",
+    "daemonsets",
+    "runtimeclasses",
+    "windowspools",
+    "windowspools/status",
+    "events",
+    "leases",
+    "version",
+    "other",
+];
 
 /// The verb and the resource of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

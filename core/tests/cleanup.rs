@@ -70,7 +70,7 @@ fn deletion_policies_count_only_for_a_cleanup_that_follows_the_pools() {
 #[test]
 fn labels_of_a_deleted_pool_are_removed_and_unlisted_taints_stay() {
     let guard = vec![GUARD.parse().unwrap()];
-    let other = "{metadata: {name: other}, spec: {taints: [{key: windows, effect: NoSchedule}]}";
+    let other = "{metadata: {name: other}, spec: {taints: [{key: windows, value: 'true', effect: NoSchedule}]}";
     let cases = [
         (vec![], &[GUARD][..], guard.clone()),
         (vec![format!("{other}}}")], &[GUARD], guard),

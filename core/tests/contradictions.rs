@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{self, marked, node, policy, pool, read, tainted};
+use crate::common::{marked, node, policy, pool, read, tainted};
 use Sighting::{Changed, Listed, Registered};
 use serde_json::{Value, json};
 use winpool_core::{
@@ -33,17 +33,10 @@ fn stand(seen: &[(Sighting, u64, Value)], later: u64, spec: &str) -> Assessment 
     let mut watched = None;
     for (sighting, milliseconds, object) in seen {
         let node = read(object);
-        let owner = Some(&pool).filter(|pool| pool.spec.selects(&node.labels));
-        watched = Some(Watched::next(
-            watched.as_ref(),
-            &node,
-            owner.map(|pool| &*pool.spec),
-            *sighting,
-            after(*milliseconds),
-        ));
+        watched = Some(Watched::next(watched.as_ref(), &node, *sighting, after(*milliseconds)));
     }
     let (watched, (_, _, last)) = (watched.unwrap(), seen.last().unwrap());
-    assess(&read(last), &policy([pool]), Consent::Known { uid: common::UID, watched: &watched, now: after(later) })
+    assess(&read(last), &policy([pool]), Consent::Known { name: "win", watched: &watched, now: after(later) })
 }
 
 fn label_to_be(assessment: &Assessment) -> Option<&str> {
@@ -131,7 +124,7 @@ fn a_node_keeps_everything_until_its_kubelet_confirms_another_system() {
 /// The sums of the pool `default` with this spec over this node.
 fn tally_of(node: &Value, spec: &str) -> Tally {
     let (node, policy) = (read(node), policy([pool(spec)]));
-    let consent = Consent::Known { uid: common::UID, watched: &Watched::default(), now: Instant::now() };
+    let consent = Consent::Known { name: "win", watched: &Watched::default(), now: Instant::now() };
     let share = NodeShare::of(&node, assess(&node, &policy, consent), &policy, consent, None, None);
     Tally::of("default", &[("win".into(), share)])
 }
@@ -151,8 +144,7 @@ fn a_node_that_claims_windows_and_reports_another_system_is_counted_and_named() 
         let [problem] = problems.as_slice() else { panic!("{spec}: {problems:?}") };
         assert_eq!((problem.reason.as_str(), problem.object.name.as_str()), (reason::OPERATING_SYSTEM_DIFFERS, "win"));
         assert!(tally.seen().builds.is_empty(), "{spec}: no RuntimeClass for what it reports");
-        assert!(!tally.waits() && tally.unfinished() == 0, "{spec}: no check is due because of it");
-        assert!(!tally.all_carry(&"os=windows:NoSchedule".parse().unwrap()), "{spec}: it does not carry the taint");
+        assert!(!tally.waits() && tally.unfinished() == 0, "{spec}: nothing waits because of it");
         // Its kubelet confirms one of the two.
         assert_eq!(tally_of(&claims("windows"), spec).counts(), counts(0), "{spec}");
         let mut reimaged = claims("linux");

@@ -1,6 +1,6 @@
 //! The taints that a pool's status records as evidence that they are winpool's.
 
-use crate::common::{apply, pool};
+use crate::common::{apply, pool, with_consent};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use winpool_core::{
@@ -19,7 +19,7 @@ fn every_added_taint_is_recorded_and_none_of_a_dry_run() {
     let list = |taints: &[Taint]| taints.iter().map(ToString::to_string).collect::<Vec<_>>();
     let changed = |mode: &str| {
         pool(&format!(
-            "{{spec: {{mode: {mode}, taints: [{{key: new, effect: NoSchedule}}]}}, \
+            "{{spec: {{mode: {mode}, taintPolicy: Always, taints: [{{key: new, effect: NoSchedule}}]}}, \
               status: {{managedTaints: ['os=windows:NoSchedule', 'new:NoSchedule', 'not a taint']}}}}"
         ))
     };
@@ -28,10 +28,10 @@ fn every_added_taint_is_recorded_and_none_of_a_dry_run() {
     assert_eq!(list(&ever_applied(&changed("Enforce"), &lingering)), all);
     assert_eq!(list(&ever_applied(&changed("DryRun"), &[])), ["new:NoSchedule", "os=windows:NoSchedule"]);
     assert_eq!(list(&ever_applied(&pool("spec: {mode: DryRun}"), &[])), Vec::<String>::new());
-    assert_eq!(list(&ever_applied(&pool("{}"), &[])), Vec::<String>::new(), "nothing is approved yet");
-    for may in ["spec: {taintPolicy: Always}", APPROVED] {
-        assert_eq!(list(&ever_applied(&pool(may), &[])), ["os=windows:NoSchedule"], "{may}");
-    }
+    assert_eq!(list(&ever_applied(&pool("{}"), &[])), Vec::<String>::new(), "the pods are unknown");
+    assert_eq!(list(&ever_applied(&pool("spec: {taintPolicy: Always}"), &[])), ["os=windows:NoSchedule"]);
+    let knows_pods = with_consent(pool("{}"), |consent| consent.may_add = true);
+    assert_eq!(list(&ever_applied(&knows_pods, &[])), ["os=windows:NoSchedule"]);
 }
 
 #[test]

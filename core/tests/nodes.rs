@@ -1,7 +1,6 @@
 //! The table of nodes: the steps of an attempt, and what the table remembers.
 
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        CleanCheck, NodeState, Policy,
+        NodeState, Policy,
         nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep, NodeTable},
     },
     windows::Build,
@@ -22,7 +21,7 @@ const MINE: &str = "os=windows:NoSchedule";
 const PATIENCE: Duration = Duration::from_mins(10);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A pool that adds its taint without a check.
+/// A pool that adds its taint at once.
 const ALWAYS: &str = "{spec: {taintPolicy: Always}, status: {managedTaints: ['os=windows:NoSchedule']}}";
 
 fn always() -> Arc<Policy> {
@@ -30,17 +29,6 @@ fn always() -> Arc<Policy> {
         consent.planned_builds.insert(Build::new(20348));
     });
     policy([planned]).into()
-}
-
-/// A pool whose workload check covers the node until then.
-fn checked(until: Instant) -> Policy {
-    let pool = pool("status: {managedTaints: ['os=windows:NoSchedule']}");
-    policy([with_consent(pool, |consent| {
-        let uids: BTreeSet<Arc<str>> = ["win".into()].into();
-        let valid = Some((until + PATIENCE, until));
-        consent.planned_builds.insert(Build::new(20348));
-        consent.clean_check = CleanCheck { nodes: [(Taint::os_windows(), uids.into())].into(), valid };
-    })])
 }
 
 /// A node without the build label and the taint.
@@ -301,36 +289,6 @@ fn a_change_that_another_writer_reverts_three_times_waits_and_the_writer_is_look
     assert_eq!(until(&scene.next()), end, "it is known already");
     scene.now = end;
     assert_eq!(writes(&scene.next()), "label taint");
-}
-
-#[test]
-fn a_node_whose_taint_is_refused_or_reverted_waits_for_that_also_when_its_check_expires() {
-    for (is_refused, waits) in [(true, true), (false, true), (true, false), (false, false)] {
-        let mut scene = Scene::new(checked(Instant::now() + PATIENCE).into(), &node("{}"));
-        if is_refused {
-            assert_eq!(writes(&scene.next()), "taint");
-            scene.denied();
-        } else {
-            for version in 2..5 {
-                assert_eq!(writes(&scene.next()), "taint");
-                scene.answer(NodeAnswer::Written(None));
-                scene.see(version, &node("{}"));
-            }
-            scene.next();
-            scene.answer(NodeAnswer::OtherWriter("node-pool-api".to_owned()));
-        }
-        scene.now += if waits { SECOND } else { PATIENCE };
-        let expired = checked(scene.now);
-        scene.table.count_by(expired.clone(), scene.now);
-        let due = scene.table.write_by(Some(expired.into()), scene.now);
-        let state = match (waits, is_refused) {
-            (false, _) => NodeState::Held,
-            (true, true) => NodeState::Blocked,
-            (true, false) => NodeState::Contested,
-        };
-        assert_eq!((scene.states(), due.is_empty()), (vec![state], !waits));
-        assert_eq!(scene.table.tally("default").waits(), state == NodeState::Held, "a check would change nothing");
-    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use winpool_core::{
 };
 
 const DEFAULT: &str = "os=windows:NoSchedule";
-const MINE: &str = "example.com/mine:NoSchedule";
+const MINE: &str = "example.com/os=win:NoSchedule";
 /// A pool that selects no node here.
 const ELSEWHERE: &str = "spec: {nodeSelector: {team: nobody}}";
 
@@ -109,7 +109,7 @@ fn a_node_whose_kubelet_contradicts_its_labels_keeps_its_marks() {
 fn another_pool_takes_over_marks_and_keeps_what_it_wants_itself() {
     let old = "{metadata: {name: old, creationTimestamp: '2026-02-01T00:00:00Z'}, status: {managedTaints: [STATUS]}}"
         .replace("STATUS", &format!("'{DEFAULT}', '{MINE}'"));
-    let wants_mine = "spec: {taints: [{key: example.com/mine, effect: NoSchedule}]}";
+    let wants_mine = "spec: {taints: [{key: example.com/os, value: win, effect: NoSchedule}]}";
     let node = marked(tainted(&["first:NoSchedule", DEFAULT, MINE]), "old", &[DEFAULT, MINE]);
 
     let after = converge(&node, &policy([pool(wants_mine), pool(&old)]));
@@ -189,7 +189,7 @@ fn a_taint_that_another_writer_removed_is_restored_and_still_owned() {
 #[test]
 fn an_obsolete_taint_of_winpool_is_tolerated_while_a_node_has_it() {
     let changed = pool(&format!(
-        "{{spec: {{taints: [{{key: example.com/mine, effect: NoSchedule}}]}}, status: {{managedTaints: ['{DEFAULT}', 'x=y:NoSchedule']}}}}"
+        "{{spec: {{taints: [{{key: example.com/os, value: win, effect: NoSchedule}}]}}, status: {{managedTaints: ['{DEFAULT}', 'x=y:NoSchedule']}}}}"
     ));
     let assessment = assess(&read(&tainted(&["x=y:NoSchedule", "a=b:NoSchedule", MINE])), &policy([changed]));
     assert_eq!(assessment.tolerate, ["x=y:NoSchedule".parse().unwrap()]);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{pool, pool_object};
+use crate::common::{pool, pool_object, with_consent};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use serde_json::json;
 use winpool_core::{
@@ -17,7 +17,8 @@ use winpool_core::{
 };
 
 const DRY_RUN: &str = "spec: {mode: DryRun}";
-const APPROVED: &str = "status: {approvedTaints: [{taint: 'os=windows:NoSchedule', since: '2026-02-01T00:00:00Z'}]}";
+const APPROVED: &str = "status: {managedTaints: ['os=windows:NoSchedule'], \
+                        approvedTaints: [{taint: 'os=windows:NoSchedule', since: '2026-02-01T00:00:00Z'}]}";
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -302,18 +303,17 @@ fn a_vendor_can_end_its_support_before_microsoft_does() {
 }
 
 #[test]
-fn held_taints_keep_the_pool_from_being_ready_and_name_the_workloads() {
+fn held_taints_keep_the_pool_from_being_ready_and_name_the_daemon_sets() {
     let nodes = NodeCounts { selected: 3, held: 3, ..NodeCounts::default() };
     let status = report(&pool("{}"), &Observation { nodes, untainted: 3, ..done() });
-    assert_eq!(verdicts(&status)[0], "False Waiting", "no workload check has ended yet");
-    let workloads = (0..12).map(|number| (format!("Deployment shop/web-{number:02}"), 2)).collect();
-    let observation =
-        Observation { nodes, untainted: 3, held: Some(held(HeldBecause::Unschedulable(workloads))), ..done() };
+    assert_eq!(verdicts(&status)[0], "False Waiting", "the pods are not listed yet");
+    let sets = (0..12).map(|number| (format!("DaemonSet shop/agent-{number:02}"), 2)).collect();
+    let observation = Observation { nodes, untainted: 3, held: Some(held(HeldBecause::DaemonSets(sets))), ..done() };
     let status = report(&pool("{}"), &observation);
     let waits = "False WorkloadsNotTolerating";
     assert_eq!(verdicts(&status), [waits, "True Done", waits, "True Done"]);
     let message = &status.conditions[2].message;
-    for part in ["os=windows:NoSchedule held", "Deployment shop/web-09 (2 pods) and 2 more", "taintPolicy: Always"] {
+    for part in ["os=windows:NoSchedule held", "DaemonSet shop/agent-09 (2 nodes) and 2 more", "taintPolicy: Always"] {
         assert!(message.contains(part), "{part}: {message}");
     }
     assert_eq!(status.managed_taints, Vec::<String>::new(), "what was never put on is not recorded");
@@ -369,7 +369,8 @@ fn a_status_is_bounded_whatever_the_cluster_shows() {
         ..done()
     };
     let ever_applied = (0..100).map(|n| Taint::new(&format!("t{n:03}"), "", "NoSchedule")).collect();
-    let status = report(&Pool { managed_taints: ever_applied, ..pool(APPROVED) }, &observation);
+    let knows_pods = with_consent(pool("{}"), |consent| consent.may_add = true);
+    let status = report(&Pool { managed_taints: ever_applied, ..knows_pods }, &observation);
     let sizes = (status.builds.len(), status.runtime_classes.len(), status.managed_taints.len(), status.problems.len());
     assert_eq!(sizes, (32, 64, 32, 10));
     let messages = status.problems.iter().map(|p| &p.message).chain(status.conditions.iter().map(|c| &c.message));

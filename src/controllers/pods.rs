@@ -14,7 +14,7 @@ use tokio::{sync::watch, task::coop::consume_budget, time::sleep_until};
 use tokio_util::sync::CancellationToken;
 use winpool_client::{
     pod_events::{ListedEvent, warnings},
-    pods::ListedPod,
+    pods::{ListedDaemonSet, ListedPod},
     watches::Selection,
 };
 use winpool_core::plan::{
@@ -28,6 +28,7 @@ use winpool_core::plan::{
 use super::{Context, WatchHealth, now};
 
 const PODS: &str = "Pods";
+const DAEMON_SETS: &str = "DaemonSets";
 /// The kinds of the watches of Events, in messages.
 const EVENTS: [&str; REASONS.len()] = ["Events (FailedCreatePodSandBox)", "Events (NodeAffinity)"];
 /// The pause between two notices that pods have changed.
@@ -56,13 +57,12 @@ impl SharedPods {
 
     /// The reason why winpool does not know the pods; `None` if it does.
     pub fn unknown(&self, table: &PodTable, now: Instant) -> Option<UnknownPods> {
-        let outages = self.watch_health.outages();
-        match outages.get(PODS) {
-            Some(outage) if outage.is_forbidden() => Some(UnknownPods::Denied(outage.message().to_owned())),
-            Some(outage) if outage.counts(now) => Some(UnknownPods::Unreadable(outage.message().to_owned())),
-            None if table.is_complete() => None,
-            Some(_) | None => Some(UnknownPods::NotListed),
-        }
+        unknown(self.watch_health.outages().get(PODS), table.is_complete(), now)
+    }
+
+    /// The reason why winpool does not know the `DaemonSets`; `None` if it does.
+    pub fn unknown_daemon_sets(&self, table: &PodTable, now: Instant) -> Option<UnknownPods> {
+        unknown(self.watch_health.outages().get(DAEMON_SETS), table.objectors().is_some(), now)
     }
 
     /// Counts the pods by the cluster as the caches show it.
@@ -88,12 +88,22 @@ impl SharedPods {
     }
 }
 
+fn unknown(outage: Option<&Outage>, is_complete: bool, now: Instant) -> Option<UnknownPods> {
+    match outage {
+        Some(outage) if outage.is_forbidden() => Some(UnknownPods::Denied(outage.message().to_owned())),
+        Some(outage) if outage.counts(now) => Some(UnknownPods::Unreadable(outage.message().to_owned())),
+        None if is_complete => None,
+        Some(_) | None => Some(UnknownPods::NotListed),
+    }
+}
+
 /// Keeps the table up to date until `stop` is cancelled.
 pub async fn run(context: Arc<Context>, stop: CancellationToken) {
     let pods = context.pods.watch_health.watch_streamed(&context.client, PODS);
     tokio::select! {
         () = stop.cancelled() => {}
         () = follow(&context, pods) => {}
+        () = follow_daemon_sets(&context) => {}
         () = follow_events(&context) => {}
     }
 }
@@ -133,6 +143,27 @@ fn take_in(pods: &SharedPods, event: watcher::Result<Event<ListedPod>>) -> bool 
         pods.candidates.send_replace(());
     }
     table.take_changed()
+}
+
+/// Shows the table each DaemonSet.
+async fn follow_daemon_sets(context: &Context) {
+    let watch = context.pods.watch_health.watch(&context.client, Selection::All, DAEMON_SETS);
+    let shown = watch.for_each(async |event: watcher::Result<Event<ListedDaemonSet>>| {
+        let (mut table, now) = (context.pods.lock(), Instant::now());
+        match event {
+            Ok(Event::Init) => table.begin_daemon_sets(),
+            Ok(Event::InitApply(ListedDaemonSet { set, .. }) | Event::Apply(ListedDaemonSet { set, .. })) => {
+                table.see_daemon_set(&set, now);
+            }
+            Ok(Event::InitDone) => table.end_daemon_sets(now),
+            Ok(Event::Delete(ListedDaemonSet { set, .. })) => table.deleted_daemon_set(&set.namespace, &set.name, now),
+            Err(_) => {}
+        }
+        if table.has_unseen() {
+            context.pods.candidates.send_replace(());
+        }
+    });
+    shown.await;
 }
 
 /// Shows the table each Event. After each list of pods it lists them again, because an Event counts only for a pod that the

@@ -17,16 +17,14 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
-use winpool_answers::prediction::WorkloadCheck;
-use winpool_client::{causes::shortened, watches::Selection};
+use winpool_client::watches::Selection;
 use winpool_core::plan::{
     GuardedPool,
-    reconcile::{CachedCluster, CheckTask, ControlPlaneInfo, Memory, Step, next},
+    reconcile::{CachedCluster, ControlPlaneInfo, Memory, Step, next},
 };
 
 use super::{Context, now};
 
-pub mod check;
 mod notes;
 mod steps;
 mod task_result;
@@ -138,11 +136,6 @@ impl Loop {
                 }
                 self.memory.answer(&pool, &step, answer, now);
             }
-            TaskResult::Checked(result) => {
-                self.read_caches();
-                self.with_cluster(|memory, cluster| memory.checked(cluster, result, now));
-            }
-            TaskResult::Asked { pool, are_settled } => self.memory.asked(&pool, are_settled),
             TaskResult::ControlPlane(info) => {
                 self.control_plane = Some(info);
                 self.ask_at = Some(now + winpool_core::plan::reconcile::POLL_INTERVAL);
@@ -182,10 +175,6 @@ impl Loop {
         for pool in self.pools.clone() {
             wake = wake.min(self.advance_pool(&pool).unwrap_or(far));
         }
-        if let Some(task) = self.with_cluster(|memory, cluster| memory.start_check(cluster, now())) {
-            self.start_check(task);
-        }
-        wake = self.memory.check_due(Instant::now()).into_iter().fold(wake, Instant::min);
         self.report_notes();
         // A pool changed how nodes are counted, which may concern pools before it.
         if self.context.nodes.lock().take_changed() { Instant::now() } else { wake }
@@ -244,8 +233,12 @@ impl Loop {
         let health = self.context.pods.health(nodes, Instant::now());
         let (pools, classes) = (self.pools.as_slice(), self.classes.as_slice());
         let table = self.context.pods.lock();
-        let pods = self.context.pods.unknown(&table, Instant::now()).map_or(Ok(&*table), Err);
-        work(&mut self.memory, &mut CachedCluster { pools, classes, nodes, control_plane, outages, pods, health })
+        let now = Instant::now();
+        let pods = self.context.pods.unknown(&table, now).map_or(Ok(&*table), Err);
+        let unknown_daemon_sets = self.context.pods.unknown_daemon_sets(&table, now);
+        let mut cluster =
+            CachedCluster { pools, classes, nodes, control_plane, outages, pods, unknown_daemon_sets, health };
+        work(&mut self.memory, &mut cluster)
     }
 
     /// Counts the pods if it is time to. Returns the time of the next count.
@@ -277,23 +270,6 @@ impl Loop {
             self.spawn(async move { TaskResult::ControlPlane(context.control_plane.ask(known).await) });
         }
         self.ask_at
-    }
-
-    fn start_check(&self, task: CheckTask) {
-        let (context, client) = (Arc::clone(&self.context), self.context.client.clone());
-        match task {
-            CheckTask::Everything(scope) => self.spawn(async move {
-                let result = check::everything(&client, &context.control_plane, WorkloadCheck::start(*scope)).await;
-                if let Err(error) = &result {
-                    tracing::warn!(error = shortened(error), "workload check failed; trying again");
-                }
-                TaskResult::Checked(result.map_err(|error| error.to_string()))
-            }),
-            CheckTask::Named { pool, scope, workloads } => self.spawn(async move {
-                let are_settled = check::are_settled(&client, &WorkloadCheck::start(*scope), &workloads).await;
-                TaskResult::Asked { pool, are_settled }
-            }),
-        }
     }
 
     /// Logs and counts what happened, and writes Events.

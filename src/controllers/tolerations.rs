@@ -41,7 +41,11 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
             if looks_at_all {
                 (is_changed, next_look) = (false, now_is + BETWEEN_LOOKS);
             }
-            context.pods.lock().look(nodes, now_is);
+            let mut table = context.pods.lock();
+            table.look(nodes, now_is);
+            if table.take_changed() {
+                context.changed.send_replace(());
+            }
         }
         if now_is >= next_search {
             context.pods.lock().forget_workloads(now_is);
@@ -55,7 +59,7 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
             under_way.push(help(&context, request).boxed());
         }
         let due = context.pods.lock().help_due().filter(|_| leads && under_way.len() < AT_ONCE);
-        let look = is_changed.then_some(next_look);
+        let look = is_changed.then_some(next_look).into_iter().chain(context.pods.lock().look_due());
         let wake = due.into_iter().chain(look).fold(next_search, Instant::min);
         tokio::select! {
             () = stop.cancelled() => break,

@@ -37,7 +37,7 @@ pub struct ForecastOutcome {
 /// Returns the changes that the operator would make to this cluster.
 pub fn forecast(snapshot: Snapshot) -> ForecastOutcome {
     let names: Vec<String> = snapshot.pools.iter().map(ResourceExt::name_any).collect();
-    let with_always = pools::unschedulable_with_always(&snapshot);
+    let with_always = pools::lost_with_always(&snapshot);
     let reported = pools::reported(&snapshot);
     let mut simulation = Simulation::new(snapshot);
     let (nodes_before, classes_before) = (simulation.nodes.clone(), simulation.classes.clone());

@@ -6,7 +6,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
-    api::{Mode, Taint, names},
+    api::{Mode, ObjectReference, Taint, names},
     plan::{Applied, Assessment, Consent, NodeFields, NodeState, Policy, Pool, assess},
     windows::{product, taint::SPELLINGS},
 };
@@ -187,13 +187,14 @@ fn held_reasons(pool: &PoolForecast, held: bool) -> Vec<String> {
     if !held || pool.held_taints.is_empty() {
         return Vec::new();
     }
-    let workloads: Vec<String> = pool.unschedulable.iter().take(10).map(|held| held.object.to_string()).collect();
-    let who = if workloads.is_empty() {
-        "winpool cannot read which workloads tolerate it".to_owned()
-    } else {
-        workloads.join(", ")
-    };
-    vec![format!("{} is held, because these workloads do not tolerate it: {who}", pool.held_taints.join(", "))]
+    let sets: Vec<String> = pool.without_pods.iter().take(10).map(|held| held.object.to_string()).collect();
+    if sets.is_empty() {
+        let of_pool =
+            pool.problems.iter().filter(|problem| problem.object == ObjectReference::windows_pool(&pool.name));
+        return of_pool.map(|problem| problem.message.clone()).collect();
+    }
+    let (taints, sets) = (pool.held_taints.join(", "), sets.join(", "));
+    vec![format!("{taints} is held, because with it these DaemonSets would make no pods: {sets}")]
 }
 
 fn taint_explanation(taint: &Taint, node: &NodeFields, policy: &Policy) -> TaintExplanation {

@@ -85,11 +85,8 @@ pub struct PoolSummary {
     /// Taints that winpool does not add yet, as `key=value:effect`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_taints: Vec<String>,
-    /// True if one of the workloads below may be for Linux.
-    #[serde(skip)]
-    pub may_be_for_linux: bool,
-    /// Workloads for which winpool holds these taints, each with the number of its pods; absent if the message of the pool names
-    /// them.
+    /// The `DaemonSets` that would make no pods for nodes with these taints, each with the number of those nodes; absent if the
+    /// message of the pool names them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held_for: Vec<PodCount>,
     /// The workloads whose pods last got tolerations from winpool.
@@ -180,7 +177,7 @@ pub fn unread(snapshot: &Snapshot) -> Vec<String> {
     let workloads = unlisted.first_key_value().map(|(_, message)| {
         let kinds: Vec<&str> = unlisted.keys().copied().collect();
         format!(
-            "Held taints are shown only as far as pods show them, because these cannot be listed: {} ({message})",
+            "Workloads may be missing from the answer, because these cannot be listed: {} ({message})",
             kinds.join(", ")
         )
     });
@@ -367,7 +364,7 @@ fn pool_summary(
     let forecast = outcome.filter(|_| report.is_none()).and_then(|outcome| outcome.forecast.pool(&name));
     let (held_taints, held_for) = match forecast {
         Some(pool) if pool.held_taints.is_empty() => (Vec::new(), Vec::new()),
-        Some(pool) => (pool.held_taints.clone(), pool.unschedulable.clone()),
+        Some(pool) => (pool.held_taints.clone(), pool.without_pods.clone()),
         None => (report.map(|status| held_taints(pool, status)).unwrap_or_default(), Vec::new()),
     };
     PoolSummary {
@@ -379,7 +376,6 @@ fn pool_summary(
         converged: status.nodes.converged,
         held_for,
         held_taints,
-        may_be_for_linux: forecast.is_some_and(|forecast| forecast.may_be_for_linux),
         helped_workloads: status.helped_workloads,
         failing_pods,
         problems: status.problems,
@@ -387,22 +383,21 @@ fn pool_summary(
     }
 }
 
-/// Names the workloads for which taints of these pools are held, if the pools report the taints. A status names only the first of
-/// the workloads, in words.
+/// Names the `DaemonSets` because of which taints of these pools are held, if the pools report the taints. A status names only the
+/// first of them, in words.
 pub(super) fn name_held_for(pools: &mut [PoolSummary], snapshot: Snapshot) {
     if pools.iter().any(|pool| !pool.held_taints.is_empty() && pool.held_for.is_empty()) {
         let outcome = forecast(snapshot);
         for pool in pools {
             let forecast = outcome.forecast.pool(&pool.name).filter(|_| !pool.held_taints.is_empty());
-            pool.held_for = forecast.map(|forecast| forecast.unschedulable.clone()).unwrap_or_default();
-            pool.may_be_for_linux = forecast.is_some_and(|forecast| forecast.may_be_for_linux);
+            pool.held_for = forecast.map(|forecast| forecast.without_pods.clone()).unwrap_or_default();
         }
     }
 }
 
 /// Returns the taints that winpool does not add yet, as the status of the pool reports them.
 fn held_taints(pool: &GuardedPool, status: &WindowsPoolStatus) -> Vec<String> {
-    const HELD: [&str; 3] = [reason::WORKLOADS_NOT_TOLERATING, reason::WORKLOAD_CHECK_FAILED, reason::WAITING];
+    const HELD: [&str; 3] = [reason::WORKLOADS_NOT_TOLERATING, reason::PODS_NOT_SEEN, reason::WAITING];
     let is_held = |condition: &Condition| {
         condition.type_ == names::condition::TAINTS_APPLIED && HELD.contains(&condition.reason.as_str())
     };

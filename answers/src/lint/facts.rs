@@ -54,7 +54,7 @@ pub struct Facts {
     other_nodes: Vec<Labels>,
     /// The classes among them that do not exist yet, with the pool that creates each.
     to_come: BTreeMap<String, Arc<Pool>>,
-    /// True if workloads hold the taints that pools would add.
+    /// True if `DaemonSets` hold the taints that pools would add.
     taints_are_held: bool,
     images: Images,
     credential_specs: Known<BTreeSet<String>>,
@@ -356,7 +356,7 @@ impl Facts {
     }
 
     /// Returns the sets of taints that currently keep pods off the Windows nodes that this pod selects. For manifests,
-    /// these include the taints that their pools add, unless the pool has a status or workloads hold its taints. If no node
+    /// these include the taints that their pools add, unless the pool has a status or `DaemonSets` hold its taints. If no node
     /// is known, returns what the pools add, or the default taint of a pool.
     pub fn barriers(&self, pod: &PodSpec) -> BTreeSet<BTreeSet<Taint>> {
         let barrier = |kind: &NodeKind| {
@@ -387,7 +387,7 @@ impl Facts {
         (differs && !self.is_live()).then(|| Self { taints_are_held: true, ..self.clone() })
     }
 
-    /// True if workloads hold the taints that pools would add.
+    /// True if `DaemonSets` hold the taints that pools would add.
     pub(super) fn taints_are_held(&self) -> bool {
         self.taints_are_held
     }

@@ -293,7 +293,7 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         hits.push(if facts.taints_are_held() {
             hit.saying(
                 "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes: winpool \
-                 holds its taint while other workloads here do not tolerate it"
+                 holds its taint while DaemonSets here do not tolerate it"
                     .to_owned(),
             )
         } else {

@@ -54,9 +54,12 @@ pub fn check_tolerations(workload: &WorkloadManifest<'_>, facts: &Facts) -> Opti
     check_by(rules().filter(|rule| is_about_taints(rule.id)), workload, facts).into_iter().next()
 }
 
+/// The rule about a `DaemonSet` that holds a taint.
+pub(super) const HOLDS_TAINTS: &str = "daemon-set-toleration-missing";
+
 /// True for the rules about taints that a workload for Windows does not tolerate.
-pub(super) fn is_about_taints(rule: &str) -> bool {
-    ["toleration-missing", "daemon-set-toleration-missing"].contains(&rule)
+fn is_about_taints(rule: &str) -> bool {
+    ["toleration-missing", HOLDS_TAINTS].contains(&rule)
 }
 
 /// Returns the finding that the pods of a Linux workload can be scheduled to Windows nodes.

@@ -14,7 +14,7 @@ use super::{
     Facts, check,
     gmsa::check_credential_spec,
     objects::{check_node, check_service, selects},
-    rules::{check_landing, is_about_taints},
+    rules::{HOLDS_TAINTS, check_landing},
 };
 
 /// Calls `add` with the findings about each object: workloads, the Services of those for Windows, names of group managed
@@ -26,13 +26,13 @@ pub fn survey(
     mut add: impl FnMut(Option<&Position>, Vec<Finding>),
 ) -> usize {
     let (mut number, mut for_windows) = (0, BTreeSet::new());
-    // While a workload holds the taints of pools, these keep no pod off.
+    // While a DaemonSet holds the taints of pools, these keep no pod off.
     let (held, mut holds, mut while_held) = (facts.with_held_taints(), false, Vec::new());
     view.written.each(|source, workload| {
         number += 1;
         let (found, target) = (check(workload, facts), facts.target(&workload.pod));
         if let Some(held) = &held {
-            holds |= target == Target::Windows && found.iter().any(|finding| is_about_taints(&finding.rule));
+            holds |= target == Target::Windows && found.iter().any(|finding| finding.rule == HOLDS_TAINTS);
             let landing = (target == Target::Unknown).then(|| check_landing(workload, held)).flatten();
             while_held
                 .extend(landing.filter(|landing| !found.contains(landing)).map(|landing| (source.cloned(), landing)));

@@ -46,8 +46,16 @@ impl Objects {
     }
 
     fn deployment(&mut self, namespace: &str, name: &str, spec: &Value) -> &mut Self {
+        self.workload("Deployment", namespace, name, spec)
+    }
+
+    fn daemon_set(&mut self, namespace: &str, name: &str, spec: &Value) -> &mut Self {
+        self.workload("DaemonSet", namespace, name, spec)
+    }
+
+    fn workload(&mut self, kind: &str, namespace: &str, name: &str, spec: &Value) -> &mut Self {
         self.0.push(json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace},
+            "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": namespace},
             "spec": {"selector": {"matchLabels": {"app": name}},
                 "template": {"metadata": {"labels": {"app": name}}, "spec": spec}},
         }));
@@ -154,7 +162,9 @@ pub fn mixed() -> Objects {
             "containers": containers("registry.example/broken:ltsc2019")}))
         .pod_on("win-2", &json!({"phase": "Pending", "containerStatuses": [{
             "name": "c", "image": "registry.example/broken:ltsc2019", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"waiting": {"reason": "ErrImagePull", "message": "no match for platform in manifest: not found"}}}]}));
+            "state": {"waiting": {"reason": "ErrImagePull", "message": "no match for platform in manifest: not found"}}}]}))
+        .daemon_set("bank", "logs", &json!({
+            "nodeSelector": windows, "containers": containers("registry.example/logs:1")}));
     objects
 }
 

@@ -16,10 +16,10 @@ pub enum Mode {
 /// The rule by which winpool adds taints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TaintPolicy {
-    /// A taint is added only if no workload would become unschedulable.
+    /// A taint is added unless a DaemonSet objects, and pods for Windows get its toleration.
     #[default]
     WhenTolerated,
-    /// Taints are added at once.
+    /// Taints are added at once, and no pod gets a toleration.
     Always,
     /// Taints are not added.
     Never,

@@ -32,8 +32,8 @@ described! {
     pub const POOL: &str = "winpool.dev/pool";
     /// Annotation on nodes: what winpool added, as JSON: the pool, and taints as `key=value:effect`.
     pub const APPLIED: &str = "winpool.dev/applied";
-    /// Annotation on nodes: with `"true"` winpool does not change the node. On workloads: the workload check skips
-    /// them.
+    /// Annotation on nodes: with `"true"` winpool does not change the node. On pods: winpool adds no
+    /// toleration. On DaemonSets: they hold no taint.
     pub const IGNORE: &str = "winpool.dev/ignore";
     /// Prefix of labels on nodes that run images of a build by process isolation; the build follows, and the value is
     /// `"true"`. Nodes get them for RuntimeClasses with `Compatible` hosts, and keep them while they are true.
@@ -112,7 +112,7 @@ pub mod reason {
         pub const OPERATING_SYSTEM_DIFFERS: &str = "OperatingSystemDiffers";
         /// Neither this release nor `spec.buildNames` has a name for a build.
         pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
-        /// Workloads do not tolerate a taint that the pool wants, or winpool may not list pods.
+        /// `DaemonSets` do not tolerate a taint that the pool wants.
         pub const WORKLOADS_NOT_TOLERATING: &str = "WorkloadsNotTolerating";
         /// winpool added taints to a node. Only Events have it.
         pub const TAINTS_ADDED: &str = "TaintsAdded";
@@ -128,9 +128,7 @@ pub mod reason {
         pub const READ_FAILED: &str = "ReadFailed";
         /// A write failed, or the API server did not answer it; winpool retries it.
         pub const WRITE_FAILED: &str = "WriteFailed";
-        /// The workload check failed; winpool repeats it.
-        pub const WORKLOAD_CHECK_FAILED: &str = "WorkloadCheckFailed";
-        /// Taints wait for a workload check, or for RuntimeClasses that do not yet tolerate them.
+        /// Taints wait until winpool has listed the pods, or for RuntimeClasses that do not yet tolerate them.
         pub const WAITING: &str = "Waiting";
         /// The pool selects no node.
         pub const NO_NODES_SELECTED: &str = "NoNodesSelected";

@@ -12,7 +12,10 @@ use kube::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::windows::product::{PRODUCTS, Product};
+use crate::windows::{
+    product::{PRODUCTS, Product},
+    taint::SPELLINGS,
+};
 
 use super::{
     ANY_VERSION, DeletionPolicy, HostMatch, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint, TaintPolicy,
@@ -47,6 +50,7 @@ use super::{
 #[x_kube(
     validation = Rule::new("!has(self.taints) || size(self.taints) > 0")
         .message("taints: [] is the same as no taints field; leave the field out for os=windows:NoSchedule, list the taints, or write taintPolicy: Never for none"),
+    validation = windows_taints_only(),
     validation = Rule::new("!has(self.retiredTaints) || !has(self.taints) || !self.taints.exists(t, self.retiredTaints.exists(r, r.key == t.key && r.effect == t.effect && (has(r.value) ? r.value : '') == (has(t.value) ? t.value : '')))")
         .message("a taint is both in taints and in retiredTaints; remove it from one of them"),
     validation = Rule::new("!has(self.retiredTaints) || has(self.taints) || !self.retiredTaints.exists(r, r.key == 'os' && r.effect == 'NoSchedule' && has(r.value) && r.value == 'windows')")
@@ -79,15 +83,18 @@ pub struct WindowsPoolSpec {
     /// Taints that winpool adds to the nodes of the pool. Other taints of the nodes stay. Omitted: nodes that have a Windows
     /// taint in any known spelling (`os=Windows`, `node.kubernetes.io/os=windows`, …) keep it, and all others get
     /// `os=windows:NoSchedule`. If set, all nodes get these taints, in this spelling. winpool does not change a taint with the
-    /// same key and effect but another value unless `retiredTaints` lists it.
+    /// same key and effect but another value unless `retiredTaints` lists it. With the `taintPolicy` `WhenTolerated`, a taint
+    /// with the effect `NoSchedule` must mark Windows nodes: a known spelling, or a key that ends in `os` with a value that
+    /// begins with `win`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"]))]
     pub taints: Option<Vec<Taint>>,
 
-    /// The rule for adding taints. `WhenTolerated`: only if no workload would become unschedulable; until then the condition
-    /// `TaintsApplied` names the workloads that do not tolerate the taint. Labels and RuntimeClasses do not wait. `Always`:
-    /// at once, even if workloads become unschedulable. `Never`: winpool adds no taints and removes those that it added;
-    /// RuntimeClasses still tolerate `taints`.
+    /// The rule for adding taints. `WhenTolerated`: winpool adds the taints, and adds their tolerations to pods for Windows
+    /// that lack them. A node for which a DaemonSet lacks the toleration does not get the taint, because a DaemonSet makes no
+    /// pod there that could get the toleration; the condition `TaintsApplied` names these DaemonSets. `Always`: at once,
+    /// without tolerations for pods. `Never`: winpool adds no taints and removes those that it added; RuntimeClasses still
+    /// tolerate `taints`.
     #[serde(default)]
     pub taint_policy: TaintPolicy,
 
@@ -204,6 +211,21 @@ pub struct NamedBuild {
 fn releases(separated_by: &str, written: impl Fn(&Product) -> String) -> String {
     PRODUCTS.iter().map(written).collect::<Vec<_>>().join(separated_by)
 }
+
+/// The rule of [`crate::windows::taint::marks_windows`] in CEL. winpool adds tolerations to pods for Windows taints alone,
+/// so any other taint would keep away pods that run on these nodes today.
+fn windows_taints_only() -> Rule {
+    let spellings: Vec<String> = SPELLINGS.iter().map(|taint| format!("'{}={}'", taint.key, taint.value)).collect();
+    let spellings = spellings.join(", ");
+    Rule::new(format!(
+        "(has(self.taintPolicy) && self.taintPolicy != 'WhenTolerated') || !has(self.taints) || self.taints.all(t, t.effect != 'NoSchedule' \
+         || (has(t.value) && (t.key + '=' + t.value in [{spellings}] || (t.key.matches('^(.*/)?[oO][sS]$') && t.value.matches('^[wW][iI][nN]')))))"
+    ))
+    .message(ONLY_WINDOWS_TAINTS)
+}
+
+pub(super) const ONLY_WINDOWS_TAINTS: &str = "taintPolicy WhenTolerated allows only taints that mark Windows nodes, such as \
+     os=windows:NoSchedule, because winpool adds no toleration of any other taint to pods; write taintPolicy: Always for others";
 
 fn version_is_known() -> Rule {
     // CEL lists have items of one type; YAML takes 2022 for a number.

@@ -26,8 +26,8 @@ pub struct WindowsPoolStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "set"))]
     pub managed_taints: Vec<String>,
-    /// The taints that nodes get at once when they register or lose them: no workload becomes unschedulable by them, or
-    /// `taintPolicy` is `Always`. An approval ends when winpool holds the taint back, or no longer enforces it.
+    /// The taints with which nodes may register: no DaemonSet objects to them, or `taintPolicy` is `Always`. The admission
+    /// policy `born-tainted` adds them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]
     pub approved_taints: Vec<ApprovedTaint>,
@@ -101,8 +101,7 @@ pub struct NodeCounts {
     pub converged: i64,
     /// Nodes that winpool has yet to change. With `mode: DryRun`: nodes that winpool would change.
     pub pending: i64,
-    /// Nodes that lack a taint because workloads do not tolerate it, or because the workload check has not covered
-    /// them yet.
+    /// Nodes that lack a taint because DaemonSets do not tolerate it, or because winpool has yet to list the pods.
     pub held: i64,
     /// Nodes on which another writer keeps reverting what winpool writes.
     pub contested: i64,

@@ -9,11 +9,12 @@ use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::api::resource::Q
 
 use crate::{
     api::{Taint, WindowsPool, names},
-    windows::{Build, product},
+    windows::{Build, product, taint::marks_windows},
 };
 
 use super::{
-    ANY_VERSION, HostMatch, NamedBuild, RuntimeClassSpec,
+    ANY_VERSION, HostMatch, NamedBuild, RuntimeClassSpec, TaintPolicy,
+    pool::ONLY_WINDOWS_TAINTS,
     quantity::{is_not_negative, is_whole},
 };
 
@@ -67,6 +68,15 @@ pub fn violations(pool: &WindowsPool) -> Vec<Violation> {
     taints(&mut found, "spec.taints", wanted.unwrap_or_default());
     taints(&mut found, "spec.retiredTaints", &spec.retired_taints);
     unique(&mut found, "spec.retiredTaints", spec.retired_taints.iter().map(ToString::to_string));
+    found.unless(
+        spec.taint_policy != TaintPolicy::WhenTolerated
+            || wanted
+                .unwrap_or_default()
+                .iter()
+                .all(|taint| taint.effect != "NoSchedule" || marks_windows(&taint.key, &taint.value)),
+        "spec.taints",
+        ONLY_WINDOWS_TAINTS,
+    );
     let default = [Taint::os_windows()];
     for taint in wanted.unwrap_or(&default) {
         found.unless(

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     api::{
@@ -59,19 +59,11 @@ impl AdmissionComponent {
 /// An installed policy, as far as winpool reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstalledPolicy {
-    /// The namespaces that it excludes; `None` if policy or binding differ from what winpool ships, so that their
-    /// effect is unknown.
-    pub excluded: Option<BTreeSet<String>>,
     /// The pool that its binding names.
     pub pool: Option<String>,
     /// The keys of the taints that `guard` allows winpool to change.
     pub taint_keys: Option<BTreeSet<String>>,
 }
-
-/// Digests of the policies on which workload checks rely, with their bindings, as this release and the last one ship
-/// them. There has been no release.
-const SHIPPED: [(&str, u64); 2] =
-    [("winpool-assign-class", 0x2a8f_edea_82e0_1af7), ("winpool-tolerate-windows-pods", 0x6744_bd59_a77b_b3d9)];
 
 impl InstalledPolicy {
     /// Reads the specs of a policy and its binding; `None` if the binding only audits, or is for another policy.
@@ -80,63 +72,13 @@ impl InstalledPolicy {
         if binding["policyName"] != name || binding["validationActions"].as_array().is_some_and(is_audit) {
             return None;
         }
-        let (shipped, excluded, pool) = without_settings(policy, binding);
         let variables = policy["variables"].as_array();
         let keys = variables.into_iter().flatten().find(|variable| variable["name"] == "taintKeys");
         Some(Self {
-            excluded: SHIPPED.contains(&(name, digest(&shipped))).then_some(excluded),
-            pool,
+            pool: binding["paramRef"]["name"].as_str().map(str::to_owned),
             taint_keys: keys.and_then(|keys| texts_of(keys["expression"].as_str()?)),
         })
     }
-}
-
-/// The specs of a policy and its binding with the API server's defaults and without what an installation sets: the
-/// excluded namespaces and the pool.
-fn without_settings(policy: &Value, binding: &Value) -> (Value, BTreeSet<String>, Option<String>) {
-    let (mut specs, mut excluded) = (json!([policy, binding]), BTreeSet::new());
-    let rows = specs.pointer_mut("/0/matchConstraints/namespaceSelector/matchExpressions");
-    let by_name = |row: &&mut Value| row["key"] == "kubernetes.io/metadata.name" && row["operator"] == "NotIn";
-    for row in rows.and_then(Value::as_array_mut).into_iter().flatten().filter(by_name) {
-        let values = row["values"].take();
-        excluded.extend(values.as_array().into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())));
-    }
-    let reference = specs.pointer_mut("/1/paramRef").and_then(Value::as_object_mut);
-    let pool = reference.and_then(|reference| reference.remove("name"));
-    add_defaults(&mut specs);
-    (specs, excluded, pool.as_ref().and_then(Value::as_str).map(str::to_owned))
-}
-
-/// Adds what the API server adds to the first of these specs, that of the policy.
-fn add_defaults(specs: &mut Value) {
-    let constraints = specs.pointer_mut("/0/matchConstraints");
-    let Some(constraints) = constraints.and_then(Value::as_object_mut) else { return };
-    constraints.entry("matchPolicy").or_insert_with(|| json!("Equivalent"));
-    constraints.entry("objectSelector").or_insert_with(|| json!({}));
-    for rule in constraints.get_mut("resourceRules").and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Some(rule) = rule.as_object_mut() {
-            rule.entry("scope").or_insert_with(|| json!("*"));
-        }
-    }
-}
-
-/// A digest (FNV-1a) of a value that does not depend on the order of its keys.
-fn digest(value: &Value) -> u64 {
-    fn add(hash: u64, text: &str) -> u64 {
-        let next = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        text.bytes().chain([0]).fold(hash, next)
-    }
-    fn walk(hash: u64, value: &Value) -> u64 {
-        match value {
-            Value::Object(map) => {
-                let map: BTreeMap<&String, &Value> = map.iter().collect();
-                add(map.iter().fold(add(hash, "{"), |hash, (key, value)| walk(add(hash, key), value)), "}")
-            }
-            Value::Array(list) => add(list.iter().fold(add(hash, "["), walk), "]"),
-            other => add(hash, &other.to_string()),
-        }
-    }
-    walk(0xcbf2_9ce4_8422_2325, value)
 }
 
 /// The admission policies in the cluster.
@@ -146,8 +88,6 @@ pub struct Admission {
     pub installed: BTreeMap<&'static str, Option<InstalledPolicy>>,
     /// The components that could not be read.
     pub unreadable: BTreeSet<&'static str>,
-    /// The class in the label `winpool.dev/runtime-class` of each namespace that has it; `None` if unknown.
-    pub namespace_classes: Option<BTreeMap<String, String>>,
 }
 
 impl Admission {
@@ -233,58 +173,6 @@ mod tests {
         Pool::read(&pool).unwrap()
     }
 
-    /// The specs of the policy and its binding, as `config/components/` has them.
-    fn shipped(name: &str) -> [Value; 2] {
-        let component = COMPONENTS.iter().find(|component| component.policy == name).unwrap();
-        let path = format!("{}/../config/components/{}/policy.yaml", env!("CARGO_MANIFEST_DIR"), component.name);
-        let text = std::fs::read_to_string(path).unwrap();
-        let objects: Vec<Value> = text.split("\n---\n").map(|object| serde_yaml::from_str(object).unwrap()).collect();
-        let mut named = objects.into_iter().filter(|object| object["metadata"]["name"] == name);
-        [(); 2].map(|()| named.next().unwrap()["spec"].take())
-    }
-
-    #[test]
-    fn the_digests_are_those_of_the_policies_that_are_shipped() {
-        for (name, known) in SHIPPED {
-            let [policy, binding] = shipped(name);
-            let found = digest(&without_settings(&policy, &binding).0);
-            assert_eq!(found, known, "{name}: the digest is {found:#x} now");
-        }
-    }
-
-    #[test]
-    fn a_policy_counts_only_as_it_is_shipped() {
-        let excluded = "/matchConstraints/namespaceSelector/matchExpressions/0/values";
-        let with = |place: usize, path: &str, key: &str, value: Value| {
-            let mut specs = shipped("winpool-assign-class");
-            specs[place].pointer_mut(path).unwrap()[key] = value;
-            InstalledPolicy::read("winpool-assign-class", &specs[0], &specs[1]).unwrap().excluded
-        };
-        for (fact, place, path, key, value, expected) in [
-            ("the API server's default", 0, "/matchConstraints", "matchPolicy", json!("Equivalent"), true),
-            ("the API server's default", 0, "/matchConstraints", "objectSelector", json!({}), true),
-            ("the API server's default", 0, "/matchConstraints/resourceRules/0", "scope", json!("*"), true),
-            ("another pool", 1, "/paramRef", "name", json!("other"), true),
-            (
-                "objects are selected",
-                0,
-                "/matchConstraints",
-                "objectSelector",
-                json!({"matchLabels": {"a": "b"}}),
-                false,
-            ),
-            ("one more condition", 0, "", "matchConditions", json!([{"name": "x", "expression": "false"}]), false),
-            ("some pools", 1, "/paramRef", "selector", json!({"matchLabels": {"a": "b"}}), false),
-            ("the binding selects", 1, "", "matchResources", json!({"namespaceSelector": {}}), false),
-        ] {
-            assert_eq!(with(place, path, key, value.clone()).is_some(), expected, "{fact}: {key} {value}");
-        }
-        let mut specs = shipped("winpool-assign-class");
-        *specs[0].pointer_mut(excluded).unwrap() = json!(["ci"]);
-        let read = InstalledPolicy::read("winpool-assign-class", &specs[0], &specs[1]).unwrap();
-        assert_eq!(read.excluded, Some(["ci".to_owned()].into()), "other namespaces");
-    }
-
     #[test]
     fn rules_report_nothing_about_unknown_facts() {
         let installed = [("guard", Some(InstalledPolicy::default())), ("born-tainted", None)].into();
@@ -335,8 +223,8 @@ mod tests {
             ("['windows']", "{}", true),
             ("['windows']", "{taintPolicy: Never}", false),
             ("['os']", "{retiredTaints: [{key: windows, value: 'true', effect: NoSchedule}]}", true),
-            ("['os']", "{taints: [{key: dedicated, effect: NoSchedule}]}", true),
-            ("variables.somethingElse", "{taints: [{key: dedicated, effect: NoSchedule}]}", false),
+            ("['os']", "{taintPolicy: Always, taints: [{key: dedicated, effect: NoSchedule}]}", true),
+            ("variables.somethingElse", "{taintPolicy: Always, taints: [{key: dedicated, effect: NoSchedule}]}", false),
         ] {
             assert_eq!(listing(keys).unlisted_taints(&pool(spec)).is_some(), unlisted, "{keys} {spec}");
         }

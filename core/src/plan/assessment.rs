@@ -57,16 +57,6 @@ impl Assessment {
             _ => NodeState::Converged,
         }
     }
-
-    /// True if it plans the same as `before`, except taints that wait for another workload check meanwhile.
-    pub fn is_still(&self, before: &NodePlan) -> bool {
-        let Self { plan, held, .. } = self;
-        let had = |taint: &Taint| before.taints.iter().any(|change| change.added.contains(taint));
-        plan.taints.is_none()
-            && !held.is_empty()
-            && held.iter().all(had)
-            && (&plan.windows_build, &plan.capability_labels) == (&before.windows_build, &before.capability_labels)
-    }
 }
 
 /// Assesses `node` under `policy`.

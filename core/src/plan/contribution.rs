@@ -136,7 +136,7 @@ impl NodeShare {
         // Nothing is known of the node's past as a node of that pool.
         let past = Watched::default();
         let consent = match consent {
-            Consent::Known { uid, now, .. } => Consent::Known { uid, now, watched: &past },
+            Consent::Known { name, now, .. } => Consent::Known { name, now, watched: &past },
             other => other,
         };
         let previews = policy.previews(&node.labels);

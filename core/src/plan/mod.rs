@@ -1,7 +1,6 @@
 //! Decisions: the changes that each Node and RuntimeClass needs, and why. An empty plan sends nothing.
 
 mod admission;
-mod approval;
 mod assessment;
 mod capability_labels;
 mod class_retirement;
@@ -13,8 +12,6 @@ mod contribution;
 mod deletion;
 mod guarded;
 mod node;
-mod node_choice;
-pub mod node_groups;
 mod node_record;
 pub mod nodes;
 mod now;
@@ -30,7 +27,6 @@ mod taint_list;
 mod taints;
 mod tally;
 mod watched;
-mod workload_check;
 
 pub use admission::{Admission, AdmissionComponent, COMPONENTS, InstalledPolicy};
 pub use assessment::{Assessment, assess, assess_as};
@@ -43,9 +39,8 @@ pub use contribution::NodeShare;
 pub use guarded::GuardedPool;
 pub use guarded::{policy_of, read_all};
 pub use node::{MetadataChange, NodeFields, NodePlan, NodeState};
-pub use node_choice::{ForWindows, NodeChoice};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
-pub use pool_consent::{CleanCheck, LaggingClass, PoolConsent};
+pub use pool_consent::{Approval, LaggingClass, PoolConsent};
 pub use pool_spec::{Hosts, InvalidPool, PoolSpec, WantedTaints};
 pub use pools::{Policy, Pool, PoolEntry};
 pub use runtime_class::{
@@ -54,10 +49,7 @@ pub use runtime_class::{
 pub use status::{HeldBecause, HeldTaints, Observation, ever_applied, status, suspended_status};
 pub use taint_list::{Applied, TaintChange, TaintList};
 pub use tally::{Overlap, Tally};
-pub use watched::{AT_ONCE, LABEL_SETTLES, Sighting, Watched};
-pub use workload_check::{
-    CheckAnswer, CheckScope, ClassSource, PODS, PlannedNode, PoolMembers, QUESTIONS, TaintQuestion,
-};
+pub use watched::{LABEL_SETTLES, Sighting, Watched};
 
 pub use patch::finalizers;
 pub use runtime_class::selected_build;

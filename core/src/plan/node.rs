@@ -157,7 +157,7 @@ named! {
         Converged = "converged",
         /// winpool is about to change it.
         Pending = "pending",
-        /// It lacks a taint that workloads do not tolerate.
+        /// It lacks a taint that DaemonSets do not tolerate.
         Held = "held",
         /// Another writer keeps reverting what winpool writes.
         Contested = "contested",

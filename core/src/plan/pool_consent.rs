@@ -3,28 +3,27 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::{Duration, Instant},
 };
 
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
     api::{Taint, names},
+    labels::Labels,
     windows::{Build, KernelVersion},
 };
 
-use super::{node::NodeFields, watched::Watched};
-
-/// The validity of a workload check, counted from its end.
-pub const CHECK_GOOD_FOR: Duration = Duration::from_mins(1);
+use super::{node::NodeFields, pods::Objector};
 
 /// The taints that a pool may add to nodes, and those that wait.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolConsent {
-    /// The approved taints: nodes that register, or lose one of these, get it at once.
+    /// The approved taints: no `DaemonSet` objects to one of these, so nodes may register with them.
     pub approved: Vec<Approval>,
-    /// The last workload check that found no workload which would become unschedulable.
-    pub clean_check: CleanCheck,
+    /// True if winpool knows the pods and the `DaemonSets`.
+    pub may_add: bool,
+    /// The `DaemonSets` that may object to a taint.
+    pub objectors: Arc<Vec<Objector>>,
     /// The pool's RuntimeClasses that do not tolerate its taints yet. The nodes that they select wait for them.
     pub lagging: Vec<LaggingClass>,
     /// The builds that have a planned class. A node of another build waits until its class is planned too.
@@ -36,7 +35,12 @@ pub struct PoolConsent {
 }
 
 impl PoolConsent {
-    /// True if the taint is approved, so that new nodes get it at once.
+    /// True if a `DaemonSet` would lose its pod on a node with these labels and this name by the taint.
+    pub(super) fn objects(&self, taint: &Taint, labels: &Labels, node: &str) -> bool {
+        self.objectors.iter().any(|objector| objector.objects(taint, labels, node))
+    }
+
+    /// True if the taint is approved.
     pub fn approves(&self, taint: &Taint) -> bool {
         self.approved.iter().any(|approved| approved.taint == *taint)
     }
@@ -47,25 +51,6 @@ pub struct Approval {
     pub taint: Taint,
     /// The time of the approval, for users.
     pub since: Timestamp,
-}
-
-/// The clean results of a workload check for one pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CleanCheck {
-    /// `metadata.uid` of the nodes that it covers, by taint.
-    pub nodes: BTreeMap<Taint, Arc<BTreeSet<Arc<str>>>>,
-    /// Its start, and the end of its validity; `None` if there was no check.
-    pub valid: Option<(Instant, Instant)>,
-}
-
-impl CleanCheck {
-    /// True if it covers a node that has lacked the taint, as a node of the pool, since before the check started.
-    pub(super) fn covers(&self, uid: &str, taint: &Taint, watched: &Watched, now: Instant) -> bool {
-        let is_in_time = |(started, until): (Instant, Instant)| {
-            now < until && watched.lacks_since(taint).is_none_or(|since| since <= started)
-        };
-        self.valid.is_some_and(is_in_time) && self.nodes.get(taint).is_some_and(|nodes| nodes.contains(uid))
-    }
 }
 
 /// A RuntimeClass of a pool that does not tolerate some taints yet. The nodes that it selects wait for it.

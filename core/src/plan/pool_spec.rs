@@ -225,15 +225,15 @@ impl PoolSpec {
         (self.created, &self.name)
     }
 
-    /// True if the pool may add this taint without a workload check: it keeps no pod off, or `taintPolicy` is
+    /// True if the pool adds this taint whatever `DaemonSets` there are: it keeps no pod off, or `taintPolicy` is
     /// `Always`.
-    pub fn needs_no_check(&self, taint: &Taint) -> bool {
+    pub fn waits_for_nobody(&self, taint: &Taint) -> bool {
         taint.effect == "PreferNoSchedule" || self.taint_policy == TaintPolicy::Always
     }
 
-    /// The wanted taints that need the consent of workloads.
-    pub fn checked_taints(&self) -> Vec<Taint> {
+    /// The wanted taints to which a `DaemonSet` may object.
+    pub fn deniable_taints(&self) -> Vec<Taint> {
         let wanted = if self.taint_policy == TaintPolicy::Never { Vec::new() } else { self.wanted_taints() };
-        wanted.into_iter().filter(|taint| !self.needs_no_check(taint)).collect()
+        wanted.into_iter().filter(|taint| !self.waits_for_nobody(taint)).collect()
     }
 }

@@ -42,12 +42,12 @@ impl Pool {
         Self { spec, managed_taints: managed_taints(status), consent: consent.into() }
     }
 
-    /// The taints that winpool may add to the pool's nodes: approved ones, and those that need no workload check.
+    /// The taints that winpool may add to nodes of the pool now.
     pub fn applicable_taints(&self) -> Vec<Taint> {
         if self.spec.taint_policy == TaintPolicy::Never {
             return Vec::new();
         }
-        let may = |taint: &Taint| self.spec.needs_no_check(taint) || self.consent.approves(taint);
+        let may = |taint: &Taint| self.spec.waits_for_nobody(taint) || self.consent.may_add;
         self.spec.wanted_taints().into_iter().filter(may).collect()
     }
 
@@ -150,6 +150,12 @@ impl Policy {
         self.selecting(labels).next()
     }
 
+    /// True if the pool owns a node with these labels, or would own it if it enforced.
+    pub(super) fn is_of(&self, pool: &Pool, labels: &Labels) -> bool {
+        let is_it = |found: &Arc<Pool>| found.spec.name == pool.spec.name;
+        self.owner(labels).is_some_and(|owner| is_it(&owner.pool)) || self.previews(labels).any(is_it)
+    }
+
     /// The pools in dry run that select a node with these labels.
     pub fn previews(&self, labels: &Labels) -> impl Iterator<Item = &Arc<Pool>> {
         self.pools().filter(|pool| pool.spec.mode == Mode::DryRun && !pool.spec.deleting && pool.spec.selects(labels))
@@ -173,7 +179,8 @@ fn demands(PoolEntry { pool, ready }: &PoolEntry) -> u64 {
     let (Pool { spec, consent, .. }, mut hasher) = (pool.as_ref(), DefaultHasher::new());
     (&spec.name, spec.enforces(), ready).hash(&mut hasher);
     (spec.wanted_taints(), &spec.retired_taints, discriminant(&spec.taint_policy)).hash(&mut hasher);
-    consent.approved.iter().for_each(|approved| approved.taint.hash(&mut hasher));
+    (consent.may_add, spec.deniable_taints().iter().map(|taint| consent.approves(taint)).collect::<Vec<_>>())
+        .hash(&mut hasher);
     pool.images().hash(&mut hasher);
     hasher.finish()
 }

@@ -8,7 +8,6 @@
 //! then the [`Policy`](super::Policy) that nodes are assessed by. A failed write does not end the round: everything
 //! that does not depend on it continues.
 
-mod check;
 mod classes;
 mod deletion;
 mod memory;
@@ -17,6 +16,7 @@ mod pauses;
 mod report;
 mod retry;
 mod step;
+mod taints;
 
 use std::{sync::Arc, time::Instant};
 
@@ -26,6 +26,7 @@ use crate::api::{Taint, names::reason};
 
 use super::{
     guarded::GuardedPool,
+    pods::UnknownPods,
     pools::{Pool, approved_taints, managed_taints},
     tally::Tally,
 };
@@ -36,7 +37,6 @@ use pauses::{CACHE_BEHIND, STATUS_INTERVAL};
 use retry::{RequestKind, Retry};
 
 pub use super::now::Now;
-pub use check::CheckTask;
 pub use memory::Memory;
 pub use outage::Outage;
 pub use pauses::{POLL_INTERVAL, Pauses};
@@ -70,8 +70,6 @@ fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now
         return Some(step);
     }
     if known.generation != guarded.metadata.generation {
-        let recorded = guarded.status.as_ref().and_then(|status| status.observed_generation);
-        known.is_new_spec |= known.generation.or(recorded) != guarded.metadata.generation;
         // A request that was refused for another spec is sent again.
         known.generation = guarded.metadata.generation;
         known.retries.clear();
@@ -182,7 +180,6 @@ impl Memory {
         }
         let intent = Some(self.intend(cluster, guarded, pool, &plan, tally, now));
         let memory = self.of(name);
-        (memory.is_new_spec, memory.selector) = (false, Some(pool.spec.node_selector.clone()));
         if memory.intent != intent {
             memory.intent = intent;
             return None;
@@ -195,7 +192,7 @@ impl Memory {
             Step::Wait(until) => until,
             step => return Some(step),
         };
-        let ready = (!self.awaits_first_check(guarded, pool, tally)).then(|| self.publishable(guarded, pool));
+        let ready = (!self.awaits_pods(cluster, pool, tally)).then(|| self.publishable(guarded, pool));
         if let Some(publish) = self.publish(cluster, ready) {
             return Some(publish);
         }
@@ -219,17 +216,12 @@ impl Memory {
         publish.unwrap_or_else(|| self.suspend(guarded, reason, message, now))
     }
 
-    /// True if nodes are not written yet, so that they get their labels and taints in one request: a check is about to
-    /// decide on their taints.
-    fn awaits_first_check(&self, guarded: &GuardedPool, pool: &Pool, tally: &Tally) -> bool {
+    /// True if nodes are not written yet, so that they get their labels and taints in one request: the first list of pods is
+    /// about to be complete.
+    fn awaits_pods(&self, cluster: &CachedCluster<'_>, pool: &Pool, tally: &Tally) -> bool {
         let Some(memory) = self.pools.get(&pool.spec.name) else { return true };
         let is_first = pool.spec.enforces() && !memory.published.as_ref().is_some_and(|pool| pool.spec.enforces());
-        is_first
-            && tally.waits()
-            && !pool.spec.checked_taints().is_empty()
-            && memory.check.as_ref().is_none_or(|check| !check.is_about(guarded))
-            && memory.classes.values().all(|class| class.postponed.is_none())
-            && !memory.is_blind()
+        is_first && tally.waits() && cluster.objectors() == Err(&UnknownPods::NotListed) && !memory.is_blind()
     }
 
     /// The pool as nodes may be assessed by it now: with the taints that its status records, and no others.
@@ -241,7 +233,6 @@ impl Memory {
         let consent = Arc::make_mut(&mut ready.consent);
         let is_recorded = |taint: &Taint| approved.iter().any(|recorded| recorded.taint == *taint);
         consent.approved.retain(|ours| is_recorded(&ours.taint));
-        consent.clean_check.nodes.retain(|taint, _| managed.contains(taint));
         Arc::new(ready)
     }
 
@@ -250,10 +241,9 @@ impl Memory {
         let Some(memory) = self.pools.get(pool) else { return status };
         let retries = memory.retries.values().map(|retry| retry.until);
         let classes = memory.classes.values().flat_map(ClassMemory::dues);
-        let clean = memory.intent.iter().filter_map(|intent| intent.consent.clean_check.valid).map(|(_, until)| until);
         let now = now.instant;
         let former = self.former_taints_due(pool).map(|until| until.max(now + CACHE_BEHIND));
-        let dues = retries.chain(former).chain(classes).chain(clean).chain(status).chain([now + POLL_INTERVAL]);
+        let dues = retries.chain(former).chain(classes).chain(status).chain([now + POLL_INTERVAL]);
         dues.filter(|due| *due > now).min()
     }
 }

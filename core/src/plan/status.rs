@@ -54,8 +54,7 @@ pub fn status(
             Some(held) => verdict::held_verdict(pool, held),
             None if nodes.held > 0 => verdict::waiting(nodes.held),
             None => verdict::taints_verdict(pool, observation),
-        }
-        .with_unlisted(&observation.unlisted),
+        },
     );
     conditions.push(condition::RUNTIME_CLASSES_APPLIED, verdict::classes_verdict(pool, observation));
     conditions.push(condition::WINDOWS_SUPPORTED, verdict::support_verdict(observation, now));

@@ -56,7 +56,7 @@ pub(super) fn plan(
     policy: &Policy,
     consent: Consent<'_>,
 ) -> TaintPlan {
-    let rules = Rules { node, applied, pool, consent, owned: owned(applied, policy) };
+    let rules = Rules { node, pool, consent, owned: owned(applied, policy) };
     let (held, wanted) = rules.wanted();
     let leaves = |taint: &&Taint| rules.removes(taint, !held.is_empty());
     let removed: Vec<Taint> = node.taints.taints().iter().filter(leaves).cloned().collect();
@@ -89,8 +89,6 @@ pub(super) fn plan(
 /// The rules for the taints of one node.
 struct Rules<'a> {
     node: &'a NodeFields,
-    /// winpool's record on the node.
-    applied: Option<&'a Applied>,
     /// The pool of the node.
     pool: Option<&'a Pool>,
     consent: Consent<'a>,
@@ -122,7 +120,7 @@ impl Rules<'_> {
     /// True if the taint leaves the node. A node that waits for a taint keeps the taints that it replaces, so that it is
     /// never without one.
     fn removes(&self, taint: &Taint, waits: bool) -> bool {
-        self.is_premature(taint) || (!waits && self.is_outdated(taint))
+        !waits && self.is_outdated(taint)
     }
 
     /// True if the pool replaces the taint, or if winpool added it and no pool wants it any more.
@@ -137,12 +135,6 @@ impl Rules<'_> {
 
     fn is_retired(&self, taint: &Taint) -> bool {
         self.pool.is_some_and(|pool| pool.spec.retired_taints.contains(taint))
-    }
-
-    /// True if winpool added the taint only because another, younger pool approved it.
-    fn is_premature(&self, taint: &Taint) -> bool {
-        let record = self.pool.zip(self.applied).filter(|_| self.owned.contains(taint));
-        record.is_some_and(|(pool, applied)| self.consent.is_premature(pool, taint, &applied.pool))
     }
 }
 

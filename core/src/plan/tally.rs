@@ -143,12 +143,6 @@ impl Tally {
         self.states.iter().map(|((build, state), count)| (*build, *state, *count))
     }
 
-    /// True if every node, and at least one, has this wanted taint.
-    pub fn all_carry(&self, taint: &Taint) -> bool {
-        let ignored = |((_, state), _): &(&(Option<Build>, NodeState), &usize)| *state == NodeState::Ignored;
-        self.states.iter().any(|entry| !ignored(&entry)) && !self.uncarried.contains_key(taint)
-    }
-
     /// The number of nodes that are to get the capability label for images of this build.
     pub(super) fn unlabelled(&self, image: Build) -> usize {
         self.unlabelled.get(&image).copied().unwrap_or_default()

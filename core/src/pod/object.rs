@@ -19,7 +19,6 @@ use super::{
 /// The fields of a pod that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WirePod")]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts, as the API server shows them")]
 pub struct Pod {
     pub namespace: String,
     pub name: String,
@@ -27,8 +26,6 @@ pub struct Pod {
     pub resource_version: String,
     /// Kind and name of the controller that created it.
     pub controller: Option<(String, String)>,
-    /// True if it has an owner, perhaps without `controller: true`.
-    pub has_owner: bool,
     /// The label `pod-template-hash`, which a Deployment gives its `ReplicaSets` and their pods.
     pub template_hash: Option<String>,
     pub created: Option<Timestamp>,
@@ -36,7 +33,7 @@ pub struct Pod {
     pub deleted: Option<Timestamp>,
     /// True if a kubelet created it from a file on the node.
     pub is_mirror: bool,
-    /// True if the annotation `winpool.dev/ignore` excludes it from the workload check.
+    /// True if it has the annotation `winpool.dev/ignore`.
     pub is_ignored: bool,
     pub spec: PodSpec,
     pub progress: PodProgress,
@@ -84,7 +81,6 @@ impl From<WirePod> for Pod {
         let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
         Self {
             controller: metadata.controller(),
-            has_owner: metadata.owner_references.iter().flatten().next().is_some(),
             template_hash: label("pod-template-hash"),
             os_label: label(names::OS),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
@@ -152,7 +148,8 @@ fn says_no_variant(message: &str) -> bool {
 
 impl Pod {
     /// Returns its workload, such as `Deployment shop/web`, or the pod itself if it has no controller. The name of a
-    /// Deployment's `ReplicaSet` is the name of the Deployment and the hash of its template.
+    /// Deployment's `ReplicaSet` is the name of the Deployment and the hash of its template; that of a `CronJob`'s Job is its
+    /// name and a time.
     pub fn workload(&self) -> String {
         let (kind, name) = self.controlled_by();
         format!("{kind} {}/{name}", self.namespace)
@@ -170,6 +167,10 @@ impl Pod {
                 Some(deployment) => ("Deployment", deployment),
                 None => ("ReplicaSet", name.as_str()),
             },
+            Some((kind, name)) if kind == "Job" => match cron_job(name) {
+                Some(cron_job) => ("CronJob", cron_job),
+                None => ("Job", name.as_str()),
+            },
             Some((kind, name)) => (kind.as_str(), name.as_str()),
         }
     }
@@ -182,4 +183,11 @@ impl Pod {
     pub fn is_terminating(&self) -> bool {
         self.deleted.is_some()
     }
+}
+
+/// Returns the `CronJob` of a Job, whose name is that of the `CronJob` and the minute of its run since 1970
+/// (kubernetes/kubernetes pkg/controller/cronjob, `getJobName`). A Job that a user names so is a rare mistake.
+fn cron_job(job: &str) -> Option<&str> {
+    let (name, minute) = job.rsplit_once('-')?;
+    (minute.len() == 8 && minute.bytes().all(|b| b.is_ascii_digit())).then_some(name)
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::{api::names, windows::Build};
+use crate::api::names;
 
 use super::{metadata::WireMetadata, spec::PodSpec};
 
@@ -18,15 +18,9 @@ pub struct Workload {
     pub controller: Option<(String, String)>,
     /// True if it creates no more pods: it is being deleted, or has finished.
     pub is_over: bool,
-    /// True if the annotation `winpool.dev/ignore` of the workload or its template excludes it from the workload
-    /// check.
+    /// True if the workload or its template has the annotation `winpool.dev/ignore`.
     pub is_ignored: bool,
     pub replicas: i64,
-    /// The builds in the annotation `winpool.dev/images-run-on` of its pods, if the annotation is for their images.
-    pub images_run_on: Vec<Build>,
-    /// True if a rollout is not finished, so that its next pod may come from an older template. Only a Deployment and a
-    /// `StatefulSet` roll out.
-    pub is_rolling_out: bool,
     /// The label `kubernetes.io/os` of its pods, which the kubelet compares with the node's label.
     pub os_label: Option<String>,
     /// The pod spec of the template.
@@ -67,11 +61,6 @@ struct WireJobTemplate {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct WireWorkloadStatus {
-    observed_generation: Option<i64>,
-    replicas: Option<i64>,
-    updated_replicas: Option<i64>,
-    current_revision: Option<String>,
-    update_revision: Option<String>,
     conditions: Option<Vec<WireCondition>>,
 }
 
@@ -87,12 +76,6 @@ impl From<WireWorkload> for Workload {
         let name = metadata.take_name();
         let template = spec.template.or_else(|| spec.job_template?.spec.template).unwrap_or_default();
         let of_pods = template.metadata.unwrap_or_default();
-        let annotation =
-            of_pods.annotations.as_ref().and_then(|all| all.get(names::IMAGES_RUN_ON)?.split_once(" for "));
-        let images =
-            || template.spec.iter().flat_map(PodSpec::images).map(|(_, image)| image).collect::<Vec<_>>().join(" ");
-        let builds = annotation.filter(|(_, of)| *of == images()).map(|(builds, _)| builds).unwrap_or_default();
-        let images_run_on = builds.split(' ').filter_map(|build| build.parse().ok()).collect();
         let ended = |condition: &WireCondition| {
             matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
         };
@@ -104,13 +87,7 @@ impl From<WireWorkload> for Workload {
             namespace: metadata.namespace.unwrap_or_default(),
             name,
             replicas: spec.replicas.unwrap_or(1),
-            is_rolling_out: status.observed_generation < metadata.generation
-                || status.updated_replicas.unwrap_or(0) < spec.replicas.unwrap_or(1).max(status.replicas.unwrap_or(0))
-                || status.current_revision.is_some()
-                    && status.update_revision.is_some()
-                    && status.current_revision != status.update_revision,
             os_label: of_pods.labels.and_then(|mut labels| labels.remove(names::OS)),
-            images_run_on,
             template: template.spec.unwrap_or_default(),
         }
     }

@@ -1,7 +1,6 @@
 //! The kinds of workloads.
 
-/// The kinds whose templates a workload check lists, with group and plural. All are of version v1. Pods of
-/// all other kinds are checked one by one.
+/// The kinds with templates that the command line reads, with group and plural. All are of version v1.
 pub const LISTED_KINDS: [(WorkloadKind, &str, &str); 7] = [
     (WorkloadKind::Deployment, "apps", "deployments"),
     (WorkloadKind::StatefulSet, "apps", "statefulsets"),
@@ -30,12 +29,6 @@ impl WorkloadKind {
     pub fn resource(self) -> (&'static str, &'static str) {
         let listed = LISTED_KINDS.iter().find(|(kind, ..)| *kind == self);
         listed.map_or(("", ""), |(_, group, plural)| (*group, *plural))
-    }
-
-    /// True if it replaces the pods of an old template by those of a new one step by step, as its status shows. The pods
-    /// of a DaemonSet follow its template on every node by themselves.
-    pub fn rolls_out(self) -> bool {
-        matches!(self, Self::Deployment | Self::StatefulSet)
     }
 
     /// Returns the kind with this name, if its templates are listed.

@@ -206,7 +206,6 @@ pub fn snapshot<'n>(
         pools: pools.into_iter().map(GuardedPool::from).collect(),
         nodes: nodes.into_iter().map(|(name, node)| (name.to_owned(), read(&node))).collect(),
         classes: Vec::new(),
-        other_nodes: Vec::new(),
         workloads: Workloads::default(),
         pods: Known::Complete(Vec::new()),
         control_plane: ControlPlaneInfo::default(),

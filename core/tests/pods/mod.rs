@@ -1,6 +1,7 @@
 //! The table of pods: what counts by which message, how long, and who uses a class.
 
 mod counted;
+mod daemon_sets;
 mod messages;
 mod table;
 mod tolerations;

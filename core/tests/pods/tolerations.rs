@@ -46,7 +46,7 @@ fn of(workload: &str, name: &str, spec: &Value) -> Value {
 }
 
 impl World {
-    fn look(&mut self) {
+    pub(super) fn look(&mut self) {
         let facts = ClusterFacts { nodes: &self.nodes, policy: &self.policy, classes: &self.classes };
         self.table.look(Some(WindowsNodes::of(&facts)), self.now.instant);
     }
@@ -194,8 +194,6 @@ fn the_tolerations_are_those_of_pools_whose_nodes_the_pod_fits() {
         (vec![team_b, team_c], on("d"), vec![]),
         (vec![not_enforced], windows(), vec![]),
         (vec![always], windows(), vec![]),
-        // It may be there to keep pods for Windows off.
-        (vec!["{spec: {taints: [{key: dedicated, value: a, effect: NoSchedule}]}}"], windows(), vec![]),
         (vec!["{spec: {taints: [{key: os, value: windows, effect: PreferNoSchedule}]}}"], windows(), vec![]),
     ] {
         let mut world = world();
@@ -345,6 +343,16 @@ fn a_pod_is_not_asked_again_until_the_watch_has_had_time_to_show_its_tolerations
     world.look();
     world.wait(60);
     assert_eq!(world.next(), None, "the watch shows them");
+}
+
+#[test]
+fn a_workload_is_named_also_if_the_watch_shows_its_pod_before_the_answer_comes() {
+    let mut world = asked();
+    let spec = tolerating(select("kubernetes.io/os", "windows"), json!(tolerations()));
+    world.table.see(&decode(&waiting("web", &spec)), world.now);
+    world.look();
+    world.answer("web", TolerationAnswer::Written(tolerations()));
+    assert!(world.summary().help["default"].helped.contains_key("Deployment shop/web"));
 }
 
 #[test]

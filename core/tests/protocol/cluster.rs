@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, TaintPolicy, WindowsPool, names},
     plan::{GuardedPool, Pool, nodes::NodeObject},
-    pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind, tolerate},
+    pod::{Pod, PodProgress, PodSpec, Workload},
 };
 
 use super::shared::{Copies, Shared, share};
@@ -190,146 +190,75 @@ pub fn class(object: &RuntimeClass) -> Class {
     share(&CLASSES, json!(object), |object| Arc::new(serde_json::from_value(object.clone()).unwrap()))
 }
 
-/// A workload for Windows: a template, if its kind has one that is listed, and at most one pod.
+/// A workload, with its pods.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Work {
     pub name: &'static str,
     pub kind: Kind,
-    /// The taints that its template tolerates.
-    pub tolerates: Tolerates,
     /// The RuntimeClass of its pods.
     pub class: Option<&'static str>,
-    pub pod: Option<WorkPod>,
-    /// The number of seconds since it last changed, with a node that it fits; at most [`SETTLED`].
-    pub age: u64,
-    /// True if a check that has ended, or one in progress, began after the workload last changed; and if the published
-    /// policy, or node patches in flight, are based on such a check.
-    pub known: Known,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tolerates {
-    Nothing,
-    Key(&'static str),
-    Everything,
+    /// True if its template tolerates every taint.
+    pub tolerates: bool,
+    /// The nodes on which its pods run; `None` for a pod that waits.
+    pub pods: Vec<Option<&'static str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    Deployment,
-    /// A pod of a custom controller: no list has its template.
-    Foreign,
+    /// A DaemonSet for Windows.
+    DaemonSet,
+    /// A DaemonSet that says no system, like the agent of a cloud.
+    Agent,
+    /// Another workload for Windows.
+    Other,
 }
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WorkPod {
-    /// Its RuntimeClass when the pod was created: a pod keeps the tolerations from its creation.
-    pub class: Option<Class>,
-    pub node: Option<&'static str>,
-    pub terminating: bool,
-    /// True if the kubelet says that its image is for another system.
-    pub no_variant: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a step on the way of a check's result")]
-pub struct Known {
-    pub by_running: bool,
-    pub by_ended: bool,
-    pub by_published: bool,
-    pub by_patch: bool,
-}
-
-/// The result of a check is valid for 60 seconds, and a request ends after 10. A workload that is older than both was
-/// there when the check began on which any patch is based. The same holds for taints that are restored at once.
-pub const SETTLED: u64 = 71;
 
 impl Work {
-    pub fn new(name: &'static str, kind: Kind, class: Option<&'static str>) -> Self {
-        Self { name, kind, tolerates: Tolerates::Nothing, class, pod: None, age: 0, known: Known::default() }
+    /// True if its controller makes a pod for this node, but for taints.
+    fn selects(&self, node: &NodeFacts) -> bool {
+        node.is_windows() && self.kind != Kind::Other
     }
 
-    fn tolerations(&self, class: Option<&Class>) -> Vec<Toleration> {
-        let of_class = class.and_then(|class| class.scheduling.as_ref()?.tolerations.clone()).unwrap_or_default();
-        let exists = |key| Toleration { key, operator: Some("Exists".to_owned()), ..Toleration::default() };
-        let own = match self.tolerates {
-            Tolerates::Nothing => None,
-            Tolerates::Key(key) => Some(exists(Some(key.to_owned()))),
-            Tolerates::Everything => Some(exists(None)),
-        };
-        of_class.into_iter().chain(own).collect()
+    /// True if it is a DaemonSet that is known to be for Windows, and that would lose its pod on this node by a taint.
+    pub fn objects(&self, node: &NodeFacts) -> bool {
+        let is_known = self.kind == Kind::DaemonSet || self.pods.iter().any(Option::is_some);
+        is_known && !self.tolerates && self.selects(node)
     }
 
-    fn selector(class: Option<&Class>) -> BTreeMap<String, String> {
-        let of_class = class.and_then(|class| class.scheduling.as_ref()?.node_selector.clone()).unwrap_or_default();
-        of_class.into_iter().chain([(names::OS.to_owned(), names::WINDOWS.to_owned())]).collect()
+    /// True if its controller makes a pod for some node.
+    pub fn has_node(&self, nodes: &Nodes) -> bool {
+        let keeps_off = |taint: &Taint| taint.effect != "PreferNoSchedule" && !self.tolerates;
+        nodes.values().any(|node| self.selects(node) && !node.seen.node.taints.taints().iter().any(keeps_off))
     }
 
-    /// True if its next pod fits this node.
-    pub fn fits(&self, node: &NodeFacts, classes: &Classes) -> bool {
-        let class = self.class.and_then(|name| classes.get(name));
-        // The API server refuses pods of a class that does not exist.
-        let is_refused = self.class.is_some() && class.is_none();
-        let tolerations = self.tolerations(class);
-        let keeps_off = |taint: &Taint| taint.effect != "PreferNoSchedule" && !tolerate(&tolerations, taint);
-        !is_refused
-            && node.seen.node.labels.matches(&Self::selector(class))
-            && !node.seen.node.taints.taints().iter().any(keeps_off)
-    }
-
-    pub fn has_node(&self, nodes: &Nodes, classes: &Classes) -> bool {
-        nodes.values().any(|node| self.fits(node, classes))
-    }
-
-    /// Its entry in a list of its kind.
-    pub fn template(&self) -> Option<(WorkloadKind, Workload)> {
-        let kind = match self.kind {
-            Kind::Deployment => WorkloadKind::Deployment,
-            Kind::Foreign => return None,
-        };
-        let template = self.spec(self.tolerations(None), Self::selector(None));
-        let replicas = i64::from(self.pod.is_some());
-        let name = self.name.to_owned();
-        Some((kind, Workload { namespace: "shop".to_owned(), name, replicas, template, ..Workload::default() }))
-    }
-
-    fn spec(&self, tolerations: Vec<Toleration>, node_selector: BTreeMap<String, String>) -> PodSpec {
+    fn spec(&self) -> PodSpec {
+        let tolerates_all = Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() };
         PodSpec {
             runtime_class: self.class.map(str::to_owned),
-            os: Some(names::WINDOWS.to_owned()),
-            node_selector,
-            tolerations,
+            os: (self.kind != Kind::Agent).then(|| names::WINDOWS.to_owned()),
+            tolerations: self.tolerates.then_some(tolerates_all).into_iter().collect(),
             ..PodSpec::default()
         }
     }
 
-    /// Its entry in a list of pods.
-    pub fn pod(&self) -> Option<Pod> {
-        let pod = self.pod.as_ref()?;
-        let kind = match self.kind {
-            Kind::Deployment => "ReplicaSet",
-            Kind::Foreign => "GameServerSet",
-        };
-        let hash = (self.kind == Kind::Deployment).then(|| "5d9".to_owned());
-        let owner = hash.iter().fold(self.name.to_owned(), |name, hash| format!("{name}-{hash}"));
-        let class = pod.class.as_ref();
-        let mut spec = self.spec(self.tolerations(class), Self::selector(class));
-        spec.node = pod.node.map(str::to_owned);
-        Some(Pod {
+    /// Its entry in a list of `DaemonSets`.
+    pub fn daemon_set(&self) -> Option<Workload> {
+        let (namespace, name) = ("shop".to_owned(), self.name.to_owned());
+        let set = Workload { namespace, name, template: self.spec(), ..Workload::default() };
+        (self.kind != Kind::Other).then_some(set)
+    }
+
+    /// Its entries in a list of pods.
+    pub fn pods(&self) -> impl Iterator<Item = Pod> {
+        let kind = if self.kind == Kind::Other { "GameServerSet" } else { "DaemonSet" };
+        self.pods.iter().enumerate().map(move |(number, node)| Pod {
             namespace: "shop".to_owned(),
-            name: format!("{}-0", self.name),
-            uid: self.name.to_owned(),
-            controller: Some((kind.to_owned(), owner)),
-            has_owner: true,
-            template_hash: hash,
+            name: format!("{}-{number}", self.name),
+            uid: format!("{}-{number}", self.name),
+            controller: Some((kind.to_owned(), self.name.to_owned())),
             created: Some(TODAY),
-            deleted: pod.terminating.then_some(TODAY),
-            progress: match (pod.node, pod.no_variant) {
-                (_, true) => PodProgress::ImageOfAnotherSystem,
-                (Some(_), _) => PodProgress::Started,
-                (None, _) => PodProgress::Waiting,
-            },
-            spec,
+            progress: if node.is_some() { PodProgress::Started } else { PodProgress::Waiting },
+            spec: PodSpec { node: node.map(str::to_owned), ..self.spec() },
             ..Pod::default()
         })
     }

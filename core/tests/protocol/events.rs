@@ -4,15 +4,13 @@ use serde_json::{Value, json};
 use winpool_core::api::names;
 
 use super::{
-    cluster::{self, Kind, Node, NodeFacts, TEAM, Tolerates, Work, WorkPod},
+    cluster::{self, Kind, Node, NodeFacts, TEAM, Work},
     state::World,
 };
 
 /// An action of others. It waits until it is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The watch of nodes breaks, and lists them anew.
-    WatchBreaks,
     Create(&'static str, &'static str),
     /// A pool gets another spec.
     Change(&'static str, &'static str),
@@ -47,19 +45,12 @@ pub enum Event {
     DenyPods(bool),
     /// A write that changes nothing that winpool reads: a heartbeat.
     Beat(&'static str),
-    /// A workload of this kind and class is created, which may tolerate the taint of a key. Its pod runs on a node if
-    /// there is one that fits.
-    Arrive(&'static str, Kind, Option<&'static str>, Tolerates),
-    /// A workload with 0 replicas is created.
-    ArriveWithoutPods(&'static str, Kind),
-    /// A workload and its pod are deleted.
+    /// A workload of this kind and class is created. Its pods run on the nodes that it fits.
+    Arrive(&'static str, Kind, Option<&'static str>),
+    /// A workload and its pods are deleted.
     Remove(&'static str),
-    /// A user adds the missing tolerations, and its pod is recreated.
+    /// A user adds the missing tolerations.
     Fix(&'static str),
-    /// Its pod is deleted, and the next one does not exist yet.
-    Terminate(&'static str),
-    /// The kubelet finds no variant of its image for the node.
-    NoVariant(&'static str),
 }
 
 /// The place in the list at which a taint is added.
@@ -73,7 +64,6 @@ impl Event {
     /// Executes it, if it is possible.
     pub fn apply(&self, world: &mut World, born_tainted: bool) -> Option<()> {
         match self {
-            Self::WatchBreaks => {}
             Self::Remove(name) => world.works.retain(|work| work.name != *name),
             Self::RefuseTaints(refuses) => world.refuses_taints = *refuses,
             Self::RevertTaints(reverts) => world.reverts_taints = *reverts,
@@ -81,28 +71,8 @@ impl Event {
             Self::Create(..) | Self::Change(..) | Self::Delete(..) => self.apply_to_pools(world)?,
             Self::Join(name, team) => world.join(name, team, born_tainted)?,
             Self::Leave(name) => world.leave(name)?,
-            Self::Arrive(name, kind, class, tolerates) => {
-                let mut work = Work { tolerates: *tolerates, ..Work::new(name, *kind, *class) };
-                work.start(world);
-                world.works.push(work);
-            }
-            Self::ArriveWithoutPods(name, kind) => world.works.push(Work::new(name, *kind, None)),
-            Self::Fix(name) | Self::Terminate(name) | Self::NoVariant(name) => {
-                let place = world.works.iter().position(|work| work.name == *name)?;
-                // The workload changed: earlier checks no longer cover it.
-                let mut work = world.works[place].without_past();
-                match self {
-                    Self::Terminate(_) => work.pod.as_mut()?.terminating = true,
-                    Self::NoVariant(_) => work.pod.as_mut()?.no_variant = true,
-                    _ => {
-                        work.tolerates = Tolerates::Everything;
-                        if work.pod.is_some() {
-                            work.start(world);
-                        }
-                    }
-                }
-                world.works[place] = work;
-            }
+            Self::Arrive(name, kind, class) => world.arrive(name, *kind, *class),
+            Self::Fix(name) => world.works.iter_mut().find(|work| work.name == *name)?.tolerates = true,
             Self::Reimage(name)
             | Self::Relabel(name, _)
             | Self::Report(name, _)
@@ -218,23 +188,20 @@ impl Event {
     }
 }
 
-impl Work {
-    /// Its pod is created, and runs on a node if there is one that fits.
-    pub fn start(&mut self, world: &World) {
-        let (nodes, classes) = (world.nodes.truth(), world.classes.truth());
-        let fits = |node: &NodeFacts| self.fits(node, classes);
-        let found = nodes.iter().find(|(_, node)| fits(node)).map(|(name, _)| *name);
-        let class = self.class.and_then(|name| classes.get(name)).cloned();
-        self.pod = Some(WorkPod { class, node: found, terminating: false, no_variant: false });
-    }
-
-    /// The object without the fields that only the model has.
-    pub fn without_past(&self) -> Self {
-        Self { age: 0, known: cluster::Known::default(), ..self.clone() }
-    }
-}
-
 impl World {
+    fn arrive(&mut self, name: &'static str, kind: Kind, class: Option<&'static str>) {
+        let mut work = Work { name, kind, class, tolerates: false, pods: Vec::new() };
+        let nodes = self.nodes.truth().iter();
+        work.pods = match kind {
+            Kind::Other => vec![nodes.map(|(name, _)| *name).next()],
+            _ => nodes
+                .filter(|(_, node)| node.seen.node.taints.taints().is_empty())
+                .map(|(name, _)| Some(*name))
+                .collect(),
+        };
+        self.works.push(work);
+    }
+
     fn join(&mut self, name: &'static str, team: &str, born_tainted: bool) -> Option<()> {
         if self.nodes.truth().contains_key(name) {
             return None;
@@ -258,7 +225,7 @@ impl World {
         self.nodes.push(nodes);
         self.others.remove(name);
         for work in &mut self.works {
-            work.pod.take_if(|pod| pod.node == Some(name));
+            work.pods.retain(|node| *node != Some(name));
         }
         Some(())
     }

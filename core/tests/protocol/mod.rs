@@ -2,7 +2,7 @@
 //! events.
 //!
 //! Its operator is winpool's own pool loop: the model executes the loop's steps, delays them and makes them fail. It
-//! adds what unit tests lack: stale caches, crashes and new leaders at any step, concurrent writers, and workloads
+//! adds what unit tests lack: stale caches, crashes and new leaders at any step, concurrent writers, and `DaemonSets`
 //! that come and go. `docs/reliability.md` lists the assumptions.
 
 mod cluster;
@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use model::{Break, Protocol};
 use properties::{
-    BUILD_IS_REPORTED, CLASS_FIRST, CLASS_IN_USE, EVIDENCE, FOREIGN_TAINTS, NO_INSISTENCE, NOBODY_UNSCHEDULABLE,
+    BUILD_IS_REPORTED, CLASS_FIRST, CLASS_IN_USE, DAEMON_SETS_KEPT, EVIDENCE, FOREIGN_TAINTS, NO_INSISTENCE,
     RIGHT_AT_REST,
 };
 use stateright::{Checker, DiscoveryClassification, HasDiscoveries, Model};
@@ -82,18 +82,11 @@ broken! {
     a_pool_that_goes_without_a_second_look_may_leave_its_marks: deletion, BlindDeletion, RIGHT_AT_REST;
     a_new_leader_with_old_caches_may_mark_for_a_pool_that_is_gone: late_deletion, TrustsOldCaches, RIGHT_AT_REST;
     a_request_that_outlives_its_leadership_may_leave_marks: deletion, NoFence, RIGHT_AT_REST;
-    a_check_of_a_dry_run_does_not_count_who_arrived_since: dry_run, FirstCheck, NOBODY_UNSCHEDULABLE;
-    an_old_check_does_not_count_who_arrived_since: slow_checks, OldCheck, NOBODY_UNSCHEDULABLE;
     an_early_approval_taints_a_node_before_its_class_tolerates_that: registration, EarlyApproval, CLASS_FIRST;
-    nodes_that_do_not_wait_for_classes_are_tainted_before_them: classes_without_asking, NoLag, CLASS_FIRST;
-    consent_of_a_pool_is_too_old_after_never: never, PoolConsents, NOBODY_UNSCHEDULABLE;
-    consent_of_a_pool_does_not_cover_more_nodes: widened, PoolConsents, NOBODY_UNSCHEDULABLE;
-    consent_of_a_pool_does_not_cover_an_ignored_node: ignored, PoolConsents, NOBODY_UNSCHEDULABLE;
-    consent_of_a_pool_does_not_cover_another_pools_node: handover, PoolConsents, NOBODY_UNSCHEDULABLE;
-    a_gap_hides_for_how_long_a_taint_was_gone: gap, TrustsGaps, NOBODY_UNSCHEDULABLE;
-    a_check_of_pods_alone_overlooks_templates: zero_replicas, NoTemplates, NOBODY_UNSCHEDULABLE;
-    a_terminating_pod_is_about_to_be_replaced: terminating, NoTerminating, NOBODY_UNSCHEDULABLE;
-    a_pod_without_a_variant_may_be_for_windows: no_variant, StraysByImage, NOBODY_UNSCHEDULABLE;
+    nodes_that_do_not_wait_for_classes_are_tainted_before_them: classes, NoLag, CLASS_FIRST;
+    a_daemon_set_that_is_not_asked_loses_its_node: arrivals, ObjectorsIgnored, DAEMON_SETS_KEPT;
+    a_daemon_set_that_has_started_and_is_not_asked_loses_its_node: started, ObjectorsIgnored, DAEMON_SETS_KEPT;
+    tables_that_are_trusted_before_their_first_lists_show_no_daemon_set: successor, TrustsUnlistedPods, DAEMON_SETS_KEPT;
     a_refusal_that_is_forgotten_is_repeated: refused_taint, ForgetsRefusals, NO_INSISTENCE;
     without_a_count_of_writes_winpool_fights_another_writer: reverted_taint, ForgetsWrites, NO_INSISTENCE;
     without_a_count_of_writes_winpool_fights_a_kubelet: invented_labels, ForgetsWrites, NO_INSISTENCE;
@@ -102,5 +95,4 @@ broken! {
     a_node_that_nobody_watches_as_linux_keeps_its_marks: reimaged, NoReimaged, RIGHT_AT_REST;
     a_plan_that_is_not_sent_in_parts_delays_a_label: refused_taint, NoParts, RIGHT_AT_REST;
     a_table_that_is_trusted_before_its_first_list_deletes_a_class_in_use: class_in_use, TrustsUnlistedPods, CLASS_IN_USE;
-    pods_on_tainted_nodes_need_a_node_too: second_taint, OnlyBareNodes, NOBODY_UNSCHEDULABLE;
 }

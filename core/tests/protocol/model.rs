@@ -3,12 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use stateright::Model;
-use winpool_core::plan::reconcile::CheckTask;
 
 use super::{
     cluster::{self, Nodes},
     events::Event,
-    operator::{Check, NodeRequest, Operator, Pods, Process},
+    operator::{NodeRequest, Operator, Pods, Process},
     shared::{Beside, History},
     state::{CACHES, Cache, Known, State, World},
 };
@@ -31,26 +30,12 @@ pub enum Break {
     TrustsOldCaches,
     /// Requests of a former leader may arrive after the next one has begun.
     NoFence,
-    /// Workloads are listed once, in a dry run for example, and that result is used for ever.
-    FirstCheck,
-    /// The result of a check is valid for ever.
-    OldCheck,
     /// Taints are approved before the classes tolerate them.
     EarlyApproval,
     /// Nodes do not wait for their classes.
     NoLag,
-    /// A taint that was approved once may be added to any node of the pool.
-    PoolConsents,
-    /// A change in a gap of the watch is taken for one that was seen.
-    TrustsGaps,
-    /// Checks read no templates.
-    NoTemplates,
-    /// Checks do not count pods that terminate.
-    NoTerminating,
-    /// A pod that says Windows is a Linux pod if the kubelet finds no variant of its image.
-    StraysByImage,
-    /// Checks do not count pods on nodes that have a taint already.
-    OnlyBareNodes,
+    /// Taints are added whatever `DaemonSets` need.
+    ObjectorsIgnored,
     /// A refused change is sent again at once.
     ForgetsRefusals,
     /// Writes are not counted, so that no back-off begins.
@@ -61,7 +46,7 @@ pub enum Break {
     NoReimaged,
     /// A plan that is refused as a whole is not sent in parts.
     NoParts,
-    /// A table of pods is complete before its first list is.
+    /// The tables of pods and `DaemonSets` are complete before their first lists are.
     TrustsUnlistedPods,
 }
 
@@ -76,8 +61,6 @@ pub enum Fault {
     Denied(Write),
     /// The API server answers 409.
     Conflicts(Write),
-    /// A workload check cannot list pods.
-    CheckFails,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,15 +87,13 @@ pub struct Protocol {
     /// Actions of others: each list in its order, and the lists in any order.
     pub scripts: &'static [&'static [Event]],
     pub faults: &'static [Fault],
-    /// Durations that may pass, each once, whatever is in progress.
-    pub delays: &'static [u64],
     /// The number of times that a new process takes over the lead, with caches of any age.
     pub successors: u8,
     /// The number of versions of nodes, pools and classes that the caches of a new leader may begin with.
     pub kept: [usize; 3],
     /// True if the policy `born-tainted` is installed.
     pub born_tainted: bool,
-    /// True if the watch of pods takes its time.
+    /// True if the watches of pods and `DaemonSets` take their time. Otherwise they show none.
     pub follows_pods: bool,
     pub patience: Option<Duration>,
     /// The number of patches of one node that may be accepted within ten seconds, in scenes that count them: winpool
@@ -134,7 +115,6 @@ pub const SCENE: Protocol = Protocol {
     away: &[],
     scripts: &[],
     faults: &[],
-    delays: &[],
     successors: 0,
     kept: [2, 2, 2],
     born_tainted: false,
@@ -152,7 +132,7 @@ pub enum Action {
     Happens(usize, Event),
     /// The next version of all of them arrives in the operator's cache.
     See(Cache),
-    /// The watch of pods shows what it has missed.
+    /// The watches of pods and `DaemonSets` show what they have missed.
     SeePods,
     /// The loop continues until it waits.
     Advance,
@@ -162,14 +142,8 @@ pub enum Action {
     Answer(&'static str, Option<Fault>),
     /// The request for a node is answered.
     AnswerNode(&'static str, Option<Fault>),
-    /// The check lists workloads, or fails to.
-    List(Option<Fault>),
-    /// Its result arrives.
-    EndCheck,
     /// Everything waits, and time passes until something is due.
     Wait,
-    /// Time passes, whatever is in progress.
-    Delay(u64),
     /// Another process leads, with caches of these versions.
     Succeed { nodes: usize, pools: usize, classes: usize },
     /// A patch of a former leader arrives.
@@ -214,7 +188,7 @@ impl Model for Protocol {
             process,
             orphans: Vec::new(),
             accepted: 0,
-            unschedulable: None,
+            loses_daemon_set: false,
             class_behind: false,
             is_mislabelled: false,
             deletes_in_use: false,
@@ -222,7 +196,6 @@ impl Model for Protocol {
             insists: false,
             done: vec![0; self.scripts.len()],
             faults: self.faults.to_vec(),
-            delays: self.delays.to_vec(),
             successors: self.successors,
             slack: 0,
             known,
@@ -265,16 +238,7 @@ impl Model for Protocol {
                 outcomes().filter(|outcome| outcome.is_none() || matches!(request, NodeRequest::Patch { .. }));
             actions.extend(outcomes.map(|outcome| Action::AnswerNode(node, outcome)));
         }
-        match process.check {
-            Some(Check::Started(_)) => {
-                let fails = state.faults.iter().copied().filter(|fault| *fault == Fault::CheckFails);
-                actions.extend([None].into_iter().chain(fails.map(Some)).map(Action::List));
-            }
-            Some(_) => actions.push(Action::EndCheck),
-            None => {}
-        }
         actions.push(Action::Wait);
-        actions.extend(state.delays.iter().copied().map(Action::Delay));
         for (number, (script, done)) in self.scripts.iter().zip(&state.done).enumerate() {
             actions.extend(script.get(*done).map(|event| Action::Happens(number, *event)));
         }
@@ -292,13 +256,9 @@ impl Model for Protocol {
         let mut state = last.clone();
         match action {
             Action::Happens(number, event) => {
-                if event == Event::WatchBreaks {
-                    state.relist_nodes();
-                } else {
-                    event.apply(&mut state.world, self.born_tainted)?;
-                    if let Event::Join(name, _) = event {
-                        state.notice_class_behind(name, &[]);
-                    }
+                event.apply(&mut state.world, self.born_tainted)?;
+                if let Event::Join(name, _) = event {
+                    state.notice_class_behind(name, &[]);
                 }
                 state.done[number] += 1;
             }
@@ -308,32 +268,11 @@ impl Model for Protocol {
             Action::PlanNode(name) => state.plan_node(name),
             Action::Answer(pool, outcome) => state.answer(pool, outcome, self.broken)?,
             Action::AnswerNode(node, outcome) => state.answer_node(node, outcome, self.most_writes)?,
-            // Workloads that cannot be read by name are listed again.
-            Action::List(Some(_)) if matches!(state.process.check, Some(Check::Started(CheckTask::Named { .. }))) => {
-                return None;
-            }
-            Action::List(fault) => {
-                state.faults.retain(|left| Some(*left) != fault);
-                state.list(fault.is_some());
-            }
-            Action::EndCheck => state.end_check(),
             Action::Wait => {
                 if !state.is_idle() {
                     return None;
                 }
                 state.pass(state.due()?);
-            }
-            // Requests end after 10 seconds.
-            Action::Delay(_) if !state.process.requests.is_empty() || !state.process.node_requests.is_empty() => {
-                return None;
-            }
-            Action::Delay(seconds) => {
-                state.delays.retain(|left| *left != seconds);
-                state.pass(Duration::from_secs(seconds));
-                // A watch that shows nothing for so long is broken.
-                if state.world.nodes.lag() > 0 {
-                    state.relist_nodes();
-                }
             }
             Action::Succeed { nodes, pools, classes } => {
                 state.successors -= 1;
@@ -345,7 +284,6 @@ impl Model for Protocol {
                 if self.broken == Break::NoFence {
                     state.orphans.extend(former.node_requests.keys().map(|name| (*name, former.clone())));
                 }
-                state.world.works.iter_mut().for_each(|work| work.known = cluster::Known::default());
                 state.slack = state.lag();
             }
             Action::Orphan(number) => {

@@ -2,27 +2,26 @@
 //! `src/controllers/` it interprets the decisions of the core, and decides nothing.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
+    collections::BTreeMap,
     sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
 use json_patch::PatchOperation;
 use k8s_openapi::api::node::v1::RuntimeClass;
-use winpool_answers::prediction::WorkloadCheck;
 use winpool_core::{
-    api::Taint,
+    api::TaintPolicy,
     plan::{
-        Applied, CheckAnswer, CleanCheck, GuardedPool, NodePlan, Policy, Pool, PoolEntry,
+        Applied, GuardedPool, NodePlan, Policy, Pool, PoolEntry,
         nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
-        pods::{PodHealth, PodTable, UnknownPods},
-        reconcile::{Answer, CachedCluster, CheckTask, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
+        pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
+        policy_of,
+        reconcile::{Answer, CachedCluster, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
     },
 };
 
 use super::{
-    cluster::{Classes, Nodes, PoolObject, Pools, TODAY, Work},
+    cluster::{Classes, Kind, Nodes, PoolObject, Pools, TODAY, Work},
     model::Break,
     shared::{Copies, Shared, fingerprint, share},
 };
@@ -45,13 +44,11 @@ pub struct Operator {
     pub requests: BTreeMap<&'static str, (Step, PoolObject)>,
     /// The request in flight for a node; true if it is for a Windows node.
     pub node_requests: BTreeMap<&'static str, (bool, NodeRequest)>,
-    pub check: Option<Check>,
+    /// The `DaemonSets` by which the published pools were decided.
+    decided_by: BTreeMap<&'static str, Pods>,
     /// The times at which the pools are due again.
     pub wake: Option<Instant>,
     pub broken: Break,
-    /// Used only if consent is broken: pools with a taint that was approved once, and the results of the first check.
-    approved_once: BTreeSet<String>,
-    first_check: Option<BTreeMap<String, CheckAnswer>>,
 }
 
 pub type Process = Shared<Operator>;
@@ -62,39 +59,20 @@ pub enum NodeRequest {
     Read,
     Patch {
         operations: Vec<PatchOperation>,
-        /// True if a workload check allows the taints that it adds.
-        is_checked: bool,
+        /// The `DaemonSets` by which it was decided, if it adds a taint.
+        known: Pods,
         /// The version of the node that it was computed from.
         from: Box<str>,
     },
 }
 
-/// A workload check in progress.
-#[derive(Clone)]
-pub enum Check {
-    Started(CheckTask),
-    Listed(Result<BTreeMap<String, CheckAnswer>, String>),
-    Asked(String, bool),
-}
-
-impl fmt::Debug for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Started(CheckTask::Everything(scope)) => write!(f, "{scope:?}"),
-            Self::Started(CheckTask::Named { pool, scope, workloads }) => write!(f, "{pool} {scope:?} {workloads:?}"),
-            Self::Listed(result) => write!(f, "{result:?}"),
-            Self::Asked(pool, are_settled) => write!(f, "{pool} {are_settled}"),
-        }
-    }
-}
-
 /// The pause after a refusal, and the time that a deletion waits without progress.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// The pods, as the watch last showed them.
+/// The pods and `DaemonSets`, as the watches last showed them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pods {
-    /// The first list is not complete.
+    /// The first lists are not complete.
     Unlisted,
     /// The watch is forbidden.
     Denied,
@@ -117,11 +95,9 @@ impl Operator {
             published: None,
             requests: BTreeMap::new(),
             node_requests: BTreeMap::new(),
-            check: None,
+            decided_by: BTreeMap::new(),
             wake: None,
             broken,
-            approved_once: BTreeSet::new(),
-            first_check: None,
         };
         process.list_nodes(nodes);
         process
@@ -139,9 +115,6 @@ impl Operator {
 
     /// A list of all nodes: earlier changes are unknown.
     pub fn list_nodes(&mut self, nodes: Nodes) {
-        if self.broken == Break::TrustsGaps && !self.nodes.is_empty() {
-            return self.watch_nodes(nodes);
-        }
         self.count_nodes();
         let (windows, mut others): (Vec<_>, Vec<_>) =
             nodes.values().map(|node| Arc::clone(&node.seen)).partition(|node| node.node.is_windows());
@@ -188,11 +161,15 @@ impl Operator {
         let pools = self.guarded();
         let classes: Vec<Arc<RuntimeClass>> = self.classes.values().map(|class| Arc::clone(class)).collect();
         let now = Now { instant: self.now, time: TODAY };
-        let seen: Vec<_> = match &self.pods {
-            Pods::Seen(works) => works.iter().filter_map(Work::pod).collect(),
-            Pods::Unlisted | Pods::Denied => Vec::new(),
-        };
-        let table = PodTable::of(&seen, now);
+        let works = if let Pods::Seen(works) = &self.pods { works.as_slice() } else { &[] };
+        let mut table = PodTable::of(&works.iter().flat_map(Work::pods).collect::<Vec<_>>(), now);
+        table.begin_daemon_sets();
+        works.iter().filter_map(Work::daemon_set).for_each(|set| table.see_daemon_set(&set, self.now));
+        table.end_daemon_sets(self.now);
+        let facts = ClusterFacts { nodes: &self.windows, policy: &policy_of(&pools), classes: &classes };
+        // Without DaemonSets the nodes decide nothing.
+        let nodes = if works.is_empty() { WindowsNodes::default() } else { WindowsNodes::of(&facts) };
+        table.look(Some(nodes), self.now);
         let pods = match &self.pods {
             Pods::Unlisted if self.broken != Break::TrustsUnlistedPods => Err(UnknownPods::NotListed),
             Pods::Denied => Err(UnknownPods::Denied("pods is forbidden".to_owned())),
@@ -205,24 +182,30 @@ impl Operator {
             control_plane: ControlPlaneInfo::default(),
             outages: BTreeMap::new(),
             pods,
+            unknown_daemon_sets: None,
             health: PodHealth::Off,
         };
         work(&mut cluster, &mut self.memory, now)
     }
 
-    /// Advances all pools until they wait for an answer, and starts the check that is due.
+    /// Advances all pools until they wait for an answer.
     pub fn advance(&mut self) {
         self.wake = None;
         let gone = self.with_cluster(|cluster, memory, now| memory.drop_gone(cluster, now.instant));
         self.follow(gone);
+        self.decided_by.retain(|name, _| self.pools.contains_key(name));
         for name in self.pools.keys().copied().collect::<Vec<_>>() {
             while !self.requests.contains_key(name) {
-                match self.with_cluster(|cluster, memory, now| next(cluster, memory, name, now)) {
+                let step = self.with_cluster(|cluster, memory, now| next(cluster, memory, name, now));
+                if matches!(step, Step::Wait(_) | Step::Publish(_)) {
+                    self.decided_by.insert(name, self.daemon_sets(name));
+                }
+                match step {
                     Step::Wait(until) => {
                         self.wake = self.wake.into_iter().chain(until).min();
                         break;
                     }
-                    step @ Step::Publish(_) => self.follow(Some(step)),
+                    Step::Publish(_) => self.follow(Some(step)),
                     step => {
                         self.requests.insert(name, (step, self.pools[name].clone()));
                     }
@@ -232,10 +215,6 @@ impl Operator {
         if self.broken == Break::EvidenceAfterwards {
             self.publish(Arc::new(self.memory.policy(&self.guarded())));
         }
-        if self.check.is_none() {
-            self.check = self.with_cluster(|cluster, memory, now| memory.start_check(cluster, now)).map(Check::Started);
-        }
-        self.wake = self.wake.into_iter().chain(self.memory.check_due(self.now)).min();
         self.memory.take_notes();
     }
 
@@ -249,11 +228,6 @@ impl Operator {
 
     fn follow(&mut self, step: Option<Step>) {
         let Some(Step::Publish(policy)) = step else { return };
-        for entry in policy.entries().iter().filter(|_| self.broken == Break::PoolConsents) {
-            if !entry.pool.consent.approved.is_empty() {
-                self.approved_once.insert(entry.pool.spec.name.clone());
-            }
-        }
         self.publish(self.broken_policy(&policy).map_or(policy, Arc::new));
     }
 
@@ -264,25 +238,7 @@ impl Operator {
                 Arc::make_mut(&mut pool.consent).lagging.clear();
                 Arc::make_mut(&mut pool.spec).discover = false;
             },
-            Break::OldCheck => &|pool| {
-                let before = self.published.as_ref().and_then(|before| before.pool(&pool.spec.name));
-                let check = &mut Arc::make_mut(&mut pool.consent).clean_check;
-                for (taint, uids) in before.iter().flat_map(|before| &before.consent.clean_check.nodes) {
-                    Arc::make_mut(check.nodes.entry(taint.clone()).or_default()).extend(uids.iter().cloned());
-                }
-                check.valid = Some((self.now, self.now + PATIENCE));
-            },
-            // A taint that was approved once may be added to any node.
-            Break::PoolConsents => &|pool| {
-                if self.approved_once.contains(&pool.spec.name) {
-                    let uids: Arc<BTreeSet<_>> =
-                        Arc::new(self.nodes.values().map(|node| (*node.seen.uid).into()).collect());
-                    let nodes = pool.spec.wanted_taints().into_iter().map(|taint| (taint, Arc::clone(&uids))).collect();
-                    let for_ever = self.now + Duration::from_hours(24);
-                    let clean_check = CleanCheck { nodes, valid: Some((for_ever, for_ever)) };
-                    Arc::make_mut(&mut pool.consent).clean_check = clean_check;
-                }
-            },
+            Break::ObjectorsIgnored => &|pool| Arc::make_mut(&mut pool.consent).objectors = Arc::default(),
             _ => return None,
         };
         Some(changed(policy, change))
@@ -357,11 +313,11 @@ impl Operator {
                 self.take_node_answer(name, is_windows, answer, from);
             }
             NodeStep::Patch { patch, plan } => {
-                let is_checked = self.is_checked(name, &plan);
+                let known = self.known(name, &plan);
                 let tests = |operation: &PatchOperation| matches!(operation, PatchOperation::Test(_));
                 let is_sent = |operation: &PatchOperation| self.broken != Break::NoGuard || !tests(operation);
                 let operations = patch.0.into_iter().filter(is_sent).collect();
-                let request = NodeRequest::Patch { operations, is_checked, from };
+                let request = NodeRequest::Patch { operations, known, from };
                 self.node_requests.insert(name, (is_windows, request));
                 if self.broken == Break::BlindDeletion {
                     // The operator does not know that the request is in flight.
@@ -372,15 +328,26 @@ impl Operator {
         }
     }
 
-    /// True if a workload check allows the taints that this plan adds.
-    fn is_checked(&self, name: &str, plan: &NodePlan) -> bool {
-        let Some((policy, node)) = self.published.as_ref().zip(self.nodes.get(name)) else { return false };
-        let check = policy.owner(&node.seen.node.labels).map(|owner| &owner.pool.consent.clean_check);
-        let check = check.filter(|check| check.valid.is_some_and(|(_, until)| self.now < until));
-        let covers = |taint: &Taint| {
-            check.and_then(|check| check.nodes.get(taint)).is_some_and(|uids| uids.contains(&*node.seen.uid))
-        };
-        plan.taints.iter().flat_map(|change| &change.added).any(covers)
+    /// The `DaemonSets` that the process knows and that may object to taints of the pool.
+    fn daemon_sets(&self, pool: &str) -> Pods {
+        let pool = self.pools[pool].pool.as_ref();
+        let asks = pool.is_some_and(|pool| pool.spec.taint_policy != TaintPolicy::Always);
+        match &self.pods {
+            Pods::Seen(works) if asks => {
+                Pods::Seen(works.iter().filter(|work| work.kind != Kind::Other).cloned().collect())
+            }
+            unknown if asks => unknown.clone(),
+            _ => Pods::Seen(Vec::new()),
+        }
+    }
+
+    /// The `DaemonSets` by which this plan was decided, if it adds a taint.
+    fn known(&self, name: &str, plan: &NodePlan) -> Pods {
+        let labels = self.nodes.get(name).map(|node| &node.seen.node.labels);
+        let owner = self.published.as_ref().zip(labels).and_then(|(policy, labels)| policy.owner(labels));
+        let adds = plan.taints.as_ref().is_some_and(|change| !change.added.is_empty());
+        let known = owner.filter(|_| adds).and_then(|owner| self.decided_by.get(owner.pool.spec.name.as_str()));
+        known.cloned().unwrap_or_else(|| Pods::Seen(Vec::new()))
     }
 
     /// Without evidence, every taint that a node claims may be removed.
@@ -396,61 +363,6 @@ impl Operator {
         let Some((step, _)) = self.requests.remove(pool) else { return };
         self.memory.answer(pool, &step, answer, self.now);
     }
-
-    /// The check lists templates and pods, fails to, or reads some workloads by name.
-    pub fn list(&mut self, works: &[Work], fails: bool) {
-        let (broken, first) = (self.broken, self.first_check.take());
-        self.check = self.check.take().map(|check| match check {
-            Check::Started(CheckTask::Everything(_)) if fails => Check::Listed(Err("cannot list pods".to_owned())),
-            Check::Started(CheckTask::Everything(scope)) => {
-                Check::Listed(Ok(first.unwrap_or_else(|| found(WorkloadCheck::start(*scope), works, broken))))
-            }
-            Check::Started(CheckTask::Named { pool, scope, workloads }) => {
-                let check = WorkloadCheck::start(*scope);
-                let templates: Vec<_> = works.iter().filter_map(Work::template).collect();
-                let is_settled = |name: &String| {
-                    let mut found = templates.iter().filter(|(_, template)| template.name == *name);
-                    found.all(|(kind, template)| check.is_settled(*kind, template))
-                };
-                Check::Asked(pool, workloads.iter().all(|(_, _, name)| is_settled(name)))
-            }
-            check => check,
-        });
-        if let (Break::FirstCheck, Some(Check::Listed(Ok(found)))) = (broken, &self.check) {
-            self.first_check = Some(found.clone());
-        }
-    }
-
-    pub fn end_check(&mut self) {
-        match self.check.take() {
-            Some(Check::Listed(result)) => {
-                self.with_cluster(|cluster, memory, now| memory.checked(cluster, result, now.instant));
-            }
-            Some(Check::Asked(pool, are_settled)) => self.memory.asked(&pool, are_settled),
-            check => self.check = check,
-        }
-    }
-}
-
-fn found(mut check: WorkloadCheck, works: &[Work], broken: Break) -> BTreeMap<String, CheckAnswer> {
-    for (kind, template) in works.iter().filter_map(Work::template).filter(|_| broken != Break::NoTemplates) {
-        check.workload(kind, &template);
-    }
-    let tainted = |name: &str| {
-        let mut nodes = check.scope().nodes.iter();
-        nodes.any(|node| &*node.name == name && !node.taints.is_empty())
-    };
-    let mut pods: Vec<_> = works.iter().filter_map(Work::pod).collect();
-    pods.retain(|pod| match broken {
-        Break::NoTerminating => !pod.is_terminating(),
-        Break::StraysByImage => pod.progress != winpool_core::pod::PodProgress::ImageOfAnotherSystem,
-        Break::OnlyBareNodes => !pod.spec.node.as_deref().is_some_and(tainted),
-        _ => true,
-    });
-    for pod in &pods {
-        check.pod(pod);
-    }
-    check.finish()
 }
 
 fn changed(policy: &Policy, change: &dyn Fn(&mut Pool)) -> Policy {

@@ -13,9 +13,8 @@ use winpool_core::{
 };
 
 use super::{
-    cluster::{Node, NodeFacts, PoolObject, Tolerates, Work},
+    cluster::{Node, NodeFacts, PoolObject},
     model::{Fault, Protocol, Write},
-    operator::Check,
     shared::once,
     state::{CACHES, State, World},
 };
@@ -23,7 +22,8 @@ use super::{
 pub const FOREIGN_TAINTS: &str = "no taint of others is lost, changed or put in another place";
 pub const FOREIGN_WORDS: &str = "no label or annotation of others is lost or changed";
 pub const EVIDENCE: &str = "a taint of winpool's stands in the status of a pool before it stands on a node";
-pub const NOBODY_UNSCHEDULABLE: &str = "no workload loses its last node by a taint that it was there to object to";
+pub const DAEMON_SETS_KEPT: &str =
+    "no DaemonSet by which a patch was decided loses its last node by it, and none before the first lists";
 pub const CLASS_FIRST: &str = "a class tolerates a taint before winpool puts it on a node that the class selects";
 pub const BUILD_IS_REPORTED: &str = "winpool writes the build label of the build that the node reports at that moment";
 pub const CLASS_IN_USE: &str =
@@ -55,7 +55,7 @@ pub fn all() -> Vec<Property<Protocol>> {
             let mut nodes = state.world.nodes.truth().values().filter(|node| !is_ignored(node));
             is_left || nodes.all(|node| node.own.iter().all(|taint| pools.values().any(|pool| pool.records(taint))))
         }),
-        Property::always(NOBODY_UNSCHEDULABLE, |_: &Protocol, state: &State| state.unschedulable.is_none()),
+        Property::always(DAEMON_SETS_KEPT, |_: &Protocol, state: &State| !state.loses_daemon_set),
         Property::always(CLASS_FIRST, |_: &Protocol, state: &State| !state.class_behind),
         Property::always(BUILD_IS_REPORTED, |_: &Protocol, state: &State| !state.is_mislabelled),
         Property::always(CLASS_IN_USE, |_: &Protocol, state: &State| !state.deletes_in_use),
@@ -132,8 +132,6 @@ impl State {
             self.answer(pool, None, before.broken)?;
         } else if let Some(node) = patch {
             self.answer_node(node, None, None)?;
-        } else if let Some(check) = &before.check {
-            if matches!(check, Check::Started(_)) { self.list(false) } else { self.end_check() }
         } else {
             self.advance();
             if self.process == before {
@@ -178,9 +176,9 @@ fn is_node_right(node: &NodeFacts, policy: &Policy) -> bool {
         && node.seen.node.labels.get(names::POOL).is_none_or(|name| name == owner.spec.name)
 }
 
-/// A workload that a pool's taints have to wait for.
-fn objector(world: &World) -> Option<&Work> {
-    world.works.iter().find(|work| work.tolerates != Tolerates::Everything)
+/// True if the taints of the node have to wait for a DaemonSet, or because pods are unknown.
+fn waits(node: &NodeFacts, world: &World) -> bool {
+    world.denies_pods || world.works.iter().any(|work| work.objects(node))
 }
 
 /// True if a request is refused for that long.
@@ -195,9 +193,8 @@ fn is_refused(model: &Protocol, state: &State) -> bool {
 
 fn is_right(model: &Protocol, state: &State) -> bool {
     let (world, policy) = (&state.world, as_written(&state.world));
-    let is_excused = objector(world).is_some() || is_refused(model, state);
     let mut nodes = world.nodes.truth().values().filter(|node| !is_ignored(node));
-    let waits = is_refused(model, state) && model.patience.is_none();
+    let may_stay = is_refused(model, state) && model.patience.is_none();
     // A policy that refuses or reverts taints delays no label.
     let is_labelled = |node: &Node| {
         let is_owned = policy.owner(&node.seen.node.labels).is_some();
@@ -205,10 +202,10 @@ fn is_right(model: &Protocol, state: &State) -> bool {
     };
     let are_labelled = !world.refuses_taints && !world.reverts_taints || nodes.clone().all(is_labelled);
     are_labelled
-        && (waits || world.pools.truth().values().all(|pool| !pool.is_deleting()))
+        && (may_stay || world.pools.truth().values().all(|pool| !pool.is_deleting()))
         && nodes.all(|node| {
             let has_owner = policy.owner(&node.seen.node.labels).is_some();
-            is_node_right(node, &policy) || is_refused(model, state) || has_owner && is_excused
+            is_node_right(node, &policy) || is_refused(model, state) || has_owner && waits(node, world)
         })
 }
 
@@ -229,16 +226,16 @@ fn is_status_true(model: &Protocol, state: &State, facts: &PoolObject, policy: &
     let Some(pool) = facts.pool.as_ref().filter(|pool| pool.spec.mode == Mode::Enforce) else {
         return facts.ready().is_some();
     };
-    let is_own = |node: &&super::cluster::Node| {
-        policy.owner(&node.seen.node.labels).is_some_and(|entry| entry.pool.spec.name == pool.spec.name)
-    };
-    let mut nodes = state.world.nodes.truth().values().filter(is_own).filter(|node| !is_ignored(node));
-    let is_done = nodes.all(|node| is_node_right(node, policy));
-    let says_done = facts.ready() == Some("True");
+    let is_own =
+        |node: &&Node| policy.owner(&node.seen.node.labels).is_some_and(|entry| entry.pool.spec.name == pool.spec.name);
+    let (world, is_right) = (&state.world, |node: &&Node| is_node_right(node, policy));
+    let nodes = world.nodes.truth().values().filter(is_own).filter(|node| !is_ignored(node));
+    let wrong: Vec<&Node> = nodes.filter(|node| !is_right(node)).collect();
+    let (is_done, says_done) = (wrong.is_empty(), facts.ready() == Some("True"));
     let tells = facts.guarded.status.iter().flat_map(|status| &status.conditions).any(|said| {
-        let names = |work: &Work| said.message.contains(work.name);
-        let is_named = objector(&state.world).is_none_or(names);
-        said.type_ == condition::TAINTS_APPLIED && said.status != "True" && is_named
+        let mut objectors = world.works.iter().filter(|work| wrong.iter().any(|node| work.objects(node)));
+        let are_named = world.denies_pods || objectors.all(|work| said.message.contains(work.name));
+        said.type_ == condition::TAINTS_APPLIED && said.status != "True" && are_named
     });
     let lags = state.world.classes.truth().is_empty();
     let is_pending = facts.guarded.status.as_ref().is_some_and(|status| status.nodes.pending > 0);

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    cluster::{
-        Kind::{Deployment, Foreign},
-        Tolerates::{Key, Nothing},
-    },
+    cluster::Kind::{Agent, DaemonSet, Other},
     events::{
         End,
         Event::{self, *},
@@ -16,27 +13,27 @@ use super::{
 };
 
 const PLAIN: &str = "{taintPolicy: Always}";
-const MINE: &str = "{taintPolicy: Always, taints: [{key: example.com/mine, value: a, effect: NoSchedule}]}";
+const MINE: &str = "{taintPolicy: Always, taints: [{key: example.com/os, value: a, effect: NoSchedule}]}";
 const OTHER: &str = "{taintPolicy: Always, taints: [{key: example.com/other, effect: NoSchedule}],
     retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]}";
 const TEAM_B: &str = "{taintPolicy: Always, runtimeClassNameFormat: '{pool}-{version}', nodeSelector: {team: b}, taints: [{key: example.com/b, effect: NoSchedule}]}";
 
-/// Checks workloads before it adds the taint.
-const ASKS: &str = "{taints: [{key: example.com/mine, effect: NoSchedule}]}";
-const ASKS_IN_DRY_RUN: &str = "{mode: DryRun, taints: [{key: example.com/mine, effect: NoSchedule}]}";
-const ASKS_NEVER: &str = "{taintPolicy: Never, taints: [{key: example.com/mine, effect: NoSchedule}]}";
-const ASKS_TEAM_A: &str = "{nodeSelector: {team: a}, taints: [{key: example.com/mine, effect: NoSchedule}]}";
-const ASKS_TEAM_B: &str = "{nodeSelector: {team: b}, runtimeClassNameFormat: '{pool}-{version}', taints: [{key: example.com/b, effect: NoSchedule}]}";
+/// Waits for `DaemonSets` before it adds the taint.
+const ASKS: &str = "{taints: [{key: example.com/os, value: win, effect: NoSchedule}]}";
+const ASKS_IN_DRY_RUN: &str = "{mode: DryRun, taints: [{key: example.com/os, value: win, effect: NoSchedule}]}";
+const ASKS_NEVER: &str = "{taintPolicy: Never, taints: [{key: example.com/os, value: win, effect: NoSchedule}]}";
+const ASKS_TEAM_A: &str = "{nodeSelector: {team: a}, taints: [{key: example.com/os, value: win, effect: NoSchedule}]}";
 const ASKS_AS_B: &str =
-    "{runtimeClassNameFormat: '{pool}-{version}', taints: [{key: example.com/mine, effect: NoSchedule}]}";
+    "{runtimeClassNameFormat: '{pool}-{version}', taints: [{key: example.com/os, value: win, effect: NoSchedule}]}";
 /// Both taints.
-const ASKS_MORE: &str =
-    "{taints: [{key: example.com/mine, effect: NoSchedule}, {key: example.com/more, effect: NoSchedule}]}";
+const ASKS_MORE: &str = "{taints: [{key: example.com/os, value: win, effect: NoSchedule}, {key: more.example.com/os, value: win, effect: NoSchedule}]}";
+/// Another taint instead.
+const REPLACES: &str = "{taints: [{key: more.example.com/os, value: win, effect: NoSchedule}], retiredTaints: [{key: example.com/os, value: win, effect: NoSchedule}]}";
 const NO_TAINTS: &str = "{taintPolicy: Never}";
 
-const TAINT: &str = "example.com/mine";
+const TAINT: &str = "example.com/os";
 const CLASS: &str = "windows-2022";
-const WEB: Event = Arrive("web", Deployment, None, Nothing);
+const AGENT: Event = Arrive("agent", DaemonSet, None);
 
 /// A scene, which differs from [`SCENE`] in these fields, and the test that visits every state of it.
 macro_rules! scenes {
@@ -126,56 +123,66 @@ scenes! {
         lag: 0,
     }
 
-    /// A workload arrives and is fixed at any time, and a check fails.
-    arrivals: workloads_arrive_and_are_fixed_at_any_time {
-        scripts: &[&[Create("a", ASKS)], &[WEB, Fix("web")]], faults: &[Fault::CheckFails], lazy: true,
+    /// A DaemonSet comes and is fixed at any time.
+    arrivals: a_daemon_set_comes_and_is_fixed_at_any_time {
+        scripts: &[&[Create("a", ASKS)], &[AGENT, Fix("agent")]], follows_pods: true, lazy: true,
     }
 
-    /// Checks, requests and caches are so slow that the result of a check is too old.
-    slow_checks: time_passes_whatever_is_under_way {
-        scripts: &[&[Create("a", ASKS)], &[WEB]], delays: &[61], lag: 0,
+    /// The same for one that shows only by its pods that it is for Windows. Another writer takes the taint off.
+    started: a_daemon_set_that_says_no_system_has_started_on_a_node {
+        before: &[Arrive("agent", Agent, None)],
+        scripts: &[&[Create("a", ASKS)], &[Remove("agent"), Untaint("n1", TAINT)]],
+        follows_pods: true,
+        successors: 1,
+        kept: [1, 1, 1],
+        lag: 0,
     }
 
     dry_run: a_dry_run_is_enforced {
-        before: &[Create("a", ASKS_IN_DRY_RUN)], scripts: &[&[Change("a", ASKS)], &[WEB]],
+        before: &[Create("a", ASKS_IN_DRY_RUN)], scripts: &[&[Change("a", ASKS)], &[AGENT]], follows_pods: true,
     }
 
     never: a_policy_of_never_ends {
         before: &[Create("a", ASKS)],
-        scripts: &[&[Change("a", ASKS_NEVER), Change("a", ASKS)], &[WEB]],
+        scripts: &[&[Change("a", ASKS_NEVER), Change("a", ASKS)], &[AGENT]],
+        follows_pods: true,
     }
 
     widened: a_selector_is_widened {
         nodes: &[("n1", "a"), ("n2", "b")],
         before: &[Create("a", ASKS_TEAM_A)],
-        scripts: &[&[Change("a", ASKS)], &[WEB]],
+        scripts: &[&[Change("a", ASKS)], &[AGENT]],
+        follows_pods: true,
     }
 
     /// A user removes the taint of an ignored node, so that a pod runs there, and then removes the annotation.
     ignored: a_node_is_ignored_for_a_while {
         before: &[Create("a", ASKS)],
-        scripts: &[&[Ignore("n1", true), Untaint("n1", TAINT), WEB, Ignore("n1", false)]],
+        scripts: &[&[Ignore("n1", true), Untaint("n1", TAINT), AGENT, Ignore("n1", false)]],
+        follows_pods: true,
     }
 
     /// An older pool releases its nodes, and a younger one with an approved taint gets them.
     handover: an_older_pool_lets_a_node_go {
         nodes: &[("n1", "b"), ("n2", "a")],
         before: &[Create("a", "{nodeSelector: {team: a}, taintPolicy: Never}"), Create("b", ASKS_AS_B)],
-        scripts: &[&[Delete("a")], &[WEB]],
+        scripts: &[&[Delete("a")], &[AGENT]],
+        follows_pods: true,
+    }
+
+    /// A pool replaces one taint by another while a DaemonSet comes.
+    retired: a_retired_taint_stays_while_its_successor_waits {
+        before: &[Create("a", ASKS)],
+        scripts: &[&[Change("a", REPLACES)], &[AGENT, Remove("agent")]],
+        follows_pods: true,
+        lag: 0,
     }
 
     /// A class has to tolerate one more taint, and that write fails, is refused, or its answer is lost.
     classes: class_writes_fail_or_are_refused {
         before: &[Create("a", ASKS)],
-        scripts: &[&[Change("a", ASKS_MORE)], &[Arrive("web", Deployment, Some(CLASS), Nothing)]],
+        scripts: &[&[Change("a", ASKS_MORE)]],
         faults: &[Fault::Fails(Write::Class), Fault::Denied(Write::Class), Fault::Lost(Write::Class)],
-    }
-
-    /// The same, without workload checks.
-    classes_without_asking: class_writes_fail_where_nobody_is_asked {
-        before: &[Create("a", PLAIN)],
-        scripts: &[&[Change("a", MINE)]],
-        faults: &[Fault::Denied(Write::Class), Fault::Lost(Write::Class)],
     }
 
     /// Two builds, and one class write is refused.
@@ -209,19 +216,21 @@ scenes! {
         born_tainted: true,
     }
 
-    /// A taint is removed while the watch shows nothing.
-    gap: the_watch_of_nodes_has_a_gap {
-        before: &[Create("a", ASKS)],
-        scripts: &[&[Untaint("n1", TAINT), WEB, WatchBreaks]],
-        delays: &[71],
-    }
-
-    /// A new leader, with old caches, while a workload arrives.
+    /// A new leader whose watches have just begun, while a node lacks its taint and a DaemonSet comes.
     successor: a_new_leader_knows_nothing {
         before: &[Create("a", ASKS)],
-        scripts: &[&[Untaint("n1", TAINT), WEB]],
+        scripts: &[&[Untaint("n1", TAINT), AGENT]],
         successors: 1,
         kept: [2, 1, 1],
+        follows_pods: true,
+        lag: 0,
+    }
+
+    /// winpool may not watch pods for a while, and a node lacks its taint.
+    denied: pods_are_unknown_for_a_while {
+        before: &[Create("a", ASKS)],
+        scripts: &[&[Untaint("n1", TAINT), AGENT], &[DenyPods(true), DenyPods(false)]],
+        follows_pods: true,
         lag: 0,
     }
 
@@ -262,7 +271,8 @@ scenes! {
     /// A node is deleted and registers again under its name, while patches of the first one are in flight.
     replaced: a_node_registers_again_under_its_name {
         before: &[Create("a", ASKS)],
-        scripts: &[&[Untaint("n1", TAINT), Leave("n1"), Join("n1", "a")], &[WEB]],
+        scripts: &[&[Untaint("n1", TAINT), Leave("n1"), Join("n1", "a")], &[AGENT]],
+        follows_pods: true,
         lag: 0,
     }
 
@@ -317,31 +327,11 @@ scenes! {
         most_writes: Some(3),
     }
 
-    /// A Deployment that an autoscaler has scaled to zero.
-    zero_replicas: a_deployment_has_no_replicas {
-        scripts: &[&[Create("a", ASKS)], &[ArriveWithoutPods("web", Deployment)]],
-    }
-
-    /// Pods are drained, and their successors do not exist yet.
-    terminating: pods_terminate {
-        scripts: &[&[Create("a", ASKS)], &[Arrive("game", Foreign, None, Nothing), Terminate("game")]],
-    }
-
-    /// A pod that says Windows, of a kind that is not listed, and whose image is not published yet.
-    no_variant: a_pod_waits_for_its_image {
-        scripts: &[&[Create("a", ASKS)], &[Arrive("game", Foreign, None, Nothing), NoVariant("game")]],
-    }
-
-    /// A pod on a node that has another taint already, which it tolerates.
-    second_taint: a_node_has_another_taint_already {
-        before: &[Create("a", ASKS)],
-        scripts: &[&[Arrive("game", Foreign, None, Key(TAINT)), Change("a", ASKS_MORE)]],
-    }
-
-    /// A user renames a pool: creates another one with the same taint, and deletes the first. A workload arrives meanwhile.
+    /// A user renames a pool: creates another one with the same taint, and deletes the first. A DaemonSet comes meanwhile.
     renamed: a_taint_stays_recorded_while_its_pool_is_renamed {
         before: &[Create("a", ASKS)],
-        scripts: &[&[Create("b", ASKS_AS_B), Delete("a")], &[WEB]],
+        scripts: &[&[Create("b", ASKS_AS_B), Delete("a")], &[AGENT]],
+        follows_pods: true,
         lag: 0,
     }
 
@@ -356,19 +346,10 @@ scenes! {
         lag: 0,
     }
 
-    /// Two pools with one node each: a workload that loses one node has the other.
-    last_two_nodes: two_pools_want_to_taint_the_last_two_nodes {
-        nodes: &[("n1", "a"), ("n2", "b")],
-        before: &[ArriveWithoutPods("web", Deployment)],
-        scripts: &[&[Create("a", ASKS_TEAM_A), Create("b", ASKS_TEAM_B)]],
-        delays: &[11],
-        lag: 0,
-    }
-
     /// A pool is deleted while a pod of its class comes and goes, and the watch of pods is late, forbidden, or has just begun.
     class_in_use: a_class_is_deleted_only_if_the_watch_of_pods_shows_no_user {
-        before: &[Create("a", PLAIN), Arrive("web", Deployment, Some(CLASS), Nothing)],
-        scripts: &[&[Delete("a")], &[Remove("web")], &[DenyPods(true), DenyPods(false)]],
+        before: &[Create("a", PLAIN), Arrive("web", Other, Some(CLASS))],
+        scripts: &[&[Delete("a")], &[Remove("web")], &[DenyPods(true)]],
         successors: 1,
         kept: [1, 1, 1],
         follows_pods: true,

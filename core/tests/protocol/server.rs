@@ -61,7 +61,7 @@ impl State {
     /// Records if a class is deleted although the watch of pods has shown a pod that uses it, or has shown nothing yet.
     fn notice_deletion(&mut self, step: &Step) {
         let Step::Class(class) = step else { return };
-        let uses = |work: &Work| work.pod.is_some() && work.class == Some(class.name.as_str());
+        let uses = |work: &Work| work.class == Some(class.name.as_str());
         let was_shown = match &self.process.pods {
             Pods::Seen(works) => works.iter().any(uses),
             Pods::Unlisted | Pods::Denied => true,
@@ -88,14 +88,13 @@ impl State {
         self.turn(Turn::AnswerNode(node, fingerprint(&answer, self.process.now)), |process| {
             process.node_answered(node, answer);
         });
-        self.promise_by_patch(node);
         Some(())
     }
 
     /// Executes the request for a node.
     pub fn deliver(&mut self, name: &'static str, request: &NodeRequest, most: Option<usize>) -> NodeAnswer {
-        let (operations, is_checked, from) = match request {
-            NodeRequest::Patch { operations, is_checked, from } => (operations, is_checked, from),
+        let (operations, known, from) = match request {
+            NodeRequest::Patch { operations, known, from } => (operations, known, from),
             NodeRequest::Read => {
                 let found = self.world.nodes.truth().get(name);
                 return found
@@ -118,7 +117,7 @@ impl State {
             return NodeAnswer::Denied("a policy refuses taints".to_owned());
         }
         if has_effect {
-            self.execute_patch(name, &had, object, *is_checked);
+            self.execute_patch(name, &had, object, known);
         }
         let after = self.world.nodes.truth().get(name);
         NodeAnswer::Written(after.map(|node| node.seen.resource_version.clone()))
@@ -137,8 +136,8 @@ impl State {
         patches.push(sent);
     }
 
-    fn execute_patch(&mut self, name: &'static str, had: &Node, object: Value, is_checked: bool) {
-        let (before, classes) = (self.world.nodes.truth().clone(), self.world.classes.truth().clone());
+    fn execute_patch(&mut self, name: &'static str, had: &Node, object: Value, known: &Pods) {
+        let before = self.world.nodes.truth().clone();
         let node = cluster::node(object);
         let is_tainted = node.own.iter().any(|taint| !had.own.contains(taint));
         let build = node.seen.node.labels.get(names::WINDOWS_BUILD);
@@ -147,13 +146,12 @@ impl State {
         self.world.put_node(name, &node);
         self.accepted += 1;
         let after = self.world.nodes.truth().clone();
-        let loses_node = |work: &&Work| {
-            let is_promised = work.age == cluster::SETTLED || is_checked && work.known.by_patch;
-            is_promised && work.has_node(&before, &classes) && !work.has_node(&after, &classes)
+        let works = match known {
+            Pods::Seen(works) => works,
+            Pods::Unlisted | Pods::Denied => &self.world.works,
         };
-        if let Some(work) = self.world.works.iter().find(loses_node).filter(|_| is_tainted) {
-            self.unschedulable = Some(work.name);
-        }
+        let loses_node = |work: &Work| work.objects(had) && work.has_node(&before) && !work.has_node(&after);
+        self.loses_daemon_set |= is_tainted && works.iter().any(loses_node);
         self.notice_class_behind(name, &had.own);
     }
 

@@ -115,7 +115,7 @@ const LONG_AGO: Duration = Duration::from_secs(61);
 /// A time that is further away than this comes after everything in a scene.
 const FAR_AWAY: Duration = Duration::from_hours(24);
 /// Fields with times that only matter by being past or not.
-const DUES: [&str; 5] = ["until", "next_status", "not_before", "ask_at", "widened"];
+const DUES: [&str; 3] = ["until", "next_status", "widened"];
 const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
 
 /// Identifies a value by its `Debug` text, with every time relative to `now`. All times before the horizon are equal.

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use serde_json::Value;
 
 use super::{
-    cluster::{Classes, Nodes, Pools, SETTLED, Work},
+    cluster::{Classes, Nodes, Pools, Work},
     model::Fault,
-    operator::{Check, NodeRequest, Operator, Pods, Process},
+    operator::{Operator, Pods, Process},
     shared::{Beside, Copies, History, Results, once},
 };
 
@@ -57,21 +57,21 @@ pub struct State {
     pub orphans: Vec<(&'static str, Process)>,
     /// Node patches that were accepted.
     pub accepted: usize,
-    /// The first workload that lost its last node by a taint of winpool's, and one without a tolerating class.
-    pub unschedulable: Option<&'static str>,
+    /// True if a DaemonSet that winpool knew lost its last node by a taint of winpool's.
+    pub loses_daemon_set: bool,
+    /// True if winpool put a taint on a node whose class does not tolerate it.
     pub class_behind: bool,
     /// True if winpool wrote a build label that the node does not report.
     pub is_mislabelled: bool,
     /// True if winpool deleted a class that a pod uses.
     pub deletes_in_use: bool,
-    /// True in scenes in which the watch of pods takes its time. In the others it shows none.
+    /// True in scenes in which the watches of pods and `DaemonSets` take their time. In the others they show none.
     pub follows_pods: bool,
     /// True if winpool sent a refused change again too early, or a change that was reverted too often.
     pub insists: bool,
     /// The position in each script.
     pub done: Vec<usize>,
     pub faults: Vec<Fault>,
-    pub delays: Vec<u64>,
     pub successors: u8,
     /// The number of versions that the caches of a new leader are still behind the state in which it began.
     pub slack: usize,
@@ -109,29 +109,11 @@ impl State {
     }
 
     pub fn advance(&mut self) {
-        let before = self.process.clone();
         self.turn(Turn::Advance, Operator::advance);
-        if before.check.is_none() && matches!(self.process.check, Some(Check::Started(_))) {
-            self.world.works.iter_mut().for_each(|work| work.known.by_running = true);
-        }
-        if before.published != self.process.published {
-            self.world.works.iter_mut().for_each(|work| work.known.by_published = work.known.by_ended);
-        }
     }
 
     pub fn plan_node(&mut self, name: &'static str) {
-        let before = self.process.node_requests.contains_key(name);
         self.turn(Turn::PlanNode(name), |process| process.plan_node(name));
-        if !before {
-            self.promise_by_patch(name);
-        }
-    }
-
-    /// A patch that was planned again is based on the published policy.
-    pub fn promise_by_patch(&mut self, name: &str) {
-        if matches!(self.process.node_requests.get(name), Some((_, NodeRequest::Patch { is_checked: true, .. }))) {
-            self.world.works.iter_mut().for_each(|work| work.known.by_patch = work.known.by_published);
-        }
     }
 
     /// The next version arrives in this cache.
@@ -139,7 +121,7 @@ impl State {
         match cache {
             Cache::Nodes => {
                 let nodes = self.world.nodes.see();
-                self.turn(Turn::SeeNodes(nodes.clone(), false), |process| process.watch_nodes(nodes));
+                self.turn(Turn::SeeNodes(nodes.clone()), |process| process.watch_nodes(nodes));
             }
             Cache::Pools => {
                 let pools = self.world.pools.see();
@@ -152,55 +134,25 @@ impl State {
         }
     }
 
-    /// The pods as the watch will show them.
+    /// The pods and `DaemonSets` as the watches will show them.
     fn pods(&self) -> Pods {
-        if self.world.denies_pods {
-            return Pods::Denied;
-        }
-        Pods::Seen(self.world.works.iter().filter(|work| work.pod.is_some()).map(Work::without_past).collect())
+        if self.world.denies_pods { Pods::Denied } else { Pods::Seen(self.world.works.clone()) }
     }
 
-    /// True if the watch of pods has something to show.
+    /// True if the watches of pods and `DaemonSets` have something to show.
     pub fn has_pods_to_see(&self) -> bool {
         self.follows_pods && self.process.pods != self.pods()
     }
 
-    /// The watch of pods shows what it has missed, or a list is complete.
+    /// They show what they have missed, or the lists are complete.
     pub fn see_pods(&mut self) {
         let pods = self.pods();
         self.turn(Turn::SeePods(pods.clone()), |process| process.pods = pods);
     }
 
-    pub fn relist_nodes(&mut self) {
-        while self.world.nodes.lag() > 0 {
-            self.world.nodes.see();
-        }
-        let nodes = self.world.nodes.truth().clone();
-        self.turn(Turn::SeeNodes(nodes.clone(), true), |process| process.list_nodes(nodes));
-    }
-
-    pub fn list(&mut self, fails: bool) {
-        let works: Vec<Work> = self.world.works.iter().map(Work::without_past).collect();
-        self.turn(Turn::List(works.clone(), fails), |process| process.list(&works, fails));
-    }
-
-    pub fn end_check(&mut self) {
-        if matches!(self.process.check, Some(Check::Listed(_))) {
-            for work in &mut self.world.works {
-                (work.known.by_ended, work.known.by_running) = (work.known.by_running, false);
-            }
-        }
-        self.turn(Turn::EndCheck, Operator::end_check);
-    }
-
     /// Time passes.
     pub fn pass(&mut self, time: Duration) {
         self.turn(Turn::Pass(time), |process| process.now += time);
-        let (nodes, classes) = (self.world.nodes.truth().clone(), self.world.classes.truth().clone());
-        for work in &mut self.world.works {
-            let age = if work.has_node(&nodes, &classes) { work.age + time.as_secs() } else { 0 };
-            work.age = age.min(SETTLED);
-        }
         if let Some(patches) = &mut self.world.patches {
             for patch in patches.iter_mut() {
                 patch.age += time.as_secs();
@@ -234,7 +186,7 @@ impl State {
     /// True if the operator has nothing left to do at this moment.
     pub fn is_idle(&self) -> bool {
         let process = &self.process;
-        let works = !process.requests.is_empty() || !process.node_requests.is_empty() || process.check.is_some();
+        let works = !process.requests.is_empty() || !process.node_requests.is_empty();
         !works && self.lag() == 0 && !self.has_pods_to_see() && {
             let mut after = self.clone();
             after.advance();
@@ -249,12 +201,10 @@ impl State {
 pub enum Turn {
     Advance,
     PlanNode(&'static str),
-    SeeNodes(Nodes, bool),
+    SeeNodes(Nodes),
     SeePools(Pools),
     SeeClasses(Classes),
     SeePods(Pods),
-    List(Vec<Work>, bool),
-    EndCheck,
     Pass(Duration),
     /// The request for a pool was answered; the number selects the answer.
     Answer(&'static str, u128),

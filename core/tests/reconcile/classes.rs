@@ -21,7 +21,7 @@ fn owning(handler: &str) -> String {
 
 #[test]
 fn three_restorations_of_one_target_back_off_and_changes_of_the_target_do_not() {
-    let mut world = World::checked("{}");
+    let mut world = World::at_rest("{}");
     for round in 1..=4 {
         // The other writer puts another value there each time.
         world.change_class(
@@ -36,7 +36,7 @@ fn three_restorations_of_one_target_back_off_and_changes_of_the_target_do_not() 
     }
     assert_eq!(world.problems(reason::CONTESTED).len(), 1);
 
-    let mut world = World::checked("{}");
+    let mut world = World::at_rest("{}");
     for key in ["a", "b", "c", "d", "e"] {
         world.change_pool(
             "default",
@@ -52,7 +52,7 @@ fn three_restorations_of_one_target_back_off_and_changes_of_the_target_do_not() 
 /// The writes of winpool in 45 seconds in which another writer gives the class these values in turn. `None` deletes it:
 /// status says whether a class exists, so its writes do not count then.
 fn cost(spec: &str, values: [Option<&str>; 2]) -> usize {
-    let mut world = World::checked(spec);
+    let mut world = World::at_rest(spec);
     world.wait(2);
     let kept = world.classes.get("windows-2022").cloned();
     world.take_sent(&[]);
@@ -102,7 +102,7 @@ fn a_writer_that_alternates_values_costs_no_more_than_one_that_repeats_one() {
 #[test]
 fn a_contested_class_is_up_to_date_ten_seconds_after_its_last_change_or_at_once_for_another_spec() {
     for (changes_spec, seconds) in [(false, 12), (true, 1)] {
-        let mut world = World::checked("{}");
+        let mut world = World::at_rest("{}");
         for _ in 0..4 {
             world.change_class("windows-2022", "scheduling: {nodeSelector: {kubernetes.io/arch: other}}");
             world.wait(3);
@@ -124,7 +124,7 @@ fn a_contested_class_is_up_to_date_ten_seconds_after_its_last_change_or_at_once_
 
 #[test]
 fn a_class_gets_another_handler_when_its_user_deletes_it() {
-    let mut world = World::checked(&owning("old"));
+    let mut world = World::at_rest(&owning("old"));
     world.wait(2);
     world.take_sent(&[]);
     world.change_pool("default", &owning("new"));
@@ -162,7 +162,7 @@ fn a_class_with_another_handler_gets_the_toleration_before_its_nodes_get_the_tai
              runtimeClasses: [{{name: own, version: '2022', handler: {handler}}}]}}"
         )
     };
-    let mut world = World::checked(&spec("old", "first"));
+    let mut world = World::at_rest(&spec("old", "first"));
     world.wait(10);
     world.change_pool("default", &spec("new", "second"));
     world.wait(4);
@@ -174,7 +174,7 @@ fn a_class_with_another_handler_gets_the_toleration_before_its_nodes_get_the_tai
 
 #[test]
 fn a_refused_class_is_not_sent_again_each_time_that_another_writer_changes_it() {
-    let mut world = World::checked("{}");
+    let mut world = World::at_rest("{}");
     world.refuse("Patch", denied());
     for round in 0..20 {
         world.change_class("windows-2022", &format!("scheduling: {{tolerations: [{{key: other-{round}}}]}}"));
@@ -185,7 +185,7 @@ fn a_refused_class_is_not_sent_again_each_time_that_another_writer_changes_it() 
 
 #[test]
 fn a_class_to_which_another_writer_gives_the_label_of_a_pool_again_and_again_is_released_with_pauses() {
-    let mut world = World::checked("spec: {runtimeClassDiscovery: Disabled}");
+    let mut world = World::at_rest("spec: {runtimeClassDiscovery: Disabled}");
     for _ in 0..20 {
         world.class("{metadata: {name: foreign, labels: {winpool.dev/pool: default}}, handler: h}");
         world.rest();
@@ -197,7 +197,7 @@ fn a_class_to_which_another_writer_gives_the_label_of_a_pool_again_and_again_is_
 
 #[test]
 fn a_class_that_the_former_leader_recorded_last_is_deleted_too() {
-    let mut world = World::checked(OWN);
+    let mut world = World::at_rest(OWN);
     world.wait(2);
     let recorded = json!(world.status());
     // The cache of the new leader begins with an older status.
@@ -214,13 +214,12 @@ fn a_class_that_the_former_leader_recorded_last_is_deleted_too() {
 
 #[test]
 fn only_a_recorded_class_is_deleted_once_the_pool_does_not_want_it() {
-    let mut world = World::checked(OWN);
+    let mut world = World::at_rest(OWN);
     world.wait(2);
     world.class(
         "{metadata: {name: copy, labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}}, handler: h}",
     );
     world.change_pool("default", "spec: {runtimeClasses: null}");
-    world.rest();
     world.wait(3);
     assert_eq!(world.classes.keys().collect::<Vec<_>>(), ["copy"]);
     let [problem] = world.problems(reason::CLASS_NOT_RECORDED).try_into().unwrap_or_else(|all| panic!("{all:?}"));
@@ -233,11 +232,10 @@ fn only_a_recorded_class_is_deleted_once_the_pool_does_not_want_it() {
 
 #[test]
 fn a_class_stays_in_status_until_it_is_deleted_even_after_a_restart() {
-    let mut world = World::checked(OWN);
+    let mut world = World::at_rest(OWN);
     world.wait(2);
     world.refuse("Delete own", failed());
     world.change_pool("default", "spec: {runtimeClasses: null}");
-    world.rest();
     world.wait(2);
     assert_eq!(world.status().runtime_classes.len(), 1);
     assert_eq!(world.problems(reason::WRITE_FAILED).len(), 1);
@@ -250,7 +248,7 @@ fn a_class_stays_in_status_until_it_is_deleted_even_after_a_restart() {
 
 #[test]
 fn a_class_that_is_used_is_released_when_the_pool_does_not_want_it() {
-    let mut world = World::checked(OWN);
+    let mut world = World::at_rest(OWN);
     world.pods = Ok(vec![of_class("own")]);
     world.advance(Duration::from_mins(2));
     world.change_pool("default", "spec: {runtimeClasses: null}");
@@ -264,7 +262,7 @@ fn a_write_that_conflicts_is_sent_again_after_a_read_and_pauses_in_the_end() {
         (1, &["Patch", "Read", "Patch"][..]),
         (9, &["Patch", "Read", "Patch", "Read", "Patch", "Read", "Patch", "Read", "Patch"]),
     ] {
-        let mut world = World::checked("{}");
+        let mut world = World::at_rest("{}");
         world.change_class("windows-2022", "scheduling: {tolerations: null}");
         world.take_sent(&[]);
         let left: Cell<u32> = Cell::new(conflicts);
@@ -280,10 +278,9 @@ fn a_write_that_conflicts_is_sent_again_after_a_read_and_pauses_in_the_end() {
 
 #[test]
 fn a_class_that_another_writer_changes_is_restored_after_writes_that_failed() {
-    let mut world = World::checked("{}");
+    let mut world = World::at_rest("{}");
     world.refuse("Patch", failed());
     world.change_class("windows-2022", "scheduling: {tolerations: null}");
-    world.rest();
     world.wait(2);
     assert_eq!(world.problems(reason::WRITE_FAILED).len(), 1);
     world.accept_all();
@@ -304,7 +301,6 @@ fn a_wanted_class_with_winpools_labels_is_recorded_and_deleted_with_the_pool() {
     for (manager, recorded) in [("winpool", Some("class-uid")), ("me", None)] {
         let mut world = World::with(OWN);
         world.class(&of(manager));
-        world.check();
         world.wait(2);
         assert_eq!(world.status().runtime_classes[0].uid.as_deref(), recorded, "{manager}");
         world.delete();
@@ -315,11 +311,10 @@ fn a_wanted_class_with_winpools_labels_is_recorded_and_deleted_with_the_pool() {
 
 #[test]
 fn users_are_counted_again_before_a_delete_that_had_to_wait() {
-    let mut world = World::checked(OWN);
+    let mut world = World::at_rest(OWN);
     world.advance(Duration::from_mins(2));
     world.refuse("Delete", failed());
     world.change_pool("default", "spec: {runtimeClasses: null}");
-    world.rest();
     world.wait(3);
     world.pods = Ok(vec![of_class("own")]);
     world.accept_all();
@@ -329,13 +324,12 @@ fn users_are_counted_again_before_a_delete_that_had_to_wait() {
 
 #[test]
 fn pods_that_were_created_before_their_class_tolerated_the_taints_are_named_until_they_are_gone() {
-    let mut world = World::checked("{}");
+    let mut world = World::at_rest("{}");
     world.counted = Some(PodTable::default());
     let early = Pod { progress: PodProgress::Waiting, ..of_class("windows-2022") };
     world.pods = Ok(vec![early]);
     world.advance(Duration::from_mins(2));
     world.change_class("windows-2022", "scheduling: {tolerations: null}");
-    world.rest();
     world.wait(12);
     let [problem] = world.problems(reason::PODS_CREATED_TOO_EARLY).try_into().unwrap_or_else(|all| panic!("{all:?}"));
     assert!(problem.message.contains("Pod shop/web (1)"), "{}", problem.message);
@@ -349,7 +343,7 @@ fn a_class_keeps_the_tolerations_of_former_taints_while_patches_of_nodes_may_be_
     let own = "taintPolicy: Always, runtimeClassDiscovery: Disabled, runtimeClasses: [{name: own, version: '2022'}]";
     let mut world = World::new([pool(&format!("spec: {{{own}, nodeSelector: {{team: none}}}}"))], []);
     world.rest();
-    world.change_pool("default", "spec: {taints: [{key: dedicated, value: windows, effect: NoSchedule}]}");
+    world.change_pool("default", "spec: {taints: [{key: example.com/os, value: windows, effect: NoSchedule}]}");
     world.rest();
     let tolerates_os = |world: &World| {
         let scheduling = world.classes["own"].scheduling.clone().unwrap_or_default();

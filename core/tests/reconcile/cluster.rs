@@ -8,15 +8,15 @@ use std::{
 use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use winpool_answers::{explain::forecast::Simulation, prediction::WorkloadCheck};
+use winpool_answers::explain::forecast::{Simulation, Snapshot};
 use winpool_core::{
     api::{Problem, WindowsPool, WindowsPoolStatus, names},
     plan::{
-        GuardedPool, InstalledPolicy, NodeFields, Policy,
+        GuardedPool, NodeFields, Policy,
         pods::{ClusterFacts, PodHealth, PodTable},
-        reconcile::{Answer, CheckTask, ClassRequest, Outage, Refusal, Step},
+        reconcile::{Answer, ClassRequest, Outage, Refusal, Step},
     },
-    pod::{Pod, PodProgress, PodSpec},
+    pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind},
 };
 
 use crate::common::{self, node, pool_object, read};
@@ -107,9 +107,15 @@ pub fn of_class(class: &str) -> Pod {
     started(PodSpec { runtime_class: Some(class.to_owned()), ..PodSpec::default() })
 }
 
-/// A pod that runs on this node and does not tolerate Windows taints.
-pub fn intolerant(node: &str) -> Pod {
-    started(PodSpec { node: Some(node.to_owned()), ..PodSpec::default() })
+/// A DaemonSet in the namespace `shop` with this pod spec.
+pub fn daemon_set(name: &str, spec: &str) -> (WorkloadKind, Workload) {
+    let text = format!("{{metadata: {{namespace: shop, name: {name}}}, spec: {{template: {{spec: {spec}}}}}}}");
+    (WorkloadKind::DaemonSet, common::yaml(&text))
+}
+
+/// A DaemonSet for all Windows nodes that tolerates no taint.
+pub fn agent() -> (WorkloadKind, Workload) {
+    daemon_set("agent", "{os: {name: windows}}")
 }
 
 impl World {
@@ -117,28 +123,12 @@ impl World {
         pools: impl IntoIterator<Item = WindowsPool>,
         nodes: impl IntoIterator<Item = (&'n str, Value)>,
     ) -> Self {
-        let simulation = Simulation::new(common::snapshot(pools, nodes));
-        Self::of(simulation)
+        Self::of(common::snapshot(pools, nodes))
     }
 
-    fn of(simulation: Simulation) -> Self {
+    pub fn of(snapshot: Snapshot) -> Self {
         let refuse = Box::new(|_: &str| None);
-        Self { simulation, sent: Vec::new(), refuse, reverts: None, counted: None }
-    }
-
-    /// The same, with this admission policy.
-    pub fn installed<'n>(
-        policy: &'static str,
-        pools: impl IntoIterator<Item = WindowsPool>,
-        nodes: impl IntoIterator<Item = (&'n str, Value)>,
-    ) -> Self {
-        let mut snapshot = common::snapshot(pools, nodes);
-        let admission = &mut snapshot.control_plane.admission;
-        let installed =
-            InstalledPolicy { excluded: Some([].into()), pool: Some("default".to_owned()), taint_keys: None };
-        admission.installed.insert(policy, Some(installed));
-        admission.namespace_classes = Some([].into());
-        Self::of(Simulation::new(snapshot))
+        Self { simulation: Simulation::new(snapshot), sent: Vec::new(), refuse, reverts: None, counted: None }
     }
 
     /// One pool with this spec and the node `win`.
@@ -146,10 +136,10 @@ impl World {
         Self::new([pool(changes)], [("win", node("{}"))])
     }
 
-    /// The same, after the first workload check.
-    pub fn checked(changes: &str) -> Self {
+    /// The same at rest.
+    pub fn at_rest(changes: &str) -> Self {
         let mut world = Self::with(changes);
-        world.check();
+        world.rest();
         world
     }
 
@@ -300,7 +290,7 @@ impl World {
             for approved in &pool.consent.approved {
                 assert!(recorded.contains(&approved.taint.to_string()), "{} is approved: {recorded:?}", approved.taint);
             }
-            for taint in pool.managed_taints.iter().chain(pool.consent.clean_check.nodes.keys()) {
+            for taint in &pool.managed_taints {
                 assert!(
                     status.managed_taints.contains(&taint.to_string()),
                     "{taint} may be put on: {:?}",
@@ -328,54 +318,6 @@ impl World {
             self.advance(Duration::from_secs(1));
             self.rest();
         }
-    }
-
-    /// Rests, carries out the check that is due, and rests again. Tells whether one was due.
-    pub fn check(&mut self) -> bool {
-        let check = self.due_check();
-        let was_due = check.is_some();
-        if let Some(check) = check {
-            self.end_check(check);
-        }
-        self.rest();
-        was_due
-    }
-
-    /// Rests, and starts the check of everything that is due.
-    pub fn due_check(&mut self) -> Option<WorkloadCheck> {
-        self.rest();
-        match self.start_check() {
-            Some(CheckTask::Everything(scope)) => {
-                let mut check = WorkloadCheck::start(*scope);
-                let (classes, admission) = (check.scope().classes.clone(), check.scope().admission.clone());
-                check.begin(classes, admission, self.now.time);
-                Some(check)
-            }
-            _ => None,
-        }
-    }
-
-    pub fn end_check(&mut self, check: WorkloadCheck) {
-        let found = self.listing(check);
-        self.finish_check(Ok(found));
-        self.rest();
-    }
-
-    /// Carries out the check that is due. `change` happens between its listing and its end.
-    pub fn check_during(&mut self, change: impl FnOnce(&mut Self)) {
-        let check = self.due_check().unwrap();
-        let found = self.listing(check);
-        change(self);
-        self.finish_check(Ok(found));
-        self.rest();
-    }
-
-    /// The check of everything that is due fails.
-    pub fn fail_check(&mut self, words: &str) {
-        drop(self.due_check().unwrap());
-        self.finish_check(Err(words.to_owned()));
-        self.rest();
-        self.wait(2);
     }
 
     /// Two facts: the taint of a pool without `taints` is approved, and the node has it.

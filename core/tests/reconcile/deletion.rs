@@ -2,7 +2,7 @@
 
 use winpool_core::{api::names::condition, plan::NodeFields};
 
-use super::cluster::{MINE, World, denied, failed, of_class, pool};
+use super::cluster::{MINE, World, daemon_set, denied, failed, of_class, pool};
 use crate::common::node;
 
 /// True if a request is one that is refused.
@@ -11,7 +11,7 @@ type Matches = fn(&str) -> bool;
 /// A pool that is an hour old, with two nodes that carry its taint, and its class.
 fn world() -> World {
     let mut world = World::new([pool("{}")], [("win-1", node("{}")), ("win-2", node("{}"))]);
-    world.check();
+    world.rest();
     world.advance(std::time::Duration::from_hours(1));
     world.rest();
     assert_eq!((world.taints("win-1").len(), world.classes.len()), (1, 1));
@@ -67,7 +67,6 @@ fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes
             }
             world.refuse = Box::new(move |line| is_refused(line).then(|| refusal.clone()));
             world.delete();
-            world.rest();
             world.wait(5);
             if takes_long {
                 assert!(!world.pools.is_empty(), "{fact}");
@@ -121,7 +120,6 @@ fn a_class_is_released_instead_of_deleted_while_a_node_keeps_a_taint_that_it_tol
     ] {
         let tainted = node(&format!("spec: {{taints: [{taint}]}}"));
         let mut world = World::new([pool("{}")], [("win-1", tainted), ("win-2", node("{}"))]);
-        world.check();
         world.wait(10);
         let before = world.taints("win-1");
         world.delete();
@@ -145,7 +143,6 @@ fn time_in_which_the_api_server_does_not_answer_does_not_count() {
     let mut world = world();
     world.blocked.insert("win-1".to_owned());
     world.delete();
-    world.rest();
     world.wait(100);
     world.refuse = Box::new(|_| Some(failed()));
     world.wait(1800);
@@ -161,7 +158,6 @@ fn progress_restarts_the_ten_minutes() {
     let mut world = world();
     world.blocked.extend(["win-1".to_owned(), "win-2".to_owned()]);
     world.delete();
-    world.rest();
     world.wait(500);
     world.nodes.remove("win-2");
     world.watch();
@@ -180,7 +176,6 @@ fn a_class_that_another_pool_wants_is_handed_over_or_released_after_ten_minutes(
         let mut world = World::new([pool("{}"), pool(&younger)], [("win", node("{}"))]);
         // Without its finalizer a pool takes over nothing.
         world.refuse("SetFinalizer true", denied());
-        world.check();
         world.wait(2);
         let before = world.classes["windows-2022"].metadata.uid.clone();
         world.pods = Ok(vec![of_class("windows-2022")]);
@@ -203,7 +198,6 @@ fn the_removal_of_a_finalizer_is_retried_if_it_is_refused() {
     let mut world = world();
     world.refuse("SetFinalizer", denied());
     world.delete();
-    world.rest();
     world.wait(20);
     assert!(!world.pools.is_empty());
     world.accept_all();
@@ -230,7 +224,6 @@ fn a_node_that_came_back_as_linux_is_cleaned_before_the_pool_goes() {
 #[test]
 fn a_pool_that_retains_everything_is_deleted_at_once() {
     let mut world = World::with("{metadata: {finalizers: null}, spec: {deletionPolicy: Retain}}");
-    world.check();
     world.wait(2);
     assert_eq!(world.taints("win"), [MINE]);
     assert!(!world.guarded("default").has_finalizer());
@@ -238,22 +231,24 @@ fn a_pool_that_retains_everything_is_deleted_at_once() {
 
 #[test]
 fn a_pool_stays_until_the_next_one_has_recorded_its_taints_on_their_nodes() {
-    let spec = |taint: &str| format!("spec: {{taints: [{{key: {taint}, effect: NoSchedule}}]}}");
+    let spec = |taint: &str| format!("spec: {{taints: [{{key: {taint}/os, value: win, effect: NoSchedule}}]}}");
     let younger = "metadata: {name: younger, creationTimestamp: '2026-02-01T00:00:00Z'}";
     let pools = [pool(&format!("{{{}}}", spec("older"))), pool(&format!("{{{younger}, {}}}", spec("younger")))];
     let mut world = World::new(pools, [("win", node("{}"))]);
-    world.check();
+    world.workloads =
+        vec![daemon_set("agent", "{os: {name: windows}, tolerations: [{key: older/os, operator: Exists}]}")];
     world.wait(2);
-    assert_eq!(world.taints("win"), ["older:NoSchedule"]);
+    assert_eq!(world.taints("win"), ["older/os=win:NoSchedule"]);
     world.refuse("WriteStatus", failed());
     world.delete();
     world.wait(20);
     assert_eq!(world.nodes["win"].labels.get("winpool.dev/pool"), Some("younger"));
     assert!(world.pools.iter().any(|pool| pool.is_being_deleted()), "nothing else records the taint of the older pool");
     world.accept_all();
-    world.check();
+    world.rest();
     assert!(seconds_until_gone(&mut world) < 90);
-    world.check();
-    world.wait(90);
-    assert_eq!(world.taints("win"), ["younger:NoSchedule"]);
+    assert_eq!(world.taints("win"), ["older/os=win:NoSchedule"]);
+    world.workloads.clear();
+    world.wait(2);
+    assert_eq!(world.taints("win"), ["younger/os=win:NoSchedule"]);
 }

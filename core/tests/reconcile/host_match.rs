@@ -41,7 +41,7 @@ fn world() -> World {
     let nodes =
         [("win-1", server_2022()), ("win-2", server_2022()), ("new", server_2025()), ("old", host("10.0.17763.6659"))];
     let mut world = World::new([pool("{}")], nodes);
-    world.check();
+    world.rest();
     assert!(!selects(&world, CLASS, LABEL));
     world
 }
@@ -144,7 +144,6 @@ fn a_node_that_cannot_serve_the_class_does_not_count() {
     let mut theirs = server_2022();
     theirs["metadata"]["labels"]["team"] = "a".into();
     let mut world = World::new([older, pool(COMPATIBLE)], [("theirs", theirs), ("ours", server_2022())]);
-    world.check();
     world.wait(2);
     assert!(by_label(&world));
     assert_eq!(labelled(&world), ["ours"]);
@@ -154,7 +153,7 @@ fn a_node_that_cannot_serve_the_class_does_not_count() {
 fn a_class_selects_its_build_while_no_node_gets_the_label() {
     let ignore = |ignored: bool| move |node: &mut NodeFields| node.ignore = ignored.then(|| "true".into());
     let mut world = World::new([pool("{}")], [("win-1", server_2022())]);
-    world.check();
+    world.rest();
     world.change_node("win-1", ignore(true));
     world.change_pool("default", COMPATIBLE);
     world.wait(10);
@@ -165,7 +164,7 @@ fn a_class_selects_its_build_while_no_node_gets_the_label() {
     assert!(by_label(&world) && labelled(&world) == ["win-1"]);
 
     let mut world = World::new([pool("{}")], [("win-1", server_2022())]);
-    world.check();
+    world.rest();
     world.nodes.clear();
     world.watch();
     world.change_pool("default", COMPATIBLE);
@@ -187,7 +186,6 @@ fn a_refused_label_holds_the_change_and_is_named_in_status() {
 
     world.blocked.clear();
     world.advance(Duration::from_mins(10));
-    world.rest();
     world.wait(2);
     assert!(by_label(&world));
     assert!(world.problems(reason::WAITING_FOR_LABELS).is_empty());
@@ -259,7 +257,7 @@ fn a_dry_run_shows_the_class_as_it_will_be() {
 fn pods_of_a_class_without_nodes_are_named_with_the_patch_that_helps() {
     let mut world = World::new([pool("{}")], [("win", server_2022())]);
     world.counted = Some(PodTable::default());
-    world.check();
+    world.rest();
     world.change_node("win", |node| {
         node.kernel_version = Some("10.0.26100.4061".into());
         node.container_runtime = Some("containerd://2.0.4".into());

@@ -13,7 +13,7 @@ const COMPATIBLE: &str = "spec: {nodeSelector: {team: a}, runtimeClassDiscovery:
 fn world() -> World {
     let of_team = || node("metadata: {labels: {team: a}}");
     let mut world = World::new([pool(COMPATIBLE)], [("win-1", of_team()), ("win-2", of_team())]);
-    world.check();
+    world.rest();
     assert_eq!(labelled(&world), ["win-1", "win-2"]);
     world
 }

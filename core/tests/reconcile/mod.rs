@@ -1,9 +1,8 @@
 //! The loop of a pool, driven step by step on a cluster in memory.
 
-mod approvals;
-mod checks;
 mod classes;
 mod cluster;
+mod daemon_sets;
 mod deletion;
 mod host_match;
 mod labels;
@@ -11,4 +10,3 @@ mod rare_states;
 mod reverted;
 mod status;
 mod taken_over;
-mod widened;

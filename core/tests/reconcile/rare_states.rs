@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use winpool_core::{
-    api::names::{condition, reason},
+    api::names::condition,
     plan::{
         GuardedPool, PoolEntry,
         nodes::NodeTable,
@@ -12,18 +12,17 @@ use winpool_core::{
     },
 };
 
-use super::cluster::{MINE, World, failed, intolerant, of_class, pool};
+use super::cluster::{MINE, World, failed, of_class, pool};
 use crate::common::{node, now, yaml};
 
 #[test]
 fn a_status_that_conflicts_for_ever_is_written_with_growing_pauses() {
     for refusal in [Refusal::Conflict, Refusal::Gone] {
-        let mut world = World::checked("{}");
+        let mut world = World::at_rest("{}");
         world.wait(2);
         world.refuse("WriteStatus", refusal);
         world.take_sent(&[]);
         world.add_node("new", &node("{}"));
-        world.rest();
         world.wait(60);
         let tries = world.take_sent(&["WriteStatus"]).len();
         assert!((3..20).contains(&tries), "{tries} in a minute");
@@ -39,7 +38,7 @@ fn a_finalizer_that_conflicts_is_written_again_although_the_pool_does_not_change
         let mut world = World::with(&format!("metadata: {{finalizers: {finalizers}}}"));
         world.refuse("SetFinalizer", Refusal::Conflict);
         if deletes {
-            world.check();
+            world.rest();
             world.delete();
         }
         world.rest();
@@ -55,7 +54,7 @@ fn a_finalizer_that_conflicts_is_written_again_although_the_pool_does_not_change
 
 #[test]
 fn classes_that_are_gone_leave_nothing_in_memory() {
-    let mut world = World::checked("{}");
+    let mut world = World::at_rest("{}");
     for number in 0..200 {
         let build = 30_000 + number;
         world.change_node("win", |node| node.kernel_version = Some(format!("10.0.{build}.1").into()));
@@ -67,7 +66,7 @@ fn classes_that_are_gone_leave_nothing_in_memory() {
 
 #[test]
 fn builds_that_a_node_no_longer_reports_leave_nothing_in_memory() {
-    let mut world = World::checked("{}");
+    let mut world = World::at_rest("{}");
     let mut number = 30_000;
     let mut size_after = |rounds: usize| {
         for _ in 0..rounds {
@@ -84,12 +83,11 @@ fn builds_that_a_node_no_longer_reports_leave_nothing_in_memory() {
 
 #[test]
 fn a_class_is_reported_as_released_once_and_only_after_its_release() {
-    let mut world = World::checked("{}");
+    let mut world = World::at_rest("{}");
     world.pods = Ok(vec![of_class("windows-2022")]);
     world.refuse("Patch windows-2022", failed());
     world.memory.take_notes();
     world.delete();
-    world.rest();
     world.wait(30);
     let released = |world: &mut World| {
         let notes = world.memory.take_notes();
@@ -105,11 +103,10 @@ fn a_class_is_reported_as_released_once_and_only_after_its_release() {
 #[test]
 fn a_class_that_a_foreign_finalizer_keeps_is_not_reported_as_deleted() {
     for (finalizers, deleted) in [("[]", 1), ("[example.com/keep]", 0)] {
-        let mut world = World::checked("{}");
+        let mut world = World::at_rest("{}");
         world.change_class("windows-2022", &format!("metadata: {{finalizers: {finalizers}}}"));
         world.memory.take_notes();
         world.delete();
-        world.rest();
         world.wait(3);
         let notes = world.memory.take_notes();
         let count = notes.iter().filter(|(_, note)| matches!(note, Note::ClassDeleted(_))).count();
@@ -119,34 +116,13 @@ fn a_class_that_a_foreign_finalizer_keeps_is_not_reported_as_deleted() {
 }
 
 #[test]
-fn a_changed_pool_is_not_reported_with_the_workloads_of_its_last_check() {
-    let mut world = World::with("{}");
-    world.pods = Ok(vec![intolerant("win")]);
-    world.check();
-    world.wait(2);
-    assert_eq!(world.condition(condition::TAINTS_APPLIED).0, "False WorkloadsNotTolerating");
-    world.change_pool("default", "spec: {taints: [{key: dedicated, effect: NoSchedule}]}");
-    world.rest();
-    world.wait(2);
-    assert_eq!(world.status().observed_generation, Some(2));
-    let (verdict, message) = world.condition(condition::TAINTS_APPLIED);
-    assert_eq!(verdict, "False Waiting", "{message}");
-    world.wait(10);
-    world.check();
-    world.wait(2);
-    let (verdict, message) = world.condition(condition::TAINTS_APPLIED);
-    assert!(verdict == "False WorkloadsNotTolerating" && message.starts_with("dedicated"), "{verdict}: {message}");
-}
-
-#[test]
 fn a_cleaned_pool_that_a_foreign_finalizer_keeps_is_not_ready_and_names_the_finalizer() {
     for spec in ["{}", "{deletionPolicy: Retain}", "{mode: DryRun}"] {
         let keeps = if spec == "{}" { "winpool.dev/cleanup, example.com/hold" } else { "example.com/hold" };
-        let mut world = World::checked(&format!("{{metadata: {{finalizers: [{keeps}]}}, spec: {spec}}}"));
+        let mut world = World::at_rest(&format!("{{metadata: {{finalizers: [{keeps}]}}, spec: {spec}}}"));
         world.wait(2);
         assert!(world.condition(condition::READY).0.starts_with("True"), "{spec}");
         world.delete();
-        world.rest();
         world.wait(5);
         assert_eq!(world.guarded("default").metadata.finalizers, Some(vec!["example.com/hold".to_owned()]), "{spec}");
         let (verdict, message) = world.condition(condition::READY);
@@ -160,7 +136,7 @@ fn a_cleaned_pool_that_a_foreign_finalizer_keeps_is_not_ready_and_names_the_fina
 
 #[test]
 fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_approvals() {
-    let mut world = World::checked("spec: {deletionPolicy: Retain, taintPolicy: Always}");
+    let mut world = World::at_rest("spec: {deletionPolicy: Retain, taintPolicy: Always}");
     world.wait(2);
     // The deletion and the new pool are seen at the same moment.
     let new: GuardedPool = pool("{metadata: {uid: new}, spec: {taintPolicy: Never}}").into();
@@ -172,6 +148,7 @@ fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_approvals() {
         control_plane: ControlPlaneInfo::default(),
         outages: BTreeMap::new(),
         pods: Err(UnknownPods::NotListed),
+        unknown_daemon_sets: None,
         health: PodHealth::Off,
     };
     let Some(Step::Publish(policy)) = world.memory.drop_gone(&mut cluster, now().instant) else {
@@ -182,34 +159,8 @@ fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_approvals() {
 }
 
 #[test]
-fn every_pool_gets_its_check_even_if_many_taints_are_held() {
-    // Together they have more taints than one listing answers for.
-    let names = ["p1", "p2", "p3", "p4", "p5"];
-    let taints: Vec<String> = (0..16).map(|number| format!("{{key: t{number}, effect: NoSchedule}}")).collect();
-    let of_team = |name: &str| {
-        let spec =
-            format!("nodeSelector: {{team: {name}}}, runtimeClassDiscovery: Disabled, taints: [{}]", taints.join(", "));
-        pool(&format!("{{metadata: {{name: {name}}}, spec: {{{spec}}}}}"))
-    };
-    let nodes = names.map(|name| (name, node(&format!("metadata: {{labels: {{team: {name}}}}}"))));
-    let mut world = World::new(names.map(of_team), nodes);
-    world.pods = Ok(names[..4].iter().map(|name| intolerant(name)).collect());
-    for _ in 0..3 {
-        world.check();
-        world.advance(Duration::from_mins(1));
-    }
-    world.rest();
-    assert_eq!(names.map(|name| world.taints(name).len()), [0, 0, 0, 0, 16]);
-    for name in &names[..4] {
-        let status = world.guarded(name).status.clone().unwrap();
-        let applied = status.conditions.iter().find(|found| found.type_ == condition::TAINTS_APPLIED).unwrap();
-        assert_eq!(applied.reason, reason::WORKLOADS_NOT_TOLERATING, "{name}");
-    }
-}
-
-#[test]
 fn a_class_whose_name_is_too_long_is_missing_and_the_pool_is_not_ready() {
-    let mut world = World::checked(
+    let mut world = World::at_rest(
         "spec: {buildNames: [{build: 10.0.20348, version: release-of-the-payments-team}], \
           runtimeClassNameFormat: 'windows-of-the-payments-team-in-the-west-{version}'}",
     );

@@ -2,7 +2,7 @@
 
 use winpool_core::{api::names, plan::NodeFields};
 
-use super::cluster::{MINE, World, failed, intolerant, pool};
+use super::cluster::{MINE, World, agent, failed, pool};
 use crate::common::{node, tainted};
 
 const RETIRED: &str = "os=win:NoSchedule";
@@ -36,7 +36,6 @@ fn two_pools(spec: &str, other: &str, way: Way) -> World {
     first.metadata.uid = Some("default".to_owned());
     let bare = if spec == REPLACES { tainted(&[RETIRED]) } else { node("{}") };
     let mut world = World::new([first, other], [("win", bare)]);
-    world.check();
     world.wait(2);
     assert_eq!(world.has_taint("win"), (true, true), "{way:?}");
     world
@@ -60,16 +59,16 @@ fn owner(world: &World) -> Option<&str> {
 }
 
 #[test]
-fn a_node_keeps_a_taint_that_its_new_pool_wants_although_a_workload_does_not_tolerate_it() {
+fn a_node_keeps_a_taint_that_its_new_pool_wants_although_a_daemon_set_does_not_tolerate_it() {
     for way in WAYS {
         for spec in ["spec: {}", REPLACES] {
             let mut world = two_pools(spec, spec, way);
-            world.pods = Ok(vec![intolerant("win")]);
+            world.workloads = vec![agent()];
             goes(&mut world, way);
             for _ in 0..4 {
                 world.wait(20);
                 assert_eq!(world.taints("win"), [MINE], "{way:?} {spec}");
-                world.check();
+                world.rest();
             }
             world.wait(2);
             assert_eq!((owner(&world), world.taints("win")), (Some("other"), vec![MINE.to_owned()]), "{way:?} {spec}");
@@ -83,7 +82,7 @@ fn a_node_keeps_a_taint_that_its_new_pool_wants_although_a_workload_does_not_tol
 fn the_new_pool_removes_the_taint_when_it_is_deleted() {
     for way in WAYS {
         let mut world = two_pools("spec: {}", "spec: {}", way);
-        world.pods = Ok(vec![intolerant("win")]);
+        world.workloads = vec![agent()];
         goes(&mut world, way);
         world.wait(30);
         if !matches!(way, Way::Deletion) {
@@ -100,14 +99,12 @@ fn the_new_pool_removes_the_taint_when_it_is_deleted() {
 #[test]
 fn a_node_loses_a_taint_that_its_new_pool_does_not_want() {
     let never = "spec: {taintPolicy: Never}";
-    let another = "spec: {taints: [{key: example.com/b, effect: NoSchedule}]}";
+    let another = "spec: {taints: [{key: example.com/os, value: win-b, effect: NoSchedule}]}";
     for way in WAYS {
-        for (other, taints) in [(never, vec![]), (another, vec!["example.com/b:NoSchedule".to_owned()])] {
+        for (other, taints) in [(never, vec![]), (another, vec!["example.com/os=win-b:NoSchedule".to_owned()])] {
             let mut world = two_pools("spec: {}", other, way);
             goes(&mut world, way);
-            world.wait(30);
-            world.check();
-            world.wait(30);
+            world.wait(60);
             assert_eq!((owner(&world), world.taints("win")), (Some("other"), taints), "{way:?} {other}");
         }
     }

@@ -1,6 +1,6 @@
 //! The bench's own child processes: the floor's clients, and measurements of memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,24 +15,19 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
-use winpool_answers::prediction::WorkloadCheck;
-use winpool_client::{control_plane::ControlPlane, node::ListedNode, pods::ListedPod};
-use winpool_core::{
-    api::Taint,
-    plan::{
-        CheckAnswer, CheckScope, Consent, PlannedNode, Policy, TaintQuestion, assess, node_patch,
-        nodes::{NodeEvent, NodeObject, NodeTable},
-        pods::PodTable,
-        reconcile::Now,
-    },
-    pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
+use winpool_client::{node::ListedNode, pods::ListedPod};
+use winpool_core::plan::{
+    Consent, Policy, assess, node_patch,
+    nodes::{NodeEvent, NodeObject, NodeTable},
+    pods::PodTable,
+    reconcile::Now,
 };
 use winpool_e2e::Usage;
-use winpool_operator::{Options, controllers::pool::check::everything};
+use winpool_operator::Options;
 
 use crate::{
     Result,
-    objects::{self, PARALLEL, PODS_PER_DEPLOYMENT, PODS_PER_NODE, WINDOWS, each, policy},
+    objects::{self, PARALLEL, WINDOWS, each, policy},
 };
 
 /// Objects in one page of a list: the default of kube's watcher.
@@ -46,11 +41,8 @@ pub async fn run(arguments: &[String]) -> Result<()> {
         ["smallest-patch", spec] => patch(policy(spec)?, smallest).await,
         ["watch", spec] => watch(policy(spec)?).await,
         ["cache", _] => cache().await,
-        ["pages", _] => pages().await,
-        ["check", pods] => check(pods.parse()?).await,
         ["decode-nodes", count, node] => decode_nodes(count.parse()?, node),
         ["decode-pod-table", count, pod] => decode_pod_table(count.parse()?, pod),
-        ["decode-pods", count, pod, deployment] => decode_pods(count.parse()?, pod, deployment),
         _ => Err(format!("no such child: {arguments:?}").into()),
     }
 }
@@ -169,84 +161,6 @@ async fn cache() -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Receives everything that a workload check lists, and decodes nothing.
-async fn pages() -> Result<()> {
-    let client = client().await?;
-    client.apiserver_version().await?;
-    let before = Instant::now();
-    for (_, group, plural) in LISTED_KINDS {
-        let api = if group.is_empty() { "api/v1".to_owned() } else { format!("apis/{group}/v1") };
-        receive(&client, &format!("/{api}/{plural}?")).await?;
-    }
-    receive(&client, "/api/v1/pods?fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&").await?;
-    print(&json!({"seconds": before.elapsed().as_secs_f64()}));
-    Ok(())
-}
-
-async fn receive(client: &Client, path: &str) -> Result<()> {
-    let mut token = String::new();
-    loop {
-        let path = format!("{path}limit={PAGE}&continue={token}");
-        let text = client.request_text(http::Request::get(path).body(Vec::new())?).await?;
-        // The token is in the first few hundred bytes.
-        match text.split_once(r#""continue":""#).and_then(|(_, rest)| rest.split_once('"')) {
-            Some((next, _)) => next.clone_into(&mut token),
-            None => return Ok(()),
-        }
-    }
-}
-
-/// Runs the operator's workload check on the API server.
-async fn check(pods: usize) -> Result<()> {
-    let client = client().await?;
-    client.apiserver_version().await?;
-    let idle = Usage::own()?;
-    let before = Instant::now();
-    let answers = everything(&client, &ControlPlane::new(&client), check_of(pods)).await?;
-    print_answers(&answers, before.elapsed().as_secs_f64(), 0.0, idle)
-}
-
-/// A check of the nodes of these pods, with a taint that no pod tolerates: every pod counts.
-fn check_of(pods: usize) -> WorkloadCheck {
-    let node = |number: usize| PlannedNode {
-        name: objects::node_name(number).into(),
-        uid: format!("uid-{number}").into(),
-        labels: [("kubernetes.io/os", "windows")].into_iter().collect(),
-        serves: true,
-        ..PlannedNode::default()
-    };
-    let nodes: Vec<PlannedNode> = (0..pods.div_ceil(PODS_PER_NODE)).map(node).collect();
-    let question = TaintQuestion {
-        pool: "default".to_owned(),
-        taint: Taint::new("example.com/measured", "", "NoSchedule"),
-        candidates: (0..nodes.len()).collect(),
-        to_approve: None,
-        enforces: true,
-    };
-    let scope = CheckScope { nodes, questions: vec![question], ..CheckScope::default() };
-    WorkloadCheck::start(scope)
-}
-
-fn print_answers(answers: &BTreeMap<String, CheckAnswer>, seconds: f64, judging: f64, idle: Usage) -> Result<()> {
-    let counted: usize = answers.values().flat_map(|answer| answer.unschedulable.values()).sum();
-    let peak = Usage::own()?.peak_mb - idle.resident_mb;
-    print(&json!({"seconds": seconds, "judging": judging, "counted": counted, "peak": peak}));
-    Ok(())
-}
-
-/// Decodes generated Deployments and pods, and hands them to a workload check.
-fn decode_pods(count: usize, pod: &str, deployment: &str) -> Result<()> {
-    let idle = Usage::own()?;
-    let mut check = check_of(count);
-    let add = |workload: Workload| check.workload(WorkloadKind::Deployment, &workload);
-    let deployments = decode(deployment, count.div_ceil(PODS_PER_DEPLOYMENT), add)?;
-    let pods = decode(pod, count, |pod: Pod| check.pod(&pod))?;
-    let before = Instant::now();
-    let answers = check.finish();
-    let judging = deployments.1 + pods.1 + before.elapsed().as_secs_f64();
-    print_answers(&answers, deployments.0 + pods.0 + judging, judging, idle)
 }
 
 /// Decodes generated nodes as the operator does, and shows them to its table.

@@ -49,12 +49,6 @@ struct Options {
     /// `cache`: numbers of nodes that are decoded into a cache.
     #[arg(long, value_delimiter = ',', default_values_t = [5000, 100_000])]
     decoded: Vec<usize>,
-    /// `workload-check`: pods on the API server.
-    #[arg(long, default_value_t = 5000)]
-    pods: usize,
-    /// `workload-check`: pods that are decoded without an API server.
-    #[arg(long, default_value_t = 100_000)]
-    decoded_pods: usize,
     /// `pods`: numbers of pods on the API server.
     #[arg(long, value_delimiter = ',', default_values_t = [50_000])]
     watched: Vec<usize>,
@@ -82,8 +76,6 @@ enum Scenario {
     Start,
     /// Memory of cached nodes.
     Cache,
-    /// The workload check before the first taint.
-    WorkloadCheck,
     /// Nodes exist, a pool is created: until the last node is converged.
     Converge,
     /// A node joins: until it has its taint.

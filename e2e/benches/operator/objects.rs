@@ -9,7 +9,6 @@ use winpool_core::api::WindowsPool;
 use winpool_core::plan::{Policy, Pool, PoolEntry};
 use winpool_e2e::{Sample, SimulatedNode};
 
-pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
 pub const NODES: &str = "/api/v1/nodes";
 
@@ -21,8 +20,8 @@ const TIME: &str = "2026-01-01T00:00:00Z";
 /// The label selector with which winpool watches nodes.
 pub const WINDOWS: &str = "kubernetes.io/os=windows";
 
-pub const PODS_PER_NODE: usize = 100;
-pub const PODS_PER_DEPLOYMENT: usize = 5;
+const PODS_PER_NODE: usize = 100;
+const PODS_PER_DEPLOYMENT: usize = 5;
 
 /// Requests in parallel while nodes are created or reset. That is more than winpool sends.
 pub const PARALLEL: usize = 32;
@@ -107,19 +106,6 @@ pub fn pod() -> Value {
                 "name": "web", "image": "registry.example.com/web:ltsc2022", "imageID": "registry.example.com/web@sha256:0",
                 "ready": true, "restartCount": 0, "state": {"running": {"startedAt": TIME}},
             }],
-        },
-    })
-}
-
-/// The template of a Deployment of such pods.
-pub fn deployment() -> Value {
-    let labels = json!({"app": "web-@NUMBER@", "app.kubernetes.io/part-of": "shop"});
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "web-@NUMBER@", "namespace": "default", "labels": labels},
-        "spec": {
-            "replicas": PODS_PER_DEPLOYMENT, "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod_spec()},
         },
     })
 }

@@ -1,6 +1,6 @@
 //! The scenarios: the measured values, sizes and targets.
 
-use crate::objects::{self, DEPLOYMENTS, NODES, PODS, PODS_PER_DEPLOYMENT, SAMPLE, create, each, served};
+use crate::objects::{self, NODES, PODS, SAMPLE, create, each, served};
 use crate::report::Show::{Both, Pairs, Smallest, Winpool};
 use crate::report::Target::{AtSize, None, Ratio, Value};
 use crate::report::{Report, Row, Series, Turn, Values, quantile, turns};
@@ -45,8 +45,6 @@ pub struct Part {
 enum Kind {
     Start,
     Cache,
-    Check,
-    DecodedPods,
     Converge,
     Join,
     Storm,
@@ -88,15 +86,6 @@ pub const PARTS: &[Part] = &[
         Row("{size} nodes: memory of the table", "MB", "table", Winpool(0.5), None),
         Row("{size} nodes: memory of the process", "MB", "resident", Winpool(0.5), AtSize(&[(100_000, 150.0)])),
         Row("{size} nodes: peak of the process", "MB", "peak", Winpool(0.5), AtSize(&[(100_000, 200.0)])),
-    ]),
-    part(Scenario::WorkloadCheck, Kind::Check, |options| vec![options.pods], &[
-        Row("{size} pods on the API server: listed and judged", "s", "seconds", Pairs, Ratio(2.0)),
-        Row("{size} pods on the API server: memory", "MB", "peak", Winpool(0.5), None),
-    ]),
-    part(Scenario::WorkloadCheck, Kind::DecodedPods, |options| vec![options.decoded_pods], &[
-        Row("{size} generated pods: decoded and judged", "s", "seconds", Winpool(0.5), None),
-        Row("{size} generated pods: of that judged", "s", "judging", Winpool(0.5), None),
-        Row("{size} generated pods: memory", "MB", "peak", Winpool(0.5), AtSize(&[(100_000, 40.0)])),
     ]),
     part(Scenario::Converge, Kind::Converge, |options| options.nodes.clone(), &[
         Row("{size} nodes: pool created until the last node is right", "s", "seconds", Pairs, Ratio(1.1)),
@@ -166,7 +155,7 @@ impl Part {
     async fn measure(&self, options: &Options, program: &Path, size: usize) -> Result<Series> {
         let retired = json!([{"key": "os", "value": "Win1809", "effect": "NoSchedule"}]);
         let (nodes, taints, spec) = match self.kind {
-            Kind::Start | Kind::Cache | Kind::Check | Kind::DecodedPods | Kind::PodTable => (0, json!([]), json!({})),
+            Kind::Start | Kind::Cache | Kind::PodTable => (0, json!([]), json!({})),
             Kind::Pods => (WARM, json!([]), json!({"taintPolicy": "Always"})),
             Kind::Migration => (size, retired.clone(), json!({"retiredTaints": retired})),
             _ => (size, json!([]), json!({})),
@@ -174,21 +163,6 @@ impl Part {
         let stage = Stage::start(program, nodes, taints, spec).await?;
         let mut series = Series::default();
         match self.kind {
-            Kind::Check => {
-                let deployments = size.div_ceil(PODS_PER_DEPLOYMENT);
-                create(&stage.client, DEPLOYMENTS, &objects::deployment(), 0..deployments).await?;
-                create(&stage.client, PODS, &objects::pod(), 0..size).await?;
-            }
-            Kind::DecodedPods => {
-                create(&stage.client, DEPLOYMENTS, &objects::deployment(), [SAMPLE]).await?;
-                create(&stage.client, PODS, &objects::pod(), [SAMPLE]).await?;
-                let mut pod = served(&stage.client, PODS).await?;
-                // No kubelet runs it.
-                pod["status"] = objects::pod()["status"].take();
-                let deployment = served(&stage.client, DEPLOYMENTS).await?;
-                series.add(Turn::Winpool, &by_child(&stage, "decode-pods", size, &[pod, deployment]).await?);
-                return Ok(series);
-            }
             Kind::Cache => {
                 let writer = stage.writer(Turn::Winpool, "").await?;
                 stage.apply_pool(&json!({})).await?;
@@ -230,8 +204,6 @@ impl Part {
     async fn turn(&self, options: &Options, stage: &Stage, turn: Turn) -> Result<Values> {
         match self.kind {
             Kind::Start => start(stage, turn).await,
-            Kind::Check if turn == Turn::Winpool => by_child(stage, "check", options.pods, &[]).await,
-            Kind::Check => by_child(stage, "pages", options.pods, &[]).await,
             Kind::Restart => restart(stage, turn).await,
             Kind::Quiet => quiet(stage, turn, options.events).await,
             Kind::Pods => pods(stage, turn).await,

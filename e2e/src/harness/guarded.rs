@@ -11,7 +11,7 @@ use winpool_core::api::WindowsPool;
 use crate::{ApiServer, LIMIT, SimulatedNode, audit::USER, manifests, wait_for};
 
 /// Keys of taints that the pools of tests want, in addition to the guard's list.
-const TAINT_KEYS: [&str; 4] = ["dedicated", "odd", "older", "younger"];
+const TAINT_KEYS: [&str; 7] = ["dedicated", "example.com/os", "first/os", "odd", "older/os", "second/os", "younger/os"];
 /// Handlers of their RuntimeClasses.
 const HANDLERS: [&str; 3] = ["first", "second", "third"];
 

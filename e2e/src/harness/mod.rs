@@ -27,7 +27,7 @@ pub use objects::{
 };
 pub use operator::{Operator, alone, options};
 pub use versions::Versions;
-pub use workloads::{END_OF_HOLD, NEXT_CHECK, pod_of, workload};
+pub use workloads::{pod_of, workload};
 
 use std::net::SocketAddr;
 

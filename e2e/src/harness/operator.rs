@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The options of operators in tests: one API server serves everything, so some pauses may be short.
 pub fn options() -> Options {
     let short = Duration::from_millis(500);
-    Options { pauses: Pauses { listings: short, classes: short, ..Pauses::default() }, ..Options::default() }
+    Options { pauses: Pauses { classes: short, ..Pauses::default() }, ..Options::default() }
 }
 
 /// The same without leader election.

@@ -1,19 +1,12 @@
-//! Workloads, and waiting until a pool names those that do not tolerate its taint.
+//! Workloads, and waiting until a pool names the DaemonSets that do not tolerate its taint.
 
-use std::time::Duration;
-
-use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
+use k8s_openapi::api::events::v1::Event;
 use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 
 use super::{Harness, condition_text, has_taint};
 use crate::{LIMIT, manifests, wait_for};
-
-/// The longest time until the next workload check ends: there is a pause between two checks.
-pub const NEXT_CHECK: Duration = Duration::from_mins(1);
-/// The longest time between the fix of the last workload that a hold names and the end of the hold.
-pub const END_OF_HOLD: Duration = Duration::from_secs(25);
 
 /// The hash in the name of the `ReplicaSet` of each Deployment.
 const TEMPLATE_HASH: &str = "5d8f7";
@@ -73,16 +66,20 @@ impl Harness {
         wait_for(&format!("an Event {what}"), LIMIT, found).await.unwrap()
     }
 
-    /// Runs a pod of the Deployment `default/web` on this node. It tolerates nothing.
-    pub async fn run_web(&self, node: &str) -> Pod {
-        self.create_pod(pod_of("Deployment", "web", &format!("web-{node}"), json!({"nodeName": node}))).await
+    /// Creates the DaemonSet `default/web` for this node. It tolerates nothing.
+    pub async fn run_web(&self, node: &str) {
+        let fields = json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
+        let required = json!({"nodeSelectorTerms": [{"matchFields": fields}]});
+        let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
+        let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "affinity": affinity});
+        self.apply(workload("DaemonSet", "web", spec)).await;
     }
 
     /// Waits until the pool `default` holds this taint and names all these workloads. Fails at once if one of these nodes
     /// gets the taint.
     pub async fn held(&self, taint: &str, nodes: &[&str], workloads: &[&str]) -> WindowsPool {
         let mut seen = None;
-        let result = wait_for(&format!("pool default holds {taint} and names {workloads:?}"), NEXT_CHECK, async || {
+        let result = wait_for(&format!("pool default holds {taint} and names {workloads:?}"), LIMIT, async || {
             for name in nodes {
                 let node = self.node(name).await;
                 assert!(!has_taint(&node, taint), "node {name} got {taint} while {workloads:?} do not tolerate it");

@@ -111,7 +111,7 @@ async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
     let patience = Duration::from_secs(8);
     let options = || Options { leader_election: false, patience, ..Options::default() };
     let operator = Operator::start_with(harness.account.config.clone(), options());
-    harness.apply_pool_named("a-older", json!({"taints": [taint("older:NoSchedule")]})).await;
+    harness.apply_pool_named("a-older", json!({"taints": [taint("older/os=windows:NoSchedule")]})).await;
     harness.ready("a-older").await;
     operator.stop().await;
     harness.delete_pool("a-older").await;
@@ -122,12 +122,12 @@ async fn a_pool_that_was_deleted_long_ago_is_handed_over_all_the_same() {
     class["metadata"]["labels"] = json!({POOL: "b-younger"});
     let _: RuntimeClass = harness.create(class).await;
     let younger = json!({
-        "taints": [taint("younger:NoSchedule")],
+        "taints": [taint("younger/os=windows:NoSchedule")],
         "runtimeClasses": [{"name": "mine", "version": "2022"}],
     });
     harness.apply_pool_named("b-younger", younger).await;
     let _operator = Operator::start_with(harness.account.config.clone(), options());
-    let taken_over = |node: &Node| has_taint(node, "younger:NoSchedule");
+    let taken_over = |node: &Node| has_taint(node, "younger/os=windows:NoSchedule");
     let node = harness.node_until("win", "has the taint of the next pool", taken_over).await;
-    assert!(!has_taint(&node, "older:NoSchedule"), "{:?}", taints(&node));
+    assert!(!has_taint(&node, "older/os=windows:NoSchedule"), "{:?}", taints(&node));
 }

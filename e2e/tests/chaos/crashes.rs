@@ -46,11 +46,11 @@ impl Scenario {
         match self {
             Self::EmptyPool | Self::Adoption => return None,
             Self::Join | Self::Deletion => harness.apply_pool(json!({})).await,
-            Self::TaintChange => harness.apply_pool(taints("older", None)).await,
+            Self::TaintChange => harness.apply_pool(taints("older/os", None)).await,
             Self::HandlerChange => harness.apply_pool(handler("first")).await,
             Self::HandOver => {
-                harness.apply_pool_named("a-older", taints("older", None)).await;
-                harness.apply_pool_named("b-younger", taints("younger", None)).await;
+                harness.apply_pool_named("a-older", taints("older/os", None)).await;
+                harness.apply_pool_named("b-younger", taints("younger/os", None)).await;
                 return Some(&["a-older"]);
             }
         }
@@ -67,7 +67,7 @@ impl Scenario {
                 }
             }
             Self::EmptyPool => harness.apply_pool(json!({})).await,
-            Self::TaintChange => harness.apply_pool(taints("younger", Some("older"))).await,
+            Self::TaintChange => harness.apply_pool(taints("younger/os", Some("older/os"))).await,
             Self::HandlerChange => {
                 harness.apply_pool(handler("second")).await;
                 harness.classes().delete("extra", &DeleteParams::default()).await.unwrap();
@@ -90,7 +90,7 @@ impl Scenario {
 }
 
 fn taints(key: &str, retired: Option<&str>) -> Value {
-    let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
+    let taint = |key: &str| json!({"key": key, "value": "windows", "effect": "NoSchedule"});
     json!({"taints": [taint(key)], "retiredTaints": retired.map(|key| vec![taint(key)]).unwrap_or_default()})
 }
 

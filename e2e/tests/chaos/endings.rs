@@ -83,7 +83,7 @@ async fn a_process_ends_in_time_whatever_request_is_not_answered() {
     let cases: [(&str, Unanswered); 5] = [
         ("the first lists", |passing| matches!(passing.asked.verb, "list" | "watch")),
         ("all requests", |_| true),
-        ("the check of workloads", |passing| passing.path.starts_with("/apis/apps/v1/deployments")),
+        ("the list of DaemonSets", |passing| passing.path.starts_with("/apis/apps/v1/daemonsets")),
         ("writes of nodes", |passing| passing.asked.verb == "patch" && passing.asked.resource == "nodes"),
         ("writes of status", |passing| {
             passing.asked.verb == "patch" && passing.asked.resource == "windowspools/status"

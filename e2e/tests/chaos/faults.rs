@@ -191,7 +191,7 @@ async fn server_errors_are_retried() {
         ("create", "runtimeclasses", 503),
         ("patch", "windowspools", 500),
         ("patch", "windowspools/status", 503),
-        ("list", "pods", 500),
+        ("list", "daemonsets", 500),
         ("list", "nodes", 503),
         ("get", "version", 500),
     ];

@@ -128,7 +128,7 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
 
     let spec = |handler: &str, selector: Value| {
         json!({
-            "taints": [{"key": "dedicated", "value": "windows", "effect": "NoSchedule"}],
+            "taints": [{"key": "example.com/os", "value": "windows", "effect": "NoSchedule"}],
             "retiredTaints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
             "runtimeClasses": [{"name": "extra", "version": "2022", "handler": handler}],
             "nodeSelector": selector,
@@ -137,7 +137,7 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
     stage.breaks_all_connections();
     harness.apply_pool(spec("first", json!({}))).await;
     for name in ["win-a", "win-b", "win-c", "win-d"] {
-        let changed = |node: &Node| has("dedicated=windows:NoSchedule")(node) && !has(OS_WINDOWS)(node);
+        let changed = |node: &Node| has("example.com/os=windows:NoSchedule")(node) && !has(OS_WINDOWS)(node);
         stage.node_gets(name, "has the new taint only", changed).await;
     }
 
@@ -170,7 +170,7 @@ async fn story(stage: &Stage, deleting: &AtomicBool) {
     stage.breaks_all_connections();
     leaves.leave().await.unwrap();
     harness.join_node(node("win-e", WINDOWS_2025, "a")).await;
-    stage.node_gets("win-e", "is tainted", has("dedicated=windows:NoSchedule")).await;
+    stage.node_gets("win-e", "is tainted", has("example.com/os=windows:NoSchedule")).await;
     for other_writer in others {
         other_writer.stop().await;
     }

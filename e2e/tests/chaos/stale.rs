@@ -4,7 +4,7 @@ use winpool_e2e::{Fault, FaultProxy, Neighbour, prelude::*};
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 
-const DEDICATED: &str = "dedicated=windows:NoSchedule";
+const DEDICATED: &str = "example.com/os=windows:NoSchedule";
 const FOREIGN: &str = "example.com/foreign=here:NoSchedule";
 
 async fn with_neighbour() -> (Stage, Neighbour) {

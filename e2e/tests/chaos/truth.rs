@@ -7,7 +7,7 @@ use winpool_e2e::{Fault, InjectedError, prelude::*};
 use crate::stage::{ALL, Stage, WINDOWS_2019, WINDOWS_2022, hits};
 
 const INTERNAL: Fault = Fault::Refuse(InjectedError::Internal);
-const DEDICATED: &str = "dedicated=windows:NoSchedule";
+const DEDICATED: &str = "example.com/os=windows:NoSchedule";
 
 /// True if the pool counts this many nodes, is not Ready, and names the class among its problems.
 fn lacks(class: &'static str, nodes: i64) -> impl Fn(&WindowsPool) -> bool {
@@ -80,12 +80,12 @@ async fn a_class_that_cannot_be_changed_delays_only_the_new_taint() {
 }
 
 #[tokio::test]
-async fn nodes_get_their_labels_while_pods_cannot_be_listed() {
+async fn nodes_get_their_labels_while_daemon_sets_cannot_be_listed() {
     let stage = Stage::new().await;
     let harness = &stage.harness;
     stage.join("win", WINDOWS_2022).await;
     harness.edit_node("win", json!({"metadata": {"labels": {BUILD: null}}})).await;
-    stage.proxy.inject(hits("list", "pods", ALL, INTERNAL));
+    stage.proxy.inject(hits("list", "daemonsets", ALL, INTERNAL));
     let _operator = stage.operator();
     harness.apply_pool(json!({})).await;
     let node = harness.node_until("win", "has its label", |node| label(node, BUILD).is_some()).await;
@@ -95,26 +95,6 @@ async fn nodes_get_their_labels_while_pods_cannot_be_listed() {
     stage.proxy.calm();
     harness.is_tainted("win").await;
     harness.ready("default").await;
-}
-
-#[tokio::test]
-async fn a_class_that_changes_while_its_watch_hangs_excuses_no_workload() {
-    let stage = Stage::new().await;
-    let harness = &stage.harness;
-    stage.join("win", WINDOWS_2022).await;
-    let class = json!({"scheduling": {"tolerations": [{"operator": "Exists"}]}});
-    let mut object = windows_class("helm", &json!({}));
-    object["scheduling"] = class["scheduling"].clone();
-    let _: RuntimeClass = harness.create(object).await;
-    let pod = json!({"os": {"name": "windows"}, "runtimeClassName": "helm"});
-    harness.apply(workload("Deployment", "web", pod)).await;
-    stage.proxy.inject(hits("watch", "runtimeclasses", ALL, Fault::Mute));
-    let _operator = stage.operator();
-    harness.apply_until_ready(json!({"taintPolicy": "Never"})).await;
-    let plain = json!({"scheduling": {"tolerations": null}});
-    let _: RuntimeClass = merge(&harness.classes(), "helm", plain).await;
-    harness.apply_pool(json!({})).await;
-    harness.held(OS_WINDOWS, &["win"], &["Deployment default/web"]).await;
 }
 
 #[tokio::test]

@@ -66,7 +66,7 @@ async fn a_cluster_with_a_history(harness: &Harness) -> BTreeMap<&'static str, V
         before.insert(name, face(&harness.node(name).await));
     }
     let operator = harness.operator().await;
-    let exact = json!([taint("windows:NoSchedule"), taint("os=windows:PreferNoSchedule")]);
+    let exact = json!([taint("windows=true:NoSchedule"), taint("os=windows:PreferNoSchedule")]);
     harness
         .apply_pool_named("a", json!({"nodeSelector": {"team": "a"}, "taints": exact, "deletionPolicy": "Retain"}))
         .await;
@@ -112,7 +112,7 @@ async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
     for said in [
         "5 Nodes with winpool's labels and annotation:\n  a-1, a-2, b-1, b-guarded, b-reimaged\n",
         "  2 with the taint os=windows:NoSchedule, which winpool added\n",
-        "  2 with the taint windows:NoSchedule, which winpool added\n",
+        "  2 with the taint windows=true:NoSchedule, which winpool added\n",
         "1 RuntimeClass to delete, used by no pod:\n  windows-2019\n",
         "  b-2022: nodes keep a taint that it tolerates\n",
         "  compatible: nodes keep a taint that it tolerates\n",

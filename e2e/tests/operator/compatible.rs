@@ -72,7 +72,7 @@ async fn a_daemon_set_without_a_toleration_keeps_its_pods_by_default_and_loses_t
     let pool = harness.pool_until("default", "holds the taint", is_held).await;
     let (status, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
     assert_eq!(status, "False");
-    assert!(message.contains("DaemonSet default/agent (2 pods)"), "{message}");
+    assert!(message.contains("DaemonSet default/agent (2 nodes)"), "{message}");
     let before: Vec<Option<String>> = pods_of_agent(&harness).await.iter().map(ResourceExt::uid).collect();
     restarted_with(&harness, "first", 2).await;
     let after = pods_of_agent(&harness).await;

@@ -1,8 +1,6 @@
-//! A taint is put on a node only after a check of the workloads that need that node, made at that time.
+//! Only a `DaemonSet` holds a taint: it would make no pod for a node with a taint that its template does not tolerate.
 
-use futures::{StreamExt, stream};
-use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use k8s_openapi::api::{admissionregistration::v1::ValidatingAdmissionPolicyBinding, apps::v1::DaemonSet};
 use winpool_e2e::prelude::*;
 
 use crate::{
@@ -10,9 +8,9 @@ use crate::{
     policies::{admitted_until, install},
 };
 
-pub(super) const WEB: &str = "Deployment default/web";
+pub(super) const WEB: &str = "DaemonSet default/web";
 /// A taint that a pool wants besides the one for its operating system.
-const DEDICATED: &str = "dedicated=windows:NoSchedule";
+const DEDICATED: &str = "example.com/os=windows:NoSchedule";
 
 /// The taints in `status.approvedTaints` of the pool `default`.
 pub(super) async fn approved(harness: &Harness) -> Vec<String> {
@@ -39,9 +37,16 @@ async fn with_two_nodes() -> (Harness, Operator) {
     (harness, operator)
 }
 
-/// Waits until winpool holds the taint of `busy` because of the pod that `run_web` runs there.
+/// Waits until winpool holds the taint of `busy` because of the `DaemonSet` that `run_web` creates.
 async fn is_held_for_web(harness: &Harness) {
     harness.held(OS_WINDOWS, &["busy"], &[WEB]).await;
+}
+
+/// Waits until winpool has seen that a `DaemonSet` objects.
+pub(super) async fn is_seen(harness: &Harness) {
+    let is_withdrawn =
+        |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.approved_taints.is_empty());
+    harness.pool_until("default", "approves no taint", is_withdrawn).await;
 }
 
 /// Removes all taints of `busy`, as an administrator does to let a pod run there.
@@ -50,7 +55,36 @@ async fn untaint(harness: &Harness) {
 }
 
 #[tokio::test]
-async fn a_check_made_in_a_dry_run_does_not_count_when_the_pool_enforces() {
+async fn a_held_taint_delays_nothing_else_and_comes_when_its_daemon_set_tolerates_it() {
+    let harness = Harness::new().await;
+    harness.join_node(SimulatedNode::server_2022("busy").without_label(BUILD)).await;
+    harness.run_web("busy").await;
+    let _operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let pool = harness.held(OS_WINDOWS, &["busy"], &["DaemonSet default/web (1 node)"]).await;
+    let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
+    assert!(message.contains("key: os,") && message.contains("taintPolicy: Always"), "{message}");
+    assert_eq!(condition(&pool, "Ready"), Some("False"));
+    harness.node_until("busy", "has its label", |node| label(node, BUILD).is_some()).await;
+    harness.class_until("windows-2022", "is there", |_| true).await;
+
+    let tolerations = json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]);
+    let template = json!({"spec": {"template": {"spec": {"tolerations": tolerations}}}});
+    let _: DaemonSet = merge(&Api::default_namespaced(harness.client.clone()), "web", template).await;
+    harness.is_tainted("busy").await;
+    harness.ready("default").await;
+    assert_eq!(approved(&harness).await, [OS_WINDOWS]);
+
+    // A taint that is on a node stays there, whatever comes later.
+    harness.apply(workload("DaemonSet", "later", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}))).await;
+    is_seen(&harness).await;
+    join(&harness, "new").await;
+    harness.held(OS_WINDOWS, &["new"], &["DaemonSet default/later (1 node)"]).await;
+    assert!(has_taint(&harness.node("busy").await, OS_WINDOWS));
+}
+
+#[tokio::test]
+async fn a_daemon_set_that_comes_after_a_dry_run_counts() {
     let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({"mode": "DryRun"})).await;
     harness.run_web("busy").await;
@@ -58,30 +92,8 @@ async fn a_check_made_in_a_dry_run_does_not_count_when_the_pool_enforces() {
     is_held_for_web(&harness).await;
 }
 
-/// winpool reads the policies once a minute for its report, and again at the start of each check.
 #[tokio::test]
-async fn a_policy_that_was_deleted_a_moment_ago_excuses_nobody() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let harness = Harness::unguarded().await;
-    join(&harness, "busy").await;
-    harness.apply(workload("Deployment", "web", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}))).await;
-    install(&harness.client, "tolerate-windows").await;
-    let _operator = harness.operator().await;
-    harness.apply_pool(json!({"taintPolicy": "Never"})).await;
-    let is_known = |pool: &WindowsPool| {
-        let installed = json!({"name": "tolerate-windows", "state": "Installed"});
-        json!(pool.status)["admissionPolicies"].as_array().is_some_and(|all| all.contains(&installed))
-    };
-    harness.pool_until("default", "reports the policy", is_known).await;
-    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyBinding");
-    let bindings: Api<DynamicObject> = Api::all_with(harness.client.clone(), &ApiResource::from_gvk(&kind));
-    bindings.delete("winpool-tolerate-windows-pods", &DeleteParams::default()).await.unwrap();
-    harness.apply_pool(json!({})).await;
-    harness.held(OS_WINDOWS, &["busy"], &[WEB]).await;
-}
-
-#[tokio::test]
-async fn never_removes_the_taint_and_nodes_are_checked_again_afterwards() {
+async fn never_removes_the_taint_and_daemon_sets_count_afterwards() {
     let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({})).await;
     harness.apply_pool(json!({"taintPolicy": "Never"})).await;
@@ -94,7 +106,7 @@ async fn never_removes_the_taint_and_nodes_are_checked_again_afterwards() {
 }
 
 #[tokio::test]
-async fn nodes_that_a_wider_selector_adds_are_checked() {
+async fn daemon_sets_count_for_nodes_that_a_wider_selector_adds() {
     let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({"nodeSelector": {"team": "free"}})).await;
     harness.run_web("busy").await;
@@ -105,7 +117,7 @@ async fn nodes_that_a_wider_selector_adds_are_checked() {
 }
 
 #[tokio::test]
-async fn nodes_that_an_older_pool_hands_over_are_checked() {
+async fn daemon_sets_count_for_nodes_that_an_older_pool_hands_over() {
     let (harness, _operator) = with_two_nodes().await;
     harness.run_web("busy").await;
     let spec = |mode: &str| json!({"mode": mode, "nodeSelector": {"team": "busy"}});
@@ -118,7 +130,7 @@ async fn nodes_that_an_older_pool_hands_over_are_checked() {
 }
 
 #[tokio::test]
-async fn a_node_whose_ignore_annotation_is_removed_is_checked() {
+async fn daemon_sets_count_for_a_node_whose_ignore_annotation_is_removed() {
     let (harness, _operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({})).await;
     let ignore = |value: Value| json!({"metadata": {"annotations": {"winpool.dev/ignore": value}}});
@@ -126,12 +138,13 @@ async fn a_node_whose_ignore_annotation_is_removed_is_checked() {
     harness.nodes_until("default", "ignores the node", |nodes| nodes.ignored == 1).await;
     untaint(&harness).await;
     harness.run_web("busy").await;
+    is_seen(&harness).await;
     harness.edit_node("busy", ignore(Value::Null)).await;
     is_held_for_web(&harness).await;
 }
 
 #[tokio::test]
-async fn a_node_that_lost_its_taint_while_no_operator_ran_is_checked() {
+async fn daemon_sets_count_for_a_node_that_lost_its_taint_while_no_operator_ran() {
     let (harness, operator) = with_two_nodes().await;
     harness.apply_until_ready(json!({})).await;
     operator.stop().await;
@@ -160,14 +173,15 @@ async fn with_a_class_that_cannot_be_widened(harness: &Harness) -> Operator {
 }
 
 #[tokio::test]
-async fn a_taint_that_waited_for_its_class_is_added_only_after_another_check() {
+async fn daemon_sets_count_when_a_taint_has_waited_for_its_class() {
     let harness = Harness::new().await;
     let _operator = with_a_class_that_cannot_be_widened(&harness).await;
     harness.run_web("busy").await;
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
     bindings.delete("classes", &DeleteParams::default()).await.unwrap();
     harness.held(DEDICATED, &["busy"], &[WEB]).await;
-    assert_eq!(approved(&harness).await, [OS_WINDOWS]);
+    assert_eq!(approved(&harness).await, Vec::<String>::new());
+    assert!(has_taint(&harness.node("busy").await, OS_WINDOWS), "a taint that is on a node stays");
 }
 
 #[tokio::test]
@@ -181,51 +195,6 @@ async fn no_node_is_registered_with_a_taint_before_its_class_tolerates_it() {
     let what = "a node would be registered with its taint";
     let registered = admitted_until(&harness.nodes(), &node, what, is_guarded).await;
     assert_eq!(lasting_taints(&registered), [OS_WINDOWS]);
-}
-
-#[tokio::test]
-async fn the_owner_of_a_node_removes_a_held_taint_that_another_pool_added() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let (harness, _operator) = with_two_nodes().await;
-    harness.run_web("busy").await;
-    harness.apply_pool_named("a-older", json!({"nodeSelector": {"team": "busy"}})).await;
-    harness.nodes_until("a-older", "holds the taint", |nodes| nodes.held == 1).await;
-    harness.apply_pool(json!({})).await;
-    harness.is_tainted("free").await;
-    install(&harness.client, "born-tainted").await;
-    let new = SimulatedNode::server_2022("new").label("team", "busy");
-    let (node, is_guarded) = (json!(new.node()), |node: &Node| has_taint(node, OS_WINDOWS));
-    admitted_until(&harness.nodes(), &node, "a node would be registered with its taint", is_guarded).await;
-    harness.join_node(new).await;
-    let belongs_to_its_owner = |node: &Node| label(node, POOL) == Some("a-older") && !has_taint(node, OS_WINDOWS);
-    harness.node_until("new", "belongs to the older pool and has no taint", belongs_to_its_owner).await;
-}
-
-#[tokio::test]
-async fn many_node_selectors_are_decided_by_one_list() {
-    const LABELS: usize = 9;
-    let (harness, log) = Harness::audited().await;
-    let label = |number: usize| format!("example.com/label-{number}");
-    let labelled = |node: SimulatedNode, count| (0..count).fold(node, |node, number| node.label(&label(number), "x"));
-    harness.join_node(labelled(SimulatedNode::server_2022("win"), LABELS)).await;
-    // The Linux node lacks the last label.
-    harness.join_node(labelled(SimulatedNode::linux().name("linux"), LABELS - 1)).await;
-    // One Deployment for each set of the other labels, and one for the last label.
-    let create = async |set: usize| {
-        let chosen = (0..LABELS).filter(|number| set & (1 << number) != 0).map(|number| (label(number), json!("x")));
-        let spec = json!({"nodeSelector": chosen.collect::<serde_json::Map<_, _>>()});
-        let deployment = workload("Deployment", &format!("set-{set}"), spec);
-        harness.apply(deployment).await;
-    };
-    stream::iter(1..=1 << (LABELS - 1)).map(create).buffer_unordered(16).collect::<Vec<_>>().await;
-
-    let _operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.held(OS_WINDOWS, &["win"], &["Deployment default/set-256"]).await;
-    let lists = log.events().into_iter().filter(|event| event["verb"] == "list");
-    let uris: Vec<_> = lists.filter_map(|event| Some(event["requestURI"].as_str()?.to_owned())).collect();
-    let asked = uris.iter().filter(|uri| uri.contains("example.com")).count();
-    assert_eq!(asked, 0, "{} lists", uris.len());
 }
 
 #[tokio::test]

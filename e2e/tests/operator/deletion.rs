@@ -58,7 +58,10 @@ async fn a_deletion_completes_without_permission_to_list_and_watch_pods() {
     harness.join_node(SimulatedNode::server_2019("win")).await;
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
-    let pool = harness.pool_until("default", "holds the taint", is_held).await;
+    let says = |pool: &WindowsPool| {
+        condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "PodsNotSeen")
+    };
+    let pool = harness.pool_until("default", "holds the taint", says).await;
     let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
     assert!(message.contains("pods is forbidden") && message.contains("taintPolicy: Always"), "{message}");
 

@@ -115,9 +115,9 @@ async fn a_missing_permission_is_named_until_it_is_granted() {
     assert!(problems.len() == 1 && problems[0].message.starts_with("2 nodes: "), "{problems:?}");
     harness.account.give_back(PATCH_NODES).await;
 
-    harness.apply_pool(json!({"taints": [taint("windows:NoSchedule")]})).await;
+    harness.apply_pool(json!({"taints": [taint("windows=true:NoSchedule")]})).await;
     for name in ["win", "second"] {
-        harness.node_until(name, "is right", |node| taints(node) == [NOT_READY, "windows:NoSchedule"]).await;
+        harness.node_until(name, "is right", |node| taints(node) == [NOT_READY, "windows=true:NoSchedule"]).await;
     }
     let pool = harness.ready("default").await;
     let status = pool.status.unwrap();

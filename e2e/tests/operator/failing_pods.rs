@@ -30,7 +30,7 @@ const NETWORK: &str = "Failed to create pod sandbox: rpc error: code = Unknown d
 const LINUX_LAYER: &str = r"failed to extract layer: hcsshim::ProcessBaseLayer \\?\C:\snapshots\25: The system cannot find the path specified.: unknown";
 
 fn operator(harness: &Harness) -> Operator {
-    let pods = PodPauses { refusals: REFUSALS, network: Duration::ZERO };
+    let pods = PodPauses { refusals: REFUSALS, network: Duration::ZERO, ..PodPauses::default() };
     let pauses = Pauses { pods, ..alone().pauses };
     Operator::start_with(harness.account.config.clone(), Options { pauses, ..alone() })
 }

@@ -87,49 +87,9 @@ async fn with_old_nodes() -> Harness {
     harness
 }
 
-async fn run_pod(harness: &Harness, name: &str, node: &str, values: &[&str]) {
-    let tolerations: Vec<Value> =
-        values.iter().map(|value| json!({"key": "os", "value": value, "effect": "NoSchedule"})).collect();
-    harness.run_pod(name, json!({"nodeName": node, "tolerations": tolerations})).await;
-}
-
-#[tokio::test]
-async fn the_retired_taint_stays_until_every_pod_tolerates_the_new_one() {
-    let harness = with_old_nodes().await;
-    run_pod(&harness, "old", "win-a", &["Win1809"]).await;
-    run_pod(&harness, "both", "win-b", &["Win1809", "windows"]).await;
-    let recorder = Recorder::start(&harness).await;
-    let operator = harness.operator().await;
-    harness.apply_pool(migration()).await;
-    let pool = harness.pool_until("default", "holds the taint", is_held).await;
-    assert_eq!(condition(&pool, "Ready"), Some("False"));
-    let problem = json!(pool.status).to_string();
-    assert!(problem.contains("Pod default/old (1 pod)") && !problem.contains("default/both"), "{problem}");
-    for name in NODES {
-        // The label and the class do not wait.
-        let node = harness.node_until(name, "has its label", |node| label(node, BUILD).is_some()).await;
-        assert_eq!(os_taints(&node), [OLD], "{name}");
-    }
-    let class = harness.classes().get("windows-2019").await.unwrap();
-    assert!(tolerates(&class, OLD) && tolerates(&class, NEW));
-
-    harness.pods().delete("old", &DeleteParams::default().grace_period(0)).await.unwrap();
-    run_pod(&harness, "new", "win-a", &["Win1809", "windows"]).await;
-    // It checks again every minute, and when it starts.
-    operator.stop().await;
-    let operator = harness.operator().await;
-    for name in NODES {
-        harness.node_until(name, "has the new taint only", |node| os_taints(node) == [NEW]).await;
-    }
-    harness.ready("default").await;
-    operator.stop().await;
-    assert_never_without_guard_and_class_always_first(&recorder.stop().await);
-}
-
 #[tokio::test]
 async fn a_class_tolerates_both_taints_before_the_first_node_changes() {
     let harness = with_old_nodes().await;
-    run_pod(&harness, "both", "win-b", &["Win1809", "windows"]).await;
     let recorder = Recorder::start(&harness).await;
     let operator = harness.operator().await;
     harness.apply_until_ready(json!({"taints": [taint(OLD)]})).await;

@@ -84,7 +84,9 @@ fn any_pool(dice: &mut Dice, name: &str) -> Value {
     });
     let wanted = dice.roll(4);
     if wanted < 2 {
-        spec["taints"] = json!([taint(wanted), taint(4 + dice.roll(2))]);
+        // Only taints that mean Windows have tolerations that winpool may add.
+        let other = if spec["taintPolicy"] == "WhenTolerated" { 5 } else { 4 + dice.roll(2) };
+        spec["taints"] = json!([taint(wanted), taint(other)]);
         spec["retiredTaints"] = json!([taint(2)]);
     } else if dice.once_in(2) {
         spec["retiredTaints"] = json!([taint(1), taint(2)]);
@@ -135,15 +137,15 @@ async fn fill(harness: &Harness, dice: &mut Dice) {
             harness.create::<RuntimeClass>(any_class(dice, name)).await;
         }
     }
-    for index in 0..6 {
-        let node = format!("win-{:02}", dice.roll(NODES));
-        let mut spec = json!({"nodeName": node});
+    for index in 0..2 {
+        let team = dice.pick(&["a", "b"]);
+        let mut spec = json!({"nodeSelector": {"kubernetes.io/os": "windows", "team": team}});
         match dice.roll(4) {
-            0 => spec["os"] = json!({"name": "linux"}),
-            1 | 2 => spec["tolerations"] = json!([{"operator": "Exists"}]),
+            0 => spec["nodeSelector"]["kubernetes.io/os"] = json!("linux"),
+            1 => spec["tolerations"] = json!([{"operator": "Exists"}]),
             _ => {}
         }
-        harness.run_pod(&format!("web-{index}"), spec).await;
+        harness.apply(workload("DaemonSet", &format!("agent-{index}"), spec)).await;
     }
     let pools = harness.pools();
     for name in ["old", "b", "a", "rest"] {

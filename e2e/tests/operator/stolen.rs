@@ -80,7 +80,7 @@ fn the_operator_needs() -> Vec<Attempt> {
     let claims = json!({"pool": "default", "taints": ["os=windows:NoSchedule"]}).to_string();
     vec![
         get("/api/v1/pods"),
-        get("/apis/apps/v1/deployments"),
+        get("/apis/apps/v1/daemonsets"),
         patch("/api/v1/nodes/win", json!({"metadata": {"labels": {BUILD: "10.0.1", POOL: "default"}}})),
         patch("/api/v1/nodes/win", json!({"metadata": {"annotations": {APPLIED: claims}}})),
         patch(
@@ -88,7 +88,6 @@ fn the_operator_needs() -> Vec<Attempt> {
             json!({"status": {"managedTaints": ["os=windows:NoSchedule"]}}),
         ),
         get("/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases?fieldSelector=metadata.name%3Dwinpool"),
-        get("/api/v1/namespaces"),
     ]
 }
 
@@ -169,7 +168,10 @@ fn rbac_refuses() -> Vec<Attempt> {
     let hidden = [
         "/api/v1/secrets",
         "/api/v1/configmaps",
-        "/apis/apps/v1/namespaces/default/deployments/web",
+        "/api/v1/namespaces",
+        "/apis/apps/v1/deployments",
+        "/apis/apps/v1/namespaces/default/daemonsets/web",
+        "/apis/batch/v1/jobs",
         "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
         "/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin",

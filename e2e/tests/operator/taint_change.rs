@@ -40,7 +40,7 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
     let _operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
 
-    for value in ["by-key", "by-value"] {
+    for value in ["win-by-key", "win-by-value"] {
         let before = audit.requests().len();
         let changed = format!("node.kubernetes.io/os={value}:NoSchedule");
         harness.apply_until_ready(json!({"taints": [taint(&changed)]})).await;
@@ -50,15 +50,15 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
         assert_class_came_first(&audit, before, value);
     }
     let class = harness.class_until("windows-2019", "tolerates the new taint only", |class| {
-        !tolerates(&scheduling(class), "windows") && !tolerates(&scheduling(class), "by-key")
+        !tolerates(&scheduling(class), "windows") && !tolerates(&scheduling(class), "win-by-key")
     });
-    assert!(tolerates(&scheduling(&class.await), "by-value"));
+    assert!(tolerates(&scheduling(&class.await), "win-by-value"));
     let pool = harness.ready("default").await;
     assert_eq!(
         pool.status.unwrap().managed_taints,
         [
-            "node.kubernetes.io/os=by-key:NoSchedule",
-            "node.kubernetes.io/os=by-value:NoSchedule",
+            "node.kubernetes.io/os=win-by-key:NoSchedule",
+            "node.kubernetes.io/os=win-by-value:NoSchedule",
             "os=windows:NoSchedule"
         ],
         "every taint that the pool ever put on"
@@ -77,12 +77,12 @@ async fn a_retired_taint_is_replaced_in_one_request_after_its_class_changed() {
 
     // The existing class needs a toleration for the new key.
     let before = audit.requests().len();
-    let both = json!([taint(OS_WINDOWS), taint("dedicated=windows-only:NoSchedule")]);
+    let both = json!([taint(OS_WINDOWS), taint("dedicated/os=windows-only:NoSchedule")]);
     harness.apply_until_ready(json!({"taints": both, "retiredTaints": [taint("os=Win1809:NoSchedule")]})).await;
     for name in NODES {
         assert_eq!(
             lasting_taints(&harness.node(name).await),
-            ["os=windows:NoSchedule", "dedicated=windows-only:NoSchedule"]
+            ["os=windows:NoSchedule", "dedicated/os=windows-only:NoSchedule"]
         );
     }
     assert_class_came_first(&audit, before, "windows-only");

@@ -7,7 +7,7 @@ use winpool_e2e::prelude::*;
 
 use crate::{
     denials::{deny, until_denied},
-    overlooked::with,
+    rescued::with,
 };
 
 /// The time within which a pod has a node.
@@ -203,7 +203,7 @@ async fn a_refused_toleration_is_named_and_the_workload_waits_for_a_minute() {
         let mut all = pool.status.iter().flat_map(|status| &status.problems);
         all.any(|problem| {
             problem.reason == "TolerationRefused"
-                && problem.object.to_string() == "StatefulSet default/db"
+                && problem.object.to_string() == "GameServerSet default/db"
                 && problem.message.contains("no toleration here")
         })
     };

@@ -116,6 +116,7 @@ async fn a_pool_with_every_field_and_one_at_all_bounds_are_accepted() {
     let full = json!({
         "nodeSelector": labels(32),
         "taints": many(16, numbered_taint),
+        "taintPolicy": "Always",
         "retiredTaints": many(16, |number| numbered_taint(number + 16)),
         "runtimeClasses": many(32, class),
         "buildNames": many(32, numbered_build),
@@ -155,7 +156,11 @@ async fn two_owners_apply_different_items_of_one_list() {
     };
     let class = |name: &str, version: Value| json!({"name": name, "version": version});
     let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
-    apply("platform", json!({"taints": [taint("os")], "runtimeClasses": [class("web", json!(2022))]})).await;
+    apply(
+        "platform",
+        json!({"taints": [taint("os")], "taintPolicy": "Always", "runtimeClasses": [class("web", json!(2022))]}),
+    )
+    .await;
     let both =
         apply("games", json!({"taints": [taint("games")], "runtimeClasses": [class("game", json!("ltsc2025"))]})).await;
     let names: Vec<_> = both.runtime_classes.iter().map(|class| class.name.as_str()).collect();

@@ -24,10 +24,10 @@ const EXPECTED: [(&str, &str); 6] = [
 const LINUX_ROOM: usize = 4;
 
 #[tokio::test]
-async fn examples_run_where_they_must_and_incomplete_workloads_stay_off_windows() {
+async fn examples_run_where_they_must_and_linux_pods_stay_off_windows() {
     let (harness, _operator) = Box::pin(cluster_with_empty_pool()).await;
     the_examples_run_where_they_must(&harness).await;
-    workloads_that_do_not_fully_say_windows_stay_off_windows(&harness).await;
+    linux_pods_stay_off_windows_and_pods_without_the_toleration_get_it(&harness).await;
 }
 
 async fn the_examples_run_where_they_must(harness: &Harness) {
@@ -70,7 +70,7 @@ async fn the_service_has_its_pods_as_endpoints(harness: &Harness, name: &str) {
     wait_for(&format!("Service {name} has the endpoints {wanted:?}"), LIMIT, has_them).await.unwrap();
 }
 
-async fn workloads_that_do_not_fully_say_windows_stay_off_windows(harness: &Harness) {
+async fn linux_pods_stay_off_windows_and_pods_without_the_toleration_get_it(harness: &Harness) {
     // More Linux pods than the Linux nodes can take.
     let mut linux = the_example("linux-web.yaml");
     linux.data["spec"]["replicas"] = json!(2 * LINUX_ROOM + 3);
@@ -98,13 +98,8 @@ async fn workloads_that_do_not_fully_say_windows_stay_off_windows(harness: &Harn
 
     for deployment in &bare {
         let name = deployment.name_any();
-        let replicas = deployment.data["spec"]["replicas"].as_u64().unwrap();
-        let pods = scheduled_or_refused(harness, &name, usize::try_from(replicas).unwrap()).await;
-        for pod in &pods {
-            assert_eq!(node_of(pod), None, "{name}");
-            let refusal = unschedulable(pod).unwrap();
-            // All Windows nodes are refused for their only taint, those of the right build among them.
-            assert!(refusal.contains("4 node(s) had untolerated taint"), "{name}: {refusal}");
+        for pod in rolled_out(harness.cluster(), &name).await.unwrap() {
+            assert!(tolerates_windows(&pod), "{name} has got the toleration");
         }
     }
     let pods = scheduled_or_refused(harness, "linux-web", 2 * LINUX_ROOM + 3).await;
@@ -193,6 +188,11 @@ async fn scheduled_or_refused(harness: &Harness, name: &str, number: usize) -> V
         Ok((pods.len() == number && pods.iter().all(is_decided)).then_some(pods))
     };
     wait_for(&format!("the scheduler has decided about {number} pods of {name}"), LIMIT, decided).await.unwrap()
+}
+
+fn tolerates_windows(pod: &Pod) -> bool {
+    let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    tolerations.into_iter().any(|own| (own.key.as_deref(), own.value.as_deref()) == (Some("os"), Some("windows")))
 }
 
 async fn kernel_under(harness: &Harness, pod: &Pod) -> String {

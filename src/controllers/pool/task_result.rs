@@ -1,11 +1,6 @@
 //! The result of a task that the pool loop started.
 
-use std::collections::BTreeMap;
-
-use winpool_core::plan::{
-    CheckAnswer,
-    reconcile::{Answer, ControlPlaneInfo, Step},
-};
+use winpool_core::plan::reconcile::{Answer, ControlPlaneInfo, Step};
 
 /// The result of a task that was started.
 pub(super) enum TaskResult {
@@ -15,11 +10,6 @@ pub(super) enum TaskResult {
         step: Step,
         answer: Answer,
         error: Option<&'static str>,
-    },
-    Checked(Result<BTreeMap<String, CheckAnswer>, String>),
-    Asked {
-        pool: String,
-        are_settled: bool,
     },
     ControlPlane(ControlPlaneInfo),
     /// An Event was written, or the term of leadership ended before.

@@ -71,13 +71,14 @@ pub struct PoolForecast {
     pub node_count: usize,
     /// The number of nodes that the operator would change or, in dry run, would change if you enforced the pool.
     pub would_change: usize,
-    /// The taints that winpool holds because workloads do not tolerate them.
+    /// The taints that winpool does not add to all nodes.
     pub held_taints: Vec<String>,
-    /// The workloads that would become unschedulable, each with the number of its pods that count.
-    pub unschedulable: Vec<PodCount>,
-    /// True if one of them may be for Linux.
-    #[serde(skip)]
-    pub may_be_for_linux: bool,
+    /// The `DaemonSets` that would make no pods for nodes with these taints, each with the number of those nodes. With
+    /// `taintPolicy: Always`, all workloads that would lose pods.
+    pub without_pods: Vec<PodCount>,
+    /// The workloads whose pods get tolerations, each with the number of these pods; 0 for a workload that has no pods yet.
+    /// Without those in `withoutPods`.
+    pub helped: Vec<PodCount>,
     /// The problems that need attention.
     pub problems: Vec<Problem>,
 }

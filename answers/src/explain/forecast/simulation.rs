@@ -10,25 +10,27 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use winpool_core::{
     api::names,
-    labels::Labels,
     plan::{
-        CheckAnswer, GuardedPool, HeldTaints, NodeFields, PODS, Policy, Pool, finalizers,
+        GuardedPool, HeldTaints, NodeFields, Policy, Pool, finalizers,
         nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable},
-        pods::{PodHealth, PodTable, UnknownPods},
+        pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
+        policy_of,
         reconcile::{
-            Answer, CachedCluster, CheckTask, ClassRequest, ControlPlaneInfo, Memory, Now, Outage, Pauses, Refusal,
-            Step, next,
+            Answer, CachedCluster, ClassRequest, ControlPlaneInfo, Memory, Now, Outage, Pauses, Refusal, Step, next,
         },
     },
-    pod::{Pod, PodProgress, Workload, WorkloadKind},
+    pod::{Class, Pod, PodProgress, Workload, WorkloadKind},
 };
 
-use crate::{prediction::WorkloadCheck, view::Known};
+use crate::{pod::ClassExt, view::Known};
 
 use super::{class_request::apply_request, snapshot::Snapshot};
 
 /// The time before the operator retries a refused request, and the time that a deletion waits without progress.
 const PATIENCE: Duration = Duration::from_mins(10);
+
+/// The uid of pods that have none. winpool adds tolerations only to pods that have one.
+const UID: &str = "00000000-0000-4000-8000-000000000001";
 
 /// A cluster in memory, with the operator.
 pub struct Simulation {
@@ -56,13 +58,12 @@ pub struct Simulation {
     pub unknown_pods: Option<UnknownPods>,
     /// What the operator has counted of the pods. A forecast does without.
     pub health: PodHealth,
+    /// The reason why the operator does not know the `DaemonSets`, if it does not.
+    unknown_daemon_sets: Option<UnknownPods>,
     /// The kinds that the operator cannot read.
     pub outages: BTreeMap<&'static str, Outage>,
     /// The current time.
     pub now: Now,
-    unlisted: BTreeMap<&'static str, String>,
-    /// The labels of each node that is not for Windows.
-    pub other_nodes: Vec<Labels>,
     control_plane: ControlPlaneInfo,
     version: u64,
 }
@@ -70,6 +71,18 @@ pub struct Simulation {
 /// True for a pod of a manifest with `nodeName`: the scheduler does not place it, so taints do not matter to it.
 fn is_placed_by_author(pod: &Pod) -> bool {
     pod.spec.node.is_some() && !pod.is_bound && pod.progress == PodProgress::Waiting
+}
+
+/// A pod that the workload would create.
+fn pod_of(kind: WorkloadKind, workload: &Workload) -> Pod {
+    Pod {
+        namespace: workload.namespace.clone(),
+        name: format!("{} {}", kind.as_str(), workload.name),
+        controller: Some((kind.as_str().to_owned(), workload.name.clone())),
+        is_ignored: workload.is_ignored,
+        spec: workload.template.clone(),
+        ..Pod::default()
+    }
 }
 
 impl Simulation {
@@ -84,8 +97,9 @@ impl Simulation {
         let unknown_pods = pods.as_ref().err().cloned().map(UnknownPods::Denied);
         let workloads = snapshot.workloads.known().into_iter().flatten();
         let workloads = workloads.map(|(kind, workload)| (kind, workload.clone())).collect();
-        let unlisted = snapshot.workloads.refused().into_iter();
-        let unlisted = unlisted.map(|(resource, reason)| (resource, reason.to_owned())).collect();
+        let refused = snapshot.workloads.refused();
+        let refused = refused.get(WorkloadKind::DaemonSet.resource().1);
+        let unknown_daemon_sets = refused.map(|reason| UnknownPods::Denied((*reason).to_owned()));
         let mut simulation = Self {
             pools: Vec::new(),
             nodes: snapshot.nodes,
@@ -100,10 +114,9 @@ impl Simulation {
             table: PodTable::default(),
             unknown_pods,
             health: PodHealth::Off,
+            unknown_daemon_sets,
             outages: BTreeMap::new(),
             now: snapshot.now,
-            unlisted,
-            other_nodes: snapshot.other_nodes,
             control_plane: snapshot.control_plane,
             version: 0,
         };
@@ -185,9 +198,19 @@ impl Simulation {
         shows.observe(NodeEvent::Seen(object), now);
     }
 
+    /// The pods that a scheduler or a controller places.
+    fn placed_pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.iter().flatten().filter(|pod| !is_placed_by_author(pod))
+    }
+
     /// Shows all pods to the operator, as its watch does.
     pub fn watch_pods(&mut self) {
-        self.table = PodTable::of(self.pods.iter().flatten(), self.now);
+        self.table = PodTable::of(self.placed_pods(), self.now);
+        self.table.begin_daemon_sets();
+        for (_, set) in self.workloads.iter().filter(|(kind, _)| *kind == WorkloadKind::DaemonSet) {
+            self.table.see_daemon_set(set, self.now.instant);
+        }
+        self.table.end_daemon_sets(self.now.instant);
     }
 
     fn object(&mut self, name: &str, is_as_registered: bool) -> Option<Arc<NodeObject>> {
@@ -202,8 +225,15 @@ impl Simulation {
         self.reimaged.count_by(policy, now);
     }
 
+    /// The Windows nodes, pools and RuntimeClasses by which the operator decides which pods lack tolerations.
+    fn windows_nodes(&self) -> WindowsNodes {
+        let classes: Vec<_> = self.classes.values().cloned().collect();
+        WindowsNodes::of(&ClusterFacts { nodes: &self.windows, policy: &policy_of(&self.pools), classes: &classes })
+    }
+
     /// Shows the cluster and the present moment to the operator.
     pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
+        self.table.look(Some(self.windows_nodes()), self.now.instant);
         let classes: Vec<_> = self.classes.values().cloned().collect();
         let mut cluster = CachedCluster {
             pools: &self.pools,
@@ -212,14 +242,62 @@ impl Simulation {
             control_plane: self.control_plane.clone(),
             outages: self.outages.clone(),
             pods: self.unknown_pods.clone().map_or(Ok(&self.table), Err),
+            unknown_daemon_sets: self.unknown_daemon_sets.clone(),
             health: self.health.clone(),
         };
         work(&mut cluster, &mut self.memory, self.now)
     }
 
     /// Returns the reason why taints of the pool are held, if it is known.
-    pub(super) fn held(&self, pool: &Pool) -> Option<HeldTaints> {
-        self.memory.held(pool, self.windows.tally(&pool.spec.name))
+    pub(super) fn held(&mut self, pool: &Pool) -> Option<HeldTaints> {
+        self.with_cluster(|cluster, memory, _| {
+            let tally = cluster.nodes.tally(&pool.spec.name);
+            memory.held(cluster, pool, tally)
+        })
+    }
+
+    /// The number of pods that would get tolerations, by pool and workload. A workload without pods has none: its next pods
+    /// would get them.
+    pub(super) fn helped(&self) -> BTreeMap<String, BTreeMap<String, usize>> {
+        let (mut table, mut have_pods) = (PodTable::default(), BTreeSet::new());
+        for pod in self.placed_pods() {
+            have_pods.insert(pod.workload());
+            self.created(pod).into_iter().for_each(|pod| table.see(&pod, self.now));
+        }
+        // The DaemonSet controller makes no pods that winpool could change.
+        let of_templates = self.workloads.iter().filter(|(kind, workload)| {
+            *kind != WorkloadKind::DaemonSet && workload.controller.is_none() && !workload.is_over
+        });
+        for pod in of_templates.map(|(kind, workload)| pod_of(*kind, workload)) {
+            if !have_pods.contains(&pod.workload()) {
+                self.created(&pod).into_iter().for_each(|pod| table.see(&pod, self.now));
+            }
+        }
+        table.end_list();
+        table.look(Some(self.windows_nodes()), self.now.instant);
+        let mut helped = table.lacking();
+        for (workload, pods) in helped.values_mut().flatten() {
+            if !have_pods.contains(workload) {
+                *pods = 0;
+            }
+        }
+        helped
+    }
+
+    /// The pod as the API server has it, which gives a uid to a new pod, and what its RuntimeClass adds. `None` if it refuses the
+    /// pod because the class selects other nodes.
+    fn created(&self, pod: &Pod) -> Option<Pod> {
+        let mut pod = Pod { uid: UID.to_owned(), ..pod.clone() };
+        let is_new = pod.created.is_none() && !pod.is_bound;
+        if let Some(class) = pod.spec.runtime_class.as_ref().filter(|_| is_new).and_then(|name| self.classes.get(name))
+        {
+            let class = Class::from(&**class);
+            if class.conflict(&pod.spec).is_some() {
+                return None;
+            }
+            class.admit(&mut pod.spec);
+        }
+        Some(pod)
     }
 
     /// Executes one step of the reconciliation of this pool, unless `instead` returns another answer of the API server.
@@ -320,49 +398,6 @@ impl Simulation {
         if is_windows { &mut self.windows } else { &mut self.reimaged }
     }
 
-    /// Starts the workload check that is due, if any.
-    pub fn start_check(&mut self) -> Option<CheckTask> {
-        self.with_cluster(|cluster, memory, now| memory.start_check(cluster, now))
-    }
-
-    /// Completes a check of all workloads.
-    pub fn finish_check(&mut self, found: Result<BTreeMap<String, CheckAnswer>, String>) {
-        self.with_cluster(|cluster, memory, now| memory.checked(cluster, found, now.instant));
-    }
-
-    /// Runs the check that is due, if any. Returns true if it listed all workloads.
-    pub fn check(&mut self) -> bool {
-        match self.start_check() {
-            Some(CheckTask::Everything(scope)) => {
-                let found = self.listing(WorkloadCheck::start(*scope));
-                self.finish_check(Ok(found));
-                return true;
-            }
-            Some(CheckTask::Named { pool, .. }) => self.memory.asked(&pool, false),
-            None => {}
-        }
-        false
-    }
-
-    /// Returns the results of a check of all workloads.
-    pub fn listing(&self, mut check: WorkloadCheck) -> BTreeMap<String, CheckAnswer> {
-        for (kind, message) in &self.unlisted {
-            check.unlisted(kind, message.clone());
-        }
-        for (kind, workload) in &self.workloads {
-            check.workload(*kind, workload);
-        }
-        match &self.pods {
-            Ok(pods) => pods.iter().filter(|pod| !is_placed_by_author(pod)).for_each(|pod| check.pod(pod)),
-            Err(message) => check.unlisted(PODS, message.clone()),
-        }
-        for choice in check.undecided() {
-            let name = |labels: &Labels| labels.get("kubernetes.io/hostname").unwrap_or_default().to_owned();
-            check.decide(&choice, self.other_nodes.iter().any(|labels| choice.matches(labels, &name(labels))));
-        }
-        check.finish()
-    }
-
     /// Runs until the operator has nothing to do except wait for other writers.
     pub(super) fn run(&mut self) {
         /// The operator has finished if it writes nothing for this long.
@@ -384,8 +419,6 @@ impl Simulation {
                 last_write = self.now.instant;
                 continue;
             }
-            self.check();
-            dues.extend(self.memory.check_due(self.now.instant));
             let is_soon = |due: &Instant| due.duration_since(last_write) <= QUIET;
             let next = dues.into_iter().filter(|due| *due > self.now.instant).min().filter(is_soon);
             let Some(due) = next else { return };

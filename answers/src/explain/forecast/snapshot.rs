@@ -22,7 +22,6 @@ pub struct Snapshot {
     /// The nodes by name: Windows nodes, and nodes with labels, annotations or taints of winpool.
     pub nodes: BTreeMap<String, NodeFields>,
     pub classes: Vec<Arc<RuntimeClass>>,
-    pub other_nodes: Vec<Labels>,
     pub workloads: Workloads,
     /// The unfinished pods.
     pub pods: Known<Vec<Pod>>,
@@ -45,9 +44,7 @@ impl Snapshot {
         let nodes = view.nodes.known().into_iter().flatten().map(|node| &node.object);
         let is_watched =
             |labels: &Labels| labels.get(names::OS) == Some(names::WINDOWS) || labels.get(names::POOL).is_some();
-        let others = nodes.clone().filter(|object| !object.node.is_windows());
         Self {
-            other_nodes: others.map(|object| object.node.labels.clone()).collect(),
             nodes: nodes
                 .filter(|object| is_watched(&object.node.labels))
                 .map(|object| (object.name.to_string(), object.node.clone()))

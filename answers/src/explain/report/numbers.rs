@@ -41,7 +41,7 @@ pub struct Numbers {
     /// Workloads that can move to a newer version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_move: Option<usize>,
-    /// Taints that winpool holds, or removed because of a pod.
+    /// Taints that winpool holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_taints: Option<usize>,
     /// Findings that are errors.

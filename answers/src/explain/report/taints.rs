@@ -13,7 +13,7 @@ pub struct WaitingTaint {
     pub pool: String,
     /// The taint, as `key=value:effect`.
     pub taint: String,
-    /// The workloads that do not tolerate it.
+    /// The `DaemonSets` that would make no pods for nodes with it, each with the number of those nodes.
     pub workloads: Vec<PodCount>,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct NodeKind {
     pub retired: BTreeSet<Taint>,
     /// The taints that the pool adds.
     pub wanted: BTreeSet<Taint>,
-    /// True if the pool adds them even if workloads do not tolerate them.
+    /// True if the pool adds them even if `DaemonSets` do not tolerate them.
     pub is_forced: bool,
     /// True if the pool has a status. Then the taints of the node are what winpool has added so far.
     pub is_reported: bool,
@@ -78,7 +78,7 @@ pub(super) fn keeping_off(pool: &Pool) -> BTreeSet<Taint> {
     if pool.spec.taint_policy == TaintPolicy::Never { BTreeSet::new() } else { taints.collect() }
 }
 
-/// Returns those that it adds even if workloads do not tolerate them.
+/// Returns those that it adds even if `DaemonSets` do not tolerate them.
 pub(super) fn forced(pool: &Pool) -> BTreeSet<Taint> {
     if pool.spec.taint_policy == TaintPolicy::Always { keeping_off(pool) } else { BTreeSet::new() }
 }

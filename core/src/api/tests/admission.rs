@@ -69,10 +69,8 @@ fn every_folder_is_covered_here() {
         assert_eq!(plan::InstalledPolicy::read(component.policy, &policy, &audit), None);
         plan::InstalledPolicy::read(component.policy, &policy, &binding).unwrap()
     };
-    let [_, assign, _, guard, linux, tolerate] = plan::COMPONENTS.map(read);
-    let excluded = ["kube-system", "winpool-system"].map(str::to_owned);
-    assert!([&assign, &tolerate].iter().all(|policy| policy.excluded == Some(excluded.clone().into())));
-    assert_eq!((assign.pool.as_deref(), tolerate.pool, linux.excluded), (Some("default"), None, None));
+    let [_, assign, _, guard, _, tolerate] = plan::COMPONENTS.map(read);
+    assert_eq!((assign.pool.as_deref(), tolerate.pool), (Some("default"), None));
     assert!(guard.taint_keys.is_some_and(|keys| keys.contains("os")));
 }
 

@@ -87,16 +87,13 @@ pub(super) enum Need {
 impl Entry {
     /// The facts from which it is decided if the node may get a taint.
     pub(super) fn consent(&self, now: Instant) -> Consent<'_> {
-        Consent::Known { uid: &self.object.uid, watched: &self.watched, now }
+        Consent::Known { name: &self.object.name, watched: &self.watched, now }
     }
 
     /// Returns the need of the node by this policy. `object` is the node as the watch shows it, or as it was read for an
     /// attempt.
     pub(super) fn need(&self, object: &NodeObject, policy: &Policy, now: Instant) -> Need {
         let assessment = assess(&object.node, policy, self.consent(now));
-        if let Some((_, until)) = self.waiting(&assessment, now) {
-            return Need::Nothing(Some(until));
-        }
         if assessment.plan.is_empty() {
             return Need::Nothing(assessment.label_settles);
         }
@@ -136,15 +133,6 @@ impl Entry {
     /// The time for which the node is not changed for its pool because another writer keeps reverting that.
     pub(super) fn pause(&self, policy: &Policy, pool: Option<&str>, now: Instant) -> Option<Duration> {
         self.conflict.as_ref()?.pause(&policy.demands(pool), now)
-    }
-
-    /// The plan that was refused or is reverted, and the end of the pause, if `assessment` differs only because the
-    /// workload check of its taints has expired since.
-    pub(super) fn waiting(&self, assessment: &Assessment, now: Instant) -> Option<(&NodePlan, Instant)> {
-        let wait_reasons = self.wait_reasons.as_ref()?;
-        let refused = wait_reasons.refusal.iter().map(|refusal| (&refusal.plan, refusal.until));
-        let reverted = wait_reasons.other_writer.iter().map(|writer| (&writer.plan, writer.until));
-        refused.chain(reverted).find(|(plan, until)| now < *until && assessment.is_still(plan))
     }
 
     /// Records a failed attempt. Returns the pause before the next one: exponential, and up to twice as long, by the

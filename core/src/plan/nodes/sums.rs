@@ -97,8 +97,7 @@ impl Sums {
     ) {
         let policy = Arc::clone(&self.policy);
         let object = Arc::clone(&entry.object);
-        let owner = policy.owner(&object.node.labels).map(|owner| owner.pool.spec.as_ref());
-        entry.watched = Watched::next(before, &object.node, owner, sighting, now);
+        entry.watched = Watched::next(before, &object.node, sighting, now);
         let share = share(entry, &policy, now);
         let contributions: Box<[_]> =
             share.contributions.into_iter().map(|added| self.contributions.intern(added)).collect();
@@ -136,20 +135,15 @@ impl Sums {
 /// The contributions of a node to its pools, with its refusals and other writers.
 fn share(entry: &mut Entry, policy: &Policy, now: Instant) -> NodeShare {
     let object = Arc::clone(&entry.object);
-    let watched = entry.watched.clone();
-    let consent = Consent::Known { uid: &object.uid, watched: &watched, now };
-    let mut assessment = assess(&object.node, policy, consent);
-    let waiting = entry.waiting(&assessment, now).map(|(plan, _)| plan.clone());
-    let waits = waiting.is_some();
-    if let Some(plan) = waiting {
-        (assessment.plan, assessment.held) = (plan, Vec::new());
-    }
+    let watched = entry.watched;
+    let consent = Consent::Known { name: &object.name, watched: &watched, now };
+    let assessment = assess(&object.node, policy, consent);
     entry.pending_since = match assessment.state() {
         NodeState::Pending => entry.pending_since.or(Some(now)),
         _ => None,
     };
     let is_reverted = !assessment.plan.is_empty() && entry.pause(policy, assessment.pool.as_deref(), now).is_some();
-    let other_writer = entry.other_writer().filter(|_| waits || is_reverted).map(|writer| Arc::clone(&writer.name));
+    let other_writer = entry.other_writer().filter(|_| is_reverted).map(|writer| Arc::clone(&writer.name));
     let refusal = entry.last_refusal(&assessment.plan).map(|refusal| Arc::clone(&refusal.message));
     NodeShare::of(&object.node, assessment, policy, consent, refusal, other_writer)
 }

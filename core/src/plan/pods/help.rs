@@ -158,6 +158,11 @@ impl HelpQueue {
         }
     }
 
+    /// The pods that lack tolerations, each with a pool that wants one.
+    pub fn lacking(&self) -> impl Iterator<Item = (&Arc<str>, &String)> {
+        self.lacking.iter().filter_map(|(name, pod)| Some((name, pod.lacks.first_key_value()?.1)))
+    }
+
     /// The pod lacks no toleration, or is gone.
     pub fn forget(&mut self, name: &str) {
         self.lacking.remove(name);
@@ -207,12 +212,12 @@ impl HelpQueue {
     /// Takes in the answer to a request for a pod of this workload. Returns true if a status may say something else now.
     pub fn answer(&mut self, name: &str, workload: Option<Arc<str>>, answer: TolerationAnswer, now: Now) -> bool {
         let Some((name, asked)) = self.in_flight.remove_entry(name) else { return false };
-        let Some((lacking, workload)) = self.lacking.get_mut(&name).zip(workload) else { return false };
+        let Some(workload) = workload else { return false };
         let lacks_still = |tolerations: &[Toleration]| asked.keys().any(|taint| !tolerate(tolerations, taint));
-        let stale = std::mem::take(&mut lacking.stale);
+        let stale = self.lacking.get_mut(&name).map(|lacking| std::mem::take(&mut lacking.stale)).unwrap_or_default();
         let message = match answer {
             TolerationAnswer::Written(tolerations) if !lacks_still(&tolerations) => {
-                // Until the watch shows it. If it never does, the test of the next patch fails.
+                // Until the watch shows it, if it has not done so already. If it never does, the test of the next patch fails.
                 self.later.insert((now.instant + SHOWN, name));
                 self.refusals.remove(&workload);
                 let time = whole_seconds(now.time);
@@ -229,7 +234,9 @@ impl HelpQueue {
                 "the test of the patch fails although the pod is as it was seen".to_owned()
             }
             TolerationAnswer::Stale | TolerationAnswer::Failed => {
-                lacking.stale = stale + u32::from(answer == TolerationAnswer::Stale);
+                if let Some(lacking) = self.lacking.get_mut(&name) {
+                    lacking.stale = stale + u32::from(answer == TolerationAnswer::Stale);
+                }
                 self.later.insert((now.instant + AGAIN, name));
                 return false;
             }

@@ -15,7 +15,7 @@ const REMEMBERED: Duration = Duration::from_hours(24);
 const WORKLOADS: usize = 16_384;
 
 /// A workload, and what its pods require of their node. A new template is another kind.
-type PodKind = (Arc<str>, u64);
+pub(super) type PodKind = (Arc<str>, u64);
 
 /// The systems of the nodes on which pods of each kind have started since winpool began to watch.
 #[derive(Clone, Debug, Default)]
@@ -28,17 +28,21 @@ struct Starts {
     last: Instant,
 }
 
-fn kind(pod: &PodFact) -> PodKind {
-    let Placement { node_selector, terms, class, .. } = &*pod.placement;
+pub(super) fn kind(workload: &Arc<str>, placement: &Placement) -> PodKind {
+    let Placement { node_selector, terms, class, .. } = placement;
     let mut hasher = DefaultHasher::new();
     (node_selector, class, format!("{terms:?}")).hash(&mut hasher);
-    (Arc::clone(&pod.workload), hasher.finish())
+    (Arc::clone(workload), hasher.finish())
 }
 
 impl PodHistory {
     /// Records that the pod has started. Returns true if its kind is now known to be for Windows, or no longer.
     pub(super) fn started(&mut self, pod: &PodFact, is_on_windows: bool, now: Instant) -> bool {
-        let starts = self.0.entry(kind(pod)).or_insert(Starts { on_windows: false, elsewhere: false, last: now });
+        let starts = self.0.entry(kind(&pod.workload, &pod.placement)).or_insert(Starts {
+            on_windows: false,
+            elsewhere: false,
+            last: now,
+        });
         let before = starts.says_windows();
         starts.on_windows |= is_on_windows;
         starts.elsewhere |= !is_on_windows;
@@ -46,9 +50,9 @@ impl PodHistory {
         starts.says_windows() != before
     }
 
-    /// True if a pod of this kind has started on a Windows node, and none on another.
-    pub(super) fn says_windows(&self, pod: &PodFact) -> bool {
-        self.0.get(&kind(pod)).is_some_and(Starts::says_windows)
+    /// True if a pod of this workload and placement has started on a Windows node, and none on another.
+    pub(super) fn says_windows(&self, workload: &Arc<str>, placement: &Placement) -> bool {
+        self.0.get(&kind(workload, placement)).is_some_and(Starts::says_windows)
     }
 
     /// Forgets workloads that ended long ago. The caller has just recorded the pods that run.

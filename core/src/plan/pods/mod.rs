@@ -4,6 +4,7 @@
 //! of the table: who uses a RuntimeClass, which pods were created before their class got its selector, which pods fail
 //! because of Windows, and which pods for Windows lack a toleration. The table has no clock and no client, and no question costs a request.
 
+mod daemon_set;
 mod event;
 mod fact;
 mod failure;
@@ -15,6 +16,7 @@ mod table;
 mod toleration;
 mod users;
 
+pub use daemon_set::Objector;
 pub use event::{PodEvent, REASONS};
 pub use fact::{PodFact, PodStage};
 pub use health::{ClusterFacts, PodHealth, PodSummary, PoolFailures, WorkloadFailure};

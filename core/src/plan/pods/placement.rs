@@ -12,7 +12,7 @@ use crate::{
     interner::Interner,
     labels::Labels,
     pod::{
-        Class, Pod, Target, affinity,
+        Class, Pod, PodSpec, Target, affinity,
         tolerations::{covers, normalised},
     },
 };
@@ -49,20 +49,29 @@ impl Placement {
         placements.intern(if fits { placement } else { placement.without_text() })
     }
 
+    /// Reads the placement of the pods of a template.
+    pub(super) fn of_spec(spec: &PodSpec) -> Self {
+        Self {
+            node_selector: spec.node_selector.clone(),
+            terms: spec.terms.clone(),
+            tolerations: spec.tolerations.clone(),
+            class: spec.runtime_class.as_deref().map(Arc::from),
+            target: spec.target(None),
+            is_gated: !spec.scheduling_gates.is_empty(),
+            is_known: true,
+        }
+    }
+
     /// Reads the placement of a pod. A DaemonSet pins each of its pods to one node; that counts only until the pod is there.
     fn of(pod: &Pod) -> Self {
-        let mut terms = pod.spec.terms.clone();
+        let mut placement = Self::of_spec(&pod.spec);
         if pod.spec.node.is_some() && pod.controller.as_ref().is_some_and(|(kind, _)| kind == "DaemonSet") {
-            for term in &mut terms {
+            for term in &mut placement.terms {
                 term.match_fields = None;
             }
-            terms.retain(|term| !affinity::is_empty(term));
+            placement.terms.retain(|term| !affinity::is_empty(term));
         }
-        let class = pod.spec.runtime_class.as_deref().map(Arc::from);
-        let is_gated = !pod.spec.scheduling_gates.is_empty();
-        let (node_selector, tolerations) = (pod.spec.node_selector.clone(), pod.spec.tolerations.clone());
-        let target = pod.spec.target(None);
-        Self { node_selector, terms, tolerations, class, target, is_gated, is_known: true }
+        placement
     }
 
     /// True if selector and affinity, as far as they are known, allow a node with these labels and this name.

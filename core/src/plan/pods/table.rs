@@ -12,10 +12,11 @@ use kube::ResourceExt;
 use crate::{
     interner::Interner,
     plan::{now::Now, runtime_class::owner},
-    pod::{Class, ContainerFailure, KnownError, Pod, PodProgress, Target},
+    pod::{Class, ContainerFailure, KnownError, Pod, PodProgress, Target, Workload},
 };
 
 use super::{
+    daemon_set::{DaemonSets, Objector, is_daemon_set},
     event::{PodEvent, moment},
     fact::{PodFact, PodStage, SandboxError},
     failure::Judge,
@@ -41,11 +42,13 @@ pub struct PodPauses {
     pub refusals: Duration,
     /// The time for which the network of a pod has to fail before it counts.
     pub network: Duration,
+    /// The time for which a `DaemonSet` that is gone still holds a taint: many tools delete one and create it again.
+    pub replaced: Duration,
 }
 
 impl Default for PodPauses {
     fn default() -> Self {
-        Self { refusals: Duration::from_mins(10), network: Duration::from_mins(5) }
+        Self { refusals: Duration::from_mins(10), network: Duration::from_mins(5), replaced: Duration::from_mins(10) }
     }
 }
 
@@ -79,7 +82,14 @@ pub struct PodTable {
     started: BTreeSet<Arc<str>>,
     history: PodHistory,
     windows: WindowsNodes,
+    /// True if the nodes are known.
+    has_looked: bool,
     help: HelpQueue,
+    daemon_sets: DaemonSets,
+    /// `DaemonSets` that do not say their system, and whose pods have started on a Windows node.
+    agents: BTreeSet<Arc<str>>,
+    /// Those that are for Windows; `None` before all lists are complete and were looked at.
+    objectors: Option<Arc<Vec<Objector>>>,
     placements: Interner<Placement>,
     texts: Interner<str>,
     /// The number of the last list.
@@ -132,7 +142,7 @@ impl PodTable {
         for name in gone.collect::<Vec<_>>() {
             self.forget(name);
         }
-        (self.is_complete, self.changed) = (true, true);
+        (self.is_complete, self.changed, self.daemon_sets.are_changed) = (true, true, true);
     }
 
     /// True if the table has all pods.
@@ -159,7 +169,9 @@ impl PodTable {
         if fact.stage == PodStage::Started && matches!(fact.placement.target, Target::Unknown | Target::WindowsImage) {
             self.started.insert(Arc::clone(&name));
         }
-        if fact.may_be_helped() && (fact.placement.may_show_windows() || self.history.says_windows(&fact)) {
+        if fact.may_be_helped()
+            && (fact.placement.may_show_windows() || self.history.says_windows(&fact.workload, &fact.placement))
+        {
             self.unseen.insert(Arc::clone(&name));
             self.candidates.insert(Arc::clone(&name));
         } else {
@@ -174,7 +186,7 @@ impl PodTable {
     pub fn look(&mut self, changed: Option<WindowsNodes>, now: Instant) {
         let is_all = changed.is_some();
         if let Some(windows) = changed {
-            self.windows = windows;
+            (self.windows, self.has_looked) = (windows, true);
         }
         let mut is_news = false;
         for name in std::mem::take(&mut self.started) {
@@ -182,11 +194,15 @@ impl PodTable {
                 && let Some(node) = &fact.node
             {
                 is_news |= self.history.started(fact, self.windows.has(node), now);
+                if is_daemon_set(&fact.workload) && self.windows.has(node) {
+                    self.daemon_sets.are_changed |= self.agents.insert(Arc::clone(&fact.workload));
+                }
             }
         }
         if is_news {
-            let by_workload =
-                |(_, Seen { fact, .. }): &(&Arc<str>, &Seen)| fact.may_be_helped() && self.history.says_windows(fact);
+            let by_workload = |(_, Seen { fact, .. }): &(&Arc<str>, &Seen)| {
+                fact.may_be_helped() && self.history.says_windows(&fact.workload, &fact.placement)
+            };
             let found: Vec<_> = self.pods.iter().filter(by_workload).map(|(name, _)| Arc::clone(name)).collect();
             self.candidates.extend(found.iter().cloned());
             self.unseen.extend(found);
@@ -198,11 +214,70 @@ impl PodTable {
             let lacks = self.windows.lacked_by(fact, &self.history);
             self.help.set(&name, lacks, fact.node.is_some());
         }
+        self.daemon_sets.forget(self.pauses.replaced, now);
+        if std::mem::take(&mut self.daemon_sets.are_changed) || is_all || is_news {
+            self.look_at_daemon_sets();
+        }
+    }
+
+    /// Finds the `DaemonSets` for Windows.
+    fn look_at_daemon_sets(&mut self) {
+        if !self.is_complete || !self.daemon_sets.is_complete || !self.has_looked {
+            return;
+        }
+        let is_for_windows = |(name, placement): &(&Arc<str>, &Arc<Placement>)| {
+            placement.target != Target::Linux && (self.windows.says_windows(placement) || self.agents.contains(*name))
+        };
+        let objectors = self.daemon_sets.iter().filter(is_for_windows).map(|(name, placement)| {
+            let (name, placement) = (Arc::clone(name), Arc::clone(placement));
+            Objector { name, placement }
+        });
+        let objectors: Vec<Objector> = objectors.collect();
+        if self.objectors.as_deref() != Some(&objectors) {
+            (self.objectors, self.changed) = (Some(Arc::new(objectors)), true);
+        }
+    }
+
+    /// The `DaemonSets` for Windows; `None` before all lists are complete and were looked at.
+    pub fn objectors(&self) -> Option<&Arc<Vec<Objector>>> {
+        self.objectors.as_ref()
+    }
+
+    /// A list of all `DaemonSets` begins.
+    pub fn begin_daemon_sets(&mut self) {
+        self.daemon_sets.begin_list();
+    }
+
+    /// It is complete.
+    pub fn end_daemon_sets(&mut self, now: Instant) {
+        self.daemon_sets.end_list(now);
+    }
+
+    /// Takes in a `DaemonSet`, as a list or the watch shows it.
+    pub fn see_daemon_set(&mut self, set: &Workload, now: Instant) {
+        self.daemon_sets.see(set, now);
+    }
+
+    /// The `DaemonSet` was deleted.
+    pub fn deleted_daemon_set(&mut self, namespace: &str, name: &str, now: Instant) {
+        self.daemon_sets.deleted(namespace, name, now);
+    }
+
+    /// The number of pods that lack tolerations, by pool and workload.
+    pub fn lacking(&self) -> BTreeMap<String, BTreeMap<String, usize>> {
+        let mut lacking: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+        for (name, pool) in self.help.lacking() {
+            if let Some(Seen { fact, .. }) = self.pods.get(name) {
+                let of_pool = lacking.entry(pool.clone()).or_default();
+                *of_pool.entry(fact.workload.to_string()).or_default() += 1;
+            }
+        }
+        lacking
     }
 
     /// True if there are pods that [`Self::look`] has not looked at.
     pub fn has_unseen(&self) -> bool {
-        !self.unseen.is_empty() || !self.started.is_empty()
+        !self.unseen.is_empty() || !self.started.is_empty() || self.daemon_sets.are_changed
     }
 
     /// The next pod that gets tolerations, if one is due. The answer belongs to [`Self::helped`].
@@ -214,6 +289,11 @@ impl PodTable {
     /// The time of the next request, if all present ones wait.
     pub fn help_due(&self) -> Option<Instant> {
         self.help.due()
+    }
+
+    /// The time at which [`Self::look`] finds something else although nothing changes.
+    pub fn look_due(&self) -> Option<Instant> {
+        self.daemon_sets.due(self.pauses.replaced)
     }
 
     /// Takes in the answer to a request.

@@ -13,7 +13,6 @@ use kube::ResourceExt;
 
 use crate::{
     api::{Taint, names},
-    labels::Labels,
     plan::{nodes::NodeObject, pool_spec::PoolSpec},
     pod::{Class, Target, affinity, selects_windows, tolerate},
     windows::taint::marks_windows,
@@ -70,6 +69,21 @@ impl Placement {
         let mut terms = self.terms.iter().filter(|term| !affinity::is_empty(term)).peekable();
         self.node_selector.iter().any(|(key, value)| names_nodes(key) && nodes.are_named(key, value))
             || terms.peek().is_some() && terms.all(in_term)
+    }
+
+    /// True if a pod may run on nodes of the pool, as far as what it requires shows.
+    pub(super) fn allows(&self, pool: &PoolSpec) -> bool {
+        let agrees =
+            |(key, value): (&String, &String)| self.node_selector.get(key).is_none_or(|selected| selected == value);
+        let is_windows = self.node_selector.get(names::OS).is_none_or(|os| os == names::WINDOWS);
+        let contradicts = |requirement: &NodeSelectorRequirement| {
+            let value = pool.node_selector.get(&requirement.key).map(String::as_str);
+            let value = if requirement.key == names::OS { Some(names::WINDOWS) } else { value };
+            value.is_some_and(|value| !affinity::holds(requirement, Some(value)))
+        };
+        let is_open = |term: &NodeSelectorTerm| !term.match_expressions.iter().flatten().any(contradicts);
+        let mut terms = self.terms.iter().filter(|term| !affinity::is_empty(term)).peekable();
+        is_windows && pool.node_selector.iter().all(agrees) && (terms.peek().is_none() || terms.any(is_open))
     }
 }
 
@@ -139,11 +153,11 @@ impl WindowsNodes {
             self.found.insert(key, Found { _placement: Arc::clone(placement), says_windows, lacks });
         }
         let found = self.found.get(&key).filter(|found| !found.lacks.is_empty());
-        let found = found.filter(|found| found.says_windows || history.says_windows(pod));
+        let found = found.filter(|found| found.says_windows || history.says_windows(&pod.workload, placement));
         found.map(|found| found.lacks.clone()).unwrap_or_default()
     }
 
-    fn says_windows(&self, placement: &Placement) -> bool {
+    pub(super) fn says_windows(&self, placement: &Placement) -> bool {
         let by_class = || placement.class.as_deref().is_some_and(|class| self.classes.contains(class));
         placement.target == Target::Windows || by_class() || placement.names_windows(self)
     }
@@ -157,7 +171,7 @@ impl WindowsNodes {
             let is_its = |(_, owner): &&(Arc<NodeObject>, Option<String>)| owner.as_ref() == Some(&pool.name);
             let own: Vec<_> = fits.iter().copied().filter(is_its).collect();
             let waits_for_its_first = || fits.is_empty() && !self.nodes.iter().any(|node| is_its(&node));
-            if own.is_empty() && !(allows(placement, pool) && waits_for_its_first()) {
+            if own.is_empty() && !(placement.allows(pool) && waits_for_its_first()) {
                 continue;
             }
             let on_nodes = own.iter().flat_map(|(object, _)| object.node.taints.taints()).cloned();
@@ -170,19 +184,4 @@ impl WindowsNodes {
         lacks.retain(|taint, _| !tolerate(&placement.tolerations, taint));
         lacks
     }
-}
-
-/// True if the pod may run on a node of the pool, as far as its node selector shows.
-fn allows(placement: &Placement, pool: &PoolSpec) -> bool {
-    let agrees =
-        |(key, value): (&String, &String)| placement.node_selector.get(key).is_none_or(|selected| selected == value);
-    let is_windows = placement.node_selector.get(names::OS).is_none_or(|os| os == names::WINDOWS);
-    // No node has these labels yet, so affinity can only be compared with those that the pool requires.
-    let labels: Labels = pool.node_selector.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    let contradicts = |requirement: &NodeSelectorRequirement| {
-        labels.get(&requirement.key).is_some_and(|value| !affinity::holds(requirement, Some(value)))
-    };
-    let is_open = |term: &NodeSelectorTerm| !term.match_expressions.iter().flatten().any(contradicts);
-    let mut terms = placement.terms.iter().filter(|term| !affinity::is_empty(term)).peekable();
-    is_windows && pool.node_selector.iter().all(agrees) && (terms.peek().is_none() || terms.any(is_open))
 }

@@ -249,13 +249,13 @@ impl Memory {
         };
         // What a pool wants is no record: its spec may change before its status is written.
         let recorded = |taint: &Taint| others().any(|other| other.managed_taints.contains(taint));
-        for (NodeObject { name, uid, node, .. }, watched) in cluster.nodes.nodes() {
+        for (NodeObject { name, node, .. }, watched) in cluster.nodes.nodes() {
             handing_over |= is_being_handed_over(node, pool, policy, recorded);
             if node.labels.get(names::POOL) == Some(&pool.spec.name) {
                 unseen.remove(&**name);
             }
             if NodeRecord::of(node).pool() == Some(&pool.spec.name) {
-                let assessment = assess(node, policy, Consent::Known { uid, watched, now });
+                let assessment = assess(node, policy, Consent::Known { name, watched, now });
                 let releasing = assessment.releasing.as_ref() == Some(&pool.spec.name) && !assessment.plan.is_empty();
                 // The counts follow the cache a moment later.
                 if releasing {

@@ -20,7 +20,6 @@ use crate::{
 };
 
 use super::{
-    check::memory::{Basis, CheckMemory, PoolCheck},
     classes::memory::ClassMemory,
     deletion::memory::DeletionMemory,
     pauses::Pauses,
@@ -40,7 +39,6 @@ pub struct Memory {
     pub(super) pools: BTreeMap<String, PoolMemory>,
     /// The last published policy.
     policy: Option<Arc<Policy>>,
-    pub(super) check: CheckMemory,
     pub(super) notes: Vec<(String, Note)>,
 }
 
@@ -50,10 +48,6 @@ pub(super) struct PoolMemory {
     /// The uid of the pool, to distinguish it from a later pool with the same name.
     pub(super) uid: Option<String>,
     pub(super) generation: Option<i64>,
-    /// True if the spec has changed since its taints were last decided.
-    pub(super) is_new_spec: bool,
-    /// `spec.nodeSelector` when its taints were last decided.
-    pub(super) selector: Option<BTreeMap<String, String>>,
     /// True if the cache was seen to be up to date with the pool, in this term.
     pub(super) fresh: bool,
     /// The cached version when winpool last wrote the pool, or saw that the cache is behind.
@@ -76,9 +70,6 @@ pub(super) struct PoolMemory {
     /// True if the cache has shown it. From then on the cache shows the status, and what others make of it.
     pub(super) is_shown: bool,
     pub(super) next_status: Option<Instant>,
-    pub(super) check: Option<PoolCheck>,
-    /// The basis of the check that is in progress.
-    pub(super) check_basis: Option<Basis>,
     pub(super) deletion: DeletionMemory,
 }
 
@@ -135,8 +126,7 @@ impl Memory {
     /// approved: the status may be old.
     pub(super) fn intended(&self, pool: &Pool) -> Arc<Pool> {
         let intent = self.pools.get(&pool.spec.name).and_then(|memory| memory.intent.clone());
-        let Intent { consent, mut carried } = intent.unwrap_or_default();
-        carried.extend(consent.clean_check.nodes.keys().cloned());
+        let Intent { consent, carried } = intent.unwrap_or_default();
         let mut intended = Pool { consent, ..self.with_written(pool) };
         if pool.spec.enforces() {
             intended.managed_taints = ever_applied(&intended, &carried);
@@ -235,13 +225,6 @@ impl PoolMemory {
     fn published_taints(&self) -> Vec<Taint> {
         let published = self.published.as_ref().filter(|published| published.spec.enforces());
         published.map(|published| published.applicable_taints()).unwrap_or_default()
-    }
-
-    /// True if the spec has changed, and its selector may match more nodes than before.
-    pub(super) fn is_widened(&self, pool: &Pool) -> bool {
-        let new = &pool.spec.node_selector;
-        let requires = |(key, value): (&String, &String)| new.get(key) == Some(value);
-        self.is_new_spec && !self.selector.as_ref().is_some_and(|old| old.iter().all(requires))
     }
 
     /// The last written status, if the cache does not show it yet.

@@ -14,8 +14,6 @@ pub(super) const CACHE_BEHIND: Duration = Duration::from_secs(1);
 /// Pauses that may be shorter where one API server serves everything, as in tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pauses {
-    /// The shortest one between two listings of workloads.
-    pub listings: Duration,
     /// The time that nodes wait after the tolerations of an existing class were changed. Admission reads
     /// RuntimeClasses from a cache and writes their tolerations into each new pod.
     pub classes: Duration,
@@ -25,6 +23,6 @@ pub struct Pauses {
 
 impl Default for Pauses {
     fn default() -> Self {
-        Self { listings: Duration::from_secs(10), classes: Duration::from_secs(5), pods: PodPauses::default() }
+        Self { classes: Duration::from_secs(5), pods: PodPauses::default() }
     }
 }

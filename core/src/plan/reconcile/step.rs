@@ -17,7 +17,7 @@ use crate::{
         guarded::GuardedPool,
         nodes::NodeTable,
         patch::{FieldChange, REVERTED},
-        pods::{PodHealth, PodTable, UnknownPods},
+        pods::{Objector, PodHealth, PodTable, UnknownPods},
         pools::Policy,
         runtime_class::PlannedClass,
     },
@@ -36,11 +36,22 @@ pub struct CachedCluster<'a> {
     pub outages: BTreeMap<&'static str, Outage>,
     /// The pods, or the reason why winpool does not know them.
     pub pods: Result<&'a PodTable, UnknownPods>,
+    /// The reason why winpool does not know the `DaemonSets`, if it does not.
+    pub unknown_daemon_sets: Option<UnknownPods>,
     /// What was last counted of them.
     pub health: PodHealth,
 }
 
 impl CachedCluster<'_> {
+    /// The `DaemonSets` for Windows, or the reason why winpool does not know them.
+    pub(super) fn objectors(&self) -> Result<&'_ Arc<Vec<Objector>>, &UnknownPods> {
+        let table = self.pods.as_ref()?;
+        match &self.unknown_daemon_sets {
+            Some(unknown) => Err(unknown),
+            None => table.objectors().ok_or(&UnknownPods::NotListed),
+        }
+    }
+
     pub(super) fn cached_version(&self, class: &str) -> Option<String> {
         self.classes.iter().find(|found| found.metadata.name.as_deref() == Some(class))?.resource_version()
     }

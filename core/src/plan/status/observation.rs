@@ -33,8 +33,6 @@ pub struct Observation {
     pub unreadable: BTreeMap<&'static str, String>,
     /// The reason why taints are held, if it is known.
     pub held: Option<HeldTaints>,
-    /// Kinds that the last workload check could not list, with the API server's message.
-    pub unlisted: BTreeMap<String, String>,
     /// The classes after the writes.
     pub classes: Vec<RuntimeClassStatus>,
     /// The names of those that select a capability label.
@@ -63,12 +61,10 @@ pub struct HeldTaints {
 /// The reason why taints wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeldBecause {
-    /// These workloads would become unschedulable, each with the number of its pods that count.
-    Unschedulable(BTreeMap<String, usize>),
-    /// winpool may not list pods; with the API server's message.
+    /// These `DaemonSets` would make no pods for nodes with the taint, each with the number of these nodes.
+    DaemonSets(BTreeMap<String, usize>),
+    /// winpool cannot read pods or `DaemonSets`; with the reason.
     PodsUnreadable(String),
-    /// The workload check failed and is repeated.
-    CheckFailed(String),
     /// These RuntimeClasses do not tolerate them yet.
     Classes(BTreeSet<String>),
 }

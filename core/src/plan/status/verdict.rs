@@ -40,15 +40,6 @@ impl Verdict {
     fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
         Self { status: "Unknown", reason, message: message.into() }
     }
-
-    /// Adds the kinds that the workload check had to leave out.
-    pub fn with_unlisted(mut self, unlisted: &BTreeMap<String, String>) -> Self {
-        if let Some((_, message)) = unlisted.first_key_value() {
-            let kinds = joined(unlisted.keys());
-            let _ = write!(self.message, "; not checked, because winpool may not list them: {kinds} ({message})");
-        }
-        self
-    }
 }
 
 /// The verdict about nodes while kinds cannot be read, which are given with the reasons.
@@ -119,9 +110,12 @@ fn no_nodes(pool: &Pool, observation: &Observation) -> Verdict {
     Verdict::yes(reason::NO_NODES_SELECTED, message)
 }
 
-/// The workload check is not done yet.
+/// The pods are not listed yet.
 pub fn waiting(held: i64) -> Verdict {
-    Verdict::no(reason::WAITING, format!("the taints of {} wait for a workload check", count_of(held, "node")))
+    Verdict::no(
+        reason::WAITING,
+        format!("the taints of {} wait until winpool has listed the pods", count_of(held, "node")),
+    )
 }
 
 /// The verdict about labels.
@@ -251,36 +245,26 @@ pub fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
 pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) -> Verdict {
     let named = joined(taints);
     match because {
-        HeldBecause::CheckFailed(error) => {
-            let message = format!("{named} held: the workload check failed and is repeated: {error}");
-            Verdict::unknown(reason::WORKLOAD_CHECK_FAILED, message)
-        }
-        HeldBecause::PodsUnreadable(message) => Verdict::no(
-            reason::WORKLOADS_NOT_TOLERATING,
-            format!(
-                "{named} held: winpool cannot find out which pods tolerate it: {message}. Allow winpool to list pods, or \
-                 set taintPolicy: Always"
-            ),
+        HeldBecause::PodsUnreadable(message) => Verdict::unknown(
+            reason::PODS_NOT_SEEN,
+            format!("{named} held: winpool cannot read pods or DaemonSets: {message}; or set taintPolicy: Always"),
         ),
         HeldBecause::Classes(classes) => {
             let classes = joined(classes);
             let message = format!("{named} held until these RuntimeClasses tolerate it: {classes}; see problems");
             Verdict::no(reason::WAITING, message)
         }
-        HeldBecause::Unschedulable(workloads) => {
-            let described = workloads.iter().take(WORKLOADS).map(|(name, pods)| match pods {
-                0 => name.clone(),
-                pods => format!("{name} ({})", count_of(*pods, "pod")),
-            });
-            let described = joined(described);
-            let more = workloads.len().saturating_sub(WORKLOADS);
+        HeldBecause::DaemonSets(sets) => {
+            let described = sets.iter().take(WORKLOADS);
+            let described = joined(described.map(|(name, nodes)| format!("{name} ({})", count_of(*nodes, "node"))));
+            let more = sets.len().saturating_sub(WORKLOADS);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let held = if pool.spec.mode == Mode::DryRun { "would be held" } else { "held" };
             let message = format!(
-                "{named} {held}: {described}{more} would find no node. Add to the pod templates: {}; for a Linux workload \
-                 instead: nodeSelector: {{{}: linux}}; or set taintPolicy: Always",
+                "{named} {held}: with it these DaemonSets would make no pods: {described}{more}. Add to their pod templates: \
+                 {}; or annotate them with {}: \"true\"; or set taintPolicy: Always",
                 tolerations::to_write(taints),
-                names::OS
+                names::IGNORE
             );
             Verdict::no(reason::WORKLOADS_NOT_TOLERATING, message)
         }

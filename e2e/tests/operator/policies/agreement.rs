@@ -15,13 +15,13 @@ use proptest::{
 use winpool_client::node::ListedNode;
 use winpool_core::{
     api::Taint,
-    plan::{Applied, Consent, Policy, Pool, PoolEntry, Sighting, WantedTaints, Watched, assess},
+    plan::{Applied, Consent, Policy, Pool, PoolEntry, WantedTaints, Watched, assess},
     pod::PodSpec,
     windows::taint::SPELLINGS,
 };
 use winpool_e2e::prelude::*;
 
-use super::{admitted, admitted_until, assert_no_panic, install, namespace, pod, pods, pool};
+use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};
 
 const POOLS: usize = 16;
 const NODES: usize = 1000;
@@ -100,11 +100,14 @@ async fn pools(harness: &Harness, runner: &mut TestRunner) -> Vec<WindowsPool> {
 /// The build of all nodes. Its class exists.
 const BUILD: &str = "10.0.20348";
 
-/// The pool as the operator knows it, before it has checked any workload.
+/// The pool as the operator knows it, if `DaemonSets` object to the taints that are not approved.
 fn read(object: &WindowsPool) -> Pool {
     let mut pool = Pool::read(object).unwrap();
-    pool.managed_taints = pool.spec.wanted_taints();
-    Arc::make_mut(&mut pool.consent).planned_builds.insert(BUILD.parse().unwrap());
+    let may = |taint: &Taint| pool.spec.waits_for_nobody(taint) || pool.consent.approves(taint);
+    pool.managed_taints = pool.spec.wanted_taints().into_iter().filter(may).collect();
+    let consent = Arc::make_mut(&mut pool.consent);
+    consent.planned_builds.insert(BUILD.parse().unwrap());
+    consent.may_add = true;
     pool
 }
 
@@ -143,10 +146,8 @@ fn taints(node: &Node) -> BTreeSet<Taint> {
 /// none.
 fn planned(node: &Node, policy: &Policy) -> BTreeSet<Taint> {
     let ListedNode { object: cached, .. } = serde_json::from_value(json!(node)).unwrap();
-    let owner = policy.owner(&cached.node.labels).map(|entry| entry.pool.spec.as_ref());
-    let now = Instant::now();
-    let watched = Watched::next(None, &cached.node, owner, Sighting::Registered, now);
-    let assessment = assess(&cached.node, policy, Consent::Known { uid: "new", watched: &watched, now });
+    let (watched, now) = (Watched::default(), Instant::now());
+    let assessment = assess(&cached.node, policy, Consent::Known { name: "new", watched: &watched, now });
     let born = taints(node);
     let added = assessment.plan.taints.map(|change| change.added).unwrap_or_default();
     added.into_iter().filter(|taint| !born.iter().any(|other| other.same_identity(taint))).collect()
@@ -312,38 +313,4 @@ async fn pods_get_the_tolerations_that_winpool_finds_missing() {
     println!("{changed} of {PODS} pods were changed");
     assert!((PODS / 5..PODS * 4 / 5).contains(&changed), "{changed} of {PODS} were changed");
     assert_no_panic(&harness.server);
-}
-
-#[tokio::test]
-async fn a_workload_check_does_not_count_on_a_policy_that_leaves_the_pods_as_they_are() {
-    needs!(MUTATING_ADMISSION_POLICY);
-    let excludes = "/spec/matchConstraints/namespaceSelector/matchExpressions/0/values/0";
-    let label = json!({"winpool.dev/runtime-class": "intolerant"});
-    for (component, change, labels) in [
-        ("tolerate-windows", None, json!({})),
-        ("tolerate-windows", Some((excludes, "legacy")), json!({})),
-        ("assign-class", Some(("/spec/paramRef/name", "other")), json!({})),
-        ("assign-class", Some(("/spec/paramRef/name", "default")), label),
-    ] {
-        let harness = Harness::new().await;
-        let _: RuntimeClass = harness.create(windows_class("intolerant", &json!({}))).await;
-        namespace(&harness.client, "legacy", labels).await;
-        let mut objects = manifests::component(component).unwrap();
-        match change {
-            None => objects.retain(|object| !object.types.as_ref().unwrap().kind.ends_with("Binding")),
-            Some((path, value)) => {
-                for field in objects.iter_mut().filter_map(|object| object.data.pointer_mut(path)) {
-                    *field = json!(value);
-                }
-            }
-        }
-        manifests::apply(&harness.client, &objects).await.unwrap();
-        harness.join("win").await;
-        let mut web = workload("Deployment", "web", json!({"os": {"name": "windows"}}));
-        web["metadata"]["namespace"] = json!("legacy");
-        harness.apply(web).await;
-        let _operator = harness.operator().await;
-        harness.apply_pool(json!({"podDefaults": {"runtimeClassName": "windows-2022"}})).await;
-        harness.held(OS_WINDOWS, &["win"], &["Deployment legacy/web"]).await;
-    }
 }

@@ -71,7 +71,7 @@ async fn no_node_is_registered_with_a_taint_that_is_not_approved() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     harness.join_node(node("busy")).await;
-    harness.run_pod("web", json!({"nodeName": "busy"})).await;
+    harness.run_web("busy").await;
     let operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     harness.nodes_until("default", "holds the taint", |nodes| nodes.held == 1).await;
@@ -84,7 +84,6 @@ async fn no_node_is_registered_with_a_taint_that_is_not_approved() {
     let late = harness.nodes().get(late.name()).await.unwrap();
     assert_eq!((taints(&late), label(&late, POOL)), (vec![NOT_READY.to_owned()], None));
     harness.apply_until_ready(json!({"taintPolicy": "Always"})).await;
-    harness.apply_until_ready(json!({})).await;
     operator.stop().await;
     until_born_with(&harness, &node("later"), &[OS_WINDOWS]).await;
     assert_no_panic(&harness.server);
@@ -94,8 +93,9 @@ async fn no_node_is_registered_with_a_taint_that_is_not_approved() {
 /// and the taints with which that node is registered.
 type Case = [&'static str; 5];
 
-const BOTH_SPELLED: &str = "taints: [{key: b, value: a, effect: NoSchedule}, {key: a, value: a, effect: NoSchedule}]";
-const ADVISORY: &str = "taints: [{key: b, effect: PreferNoSchedule}, {key: a, effect: NoSchedule}]";
+const BOTH_SPELLED: &str =
+    "taints: [{key: b/os, value: win, effect: NoSchedule}, {key: a/os, value: win, effect: NoSchedule}]";
+const ADVISORY: &str = "taints: [{key: b, effect: PreferNoSchedule}, {key: a/os, value: win, effect: NoSchedule}]";
 const LISTED: &str = "taints: [{key: os, value: windows, effect: NoSchedule}]";
 const RETIRED: &str = "retiredTaints: [{key: windows, value: 'true', effect: NoSchedule}]";
 const OTHER: &str = "windows=true:NoSchedule";
@@ -110,8 +110,8 @@ const CASES: &[Case] = &[
     ["not-ignored", "{}", OS_WINDOWS, "", OS_WINDOWS],
     ["claimed", "{}", OS_WINDOWS, "", ""],
     ["no-annotations", "{}", OS_WINDOWS, "", OS_WINDOWS],
-    ["some-let-through", BOTH_SPELLED, "a=a:NoSchedule b=other:NoSchedule", "", "a=a:NoSchedule"],
-    ["advisory", ADVISORY, "a:NoSchedule", "", "a:NoSchedule b:PreferNoSchedule"],
+    ["some-let-through", BOTH_SPELLED, "a/os=win:NoSchedule b/os=windows:NoSchedule", "", "a/os=win:NoSchedule"],
+    ["advisory", ADVISORY, "a/os=win:NoSchedule", "", "a/os=win:NoSchedule b:PreferNoSchedule"],
     [
         "guarded",
         "{}",

@@ -21,7 +21,7 @@ fn text(number: usize) -> String {
 }
 
 fn taint(number: usize) -> Taint {
-    Taint::new(&key(number), &text(number), "NoSchedule")
+    Taint::new(&format!("{}{number:03}/os", "p".repeat(250)), &format!("win{}", &text(number)[3..]), "NoSchedule")
 }
 
 /// A pool in which everything is as large as the schema allows.

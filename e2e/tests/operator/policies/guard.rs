@@ -278,7 +278,9 @@ async fn a_taint_that_the_guard_does_not_list_is_refused_and_reported() {
     scene(&harness).await;
     guarded(&harness).await;
     let operator = harness.operator().await;
-    harness.apply_pool(json!({"taints": [{"key": "dedicated", "effect": "NoSchedule"}]})).await;
+    harness
+        .apply_pool(json!({"taints": [{"key": "dedicated", "effect": "NoSchedule"}], "taintPolicy": "Always"}))
+        .await;
     let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
     let status = pool.status.unwrap();
     let problems = &status.problems;

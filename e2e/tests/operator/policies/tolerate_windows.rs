@@ -40,12 +40,19 @@ async fn scene(harness: &Harness) {
         "taints": [taint("a", "NoSchedule"), taint("advice", "PreferNoSchedule")],
         "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
         "nodeSelector": {"pool": "a"},
+        "taintPolicy": "Always",
     });
     let classes = [class_status("of-a", "10.0.17763", "Applied"), class_status("foreign", "10.0.20348", "Conflict")];
     pool(harness, "a", spec, json!({"runtimeClasses": classes})).await;
     let spec = json!({"taints": [taint("b", "NoSchedule")], "nodeSelector": {"pool": "b"}, "taintPolicy": "Never"});
     pool(harness, "b", spec, json!({})).await;
-    pool(harness, "dry", json!({"taints": [taint("dry", "NoSchedule")], "mode": "DryRun"}), json!({})).await;
+    pool(
+        harness,
+        "dry",
+        json!({"taints": [taint("dry", "NoSchedule")], "mode": "DryRun", "taintPolicy": "Always"}),
+        json!({}),
+    )
+    .await;
     let _: k8s_openapi::api::node::v1::RuntimeClass =
         harness.create(json!({"metadata": {"name": "of-a"}, "handler": "h"})).await;
     let linux = json!({"nodeSelector": {"kubernetes.io/os": "linux"}});

@@ -188,7 +188,7 @@ async fn put(client: &Client, group: u64, spec: &Value) -> kube::Result<DynamicO
 /// Applies the spec with this number to the pool of this group, if the API server accepts it. Some pools are deleted first.
 async fn step(client: &Client, group: u64, number: u64, generator: &Generator, tally: &mut Tally) {
     let mut spec = in_group(group, generator.plausible(number));
-    // Few wait for a workload check: there are no pods.
+    // Only taints that mean Windows may have another policy.
     if let Some(spec) = spec.as_object_mut() {
         spec.entry("taintPolicy").or_insert_with(|| json!("Always"));
     }

@@ -19,7 +19,7 @@ use winpool_core::api::names;
 use super::ledger::{Edit, FOREIGN, Ledger, identity};
 
 /// Keys of taints that pools of these tests want or retire; all others belong to others.
-pub const POOLS_KEYS: [&str; 2] = ["os", "dedicated"];
+pub const POOLS_KEYS: [&str; 2] = ["os", "dedicated/os"];
 /// The taints of the node-lifecycle controller.
 const LIFECYCLE: [&str; 2] = ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"];
 

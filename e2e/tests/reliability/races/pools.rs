@@ -19,9 +19,9 @@ enum Step {
 /// Taints are added, changed and retired, a pool is deleted and recreated, another one takes nodes over.
 fn steps() -> Vec<Step> {
     let taint = |key: &str, value: &str| json!({"key": key, "value": value, "effect": "NoSchedule"});
-    let soft = json!({"key": "dedicated", "value": "windows", "effect": "PreferNoSchedule"});
+    let soft = json!({"key": "dedicated/os", "value": "windows", "effect": "PreferNoSchedule"});
     let (windows, capital, old) = (taint("os", "windows"), taint("os", "Windows"), taint("os", "Win1809"));
-    let dedicated = taint("dedicated", "windows");
+    let dedicated = taint("dedicated/os", "windows");
     // Without classes there is no wait for the API server to see their tolerations.
     let bare = |mut spec: Value| {
         spec["runtimeClassDiscovery"] = json!("Disabled");

@@ -161,17 +161,20 @@ pub async fn change_pools(client: Client, stop: CancellationToken) -> String {
     let specs = [
         (
             "a",
-            json!({"nodeSelector": {TEAM: "a"}, "runtimeClassNameFormat": "a-{version}", "taints": [taint("a")], "retiredTaints": [taint("windows")]}),
+            json!({"nodeSelector": {TEAM: "a"}, "runtimeClassNameFormat": "a-{version}", "taints": [taint("win-a")], "retiredTaints": [taint("windows")]}),
         ),
         ("rest", json!({"taints": [taint("Windows")], "retiredTaints": [taint("windows")]})),
         (
             "a",
-            json!({"nodeSelector": {TEAM: "b"}, "runtimeClassNameFormat": "a-{version}", "retiredTaints": [taint("a")]}),
+            json!({"nodeSelector": {TEAM: "b"}, "runtimeClassNameFormat": "a-{version}", "retiredTaints": [taint("win-a")]}),
         ),
         ("rest", json!({"taintPolicy": "Never"})),
         ("rest", json!({"runtimeClasses": [{"name": "able-2022", "version": "2022", "hostMatch": "Compatible"}]})),
         ("a", json!({"mode": "DryRun", "nodeSelector": {TEAM: "a"}, "runtimeClassNameFormat": "a-{version}"})),
-        ("rest", json!({"taints": [taint("windows"), {"key": "dedicated", "effect": "NoSchedule"}]})),
+        (
+            "rest",
+            json!({"taints": [taint("windows"), {"key": "dedicated/os", "value": "windows", "effect": "NoSchedule"}]}),
+        ),
         ("rest", json!({})),
     ];
     let mut edits = 0;

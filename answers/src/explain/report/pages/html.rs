@@ -151,11 +151,11 @@ fn taints(taints: &[WaitingTaint]) -> Markup {
         @for taint in taints {
             article {
                 h3 { code { (shown(&taint.taint)) } " of pool " (shown(&taint.pool)) }
-                p { (sentences::HELD_TAINT) }
+                p { (sentences::held(taint)) }
                 @if !taint.workloads.is_empty() {
                     ul.plain {
                         @for workload in taint.workloads.iter().take(OBJECTS) {
-                            li { (sentences::with_pods(workload)) }
+                            li { (sentences::with_nodes(workload)) }
                         }
                         @if let Some(more) = sentences::more(taint.workloads.len(), OBJECTS) { li.more { (more) } }
                     }

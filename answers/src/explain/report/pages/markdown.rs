@@ -185,9 +185,9 @@ fn taints(page: &mut Page, taints: &[WaitingTaint]) {
     }
     for taint in taints {
         let head = format!("**{}** of pool {}", safe(&shown(&taint.taint)), safe(&shown(&taint.pool)));
-        page.block(&format!("{head}: {}", sentences::HELD_TAINT));
+        page.block(&format!("{head}: {}", sentences::held(taint)));
         let workloads = taint.workloads.iter().take(OBJECTS);
-        let workloads = workloads.map(|it| safe(&sentences::with_pods(it)));
+        let workloads = workloads.map(|it| safe(&sentences::with_nodes(it)));
         page.items(workloads.chain(sentences::more(taint.workloads.len(), OBJECTS)));
     }
 }

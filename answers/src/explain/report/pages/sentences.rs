@@ -19,7 +19,7 @@ use crate::{
 use super::{
     super::{
         ClassUse, FailingPool, Lack, NumberChange, PinnedObject, Progress, Report, SupportDay, VendorDays,
-        VersionNodes, VersionWorkloads, numbers::NEAR,
+        VersionNodes, VersionWorkloads, WaitingTaint, numbers::NEAR,
     },
     limits::shown,
 };
@@ -85,12 +85,9 @@ pub(super) fn full(object: &ObjectReference) -> String {
     }
 }
 
-/// The name of a workload with the number of its pods, if it has any.
-pub(super) fn with_pods(workload: &PodCount) -> String {
-    match workload.pods {
-        0 => full(&workload.object),
-        pods => format!("{} ({})", full(&workload.object), count(pods, "pod")),
-    }
+/// The name of a `DaemonSet` with the number of nodes on which it would have no pod.
+pub(super) fn with_nodes(set: &PodCount) -> String {
+    format!("{} ({})", full(&set.object), count(set.pods, "node"))
 }
 
 pub(super) fn namespace(object: &ObjectReference) -> String {
@@ -226,7 +223,14 @@ pub(super) fn pins(pinned: &PinnedObject) -> impl Iterator<Item = (String, Strin
     pinned.pins.iter().map(|pin| (shown(&pin.field), shown(&pin.value), shown(&pin.remedy.text)))
 }
 
-pub(super) const HELD_TAINT: &str = "winpool holds it, because these workloads do not tolerate it.";
+/// The reason why winpool does not add the taint yet.
+pub(super) fn held(taint: &WaitingTaint) -> &'static str {
+    if taint.workloads.is_empty() {
+        "winpool holds it. The condition TaintsApplied of the pool has the reason."
+    } else {
+        "winpool holds it, because with it these DaemonSets would make no pods."
+    }
+}
 
 pub(super) fn class(class: &ClassUse) -> [String; 4] {
     let of = &class.class;

@@ -169,11 +169,6 @@ impl ClassMemory {
         self.patched && self.conflict.is_recent(now)
     }
 
-    /// True if some API servers may not know its tolerations yet.
-    pub(in super::super) fn was_widened_just_now(&self, now: Instant) -> bool {
-        self.widened.as_ref().is_some_and(|(until, _)| now < *until)
-    }
-
     /// Records that the class got tolerations that `before` lacks. Some API servers may not know them for this time.
     pub(super) fn was_widened(&mut self, before: Option<Arc<RuntimeClass>>, now: Instant, unseen: Duration) {
         // The wait for an earlier change still counts.

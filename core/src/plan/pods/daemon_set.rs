@@ -1,0 +1,123 @@
+//! `DaemonSets` that would lose pods by a taint. Their controller makes no pod for a node whose taint the template does not
+//! tolerate, so nothing waits, and no toleration can be added.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    api::Taint,
+    labels::Labels,
+    plan::pool_spec::PoolSpec,
+    pod::{Workload, tolerate},
+};
+
+use super::placement::Placement;
+
+const KIND: &str = "DaemonSet ";
+
+/// A `DaemonSet` as the watch shows it.
+#[derive(Clone, Debug)]
+struct DaemonSet {
+    placement: Arc<Placement>,
+    /// The last list that showed it.
+    list: u32,
+    /// The time since which it is gone. Another one of its name may be about to replace it.
+    gone: Option<Instant>,
+}
+
+/// The `DaemonSets` by name, such as `DaemonSet shop/agent`, without ignored ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DaemonSets {
+    sets: BTreeMap<Arc<str>, DaemonSet>,
+    list: u32,
+    /// True if the last list was complete and no other one has begun.
+    pub is_complete: bool,
+    /// True if one has changed since [`PodTable::look`](super::PodTable::look) was last called.
+    pub are_changed: bool,
+}
+
+impl DaemonSets {
+    pub fn begin_list(&mut self) {
+        (self.list, self.is_complete) = (self.list.wrapping_add(1), false);
+    }
+
+    pub fn end_list(&mut self, now: Instant) {
+        for set in self.sets.values_mut().filter(|set| set.list != self.list) {
+            set.gone.get_or_insert(now);
+        }
+        (self.is_complete, self.are_changed) = (true, true);
+    }
+
+    pub fn see(&mut self, set: &Workload, now: Instant) {
+        if set.is_over {
+            return self.deleted(&set.namespace, &set.name, now);
+        }
+        self.are_changed = true;
+        let name = name(&set.namespace, &set.name);
+        if set.is_ignored {
+            self.sets.remove(&*name);
+            return;
+        }
+        let placement = Arc::new(Placement::of_spec(&set.template));
+        self.sets.insert(name.into(), DaemonSet { placement, list: self.list, gone: None });
+    }
+
+    pub fn deleted(&mut self, namespace: &str, set: &str, now: Instant) {
+        if let Some(set) = self.sets.get_mut(&*name(namespace, set)) {
+            set.gone.get_or_insert(now);
+        }
+    }
+
+    /// Forgets those that have been gone for this time.
+    pub fn forget(&mut self, after: Duration, now: Instant) {
+        let before = self.sets.len();
+        self.sets.retain(|_, set| set.gone.is_none_or(|gone| now.duration_since(gone) < after));
+        self.are_changed |= self.sets.len() != before;
+    }
+
+    /// The time at which the next one is forgotten.
+    pub fn due(&self, after: Duration) -> Option<Instant> {
+        self.sets.values().filter_map(|set| set.gone).min().map(|gone| gone + after)
+    }
+
+    /// All of them with their placements.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Placement>)> {
+        self.sets.iter().map(|(name, set)| (name, &set.placement))
+    }
+}
+
+fn name(namespace: &str, set: &str) -> String {
+    format!("{KIND}{namespace}/{set}")
+}
+
+/// True for the name of a `DaemonSet`.
+pub(super) fn is_daemon_set(workload: &str) -> bool {
+    workload.starts_with(KIND)
+}
+
+/// A `DaemonSet` for Windows. It objects to taints that it does not tolerate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objector {
+    /// Such as `DaemonSet shop/agent`.
+    pub name: Arc<str>,
+    pub(super) placement: Arc<Placement>,
+}
+
+impl Objector {
+    /// True if it would lose its pod on a node with these labels and this name by the taint.
+    pub fn objects(&self, taint: &Taint, labels: &Labels, node: &str) -> bool {
+        self.lacks(taint) && self.placement.fits(labels, node)
+    }
+
+    /// True if it would make pods for nodes of the pool, but for the taint.
+    pub(in crate::plan) fn would_run_in(&self, pool: &PoolSpec, taint: &Taint) -> bool {
+        self.lacks(taint) && self.placement.allows(pool)
+    }
+
+    fn lacks(&self, taint: &Taint) -> bool {
+        taint.effect != "PreferNoSchedule" && !tolerate(&self.placement.tolerations, taint)
+    }
+}
