@@ -171,6 +171,9 @@ impl Memory {
             let message = format!("the API server refuses the finalizer {finalizer}, so nothing is done: {message}");
             return Some(self.stop(cluster, guarded, reason, &message, now).at_latest(until));
         }
+        if let Some(publish) = self.hold_back(cluster, name, now.instant) {
+            return Some(publish);
+        }
         self.keep_former_taints(cluster, name, now.instant);
         let tally = cluster.nodes.tally(name);
         let plan = self.plan_classes(cluster, pool, tally);
@@ -185,9 +188,6 @@ impl Memory {
             return None;
         }
         // Before status says so.
-        if let Some(publish) = self.go_blind(cluster, name) {
-            return Some(publish);
-        }
         let status_due = match self.report(cluster, guarded, pool, plan, tally, now) {
             Step::Wait(until) => until,
             step => return Some(step),

@@ -169,7 +169,6 @@ fn a_daemon_set_that_comes_later_takes_no_taint_off_and_holds_it_off_new_nodes()
     world.wait(2);
     assert_eq!(world.has_taint("win"), (true, true));
     world.workloads = vec![agent()];
-    world.rest();
     world.add_node("new", &node("{}"));
     world.wait(2);
     assert_eq!((world.taints("win"), world.taints("new").len()), (vec![MINE.to_owned()], 0));
@@ -245,7 +244,6 @@ fn while_pods_are_unknown_no_taint_is_added_and_approvals_stay() {
         let mut world = World::at_rest("{}");
         world.wait(2);
         world.unknown_pods = Some(unknown);
-        world.rest();
         world.add_node("new", &node(WIN_2019));
         lose_taint(&mut world, "win");
         world.wait(10);

@@ -176,13 +176,27 @@ impl Memory {
         memory.former.iter().filter(|(taint, _)| !published.contains(taint)).map(|(_, until)| *until).min()
     }
 
-    /// Publishes that the pool may add no taint, if a kind cannot be read and the published policy does not say so yet.
-    pub(super) fn go_blind(&mut self, cluster: &CachedCluster<'_>, pool: &str) -> Option<Step> {
-        let memory = self.pools.get(pool).filter(|memory| memory.is_blind())?;
-        let published = memory.published.as_ref().filter(|published| !published.consent.is_blind)?;
-        let consent = PoolConsent { is_blind: true, ..PoolConsent::clone(&published.consent) };
-        let blind = Pool { consent: consent.into(), ..Pool::clone(published) };
-        self.publish(cluster, Some(Arc::new(blind)))
+    /// Publishes at once what keeps the pool from adding taints: a kind that cannot be read, and `DaemonSets` that came or are
+    /// not known any more. What lets it add more waits for its classes and its status.
+    pub(super) fn hold_back(&mut self, cluster: &CachedCluster<'_>, pool: &str, now: Instant) -> Option<Step> {
+        let published = self.published(pool)?;
+        let mut consent = PoolConsent::clone(&published.consent);
+        consent.is_blind |= !cluster.unreadable(now).is_empty();
+        match cluster.objectors() {
+            Ok(known) => {
+                let came = known.iter().filter(|set| !published.consent.objectors.contains(set)).cloned();
+                let came: Vec<_> = came.collect();
+                if !came.is_empty() {
+                    Arc::make_mut(&mut consent.objectors).extend(came);
+                }
+            }
+            Err(_) => consent.may_add = false,
+        }
+        if consent == *published.consent {
+            return None;
+        }
+        let held = Pool { consent: consent.into(), ..Pool::clone(published) };
+        self.publish(cluster, Some(Arc::new(held)))
     }
 
     /// The classes in the cache, or in a newer answer of the API server.
