@@ -23,7 +23,6 @@ use winpool_core::{
         Build, KubernetesVersion,
         container_runtime::RuntimeName,
         product::{PRODUCTS, by_version},
-        taint::marks_windows,
     },
 };
 
@@ -276,7 +275,7 @@ impl Facts {
 
     /// True if the taint marks Windows nodes: a pool adds or removes it, or it is a known spelling.
     pub fn is_windows_taint(&self, taint: &Taint) -> bool {
-        marks_windows(&taint.key, &taint.value)
+        taint.marks_windows()
             || self
                 .pools
                 .iter()

@@ -6,6 +6,8 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::windows::taint::marks_windows;
+
 /// A taint on a Node. Kubernetes identifies it by key and effect: a node cannot have two taints that differ only in their
 /// value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, KubeSchema)]
@@ -64,6 +66,11 @@ impl Taint {
     /// True if a node cannot have both: they have the same key and effect.
     pub fn same_identity(&self, other: &Self) -> bool {
         self.key == other.key && self.effect == other.effect
+    }
+
+    /// True if it marks Windows nodes: see [`marks_windows`].
+    pub fn marks_windows(&self) -> bool {
+        marks_windows(&self.key, &self.value)
     }
 
     /// True if the key belongs to Kubernetes, a cloud provider or an autoscaler.

@@ -9,7 +9,7 @@ use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::api::resource::Q
 
 use crate::{
     api::{Taint, WindowsPool, names},
-    windows::{Build, product, taint::marks_windows},
+    windows::{Build, product},
 };
 
 use super::{
@@ -70,10 +70,7 @@ pub fn violations(pool: &WindowsPool) -> Vec<Violation> {
     unique(&mut found, "spec.retiredTaints", spec.retired_taints.iter().map(ToString::to_string));
     found.unless(
         spec.taint_policy != TaintPolicy::WhenTolerated
-            || wanted
-                .unwrap_or_default()
-                .iter()
-                .all(|taint| taint.effect != "NoSchedule" || marks_windows(&taint.key, &taint.value)),
+            || wanted.unwrap_or_default().iter().all(|taint| taint.effect != "NoSchedule" || taint.marks_windows()),
         "spec.taints",
         ONLY_WINDOWS_TAINTS,
     );

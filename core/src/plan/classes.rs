@@ -16,7 +16,7 @@ use crate::{
     },
     pod::selector_of,
     pod::tolerations::{normalised, toleration},
-    windows::{Build, product, taint::marks_windows},
+    windows::{Build, product},
     words::count,
 };
 
@@ -328,7 +328,7 @@ fn tolerations(pool: &Pool, seen: &NodeSummary, own: &[Toleration]) -> Vec<Toler
     let wanted = pool.spec.wanted_taints();
     let (lingering, mut foreign): (Vec<&Taint>, Vec<&Taint>) =
         seen.tolerate.iter().partition(|taint| pool.managed_taints.contains(taint));
-    foreign.sort_by_key(|taint| !marks_windows(&taint.key, &taint.value));
+    foreign.sort_by_key(|taint| !taint.marks_windows());
     let foreign = foreign.into_iter().take(FOREIGN_TAINTS);
     let taints = wanted.iter().chain(&pool.spec.retired_taints).chain(lingering).chain(foreign);
     normalised(taints.map(toleration).chain(own.iter().cloned()))

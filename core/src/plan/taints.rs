@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::{
-    api::{Taint, TaintPolicy},
-    windows::taint::marks_windows,
-};
+use crate::api::{Taint, TaintPolicy};
 
 use super::{
     class_retirement::KeptTaints,
@@ -32,7 +29,7 @@ pub(super) struct TaintPlan {
 
 /// True if `taint` keeps pods without a toleration off a node and is a known spelling of the Windows taint.
 pub(super) fn guards(taint: &Taint) -> bool {
-    marks_windows(&taint.key, &taint.value) && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
+    taint.marks_windows() && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
 }
 
 /// True if RuntimeClasses of a pool that wants these taints tolerate `taint` while one of its nodes has it: winpool may

@@ -146,27 +146,6 @@ impl PodSpec {
             && !affinity.any(|expression| tells_the_system(&expression.key))
     }
 
-    /// True if it specifies Windows in a field that the admission policies read. They read neither
-    /// `windowsOptions` nor, in affinity, capability labels and `NotIn`.
-    pub fn says_windows_to_policies(&self) -> bool {
-        let is_read = |e: &NodeSelectorRequirement| {
-            let tells = OS_KEYS.contains(&e.key.as_str()) && is_in(e) || e.key == names::WINDOWS_BUILD;
-            tells && expects(e, System::Windows)
-        };
-        let is_selected = |(key, value): (&String, &String)| {
-            OS_KEYS.contains(&key.as_str()) && value == names::WINDOWS || is_on_windows_only(key)
-        };
-        self.os.as_deref() == Some(names::WINDOWS)
-            || self.node_selector.iter().any(is_selected)
-            || self.every_term(is_read)
-    }
-
-    /// True if it selects nodes only by operating system and architecture.
-    pub fn selects_no_more_than_a_system(&self) -> bool {
-        let of_system = |key: &String| OS_KEYS.contains(&key.as_str()) || ARCH_KEYS.contains(&key.as_str());
-        self.terms.is_empty() && self.node_selector.keys().all(of_system)
-    }
-
     /// True if every term of the required node affinity that can select a node has an expression like this.
     fn every_term(&self, expects: impl Fn(&NodeSelectorRequirement) -> bool) -> bool {
         let mut terms = self.selecting_terms().peekable();

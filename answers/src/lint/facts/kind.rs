@@ -6,7 +6,7 @@ use winpool_core::{
     api::{Taint, TaintPolicy},
     labels::Labels,
     plan::{Policy, Pool, WantedTaints},
-    windows::{Build, ContainerRuntime, compatibility::WindowsHost, taint::marks_windows},
+    windows::{Build, ContainerRuntime, compatibility::WindowsHost},
 };
 
 use crate::view::Node;
@@ -66,8 +66,7 @@ impl NodeKind {
 
     fn wanted_by(&self, pool: &Pool) -> BTreeSet<Taint> {
         let mut stay = self.taints.iter().filter(|taint| !pool.spec.retired_taints.contains(taint));
-        let is_guarded =
-            pool.spec.taints == WantedTaints::Guard && stay.any(|taint| marks_windows(&taint.key, &taint.value));
+        let is_guarded = pool.spec.taints == WantedTaints::Guard && stay.any(Taint::marks_windows);
         if is_guarded { BTreeSet::new() } else { keeping_off(pool) }
     }
 }

@@ -80,7 +80,7 @@ struct Turns {
 
 impl Turns {
     fn add(&mut self, name: Arc<str>) {
-        self.pods.entry(namespace(&name).to_owned()).or_default().push_back(name);
+        self.pods.entry(parts(&name).0.to_owned()).or_default().push_back(name);
     }
 
     fn next(&mut self) -> Option<Arc<str>> {
@@ -96,8 +96,9 @@ impl Turns {
     }
 }
 
-fn namespace(name: &str) -> &str {
-    name.split_once('/').map_or("", |(namespace, _)| namespace)
+/// The namespace and the name of a pod in the table.
+fn parts(pod: &str) -> (&str, &str) {
+    pod.split_once('/').unwrap_or_default()
 }
 
 /// Why pods of a workload do not get tolerations.
@@ -197,7 +198,7 @@ impl HelpQueue {
             let taints: Vec<Taint> = lacking.lacks.keys().cloned().collect();
             let added: Vec<Toleration> = taints.iter().map(toleration).collect();
             let patch = toleration_patch(&fact.uid.to_string(), &fact.placement.tolerations, &added);
-            let (namespace, pod) = name.split_once('/').unwrap_or_default();
+            let (namespace, pod) = parts(&name);
             let request = TolerationRequest { namespace: namespace.to_owned(), pod: pod.to_owned(), patch, taints };
             self.in_flight.insert(Arc::clone(&name), lacking.lacks.clone());
             return Some(request);
@@ -249,7 +250,7 @@ impl HelpQueue {
     fn refuse(&mut self, name: Arc<str>, workload: Arc<str>, asked: LackedTolerations, message: &str, now: Instant) {
         let [first, longest] = REFUSED;
         // The API server names the pod. Pods that are refused for the same reason are one problem.
-        let pod = name.split_once('/').map_or("", |(_, pod)| pod);
+        let (_, pod) = parts(&name);
         let message = plain(&message.replace(&format!("\"{pod}\" "), ""), MESSAGE);
         let failures = self.refusals.get(&workload).map_or(0, |known| {
             // Several pods of the workload may have been asked about at the same time.

@@ -15,7 +15,6 @@ use crate::{
     api::{Taint, names},
     plan::{nodes::NodeObject, pool_spec::PoolSpec},
     pod::{Class, Target, affinity, selects_windows, tolerate},
-    windows::taint::marks_windows,
 };
 
 use super::{fact::PodFact, health::ClusterFacts, history::PodHistory, placement::Placement};
@@ -176,7 +175,7 @@ impl WindowsNodes {
             }
             let on_nodes = own.iter().flat_map(|(object, _)| object.node.taints.taints()).cloned();
             for taint in pool.wanted_taints().into_iter().chain(on_nodes) {
-                if taint.effect == "NoSchedule" && marks_windows(&taint.key, &taint.value) {
+                if taint.effect == "NoSchedule" && taint.marks_windows() {
                     lacks.entry(taint).or_insert_with(|| pool.name.clone());
                 }
             }

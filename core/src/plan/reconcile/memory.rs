@@ -13,6 +13,7 @@ use crate::{
     api::{Taint, WindowsPoolStatus},
     plan::{
         guarded::{GuardedPool, read_all},
+        pods::Objector,
         pool_consent::PoolConsent,
         pools::{Policy, Pool, PoolEntry, managed_taints},
         status::ever_applied,
@@ -180,20 +181,19 @@ impl Memory {
     /// not known any more. What lets it add more waits for its classes and its status.
     pub(super) fn hold_back(&mut self, cluster: &CachedCluster<'_>, pool: &str, now: Instant) -> Option<Step> {
         let published = self.published(pool)?;
-        let mut consent = PoolConsent::clone(&published.consent);
-        consent.is_blind |= !cluster.unreadable(now).is_empty();
-        match cluster.objectors() {
-            Ok(known) => {
-                let came = known.iter().filter(|set| !published.consent.objectors.contains(set)).cloned();
-                let came: Vec<_> = came.collect();
-                if !came.is_empty() {
-                    Arc::make_mut(&mut consent.objectors).extend(came);
-                }
-            }
-            Err(_) => consent.may_add = false,
-        }
-        if consent == *published.consent {
+        let before = &published.consent;
+        let is_blind = before.is_blind || !cluster.unreadable(now).is_empty();
+        let may_add = before.may_add && cluster.objectors().is_ok();
+        // At rest both are the same list.
+        let known = cluster.objectors().ok().filter(|known| !Arc::ptr_eq(known, &before.objectors));
+        let came = known.into_iter().flat_map(|known| known.iter()).filter(|set| !before.objectors.contains(set));
+        let came: Vec<Objector> = came.cloned().collect();
+        if (is_blind, may_add) == (before.is_blind, before.may_add) && came.is_empty() {
             return None;
+        }
+        let mut consent = PoolConsent { may_add, is_blind, ..PoolConsent::clone(before) };
+        if !came.is_empty() {
+            Arc::make_mut(&mut consent.objectors).extend(came);
         }
         let held = Pool { consent: consent.into(), ..Pool::clone(published) };
         self.publish(cluster, Some(Arc::new(held)))
