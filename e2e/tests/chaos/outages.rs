@@ -32,7 +32,8 @@ impl Stage {
         self.harness.nodes_until("default", "has its node", |nodes| nodes.converged == 1).await;
     }
 
-    /// After an outage, a node joins and another one has lost its taint. Both converge with one request each.
+    /// After an outage, a node joins and another one has lost its taint. Both converge with one request each, or the new
+    /// node with two: its labels do not wait until winpool has listed the pods and the `DaemonSets` again, its taint does.
     async fn works_again(&self) {
         let before = self.about("nodes").len();
         let none = json!({"spec": {"taints": null}});
@@ -46,8 +47,8 @@ impl Stage {
         }
         println!("works again: all is right after {:.1?}", started.elapsed());
         let accepted = self.about("nodes").split_off(before);
-        let accepted: Vec<_> = accepted.iter().filter(|request| *request == "patch nodes 200").collect();
-        assert_eq!(accepted.len(), 2, "{:?}", self.about("nodes"));
+        let accepted = accepted.iter().filter(|request| *request == "patch nodes 200").count();
+        assert!((2..=3).contains(&accepted), "{:?}", self.about("nodes"));
     }
 
     async fn is_marked_in_the_end(&self, name: &str) {
