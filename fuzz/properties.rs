@@ -355,12 +355,15 @@ fn policies() -> &'static [Policy] {
             vec![plain("default")],
             vec![pool(
                 "default",
-                json!({"taints": exact, "retiredTaints": retired, "taintPolicy": "Always"}),
+                json!({"taints": exact, "retiredTaints": retired, "taintPolicy": "TaintOnly"}),
                 json!({}),
                 false,
             )],
             vec![pool("default", json!({"runtimeClasses": classes}), json!({}), false)],
-            vec![pool("going", json!({"taints": exact, "taintPolicy": "Always"}), json!({}), true), plain("default")],
+            vec![
+                pool("going", json!({"taints": exact, "taintPolicy": "TaintOnly"}), json!({}), true),
+                plain("default"),
+            ],
             vec![pool("default", json!({"nodeSelector": {"team": "nobody"}}), json!({"taints": foreign}), false)],
             vec![pool("default", json!({"nodeSelector": {"team": "a"}, "mode": "DryRun"}), json!({}), false)],
         ];

@@ -134,7 +134,7 @@ fn daemon_sets_that_would_make_no_pods_hold_the_taint() {
         let set = format!(
             "{{metadata: {{namespace: shop, name: agent, annotations: {annotation}}}, spec: {{template: {{spec: {{{spec}}}}}}}}}"
         );
-        for (pool, held) in [("{}", true), ("spec: {mode: DryRun}", true), ("spec: {taintPolicy: Always}", false)] {
+        for (pool, held) in [("{}", true), ("spec: {mode: DryRun}", true), ("spec: {taintPolicy: TaintOnly}", false)] {
             if pool.contains("DryRun") && spec.contains("runtimeClassName") {
                 // A pool in dry run creates no RuntimeClass.
                 continue;
@@ -198,7 +198,7 @@ fn workloads_whose_pods_get_tolerations_are_named() {
             (expected.clone(), 0, 0),
             "{object}"
         );
-        let pool = of_pool("spec: {taintPolicy: Always}");
+        let pool = of_pool("spec: {taintPolicy: TaintOnly}");
         assert_eq!((named(&pool.without_pods), pool.helped.len()), (expected, 0), "{object}");
         for spec in ["spec: {taintPolicy: Never}", "spec: {mode: DryRun}", "spec: {nodeSelector: {team: elsewhere}}"] {
             let pool = of_pool(spec);
@@ -293,7 +293,7 @@ fn a_node_is_pending_exactly_if_the_operator_would_change_it() {
 
 #[test]
 fn pods_that_run_do_not_stop_a_taint() {
-    for pool in ["{}", "spec: {taintPolicy: Always}"] {
+    for pool in ["{}", "spec: {taintPolicy: TaintOnly}"] {
         let busy = Snapshot {
             pods: Known::Complete(vec![running_on("win"), running_on("elsewhere")]),
             ..snapshot(&[pool], &[("win", node("{}"))])
@@ -375,7 +375,7 @@ fn deleting_a_pool_removes_its_marks_and_unused_classes() {
 #[test]
 fn an_older_pool_takes_over_nodes_and_a_class_of_the_same_name() {
     let older = "{metadata: {name: older, creationTimestamp: '2025-01-01T00:00:00Z'}}";
-    let younger = "{spec: {taintPolicy: Always, taints: [{key: team, value: a, effect: NoSchedule}]}}";
+    let younger = "{spec: {taintPolicy: TaintOnly, taints: [{key: team, value: a, effect: NoSchedule}]}}";
     let first = forecast(snapshot(&[younger], &[("win", node("{}"))]));
     let outcome = at_rest(Snapshot {
         nodes: first.nodes,

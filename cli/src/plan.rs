@@ -303,7 +303,7 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
         daemon_sets_text(text, &pool.without_pods);
         tolerations_text(text, &pool.held_taints);
     } else if !pool.without_pods.is_empty() {
-        text.styled("  ", BAD, "taintPolicy is Always, so new pods of these workloads would find no node:");
+        text.styled("  ", BAD, "taintPolicy is TaintOnly, so new pods of these workloads would find no node:");
         workloads_text(text, &pool.without_pods);
     }
     if !pool.helped.is_empty() {

@@ -61,12 +61,12 @@ fn plan_names_the_workloads_whose_pods_get_tolerations() {
     std::fs::write(&file, workloads).unwrap();
     let named = "    Deployment default/erp\n    Pod default/app (1 pod)\n";
     let helped = "The pods of these workloads get the toleration; write it into the pod templates:\n";
-    let lost = "taintPolicy is Always, so new pods of these workloads would find no node:\n";
+    let lost = "taintPolicy is TaintOnly, so new pods of these workloads would find no node:\n";
     for (spec, words) in [
         ("{}", Some(helped)),
         ("{mode: DryRun}", Some(helped)),
-        ("{taintPolicy: Always}", Some(lost)),
-        ("{mode: DryRun, taintPolicy: Always}", Some(lost)),
+        ("{taintPolicy: TaintOnly}", Some(lost)),
+        ("{mode: DryRun, taintPolicy: TaintOnly}", Some(lost)),
         ("{taintPolicy: Never}", None),
     ] {
         let object = format!(

@@ -39,8 +39,8 @@ fn a_taint_needs_a_record_and_known_pods_unless_it_waits_for_nobody() {
     for (fact, changes, expected, while_unknown) in [
         ("recorded", RECORDED.to_owned(), true, false),
         ("not recorded", "{}".to_owned(), false, false),
-        ("taintPolicy Always", format!("{{spec: {{taintPolicy: Always}}, {RECORDED}}}"), true, true),
-        ("taintPolicy Always, not recorded", "{spec: {taintPolicy: Always}}".to_owned(), false, false),
+        ("taintPolicy TaintOnly", format!("{{spec: {{taintPolicy: TaintOnly}}, {RECORDED}}}"), true, true),
+        ("taintPolicy TaintOnly, not recorded", "{spec: {taintPolicy: TaintOnly}}".to_owned(), false, false),
         ("PreferNoSchedule", format!("{{spec: {{{prefer}}}, {RECORDED}}}"), true, true),
         ("taintPolicy Never", format!("{{spec: {{taintPolicy: Never}}, {RECORDED}}}"), false, false),
     ] {
@@ -81,7 +81,7 @@ fn a_class_that_does_not_tolerate_a_taint_yet_holds_only_the_nodes_that_it_selec
         ("another team", lagging(&[os, ("team", "b")], MINE), "metadata: {labels: {team: a}}", true),
         ("another taint", lagging(&[os], "a=b:NoSchedule"), "{}", true),
     ] {
-        for base in [RECORDED.to_owned(), format!("{{spec: {{taintPolicy: Always}}, {RECORDED}}}")] {
+        for base in [RECORDED.to_owned(), format!("{{spec: {{taintPolicy: TaintOnly}}, {RECORDED}}}")] {
             let pool = with_consent(pool(&base), |consent| consent.lagging = vec![class.clone()]);
             let object = with(bare(), changes);
             assert_eq!(gets_taint(&pool, &object), expected, "{fact}: {base}");
@@ -92,7 +92,7 @@ fn a_class_that_does_not_tolerate_a_taint_yet_holds_only_the_nodes_that_it_selec
 #[test]
 fn a_node_of_a_build_that_is_new_to_the_pool_waits_until_its_class_is_planned() {
     for (spec, expected) in
-        [("", false), ("spec: {taintPolicy: Always}, ", false), ("spec: {runtimeClassDiscovery: Disabled}, ", true)]
+        [("", false), ("spec: {taintPolicy: TaintOnly}, ", false), ("spec: {runtimeClassDiscovery: Disabled}, ", true)]
     {
         let known = pool(&format!("{{{spec}{RECORDED}}}"));
         let new = with_consent(known.clone(), |consent| consent.planned_builds.clear());

@@ -19,7 +19,7 @@ fn every_added_taint_is_recorded_and_none_of_a_dry_run() {
     let list = |taints: &[Taint]| taints.iter().map(ToString::to_string).collect::<Vec<_>>();
     let changed = |mode: &str| {
         pool(&format!(
-            "{{spec: {{mode: {mode}, taintPolicy: Always, taints: [{{key: new, effect: NoSchedule}}]}}, \
+            "{{spec: {{mode: {mode}, taintPolicy: TaintOnly, taints: [{{key: new, effect: NoSchedule}}]}}, \
               status: {{managedTaints: ['os=windows:NoSchedule', 'new:NoSchedule', 'not a taint']}}}}"
         ))
     };
@@ -29,7 +29,7 @@ fn every_added_taint_is_recorded_and_none_of_a_dry_run() {
     assert_eq!(list(&ever_applied(&changed("DryRun"), &[])), ["new:NoSchedule", "os=windows:NoSchedule"]);
     assert_eq!(list(&ever_applied(&pool("spec: {mode: DryRun}"), &[])), Vec::<String>::new());
     assert_eq!(list(&ever_applied(&pool("{}"), &[])), Vec::<String>::new(), "the pods are unknown");
-    assert_eq!(list(&ever_applied(&pool("spec: {taintPolicy: Always}"), &[])), ["os=windows:NoSchedule"]);
+    assert_eq!(list(&ever_applied(&pool("spec: {taintPolicy: TaintOnly}"), &[])), ["os=windows:NoSchedule"]);
     let knows_pods = with_consent(pool("{}"), |consent| consent.may_add = true);
     assert_eq!(list(&ever_applied(&knows_pods, &[])), ["os=windows:NoSchedule"]);
 }

@@ -57,7 +57,7 @@ fn pools(step: &Step, ever: &mut BTreeMap<&'static str, BTreeSet<Taint>>) -> Vec
     let named = ["a", "b"].into_iter().zip(&step.pools);
     named
         .map(|(name, (wanted, team))| {
-            let mut pool = with_spec(pool("spec: {taintPolicy: Always}"), |spec| {
+            let mut pool = with_spec(pool("spec: {taintPolicy: TaintOnly}"), |spec| {
                 name.clone_into(&mut spec.name);
                 spec.taints = wanted.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly);
                 spec.node_selector = team.iter().map(|team| ("team".to_owned(), (*team).to_owned())).collect();

@@ -139,7 +139,7 @@ fn a_class_tolerates_at_most_sixteen_taints_of_others() {
 #[test]
 fn tolerations_are_sorted_and_unique() {
     let spec = "spec:
-      taintPolicy: Always
+      taintPolicy: TaintOnly
       taints: [{key: z, effect: NoSchedule}, {key: a, value: '1', effect: PreferNoSchedule}]
       retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}, {key: m, effect: NoSchedule}]
       runtimeClasses:

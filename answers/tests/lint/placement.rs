@@ -106,7 +106,7 @@ fn a_toleration_with_an_unknown_operator_is_reported_as_unknown() {
 #[test]
 fn what_a_pool_wants_has_to_be_tolerated_before_it_is_on_the_nodes() {
     let intolerant = with(selecting("10.0.20348"), "tolerations", json!([]));
-    for pool in [json!({}), json!({"mode": "DryRun"}), json!({"taintPolicy": "Always"})] {
+    for pool in [json!({}), json!({"mode": "DryRun"}), json!({"taintPolicy": "TaintOnly"})] {
         let facts = cluster(&[("10.0.20348", &[])], std::slice::from_ref(&pool), &[]);
         assert_eq!(broken("Deployment", &intolerant, &facts), ["toleration-missing"], "{pool}");
         assert_eq!(broken("DaemonSet", &intolerant, &facts), ["daemon-set-toleration-missing"], "{pool}");

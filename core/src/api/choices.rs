@@ -18,9 +18,9 @@ pub enum Mode {
 pub enum TaintPolicy {
     /// A taint is added unless a DaemonSet objects, and pods for Windows get its toleration.
     #[default]
-    WhenTolerated,
+    TaintAndTolerate,
     /// Taints are added at once, and no pod gets a toleration.
-    Always,
+    TaintOnly,
     /// Taints are not added.
     Never,
 }

@@ -83,16 +83,16 @@ pub struct WindowsPoolSpec {
     /// Taints that winpool adds to the nodes of the pool. Other taints of the nodes stay. Omitted: nodes that have a Windows
     /// taint in any known spelling (`os=Windows`, `node.kubernetes.io/os=windows`, …) keep it, and all others get
     /// `os=windows:NoSchedule`. If set, all nodes get these taints, in this spelling. winpool does not change a taint with the
-    /// same key and effect but another value unless `retiredTaints` lists it. With the `taintPolicy` `WhenTolerated`, a taint
+    /// same key and effect but another value unless `retiredTaints` lists it. With the `taintPolicy` `TaintAndTolerate`, a taint
     /// with the effect `NoSchedule` must mark Windows nodes: a known spelling, or a key that ends in `os` with a value that
     /// begins with `win`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"]))]
     pub taints: Option<Vec<Taint>>,
 
-    /// The rule for adding taints. `WhenTolerated`: winpool adds the taints, and adds their tolerations to pods for Windows
+    /// The rule for adding taints. `TaintAndTolerate`: winpool adds the taints, and adds their tolerations to pods for Windows
     /// that lack them. A node for which a DaemonSet lacks the toleration does not get the taint, because a DaemonSet makes no
-    /// pod there that could get the toleration; the condition `TaintsApplied` names these DaemonSets. `Always`: at once,
+    /// pod there that could get the toleration; the condition `TaintsApplied` names these DaemonSets. `TaintOnly`: at once,
     /// without tolerations for pods. `Never`: winpool adds no taints and removes those that it added; RuntimeClasses still
     /// tolerate `taints`.
     #[serde(default)]
@@ -218,14 +218,14 @@ fn windows_taints_only() -> Rule {
     let spellings: Vec<String> = SPELLINGS.iter().map(|taint| format!("'{}={}'", taint.key, taint.value)).collect();
     let spellings = spellings.join(", ");
     Rule::new(format!(
-        "(has(self.taintPolicy) && self.taintPolicy != 'WhenTolerated') || !has(self.taints) || self.taints.all(t, t.effect != 'NoSchedule' \
+        "(has(self.taintPolicy) && self.taintPolicy != 'TaintAndTolerate') || !has(self.taints) || self.taints.all(t, t.effect != 'NoSchedule' \
          || (has(t.value) && (t.key + '=' + t.value in [{spellings}] || (t.key.matches('^(.*/)?[oO][sS]$') && t.value.matches('^[wW][iI][nN]')))))"
     ))
     .message(ONLY_WINDOWS_TAINTS)
 }
 
-pub(super) const ONLY_WINDOWS_TAINTS: &str = "taintPolicy WhenTolerated allows only taints that mark Windows nodes, such as \
-     os=windows:NoSchedule, because winpool adds no toleration of any other taint to pods; write taintPolicy: Always for others";
+pub(super) const ONLY_WINDOWS_TAINTS: &str = "taintPolicy TaintAndTolerate allows only taints that mark Windows nodes, such as \
+     os=windows:NoSchedule, because winpool adds no toleration of any other taint to pods; write taintPolicy: TaintOnly for others";
 
 fn version_is_known() -> Rule {
     // CEL lists have items of one type; YAML takes 2022 for a number.

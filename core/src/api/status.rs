@@ -26,7 +26,7 @@ pub struct WindowsPoolStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "set"))]
     pub managed_taints: Vec<String>,
-    /// The taints with which nodes may register: no DaemonSet objects to them, or `taintPolicy` is `Always`. The admission
+    /// The taints with which nodes may register: no DaemonSet objects to them, or `taintPolicy` is `TaintOnly`. The admission
     /// policy `born-tainted` adds them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]

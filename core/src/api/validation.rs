@@ -69,7 +69,7 @@ pub fn violations(pool: &WindowsPool) -> Vec<Violation> {
     taints(&mut found, "spec.retiredTaints", &spec.retired_taints);
     unique(&mut found, "spec.retiredTaints", spec.retired_taints.iter().map(ToString::to_string));
     found.unless(
-        spec.taint_policy != TaintPolicy::WhenTolerated
+        spec.taint_policy != TaintPolicy::TaintAndTolerate
             || wanted.unwrap_or_default().iter().all(|taint| taint.effect != "NoSchedule" || taint.marks_windows()),
         "spec.taints",
         ONLY_WINDOWS_TAINTS,

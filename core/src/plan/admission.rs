@@ -223,8 +223,12 @@ mod tests {
             ("['windows']", "{}", true),
             ("['windows']", "{taintPolicy: Never}", false),
             ("['os']", "{retiredTaints: [{key: windows, value: 'true', effect: NoSchedule}]}", true),
-            ("['os']", "{taintPolicy: Always, taints: [{key: dedicated, effect: NoSchedule}]}", true),
-            ("variables.somethingElse", "{taintPolicy: Always, taints: [{key: dedicated, effect: NoSchedule}]}", false),
+            ("['os']", "{taintPolicy: TaintOnly, taints: [{key: dedicated, effect: NoSchedule}]}", true),
+            (
+                "variables.somethingElse",
+                "{taintPolicy: TaintOnly, taints: [{key: dedicated, effect: NoSchedule}]}",
+                false,
+            ),
         ] {
             assert_eq!(listing(keys).unlisted_taints(&pool(spec)).is_some(), unlisted, "{keys} {spec}");
         }

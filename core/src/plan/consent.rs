@@ -6,7 +6,7 @@
 //! - winpool knows the pods and the `DaemonSets`, and
 //! - no `DaemonSet` objects: nothing could be done for one that makes no pod for the node any more.
 //!
-//! With `taintPolicy: Always` the last two do not count, nor for a taint that only prefers other nodes.
+//! With `taintPolicy: TaintOnly` the last two do not count, nor for a taint that only prefers other nodes.
 
 use std::time::Instant;
 

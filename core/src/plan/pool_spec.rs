@@ -159,7 +159,7 @@ impl PoolSpec {
 
     /// True if pods for Windows get the tolerations of this pool's Windows taints.
     pub fn adds_tolerations(&self) -> bool {
-        self.enforces() && self.taint_policy == TaintPolicy::WhenTolerated
+        self.enforces() && self.taint_policy == TaintPolicy::TaintAndTolerate
     }
 
     /// True if winpool has to clean up before this pool can be deleted.
@@ -226,9 +226,9 @@ impl PoolSpec {
     }
 
     /// True if the pool adds this taint whatever `DaemonSets` there are: it keeps no pod off, or `taintPolicy` is
-    /// `Always`.
+    /// `TaintOnly`.
     pub fn waits_for_nobody(&self, taint: &Taint) -> bool {
-        taint.effect == "PreferNoSchedule" || self.taint_policy == TaintPolicy::Always
+        taint.effect == "PreferNoSchedule" || self.taint_policy == TaintPolicy::TaintOnly
     }
 
     /// The wanted taints to which a `DaemonSet` may object.

@@ -183,7 +183,7 @@ fn the_tolerations_are_those_of_pools_whose_nodes_the_pod_fits() {
     let team_c =
         "{metadata: {name: c}, spec: {nodeSelector: {team: c}, taints: [{key: os, value: win-c, effect: NoSchedule}]}}";
     let not_enforced = "{spec: {mode: DryRun}}";
-    let always = "{spec: {taintPolicy: Always}}";
+    let always = "{spec: {taintPolicy: TaintOnly}}";
     let b = ["os=win-b:NoSchedule"];
     for (pools, spec, expected) in [
         (vec!["{}", team_b], windows(), vec![b[0], WINDOWS]),

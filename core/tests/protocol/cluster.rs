@@ -106,7 +106,7 @@ pub fn bare_node(name: &str, team: &str, number: usize) -> Value {
 pub fn as_registered<'p>(mut object: Value, pools: impl Iterator<Item = &'p WindowsPoolFacts>) -> Value {
     for pool in pools.filter_map(|facts| facts.pool.as_ref()) {
         let claimed = object.pointer("/metadata/annotations/winpool.dev~1applied").is_some();
-        let may = |taint: &Taint| pool.spec.taint_policy == TaintPolicy::Always || pool.consent.approves(taint);
+        let may = |taint: &Taint| pool.spec.taint_policy == TaintPolicy::TaintOnly || pool.consent.approves(taint);
         let taints: Vec<Taint> = pool.spec.wanted_taints().into_iter().filter(may).collect();
         let selects = pool.spec.selects(&node(object.clone()).seen.node.labels);
         if claimed

@@ -331,7 +331,7 @@ impl Operator {
     /// The `DaemonSets` that the process knows and that may object to taints of the pool.
     fn daemon_sets(&self, pool: &str) -> Pods {
         let pool = self.pools[pool].pool.as_ref();
-        let asks = pool.is_some_and(|pool| pool.spec.taint_policy != TaintPolicy::Always);
+        let asks = pool.is_some_and(|pool| pool.spec.taint_policy != TaintPolicy::TaintOnly);
         match &self.pods {
             Pods::Seen(works) if asks => {
                 Pods::Seen(works.iter().filter(|work| work.kind != Kind::Other).cloned().collect())

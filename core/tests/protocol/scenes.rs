@@ -12,11 +12,11 @@ use super::{
     model::{Fault, Protocol, SCENE, Write},
 };
 
-const PLAIN: &str = "{taintPolicy: Always}";
-const MINE: &str = "{taintPolicy: Always, taints: [{key: example.com/os, value: a, effect: NoSchedule}]}";
-const OTHER: &str = "{taintPolicy: Always, taints: [{key: example.com/other, effect: NoSchedule}],
+const PLAIN: &str = "{taintPolicy: TaintOnly}";
+const MINE: &str = "{taintPolicy: TaintOnly, taints: [{key: example.com/os, value: a, effect: NoSchedule}]}";
+const OTHER: &str = "{taintPolicy: TaintOnly, taints: [{key: example.com/other, effect: NoSchedule}],
     retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]}";
-const TEAM_B: &str = "{taintPolicy: Always, runtimeClassNameFormat: '{pool}-{version}', nodeSelector: {team: b}, taints: [{key: example.com/b, effect: NoSchedule}]}";
+const TEAM_B: &str = "{taintPolicy: TaintOnly, runtimeClassNameFormat: '{pool}-{version}', nodeSelector: {team: b}, taints: [{key: example.com/b, effect: NoSchedule}]}";
 
 /// Waits for `DaemonSets` before it adds the taint.
 const ASKS: &str = "{taints: [{key: example.com/os, value: win, effect: NoSchedule}]}";

@@ -158,7 +158,7 @@ fn a_class_that_is_deleted_before_the_cache_showed_it_is_created_again() {
 fn a_class_with_another_handler_gets_the_toleration_before_its_nodes_get_the_taint() {
     let spec = |handler: &str, key: &str| {
         format!(
-            "spec: {{taintPolicy: Always, taints: [{{key: {key}, effect: NoSchedule}}], runtimeClassDiscovery: Disabled, \
+            "spec: {{taintPolicy: TaintOnly, taints: [{{key: {key}, effect: NoSchedule}}], runtimeClassDiscovery: Disabled, \
              runtimeClasses: [{{name: own, version: '2022', handler: {handler}}}]}}"
         )
     };
@@ -340,7 +340,7 @@ fn pods_that_were_created_before_their_class_tolerated_the_taints_are_named_unti
 
 #[test]
 fn a_class_keeps_the_tolerations_of_former_taints_while_patches_of_nodes_may_be_under_way() {
-    let own = "taintPolicy: Always, runtimeClassDiscovery: Disabled, runtimeClasses: [{name: own, version: '2022'}]";
+    let own = "taintPolicy: TaintOnly, runtimeClassDiscovery: Disabled, runtimeClasses: [{name: own, version: '2022'}]";
     let mut world = World::new([pool(&format!("spec: {{{own}, nodeSelector: {{team: none}}}}"))], []);
     world.rest();
     world.change_pool("default", "spec: {taints: [{key: example.com/os, value: windows, effect: NoSchedule}]}");

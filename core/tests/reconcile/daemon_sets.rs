@@ -134,7 +134,7 @@ fn a_daemon_set_that_is_ignored_or_deleted_holds_nothing() {
 #[test]
 fn a_taint_that_waits_for_nobody_is_added_whatever_daemon_sets_need() {
     for (spec, taint) in [
-        ("spec: {taintPolicy: Always}", MINE),
+        ("spec: {taintPolicy: TaintOnly}", MINE),
         ("spec: {taints: [{key: os, value: windows, effect: PreferNoSchedule}]}", "os=windows:PreferNoSchedule"),
     ] {
         for unknown in [None, Some(UnknownPods::NotListed), Some(UnknownPods::Denied("no".to_owned()))] {
@@ -284,7 +284,7 @@ fn a_taint_is_approved_unless_a_daemon_set_may_run_on_nodes_of_the_pool() {
         ("a DaemonSet for nodes that do not exist yet", "{}", vec![node("{}")], vec![of_windows("{group: b}")], false),
         ("a DaemonSet for nodes of another team", TEAM, vec![of_team("a")], vec![of_windows("{team: b}")], true),
         ("a DaemonSet for nodes of this team", TEAM, vec![of_team("a")], vec![of_windows("{team: a}")], false),
-        ("Always", "spec: {taintPolicy: Always}", vec![node("{}")], vec![agent()], true),
+        ("TaintOnly", "spec: {taintPolicy: TaintOnly}", vec![node("{}")], vec![agent()], true),
         ("Never", "spec: {taintPolicy: Never}", vec![node("{}")], vec![], false),
         ("a dry run", "spec: {mode: DryRun}", vec![node("{}")], vec![], false),
     ] {
@@ -313,7 +313,7 @@ fn an_approval_keeps_its_time_when_the_spec_changes() {
         ("{}", "{runtimeClassNameFormat: 'win-{version}'}"),
         ("{}", "{nodeSelector: {team: a}}"),
         ("spec: {nodeSelector: {team: a}}", "{nodeSelector: null}"),
-        ("spec: {taintPolicy: Always}", "{taintPolicy: WhenTolerated}"),
+        ("spec: {taintPolicy: TaintOnly}", "{taintPolicy: TaintAndTolerate}"),
     ] {
         let mut world = World::new([pool(before)], [("a", of_team("a"))]);
         world.wait(2);
@@ -344,7 +344,7 @@ fn an_approval_is_dropped_while_a_class_does_not_tolerate_the_taint() {
 #[test]
 fn an_approval_is_dropped_when_the_pool_stops_enforcing() {
     for (stops, starts) in [
-        ("spec: {taintPolicy: Never}", "spec: {taintPolicy: WhenTolerated}"),
+        ("spec: {taintPolicy: Never}", "spec: {taintPolicy: TaintAndTolerate}"),
         ("spec: {mode: DryRun}", "spec: {mode: Enforce}"),
     ] {
         let mut world = World::at_rest("{}");

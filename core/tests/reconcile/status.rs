@@ -151,7 +151,7 @@ fn a_pool_with_another_uid_starts_with_an_empty_memory() {
 #[test]
 fn no_node_is_changed_by_the_spec_of_a_former_pool_with_the_same_name() {
     let other = "{metadata: {name: other}, spec: {nodeSelector: {team: b}, runtimeClassNameFormat: 'other-{version}'}}";
-    let mut world = World::new([pool("spec: {taintPolicy: Always}"), pool(other)], [("win", node("{}"))]);
+    let mut world = World::new([pool("spec: {taintPolicy: TaintOnly}"), pool(other)], [("win", node("{}"))]);
     world.rest();
     assert_eq!(world.taints("win"), [MINE]);
     world.change_pool("default", "{metadata: {uid: new}, spec: {taintPolicy: Never}, status: null}");
@@ -209,7 +209,7 @@ fn while_pods_are_unknown_an_unwanted_class_stays_and_nothing_else_waits() {
 #[test]
 fn an_older_pool_that_was_not_looked_at_yet_keeps_younger_ones_off_its_nodes() {
     let older = pool("metadata: {name: older, creationTimestamp: '2025-01-01T00:00:00Z'}");
-    let always = pool("spec: {taintPolicy: Always, runtimeClassNameFormat: 'own-{version}'}");
+    let always = pool("spec: {taintPolicy: TaintOnly, runtimeClassNameFormat: 'own-{version}'}");
     let mut world = World::new([always, older], [("win", node("{}"))]);
     world.workloads = vec![agent()];
     for _ in 0..30 {
@@ -225,7 +225,7 @@ fn an_older_pool_that_was_not_looked_at_yet_keeps_younger_ones_off_its_nodes() {
 
 #[test]
 fn status_is_written_at_most_once_a_second_unless_it_records_a_taint() {
-    let mut world = World::new([pool("spec: {taintPolicy: Always}")], [("win-0", node("{}"))]);
+    let mut world = World::new([pool("spec: {taintPolicy: TaintOnly}")], [("win-0", node("{}"))]);
     world.wait(3);
     world.take_sent(&[]);
     for number in 1..=5 {
@@ -243,8 +243,8 @@ fn while_a_kind_cannot_be_read_ready_is_unknown_and_no_node_gets_a_taint() {
     for (spec, kind) in [
         ("{}", "Nodes"),
         ("{}", "RuntimeClasses"),
-        ("spec: {taintPolicy: Always}", "WindowsPools"),
-        ("spec: {taintPolicy: Always, taints: [{key: os, value: windows, effect: PreferNoSchedule}]}", "Nodes"),
+        ("spec: {taintPolicy: TaintOnly}", "WindowsPools"),
+        ("spec: {taintPolicy: TaintOnly, taints: [{key: os, value: windows, effect: PreferNoSchedule}]}", "Nodes"),
     ] {
         let mut world = World::at_rest(spec);
         world.wait(2);

@@ -156,7 +156,7 @@ impl Part {
         let retired = json!([{"key": "os", "value": "Win1809", "effect": "NoSchedule"}]);
         let (nodes, taints, spec) = match self.kind {
             Kind::Start | Kind::Cache | Kind::PodTable => (0, json!([]), json!({})),
-            Kind::Pods => (WARM, json!([]), json!({"taintPolicy": "Always"})),
+            Kind::Pods => (WARM, json!([]), json!({"taintPolicy": "TaintOnly"})),
             Kind::Migration => (size, retired.clone(), json!({"retiredTaints": retired})),
             _ => (size, json!([]), json!({})),
         };
@@ -344,7 +344,7 @@ async fn pods(stage: &Stage, turn: Turn) -> Result<Values> {
     stage.delete_pool().await?;
     let (before, started) = (server()?, Instant::now());
     let (operator, _) = stage.operator().await?;
-    stage.apply_pool(&json!({"taintPolicy": "Always"})).await?;
+    stage.apply_pool(&json!({"taintPolicy": "TaintOnly"})).await?;
     stage.until_pods_are_counted().await?;
     let seconds = started.elapsed().as_secs_f64();
     let (usage, server_cpu) = (operator.usage()?, server()? - before);

@@ -11,7 +11,7 @@ const AGAIN: Duration = Duration::from_mins(2);
 
 fn declaring(class: Option<&str>) -> Value {
     let classes: Vec<Value> = class.map(|name| json!({"name": name, "version": "2022"})).into_iter().collect();
-    json!({"taintPolicy": "Always", "runtimeClassDiscovery": "Disabled", "runtimeClasses": classes})
+    json!({"taintPolicy": "TaintOnly", "runtimeClassDiscovery": "Disabled", "runtimeClasses": classes})
 }
 
 /// A cluster whose pool has a class of its own, and an operator.

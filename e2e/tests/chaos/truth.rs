@@ -123,7 +123,7 @@ async fn pools_whose_class_writes_hang_do_not_delay_another_pool() {
     }
     stage.proxy.faulted(1, LIMIT).await.unwrap();
     let three_changes = async {
-        for policy in ["Always", "WhenTolerated", "Always"] {
+        for policy in ["TaintOnly", "TaintAndTolerate", "TaintOnly"] {
             harness.apply_until_ready(json!({"taintPolicy": policy})).await;
         }
     };

@@ -80,7 +80,7 @@ async fn a_daemon_set_without_a_toleration_keeps_its_pods_by_default_and_loses_t
     assert!(after.iter().all(|pod| !before.contains(&pod.uid())), "they are new ones");
     assert_eq!(are_tainted(&harness).await, [false, false]);
 
-    harness.apply_until_ready(json!({"taintPolicy": "Always"})).await;
+    harness.apply_until_ready(json!({"taintPolicy": "TaintOnly"})).await;
     assert_eq!(are_tainted(&harness).await, [true, true]);
     assert_eq!(pods_of_agent(&harness).await.len(), 2, "the harm does not show yet");
     restarted_with(&harness, "second", 0).await;

@@ -63,7 +63,7 @@ async fn a_held_taint_delays_nothing_else_and_comes_when_its_daemon_set_tolerate
     harness.apply_pool(json!({})).await;
     let pool = harness.held(OS_WINDOWS, &["busy"], &["DaemonSet default/web (1 node)"]).await;
     let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
-    assert!(message.contains("key: os,") && message.contains("taintPolicy: Always"), "{message}");
+    assert!(message.contains("key: os,") && message.contains("taintPolicy: TaintOnly"), "{message}");
     assert_eq!(condition(&pool, "Ready"), Some("False"));
     harness.node_until("busy", "has its label", |node| label(node, BUILD).is_some()).await;
     harness.class_until("windows-2022", "is there", |_| true).await;

@@ -63,7 +63,7 @@ async fn a_deletion_completes_without_permission_to_list_and_watch_pods() {
     };
     let pool = harness.pool_until("default", "holds the taint", says).await;
     let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
-    assert!(message.contains("pods is forbidden") && message.contains("taintPolicy: Always"), "{message}");
+    assert!(message.contains("pods is forbidden") && message.contains("taintPolicy: TaintOnly"), "{message}");
 
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;

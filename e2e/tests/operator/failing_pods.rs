@@ -157,7 +157,7 @@ async fn every_cause_is_in_status_within_30_seconds_and_gone_within_a_minute() {
     let harness = Harness::new().await;
     harness.join("win").await;
     let _operator = operator(&harness);
-    harness.apply_pool(json!({"taintPolicy": "Always"})).await;
+    harness.apply_pool(json!({"taintPolicy": "TaintOnly"})).await;
     let is_healthy = |pool: &WindowsPool| condition(pool, "WorkloadsHealthy") == Some("True");
     pool_within(&harness, SEEN, "no pod fails", is_healthy).await;
     fail_otherwise(&harness).await;
@@ -208,7 +208,7 @@ async fn a_pool_says_which_permission_winpool_lacks() {
         harness.join("win").await;
         harness.account.take(right).await;
         let _operator = operator(&harness);
-        harness.apply_pool(json!({"taintPolicy": "Always"})).await;
+        harness.apply_pool(json!({"taintPolicy": "TaintOnly"})).await;
         pool_within(&harness, GONE, what, |pool| unseen(pool, what)).await;
         // The permission is optional.
         let is_ready = |pool: &WindowsPool| unseen(pool, what) && condition(pool, "Ready") == Some("True");
@@ -236,7 +236,7 @@ async fn leader_and_standby_watch_all_pods_with_one_list_and_ask_no_more() {
     harness.join("win").await;
     let users = ["winpool-a", "winpool-b"];
     let both = users.map(|user| Operator::elected(&harness.server, user));
-    harness.apply_pool(json!({"taintPolicy": "Always"})).await;
+    harness.apply_pool(json!({"taintPolicy": "TaintOnly"})).await;
     let is_healthy = |pool: &WindowsPool| condition(pool, "WorkloadsHealthy") == Some("True");
     pool_within(&harness, GONE, "the pods are counted", is_healthy).await;
     run(
@@ -269,7 +269,7 @@ async fn pods_of_a_class_that_lost_its_nodes_have_one_problem_with_the_right_rem
     let harness = Harness::new().await;
     harness.join("win").await;
     let _operator = Operator::unhurried(harness.account.config.clone());
-    harness.apply_until_ready(json!({"taintPolicy": "Always"})).await;
+    harness.apply_until_ready(json!({"taintPolicy": "TaintOnly"})).await;
     // The node is upgraded in place to Windows Server 2025, and runs the images of 2022 from then on.
     let report = json!({"status": {"nodeInfo": {
         "kernelVersion": "10.0.26100.4061", "containerRuntimeVersion": "containerd://2.0.4",

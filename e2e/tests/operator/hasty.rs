@@ -42,7 +42,7 @@ async fn a_pool_that_is_deleted_while_its_nodes_are_written_leaves_no_mark() {
         let operator = harness.operator().await;
         let version = pools.list_metadata(&ListParams::default()).await.unwrap();
         let version = version.metadata.resource_version.unwrap();
-        harness.apply_pool(json!({"taintPolicy": "Always", "runtimeClassDiscovery": "Disabled"})).await;
+        harness.apply_pool(json!({"taintPolicy": "TaintOnly", "runtimeClassDiscovery": "Disabled"})).await;
         recorded(&harness, &version).await;
         harness.delete_pool("default").await;
         harness.pool_is_gone("default").await;
@@ -68,7 +68,7 @@ async fn a_write_that_a_slow_webhook_holds_up_marks_no_node_after_the_end_of_its
     wait_for("the API server calls the webhook", LIMIT, is_called).await.unwrap();
     let probes = webhook.held();
     let operator = harness.operator().await;
-    harness.apply_pool(json!({"taintPolicy": "Always", "runtimeClassDiscovery": "Disabled"})).await;
+    harness.apply_pool(json!({"taintPolicy": "TaintOnly", "runtimeClassDiscovery": "Disabled"})).await;
     let writes = async || Ok((webhook.held() > probes).then_some(()));
     wait_for("a write of the operator is held up", LIMIT, writes).await.unwrap();
     harness.delete_pool("default").await;

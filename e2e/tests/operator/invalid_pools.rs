@@ -50,7 +50,8 @@ async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {
     join(&harness, "win-odd", "10.0.17763.6659", "odd").await;
     join(&harness, "win-good", "10.0.20348.2655", "good").await;
     let operator = harness.operator().await;
-    let odd = json!({"nodeSelector": {"group": "odd"}, "taints": [taint("odd:NoSchedule")], "taintPolicy": "Always"});
+    let odd =
+        json!({"nodeSelector": {"group": "odd"}, "taints": [taint("odd:NoSchedule")], "taintPolicy": "TaintOnly"});
     harness.apply_pool_named("odd", odd.clone()).await;
     let before = harness.ready("odd").await.status.unwrap();
     assert_eq!(before.managed_taints, ["odd:NoSchedule"]);

@@ -79,13 +79,13 @@ fn any_pool(dice: &mut Dice, name: &str) -> Value {
         json!({"key": key, "value": value, "effect": effect})
     };
     let mut spec = json!({
-        "taintPolicy": dice.pick(&["WhenTolerated", "WhenTolerated", "Always", "Never"]),
+        "taintPolicy": dice.pick(&["TaintAndTolerate", "TaintAndTolerate", "TaintOnly", "Never"]),
         "mode": if name != "rest" && dice.once_in(5) { "DryRun" } else { "Enforce" },
     });
     let wanted = dice.roll(4);
     if wanted < 2 {
         // Only taints that mean Windows have tolerations that winpool may add.
-        let other = if spec["taintPolicy"] == "WhenTolerated" { 5 } else { 4 + dice.roll(2) };
+        let other = if spec["taintPolicy"] == "TaintAndTolerate" { 5 } else { 4 + dice.roll(2) };
         spec["taints"] = json!([taint(wanted), taint(other)]);
         spec["retiredTaints"] = json!([taint(2)]);
     } else if dice.once_in(2) {

@@ -202,7 +202,7 @@ async fn a_class_that_admission_reverts_is_named_and_holds_the_taint() {
     };
     until_in_force(true, &reverts).await;
     let before = log.of("patch", "runtimeclasses").len();
-    harness.apply_pool(json!({"taints": [taint("dedicated:NoSchedule")], "taintPolicy": "Always"})).await;
+    harness.apply_pool(json!({"taints": [taint("dedicated:NoSchedule")], "taintPolicy": "TaintOnly"})).await;
     let says_so = |pool: &WindowsPool| problems(pool).contains("AdmissionDenied") && problems(pool).contains(WORDS);
     harness.pool_until("default", "names the refusal", says_so).await;
     assert_eq!(taints(&harness.node("win").await), [NOT_READY, OS_WINDOWS]);

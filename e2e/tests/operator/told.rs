@@ -26,7 +26,7 @@ async fn events_tell_when_a_taint_is_held_added_and_removed() {
     let held = told(&harness, pool, ("Warning", "WorkloadsNotTolerating")).await;
     assert!(held.contains(OS_WINDOWS) && held.contains(WEB), "{held}");
 
-    harness.apply_pool(json!({"taintPolicy": "Always"})).await;
+    harness.apply_pool(json!({"taintPolicy": "TaintOnly"})).await;
     assert_eq!(told(&harness, pool, ("Normal", "TaintsAdded")).await, "every node is tainted");
     let node = ("Node", "win");
     assert_eq!(told(&harness, node, ("Normal", "TaintsAdded")).await, format!("winpool added {OS_WINDOWS}"));

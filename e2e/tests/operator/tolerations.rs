@@ -177,7 +177,7 @@ async fn a_refused_toleration_is_named_and_the_workload_waits_for_a_minute() {
     let (harness, log) = Harness::audited().await;
     harness.join("win").await;
     let operator = harness.operator().await;
-    harness.apply_until_ready(json!({"taintPolicy": "WhenTolerated"})).await;
+    harness.apply_until_ready(json!({"taintPolicy": "TaintAndTolerate"})).await;
     harness.is_tainted("win").await;
     let keeps = json!({
         "expression": "object.spec.?tolerations.orValue([]) == oldObject.spec.?tolerations.orValue([])",

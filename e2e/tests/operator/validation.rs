@@ -116,7 +116,7 @@ async fn a_pool_with_every_field_and_one_at_all_bounds_are_accepted() {
     let full = json!({
         "nodeSelector": labels(32),
         "taints": many(16, numbered_taint),
-        "taintPolicy": "Always",
+        "taintPolicy": "TaintOnly",
         "retiredTaints": many(16, |number| numbered_taint(number + 16)),
         "runtimeClasses": many(32, class),
         "buildNames": many(32, numbered_build),
@@ -130,7 +130,7 @@ async fn all_defaults_except_taints_are_stored() {
     let defaults = json!({
         "mode": "Enforce", "runtimeClassDiscovery": "Enabled", "runtimeClassHostMatch": "Exact",
         "runtimeClassNameFormat": "windows-{version}",
-        "taintPolicy": "WhenTolerated", "deletionPolicy": "Delete",
+        "taintPolicy": "TaintAndTolerate", "deletionPolicy": "Delete",
     });
     let pools = untyped(&harness.client);
     let nulls = json!({
@@ -158,7 +158,7 @@ async fn two_owners_apply_different_items_of_one_list() {
     let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
     apply(
         "platform",
-        json!({"taints": [taint("os")], "taintPolicy": "Always", "runtimeClasses": [class("web", json!(2022))]}),
+        json!({"taints": [taint("os")], "taintPolicy": "TaintOnly", "runtimeClasses": [class("web", json!(2022))]}),
     )
     .await;
     let both =

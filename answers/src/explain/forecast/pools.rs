@@ -121,14 +121,15 @@ pub(super) fn with_reported(
     forecasts
 }
 
-/// Returns, by pool, the workloads that lose pods because the taint policy `Always` waits for nobody and adds no tolerations.
+/// Returns, by pool, the workloads that lose pods because the taint policy `TaintOnly` waits for nobody and adds no tolerations.
 pub(super) fn lost_with_always(snapshot: &Snapshot) -> BTreeMap<String, BTreeMap<String, usize>> {
     let mut asking = snapshot.clone();
-    let is_always = |spec: &WindowsPoolSpec| spec.taint_policy == TaintPolicy::Always && spec.mode == Mode::Enforce;
+    let taints_only =
+        |spec: &WindowsPoolSpec| spec.taint_policy == TaintPolicy::TaintOnly && spec.mode == Mode::Enforce;
     let mut changed = BTreeSet::new();
     for guarded in &mut asking.pools {
-        if guarded.pool().is_ok_and(|pool| is_always(&pool.spec)) {
-            guarded.change_spec(|spec| spec.taint_policy = TaintPolicy::WhenTolerated);
+        if guarded.pool().is_ok_and(|pool| taints_only(&pool.spec)) {
+            guarded.change_spec(|spec| spec.taint_policy = TaintPolicy::TaintAndTolerate);
             changed.insert(guarded.name_any());
         }
     }

@@ -74,7 +74,7 @@ pub struct PoolForecast {
     /// The taints that winpool does not add to all nodes.
     pub held_taints: Vec<String>,
     /// The `DaemonSets` that would make no pods for nodes with these taints, each with the number of those nodes. With
-    /// `taintPolicy: Always`, all workloads that would lose pods.
+    /// `taintPolicy: TaintOnly`, all workloads that would lose pods.
     pub without_pods: Vec<PodCount>,
     /// The workloads whose pods get tolerations, each with the number of these pods; 0 for a workload that has no pods yet.
     /// Without those in `withoutPods`.

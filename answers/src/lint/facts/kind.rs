@@ -59,7 +59,7 @@ impl NodeKind {
             self.retired =
                 self.taints.iter().filter(|taint| owner.pool.spec.retired_taints.contains(taint)).cloned().collect();
             self.wanted = self.wanted_by(&owner.pool);
-            self.is_forced = owner.pool.spec.taint_policy == TaintPolicy::Always;
+            self.is_forced = owner.pool.spec.taint_policy == TaintPolicy::TaintOnly;
         }
         self.previewed = policy.previews(labels).next().map(|pool| self.wanted_by(pool)).unwrap_or_default();
     }
@@ -79,5 +79,5 @@ pub(super) fn keeping_off(pool: &Pool) -> BTreeSet<Taint> {
 
 /// Returns those that it adds even if `DaemonSets` do not tolerate them.
 pub(super) fn forced(pool: &Pool) -> BTreeSet<Taint> {
-    if pool.spec.taint_policy == TaintPolicy::Always { keeping_off(pool) } else { BTreeSet::new() }
+    if pool.spec.taint_policy == TaintPolicy::TaintOnly { keeping_off(pool) } else { BTreeSet::new() }
 }

@@ -62,7 +62,7 @@ fn of_size(path: &str, size: usize) -> Value {
     };
     let part = path.rsplit('.').next().unwrap();
     match path {
-        "spec.taints" | "spec.retiredTaints" => json!({"taintPolicy": "Always", part: list(size, taint)}),
+        "spec.taints" | "spec.retiredTaints" => json!({"taintPolicy": "TaintOnly", part: list(size, taint)}),
         "spec.buildNames" => {
             json!({part: list(size, |n| json!({"build": format!("10.0.{}", n + 1), "version": format!("v{n}")}))})
         }
@@ -72,11 +72,13 @@ fn of_size(path: &str, size: usize) -> Value {
         "spec.nodeSelector{}" => json!({"nodeSelector": {"a": text(size)}}),
         "spec.runtimeClassNameFormat" if size < 9 => json!({part: "{version"}),
         "spec.runtimeClassNameFormat" => json!({part: format!("{}{{version}}", text(size - 9))}),
-        "spec.taints[].key" => json!({"taintPolicy": "Always", "taints": [{"key": key(size), "effect": "NoSchedule"}]}),
-        "spec.taints[].value" => {
-            json!({"taintPolicy": "Always", "taints": [{"key": "a", "value": text(size), "effect": "NoSchedule"}]})
+        "spec.taints[].key" => {
+            json!({"taintPolicy": "TaintOnly", "taints": [{"key": key(size), "effect": "NoSchedule"}]})
         }
-        "spec.taints[].effect" => json!({"taintPolicy": "Always", "taints": [{"key": "a", "effect": text(size)}]}),
+        "spec.taints[].value" => {
+            json!({"taintPolicy": "TaintOnly", "taints": [{"key": "a", "value": text(size), "effect": "NoSchedule"}]})
+        }
+        "spec.taints[].effect" => json!({"taintPolicy": "TaintOnly", "taints": [{"key": "a", "effect": text(size)}]}),
         "spec.retiredTaints[].key" => json!({"retiredTaints": [{"key": key(size), "effect": "NoSchedule"}]}),
         "spec.retiredTaints[].value" => {
             json!({"retiredTaints": [{"key": "a", "value": text(size), "effect": "NoSchedule"}]})
@@ -148,7 +150,7 @@ fn a_prefix_of_a_key_has_at_most_253_characters() {
     for (length, valid) in [(253, true), (254, false)] {
         let key = format!("{}/a", text(length));
         for spec in [
-            json!({"taintPolicy": "Always", "taints": [{"key": key, "effect": "NoSchedule"}]}),
+            json!({"taintPolicy": "TaintOnly", "taints": [{"key": key, "effect": "NoSchedule"}]}),
             json!({"retiredTaints": [{"key": key, "effect": "NoSchedule"}]}),
             json!({"nodeSelector": {(key.as_str()): "a"}}),
             json!({"runtimeClasses": [{"name": "a", "version": "2019", "nodeSelector": {(key.as_str()): "a"}}]}),

@@ -21,15 +21,15 @@ fn valid_pools_pass_both() {
         "spec: {taints: [{key: os, effect: PreferNoSchedule}, {key: sku, value: windows, effect: NoSchedule}]}",
         "spec: {taints: [{key: Os, value: WINdows-2019, effect: NoSchedule}, {key: a.b/oS, value: win, effect: NoSchedule}]}",
         "spec: {mode: DryRun, taintPolicy: Never, taints: [{key: dedicated, effect: NoSchedule}]}",
-        "spec: {taintPolicy: Always, taints: [{key: os, effect: NoSchedule}, {key: os, value: '', effect: PreferNoSchedule}]}",
+        "spec: {taintPolicy: TaintOnly, taints: [{key: os, effect: NoSchedule}, {key: os, value: '', effect: PreferNoSchedule}]}",
         "spec: {taints: [{key: node.kubernetes.io/os, value: Win_1.0-x, effect: PreferNoSchedule}]}",
-        "spec: {taintPolicy: Always, taints: [{key: OS, effect: NoSchedule}, {key: example.com/A_b.c-d, effect: NoSchedule}]}",
-        "spec: {taintPolicy: Always, taints: [{key: karpenter.sh.example.com/x, effect: NoSchedule}]}",
+        "spec: {taintPolicy: TaintOnly, taints: [{key: OS, effect: NoSchedule}, {key: example.com/A_b.c-d, effect: NoSchedule}]}",
+        "spec: {taintPolicy: TaintOnly, taints: [{key: karpenter.sh.example.com/x, effect: NoSchedule}]}",
         "spec: {retiredTaints: []}",
         "spec: {retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}, {key: os, value: Windows, effect: NoSchedule}]}",
         "spec: {retiredTaints: [{key: os, value: windows, effect: PreferNoSchedule}]}",
         "spec: {taints: [{key: os, value: windows, effect: NoSchedule}], retiredTaints: [{key: os, value: Win1809, effect: NoSchedule}]}",
-        "spec: {taintPolicy: Always, taints: [{key: a, effect: NoSchedule}], retiredTaints: [{key: os, value: windows, effect: NoSchedule}]}",
+        "spec: {taintPolicy: TaintOnly, taints: [{key: a, effect: NoSchedule}], retiredTaints: [{key: os, value: windows, effect: NoSchedule}]}",
         // Selectors.
         "spec: {nodeSelector: {kubernetes.io/os: windows, team: a, empty: '', example.com/Zone_1: b}}",
         "spec: {nodeSelector: {winpool.dev.example.com/a: b}}",
@@ -132,7 +132,8 @@ fn keys_of_others_are_refused_by_both() {
     let keys = FOREIGN_KEYS.iter().map(|key| (*key).to_owned());
     for key in keys.chain(FOREIGN_PREFIXES.iter().map(|prefix| format!("{prefix}anything"))) {
         for field in ["taints", "retiredTaints"] {
-            let pool = pool(&format!("spec: {{taintPolicy: Always, {field}: [{{key: '{key}', effect: NoSchedule}}]}}"));
+            let pool =
+                pool(&format!("spec: {{taintPolicy: TaintOnly, {field}: [{{key: '{key}', effect: NoSchedule}}]}}"));
             assert!(refused_by_rules(&pool)[0].starts_with("key belongs to"), "{key}");
             assert!(refused_by_operator(&pool)[0].contains("belongs to"), "{key}");
         }

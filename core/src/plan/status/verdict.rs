@@ -247,7 +247,7 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
     match because {
         HeldBecause::PodsUnreadable(message) => Verdict::unknown(
             reason::PODS_NOT_SEEN,
-            format!("{named} held: winpool cannot read pods or DaemonSets: {message}; or set taintPolicy: Always"),
+            format!("{named} held: winpool cannot read pods or DaemonSets: {message}; or set taintPolicy: TaintOnly"),
         ),
         HeldBecause::Classes(classes) => {
             let classes = joined(classes);
@@ -262,7 +262,7 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
             let held = if pool.spec.mode == Mode::DryRun { "would be held" } else { "held" };
             let message = format!(
                 "{named} {held}: with it these DaemonSets would make no pods: {described}{more}. Add to their pod templates: \
-                 {}; or annotate them with {}: \"true\"; or set taintPolicy: Always",
+                 {}; or annotate them with {}: \"true\"; or set taintPolicy: TaintOnly",
                 tolerations::to_write(taints),
                 names::IGNORE
             );

@@ -51,7 +51,7 @@ fn any_pool() -> impl Strategy<Value = (Value, Vec<String>)> {
         option::of(taints()),
         option::of(taints()),
         vec(taint(&["NoSchedule", "PreferNoSchedule"]), 0..6),
-        select(vec!["WhenTolerated", "WhenTolerated", "WhenTolerated", "Always", "Never"]),
+        select(vec!["TaintAndTolerate", "TaintAndTolerate", "TaintAndTolerate", "TaintOnly", "Never"]),
         prop::bool::weighted(0.1),
     )
         .prop_map(|(wanted, retired, ever, policy, dry_run)| {
@@ -162,7 +162,7 @@ async fn nodes_are_registered_with_the_taints_that_the_operator_would_add() {
     let pools = pools(&harness, &mut runner).await;
     let entries = pools.iter().map(|object| PoolEntry { pool: Arc::new(read(object)), ready: true });
     let policy = Policy::new(entries, BTreeSet::new());
-    pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "Always"}), json!({})).await;
+    pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "TaintOnly"}), json!({})).await;
     let probe = SimulatedNode::server_2022("probe").label("group", "last").node();
     let born = |node: &Node| taints(node).contains(&Taint::os_windows());
     admitted_until(&harness.nodes(), &json!(probe), "the policy is in force", born).await;

@@ -76,14 +76,14 @@ async fn no_node_is_registered_with_a_taint_that_is_not_approved() {
     harness.apply_pool(json!({})).await;
     harness.nodes_until("default", "holds the taint", |nodes| nodes.held == 1).await;
     // This shows that the policy and the first pool are in force.
-    pool(&harness, "probe", json!({"nodeSelector": {"probe": "a"}, "taintPolicy": "Always"}), json!({})).await;
+    pool(&harness, "probe", json!({"nodeSelector": {"probe": "a"}, "taintPolicy": "TaintOnly"}), json!({})).await;
     install(&harness.client, "born-tainted").await;
     until_born_with(&harness, &node("probe").label("probe", "a"), &[OS_WINDOWS]).await;
 
     let late = harness.join_node(node("late")).await;
     let late = harness.nodes().get(late.name()).await.unwrap();
     assert_eq!((taints(&late), label(&late, POOL)), (vec![NOT_READY.to_owned()], None));
-    harness.apply_until_ready(json!({"taintPolicy": "Always"})).await;
+    harness.apply_until_ready(json!({"taintPolicy": "TaintOnly"})).await;
     operator.stop().await;
     until_born_with(&harness, &node("later"), &[OS_WINDOWS]).await;
     assert_no_panic(&harness.server);
@@ -103,7 +103,7 @@ const OTHER: &str = "windows=true:NoSchedule";
 const CASES: &[Case] = &[
     ["default", "{}", OS_WINDOWS, "", OS_WINDOWS],
     ["not-let-through", "{}", "", "", ""],
-    ["always", "taintPolicy: Always", "", "", OS_WINDOWS],
+    ["always", "taintPolicy: TaintOnly", "", "", OS_WINDOWS],
     ["never", "taintPolicy: Never", OS_WINDOWS, "", ""],
     ["dry-run", "mode: DryRun", OS_WINDOWS, "", ""],
     ["ignored", "{}", OS_WINDOWS, "", ""],
@@ -156,12 +156,12 @@ async fn taints_at_registration_depend_on_the_pool_and_the_node() {
         let through = approved(through.split_whitespace());
         pool(&harness, group, spec, json!({"approvedTaints": through})).await;
     }
-    let deleting = json!({"nodeSelector": {"group": "deleting"}, "taintPolicy": "Always"});
+    let deleting = json!({"nodeSelector": {"group": "deleting"}, "taintPolicy": "TaintOnly"});
     pool(&harness, "deleting", deleting, json!({})).await;
     merge(&harness.pools(), "deleting", json!({"metadata": {"finalizers": ["example.com/stay"]}})).await;
     harness.delete_pool("deleting").await;
     // The API server sees pools in the order of their changes: if it knows the last one, it knows all.
-    pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "Always"}), json!({})).await;
+    pool(&harness, "last", json!({"nodeSelector": {"group": "last"}, "taintPolicy": "TaintOnly"}), json!({})).await;
     until_born_with(&harness, &node("probe").label("group", "last"), &[OS_WINDOWS]).await;
 
     for [group, _, _, taints, expected] in CASES {
@@ -196,7 +196,7 @@ async fn one_of_several_pools_claims_a_new_node_and_the_operator_hands_it_over()
     let operator = harness.operator().await;
     let taint = |key: &str| {
         json!({
-            "taints": [{"key": key, "effect": "NoSchedule"}], "taintPolicy": "Always",
+            "taints": [{"key": key, "effect": "NoSchedule"}], "taintPolicy": "TaintOnly",
             "runtimeClassNameFormat": format!("{key}-{{version}}"),
         })
     };
@@ -253,7 +253,7 @@ async fn an_invalid_stored_pool_prevents_no_node_from_registering() {
     install(&harness.client, "born-tainted").await;
     schema::loosen_schema(&harness.client).await;
     for (number, mut spec) in invalid().into_iter().enumerate() {
-        spec["taintPolicy"] = json!("Always");
+        spec["taintPolicy"] = json!("TaintOnly");
         spec["mode"] = spec.get("mode").cloned().unwrap_or(json!("Enforce"));
         if spec.get("nodeSelector").is_none() {
             spec["nodeSelector"] = json!({"group": format!("{number}")});
@@ -262,9 +262,9 @@ async fn an_invalid_stored_pool_prevents_no_node_from_registering() {
     }
     // Its name cannot be a label's value.
     let long = "a".repeat(64);
-    let spec = json!({"mode": "Enforce", "taintPolicy": "Always", "nodeSelector": {"group": "long"}});
+    let spec = json!({"mode": "Enforce", "taintPolicy": "TaintOnly", "nodeSelector": {"group": "long"}});
     schema::create(&harness.client, &long, &spec).await;
-    let spec = json!({"mode": "Enforce", "taintPolicy": "Always", "nodeSelector": {"group": "good"}});
+    let spec = json!({"mode": "Enforce", "taintPolicy": "TaintOnly", "nodeSelector": {"group": "good"}});
     schema::create(&harness.client, "good", &spec).await;
     until_born_with(&harness, &node("probe").label("group", "good"), &[OS_WINDOWS]).await;
 

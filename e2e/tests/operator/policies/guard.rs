@@ -279,7 +279,7 @@ async fn a_taint_that_the_guard_does_not_list_is_refused_and_reported() {
     guarded(&harness).await;
     let operator = harness.operator().await;
     harness
-        .apply_pool(json!({"taints": [{"key": "dedicated", "effect": "NoSchedule"}], "taintPolicy": "Always"}))
+        .apply_pool(json!({"taints": [{"key": "dedicated", "effect": "NoSchedule"}], "taintPolicy": "TaintOnly"}))
         .await;
     let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
     let status = pool.status.unwrap();

@@ -40,7 +40,7 @@ async fn scene(harness: &Harness) {
         "taints": [taint("a", "NoSchedule"), taint("advice", "PreferNoSchedule")],
         "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
         "nodeSelector": {"pool": "a"},
-        "taintPolicy": "Always",
+        "taintPolicy": "TaintOnly",
     });
     let classes = [class_status("of-a", "10.0.17763", "Applied"), class_status("foreign", "10.0.20348", "Conflict")];
     pool(harness, "a", spec, json!({"runtimeClasses": classes})).await;
@@ -49,7 +49,7 @@ async fn scene(harness: &Harness) {
     pool(
         harness,
         "dry",
-        json!({"taints": [taint("dry", "NoSchedule")], "mode": "DryRun", "taintPolicy": "Always"}),
+        json!({"taints": [taint("dry", "NoSchedule")], "mode": "DryRun", "taintPolicy": "TaintOnly"}),
         json!({}),
     )
     .await;

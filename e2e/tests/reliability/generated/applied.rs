@@ -159,7 +159,7 @@ fn in_group(group: u64, mut spec: Value) -> Value {
 async fn put_valid_pools(client: &Client) {
     for group in 0..GROUPS {
         let spec = json!({
-            "runtimeClassNameFormat": "windows-{version}-{pool}", "taintPolicy": "Always",
+            "runtimeClassNameFormat": "windows-{version}-{pool}", "taintPolicy": "TaintOnly",
             "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
         });
         put(client, group, &in_group(group, spec)).await.unwrap();
@@ -190,7 +190,7 @@ async fn step(client: &Client, group: u64, number: u64, generator: &Generator, t
     let mut spec = in_group(group, generator.plausible(number));
     // Only taints that mean Windows may have another policy.
     if let Some(spec) = spec.as_object_mut() {
-        spec.entry("taintPolicy").or_insert_with(|| json!("Always"));
+        spec.entry("taintPolicy").or_insert_with(|| json!("TaintOnly"));
     }
     let mut dice = Dice::new(number);
     let pools = untyped(client);
@@ -209,7 +209,7 @@ async fn step(client: &Client, group: u64, number: u64, generator: &Generator, t
             tally.refused += 1;
             // It recreates a deleted pool.
             if pools.get_opt(&name(group)).await.unwrap().is_none() {
-                put(client, group, &in_group(group, json!({"taintPolicy": "Always"}))).await.unwrap();
+                put(client, group, &in_group(group, json!({"taintPolicy": "TaintOnly"}))).await.unwrap();
             }
         }
         Err(error) => panic!("WINPOOL_SEED={number}: {error}\n{spec}"),
@@ -243,7 +243,7 @@ fn from_fresh(pools: Vec<GuardedPool>, fresh: &Snapshot) -> ForecastOutcome {
 /// held, and without a list of taints any Windows taint is accepted, including the pool's earlier one.
 fn forgets(pool: &Pool) -> bool {
     pool.spec.enforces()
-        && pool.spec.taint_policy != TaintPolicy::WhenTolerated
+        && pool.spec.taint_policy != TaintPolicy::TaintAndTolerate
         && pool.spec.taints != WantedTaints::Guard
 }
 

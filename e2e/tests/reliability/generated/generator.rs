@@ -325,7 +325,7 @@ fn everything() -> Value {
         "mode": "Enforce",
         "nodeSelector": {"kubernetes.io/os": "windows", "team": "a"},
         "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}, {"key": "soft", "effect": "PreferNoSchedule"}],
-        "taintPolicy": "Always",
+        "taintPolicy": "TaintOnly",
         "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
         "runtimeClassDiscovery": "Enabled",
         "runtimeClassNameFormat": "windows-{version}-{pool}",
