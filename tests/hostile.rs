@@ -161,7 +161,7 @@ async fn values_that_a_kubelet_invents_appear_nowhere_and_affect_no_other_node()
     let other = pools.get("other").await.unwrap().status.unwrap();
     assert_eq!(json!(other.nodes), json!(winpool_core::api::NodeCounts::default()), "the pool that they claim");
     assert_eq!((other.problems, other.builds), (vec![], vec![]));
-    assert_eq!(other.managed_taints, [MINE], "what it may add, and nothing that they claim");
+    assert_eq!(recorded_in(&other), [MINE], "what it may add, and nothing that they claim");
     let status = pools.get("default").await.unwrap().status.unwrap();
     assert!(json!(status).to_string().len() < 8_000, "{status:#?}");
     let mut texts = Vec::new();

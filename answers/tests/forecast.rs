@@ -360,7 +360,7 @@ fn deleting_a_pool_removes_its_marks_and_unused_classes() {
     let recorded: Vec<_> = made.classes.values().map(|class| recorded_class(class)).collect();
     let deleted = json!({
         "metadata": {"deletionTimestamp": "2026-02-01T00:00:00Z", "finalizers": ["winpool.dev/cleanup"]},
-        "status": {"managedTaints": ["os=windows:NoSchedule"], "runtimeClasses": recorded},
+        "status": {"taints": [{"taint": "os=windows:NoSchedule"}], "runtimeClasses": recorded},
     });
     let uses = of_class("windows-2022", running_on("win-2022"));
     let outcome = forecast(Snapshot {

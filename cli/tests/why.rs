@@ -11,7 +11,7 @@ apiVersion: winpool.dev/v1alpha1
 kind: WindowsPool
 metadata: {name: enforced, creationTimestamp: 2026-01-01T00:00:00Z}
 spec: {nodeSelector: {team: a}}
-status: {managedTaints: ["os=windows:NoSchedule"], approvedTaints: [{taint: "os=windows:NoSchedule", since: "2026-01-01T00:00:00Z"}]}
+status: {taints: [{taint: "os=windows:NoSchedule", since: "2026-01-01T00:00:00Z", atRegistration: true}]}
 ---
 apiVersion: winpool.dev/v1alpha1
 kind: WindowsPool

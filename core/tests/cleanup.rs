@@ -1,6 +1,6 @@
 //! Removing winpool from a cluster: changes of nodes, and classes that are deleted or stay.
 
-use crate::common::{UID, apply, class, marked, node, now, pool_object, read, tainted, taints_of};
+use crate::common::{UID, apply, class, marked, node, now, pool_object, read, recorded, tainted, taints_of};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{WindowsPool, names},
@@ -74,7 +74,7 @@ fn labels_of_a_deleted_pool_are_removed_and_unlisted_taints_stay() {
     let cases = [
         (vec![], &[GUARD][..], guard.clone()),
         (vec![format!("{other}}}")], &[GUARD], guard),
-        (vec![format!("{other}, status: {{managedTaints: ['{GUARD}']}}}}")], &[], vec![]),
+        (vec![format!("{other}, status: {{taints: [{{taint: '{GUARD}'}}]}}}}")], &[], vec![]),
         (vec!["{metadata: {name: other}}".to_owned()], &[], vec![]),
     ];
     for (pools, taints, doubtful) in cases {
@@ -105,7 +105,7 @@ fn forged_annotations_remove_no_foreign_taint() {
         "ToBeDeletedByClusterAutoscaler=1730000000:NoSchedule",
         "karpenter.sh/disrupted:NoSchedule",
     ];
-    let claimed = format!("{{status: {{managedTaints: {foreign:?}}}}}");
+    let claimed = format!("{{status: {{taints: {}}}}}", recorded(&foreign));
     let all = [&foreign[..], &["precious=x:NoSchedule"]].concat();
     let (after, parting) = clean(&marked(tainted(&all), "default", &all), &everything(&[&claimed]));
     assert_eq!(taints_of(&after), all);
@@ -181,7 +181,7 @@ fn a_pool_without_taints_is_no_evidence_for_any_taint() {
     let (after, parting) = clean(&full_of_marks(), &Cleanup::new([unreadable.clone()], Extent::Everything));
     assert_eq!(taints_of(&after), ["dedicated=batch:NoExecute", GUARD]);
     assert_eq!(parting.doubtful, [GUARD.parse().unwrap()]);
-    unreadable.status = pool_object(&format!("{{status: {{managedTaints: ['{GUARD}']}}}}")).status;
+    unreadable.status = pool_object(&format!("{{status: {{taints: [{{taint: '{GUARD}'}}]}}}}")).status;
     let (after, _) = clean(&full_of_marks(), &Cleanup::new([unreadable], Extent::Everything));
     assert_eq!(taints_of(&after), ["dedicated=batch:NoExecute"]);
 }

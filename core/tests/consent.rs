@@ -7,7 +7,7 @@ use serde_json::Value;
 use winpool_core::plan::{Consent, LaggingClass, Pool, Watched, assess};
 
 const MINE: &str = "os=windows:NoSchedule";
-const RECORDED: &str = "status: {managedTaints: ['os=windows:NoSchedule', 'os=windows:PreferNoSchedule']}";
+const RECORDED: &str = "status: {taints: [{taint: 'os=windows:NoSchedule'}, {taint: 'os=windows:PreferNoSchedule'}]}";
 
 /// A pool whose classes are planned for the build of the bare node, while winpool knows the pods.
 fn pool(yaml: &str) -> Pool {

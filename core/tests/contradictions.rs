@@ -100,7 +100,7 @@ fn a_node_that_waits_for_its_label_gets_everything_else() {
 #[test]
 fn a_node_keeps_everything_until_its_kubelet_confirms_another_system() {
     let marked = marked(tainted(&["os=windows:NoSchedule"]), "default", &["os=windows:NoSchedule"]);
-    let policy = policy([pool("status: {taints: ['os=windows:NoSchedule']}")]);
+    let policy = policy([pool("status: {taints: [{taint: 'os=windows:NoSchedule'}]}")]);
     for (label, reported, is_released) in [
         (Some("linux"), "windows", false),
         (None, "windows", false),

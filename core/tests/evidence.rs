@@ -1,14 +1,12 @@
 //! The taints that a pool's status records as evidence that they are winpool's.
 
-use crate::common::{apply, pool, with_consent};
+use crate::common::{apply, pool, recorded_in, with_consent};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use winpool_core::{
-    api::{Taint, WindowsPoolStatus},
+    api::{Taint, TaintStatus, WindowsPoolStatus},
     plan::{Observation, Pool, ever_applied, status, status_patch},
 };
-
-const APPROVED: &str = "status: {approvedTaints: [{taint: 'os=windows:NoSchedule', since: '2026-02-01T00:00:00Z'}]}";
 
 fn report(pool: &Pool, observation: &Observation) -> WindowsPoolStatus {
     status(pool, observation, None, Timestamp::UNIX_EPOCH)
@@ -20,7 +18,7 @@ fn every_added_taint_is_recorded_and_none_of_a_dry_run() {
     let changed = |mode: &str| {
         pool(&format!(
             "{{spec: {{mode: {mode}, taintPolicy: TaintOnly, taints: [{{key: new, effect: NoSchedule}}]}}, \
-              status: {{managedTaints: ['os=windows:NoSchedule', 'new:NoSchedule', 'not a taint']}}}}"
+              status: {{taints: [{{taint: 'os=windows:NoSchedule'}}, {{taint: 'new:NoSchedule'}}, {{taint: 'not a taint'}}]}}}}"
         ))
     };
     let lingering = [Taint::new("old", "x", "NoSchedule")];
@@ -35,13 +33,20 @@ fn every_added_taint_is_recorded_and_none_of_a_dry_run() {
 }
 
 #[test]
-fn a_taint_that_a_node_brought_is_remembered_and_not_approved_by_that() {
+fn a_taint_has_its_time_since_the_first_node_has_it() {
     let brought = Pool { managed_taints: vec![Taint::os_windows()], ..pool("{}") };
-    let status = report(&brought, &Observation::default());
-    assert_eq!((status.managed_taints, status.approved_taints), (vec!["os=windows:NoSchedule".to_owned()], vec![]));
-
-    for (status, approves) in [("status: {managedTaints: ['os=windows:NoSchedule']}", false), (APPROVED, true)] {
-        assert_eq!(pool(status).consent.approves(&Taint::os_windows()), approves, "{status}");
+    let seen = |nodes| Observation {
+        taints: [(Taint::os_windows(), TaintStatus { nodes, ..TaintStatus::default() })].into(),
+        ..Observation::default()
+    };
+    let mut previous = report(&brought, &Observation::default());
+    assert_eq!(recorded_in(&previous), ["os=windows:NoSchedule"]);
+    let (early, late) = (Timestamp::from_second(100).unwrap(), Timestamp::from_second(200).unwrap());
+    for (nodes, now, since) in
+        [(0, early, None), (1, early, Some(early)), (2, late, Some(early)), (0, late, Some(early))]
+    {
+        previous = status(&brought, &seen(nodes), Some(&previous), now);
+        assert_eq!(previous.taints[0].since.as_ref().map(|since| since.0), since, "{nodes}");
     }
 }
 
@@ -59,8 +64,8 @@ fn a_status_is_replaced_as_a_whole_and_only_on_the_pool_it_was_made_for() {
 #[test]
 fn a_status_that_records_other_taints_meanwhile_is_not_replaced() {
     let new = report(&pool("{}"), &Observation::default());
-    let recording = |taints: Value| json!({"metadata": {"uid": "pool-uid"}, "status": {"managedTaints": taints}});
-    let (one, two) = (recording(json!(["a:NoSchedule"])), recording(json!(["a:NoSchedule", "b:NoSchedule"])));
+    let recording = |taints: Value| json!({"metadata": {"uid": "pool-uid"}, "status": {"taints": taints}});
+    let (one, two) = (recording(json!([{"taint": "a:NoSchedule"}])), recording(json!([{"taint": "b:NoSchedule"}])));
     let bare = json!({"metadata": {"uid": "pool-uid"}});
     let empty = json!({"metadata": {"uid": "pool-uid"}, "status": {"nodes": {}}});
     let all = [&bare, &empty, &one, &two];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{
-    applied, assess, converge, converge_with, label, marked, node, policy, pool, read, tainted, taints_of,
+    applied, assess, converge, converge_with, label, marked, node, policy, pool, read, recorded, tainted, taints_of,
 };
 use serde_json::{Value, json};
 use winpool_core::{
@@ -61,7 +61,7 @@ fn every_known_spelling_guards_a_node_and_has_to_be_tolerated() {
     }
 }
 
-/// A fact, fields of a pool's spec, the taints in a node's annotation, which are in `status.managedTaints` too, and the
+/// A fact, fields of a pool's spec, the taints in a node's annotation, which are in `status.taints` too, and the
 /// node's taints before and after. `NoSchedule` is left out.
 type Case = [&'static str; 5];
 
@@ -139,7 +139,7 @@ fn taints_become_what_the_pool_says() {
         let (owned, before) = (list(owned), list(before));
         let (owned, before): (Vec<&str>, Vec<&str>) =
             (owned.iter().map(String::as_str).collect(), before.iter().map(String::as_str).collect());
-        let policy = policy([pool(&format!("{{spec: {{{spec}}}, status: {{managedTaints: {owned:?}}}}}"))]);
+        let policy = policy([pool(&format!("{{spec: {{{spec}}}, status: {{taints: {}}}}}", recorded(&owned)))]);
         let old = tainted(&before);
         let old = if owned.is_empty() { old } else { marked(old, "default", &owned) };
         let differing = if differs { parse(&before) } else { Vec::new() };

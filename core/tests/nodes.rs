@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A pool that adds its taint at once.
-const ALWAYS: &str = "{spec: {taintPolicy: TaintOnly}, status: {managedTaints: ['os=windows:NoSchedule']}}";
+const ALWAYS: &str = "{spec: {taintPolicy: TaintOnly}, status: {taints: [{taint: 'os=windows:NoSchedule'}]}}";
 
 fn always() -> Arc<Policy> {
     let planned = with_consent(pool(ALWAYS), |consent| {
@@ -331,7 +331,7 @@ fn a_process_that_no_longer_leads_sends_no_further_part() {
 fn a_node_that_goes_to_another_pool_while_a_patch_is_in_flight_is_written_for_that_pool() {
     let of = |name: &str| {
         let spec = format!("{{taintPolicy: TaintOnly, nodeSelector: {{team: {name}}}}}");
-        let status = "{managedTaints: ['os=windows:NoSchedule']}";
+        let status = "{taints: [{taint: 'os=windows:NoSchedule'}]}";
         let pool = pool(&format!("{{metadata: {{name: {name}, uid: {name}}}, spec: {spec}, status: {status}}}"));
         with_consent(pool, |consent| {
             consent.planned_builds.insert(Build::new(20348));

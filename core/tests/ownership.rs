@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use crate::common::{applied, assess, converge, label, marked, node, policy, pool, read, tainted, taints_of};
+use crate::common::{applied, assess, converge, label, marked, node, policy, pool, read, recorded, tainted, taints_of};
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
@@ -107,8 +107,8 @@ fn a_node_whose_kubelet_contradicts_its_labels_keeps_its_marks() {
 
 #[test]
 fn another_pool_takes_over_marks_and_keeps_what_it_wants_itself() {
-    let old = "{metadata: {name: old, creationTimestamp: '2026-02-01T00:00:00Z'}, status: {managedTaints: [STATUS]}}"
-        .replace("STATUS", &format!("'{DEFAULT}', '{MINE}'"));
+    let old = "{metadata: {name: old, creationTimestamp: '2026-02-01T00:00:00Z'}, status: {taints: STATUS}}"
+        .replace("STATUS", &recorded(&[DEFAULT, MINE]));
     let wants_mine = "spec: {taints: [{key: example.com/os, value: win, effect: NoSchedule}]}";
     let node = marked(tainted(&["first:NoSchedule", DEFAULT, MINE]), "old", &[DEFAULT, MINE]);
 
@@ -118,7 +118,7 @@ fn another_pool_takes_over_marks_and_keeps_what_it_wants_itself() {
     assert_eq!(applied(&after), Some(&*json!({"pool": "default", "taints": [MINE]}).to_string()));
     // The old pool may be deleted: the new owner is evidence enough for the taints of any pool.
     let after =
-        converge(&node, &policy([pool(&format!("{{{wants_mine}, status: {{managedTaints: ['{DEFAULT}']}}}}"))]));
+        converge(&node, &policy([pool(&format!("{{{wants_mine}, status: {{taints: [{{taint: '{DEFAULT}'}}]}}}}"))]));
     assert_eq!(taints_of(&after), ["first:NoSchedule", MINE]);
 }
 
@@ -135,7 +135,7 @@ fn a_forged_annotation_removes_no_taint_that_no_pool_ever_added() {
         "os=Windows:NoSchedule",
     ];
     // A status can be edited: even taints that it names stay if their key belongs to others.
-    let claimed = format!("{{spec: SPEC, status: {{managedTaints: {:?}}}}}", &foreign[..6]);
+    let claimed = format!("{{spec: SPEC, status: {{taints: {}}}}}", recorded(&foreign[..6]));
     let node = marked(tainted(&foreign), "default", &foreign);
     for spec in ["{}", "{nodeSelector: {team: nobody}}"] {
         let after = converge(&node, &policy([pool(&claimed.replace("SPEC", spec))]));
@@ -189,7 +189,7 @@ fn a_taint_that_another_writer_removed_is_restored_and_still_owned() {
 #[test]
 fn an_obsolete_taint_of_winpool_is_tolerated_while_a_node_has_it() {
     let changed = pool(&format!(
-        "{{spec: {{taints: [{{key: example.com/os, value: win, effect: NoSchedule}}]}}, status: {{managedTaints: ['{DEFAULT}', 'x=y:NoSchedule']}}}}"
+        "{{spec: {{taints: [{{key: example.com/os, value: win, effect: NoSchedule}}]}}, status: {{taints: [{{taint: '{DEFAULT}'}}, {{taint: 'x=y:NoSchedule'}}]}}}}"
     ));
     let assessment = assess(&read(&tainted(&["x=y:NoSchedule", "a=b:NoSchedule", MINE])), &policy([changed]));
     assert_eq!(assessment.tolerate, ["x=y:NoSchedule".parse().unwrap()]);

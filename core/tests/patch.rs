@@ -76,7 +76,7 @@ fn a_migration_from_one_taint_to_another() {
     let old = marked(tainted(&["os=windows:NoSchedule", "a=b:NoSchedule"]), "default", &["os=windows:NoSchedule"]);
     let pool = pool(
         "{spec: {taints: [{key: node.kubernetes.io/os, value: windows, effect: NoSchedule}]}, \
-          status: {managedTaints: ['os=windows:NoSchedule']}}",
+          status: {taints: [{taint: 'os=windows:NoSchedule'}]}}",
     );
     insta::assert_snapshot!(text(&patch_of(&old, &policy([pool]))));
 }

@@ -119,7 +119,7 @@ prop_compose! {
                 "taints": taints, "retiredTaints": retired, "nodeSelector": selector, "mode": mode,
                 "runtimeClassNameFormat": format, "runtimeClasses": declared.iter().map(class).collect::<Vec<_>>(),
             },
-            "status": {"managedTaints": ever.iter().map(ToString::to_string).collect::<Vec<_>>()},
+            "status": {"taints": ever.iter().map(|taint| json!({"taint": taint.to_string()})).collect::<Vec<_>>()},
         }).to_string());
         violations(&object).is_empty().then_some(object)
     }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{pool, pool_object, with_consent};
+use crate::common::{pool, pool_object, recorded_in, with_consent};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use serde_json::json;
 use winpool_core::{
     api::{
-        ClassState, Isolation, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Taint, WindowsPoolStatus,
+        ClassState, Isolation, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Taint, TaintStatus,
+        WindowsPoolStatus,
         names::{condition, reason},
         number,
     },
@@ -17,8 +18,8 @@ use winpool_core::{
 };
 
 const DRY_RUN: &str = "spec: {mode: DryRun}";
-const APPROVED: &str = "status: {managedTaints: ['os=windows:NoSchedule'], \
-                        approvedTaints: [{taint: 'os=windows:NoSchedule', since: '2026-02-01T00:00:00Z'}]}";
+const APPROVED: &str =
+    "status: {taints: [{taint: 'os=windows:NoSchedule', since: '2026-02-01T00:00:00Z', atRegistration: true}]}";
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -47,6 +48,8 @@ fn done() -> Observation {
         nodes: NodeCounts { selected: 3, converged: 3, ..NodeCounts::default() },
         builds: [(Build::new(17763), [(Some(1726), 2), (Some(6659), 1)].into())].into(),
         classes: vec![class("windows-2019", ClassState::Applied)],
+        taints: [(Taint::os_windows(), TaintStatus { nodes: 3, at_registration: true, ..TaintStatus::default() })]
+            .into(),
         ..Observation::default()
     }
 }
@@ -224,7 +227,7 @@ fn an_invalid_pool_keeps_what_was_reported_and_says_what_is_wrong() {
     let unknown = "Unknown InvalidSpec";
     assert_eq!(verdicts(&after), ["False InvalidSpec", unknown, unknown, unknown]);
     assert_eq!((after.observed_generation, after.nodes, &after.builds), (Some(4), before.nodes, &before.builds));
-    assert_eq!((&after.managed_taints, &after.runtime_classes), (&before.managed_taints, &before.runtime_classes));
+    assert_eq!((&after.taints, &after.runtime_classes), (&before.taints, &before.runtime_classes));
     assert_eq!((after.problems.len(), after.problems[0].reason.as_str()), (1, reason::INVALID_SPEC));
     let message = &after.conditions[0].message;
     assert!(message.contains("spec.taints[0].effect") && message.contains("NoSchedule"), "{message}");
@@ -317,7 +320,7 @@ fn held_taints_keep_the_pool_from_being_ready_and_name_the_daemon_sets() {
     {
         assert!(message.contains(part), "{part}: {message}");
     }
-    assert_eq!(status.managed_taints, Vec::<String>::new(), "what was never put on is not recorded");
+    assert_eq!(status.taints, [], "what was never put on is not recorded");
 }
 
 #[test]
@@ -372,14 +375,14 @@ fn a_status_is_bounded_whatever_the_cluster_shows() {
     let ever_applied = (0..100).map(|n| Taint::new(&format!("t{n:03}"), "", "NoSchedule")).collect();
     let knows_pods = with_consent(pool("{}"), |consent| consent.may_add = true);
     let status = report(&Pool { managed_taints: ever_applied, ..knows_pods }, &observation);
-    let sizes = (status.builds.len(), status.runtime_classes.len(), status.managed_taints.len(), status.problems.len());
+    let sizes = (status.builds.len(), status.runtime_classes.len(), status.taints.len(), status.problems.len());
     assert_eq!(sizes, (32, 64, 32, 10));
     let messages = status.problems.iter().map(|p| &p.message).chain(status.conditions.iter().map(|c| &c.message));
     for message in messages {
         assert!(message.chars().count() <= 1025, "1024 characters and an ellipsis");
     }
     assert!(status.problems[0].message.ends_with('…'));
-    assert!(status.managed_taints.contains(&"os=windows:NoSchedule".to_owned()), "what the pool wants now comes first");
+    assert!(recorded_in(&status).contains(&"os=windows:NoSchedule".to_owned()), "what the pool wants now comes first");
 }
 
 #[test]

@@ -114,6 +114,9 @@ pub mod reason {
         pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
         /// `DaemonSets` do not tolerate a taint that the pool wants.
         pub const WORKLOADS_NOT_TOLERATING: &str = "WorkloadsNotTolerating";
+        /// A `DaemonSet` for Windows makes no pods for nodes because of a taint that it does not tolerate. It does not hold the
+        /// taint.
+        pub const DAEMON_SET_WITHOUT_PODS: &str = "DaemonSetWithoutPods";
         /// winpool added taints to a node. Only Events have it.
         pub const TAINTS_ADDED: &str = "TaintsAdded";
         /// winpool removed taints from a node. Only Events have it.

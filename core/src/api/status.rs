@@ -21,16 +21,11 @@ pub struct WindowsPoolStatus {
     pub nodes: NodeCounts,
     /// The names in `runtimeClasses` and `builds`, for `kubectl get windowspools -o wide`.
     pub summary: Summary,
-    /// Every taint that winpool may have added to nodes of this pool, as `key=value:effect`. winpool removes a taint only if
-    /// it is listed here or in the spec of a pool.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "set"))]
-    pub managed_taints: Vec<String>,
-    /// The taints with which nodes may register: no DaemonSet objects to them, or `taintPolicy` is `TaintOnly`. The admission
-    /// policy `born-tainted` adds them.
+    /// Every taint that winpool may have added to nodes of this pool. winpool removes a taint only if it is listed here or in
+    /// the spec of a pool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["taint"]))]
-    pub approved_taints: Vec<ApprovedTaint>,
+    pub taints: Vec<TaintStatus>,
     /// The workloads whose pods last got tolerations from winpool, the last ten. Add the toleration to their pod templates:
     /// while winpool is away, their new pods wait. A name stays for 35 days after the last pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -60,14 +55,35 @@ pub struct WindowsPoolStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A taint that nodes get at once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// A taint that winpool may have added to nodes of the pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ApprovedTaint {
+pub struct TaintStatus {
     /// The taint, as `key=value:effect`.
     pub taint: String,
-    /// The time at which winpool approved it.
-    pub since: Time,
+    /// The time at which winpool first added it to a node; absent before that. A DaemonSet that was created later does not
+    /// keep it off nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// True if new nodes may register with it: the RuntimeClasses tolerate it, and no DaemonSet holds it. The admission policy
+    /// `born-tainted` adds it then.
+    #[serde(default)]
+    pub at_registration: bool,
+    /// Number of nodes that have it from winpool, or are about to get it.
+    #[serde(default)]
+    pub nodes: i64,
+    /// Number of nodes that lack it and may not get it now. The condition `TaintsApplied` says why.
+    #[serde(default)]
+    pub waiting: i64,
+    /// The DaemonSets that hold it, such as `DaemonSet shop/agent`, at most ten: they would make no pods for nodes with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10), extend("x-kubernetes-list-type" = "set"))]
+    pub held_by: Vec<String>,
+    /// The DaemonSets for Windows that make no pods for nodes that have it, at most ten. They do not hold it: they came later,
+    /// or `taintPolicy` is `TaintOnly`. Add the toleration to their templates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10), extend("x-kubernetes-list-type" = "set"))]
+    pub without_pods: Vec<String>,
 }
 
 /// A workload whose pods got tolerations from winpool.

@@ -27,7 +27,7 @@ pub struct GuardedPool {
     spec: Result<Arc<PoolSpec>, InvalidPool>,
     /// `status`, if it can be decoded.
     pub status: Option<WindowsPoolStatus>,
-    /// An object with `status.managedTaints` as the API server sent it, which guards the next status.
+    /// An object with `status.taints` as the API server sent it, which guards the next status.
     pub recorded: Option<Value>,
 }
 
@@ -38,7 +38,7 @@ impl TryFrom<Value> for GuardedPool {
         let written = object.as_object_mut().and_then(|object| object.remove("status")).filter(Value::is_object);
         let status = written.as_ref().and_then(readable);
         let pool = read(&object).map(|pool| WindowsPool { status: status.clone(), ..pool });
-        let recorded = written.map(|status| json!({"managedTaints": status.get("managedTaints")}));
+        let recorded = written.map(|status| json!({"taints": status.get("taints")}));
         let metadata = ObjectMeta::deserialize(&object["metadata"])?;
         Ok(Self { spec: spec_of(&metadata, &pool), metadata, pool, status, recorded })
     }
@@ -62,7 +62,7 @@ fn readable(status: &Value) -> Option<WindowsPoolStatus> {
 
 /// The part of a status that guards the next one.
 pub(super) fn recorded(status: &WindowsPoolStatus) -> Value {
-    json!({"managedTaints": json!(status).get("managedTaints")})
+    json!({"taints": json!(status).get("taints")})
 }
 
 /// serde also decodes an object from a list of its members. `spec: []` is an error in a pool, and would be an empty
@@ -126,11 +126,9 @@ impl GuardedPool {
         self.spec = spec_of(&self.metadata, &self.pool);
     }
 
-    /// True if its status has the taints and approvals of this one: winpool acts on them as soon as they are
-    /// recorded.
+    /// True if its status has the taints of this one: winpool acts on them as soon as they are recorded.
     pub(super) fn records(&self, status: &WindowsPoolStatus) -> bool {
-        let acted_on = |status: &WindowsPoolStatus| (status.managed_taints.clone(), status.approved_taints.clone());
-        self.status.as_ref().map(acted_on) == Some(acted_on(status))
+        self.status.as_ref().is_some_and(|stored| stored.taints == status.taints)
     }
 
     /// True if the deletion of the pool waits for winpool.

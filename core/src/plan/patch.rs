@@ -108,7 +108,7 @@ pub fn status_patch(uid: &str, seen: Option<&Value>, status: &WindowsPoolStatus)
     let mut patch = Operations::default();
     patch.test(&["metadata", "uid"], json!(uid));
     match seen {
-        Some(seen) => patch.test(&["status", "managedTaints"], json!(seen.get("managedTaints"))),
+        Some(seen) => patch.test(&["status", "taints"], json!(seen.get("taints"))),
         None => patch.test(&["status"], Value::Null),
     }
     patch.set(&["status"], json!(status));

@@ -18,8 +18,8 @@ use super::{node::NodeFields, pods::Objector};
 /// The taints that a pool may add to nodes, and those that wait.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolConsent {
-    /// The approved taints: no `DaemonSet` objects to one of these, so nodes may register with them.
-    pub approved: Vec<Approval>,
+    /// The time at which winpool first added each taint to a node, as status records it.
+    pub since: BTreeMap<Taint, Timestamp>,
     /// True if winpool knows the pods and the `DaemonSets`.
     pub may_add: bool,
     /// The `DaemonSets` that may object to a taint.
@@ -37,20 +37,9 @@ pub struct PoolConsent {
 impl PoolConsent {
     /// True if a `DaemonSet` would lose its pod on a node with these labels and this name by the taint.
     pub(super) fn objects(&self, taint: &Taint, labels: &Labels, node: &str) -> bool {
-        self.objectors.iter().any(|objector| objector.objects(taint, labels, node))
+        let since = self.since.get(taint).copied();
+        self.objectors.iter().any(|objector| objector.objects(taint, since, labels, node))
     }
-
-    /// True if the taint is approved.
-    pub fn approves(&self, taint: &Taint) -> bool {
-        self.approved.iter().any(|approved| approved.taint == *taint)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Approval {
-    pub taint: Taint,
-    /// The time of the approval, for users.
-    pub since: Timestamp,
 }
 
 /// A RuntimeClass of a pool that does not tolerate some taints yet. The nodes that it selects wait for it.
@@ -65,7 +54,7 @@ pub struct LaggingClass {
 }
 
 impl LaggingClass {
-    /// True if it exists and does not tolerate the taint, which is then not approved.
+    /// True if it exists and does not tolerate the taint, with which no node may register then.
     pub(super) fn lags(&self, taint: &Taint) -> bool {
         !self.is_missing && self.taints.contains(taint)
     }

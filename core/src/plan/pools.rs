@@ -7,6 +7,8 @@ use std::{
     sync::Arc,
 };
 
+use k8s_openapi::jiff::Timestamp;
+
 use crate::{
     api::{Mode, Taint, TaintPolicy, WindowsPool, WindowsPoolStatus},
     labels::Labels,
@@ -14,7 +16,7 @@ use crate::{
 };
 
 use super::{
-    pool_consent::{Approval, PoolConsent},
+    pool_consent::PoolConsent,
     pool_spec::{InvalidPool, PoolSpec},
 };
 
@@ -22,13 +24,13 @@ use super::{
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
     pub spec: Arc<PoolSpec>,
-    /// `status.managedTaints`: every taint that winpool ever added for this pool, or took over from another one.
+    /// `status.taints`: every taint that winpool ever added for this pool, or took over from another one.
     pub managed_taints: Vec<Taint>,
     pub consent: Arc<PoolConsent>,
 }
 
 impl Pool {
-    /// Validates and reads `pool`, with the approvals that its status records.
+    /// Validates and reads `pool`, with the taints that its status records.
     ///
     /// # Errors
     /// Fails if the pool breaks any rule of [`violations`](crate::api::validation::violations).
@@ -36,9 +38,9 @@ impl Pool {
         Ok(Self::new(PoolSpec::read(pool)?.into(), pool.status.as_ref()))
     }
 
-    /// The pool with this spec and the taints and approvals that this status records.
+    /// The pool with this spec and the taints that this status records.
     pub fn new(spec: Arc<PoolSpec>, status: Option<&WindowsPoolStatus>) -> Self {
-        let consent = PoolConsent { approved: approved_taints(status), ..PoolConsent::default() };
+        let consent = PoolConsent { since: added_since(status), ..PoolConsent::default() };
         Self { spec, managed_taints: managed_taints(status), consent: consent.into() }
     }
 
@@ -58,15 +60,15 @@ impl Pool {
     }
 }
 
-/// `status.managedTaints`, without entries that cannot be parsed.
+/// `status.taints`, without entries that cannot be parsed.
 pub(super) fn managed_taints(status: Option<&WindowsPoolStatus>) -> Vec<Taint> {
-    status.iter().flat_map(|status| &status.managed_taints).filter_map(|text| text.parse().ok()).collect()
+    status.iter().flat_map(|status| &status.taints).filter_map(|listed| listed.taint.parse().ok()).collect()
 }
 
-/// `status.approvedTaints`, without entries that cannot be parsed.
-pub(super) fn approved_taints(status: Option<&WindowsPoolStatus>) -> Vec<Approval> {
-    let listed = status.iter().flat_map(|status| &status.approved_taints);
-    listed.filter_map(|listed| Some(Approval { taint: listed.taint.parse().ok()?, since: listed.since.0 })).collect()
+/// The time at which winpool first added each of them to a node.
+pub(super) fn added_since(status: Option<&WindowsPoolStatus>) -> BTreeMap<Taint, Timestamp> {
+    let listed = status.into_iter().flat_map(|status| &status.taints);
+    listed.filter_map(|listed| Some((listed.taint.parse().ok()?, listed.since.as_ref()?.0))).collect()
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -179,8 +181,7 @@ fn demands(PoolEntry { pool, ready }: &PoolEntry) -> u64 {
     let (Pool { spec, consent, .. }, mut hasher) = (pool.as_ref(), DefaultHasher::new());
     (&spec.name, spec.enforces(), ready).hash(&mut hasher);
     (spec.wanted_taints(), &spec.retired_taints, discriminant(&spec.taint_policy)).hash(&mut hasher);
-    (consent.may_add, spec.deniable_taints().iter().map(|taint| consent.approves(taint)).collect::<Vec<_>>())
-        .hash(&mut hasher);
+    consent.may_add.hash(&mut hasher);
     pool.images().hash(&mut hasher);
     hasher.finish()
 }

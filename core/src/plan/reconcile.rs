@@ -22,12 +22,12 @@ use std::{sync::Arc, time::Instant};
 
 use kube::ResourceExt;
 
-use crate::api::{Taint, names::reason};
+use crate::api::names::reason;
 
 use super::{
     guarded::GuardedPool,
     pods::UnknownPods,
-    pools::{Pool, approved_taints, managed_taints},
+    pools::{Pool, managed_taints},
     tally::Tally,
 };
 
@@ -226,13 +226,9 @@ impl Memory {
 
     /// The pool as nodes may be assessed by it now: with the taints that its status records, and no others.
     fn publishable(&self, guarded: &GuardedPool, pool: &Pool) -> Arc<Pool> {
-        let recorded = self.recorded_status(guarded);
-        let (managed, approved) = (managed_taints(recorded), approved_taints(recorded));
+        let recorded = managed_taints(self.recorded_status(guarded));
         let mut ready = Pool::clone(&self.intended(pool));
-        ready.managed_taints.retain(|taint| managed.contains(taint));
-        let consent = Arc::make_mut(&mut ready.consent);
-        let is_recorded = |taint: &Taint| approved.iter().any(|recorded| recorded.taint == *taint);
-        consent.approved.retain(|ours| is_recorded(&ours.taint));
+        ready.managed_taints.retain(|taint| recorded.contains(taint));
         Arc::new(ready)
     }
 

@@ -12,7 +12,7 @@ use k8s_openapi::{
 
 use crate::{
     api::{
-        ApprovedTaint, BuildStatus, HelpedWorkload, ObjectReference, Problem, Revisions, Summary, Taint, VendorStatus,
+        BuildStatus, HelpedWorkload, ObjectReference, Problem, Revisions, Summary, Taint, TaintStatus, VendorStatus,
         WindowsPoolStatus, names::condition, number,
     },
     windows::{Build, product},
@@ -72,8 +72,7 @@ pub fn status(
     WindowsPoolStatus {
         observed_generation: observation.generation,
         nodes,
-        managed_taints: ever_applied(pool, &[]).iter().map(ToString::to_string).collect(),
-        approved_taints: approved(pool),
+        taints: taints(pool, observation, previous, now),
         summary: summary(observation),
         helped_workloads: helped(pool, &observation.health, previous, now),
         builds: builds(pool, observation),
@@ -106,7 +105,7 @@ pub fn suspended_status(
     }
 }
 
-/// The taints of `status.managedTaints`: those that the pool may add from now on, winpool's taints that its nodes carry,
+/// The taints of `status.taints`: those that the pool may add from now on, winpool's taints that its nodes carry,
 /// and as many as fit of all that it ever added.
 pub fn ever_applied(pool: &Pool, carried: &[Taint]) -> Vec<Taint> {
     let mut taints = if pool.spec.enforces() { pool.applicable_taints() } else { Vec::new() };
@@ -119,10 +118,19 @@ pub fn ever_applied(pool: &Pool, carried: &[Taint]) -> Vec<Taint> {
     taints
 }
 
-/// `status.approvedTaints`.
-fn approved(pool: &Pool) -> Vec<ApprovedTaint> {
-    let approved = pool.consent.approved.iter().take(TAINTS).filter(|_| pool.spec.enforces());
-    approved.map(|approved| ApprovedTaint { taint: approved.taint.to_string(), since: Time(approved.since) }).collect()
+/// `status.taints`. A taint that no node has had so far is on one since now.
+fn taints(
+    pool: &Pool,
+    observation: &Observation,
+    previous: Option<&WindowsPoolStatus>,
+    now: Timestamp,
+) -> Vec<TaintStatus> {
+    let status = |taint: Taint| {
+        let (text, seen) = (taint.to_string(), observation.taints.get(&taint).cloned().unwrap_or_default());
+        let known = previous.and_then(|status| status.taints.iter().find(|known| known.taint == text)?.since.clone());
+        TaintStatus { taint: text, since: known.or_else(|| (seen.nodes > 0).then_some(Time(now))), ..seen }
+    };
+    ever_applied(pool, &[]).into_iter().map(status).collect()
 }
 
 /// `status.helpedWorkloads`: the last ones, of this term of leadership and of earlier ones.

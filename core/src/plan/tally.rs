@@ -187,6 +187,13 @@ impl Tally {
         self.held.contains_key(taint)
     }
 
+    /// The number of nodes that have this taint from winpool or are about to get it, and of those that lack it and may not get
+    /// it now.
+    pub(super) fn nodes_with(&self, taint: &Taint) -> (usize, usize) {
+        let number = |counts: &BTreeMap<Taint, usize>| counts.get(taint).copied().unwrap_or_default();
+        (number(&self.owned), number(&self.held))
+    }
+
     /// winpool's taints on the nodes.
     pub fn owned(&self) -> impl Iterator<Item = &Taint> {
         self.owned.keys()

@@ -12,7 +12,7 @@ use winpool_answers::{
     view::{Known, Workloads},
 };
 use winpool_core::{
-    api::{Taint, WindowsPool, names},
+    api::{Taint, WindowsPool, WindowsPoolStatus, names},
     plan::{
         self, Assessment, ClassAction, ClassesPlan, Consent, GuardedPool, NodeFields, NodeSummary, PlannedClass,
         Policy, Pool, PoolConsent, PoolEntry, PoolSpec, TaintList, node_patch,
@@ -125,6 +125,22 @@ pub fn with_spec(mut pool: Pool, change: impl FnOnce(&mut PoolSpec)) -> Pool {
 }
 
 /// The pool with another consent.
+/// `status.taints` with these taints.
+pub fn recorded(taints: &[impl ToString]) -> String {
+    json!(taints.iter().map(|taint| json!({"taint": taint.to_string()})).collect::<Vec<_>>()).to_string()
+}
+
+/// The taints in `status.taints`.
+pub fn recorded_in(status: &WindowsPoolStatus) -> Vec<String> {
+    status.taints.iter().map(|listed| listed.taint.clone()).collect()
+}
+
+/// Those with which nodes may register.
+pub fn at_registration(status: &WindowsPoolStatus) -> Vec<String> {
+    let listed = status.taints.iter().filter(|listed| listed.at_registration);
+    listed.map(|listed| listed.taint.clone()).collect()
+}
+
 pub fn with_consent(mut pool: Pool, change: impl FnOnce(&mut PoolConsent)) -> Pool {
     change(Arc::make_mut(&mut pool.consent));
     pool

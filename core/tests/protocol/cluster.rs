@@ -18,7 +18,7 @@ use winpool_core::{
 };
 
 use super::shared::{Copies, Shared, share};
-use crate::common;
+use crate::common::{self, at_registration, recorded_in};
 
 /// The wall-clock time of every object.
 pub const TODAY: Timestamp = Timestamp::UNIX_EPOCH;
@@ -104,9 +104,11 @@ pub fn bare_node(name: &str, team: &str, number: usize) -> Value {
 /// The effect of the policy `born-tainted` on a node that registers. Every pool is applied to the result of the one
 /// before.
 pub fn as_registered<'p>(mut object: Value, pools: impl Iterator<Item = &'p WindowsPoolFacts>) -> Value {
-    for pool in pools.filter_map(|facts| facts.pool.as_ref()) {
+    for (facts, pool) in pools.filter_map(|facts| Some((facts, facts.pool.as_ref()?))) {
         let claimed = object.pointer("/metadata/annotations/winpool.dev~1applied").is_some();
-        let may = |taint: &Taint| pool.spec.taint_policy == TaintPolicy::TaintOnly || pool.consent.approves(taint);
+        let recorded = at_registration(&facts.guarded.status.clone().unwrap_or_default());
+        let may =
+            |taint: &Taint| pool.spec.taint_policy == TaintPolicy::TaintOnly || recorded.contains(&taint.to_string());
         let taints: Vec<Taint> = pool.spec.wanted_taints().into_iter().filter(may).collect();
         let selects = pool.spec.selects(&node(object.clone()).seen.node.labels);
         if claimed
@@ -171,7 +173,7 @@ impl WindowsPoolFacts {
     /// True if the status records that winpool may have added this taint to nodes.
     pub fn records(&self, taint: &Taint) -> bool {
         let status = self.guarded.status.as_ref();
-        status.is_some_and(|status| status.managed_taints.contains(&taint.to_string()))
+        status.is_some_and(|status| recorded_in(status).contains(&taint.to_string()))
     }
 
     /// `status` of the condition Ready, if it is about the present spec.

@@ -82,7 +82,7 @@ broken! {
     a_pool_that_goes_without_a_second_look_may_leave_its_marks: deletion, BlindDeletion, RIGHT_AT_REST;
     a_new_leader_with_old_caches_may_mark_for_a_pool_that_is_gone: late_deletion, TrustsOldCaches, RIGHT_AT_REST;
     a_request_that_outlives_its_leadership_may_leave_marks: deletion, NoFence, RIGHT_AT_REST;
-    an_early_approval_taints_a_node_before_its_class_tolerates_that: registration, EarlyApproval, CLASS_FIRST;
+    a_registration_too_early_taints_a_node_before_its_class_tolerates_that: registration, EarlyRegistration, CLASS_FIRST;
     nodes_that_do_not_wait_for_classes_are_tainted_before_them: classes, NoLag, CLASS_FIRST;
     a_daemon_set_that_is_not_asked_loses_its_node: arrivals, ObjectorsIgnored, DAEMON_SETS_KEPT;
     a_daemon_set_that_has_started_and_is_not_asked_loses_its_node: started, ObjectorsIgnored, DAEMON_SETS_KEPT;

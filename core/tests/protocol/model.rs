@@ -31,7 +31,7 @@ pub enum Break {
     /// Requests of a former leader may arrive after the next one has begun.
     NoFence,
     /// Taints are approved before the classes tolerate them.
-    EarlyApproval,
+    EarlyRegistration,
     /// Nodes do not wait for their classes.
     NoLag,
     /// Taints are added whatever `DaemonSets` need.

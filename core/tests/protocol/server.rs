@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 use winpool_answers::explain::forecast::apply_request;
 use winpool_core::{
-    api::{ApprovedTaint, Taint, WindowsPoolStatus, names},
+    api::{Taint, TaintStatus, WindowsPoolStatus, names},
     plan::{
         GuardedPool, finalizer_patch, lacks_tolerations,
         nodes::{NodeAnswer, NodeObject},
@@ -19,7 +19,7 @@ use winpool_core::{
 };
 
 use super::{
-    cluster::{self, Class, Node, PoolObject, TODAY, Work},
+    cluster::{self, Class, Node, PoolObject, Work},
     model::{Break, Fault, Write},
     operator::{NodeRequest, Pods},
     shared::fingerprint,
@@ -202,8 +202,8 @@ impl World {
             }
             Step::WriteStatus { status, seen, .. } => {
                 let mut status = WindowsPoolStatus::clone(status);
-                if broken == Break::EarlyApproval {
-                    status.approved_taints = all_approved(sent);
+                if broken == Break::EarlyRegistration {
+                    status.taints = all_at_registration(sent);
                 }
                 let uid = metadata.uid.clone().unwrap_or_default();
                 let mut patch = status_patch(&uid, seen.as_ref(), &status);
@@ -273,8 +273,9 @@ fn reported_build(node: &Node) -> Option<String> {
     Some(version.build.to_string())
 }
 
-fn all_approved(pool: &PoolObject) -> Vec<ApprovedTaint> {
+fn all_at_registration(pool: &PoolObject) -> Vec<TaintStatus> {
     let wanted = pool.pool.iter().flat_map(|pool| pool.spec.wanted_taints());
-    let since = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(TODAY);
-    wanted.map(|taint| ApprovedTaint { taint: taint.to_string(), since: since.clone() }).collect()
+    let status =
+        |taint: Taint| TaintStatus { taint: taint.to_string(), at_registration: true, ..TaintStatus::default() };
+    wanted.map(status).collect()
 }

@@ -19,7 +19,7 @@ use winpool_core::{
     pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind},
 };
 
-use crate::common::{self, node, pool_object, read};
+use crate::common::{self, at_registration, node, pool_object, read, recorded_in};
 
 pub const MINE: &str = "os=windows:NoSchedule";
 
@@ -230,8 +230,9 @@ impl World {
         self.status().problems.into_iter().filter(|problem| problem.reason == reason).collect()
     }
 
-    pub fn approved(&self) -> Vec<String> {
-        self.status().approved_taints.into_iter().map(|approved| approved.taint).collect()
+    /// The taints with which nodes may register.
+    pub fn at_registration(&self) -> Vec<String> {
+        at_registration(&self.status())
     }
 
     pub fn taints(&self, node: &str) -> Vec<String> {
@@ -286,16 +287,9 @@ impl World {
     fn assert_recorded(&self, policy: &Policy) {
         for pool in policy.entries().iter().map(|entry| &entry.pool).filter(|pool| pool.spec.enforces()) {
             let status = self.guarded(&pool.spec.name).status.clone().unwrap_or_default();
-            let recorded: Vec<_> = status.approved_taints.iter().map(|approved| approved.taint.clone()).collect();
-            for approved in &pool.consent.approved {
-                assert!(recorded.contains(&approved.taint.to_string()), "{} is approved: {recorded:?}", approved.taint);
-            }
+            let recorded = recorded_in(&status);
             for taint in &pool.managed_taints {
-                assert!(
-                    status.managed_taints.contains(&taint.to_string()),
-                    "{taint} may be put on: {:?}",
-                    status.managed_taints
-                );
+                assert!(recorded.contains(&taint.to_string()), "{taint} may be put on: {recorded:?}");
             }
         }
     }
@@ -322,6 +316,6 @@ impl World {
 
     /// Two facts: the taint of a pool without `taints` is approved, and the node has it.
     pub fn has_taint(&self, node: &str) -> (bool, bool) {
-        (self.approved() == [MINE], self.taints(node) == [MINE])
+        (self.at_registration() == [MINE], self.taints(node) == [MINE])
     }
 }

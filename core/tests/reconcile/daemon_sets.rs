@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use winpool_answers::view::Known;
 use winpool_core::{
-    api::names::condition,
+    api::{
+        Taint,
+        names::{condition, reason},
+    },
     plan::{pods::UnknownPods, reconcile::Step},
     pod::{Pod, PodProgress, WorkloadKind},
 };
@@ -14,7 +17,7 @@ use super::{
     cluster::{MINE, World, agent, daemon_set, failed, pool, started},
     status::WIN_2019,
 };
-use crate::common::{node, snapshot, tainted, yaml};
+use crate::common::{node, recorded_in, snapshot, tainted, yaml};
 
 const BUILD: &str = "node.kubernetes.io/windows-build";
 /// A node without the build label.
@@ -132,6 +135,42 @@ fn a_daemon_set_that_is_ignored_or_deleted_holds_nothing() {
 }
 
 #[test]
+fn a_daemon_set_that_came_after_the_taint_holds_it_only_where_it_runs_and_is_named() {
+    let created = |year: u32| {
+        let text = format!(
+            "{{metadata: {{namespace: shop, name: agent, creationTimestamp: '{year}-01-01T00:00:00Z'}}, \
+             spec: {{template: {{spec: {{os: {{name: windows}}}}}}}}}}"
+        );
+        vec![(WorkloadKind::DaemonSet, yaml(&text))]
+    };
+    // The year in which it was created, the progress of its pod on `win`, and the taints that `win` then gets.
+    for (year, progress, expected) in [
+        (2001, PodProgress::Waiting, [].as_slice()),
+        (2099, PodProgress::Waiting, &[MINE]),
+        (2099, PodProgress::Started, &[]),
+    ] {
+        let mut world = two_nodes("{}");
+        world.wait(2);
+        assert_eq!((world.taints("win"), world.taints("other")), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
+        world.workloads = created(year);
+        world.pods = Ok(vec![pod_of_agent("{os: {name: windows}}", progress)]);
+        world.wait(2);
+        lose_taint(&mut world, "win");
+        world.wait(2);
+        let case = format!("{year} {progress:?}");
+        assert_eq!(world.taints("win"), expected, "{case}");
+        let [taint] = world.status().taints.try_into().unwrap();
+        let holds = expected.is_empty();
+        assert_eq!((taint.held_by.len(), taint.waiting), (usize::from(holds), i64::from(holds)), "{case}");
+        assert_eq!(taint.without_pods, ["DaemonSet shop/agent"], "{case}");
+        assert_eq!(taint.at_registration, year == 2099, "{case}");
+        let [problem] = world.problems(reason::DAEMON_SET_WITHOUT_PODS).try_into().unwrap();
+        let nodes = if holds { "1 node " } else { "2 nodes " };
+        assert!(problem.message.contains(nodes) && problem.message.contains("key: os"), "{case}: {}", problem.message);
+    }
+}
+
+#[test]
 fn a_taint_that_waits_for_nobody_is_added_whatever_daemon_sets_need() {
     for (spec, taint) in [
         ("spec: {taintPolicy: TaintOnly}", MINE),
@@ -172,8 +211,8 @@ fn a_daemon_set_that_comes_later_takes_no_taint_off_and_holds_it_off_new_nodes()
     world.add_node("new", &node("{}"));
     world.wait(2);
     assert_eq!((world.taints("win"), world.taints("new").len()), (vec![MINE.to_owned()], 0));
-    assert!(world.approved().is_empty());
-    assert_eq!(world.status().managed_taints, [MINE], "the evidence stays");
+    assert!(world.at_registration().is_empty());
+    assert_eq!(recorded_in(&world.status()), [MINE], "the evidence stays");
     world.workloads.clear();
     world.wait(2);
     assert_eq!(world.has_taint("new"), (true, true));
@@ -249,7 +288,7 @@ fn while_pods_are_unknown_no_taint_is_added_and_approvals_stay() {
         world.wait(10);
         assert_eq!((world.taints("win").len(), world.taints("new").len()), (0, 0), "{verdict}");
         assert_eq!(world.nodes["new"].labels.get(BUILD), Some("10.0.17763"), "{verdict}");
-        assert_eq!(world.approved(), [MINE], "{verdict}");
+        assert_eq!(world.at_registration(), [MINE], "{verdict}");
         let (found, message) = applied(&world);
         assert!(found == verdict && message.contains(words), "{found}: {message}");
         world.unknown_pods = None;
@@ -291,24 +330,24 @@ fn a_taint_is_approved_unless_a_daemon_set_may_run_on_nodes_of_the_pool() {
         let mut world = World::new([pool(spec)], ["win-0", "win-1"].into_iter().zip(nodes));
         world.workloads = sets;
         world.wait(2);
-        assert_eq!(world.approved() == [MINE], expected, "{fact}: {:?}", world.approved());
+        assert_eq!(world.at_registration() == [MINE], expected, "{fact}: {:?}", world.at_registration());
     }
 }
 
 #[test]
-fn an_approval_is_recorded_in_the_status_write_that_directly_precedes_publication() {
+fn a_taint_is_recorded_in_the_status_write_that_directly_precedes_publication() {
     let mut world = World::with("{}");
     let mut steps = Vec::new();
     while !matches!(steps.last(), Some(Step::Publish(policy)) if policy.entries().iter().all(|entry| entry.ready)) {
         steps.push(world.step("default"));
     }
     let [.., Step::WriteStatus { status, .. }, Step::Publish(policy)] = steps.as_slice() else { panic!("{steps:#?}") };
-    assert_eq!((status.approved_taints.len(), status.managed_taints.len()), (1, 1));
-    assert_eq!(policy.pool("default").unwrap().consent.approved.len(), 1);
+    assert_eq!(recorded_in(status), [MINE]);
+    assert_eq!(policy.pool("default").unwrap().managed_taints, [Taint::os_windows()]);
 }
 
 #[test]
-fn an_approval_keeps_its_time_when_the_spec_changes() {
+fn a_taint_keeps_its_time_when_the_spec_changes() {
     for (before, changes) in [
         ("{}", "{runtimeClassNameFormat: 'win-{version}'}"),
         ("{}", "{nodeSelector: {team: a}}"),
@@ -317,21 +356,21 @@ fn an_approval_keeps_its_time_when_the_spec_changes() {
     ] {
         let mut world = World::new([pool(before)], [("a", of_team("a"))]);
         world.wait(2);
-        let since = world.status().approved_taints[0].since.clone();
+        let since = world.status().taints[0].since.clone().unwrap();
         world.change_pool("default", &format!("spec: {changes}"));
         world.wait(20);
-        assert_eq!(world.status().approved_taints[0].since, since, "{changes}");
+        assert_eq!(world.status().taints[0].since, Some(since), "{changes}");
     }
 }
 
 #[test]
-fn an_approval_is_dropped_while_a_class_does_not_tolerate_the_taint() {
+fn no_node_may_register_with_the_taint_while_a_class_does_not_tolerate_the_taint() {
     let mut world = World::at_rest("{}");
     world.advance(Duration::from_secs(700));
     world.refuse("Patch", failed());
     world.change_class("windows-2022", "scheduling: {tolerations: null}");
     world.wait(2);
-    assert!(world.approved().is_empty());
+    assert!(world.at_registration().is_empty());
     world.add_node("new", &node("{}"));
     world.rest();
     assert!(world.taints("new").is_empty());
@@ -342,7 +381,7 @@ fn an_approval_is_dropped_while_a_class_does_not_tolerate_the_taint() {
 }
 
 #[test]
-fn an_approval_is_dropped_when_the_pool_stops_enforcing() {
+fn no_node_may_register_with_the_taint_when_the_pool_stops_enforcing() {
     for (stops, starts) in [
         ("spec: {taintPolicy: Never}", "spec: {taintPolicy: TaintAndTolerate}"),
         ("spec: {mode: DryRun}", "spec: {mode: Enforce}"),
@@ -351,7 +390,7 @@ fn an_approval_is_dropped_when_the_pool_stops_enforcing() {
         world.wait(2);
         world.change_pool("default", stops);
         world.wait(2);
-        assert!(world.approved().is_empty(), "{stops}");
+        assert!(world.at_registration().is_empty(), "{stops}");
         lose_taint(&mut world, "win");
         world.workloads = vec![agent()];
         world.change_pool("default", starts);
@@ -373,7 +412,7 @@ fn a_class_that_tolerates_one_more_taint_does_not_lag_for_the_first() {
         assert_eq!(world.has_taint("new"), (true, true), "{second}");
     }
     world.wait(4);
-    assert_eq!((world.approved().len(), world.taints("new").len()), (2, 2));
+    assert_eq!((world.at_registration().len(), world.taints("new").len()), (2, 2));
 }
 
 #[test]
@@ -387,7 +426,7 @@ fn a_class_that_lags_holds_only_the_nodes_that_it_selects() {
     world.refuse("Patch", failed());
     world.wait(2);
     assert_eq!((world.taints("win-2019"), world.taints("win-2022")), (vec![], vec![MINE.to_owned()]));
-    assert!(world.approved().is_empty(), "a new node might need the class");
+    assert!(world.at_registration().is_empty(), "a new node might need the class");
     assert!(applied(&world).1.contains("windows-2019"));
     world.add_node("new", &node("{}"));
     world.rest();
@@ -395,7 +434,7 @@ fn a_class_that_lags_holds_only_the_nodes_that_it_selects() {
 
     world.accept_all();
     world.wait(70);
-    assert_eq!((world.has_taint("win-2019").1, world.approved().len()), (true, 1));
+    assert_eq!((world.has_taint("win-2019").1, world.at_registration().len()), (true, 1));
 }
 
 #[test]
@@ -410,17 +449,17 @@ fn while_a_kind_cannot_be_read_approvals_neither_come_nor_go() {
     world.read_fails("Nodes");
     world.advance(Duration::from_secs(16));
     fails(&mut world);
-    assert_eq!(world.approved(), [""; 0]);
+    assert_eq!(world.at_registration(), [""; 0]);
     world.outages.clear();
     world.wait(2);
     assert_eq!(world.has_taint("win"), (true, true));
     fails(&mut world);
     world.workloads = vec![agent()];
     world.wait(2);
-    assert_eq!(world.approved(), [MINE]);
+    assert_eq!(world.at_registration(), [MINE]);
     world.outages.clear();
     world.wait(2);
-    assert_eq!((world.approved().len(), world.taints("win").len()), (0, 1), "the node keeps it");
+    assert_eq!((world.at_registration().len(), world.taints("win").len()), (0, 1), "the node keeps it");
 }
 
 #[test]

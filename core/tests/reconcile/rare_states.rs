@@ -13,7 +13,7 @@ use winpool_core::{
 };
 
 use super::cluster::{MINE, World, failed, of_class, pool};
-use crate::common::{node, now, yaml};
+use crate::common::{node, now, recorded_in, yaml};
 
 #[test]
 fn a_status_that_conflicts_for_ever_is_written_with_growing_pauses() {
@@ -155,7 +155,7 @@ fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_approvals() {
         panic!("the old pool stays in force")
     };
     let [PoolEntry { pool, ready }] = policy.entries() else { panic!("{policy:?}") };
-    assert_eq!((pool.consent.approved.len(), ready), (0, &false), "its nodes are left alone until it is looked at");
+    assert_eq!((pool.consent.may_add, ready), (false, &false), "its nodes are left alone until it is looked at");
 }
 
 #[test]
@@ -178,15 +178,15 @@ fn a_class_whose_name_is_too_long_is_missing_and_the_pool_is_not_ready() {
 fn the_record_of_taints_is_kept_if_another_release_wrote_the_status() {
     let mut object: serde_json::Value = serde_json::json!(pool("{}"));
     object["status"] = yaml(
-        "{managedTaints: ['a=b:NoSchedule'], approvedTaints: [{taint: 'a=b:NoSchedule', since: '2026-01-01T00:00:00Z'}], \
+        "{taints: [{taint: 'a=b:NoSchedule', since: '2026-01-01T00:00:00Z', atRegistration: true}], \
           summary: 7, nodes: {selected: many}, runtimeClasses: [{name: old, uid: u, build: Any, handler: h, state: Applied, nodes: 1}, \
           {name: new, uid: v, build: Any, handler: h, state: Renewed, nodes: 1}]}",
     );
     let guarded: GuardedPool = serde_json::from_value(object).unwrap();
     let read = guarded.read().unwrap();
-    assert_eq!((read.managed_taints.len(), read.consent.approved.len()), (1, 1));
+    assert_eq!((read.managed_taints.len(), read.consent.since.len()), (1, 1));
     let status = guarded.status.unwrap();
-    assert_eq!(status.managed_taints, ["a=b:NoSchedule"]);
+    assert_eq!(recorded_in(&status), ["a=b:NoSchedule"]);
     let recorded: Vec<_> = status.runtime_classes.iter().map(|class| class.name.as_str()).collect();
     assert_eq!(recorded, ["old"]);
 }

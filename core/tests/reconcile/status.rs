@@ -15,7 +15,7 @@ use winpool_core::{
 };
 
 use super::cluster::{MINE, World, agent, denied, failed, pool};
-use crate::common::node;
+use crate::common::{node, recorded_in};
 
 pub const WIN_2019: &str = "{metadata: {labels: {node.kubernetes.io/windows-build: null}}, status: {nodeInfo: {kernelVersion: 10.0.17763.6659}}}";
 
@@ -27,7 +27,7 @@ fn a_pool_comes_to_rest_with_classes_status_and_nodes() {
     assert_eq!((world.taints("win-2019"), world.taints("win-2022")), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
     world.wait(2);
     assert_eq!(world.condition(condition::READY).0, "True Done");
-    assert_eq!((world.approved(), world.status().managed_taints), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
+    assert_eq!((world.at_registration(), recorded_in(&world.status())), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
     assert!(world.status().runtime_classes.iter().all(|class| class.uid.is_some()), "what winpool created is recorded");
     world.take_sent(&[]);
     world.wait(70);
@@ -71,7 +71,7 @@ fn what_status_does_not_record_is_not_published() {
     assert_eq!(world.nodes["win"].labels.get("winpool.dev/pool"), Some("default"), "a label needs no record");
     let published = world.published.clone().unwrap();
     let ready = published.pool("default").unwrap();
-    assert_eq!((ready.managed_taints.len(), ready.consent.approved.len()), (0, 0));
+    assert_eq!(ready.managed_taints.len(), 0);
     assert_eq!(world.taints("win"), [""; 0]);
 
     world.accept_all();
@@ -274,13 +274,13 @@ fn while_a_kind_cannot_be_read_ready_is_unknown_and_no_node_gets_a_taint() {
             let (verdict, message) = world.condition(name);
             assert!(verdict == unknown && message.contains(&format!("no answer about {kind}")), "{verdict}: {message}");
         }
-        let approved = world.approved();
+        let approved = world.at_registration();
         world.add_node("new", &node(WIN_2019));
         world.change_node("win", |node| node.taints = Arc::default());
         world.wait(40);
         assert_eq!((world.taints("win").len(), world.taints("new").len()), (0, 0), "{spec}: nor is one restored");
         assert_eq!(world.nodes["new"].labels.get("node.kubernetes.io/windows-build"), Some("10.0.17763"));
-        assert_eq!(world.approved(), approved, "{spec}: approvals stay");
+        assert_eq!(world.at_registration(), approved, "{spec}");
 
         world.outages.clear();
         world.wait(2);
@@ -333,7 +333,7 @@ fn a_status_that_another_writer_replaced_is_written_again() {
     let written = world.status();
     for change in [
         "status: {conditions: [], nodes: {selected: 7, converged: 7}, summary: null}",
-        "status: {approvedTaints: []}",
+        "status: {taints: []}",
         "status: null",
     ] {
         world.change_pool("default", change);
@@ -344,7 +344,7 @@ fn a_status_that_another_writer_replaced_is_written_again() {
                 .conditions
                 .iter_mut()
                 .for_each(|condition| condition.last_transition_time = Time(Timestamp::UNIX_EPOCH));
-            status.approved_taints.iter_mut().for_each(|approved| approved.since = Time(Timestamp::UNIX_EPOCH));
+            status.taints.iter_mut().for_each(|taint| taint.since = None);
         }
         assert_eq!(status, expected, "{change}");
     }

@@ -3,7 +3,7 @@
 use winpool_core::{api::names, plan::NodeFields};
 
 use super::cluster::{MINE, World, agent, failed, pool};
-use crate::common::{node, tainted};
+use crate::common::{node, recorded_in, tainted};
 
 const RETIRED: &str = "os=win:NoSchedule";
 /// A pool that replaces another taint.
@@ -73,7 +73,7 @@ fn a_node_keeps_a_taint_that_its_new_pool_wants_although_a_daemon_set_does_not_t
             world.wait(2);
             assert_eq!((owner(&world), world.taints("win")), (Some("other"), vec![MINE.to_owned()]), "{way:?} {spec}");
             let status = world.guarded("other").status.clone().unwrap();
-            assert!(status.managed_taints.contains(&MINE.to_owned()), "{way:?} {spec}: {:?}", status.managed_taints);
+            assert!(recorded_in(&status).contains(&MINE.to_owned()), "{way:?} {spec}: {:?}", status.taints);
         }
     }
 }

@@ -119,7 +119,12 @@ pub fn scheduling(class: &RuntimeClass) -> Value {
     json!(class.scheduling)
 }
 
-/// `status.approvedTaints` with these taints.
-pub fn approved<'a>(taints: impl IntoIterator<Item = &'a str>) -> Value {
-    taints.into_iter().map(|taint| json!({"taint": taint, "since": "2026-01-01T00:00:00Z"})).collect()
+/// `status.taints` with these taints, with which nodes may register.
+pub fn at_registration<'a>(taints: impl IntoIterator<Item = &'a str>) -> Value {
+    taints.into_iter().map(|taint| json!({"taint": taint, "atRegistration": true})).collect()
+}
+
+/// The taints in `status.taints`.
+pub fn recorded_in(status: &WindowsPoolStatus) -> Vec<String> {
+    status.taints.iter().map(|listed| listed.taint.clone()).collect()
 }

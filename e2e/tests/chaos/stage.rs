@@ -183,8 +183,8 @@ fn of_pool(pool: &WindowsPool) -> Value {
     for condition in status["conditions"].as_array_mut().into_iter().flatten() {
         condition["lastTransitionTime"] = Value::Null;
     }
-    for approved in status["approvedTaints"].as_array_mut().into_iter().flatten() {
-        approved["since"] = Value::Null;
+    for taint in status["taints"].as_array_mut().into_iter().flatten() {
+        taint["since"] = Value::Null;
     }
     for class in status["runtimeClasses"].as_array_mut().into_iter().flatten() {
         class["uid"] = class["uid"].is_string().into();

@@ -12,16 +12,17 @@ pub(super) const WEB: &str = "DaemonSet default/web";
 /// A taint that a pool wants besides the one for its operating system.
 const DEDICATED: &str = "example.com/os=windows:NoSchedule";
 
-/// The taints in `status.approvedTaints` of the pool `default`.
-pub(super) async fn approved(harness: &Harness) -> Vec<String> {
-    approved_of(harness, "default").await
+/// The taints with which nodes may register in the pool `default`.
+pub(super) async fn at_registration(harness: &Harness) -> Vec<String> {
+    at_registration_of(harness, "default").await
 }
 
 /// The same of another pool.
-pub(super) async fn approved_of(harness: &Harness, pool: &str) -> Vec<String> {
+pub(super) async fn at_registration_of(harness: &Harness, pool: &str) -> Vec<String> {
     let pool = schema::untyped(&harness.client).get(pool).await.unwrap();
-    let approvals = pool.data["status"]["approvedTaints"].as_array().cloned().unwrap_or_default();
-    approvals.iter().map(|approval| approval["taint"].as_str().unwrap().to_owned()).collect()
+    let taints = pool.data["status"]["taints"].as_array().cloned().unwrap_or_default();
+    let listed = taints.iter().filter(|listed| listed["atRegistration"] == true);
+    listed.map(|listed| listed["taint"].as_str().unwrap().to_owned()).collect()
 }
 
 pub(super) async fn join(harness: &Harness, name: &str) {
@@ -44,9 +45,10 @@ async fn is_held_for_web(harness: &Harness) {
 
 /// Waits until winpool has seen that a `DaemonSet` objects.
 pub(super) async fn is_seen(harness: &Harness) {
-    let is_withdrawn =
-        |pool: &WindowsPool| pool.status.as_ref().is_some_and(|status| status.approved_taints.is_empty());
-    harness.pool_until("default", "approves no taint", is_withdrawn).await;
+    let is_seen = |pool: &WindowsPool| {
+        pool.status.as_ref().is_some_and(|status| !status.taints.iter().any(|taint| taint.at_registration))
+    };
+    harness.pool_until("default", "lets no node register with a taint", is_seen).await;
 }
 
 /// Removes all taints of `busy`, as an administrator does to let a pod run there.
@@ -73,7 +75,7 @@ async fn a_held_taint_delays_nothing_else_and_comes_when_its_daemon_set_tolerate
     let _: DaemonSet = merge(&Api::default_namespaced(harness.client.clone()), "web", template).await;
     harness.is_tainted("busy").await;
     harness.ready("default").await;
-    assert_eq!(approved(&harness).await, [OS_WINDOWS]);
+    assert_eq!(at_registration(&harness).await, [OS_WINDOWS]);
 
     // A taint that is on a node stays there, whatever comes later.
     harness.apply(workload("DaemonSet", "later", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}))).await;
@@ -113,7 +115,7 @@ async fn daemon_sets_count_for_nodes_that_a_wider_selector_adds() {
     harness.apply_pool(json!({})).await;
     is_held_for_web(&harness).await;
     assert!(has_taint(&harness.node("free").await, OS_WINDOWS), "a node keeps the taint that it has");
-    assert_eq!(approved(&harness).await, Vec::<String>::new());
+    assert_eq!(at_registration(&harness).await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -180,7 +182,7 @@ async fn daemon_sets_count_when_a_taint_has_waited_for_its_class() {
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
     bindings.delete("classes", &DeleteParams::default()).await.unwrap();
     harness.held(DEDICATED, &["busy"], &[WEB]).await;
-    assert_eq!(approved(&harness).await, Vec::<String>::new());
+    assert_eq!(at_registration(&harness).await, Vec::<String>::new());
     assert!(has_taint(&harness.node("busy").await, OS_WINDOWS), "a taint that is on a node stays");
 }
 

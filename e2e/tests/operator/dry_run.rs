@@ -14,7 +14,7 @@ async fn a_dry_run_writes_nothing_but_status_and_enforce_does_what_it_said() {
 
     let status = pool.status.as_ref().unwrap();
     assert_eq!((status.nodes.selected, status.nodes.pending, status.nodes.converged), (2, 1, 1));
-    assert_eq!(status.managed_taints, Vec::<String>::new(), "none was put on");
+    assert_eq!(status.taints, [], "none was put on");
     let would_change: Vec<_> =
         status.problems.iter().filter(|p| p.reason == "WouldChange").map(|p| p.object.to_string()).collect();
     assert_eq!(would_change, ["RuntimeClass windows-2019", "RuntimeClass windows-2022", "Node bare"]);

@@ -17,7 +17,7 @@ async fn recorded(harness: &Harness, version: &str) {
     let recorded = async {
         while let Some(event) = events.try_next().await.unwrap() {
             if let WatchEvent::Added(pool) | WatchEvent::Modified(pool) = event
-                && pool.status.is_some_and(|status| !status.managed_taints.is_empty())
+                && pool.status.is_some_and(|status| !status.taints.is_empty())
             {
                 return;
             }

@@ -42,7 +42,7 @@ fn size(status: &WindowsPoolStatus) -> usize {
 fn assert_small(status: &WindowsPoolStatus) {
     assert!(status.problems.len() <= 10, "{:#?}", status.problems);
     assert!(status.builds.len() <= 32, "{}", status.builds.len());
-    assert!(status.managed_taints.len() <= 32, "{:?}", status.managed_taints);
+    assert!(status.taints.len() <= 32, "{:?}", status.taints);
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {
         json!({"nodeSelector": {"group": "odd"}, "taints": [taint("odd:NoSchedule")], "taintPolicy": "TaintOnly"});
     harness.apply_pool_named("odd", odd.clone()).await;
     let before = harness.ready("odd").await.status.unwrap();
-    assert_eq!(before.managed_taints, ["odd:NoSchedule"]);
+    assert_eq!(recorded_in(&before), ["odd:NoSchedule"]);
     let marked = harness.node("win-odd").await;
 
     operator.stop().await;
@@ -65,7 +65,7 @@ async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {
     let status = status_until(&harness.client, "odd", |status| ready(status)["reason"] == "InvalidSpec").await;
     let message = ready(&status)["message"].as_str().unwrap().to_owned();
     assert!(message.contains("WindowsPool odd is not valid"), "{message}");
-    assert_eq!(status["managedTaints"], json!(before.managed_taints), "what it ever put on nodes is not forgotten");
+    assert_eq!(status["taints"], json!(before.taints), "what it ever put on nodes is not forgotten");
     assert_eq!(status["nodes"], json!(before.nodes), "and stays as it was reported");
 
     // The same with the real schema, and other pools still work.

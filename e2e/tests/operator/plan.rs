@@ -157,7 +157,10 @@ async fn fill(harness: &Harness, dice: &mut Dice) {
         let spec = if name == "old" { json!({"nodeSelector": {"team": name}}) } else { any_pool(dice, name) };
         harness.apply_pool_named(name, spec).await;
         if name == "rest" || (name != "old" && dice.once_in(2)) {
-            let status = json!({"status": {"managedTaints": [text(TAINTS[0]), text(TAINTS[4])], "approvedTaints": approved([text(TAINTS[0]).as_str()])}});
+            let status = json!({"status": {"taints": [
+                {"taint": text(TAINTS[0]), "atRegistration": true},
+                {"taint": text(TAINTS[4])},
+            ]}});
             merge_status(&pools, name, status).await;
         }
         if name == "old" {

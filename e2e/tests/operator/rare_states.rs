@@ -97,7 +97,7 @@ async fn a_status_with_values_of_another_release_keeps_the_record_of_taints() {
     wait_for("winpool replaces what it cannot read", LIMIT, is_readable).await.unwrap();
     let holds = |pool: &WindowsPool| condition_text(pool, "TaintsApplied").is_some_and(|(_, _, m)| m.contains("web"));
     let pool = harness.pool_until("default", "holds its second taint", holds).await;
-    assert_eq!(pool.status.unwrap().managed_taints, ["first/os=win:NoSchedule", "second/os=win:NoSchedule"]);
+    assert_eq!(recorded_in(&pool.status.unwrap()), ["first/os=win:NoSchedule", "second/os=win:NoSchedule"]);
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
     assert!(lasting_taints(&harness.node("win").await).is_empty(), "the first taint is removed");

@@ -85,7 +85,7 @@ fn the_operator_needs() -> Vec<Attempt> {
         patch("/api/v1/nodes/win", json!({"metadata": {"annotations": {APPLIED: claims}}})),
         patch(
             "/apis/winpool.dev/v1alpha1/windowspools/default/status",
-            json!({"status": {"managedTaints": ["os=windows:NoSchedule"]}}),
+            json!({"status": {"taints": [{"taint": "os=windows:NoSchedule"}]}}),
         ),
         get("/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases?fieldSelector=metadata.name%3Dwinpool"),
     ]

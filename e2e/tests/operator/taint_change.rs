@@ -55,7 +55,7 @@ async fn the_taint_of_a_pool_can_be_changed_by_key_and_by_value() {
     assert!(tolerates(&scheduling(&class.await), "win-by-value"));
     let pool = harness.ready("default").await;
     assert_eq!(
-        pool.status.unwrap().managed_taints,
+        recorded_in(&pool.status.unwrap()),
         [
             "node.kubernetes.io/os=win-by-key:NoSchedule",
             "node.kubernetes.io/os=win-by-value:NoSchedule",

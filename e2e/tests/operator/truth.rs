@@ -82,13 +82,13 @@ async fn a_status_that_another_writer_replaces_is_written_again() {
     harness.is_tainted("win").await;
     let is_right = |pool: &WindowsPool| {
         let status = pool.status.clone().unwrap_or_default();
-        status.nodes.converged == 1 && status.approved_taints.len() == 1
+        status.nodes.converged == 1 && status.taints.iter().filter(|taint| taint.at_registration).count() == 1
     };
     harness.pool_until("default", "has its status", is_right).await;
     for change in [
         json!({"conditions": [], "nodes": null}),
-        json!({"approvedTaints": []}),
-        json!({"conditions": [], "managedTaints": [], "approvedTaints": [], "nodes": null}),
+        json!({"taints": []}),
+        json!({"conditions": [], "taints": [], "nodes": null}),
     ] {
         let _: WindowsPool = merge_status(&harness.pools(), "default", json!({"status": change})).await;
         let is_back = |pool: &WindowsPool| is_right(pool) && condition(pool, "Ready") == Some("True");

@@ -2,10 +2,12 @@
 //! tolerate, so nothing waits, and no toleration can be added.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
+
+use k8s_openapi::jiff::Timestamp;
 
 use crate::{
     api::Taint,
@@ -22,6 +24,8 @@ const KIND: &str = "DaemonSet ";
 #[derive(Clone, Debug)]
 struct DaemonSet {
     placement: Arc<Placement>,
+    /// `metadata.creationTimestamp` of it, or of the earlier one of its name that it has replaced.
+    created: Option<Timestamp>,
     /// The last list that showed it.
     list: u32,
     /// The time since which it is gone. Another one of its name may be about to replace it.
@@ -62,7 +66,9 @@ impl DaemonSets {
             return;
         }
         let placement = Arc::new(Placement::of_spec(&set.template));
-        self.sets.insert(name.into(), DaemonSet { placement, list: self.list, gone: None });
+        let before = self.sets.get(&*name).map(|before| before.created);
+        let created = before.map_or(set.created, |before| before.min(set.created));
+        self.sets.insert(name.into(), DaemonSet { placement, created, list: self.list, gone: None });
     }
 
     pub fn deleted(&mut self, namespace: &str, set: &str, now: Instant) {
@@ -83,9 +89,14 @@ impl DaemonSets {
         self.sets.values().filter_map(|set| set.gone).min().map(|gone| gone + after)
     }
 
-    /// All of them with their placements.
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Placement>)> {
-        self.sets.iter().map(|(name, set)| (name, &set.placement))
+    /// All of them. Nothing is known of the nodes that they run on.
+    pub fn iter(&self) -> impl Iterator<Item = Objector> {
+        self.sets.iter().map(|(name, set)| Objector {
+            name: Arc::clone(name),
+            placement: Arc::clone(&set.placement),
+            created: set.created,
+            runs_on: BTreeSet::new(),
+        })
     }
 }
 
@@ -104,20 +115,40 @@ pub struct Objector {
     /// Such as `DaemonSet shop/agent`.
     pub name: Arc<str>,
     pub(super) placement: Arc<Placement>,
+    /// The time at which it was created, or the first one of its name that was replaced.
+    created: Option<Timestamp>,
+    /// The nodes on which its pods have started, if it is younger than a taint.
+    pub(super) runs_on: BTreeSet<Arc<str>>,
 }
 
 impl Objector {
-    /// True if it would lose its pod on a node with these labels and this name by the taint.
-    pub fn objects(&self, taint: &Taint, labels: &Labels, node: &str) -> bool {
-        self.lacks(taint) && self.placement.fits(labels, node)
+    /// True if it keeps a taint, which winpool first added `since`, off a node with these labels and this name.
+    pub fn objects(&self, taint: &Taint, since: Option<Timestamp>, labels: &Labels, node: &str) -> bool {
+        self.lacks(taint) && self.fits(labels, node) && self.holds(since, node)
     }
 
-    /// True if it would make pods for nodes of the pool, but for the taint.
-    pub(in crate::plan) fn would_run_in(&self, pool: &PoolSpec, taint: &Taint) -> bool {
-        self.lacks(taint) && self.placement.allows(pool)
+    /// True if it keeps the taint off new nodes of the pool.
+    pub(in crate::plan) fn would_run_in(&self, pool: &PoolSpec, taint: &Taint, since: Option<Timestamp>) -> bool {
+        self.lacks(taint) && self.is_older(since) && self.placement.allows(pool)
     }
 
-    fn lacks(&self, taint: &Taint) -> bool {
+    /// True if it would make a pod for a node with these labels and this name, whatever its taints.
+    pub(in crate::plan) fn fits(&self, labels: &Labels, node: &str) -> bool {
+        self.placement.fits(labels, node)
+    }
+
+    /// True if it counts: it is older than the taint, or its pod has started on the node. One that came later and runs nowhere
+    /// must not count, because then every tenant could keep the taint off all nodes.
+    pub(in crate::plan) fn holds(&self, since: Option<Timestamp>, node: &str) -> bool {
+        self.is_older(since) || self.runs_on.contains(node)
+    }
+
+    /// True if it is older than a taint that winpool first added `since`.
+    pub(super) fn is_older(&self, since: Option<Timestamp>) -> bool {
+        since.zip(self.created).is_none_or(|(since, created)| created <= since)
+    }
+
+    pub(in crate::plan) fn lacks(&self, taint: &Taint) -> bool {
         taint.effect != "PreferNoSchedule" && !tolerate(&self.placement.tolerations, taint)
     }
 }

@@ -225,14 +225,20 @@ impl PodTable {
         if !self.is_complete || !self.daemon_sets.is_complete || !self.has_looked {
             return;
         }
-        let is_for_windows = |(name, placement): &(&Arc<str>, &Arc<Placement>)| {
-            placement.target != Target::Linux && (self.windows.says_windows(placement) || self.agents.contains(*name))
+        let is_for_windows = |Objector { name, placement, .. }: &Objector| {
+            placement.target != Target::Linux && (self.windows.says_windows(placement) || self.agents.contains(name))
         };
-        let objectors = self.daemon_sets.iter().filter(is_for_windows).map(|(name, placement)| {
-            let (name, placement) = (Arc::clone(name), Arc::clone(placement));
-            Objector { name, placement }
-        });
-        let objectors: Vec<Objector> = objectors.collect();
+        let mut objectors: Vec<Objector> = self.daemon_sets.iter().filter(is_for_windows).collect();
+        let came_later = objectors.iter_mut().filter(|set| self.windows.had_taints_before(set));
+        let mut came_later: BTreeMap<Arc<str>, &mut Objector> =
+            came_later.map(|set| (Arc::clone(&set.name), set)).collect();
+        if !came_later.is_empty() {
+            for Seen { fact, .. } in self.pods.values().filter(|seen| seen.fact.stage == PodStage::Started) {
+                if let Some((set, node)) = came_later.get_mut(&fact.workload).zip(fact.node.as_ref()) {
+                    set.runs_on.insert(Arc::clone(node));
+                }
+            }
+        }
         if self.objectors.as_deref() != Some(&objectors) {
             (self.objectors, self.changed) = (Some(Arc::new(objectors)), true);
         }

@@ -5,9 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::{
-    core::v1::{NodeSelectorRequirement, NodeSelectorTerm},
-    node::v1::RuntimeClass,
+use k8s_openapi::{
+    api::{
+        core::v1::{NodeSelectorRequirement, NodeSelectorTerm},
+        node::v1::RuntimeClass,
+    },
+    jiff::Timestamp,
 };
 use kube::ResourceExt;
 
@@ -17,7 +20,7 @@ use crate::{
     pod::{Class, Target, affinity, selects_windows, tolerate},
 };
 
-use super::{fact::PodFact, health::ClusterFacts, history::PodHistory, placement::Placement};
+use super::{daemon_set::Objector, fact::PodFact, health::ClusterFacts, history::PodHistory, placement::Placement};
 
 /// Labels by which clouds, installers and autoscalers name a group of nodes. The nodes of a group have one system. (Azure:
 /// learn.microsoft.com/azure/aks/use-labels; EKS: docs.aws.amazon.com/eks/latest/userguide/managed-node-groups.html and
@@ -99,6 +102,8 @@ pub struct WindowsNodes {
     names: BTreeSet<Arc<str>>,
     /// The pools that add tolerations.
     pools: Vec<Arc<PoolSpec>>,
+    /// Their taints, each with the time at which winpool first added it to a node.
+    since: Vec<(Taint, Timestamp)>,
     /// The names of RuntimeClasses that select Windows nodes.
     classes: BTreeSet<String>,
     /// What was found, by the address of the placement, which is kept for that reason.
@@ -125,10 +130,16 @@ impl WindowsNodes {
         Self {
             names: nodes.iter().map(|(object, _)| Arc::clone(&object.name)).collect(),
             nodes,
+            since: policy.pools().flat_map(|pool| pool.consent.since.clone()).collect(),
             pools: policy.pools().map(|pool| &pool.spec).filter(|spec| spec.adds_tolerations()).cloned().collect(),
             classes: facts.classes.iter().filter(for_windows).map(|class| class.name_any()).collect(),
             found: HashMap::new(),
         }
+    }
+
+    /// True if the `DaemonSet` came later than a taint that it does not tolerate.
+    pub(super) fn had_taints_before(&self, set: &Objector) -> bool {
+        self.since.iter().any(|(taint, since)| set.lacks(taint) && !set.is_older(Some(*since)))
     }
 
     /// True if this is the name of a Windows node.

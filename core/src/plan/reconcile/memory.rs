@@ -123,8 +123,7 @@ impl Memory {
         Policy::new(valid.iter().map(|pool| PoolEntry { pool: self.intended(pool), ready: true }), invalid)
     }
 
-    /// The pool as it will be published once its status records it. Until its classes were planned, nothing is
-    /// approved: the status may be old.
+    /// The pool as it will be published once its status records it.
     pub(super) fn intended(&self, pool: &Pool) -> Arc<Pool> {
         let intent = self.pools.get(&pool.spec.name).and_then(|memory| memory.intent.clone());
         let Intent { consent, carried } = intent.unwrap_or_default();

@@ -4,7 +4,7 @@ use kube::ResourceExt;
 
 use crate::{
     api::{
-        ObjectReference, Problem, WindowsPoolStatus,
+        ObjectReference, Problem, TaintStatus, WindowsPoolStatus,
         names::{condition, reason},
     },
     plan::{
@@ -58,6 +58,8 @@ impl Memory {
             let refused = summary.help.get(&pool.spec.name).into_iter().flat_map(PoolHelp::problems);
             problems.extend(refused);
         }
+        let objections = self.objections(cluster, pool);
+        problems.extend(objections.problems());
         let mut windows_nodes = 0;
         if tally.counts().selected == 0 {
             windows_nodes = cluster.nodes.nodes().count();
@@ -69,7 +71,8 @@ impl Memory {
             unlabeled: tally.unlabeled,
             untainted: tally.untainted,
             unreadable: cluster.unreadable(now.instant),
-            held: self.held(cluster, pool, tally),
+            taints: self.taints(guarded, pool, &objections, tally),
+            held: self.held_by(cluster, pool, &objections, tally),
             kubernetes: cluster.control_plane.kubernetes,
             overlap: tally.overlap(),
             builds: tally.revisions.clone(),
@@ -107,9 +110,11 @@ impl Memory {
             return Step::Wait(Some(retry.until));
         }
         let records = previous.is_none_or(|old| {
-            let is_old = |taint: &String| old.approved_taints.iter().any(|approved| approved.taint == *taint);
-            status.managed_taints.iter().any(|taint| !old.managed_taints.contains(taint))
-                || status.approved_taints.iter().any(|approved| !is_old(&approved.taint))
+            let has = |new: &TaintStatus| {
+                let mut known = old.taints.iter().filter(|known| known.taint == new.taint);
+                known.any(|known| known.at_registration || !new.at_registration)
+            };
+            !status.taints.iter().all(has)
         });
         let next = memory.next_status.filter(|next| now.instant < *next && !records);
         if next.is_some() {
@@ -132,7 +137,7 @@ impl Memory {
     }
 }
 
-/// Returns a note if the taints of the pool were approved or held since the previous status.
+/// Returns a note if the taints of the pool are held or no longer held since the previous status.
 fn taints_note(previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus) -> Option<Note> {
     // Others say that winpool is on its way, or have a note of their own.
     const NOTED: [&str; 3] = [reason::DONE, reason::WORKLOADS_NOT_TOLERATING, reason::PODS_CREATED_TOO_EARLY];

@@ -1,32 +1,34 @@
 //! Decides which taints pools may add to nodes.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    api::{Taint, TaintPolicy},
+    api::{ObjectReference, Problem, Taint, TaintPolicy, TaintStatus, names::reason, number},
     plan::{
         classes::ClassesPlan,
         guarded::GuardedPool,
         node::NodeFields,
         nodes::NodeObject,
-        now::{Now, whole_seconds},
-        pods::UnknownPods,
-        pool_consent::{Approval, PoolConsent},
+        now::Now,
+        pods::{Objector, UnknownPods},
+        pool_consent::PoolConsent,
         pool_spec::WantedTaints,
-        pools::{Pool, approved_taints},
+        pools::{Pool, added_since},
         status::{HeldBecause, HeldTaints},
         taints::guards,
         tally::Tally,
     },
+    pod::tolerations::to_write,
+    words::{count, joined},
 };
 
 use super::{
     memory::{Intent, Memory},
     step::CachedCluster,
 };
+
+/// The limit of `DaemonSets` that status names for a taint.
+const DAEMON_SETS: usize = 10;
 
 impl Memory {
     /// Returns the changes that the pool may make to nodes from now on.
@@ -43,8 +45,8 @@ impl Memory {
         let lagging = if pool.spec.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
         let seen = tally.seen();
         let objectors = cluster.objectors().ok().cloned();
-        let mut consent = PoolConsent {
-            approved: Vec::new(),
+        let consent = PoolConsent {
+            since: added_since(self.recorded_status(guarded)),
             may_add: objectors.is_some(),
             objectors: objectors.unwrap_or_default(),
             lagging,
@@ -52,50 +54,149 @@ impl Memory {
             planned_builds: seen.builds.into_keys().chain(plan.builds()).collect(),
             is_blind: !cluster.unreadable(now.instant).is_empty(),
         };
-        let recorded = approved_taints(self.recorded_status(guarded));
-        let known = |taint: &Taint| recorded.iter().find(|known| known.taint == *taint);
-        let is_approved = |taint: &Taint| approves(pool, &consent, taint, known(taint).is_some());
-        let approved = pool.spec.wanted_taints().into_iter().filter(is_approved).map(|taint| {
-            let since = known(&taint).map_or(whole_seconds(now.time), |known| known.since);
-            Approval { taint, since }
-        });
-        consent.approved = approved.collect();
         let lingering = seen.tolerate.into_iter().filter(|taint| pool.managed_taints.contains(taint));
         Intent { consent: consent.into(), carried: tally.owned().cloned().chain(lingering).collect() }
     }
 
-    /// The reason why taints wait, if it is known.
-    pub fn held(&self, cluster: &CachedCluster<'_>, pool: &Pool, tally: &Tally) -> Option<HeldTaints> {
-        let memory = self.pools.get(&pool.spec.name).filter(|_| tally.waits())?;
-        let consent = &memory.intent.as_ref()?.consent;
-        let held: Vec<Taint> = pool.spec.deniable_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
-        let (mut taints, mut sets) = (BTreeSet::new(), BTreeMap::new());
+    /// The `DaemonSets` that would lose pods by taints of the pool, or that have lost them.
+    pub(super) fn objections(&self, cluster: &CachedCluster<'_>, pool: &Pool) -> Objections {
+        let mut objections = Objections::default();
+        let Some(consent) = self.consent(pool) else { return objections };
+        let wanted = if pool.spec.taint_policy == TaintPolicy::Never { Vec::new() } else { pool.spec.wanted_taints() };
+        let pairs = wanted.iter().flat_map(|taint| consent.objectors.iter().map(move |set| (taint, set)));
+        let pairs: Vec<(&Taint, &Objector)> = pairs.filter(|(taint, set)| set.lacks(taint)).collect();
+        if pairs.is_empty() {
+            return objections;
+        }
         let policy = self.policy(cluster.pools);
         let is_of = |object: &&Arc<NodeObject>| !object.node.is_ignored() && policy.is_of(pool, &object.node.labels);
         for object in cluster.nodes.objects().filter(is_of) {
-            for objector in consent.objectors.iter() {
-                let objects = |taint: &&Taint| {
-                    !has_one(&object.node, pool, taint) && objector.objects(taint, &object.node.labels, &object.name)
+            let node = &object.node;
+            for (taint, set) in pairs.iter().filter(|(_, set)| set.fits(&node.labels, &object.name)) {
+                let has_it = node.taints.taints().iter().any(|present| present.same_identity(taint));
+                let counted = if has_it && pool.spec.enforces() {
+                    &mut objections.without_pods
+                } else if !has_one(node, pool, taint)
+                    && !pool.spec.waits_for_nobody(taint)
+                    && set.holds(consent.since.get(taint).copied(), &object.name)
+                {
+                    &mut objections.held
+                } else {
+                    continue;
                 };
-                let lost: Vec<&Taint> = held.iter().filter(objects).collect();
-                if !lost.is_empty() {
-                    *sets.entry(objector.name.to_string()).or_default() += 1;
-                    taints.extend(lost.into_iter().cloned());
-                }
+                *counted.entry((*taint).clone()).or_default().entry(Arc::clone(&set.name)).or_default() += 1;
             }
         }
+        objections
+    }
+
+    fn consent(&self, pool: &Pool) -> Option<&PoolConsent> {
+        Some(&self.pools.get(&pool.spec.name)?.intent.as_ref()?.consent)
+    }
+
+    /// What is to be said of each taint that the pool may add or has added.
+    pub(super) fn taints(
+        &self,
+        guarded: &GuardedPool,
+        pool: &Pool,
+        objections: &Objections,
+        tally: &Tally,
+    ) -> BTreeMap<Taint, TaintStatus> {
+        let Some(consent) = self.consent(pool) else { return BTreeMap::new() };
+        let recorded = self.recorded_status(guarded);
+        let status = |taint: Taint| {
+            let text = taint.to_string();
+            let mut known = recorded.iter().flat_map(|status| &status.taints);
+            let was_at_registration = known.any(|known| known.taint == text && known.at_registration);
+            let (nodes, waiting) = tally.nodes_with(&taint);
+            let first = |sets: &DaemonSetNodes| {
+                sets.get(&taint).into_iter().flatten().take(DAEMON_SETS).map(|(name, _)| name.to_string()).collect()
+            };
+            let status = TaintStatus {
+                at_registration: is_at_registration(pool, consent, &taint, was_at_registration),
+                nodes: number(nodes),
+                waiting: number(waiting),
+                held_by: first(&objections.held),
+                without_pods: first(&objections.without_pods),
+                ..TaintStatus::default()
+            };
+            (taint, status)
+        };
+        self.intended(pool).managed_taints.iter().cloned().map(status).collect()
+    }
+
+    /// The reason why taints wait, if it is known.
+    pub fn held(&self, cluster: &CachedCluster<'_>, pool: &Pool, tally: &Tally) -> Option<HeldTaints> {
+        self.held_by(cluster, pool, &self.objections(cluster, pool), tally)
+    }
+
+    /// The same, if these `DaemonSets` object.
+    pub(super) fn held_by(
+        &self,
+        cluster: &CachedCluster<'_>,
+        pool: &Pool,
+        objections: &Objections,
+        tally: &Tally,
+    ) -> Option<HeldTaints> {
+        let consent = self.consent(pool).filter(|_| tally.waits())?;
+        let held = || pool.spec.deniable_taints().into_iter().filter(|taint| tally.is_held(taint));
         let (taints, because) = match cluster.objectors() {
-            _ if !sets.is_empty() => (taints, HeldBecause::DaemonSets(sets)),
+            _ if !objections.held.is_empty() => {
+                let mut sets = BTreeMap::new();
+                for (name, nodes) in objections.held.values().flatten() {
+                    let most = sets.entry(name.to_string()).or_insert(*nodes);
+                    *most = (*most).max(*nodes);
+                }
+                (objections.held.keys().cloned().collect(), HeldBecause::DaemonSets(sets))
+            }
             _ if !consent.lagging.is_empty() => {
                 let names = consent.lagging.iter().map(|class| class.name.clone()).collect();
                 (consent.lagging.iter().flat_map(|class| class.taints.clone()).collect(), HeldBecause::Classes(names))
             }
             Err(UnknownPods::Denied(message) | UnknownPods::Unreadable(message)) => {
-                (held.into_iter().collect(), HeldBecause::PodsUnreadable(message.clone()))
+                (held().collect(), HeldBecause::PodsUnreadable(message.clone()))
             }
             Err(UnknownPods::NotListed) | Ok(_) => return None,
         };
         Some(HeldTaints { taints, because })
+    }
+}
+
+/// For each taint the `DaemonSets`, each with a number of nodes.
+type DaemonSetNodes = BTreeMap<Taint, BTreeMap<Arc<str>, usize>>;
+
+/// The `DaemonSets` for Windows that do not tolerate taints of a pool.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Objections {
+    /// Those that keep a taint off nodes.
+    held: DaemonSetNodes,
+    /// Those that make no pods for nodes that have it.
+    without_pods: DaemonSetNodes,
+}
+
+impl Objections {
+    /// A problem for each `DaemonSet` that makes no pods for nodes because of taints.
+    pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
+        let mut sets: BTreeMap<&Arc<str>, (usize, Vec<&Taint>)> = BTreeMap::new();
+        for (taint, name, nodes) in self
+            .without_pods
+            .iter()
+            .flat_map(|(taint, sets)| sets.iter().map(move |(name, nodes)| (taint, name, nodes)))
+        {
+            let (most, taints) = sets.entry(name).or_default();
+            *most = (*most).max(*nodes);
+            taints.push(taint);
+        }
+        sets.into_iter().map(|(name, (nodes, taints))| {
+            let message = format!(
+                "it makes no pods for {} with the taint {}, which it does not tolerate, and its status counts none as missing; add \
+                 to its pod template: {}",
+                count(nodes, "node"),
+                joined(&taints),
+                to_write(taints)
+            );
+            Problem::new(reason::DAEMON_SET_WITHOUT_PODS, ObjectReference::named(name), message)
+        })
     }
 }
 
@@ -109,9 +210,10 @@ fn has_one(node: &NodeFields, pool: &Pool, taint: &Taint) -> bool {
 }
 
 /// True if nodes may register with this taint. What is recorded stays while it cannot be known.
-fn approves(pool: &Pool, consent: &PoolConsent, taint: &Taint, is_recorded: bool) -> bool {
-    let spec = &pool.spec;
-    if taint.effect == "PreferNoSchedule" || !spec.enforces() || spec.taint_policy == TaintPolicy::Never {
+fn is_at_registration(pool: &Pool, consent: &PoolConsent, taint: &Taint, is_recorded: bool) -> bool {
+    let (spec, since) = (&pool.spec, consent.since.get(taint).copied());
+    let is_wanted = spec.taint_policy != TaintPolicy::Never && spec.wanted_taints().contains(taint);
+    if taint.effect == "PreferNoSchedule" || !spec.enforces() || !is_wanted {
         return false;
     }
     if spec.waits_for_nobody(taint) {
@@ -119,6 +221,6 @@ fn approves(pool: &Pool, consent: &PoolConsent, taint: &Taint, is_recorded: bool
     }
     let lags = consent.lagging.iter().any(|class| class.lags(taint));
     let is_unknown = consent.is_blind || !consent.may_add;
-    let objects = || consent.objectors.iter().any(|objector| objector.would_run_in(spec, taint));
+    let objects = || consent.objectors.iter().any(|objector| objector.would_run_in(spec, taint, since));
     !lags && (if is_unknown { is_recorded } else { !objects() })
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    api::{NodeCounts, Problem, RuntimeClassStatus, Taint},
+    api::{NodeCounts, Problem, RuntimeClassStatus, Taint, TaintStatus},
     windows::{Build, KubernetesSupport, KubernetesVersion, Vendor},
 };
 
@@ -31,6 +31,8 @@ pub struct Observation {
     pub windows_nodes: usize,
     /// The kinds that winpool cannot read, with the reasons. The rest may be old.
     pub unreadable: BTreeMap<&'static str, String>,
+    /// What is seen of each taint. The name, and the time, come with the status.
+    pub taints: BTreeMap<Taint, TaintStatus>,
     /// The reason why taints are held, if it is known.
     pub held: Option<HeldTaints>,
     /// The classes after the writes.

@@ -142,7 +142,7 @@ async fn empty_pool(cluster: &Cluster, steps: &Steps) -> Result<()> {
         Ok(applied.elapsed().as_millis())
     };
     let (pool, took) = tokio::try_join!(scene::pool_gets_ready(cluster), work_is_done)?;
-    let taints = pool.status.unwrap_or_default().managed_taints.join(", ");
+    let taints = recorded_in(&pool.status.unwrap_or_default()).join(", ");
     steps.done(&format!(
         "an empty WindowsPool (`spec: {{}}`) is applied and Ready; within {took} ms winpool had created"
     ));

@@ -44,7 +44,7 @@ fn taint(effects: &'static [&'static str]) -> impl Strategy<Value = Taint> {
     (key(), value(), select(effects)).prop_map(|(key, value, effect)| Taint::new(key, value, effect))
 }
 
-/// Spec and `status.approvedTaints` of a pool, which may or may not be valid.
+/// Spec and `status.taints` of a pool, which may or may not be valid.
 fn any_pool() -> impl Strategy<Value = (Value, Vec<String>)> {
     let taints = || vec(taint(&["NoSchedule", "PreferNoSchedule"]), 1..4);
     (
@@ -86,7 +86,7 @@ async fn pools(harness: &Harness, runner: &mut TestRunner) -> Vec<WindowsPool> {
         spec["nodeSelector"] = json!({"group": name});
         let read = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}));
         if read.is_ok_and(|object: WindowsPool| Pool::read(&object).is_ok()) {
-            pool(harness, &name, spec, json!({"approvedTaints": approved(ever.iter().map(String::as_str))})).await;
+            pool(harness, &name, spec, json!({"taints": at_registration(ever.iter().map(String::as_str))})).await;
             names.push(name);
         }
     }
@@ -100,10 +100,12 @@ async fn pools(harness: &Harness, runner: &mut TestRunner) -> Vec<WindowsPool> {
 /// The build of all nodes. Its class exists.
 const BUILD: &str = "10.0.20348";
 
-/// The pool as the operator knows it, if `DaemonSets` object to the taints that are not approved.
+/// The pool as the operator knows it, if `DaemonSets` hold the taints with which no node may register.
 fn read(object: &WindowsPool) -> Pool {
     let mut pool = Pool::read(object).unwrap();
-    let may = |taint: &Taint| pool.spec.waits_for_nobody(taint) || pool.consent.approves(taint);
+    let listed = object.status.iter().flat_map(|status| &status.taints).filter(|listed| listed.at_registration);
+    let listed: Vec<&str> = listed.map(|listed| listed.taint.as_str()).collect();
+    let may = |taint: &Taint| pool.spec.waits_for_nobody(taint) || listed.contains(&taint.to_string().as_str());
     pool.managed_taints = pool.spec.wanted_taints().into_iter().filter(may).collect();
     let consent = Arc::make_mut(&mut pool.consent);
     consent.planned_builds.insert(BUILD.parse().unwrap());

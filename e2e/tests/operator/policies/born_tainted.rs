@@ -89,7 +89,7 @@ async fn no_node_is_registered_with_a_taint_that_is_not_approved() {
     assert_no_panic(&harness.server);
 }
 
-/// A group of nodes, the spec of the pool that selects it, the taints in its `status.approvedTaints`, the taints of a node,
+/// A group of nodes, the spec of the pool that selects it, the taints in its `status.taints`, the taints of a node,
 /// and the taints with which that node is registered.
 type Case = [&'static str; 5];
 
@@ -153,8 +153,8 @@ async fn taints_at_registration_depend_on_the_pool_and_the_node() {
     for [group, spec, through, ..] in CASES {
         let mut spec: Value = serde_yaml::from_str(spec).unwrap();
         spec["nodeSelector"] = json!({"group": group});
-        let through = approved(through.split_whitespace());
-        pool(&harness, group, spec, json!({"approvedTaints": through})).await;
+        let through = at_registration(through.split_whitespace());
+        pool(&harness, group, spec, json!({"taints": through})).await;
     }
     let deleting = json!({"nodeSelector": {"group": "deleting"}, "taintPolicy": "TaintOnly"});
     pool(&harness, "deleting", deleting, json!({})).await;

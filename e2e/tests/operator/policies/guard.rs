@@ -208,7 +208,7 @@ async fn the_operator_cannot_write_foreign_classes_and_pools() {
     let pools: Api<WindowsPool> = Api::all(client.clone());
     let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
     assert_eq!(merge::<WindowsPool>(&client, "default", finalizers(json!(["winpool.dev/cleanup"]))).await, None);
-    let status = Patch::Merge(json!({"status": {"managedTaints": [OS_WINDOWS]}}));
+    let status = Patch::Merge(json!({"status": {"taints": [{"taint": OS_WINDOWS}]}}));
     let once = PatchParams { dry_run: true, ..PatchParams::default() };
     assert_eq!(refusal(pools.patch_status("default", &once, &status).await), None);
     for patch in [
