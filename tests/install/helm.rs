@@ -34,6 +34,11 @@ async fn a_release_of_helm_3_is_installed_and_uninstalled_completely() {
 
 async fn is_installed_upgraded_and_uninstalled(helm: Component) {
     let scene = Scene::with(helm).await;
+    let mutates = MUTATING_ADMISSION_POLICY.is_there().await.unwrap();
+    let policies = async || {
+        let list = ["get", "mutatingadmissionpolicies,mutatingadmissionpolicybindings", "--output=name"];
+        if mutates { scene.kubectl(&list).await.lines().count() } else { 0 }
+    };
     // With restricted Pod Security, which Helm's own --create-namespace does not set.
     scene.kubectl(&["apply", "-f", &format!("{CONFIG}/namespace.yaml")]).await;
     let package = packaged(&scene).await;
@@ -41,6 +46,7 @@ async fn is_installed_upgraded_and_uninstalled(helm: Component) {
     let release = |verb, chart| [verb, "winpool", chart, "--namespace", NAMESPACE, "--wait", "--timeout", "60s"];
     scene.helm(&release("install", older.as_str())).await;
     assert_eq!(columns(&scene).await, 0);
+    assert_eq!(policies().await, if mutates { 4 } else { 0 }, "tolerate-windows is enabled by default");
     scene.operator_is_ready().await;
     scene.pool_is_ready().await;
 
@@ -58,6 +64,7 @@ async fn is_installed_upgraded_and_uninstalled(helm: Component) {
     scene.helm(&["uninstall", "winpool", "--namespace", NAMESPACE, "--wait", "--timeout", "60s"]).await;
     scene.is_clean().await;
     scene.is_gone(true).await;
+    assert_eq!(policies().await, 0);
     // The next installation in this namespace waits until the Lease of the cleanup has run out.
     let lease = ["get", "lease", "winpool", "--namespace", NAMESPACE, "--output=jsonpath={.spec.leaseDurationSeconds}"];
     assert_eq!(scene.kubectl(&lease).await, "60");

@@ -199,7 +199,7 @@ fn only_the_guard_fails_closed_and_the_system_is_left_out() {
         let name = policy["metadata"]["name"].as_str().unwrap();
         let guard = name.starts_with("winpool-guard-");
         assert_eq!(policy["spec"]["failurePolicy"], if guard { "Fail" } else { "Ignore" }, "{name}");
-        let namespaced = !guard && name != "winpool-born-tainted";
+        let namespaced = !guard && name != "winpool-born-tainted" && !name.starts_with("winpool-tolerate-windows-");
         let excluded = serde_json::json!({
             "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "winpool-system"],
         });

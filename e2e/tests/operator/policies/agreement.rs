@@ -259,7 +259,7 @@ fn missing(pod: &Value, pools: &[Pool]) -> BTreeSet<Taint> {
         && selector["kubernetes.io/os"] != "linux";
     let concerned = |pool: &&Pool| {
         let fits = |(key, value): (&String, &String)| selector.get(key).is_none_or(|own| own == value);
-        says_windows && pool.spec.enforces() && pool.spec.node_selector.iter().all(fits)
+        says_windows && pool.spec.adds_tolerations() && pool.spec.node_selector.iter().all(fits)
     };
     let spec = PodSpec { tolerations: tolerations(pod), ..PodSpec::default() };
     let mut missing: BTreeSet<Taint> = pools.iter().filter(concerned).flat_map(to_tolerate).collect();
@@ -313,6 +313,6 @@ async fn pods_get_the_tolerations_that_winpool_finds_missing() {
         changed += usize::from(!expected.is_empty());
     }
     println!("{changed} of {PODS} pods were changed");
-    assert!((PODS / 5..PODS * 4 / 5).contains(&changed), "{changed} of {PODS} were changed");
+    assert!((PODS / 10..PODS * 4 / 5).contains(&changed), "{changed} of {PODS} were changed");
     assert_no_panic(&harness.server);
 }

@@ -4,8 +4,8 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use winpool_e2e::prelude::*;
 
 use super::{
-    WINDOWS_NODES, admitted, admitted_until, assert_no_panic, class_status, comparable, install, pod, pods, pool,
-    required, restart, rolled_out, runs_on,
+    WINDOWS_NODES, admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool, required,
+    restart, rolled_out, runs_on,
 };
 
 /// The tolerations that the API server adds to every pod.
@@ -35,24 +35,24 @@ fn os_in(values: &Value) -> Value {
 }
 
 async fn scene(harness: &Harness) {
-    let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+    let taint = |key: &str, effect: &str| json!({"key": key, "value": "windows", "effect": effect});
     let spec = json!({
-        "taints": [taint("a", "NoSchedule"), taint("advice", "PreferNoSchedule")],
+        "taints": [taint("a/os", "NoSchedule"), taint("advice/os", "PreferNoSchedule")],
         "retiredTaints": [{"key": "os", "value": "Win1809", "effect": "NoSchedule"}],
         "nodeSelector": {"pool": "a"},
-        "taintPolicy": "TaintOnly",
     });
     let classes = [class_status("of-a", "10.0.17763", "Applied"), class_status("foreign", "10.0.20348", "Conflict")];
     pool(harness, "a", spec, json!({"runtimeClasses": classes})).await;
-    let spec = json!({"taints": [taint("b", "NoSchedule")], "nodeSelector": {"pool": "b"}, "taintPolicy": "Never"});
-    pool(harness, "b", spec, json!({})).await;
-    pool(
-        harness,
-        "dry",
-        json!({"taints": [taint("dry", "NoSchedule")], "mode": "DryRun", "taintPolicy": "TaintOnly"}),
-        json!({}),
-    )
-    .await;
+    pool(harness, "b", json!({"taints": [taint("b/os", "NoSchedule")], "nodeSelector": {"pool": "b"}}), json!({}))
+        .await;
+    // winpool adds no tolerations for these pools, and neither does the policy.
+    for (name, field, value) in
+        [("dry", "mode", "DryRun"), ("only", "taintPolicy", "TaintOnly"), ("never", "taintPolicy", "Never")]
+    {
+        let mut spec = json!({"taints": [taint(&format!("{name}/os"), "NoSchedule")]});
+        spec[field] = json!(value);
+        pool(harness, name, spec, json!({})).await;
+    }
     let _: k8s_openapi::api::node::v1::RuntimeClass =
         harness.create(json!({"metadata": {"name": "of-a"}, "handler": "h"})).await;
     let linux = json!({"nodeSelector": {"kubernetes.io/os": "linux"}});
@@ -74,11 +74,13 @@ async fn workloads_that_say_windows_tolerate_the_pools_that_they_may_run_in() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     scene(&harness).await;
-    let (default, sets) = (pods(&harness.client, "default"), Api::default_namespaced(harness.client.clone()));
-    let (of_a, of_b) = (["a=:NoSchedule", "os=Win1809:NoSchedule"], ["b=:NoSchedule"]);
+    let namespaces = ["default", "kube-system"].map(|namespace| {
+        (pods(&harness.client, namespace), Api::<DaemonSet>::namespaced(harness.client.clone(), namespace))
+    });
+    let (of_a, of_b) = (["a/os=windows:NoSchedule", "os=Win1809:NoSchedule"], ["b/os=windows:NoSchedule"]);
     let all: Vec<&str> = of_a.into_iter().chain(of_b).collect();
     let os = |os: &str| json!({"kubernetes.io/os": os});
-    let one_of_a = json!({"os": {"name": "windows"}, "tolerations": [{"key": "a", "operator": "Exists"}]});
+    let one_of_a = json!({"os": {"name": "windows"}, "tolerations": [{"key": "a/os", "operator": "Exists"}]});
     let cases: Vec<(Value, Vec<&str>)> = vec![
         (json!({"os": {"name": "windows"}}), all.clone()),
         (json!({"nodeSelector": os("windows")}), all.clone()),
@@ -101,10 +103,10 @@ async fn workloads_that_say_windows_tolerate_the_pools_that_they_may_run_in() {
         ),
         // Tolerated already, in part or in full.
         (json!({"os": {"name": "windows"}, "tolerations": [{"operator": "Exists"}]}), vec!["=:"]),
-        (one_of_a, vec!["a=:", "os=Win1809:NoSchedule", "b=:NoSchedule"]),
+        (one_of_a, vec!["a/os=:", "os=Win1809:NoSchedule", "b/os=windows:NoSchedule"]),
         (
-            json!({"os": {"name": "windows"}, "tolerations": [{"key": "a", "value": "x"}, {"key": "b", "effect": "NoExecute"}]}),
-            vec!["a=x:", "b=:NoExecute", "a=:NoSchedule", "os=Win1809:NoSchedule", "b=:NoSchedule"],
+            json!({"os": {"name": "windows"}, "tolerations": [{"key": "a/os", "value": "x"}, {"key": "b/os", "effect": "NoExecute"}]}),
+            [&["a/os=x:", "b/os=:NoExecute"][..], &all].concat(),
         ),
     ];
     for (spec, mut expected) in cases {
@@ -113,22 +115,26 @@ async fn workloads_that_say_windows_tolerate_the_pools_that_they_may_run_in() {
             tolerations
         };
         expected.sort_unstable();
-        let pod: Pod = admitted(&default, &pod(&spec)).await.unwrap();
-        assert_eq!(sorted(tolerates(&pod)), expected, "pod {spec}");
-        let set: DaemonSet = admitted(&sets, &workload("DaemonSet", "probe", spec.clone())).await.unwrap();
-        let template = json!(set)["spec"]["template"]["spec"].take();
-        assert_eq!(sorted(tolerations(&template)), expected, "DaemonSet {spec}");
-        let by_labels = spec["nodeSelector"].is_object() || spec["affinity"].is_object();
-        if !expected.is_empty() && !by_labels {
-            assert_eq!(template["nodeSelector"], os("windows"), "its controller looks at the selector alone");
-        } else {
-            assert_eq!(template["nodeSelector"], spec["nodeSelector"], "{spec}");
+        for (pods, sets) in &namespaces {
+            let pod: Pod = admitted(pods, &pod(&spec)).await.unwrap();
+            let namespace = pod.metadata.namespace.as_deref();
+            assert_eq!(sorted(tolerates(&pod)), expected, "pod {spec} in {namespace:?}");
+            let set: DaemonSet = admitted(sets, &workload("DaemonSet", "probe", spec.clone())).await.unwrap();
+            let template = json!(set)["spec"]["template"]["spec"].take();
+            assert_eq!(sorted(tolerations(&template)), expected, "DaemonSet {spec} in {namespace:?}");
+            let by_labels = spec["nodeSelector"].is_object() || spec["affinity"].is_object();
+            if !expected.is_empty() && !by_labels {
+                assert_eq!(template["nodeSelector"], os("windows"), "its controller looks at the selector alone");
+            } else {
+                assert_eq!(template["nodeSelector"], spec["nodeSelector"], "{spec}");
+            }
         }
     }
+    let [(default, sets), _] = &namespaces;
     // By its class alone: the pool of that class, and which others depends on who is asked first.
     let by_class = json!({"runtimeClassName": "of-a"});
-    let pod_of_a: Pod = admitted(&default, &pod(&by_class)).await.unwrap();
-    let set: DaemonSet = admitted(&sets, &workload("DaemonSet", "probe", by_class)).await.unwrap();
+    let pod_of_a: Pod = admitted(default, &pod(&by_class)).await.unwrap();
+    let set: DaemonSet = admitted(sets, &workload("DaemonSet", "probe", by_class)).await.unwrap();
     let template = json!(set)["spec"]["template"]["spec"].take();
     for tolerated in [tolerates(&pod_of_a), tolerations(&template)] {
         assert!(of_a.iter().all(|taint| tolerated.contains(&(*taint).to_owned())), "{tolerated:?}");
@@ -137,15 +143,37 @@ async fn workloads_that_say_windows_tolerate_the_pools_that_they_may_run_in() {
 
     // Its class has a name that a pool needs, and another system.
     let foreign = json!({"runtimeClassName": "foreign"});
-    let set: DaemonSet = admitted(&sets, &workload("DaemonSet", "probe", foreign.clone())).await.unwrap();
+    let set: DaemonSet = admitted(sets, &workload("DaemonSet", "probe", foreign.clone())).await.unwrap();
     assert_eq!(json!(set)["spec"]["template"]["spec"]["nodeSelector"], json!(null));
-    let excluded = pods(&harness.client, "kube-system");
-    for silent in [json!({}), foreign, json!({"nodeName": "win", "os": {"name": "windows"}})] {
-        let pod: [Pod; 2] =
-            [admitted(&default, &pod(&silent)).await.unwrap(), admitted(&excluded, &pod(&silent)).await.unwrap()];
-        assert_eq!(comparable(&pod[0]), comparable(&pod[1]), "{silent}");
+    let bound = json!({"nodeName": "win", "os": {"name": "windows"}});
+    for (spec, selector) in [(json!({}), json!(null)), (foreign, os("linux")), (bound, json!(null))] {
+        let pod: Pod = admitted(default, &pod(&spec)).await.unwrap();
+        assert_eq!((tolerates(&pod), &json!(pod.spec)["nodeSelector"]), (vec![], &selector), "{spec}");
     }
     assert_no_panic(&harness.server);
+}
+
+#[tokio::test]
+async fn pods_and_daemon_sets_with_the_annotation_ignore_are_left_alone() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let harness = Harness::new().await;
+    scene(&harness).await;
+    let windows = json!({"os": {"name": "windows"}});
+    let annotated = |mut object: Value, place: &str, value: &str| {
+        object.pointer_mut(place).unwrap()["annotations"] = json!({"winpool.dev/ignore": value});
+        object
+    };
+    let pods = pods(&harness.client, "default");
+    let sets: Api<DaemonSet> = Api::default_namespaced(harness.client.clone());
+    for (value, expected) in [("true", 0), ("false", 3)] {
+        let pod: Pod = admitted(&pods, &annotated(pod(&windows), "/metadata", value)).await.unwrap();
+        assert_eq!(tolerates(&pod).len(), expected, "pod with {value}");
+        for place in ["/metadata", "/spec/template/metadata"] {
+            let set = annotated(workload("DaemonSet", "probe", windows.clone()), place, value);
+            let set: DaemonSet = admitted(&sets, &set).await.unwrap();
+            assert_eq!(tolerations(&json!(set)["spec"]["template"]["spec"]).len(), expected, "{place} with {value}");
+        }
+    }
 }
 
 #[tokio::test]
