@@ -246,7 +246,7 @@ fn a_status_shows_what_pools_report_about_their_present_spec_and_nodes() {
 #[test]
 fn a_status_reports_held_taints_and_a_pool_in_dry_run_owns_no_node() {
     let condition = json!({
-        "type": "TaintsApplied", "status": "False", "reason": "WorkloadsNotTolerating", "message": "os=windows:NoSchedule held",
+        "type": "TaintsApplied", "status": "False", "reason": "DaemonSetsNotTolerating", "message": "os=windows:NoSchedule held",
         "lastTransitionTime": "2026-03-01T00:00:00Z",
     });
     for (mode, count, state) in [("Enforce", "held", "held"), ("DryRun", "pending", "unowned")] {

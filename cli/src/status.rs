@@ -188,7 +188,7 @@ fn pool_text(text: &mut Text, pool: &PoolSummary) {
 /// Returns why the pool is not ready, if the text names the details below: `1 taint held for 5 DaemonSets, 1 RuntimeClass in
 /// conflict`.
 fn summary(pool: &PoolSummary) -> Option<String> {
-    if ![reason::WORKLOADS_NOT_TOLERATING, reason::CLASS_CONFLICT].contains(&pool.reason.as_str()) {
+    if ![reason::DAEMON_SETS_NOT_TOLERATING, reason::CLASS_CONFLICT].contains(&pool.reason.as_str()) {
         return None;
     }
     let (taints, sets) = (pool.held_taints.len(), pool.held_for.len());

@@ -94,7 +94,7 @@ metadata: {name: default}
 spec: {}
 status:
   conditions:
-  - {type: Ready, status: "False", reason: WorkloadsNotTolerating, lastTransitionTime: 2026-01-01T00:00:00Z, message: a long message}
+  - {type: Ready, status: "False", reason: DaemonSetsNotTolerating, lastTransitionTime: 2026-01-01T00:00:00Z, message: a long message}
   problems:
   - reason: ClassConflict
     object: {kind: RuntimeClass, name: windows-2022}
@@ -109,8 +109,11 @@ status:
     let status = ["status", "-f", file.to_str().unwrap(), "-f", CLUSTER, "-f", WORKLOADS];
     let text = printed(&status, Path::new("/nonexistent"), "80");
     insta::assert_snapshot!(text.split("\n\n").next().unwrap());
-    std::fs::write(&file, pool.replace("spec: {}", "spec: {mode: DryRun}").replace("WorkloadsNotTolerating", "DryRun"))
-        .unwrap();
+    std::fs::write(
+        &file,
+        pool.replace("spec: {}", "spec: {mode: DryRun}").replace("DaemonSetsNotTolerating", "DryRun"),
+    )
+    .unwrap();
     let text = printed(&status, Path::new("/nonexistent"), "80");
     assert!(text.starts_with("WindowsPool default: a long message\n  winpool would hold "), "{text}");
 }

@@ -313,7 +313,7 @@ fn held_taints_keep_the_pool_from_being_ready_and_name_the_daemon_sets() {
     let sets = (0..12).map(|number| (format!("DaemonSet shop/agent-{number:02}"), 2)).collect();
     let observation = Observation { nodes, untainted: 3, held: Some(held(HeldBecause::DaemonSets(sets))), ..done() };
     let status = report(&pool("{}"), &observation);
-    let waits = "False WorkloadsNotTolerating";
+    let waits = "False DaemonSetsNotTolerating";
     assert_eq!(verdicts(&status), [waits, "True Done", waits, "True Done"]);
     let message = &status.conditions[2].message;
     for part in ["os=windows:NoSchedule held", "DaemonSet shop/agent-09 (2 nodes) and 2 more", "taintPolicy: TaintOnly"]

@@ -397,7 +397,7 @@ pub(super) fn name_held_for(pools: &mut [PoolSummary], snapshot: Snapshot) {
 
 /// Returns the taints that winpool does not add yet, as the status of the pool reports them.
 fn held_taints(pool: &GuardedPool, status: &WindowsPoolStatus) -> Vec<String> {
-    const HELD: [&str; 3] = [reason::WORKLOADS_NOT_TOLERATING, reason::PODS_NOT_SEEN, reason::WAITING];
+    const HELD: [&str; 3] = [reason::DAEMON_SETS_NOT_TOLERATING, reason::PODS_NOT_SEEN, reason::WAITING];
     let is_held = |condition: &Condition| {
         condition.type_ == names::condition::TAINTS_APPLIED && HELD.contains(&condition.reason.as_str())
     };

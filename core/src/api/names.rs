@@ -113,7 +113,7 @@ pub mod reason {
         /// Neither this release nor `spec.buildNames` has a name for a build.
         pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
         /// `DaemonSets` do not tolerate a taint that the pool wants.
-        pub const WORKLOADS_NOT_TOLERATING: &str = "WorkloadsNotTolerating";
+        pub const DAEMON_SETS_NOT_TOLERATING: &str = "DaemonSetsNotTolerating";
         /// A `DaemonSet` for Windows makes no pods for nodes because of a taint that it does not tolerate. It does not hold the
         /// taint.
         pub const DAEMON_SET_WITHOUT_PODS: &str = "DaemonSetWithoutPods";

@@ -39,6 +39,7 @@ use super::{
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes.selected"),
     printcolumn(name = "Converged", type_ = "integer", json_path = ".status.nodes.converged"),
+    printcolumn(name = "Taints", type_ = "string", json_path = ".status.conditions[?(@.type=='TaintsApplied')].reason"),
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason", priority = 1),

@@ -91,7 +91,7 @@ fn a_daemon_set_holds_the_taint_off_the_nodes_that_it_fits() {
         assert_eq!(bare, held, "{spec}");
         assert!(world.nodes["win"].labels.get(BUILD).is_some(), "{spec}: labels do not wait");
         let (verdict, message) = applied(&world);
-        let expected = if held.is_empty() { "True Done" } else { "False WorkloadsNotTolerating" };
+        let expected = if held.is_empty() { "True Done" } else { "False DaemonSetsNotTolerating" };
         assert_eq!(verdict, expected, "{spec}: {message}");
         assert_eq!(message.contains("DaemonSet shop/agent"), !held.is_empty(), "{spec}: {message}");
     }
@@ -240,7 +240,7 @@ fn status_names_at_most_ten_daemon_sets_with_the_number_of_nodes() {
         world.workloads[3] = daemon_set(&name(3), "{os: {name: windows}, nodeSelector: {team: b}}");
         world.wait(2);
         let (verdict, message) = applied(&world);
-        assert_eq!((verdict.as_str(), world.has_taint("win")), ("False WorkloadsNotTolerating", (false, false)));
+        assert_eq!((verdict.as_str(), world.has_taint("win")), ("False DaemonSetsNotTolerating", (false, false)));
         for part in [
             &format!("{MINE} {words}"),
             "DaemonSet shop/agent-00 (2 nodes), ",

@@ -30,7 +30,7 @@ pub fn condition_text(pool: &WindowsPool, name: &str) -> Option<(String, String,
 
 /// True if the pool holds a taint because of workloads that do not tolerate it.
 pub fn is_held(pool: &WindowsPool) -> bool {
-    condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "WorkloadsNotTolerating")
+    condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "DaemonSetsNotTolerating")
 }
 
 /// The problems in the pool's status as JSON.

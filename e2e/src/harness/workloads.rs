@@ -87,7 +87,7 @@ impl Harness {
             let pool = self.pools().get("default").await?;
             let current = pool.status.as_ref().and_then(|s| s.observed_generation) == pool.metadata.generation;
             let (status, reason, message) = condition_text(&pool, "TaintsApplied").unwrap_or_default();
-            let held = (status.as_str(), reason.as_str()) == ("False", "WorkloadsNotTolerating");
+            let held = (status.as_str(), reason.as_str()) == ("False", "DaemonSetsNotTolerating");
             let done = current && held && workloads.iter().all(|workload| message.contains(workload));
             seen = Some((status, reason, message));
             Ok(done.then_some(pool))

@@ -259,7 +259,7 @@ async fn are_decided(harness: &Harness, cases: &[Case]) -> usize {
         let pools = harness.pools().list(&ListParams::default()).await?.items;
         let is_decided = |pool: &&WindowsPool| {
             let (status, reason, _) = condition_text(pool, "TaintsApplied").unwrap_or_default();
-            status == "True" || reason == "WorkloadsNotTolerating"
+            status == "True" || reason == "DaemonSetsNotTolerating"
         };
         let held = pools.iter().filter(|pool| condition(pool, "TaintsApplied") == Some("False")).count();
         Ok((pools.iter().filter(is_decided).count() == cases.len()).then_some(held))

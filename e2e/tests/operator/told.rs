@@ -23,7 +23,7 @@ async fn events_tell_when_a_taint_is_held_added_and_removed() {
     harness.run_web("win").await;
     harness.apply_pool(json!({})).await;
     let pool = ("WindowsPool", "default");
-    let held = told(&harness, pool, ("Warning", "WorkloadsNotTolerating")).await;
+    let held = told(&harness, pool, ("Warning", "DaemonSetsNotTolerating")).await;
     assert!(held.contains(OS_WINDOWS) && held.contains(WEB), "{held}");
 
     harness.apply_pool(json!({"taintPolicy": "TaintOnly"})).await;

@@ -266,7 +266,7 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
                 tolerations::to_write(taints),
                 names::IGNORE
             );
-            Verdict::no(reason::WORKLOADS_NOT_TOLERATING, message)
+            Verdict::no(reason::DAEMON_SETS_NOT_TOLERATING, message)
         }
     }
 }
