@@ -13,7 +13,7 @@ use winpool_core::{
     api::{WindowsPool, names},
     words::is_command,
 };
-use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, program, scene::install_crd, wait_for};
+use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, harness::recorded_in, program, scene::install_crd, wait_for};
 
 use crate::program::{Program, command};
 
@@ -160,8 +160,8 @@ async fn values_that_a_kubelet_invents_appear_nowhere_and_affect_no_other_node()
 
     let other = pools.get("other").await.unwrap().status.unwrap();
     assert_eq!(json!(other.nodes), json!(winpool_core::api::NodeCounts::default()), "the pool that they claim");
-    assert_eq!((other.problems, other.builds), (vec![], vec![]));
     assert_eq!(recorded_in(&other), [MINE], "what it may add, and nothing that they claim");
+    assert_eq!((other.problems, other.builds), (vec![], vec![]));
     let status = pools.get("default").await.unwrap().status.unwrap();
     assert!(json!(status).to_string().len() < 8_000, "{status:#?}");
     let mut texts = Vec::new();

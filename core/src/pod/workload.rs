@@ -13,6 +13,8 @@ use super::{metadata::WireMetadata, spec::PodSpec};
 pub struct Workload {
     pub namespace: String,
     pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
     pub created: Option<Timestamp>,
     /// Kind and name of the object that controls it.
     pub controller: Option<(String, String)>,
@@ -86,6 +88,7 @@ impl From<WireWorkload> for Workload {
             controller: metadata.controller(),
             namespace: metadata.namespace.unwrap_or_default(),
             name,
+            uid: metadata.uid.unwrap_or_default(),
             replicas: spec.replicas.unwrap_or(1),
             os_label: of_pods.labels.and_then(|mut labels| labels.remove(names::OS)),
             template: template.spec.unwrap_or_default(),

@@ -22,8 +22,8 @@ pub use crate::audit::USER;
 pub use account::{Account, INSTALLATION, NAMESPACE, Right};
 pub use host::HostNode;
 pub use objects::{
-    BUILD, NOT_READY, approved, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of,
-    problems, scheduling, taint, taints, tolerates, unschedulable, windows_class,
+    BUILD, NOT_READY, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of, problems,
+    recorded_in, scheduling, taint, taints, taints_at_registration, tolerates, unschedulable, windows_class,
 };
 pub use operator::{Operator, alone, options};
 pub use versions::Versions;

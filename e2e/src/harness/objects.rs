@@ -6,7 +6,7 @@ use k8s_openapi::api::{
 };
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
+use winpool_core::api::{WindowsPool, WindowsPoolStatus};
 
 use crate::WINDOWS_BUILD;
 
@@ -120,7 +120,7 @@ pub fn scheduling(class: &RuntimeClass) -> Value {
 }
 
 /// `status.taints` with these taints, with which nodes may register.
-pub fn at_registration<'a>(taints: impl IntoIterator<Item = &'a str>) -> Value {
+pub fn taints_at_registration<'a>(taints: impl IntoIterator<Item = &'a str>) -> Value {
     taints.into_iter().map(|taint| json!({"taint": taint, "atRegistration": true})).collect()
 }
 

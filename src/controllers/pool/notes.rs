@@ -1,9 +1,13 @@
 //! Log lines and Events about pools.
 
+use k8s_openapi::{
+    api::{apps::v1::DaemonSet, core::v1::ObjectReference},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{Resource, runtime::events::EventType};
 use winpool_client::causes::shortened;
 use winpool_core::{
-    api::{Problem, names::reason},
+    api::{self, Problem, names::reason},
     plan::{GuardedPool, reconcile::Note},
 };
 
@@ -16,8 +20,23 @@ pub(super) struct PoolEvent {
     note: String,
 }
 
+/// Writes the Event: about the pool, or about the `DaemonSet` whose owner has something to do.
 pub(super) async fn send(context: &Context, pool: &GuardedPool, PoolEvent { type_, reason, action, note }: PoolEvent) {
-    context.applier.event(&pool.object_ref(&()), type_, &reason, &action, note).await;
+    let of_set = Some(&action).filter(|_| reason == reason::DAEMON_SET_WITHOUT_PODS);
+    let object = of_set.and_then(|name| daemon_set(context, name)).unwrap_or_else(|| pool.object_ref(&()));
+    context.applier.event(&object, type_, &reason, &action, note).await;
+}
+
+/// The `DaemonSet` with a name such as `DaemonSet shop/agent`.
+fn daemon_set(context: &Context, name: &str) -> Option<ObjectReference> {
+    let table = context.pods.lock();
+    let uid = table.objectors()?.iter().find(|set| *set.name == *name)?.uid.to_string();
+    let api::ObjectReference { namespace, name, .. } = api::ObjectReference::named(name);
+    let set = DaemonSet {
+        metadata: ObjectMeta { namespace, name: Some(name), uid: Some(uid), ..ObjectMeta::default() },
+        ..DaemonSet::default()
+    };
+    Some(set.object_ref(&()))
 }
 
 pub(super) fn log(pool: &str, note: &Note) {

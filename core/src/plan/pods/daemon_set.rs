@@ -23,6 +23,7 @@ const KIND: &str = "DaemonSet ";
 /// A `DaemonSet` as the watch shows it.
 #[derive(Clone, Debug)]
 struct DaemonSet {
+    uid: Arc<str>,
     placement: Arc<Placement>,
     /// `metadata.creationTimestamp` of it, or of the earlier one of its name that it has replaced.
     created: Option<Timestamp>,
@@ -68,7 +69,10 @@ impl DaemonSets {
         let placement = Arc::new(Placement::of_spec(&set.template));
         let before = self.sets.get(&*name).map(|before| before.created);
         let created = before.map_or(set.created, |before| before.min(set.created));
-        self.sets.insert(name.into(), DaemonSet { placement, created, list: self.list, gone: None });
+        self.sets.insert(
+            name.into(),
+            DaemonSet { uid: set.uid.as_str().into(), placement, created, list: self.list, gone: None },
+        );
     }
 
     pub fn deleted(&mut self, namespace: &str, set: &str, now: Instant) {
@@ -93,6 +97,7 @@ impl DaemonSets {
     pub fn iter(&self) -> impl Iterator<Item = Objector> {
         self.sets.iter().map(|(name, set)| Objector {
             name: Arc::clone(name),
+            uid: Arc::clone(&set.uid),
             placement: Arc::clone(&set.placement),
             created: set.created,
             runs_on: BTreeSet::new(),
@@ -114,6 +119,7 @@ pub(super) fn is_daemon_set(workload: &str) -> bool {
 pub struct Objector {
     /// Such as `DaemonSet shop/agent`.
     pub name: Arc<str>,
+    pub uid: Arc<str>,
     pub(super) placement: Arc<Placement>,
     /// The time at which it was created, or the first one of its name that was replaced.
     created: Option<Timestamp>,

@@ -14,6 +14,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Instant;
+use winpool_e2e::harness::recorded_in;
 use winpool_e2e::scene::{self, OperatorTask, UNLABELLED};
 use winpool_e2e::{Cluster, Machine, WINDOWS_BUILD, manifests, prepare_machines};
 

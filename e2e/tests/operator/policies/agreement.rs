@@ -86,7 +86,8 @@ async fn pools(harness: &Harness, runner: &mut TestRunner) -> Vec<WindowsPool> {
         spec["nodeSelector"] = json!({"group": name});
         let read = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}));
         if read.is_ok_and(|object: WindowsPool| Pool::read(&object).is_ok()) {
-            pool(harness, &name, spec, json!({"taints": at_registration(ever.iter().map(String::as_str))})).await;
+            pool(harness, &name, spec, json!({"taints": taints_at_registration(ever.iter().map(String::as_str))}))
+                .await;
             names.push(name);
         }
     }

@@ -153,7 +153,7 @@ async fn taints_at_registration_depend_on_the_pool_and_the_node() {
     for [group, spec, through, ..] in CASES {
         let mut spec: Value = serde_yaml::from_str(spec).unwrap();
         spec["nodeSelector"] = json!({"group": group});
-        let through = at_registration(through.split_whitespace());
+        let through = taints_at_registration(through.split_whitespace());
         pool(&harness, group, spec, json!({"taints": through})).await;
     }
     let deleting = json!({"nodeSelector": {"group": "deleting"}, "taintPolicy": "TaintOnly"});

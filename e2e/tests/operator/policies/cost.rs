@@ -48,7 +48,7 @@ fn largest_pool() -> (Value, Value) {
     });
     (
         spec,
-        json!({"taints": at_registration(ever.iter().map(String::as_str)), "runtimeClasses": classes, "builds": builds}),
+        json!({"taints": taints_at_registration(ever.iter().map(String::as_str)), "runtimeClasses": classes, "builds": builds}),
     )
 }
 
@@ -147,7 +147,7 @@ async fn measure_what_each_policy_adds_to_a_create() {
     for component in ["born-tainted", "assign-class", "tolerate-windows", "linux-by-default"] {
         let harness = Harness::new().await;
         let class = class_status("windows-2022", "10.0.20348", "Applied");
-        let status = json!({"taints": at_registration(["os=windows:NoSchedule"]), "runtimeClasses": [class]});
+        let status = json!({"taints": taints_at_registration(["os=windows:NoSchedule"]), "runtimeClasses": [class]});
         pool(&harness, "default", json!({"podDefaults": {"runtimeClassName": "windows-2022"}}), status).await;
         let _: RuntimeClass = harness.create(json!({"metadata": {"name": "windows-2022"}, "handler": "h"})).await;
         install_without_kube_system(&harness.client, component).await;
