@@ -1,11 +1,11 @@
 //! Workloads, and waiting until a pool names the DaemonSets that do not tolerate its taint.
 
-use k8s_openapi::api::events::v1::Event;
-use kube::{Api, api::ListParams};
+use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
+use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 
-use super::{Harness, condition_text, has_taint};
+use super::{Harness, condition_text, has_taint, merge_status};
 use crate::{LIMIT, manifests, wait_for};
 
 /// The hash in the name of the `ReplicaSet` of each Deployment.
@@ -57,6 +57,16 @@ impl Harness {
     /// Applies a namespaced or cluster-scoped object as `kubectl apply --server-side` does.
     pub async fn apply(&self, object: Value) {
         manifests::apply(&self.client, &[serde_json::from_value(object).unwrap()]).await.unwrap();
+    }
+
+    /// Creates a pod in the namespace `default`, on the node that it names, and lets it run.
+    pub async fn start_pod(&self, pod: Value) {
+        let name = self.create_pod(pod).await.name_any();
+        let container = json!({
+            "name": "c", "image": "servercore", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}},
+        });
+        let running = json!({"status": {"phase": "Running", "containerStatuses": [container]}});
+        let _: Pod = merge_status(&self.pods(), &name, running).await;
     }
 
     /// Waits until there is an Event in the namespace `default` for which this holds.

@@ -1,6 +1,10 @@
 //! Only a `DaemonSet` holds a taint: it would make no pod for a node with a taint that its template does not tolerate.
 
-use k8s_openapi::api::{admissionregistration::v1::ValidatingAdmissionPolicyBinding, apps::v1::DaemonSet};
+use k8s_openapi::{
+    api::{admissionregistration::v1::ValidatingAdmissionPolicyBinding, apps::v1::DaemonSet},
+    jiff::Timestamp,
+};
+use winpool_core::api::TaintStatus;
 use winpool_e2e::prelude::*;
 
 use crate::{
@@ -13,16 +17,10 @@ pub(super) const WEB: &str = "DaemonSet default/web";
 const DEDICATED: &str = "example.com/os=windows:NoSchedule";
 
 /// The taints with which nodes may register in the pool `default`.
-pub(super) async fn at_registration(harness: &Harness) -> Vec<String> {
-    at_registration_of(harness, "default").await
-}
-
-/// The same of another pool.
-pub(super) async fn at_registration_of(harness: &Harness, pool: &str) -> Vec<String> {
-    let pool = schema::untyped(&harness.client).get(pool).await.unwrap();
-    let taints = pool.data["status"]["taints"].as_array().cloned().unwrap_or_default();
-    let listed = taints.iter().filter(|listed| listed["atRegistration"] == true);
-    listed.map(|listed| listed["taint"].as_str().unwrap().to_owned()).collect()
+async fn at_registration(harness: &Harness) -> Vec<String> {
+    let pool = harness.pools().get("default").await.unwrap();
+    let listed = pool.status.unwrap_or_default().taints.into_iter().filter(|listed| listed.at_registration);
+    listed.map(|listed| listed.taint).collect()
 }
 
 pub(super) async fn join(harness: &Harness, name: &str) {
@@ -43,12 +41,27 @@ async fn is_held_for_web(harness: &Harness) {
     harness.held(OS_WINDOWS, &["busy"], &[WEB]).await;
 }
 
-/// Waits until winpool has seen that a `DaemonSet` objects.
-pub(super) async fn is_seen(harness: &Harness) {
-    let is_seen = |pool: &WindowsPool| {
-        pool.status.as_ref().is_some_and(|status| !status.taints.iter().any(|taint| taint.at_registration))
+/// Waits until winpool has seen that a `DaemonSet` makes no pods for nodes with the taint.
+pub(super) async fn is_seen(harness: &Harness) -> WindowsPool {
+    let names_it = |pool: &WindowsPool| {
+        let status = pool.status.clone().unwrap_or_default();
+        status.taints.iter().any(|taint| !taint.without_pods.is_empty())
     };
-    harness.pool_until("default", "lets no node register with a taint", is_seen).await;
+    harness.pool_until("default", "names the DaemonSet", names_it).await
+}
+
+/// Waits until a `DaemonSet` that is created now is younger than the taints of the pool: both times have whole seconds.
+async fn time_has_passed(harness: &Harness) {
+    let later = async || {
+        let status = harness.pools().get("default").await?.status.unwrap_or_default();
+        let passed = |taint: &TaintStatus| taint.since.as_ref().is_some_and(|since| since.0.as_second() < now_second());
+        Ok((!status.taints.is_empty() && status.taints.iter().all(passed)).then_some(()))
+    };
+    wait_for("a second has passed", LIMIT, later).await.unwrap();
+}
+
+fn now_second() -> i64 {
+    Timestamp::now().as_second()
 }
 
 /// Removes all taints of `busy`, as an administrator does to let a pod run there.
@@ -77,12 +90,27 @@ async fn a_held_taint_delays_nothing_else_and_comes_when_its_daemon_set_tolerate
     harness.ready("default").await;
     assert_eq!(at_registration(&harness).await, [OS_WINDOWS]);
 
-    // A taint that is on a node stays there, whatever comes later.
+    // One that comes later and runs nowhere holds nothing. It is named.
+    time_has_passed(&harness).await;
     harness.apply(workload("DaemonSet", "later", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}))).await;
-    is_seen(&harness).await;
+    let [taint] = is_seen(&harness).await.status.unwrap().taints.try_into().unwrap();
+    assert_eq!((taint.without_pods, taint.held_by.len()), (vec!["DaemonSet default/later".to_owned()], 0));
     join(&harness, "new").await;
-    harness.held(OS_WINDOWS, &["new"], &["DaemonSet default/later (1 node)"]).await;
-    assert!(has_taint(&harness.node("busy").await, OS_WINDOWS));
+    harness.is_tainted("new").await;
+    assert_eq!(at_registration(&harness).await, [OS_WINDOWS]);
+}
+
+#[tokio::test]
+async fn a_daemon_set_that_comes_later_holds_the_taint_where_it_runs() {
+    let (harness, operator) = with_two_nodes().await;
+    harness.apply_until_ready(json!({})).await;
+    time_has_passed(&harness).await;
+    operator.stop().await;
+    untaint(&harness).await;
+    harness.run_web("busy").await;
+    harness.start_pod(pod_of("DaemonSet", "web", "web-1", json!({"nodeName": "busy"}))).await;
+    let _operator = harness.operator().await;
+    is_held_for_web(&harness).await;
 }
 
 #[tokio::test]
@@ -97,12 +125,13 @@ async fn a_daemon_set_that_comes_after_a_dry_run_counts() {
 #[tokio::test]
 async fn never_removes_the_taint_and_daemon_sets_count_afterwards() {
     let (harness, _operator) = with_two_nodes().await;
-    harness.apply_until_ready(json!({})).await;
+    harness.run_web("busy").await;
+    harness.apply_pool(json!({"taintPolicy": "TaintOnly"})).await;
+    harness.is_tainted("busy").await;
     harness.apply_pool(json!({"taintPolicy": "Never"})).await;
     harness.node_until("busy", "loses its taint", |node| !has_taint(node, OS_WINDOWS)).await;
     let class = harness.classes().get("windows-2022").await.unwrap();
     assert!(tolerates(&class, OS_WINDOWS), "classes tolerate the taint all the same");
-    harness.run_web("busy").await;
     harness.apply_pool(json!({})).await;
     is_held_for_web(&harness).await;
 }
@@ -110,8 +139,8 @@ async fn never_removes_the_taint_and_daemon_sets_count_afterwards() {
 #[tokio::test]
 async fn daemon_sets_count_for_nodes_that_a_wider_selector_adds() {
     let (harness, _operator) = with_two_nodes().await;
-    harness.apply_until_ready(json!({"nodeSelector": {"team": "free"}})).await;
     harness.run_web("busy").await;
+    harness.apply_until_ready(json!({"nodeSelector": {"team": "free"}})).await;
     harness.apply_pool(json!({})).await;
     is_held_for_web(&harness).await;
     assert!(has_taint(&harness.node("free").await, OS_WINDOWS), "a node keeps the taint that it has");
@@ -134,25 +163,12 @@ async fn daemon_sets_count_for_nodes_that_an_older_pool_hands_over() {
 #[tokio::test]
 async fn daemon_sets_count_for_a_node_whose_ignore_annotation_is_removed() {
     let (harness, _operator) = with_two_nodes().await;
-    harness.apply_until_ready(json!({})).await;
     let ignore = |value: Value| json!({"metadata": {"annotations": {"winpool.dev/ignore": value}}});
     harness.edit_node("busy", ignore(json!("true"))).await;
-    harness.nodes_until("default", "ignores the node", |nodes| nodes.ignored == 1).await;
-    untaint(&harness).await;
     harness.run_web("busy").await;
-    is_seen(&harness).await;
+    harness.apply_pool(json!({})).await;
+    harness.nodes_until("default", "ignores the node", |nodes| (nodes.ignored, nodes.converged) == (1, 1)).await;
     harness.edit_node("busy", ignore(Value::Null)).await;
-    is_held_for_web(&harness).await;
-}
-
-#[tokio::test]
-async fn daemon_sets_count_for_a_node_that_lost_its_taint_while_no_operator_ran() {
-    let (harness, operator) = with_two_nodes().await;
-    harness.apply_until_ready(json!({})).await;
-    operator.stop().await;
-    untaint(&harness).await;
-    harness.run_web("busy").await;
-    let _operator = harness.operator().await;
     is_held_for_web(&harness).await;
 }
 
@@ -182,7 +198,7 @@ async fn daemon_sets_count_when_a_taint_has_waited_for_its_class() {
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
     bindings.delete("classes", &DeleteParams::default()).await.unwrap();
     harness.held(DEDICATED, &["busy"], &[WEB]).await;
-    assert_eq!(at_registration(&harness).await, Vec::<String>::new());
+    assert!(!at_registration(&harness).await.contains(&DEDICATED.to_owned()));
     assert!(has_taint(&harness.node("busy").await, OS_WINDOWS), "a taint that is on a node stays");
 }
 

@@ -26,7 +26,7 @@ async fn an_empty_pool_labels_and_taints_only_windows_nodes() {
 
     let status = pool.status.as_ref().unwrap();
     assert_eq!((status.nodes.selected, status.nodes.converged, status.nodes.pending), (3, 3, 0));
-    assert_eq!(recorded_in(&status), ["os=windows:NoSchedule"]);
+    assert_eq!(recorded_in(status), ["os=windows:NoSchedule"]);
     let builds: Vec<_> = status.builds.iter().map(|b| (b.build.as_str(), b.nodes, b.product.as_deref())).collect();
     assert_eq!(
         builds,

@@ -30,6 +30,8 @@ async fn events_tell_when_a_taint_is_held_added_and_removed() {
     assert_eq!(told(&harness, pool, ("Normal", "TaintsAdded")).await, "every node is tainted");
     let node = ("Node", "win");
     assert_eq!(told(&harness, node, ("Normal", "TaintsAdded")).await, format!("winpool added {OS_WINDOWS}"));
+    let without_pods = told(&harness, ("DaemonSet", "web"), ("Warning", "DaemonSetWithoutPods")).await;
+    assert!(without_pods.contains("1 node ") && without_pods.contains("key: os"), "{without_pods}");
 
     harness.apply_pool(json!({"taintPolicy": "Never"})).await;
     assert_eq!(told(&harness, node, ("Normal", "TaintsRemoved")).await, format!("winpool removed {OS_WINDOWS}"));

@@ -117,12 +117,7 @@ async fn a_pod_that_says_nothing_is_for_windows_if_its_workload_runs_there() {
     let (harness, operator) = with_a_tainted_node().await;
     // It came to the node before the taint, in a cluster whose Linux nodes are all tainted.
     let nothing = json!({"nodeName": "win"});
-    let pod = harness.create_pod(pod_of("GameServerSet", "db", "db-0", nothing)).await;
-    let running = json!({"status": {
-        "phase": "Running",
-        "containerStatuses": [{"name": "c", "image": "servercore", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}}],
-    }});
-    let _: Pod = merge_status(&harness.pods(), &pod.name_any(), running).await;
+    harness.start_pod(pod_of("GameServerSet", "db", "db-0", nothing)).await;
     let tolerates = async || Ok(Some(harness.pods().get("db-0").await?).filter(|pod| of_windows(pod) == 1));
     wait_for("the pod that runs gets it too", BOUND, tolerates).await.unwrap();
     harness
