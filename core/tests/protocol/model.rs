@@ -30,7 +30,7 @@ pub enum Break {
     TrustsOldCaches,
     /// Requests of a former leader may arrive after the next one has begun.
     NoFence,
-    /// Taints are approved before the classes tolerate them.
+    /// Nodes may register with taints before the classes tolerate them.
     EarlyRegistration,
     /// Nodes do not wait for their classes.
     NoLag,

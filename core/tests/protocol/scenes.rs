@@ -162,7 +162,7 @@ scenes! {
         follows_pods: true,
     }
 
-    /// An older pool releases its nodes, and a younger one with an approved taint gets them.
+    /// An older pool releases its nodes, and a younger one with the taint gets them.
     handover: an_older_pool_lets_a_node_go {
         nodes: &[("n1", "b"), ("n2", "a")],
         before: &[Create("a", "{nodeSelector: {team: a}, taintPolicy: Never}"), Create("b", ASKS_AS_B)],
@@ -208,7 +208,7 @@ scenes! {
         scripts: &[&[Create("a", PLAIN)], &[Report("n1", "10.0.17763.6189")]],
     }
 
-    /// Nodes register with the approved taint, while the pool gets another taint and a class cannot be created.
+    /// Nodes register with the taint, while the pool gets another taint and a class cannot be created.
     registration: a_node_registers_with_the_taint {
         before: &[Create("a", ASKS)],
         scripts: &[&[Change("a", ASKS_MORE)], &[Join("n2", "a")]],

@@ -314,7 +314,7 @@ impl World {
         }
     }
 
-    /// Two facts: the taint of a pool without `taints` is approved, and the node has it.
+    /// Two facts: nodes may register with the taint of a pool without `taints`, and the node has it.
     pub fn has_taint(&self, node: &str) -> (bool, bool) {
         (self.at_registration() == [MINE], self.taints(node) == [MINE])
     }

@@ -274,7 +274,7 @@ fn nodes_are_written_once_the_first_list_of_pods_is_complete_or_impossible() {
 }
 
 #[test]
-fn while_pods_are_unknown_no_taint_is_added_and_approvals_stay() {
+fn while_pods_are_unknown_no_taint_is_added_and_nodes_may_still_register_with_it() {
     for (unknown, verdict, words) in [
         (UnknownPods::NotListed, "False Waiting", "until winpool has listed the pods"),
         (UnknownPods::Unreadable("no answer".to_owned()), "Unknown PodsNotSeen", "no answer"),
@@ -310,7 +310,7 @@ fn without_the_permission_to_list_daemon_sets_no_taint_is_added() {
 }
 
 #[test]
-fn a_taint_is_approved_unless_a_daemon_set_may_run_on_nodes_of_the_pool() {
+fn nodes_may_register_with_a_taint_unless_a_daemon_set_may_run_on_nodes_of_the_pool() {
     const TEAM: &str = "spec: {nodeSelector: {team: a}}";
     let of_windows =
         |selector: &str| daemon_set("agent", &format!("{{os: {{name: windows}}, nodeSelector: {selector}}}"));
@@ -438,7 +438,7 @@ fn a_class_that_lags_holds_only_the_nodes_that_it_selects() {
 }
 
 #[test]
-fn while_a_kind_cannot_be_read_approvals_neither_come_nor_go() {
+fn while_a_kind_cannot_be_read_at_registration_does_not_change() {
     let fails = |world: &mut World| {
         for _ in 0..2 {
             world.read_fails("Nodes");

@@ -135,7 +135,7 @@ fn a_cleaned_pool_that_a_foreign_finalizer_keeps_is_not_ready_and_names_the_fina
 }
 
 #[test]
-fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_approvals() {
+fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_taints() {
     let mut world = World::at_rest("spec: {deletionPolicy: Retain, taintPolicy: TaintOnly}");
     world.wait(2);
     // The deletion and the new pool are seen at the same moment.

@@ -274,13 +274,13 @@ fn while_a_kind_cannot_be_read_ready_is_unknown_and_no_node_gets_a_taint() {
             let (verdict, message) = world.condition(name);
             assert!(verdict == unknown && message.contains(&format!("no answer about {kind}")), "{verdict}: {message}");
         }
-        let approved = world.at_registration();
+        let before = world.at_registration();
         world.add_node("new", &node(WIN_2019));
         world.change_node("win", |node| node.taints = Arc::default());
         world.wait(40);
         assert_eq!((world.taints("win").len(), world.taints("new").len()), (0, 0), "{spec}: nor is one restored");
         assert_eq!(world.nodes["new"].labels.get("node.kubernetes.io/windows-build"), Some("10.0.17763"));
-        assert_eq!(world.at_registration(), approved, "{spec}");
+        assert_eq!(world.at_registration(), before, "{spec}");
 
         world.outages.clear();
         world.wait(2);

@@ -26,7 +26,7 @@ const PODS_PER_DEPLOYMENT: usize = 5;
 /// Requests in parallel while nodes are created or reset. That is more than winpool sends.
 pub const PARALLEL: usize = 32;
 
-/// The policy of a pool with this spec whose RuntimeClasses exist and whose taints are approved.
+/// The policy of a pool with this spec whose RuntimeClasses exist and whose taints are recorded.
 pub fn policy(spec: &str) -> Result<Policy> {
     let pool = Pool::read(&WindowsPool::new("default", serde_json::from_str(spec)?))?;
     Ok(Policy::new([PoolEntry { pool: Arc::new(pool), ready: true }], [].into()))

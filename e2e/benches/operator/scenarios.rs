@@ -17,7 +17,7 @@ use winpool_e2e::{Program, Requests, Usage};
 const REPORTED: Duration = Duration::from_millis(2500);
 /// After a start, or the last event.
 const SETTLED: Duration = Duration::from_secs(1);
-/// Nodes of `join` that exist before, so that the RuntimeClass exists and the taint is approved.
+/// Nodes of `join` that exist before, so that the RuntimeClass exists and the taint is recorded.
 const WARM: usize = 3;
 /// Nodes that join behind a backlog, and the time between two of them: all within a second or so.
 const LATECOMERS: usize = 20;

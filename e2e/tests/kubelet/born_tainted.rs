@@ -8,7 +8,7 @@ use super::stage::{machine, ready, stage};
 /// node has its taint from its first version on, and the kubelet's patches keep it.
 #[tokio::test]
 #[ignore = "needs Wine: make kubelet-test"]
-async fn a_kubelet_registers_its_node_with_the_approved_taint_without_winpool() {
+async fn a_kubelet_registers_its_node_with_the_taint_without_winpool() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = stage().await;
     let operator = harness.operator().await;

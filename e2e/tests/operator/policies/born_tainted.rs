@@ -20,7 +20,7 @@ async fn until_born_with(harness: &Harness, node: &SimulatedNode, expected: &[&s
 async fn a_node_is_registered_with_its_taint_without_an_operator() {
     needs!(MUTATING_ADMISSION_POLICY);
     let (harness, log) = Harness::audited().await;
-    // The taint is checked and approved with the first node of a pool.
+    // winpool records the taint with the first node of a pool.
     harness.join_node(node("first")).await;
     let operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
@@ -67,7 +67,7 @@ async fn a_node_is_registered_with_its_taint_without_an_operator() {
 }
 
 #[tokio::test]
-async fn no_node_is_registered_with_a_taint_that_is_not_approved() {
+async fn no_node_is_registered_with_a_taint_that_a_daemon_set_holds() {
     needs!(MUTATING_ADMISSION_POLICY);
     let harness = Harness::new().await;
     harness.join_node(node("busy")).await;
