@@ -332,8 +332,11 @@ fn policies() -> &'static [Policy] {
     POLICIES.get_or_init(|| {
         let exact = json!([{"key": "example.com/mine", "effect": "NoSchedule"}]);
         let retired = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
-        let foreign =
-            json!(["karpenter.sh/disrupted:NoSchedule", "os=windows:NoSchedule", "dedicated=batch:NoSchedule"]);
+        let claimed = json!([
+            {"taint": "karpenter.sh/disrupted:NoSchedule"},
+            {"taint": "os=windows:NoSchedule"},
+            {"taint": "dedicated=batch:NoSchedule"},
+        ]);
         let classes = json!([
             {"name": "compatible", "version": "2022", "hostMatch": "Compatible"},
             {"name": "isolated", "version": "2019", "isolation": "HyperV"},
@@ -364,7 +367,7 @@ fn policies() -> &'static [Policy] {
                 pool("going", json!({"taints": exact, "taintPolicy": "TaintOnly"}), json!({}), true),
                 plain("default"),
             ],
-            vec![pool("default", json!({"nodeSelector": {"team": "nobody"}}), json!({"taints": foreign}), false)],
+            vec![pool("default", json!({"nodeSelector": {"team": "nobody"}}), json!({"taints": claimed}), false)],
             vec![pool("default", json!({"nodeSelector": {"team": "a"}, "mode": "DryRun"}), json!({}), false)],
         ];
         let policy = |pools: Vec<Pool>| {

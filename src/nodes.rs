@@ -1,19 +1,23 @@
 //! The table of nodes, shared between the tasks of this process.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
-use winpool_core::plan::{Policy, nodes::NodeTable};
+use winpool_core::plan::{
+    Policy,
+    nodes::{NodeEvent, NodeTable},
+};
 
 /// The table of nodes that one watch shows. The lock is never held across an await.
 #[derive(Default)]
 pub struct SharedNodes {
     table: Mutex<NodeTable>,
-    /// Nodes whose next step is due because the policy changed.
+    /// Nodes whose next step is due although they have not changed.
     due: Mutex<Vec<Arc<str>>>,
     is_due: Notify,
 }
@@ -35,7 +39,14 @@ impl SharedNodes {
         self.is_due.notify_one();
     }
 
-    /// Waits for nodes that are due because the policy changed, and returns their names.
+    /// Lets these nodes, and no others, wait for taints until their pods have tolerations.
+    pub fn await_pods(&self, nodes: BTreeSet<Arc<str>>) {
+        let names = self.lock().observe(NodeEvent::PodsAwaited(nodes), Instant::now());
+        self.due.lock().extend(names);
+        self.is_due.notify_one();
+    }
+
+    /// Waits for nodes that are due although they have not changed, and returns their names.
     pub async fn due(&self) -> Vec<Arc<str>> {
         self.is_due.notified().await;
         std::mem::take(&mut self.due.lock())

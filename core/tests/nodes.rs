@@ -457,3 +457,27 @@ fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before
         assert!(matches!(scene.next(), NodeStep::Patch { .. }), "{case}");
     }
 }
+
+#[test]
+fn a_node_gets_its_label_at_once_and_its_taint_after_its_pods() {
+    let spec = "{status: {taints: [{taint: 'os=windows:NoSchedule'}]}}";
+    let ready = with_consent(pool(spec), |consent| {
+        consent.planned_builds.insert(Build::new(20348));
+        consent.may_add = true;
+    });
+    let mut scene = Scene::new(policy([ready]).into(), &bare());
+    let mut awaits = |scene: &mut Scene, nodes: &[&str]| {
+        let nodes = nodes.iter().map(|name| Arc::from(*name)).collect();
+        scene.table.observe(NodeEvent::PodsAwaited(nodes), scene.now).len()
+    };
+    assert_eq!(awaits(&mut scene, &["win", "later"]), 1);
+    assert_eq!((writes(&scene.next()), scene.states()), ("label".to_owned(), vec![NodeState::Pending]));
+    scene.written(2);
+    scene.see(2, &node("{}"));
+    assert_eq!((writes(&scene.next()), scene.states()), ("wait".to_owned(), vec![NodeState::Held]));
+    // One that is seen afterwards waits too.
+    scene.table.observe(NodeEvent::Seen(object("later", 1, &node("{}"))), scene.now);
+    assert_eq!(scene.states(), [NodeState::Held]);
+    assert_eq!(awaits(&mut scene, &["later"]), 1);
+    assert_eq!(writes(&scene.next()), "taint");
+}

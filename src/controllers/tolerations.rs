@@ -2,6 +2,7 @@
 //! [`winpool_core::plan::pods::PodTable`].
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -31,21 +32,25 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
     let (mut candidates, mut changed) = (context.pods.candidates.subscribe(), context.changed.subscribe());
     let mut under_way: FuturesUnordered<BoxFuture<'_, (String, TolerationAnswer)>> = FuturesUnordered::new();
     let (mut next_look, mut next_search) = (Instant::now(), Instant::now() + BETWEEN_SEARCHES);
-    let mut is_changed = true;
+    let (mut is_changed, mut last_awaited) = (true, BTreeSet::new());
     loop {
         candidates.mark_unchanged();
         let now_is = Instant::now();
         if context.unlisted.is_empty() {
-            let looks_at_all = is_changed && now_is >= next_look;
+            let looks_at_all = is_changed && (now_is >= next_look || has_new_pool(&context));
             let nodes = looks_at_all.then(|| windows_nodes(&context));
             if looks_at_all {
                 (is_changed, next_look) = (false, now_is + BETWEEN_LOOKS);
             }
-            let mut table = context.pods.lock();
-            table.look(nodes, now_is);
-            if table.take_changed() {
-                context.changed.send_replace(());
-            }
+            context.pods.lock().look(nodes, now_is);
+        }
+        let (awaited, awaited_until) = context.pods.lock().awaited(now_is);
+        if last_awaited != awaited {
+            last_awaited.clone_from(&awaited);
+            context.nodes.await_pods(awaited);
+        }
+        if context.pods.lock().take_changed() {
+            context.changed.send_replace(());
         }
         if now_is >= next_search {
             context.pods.lock().forget_workloads(now_is);
@@ -60,15 +65,11 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
         }
         let due = context.pods.lock().help_due().filter(|_| leads && under_way.len() < AT_ONCE);
         let look = is_changed.then_some(next_look).into_iter().chain(context.pods.lock().look_due());
-        let wake = due.into_iter().chain(look).fold(next_search, Instant::min);
+        let wake = due.into_iter().chain(look).chain(awaited_until).fold(next_search, Instant::min);
         tokio::select! {
             () = stop.cancelled() => break,
             Some((pod, answer)) = under_way.next() => {
-                let mut table = context.pods.lock();
-                table.helped(&pod, answer, now());
-                if table.take_changed() {
-                    context.changed.send_replace(());
-                }
+                context.pods.lock().helped(&pod, answer, now());
             }
             _ = candidates.changed() => {}
             _ = changed.changed() => is_changed = true,
@@ -76,6 +77,13 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
         }
     }
     while under_way.next().await.is_some() {}
+}
+
+/// True if a pool waits for a look: its nodes get no taint before.
+fn has_new_pool(context: &Context) -> bool {
+    let policy = policy_of(&context.pools.state());
+    let table = context.pods.lock();
+    policy.pools().any(|pool| pool.spec.adds_tolerations() && !table.has_looked_for(&pool.spec))
 }
 
 fn windows_nodes(context: &Context) -> WindowsNodes {

@@ -114,8 +114,7 @@ pub mod reason {
         pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
         /// `DaemonSets` do not tolerate a taint that the pool wants.
         pub const DAEMON_SETS_NOT_TOLERATING: &str = "DaemonSetsNotTolerating";
-        /// A `DaemonSet` for Windows makes no pods for nodes because of a taint that it does not tolerate. It does not hold the
-        /// taint.
+        /// A `DaemonSet` for Windows makes no new pods for nodes that have a taint which it does not tolerate.
         pub const DAEMON_SET_WITHOUT_PODS: &str = "DaemonSetWithoutPods";
         /// winpool added taints to a node. Only Events have it.
         pub const TAINTS_ADDED: &str = "TaintsAdded";
@@ -131,7 +130,8 @@ pub mod reason {
         pub const READ_FAILED: &str = "ReadFailed";
         /// A write failed, or the API server did not answer it; winpool retries it.
         pub const WRITE_FAILED: &str = "WriteFailed";
-        /// Taints wait until winpool has listed the pods, or for RuntimeClasses that do not yet tolerate them.
+        /// Taints wait until winpool has listed the pods, for pods that run on the nodes and get the toleration first, or for
+        /// RuntimeClasses that do not yet tolerate them.
         pub const WAITING: &str = "Waiting";
         /// The pool selects no node.
         pub const NO_NODES_SELECTED: &str = "NoNodesSelected";
@@ -145,6 +145,9 @@ pub mod reason {
         pub const ADMISSION_DENIED: &str = "AdmissionDenied";
         /// The API server, or a policy in it, refuses the toleration that winpool adds to pods of a workload.
         pub const TOLERATION_REFUSED: &str = "TolerationRefused";
+        /// Pods have waited for a node for ten minutes. They do not say their operating system, and fit a Windows node but for
+        /// its taint.
+        pub const SYSTEM_NOT_STATED: &str = "SystemNotStated";
         /// A node has a taint with the same key and effect and another value; winpool does not change it.
         pub const TAINT_VALUE_DIFFERS: &str = "TaintValueDiffers";
         /// winpool does not manage the RuntimeClass of this name or cannot change its handler, or it belongs to an older pool.

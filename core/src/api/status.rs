@@ -79,8 +79,8 @@ pub struct TaintStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10), extend("x-kubernetes-list-type" = "set"))]
     pub held_by: Vec<String>,
-    /// The DaemonSets for Windows that make no pods for nodes that have it, at most ten. They do not hold it: they came later,
-    /// or `taintPolicy` is `TaintOnly`. Add the toleration to their templates.
+    /// The DaemonSets for Windows that make no new pods for nodes that have it, at most ten. Add the toleration to their
+    /// templates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10), extend("x-kubernetes-list-type" = "set"))]
     pub without_pods: Vec<String>,

@@ -3,10 +3,12 @@
 //! No taint is added while nodes, pools or RuntimeClasses cannot be read. A taint that keeps pods off is added when
 //! - every RuntimeClass of the pool that selects the node tolerates it,
 //! - status records it,
-//! - winpool knows the pods and the `DaemonSets`, and
-//! - no `DaemonSet` objects: nothing could be done for one that makes no pod for the node any more.
+//! - winpool knows the pods and the `DaemonSets`,
+//! - no `DaemonSet` objects: nothing could be done for one that makes no pod for the node any more, and
+//! - the pods for Windows that run on the node have the toleration, or winpool has tried to add it. Others might move a pod
+//!   without it away, and find no node for it.
 //!
-//! With `taintPolicy: TaintOnly` the last two do not count, nor for a taint that only prefers other nodes.
+//! With `taintPolicy: TaintOnly` the last three do not count, nor for a taint that only prefers other nodes.
 
 use std::time::Instant;
 
@@ -28,10 +30,10 @@ pub enum Consent<'a> {
 impl Consent<'_> {
     /// True if `taint` may be added to `node` for `pool`.
     pub(super) fn allows(self, pool: &Pool, taint: &Taint, node: &NodeFields) -> bool {
-        let name = match self {
+        let (name, watched) = match self {
             Self::Given => return true,
             Self::Withheld => return pool.spec.waits_for_nobody(taint),
-            Self::Known { name, .. } => name,
+            Self::Known { name, watched, .. } => (name, watched),
         };
         // Even a repair needs the present state of RuntimeClasses and of the pool: while they cannot be read, a class may
         // have lost its tolerations, or the pool the taint. A taint that is not recorded in status could not be removed
@@ -40,7 +42,7 @@ impl Consent<'_> {
             && pool.managed_taints.contains(taint)
             && !waits_for_a_class(pool, taint, node)
             && (pool.spec.waits_for_nobody(taint)
-                || pool.consent.may_add && !pool.consent.objects(taint, &node.labels, name))
+                || pool.consent.may_add && !watched.awaits_pods && !pool.consent.objects(taint, &node.labels, name))
     }
 
     /// The time until which the build label is left alone although the node reports another build.

@@ -1,4 +1,4 @@
-//! The part of a node's past that decides: its builds.
+//! What this process knows of a node besides its object: the past of its builds, and if pods on it come first.
 
 use std::time::{Duration, Instant};
 
@@ -24,12 +24,14 @@ pub enum Sighting {
     Listed,
 }
 
-/// The build in a node's label, the build that it reports, and the time until which a contradiction is tolerated.
+/// The build in a node's label, the build that it reports, the time until which a contradiction is tolerated, and its pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Watched {
     label: Option<Build>,
     reported: Option<Build>,
     settle: Option<Instant>,
+    /// True while pods that run on the node are to get tolerations before it gets taints.
+    pub(super) awaits_pods: bool,
 }
 
 impl Watched {
@@ -46,7 +48,7 @@ impl Watched {
             Some(before) if before.label == label || before.settle.is_some() => before.settle,
             _ => Some(now + LABEL_SETTLES),
         };
-        Self { label, reported, settle }
+        Self { label, reported, settle, awaits_pods: before.is_some_and(|before| before.awaits_pods) }
     }
 
     /// The time until which winpool leaves the build label alone although the node reports another build.

@@ -410,3 +410,64 @@ fn a_new_leader_begins_anew() {
     world.answer("web", TolerationAnswer::Written(tolerations()));
     assert!(world.summary().help.is_empty(), "an answer to a request of an earlier term");
 }
+
+#[test]
+fn a_node_waits_for_each_pod_that_runs_there_to_be_tried_once_and_for_two_minutes_at_most() {
+    let windows = json!({"os": {"name": "windows"}});
+    let written = TolerationAnswer::Written(vec![toleration(&WINDOWS.parse().unwrap())]);
+    for (answer, waits) in [
+        (written, false),
+        (TolerationAnswer::Denied("no".to_owned()), false),
+        (TolerationAnswer::Gone, false),
+        (TolerationAnswer::Stale, true),
+        (TolerationAnswer::Failed, true),
+    ] {
+        let mut world = world();
+        let awaited = |world: &World| {
+            let (nodes, until) = world.table.awaited(world.now.instant);
+            (nodes.into_iter().map(|name| name.to_string()).collect::<Vec<_>>(), until.is_some())
+        };
+        world.table.see(&decode(&started("web-0", "web", "win", &windows)), world.now);
+        world.table.see(&decode(&waiting("pending", &windows)), world.now);
+        world.look();
+        assert_eq!(awaited(&world), (vec!["win".to_owned()], true));
+        assert_eq!(world.all().len(), 2);
+        world.answer("web-0", answer.clone());
+        assert_eq!(awaited(&world).0.len(), usize::from(waits), "{answer:?}");
+        world.wait(120);
+        world.look();
+        assert_eq!(awaited(&world), (vec![], false), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_workload_that_does_not_say_its_system_is_named_after_ten_minutes_without_a_node() {
+    let unschedulable = |name: &str, spec: &Value| {
+        let mut pod = of("db", name, spec);
+        pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+        decode(&pod)
+    };
+    let tolerates = tolerating(json!({}), json!([{"operator": "Exists"}]));
+    for (spec, is_named) in [
+        (json!({}), true),
+        (select("kubernetes.io/arch", "amd64"), true),
+        (select("kubernetes.io/os", "linux"), false),
+        (select("kubernetes.io/os", "windows"), false),
+        (select("disk", "none"), false),
+        (tolerates, false),
+    ] {
+        let mut world = world();
+        world.table.begin_list();
+        world.table.see(&unschedulable("db-0", &spec), world.now);
+        world.table.end_list();
+        world.look();
+        let named =
+            |world: &mut World| world.summary().help.get("default").is_some_and(|help| !help.unclear.is_empty());
+        assert!(!named(&mut world), "{spec}");
+        world.wait(599);
+        world.table.see(&unschedulable("db-0", &spec), world.now);
+        assert!(!named(&mut world), "{spec}");
+        world.wait(1);
+        assert_eq!(named(&mut world), is_named, "{spec}");
+    }
+}

@@ -203,7 +203,7 @@ fn other_workloads_hold_nothing() {
 }
 
 #[test]
-fn a_daemon_set_that_comes_later_takes_no_taint_off_and_holds_it_off_new_nodes() {
+fn a_daemon_set_that_no_longer_tolerates_the_taint_takes_it_off_no_node_and_holds_it_off_new_ones() {
     let mut world = World::at_rest("{}");
     world.wait(2);
     assert_eq!(world.has_taint("win"), (true, true));

@@ -113,6 +113,30 @@ async fn pods_that_show_that_they_are_for_windows_are_bound_and_others_are_left_
 }
 
 #[tokio::test]
+async fn pods_that_run_get_it_before_the_taint_goes_on_their_node() {
+    const PODS: [&str; 3] = ["web-0", "web-1", "web-2"];
+    let (harness, audit) = Harness::audited().await;
+    harness.join("win").await;
+    for name in PODS {
+        let spec = json!({"nodeName": "win", "nodeSelector": {"kubernetes.io/os": "windows"}});
+        harness.start_pod(pod_of("StatefulSet", "web", name, spec)).await;
+    }
+    let operator = harness.operator().await;
+    harness.apply_until_ready(json!({})).await;
+    harness.is_tainted("win").await;
+    let requests = audit.requests();
+    let taint = requests.iter().position(|request| {
+        (request.resource.as_str(), request.code) == ("nodes", 200) && request.body.to_string().contains("NoSchedule")
+    });
+    for name in PODS {
+        let helped = requests.iter().position(|request| request.name == name && request.verb == "patch");
+        assert!(helped.unwrap() < taint.unwrap(), "{name}: {requests:#?}");
+        assert_eq!(of_windows(&harness.pods().get(name).await.unwrap()), 1);
+    }
+    operator.stop().await;
+}
+
+#[tokio::test]
 async fn a_pod_that_says_nothing_is_for_windows_if_its_workload_runs_there() {
     let (harness, operator) = with_a_tainted_node().await;
     // It came to the node before the taint, in a cluster whose Linux nodes are all tainted.
@@ -164,6 +188,21 @@ async fn three_hundred_pods_are_bound_beside_a_namespace_with_many_waiting_pods(
     };
     wait_for("300 pods have the toleration", BOUND, helped).await.unwrap();
     println!("300 pods have the toleration {:.1} s after the last one was created", start.elapsed().as_secs_f64());
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn pods_that_were_created_while_no_operator_ran_are_bound_when_one_does() {
+    let (harness, operator) = with_a_tainted_node().await;
+    operator.stop().await;
+    let names: Vec<String> = (0..50).map(|number| format!("web-{number}")).collect();
+    for name in &names {
+        harness.create_pod(pod_of("StatefulSet", "web", name, select("kubernetes.io/os", "windows"))).await;
+    }
+    let operator = harness.operator().await;
+    for name in &names {
+        is_bound(&harness, name).await;
+    }
     operator.stop().await;
 }
 

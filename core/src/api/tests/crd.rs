@@ -48,6 +48,7 @@ fn printer_columns() {
         "Ready string 0",
         "Nodes integer 0",
         "Converged integer 0",
+        "Taints string 0",
         "Mode string 0",
         "Age date 0",
         "Reason string 1",

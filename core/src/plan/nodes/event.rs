@@ -1,6 +1,6 @@
 //! The events that the table takes in, and the notes that it returns.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use crate::plan::node::NodePlan;
 
@@ -15,6 +15,8 @@ pub enum NodeEvent {
     Seen(Arc<NodeObject>),
     /// The node with this name was deleted.
     Deleted(Arc<str>),
+    /// On these nodes, and on no others, pods run that are to get tolerations before the nodes get taints.
+    PodsAwaited(BTreeSet<Arc<str>>),
     /// A term of leadership began. Another process may have led since.
     TermBegan,
 }

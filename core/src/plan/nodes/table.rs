@@ -35,6 +35,8 @@ pub struct NodeTable {
     /// The policy that nodes are written by; `None` while this process does not lead.
     pub(super) written_by: Option<Arc<Policy>>,
     pub(super) sums: Sums,
+    /// The nodes whose pods are to get tolerations first.
+    awaited: BTreeSet<Arc<str>>,
     pub(super) notes: Vec<(Arc<NodeObject>, NodeNote)>,
 }
 
@@ -65,6 +67,12 @@ impl NodeTable {
             NodeEvent::Deleted(name) => {
                 self.remove(&name);
                 Vec::new()
+            }
+            NodeEvent::PodsAwaited(nodes) => {
+                let before = std::mem::replace(&mut self.awaited, nodes);
+                let changed: Vec<_> = before.symmetric_difference(&self.awaited).cloned().collect();
+                changed.iter().for_each(|name| self.await_pods(name, now));
+                changed.into_iter().filter(|name| self.is_due(name, now)).collect()
             }
             NodeEvent::TermBegan => {
                 self.written_by = None;
@@ -160,6 +168,13 @@ impl NodeTable {
         !matches!(entry.map(need), None | Some(Need::Nothing(None)))
     }
 
+    /// Notes if the node waits for its pods.
+    fn await_pods(&mut self, name: &str, now: Instant) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.watched.awaits_pods = self.awaited.contains(name);
+        self.count(name, Sighting::Changed, now);
+    }
+
     fn see(&mut self, object: Arc<NodeObject>, sighting: Sighting, now: Instant) {
         let name = Arc::clone(&object.name);
         // Another node with this name starts afresh.
@@ -172,6 +187,9 @@ impl NodeTable {
             let entry = self.entries.entry(Arc::clone(&name)).or_insert(Entry { object, ..Entry::default() });
             self.sums.count(&name, entry, None, sighting, now);
             self.sums.changed = true;
+            if self.awaited.contains(&name) {
+                self.await_pods(&name, now);
+            }
             return;
         };
         entry.is_behind &= entry.object.resource_version == object.resource_version;

@@ -37,6 +37,8 @@ pub struct PodFact {
     pub(super) failures: Box<[ContainerFailure]>,
     /// The error by an Event, while the pod has no sandbox.
     pub(super) sandbox: Option<Box<SandboxError>>,
+    /// The time since which the scheduler finds no node.
+    pub(super) unschedulable_since: Option<Instant>,
 }
 
 /// The progress of an unfinished pod.
@@ -68,6 +70,7 @@ impl PodFact {
         before: Option<&Self>,
         placements: &mut Interner<Placement>,
         texts: &mut Interner<str>,
+        now: Instant,
     ) -> Self {
         let node = pod.spec.node.as_deref().map(|node| texts.intern(node));
         let stage = stage(pod);
@@ -78,6 +81,8 @@ impl PodFact {
             failures.clone_from(&before.failures);
         }
         let sandbox = same_node.and_then(|before| before.sandbox.clone()).filter(|_| stage == PodStage::WithoutSandbox);
+        let waited = before.and_then(|before| before.unschedulable_since);
+        let unschedulable_since = (stage == PodStage::Unschedulable).then(|| waited.unwrap_or(now));
         let uid = Uuid::try_parse(&pod.uid).ok().filter(|_| !pod.is_mirror);
         Self {
             uid: uid.unwrap_or_default(),
@@ -89,6 +94,7 @@ impl PodFact {
             is_ignored: pod.is_ignored,
             failures,
             sandbox,
+            unschedulable_since,
         }
     }
 

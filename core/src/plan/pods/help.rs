@@ -31,6 +31,8 @@ const REFUSED: [Duration; 2] = [Duration::from_mins(1), Duration::from_hours(1)]
 const AGAIN: Duration = Duration::from_secs(1);
 /// The time in which the watch shows a change.
 const SHOWN: Duration = Duration::from_secs(5);
+/// The longest time for which a node without a taint waits for its pods.
+const AWAITED: Duration = Duration::from_mins(2);
 /// The number of times in a row that the test of a patch fails before that is a refusal: a webhook may change every patch.
 const STALE: u32 = 5;
 /// The limit of workloads whose refusals are remembered, and of those that are remembered as helped.
@@ -66,7 +68,10 @@ pub enum TolerationAnswer {
 #[derive(Clone, Debug, Default)]
 struct LackingPod {
     lacks: LackedTolerations,
-    is_bound: bool,
+    /// The node that it has.
+    node: Option<Arc<str>>,
+    /// The time until which the node waits for it; `None` once winpool has tried to patch the pod.
+    awaited_until: Option<Instant>,
     /// The number of patches in a row whose test failed.
     stale: u32,
 }
@@ -117,18 +122,27 @@ pub struct PoolHelp {
     pub helped: BTreeMap<Arc<str>, Timestamp>,
     /// The workloads whose pods may not be changed, with the reason.
     pub refused: BTreeMap<Arc<str>, String>,
+    /// The workloads whose pods have waited for long, do not say their system, and fit a node but for its taint.
+    pub unclear: BTreeSet<Arc<str>>,
 }
 
 impl PoolHelp {
-    /// A problem for each workload whose pods may not be changed.
+    /// A problem for each workload whose pods may not be changed, and for each whose pods do not say their system.
     pub(in crate::plan) fn problems(&self) -> impl Iterator<Item = Problem> {
-        self.refused.iter().map(|(workload, why)| {
+        let unclear = self.unclear.iter().map(|workload| {
+            let message = "pods of this workload have found no node for 10 minutes. They do not say their operating system, and \
+                           fit a node of this pool but for its taint; if they are for Windows, add nodeSelector: \
+                           {kubernetes.io/os: windows} to the pod template";
+            Problem::new(reason::SYSTEM_NOT_STATED, ObjectReference::named(workload), message)
+        });
+        let refused = self.refused.iter().map(|(workload, why)| {
             let message = format!(
                 "pods of this workload lack the toleration of the pool's taint, and winpool may not add it: {why}; add the \
                  toleration to the pod template"
             );
             Problem::new(reason::TOLERATION_REFUSED, ObjectReference::named(workload), message)
-        })
+        });
+        refused.chain(unclear)
     }
 }
 
@@ -147,16 +161,23 @@ pub(super) struct HelpQueue {
 
 impl HelpQueue {
     /// Sets the tolerations that a pod lacks, and queues it if there are some.
-    pub fn set(&mut self, name: &Arc<str>, lacks: LackedTolerations, is_bound: bool) {
+    pub fn set(&mut self, name: &Arc<str>, lacks: LackedTolerations, node: Option<&Arc<str>>, now: Instant) {
         if lacks.is_empty() {
             return self.forget(name);
         }
         let lacking = self.lacking.entry(Arc::clone(name)).or_default();
-        let is_new = lacking.lacks != lacks || lacking.is_bound != is_bound;
-        (lacking.lacks, lacking.is_bound) = (lacks, is_bound);
-        if is_new {
+        if lacking.lacks != lacks || lacking.node.as_ref() != node {
+            (lacking.lacks, lacking.node, lacking.awaited_until) = (lacks, node.cloned(), Some(now + AWAITED));
             self.queue(name);
         }
+    }
+
+    /// The nodes whose pods were not tried yet, and the time at which there are fewer although nothing happens.
+    pub fn awaited(&self, now: Instant) -> (BTreeSet<Arc<str>>, Option<Instant>) {
+        let awaited = self.lacking.values().filter_map(|pod| pod.node.clone().zip(pod.awaited_until));
+        let awaited = awaited.filter(|(_, until)| now < *until);
+        let (nodes, until): (BTreeSet<Arc<str>>, Vec<Instant>) = awaited.unzip();
+        (nodes, until.into_iter().min())
     }
 
     /// The pods that lack tolerations, each with a pool that wants one.
@@ -172,7 +193,7 @@ impl HelpQueue {
     fn queue(&mut self, name: &Arc<str>) {
         let Some(lacking) = self.lacking.get(name) else { return };
         if self.queued.insert(Arc::clone(name)) {
-            let turns = if lacking.is_bound { &mut self.running } else { &mut self.waiting };
+            let turns = if lacking.node.is_some() { &mut self.running } else { &mut self.waiting };
             turns.add(Arc::clone(name));
         }
     }
@@ -216,6 +237,10 @@ impl HelpQueue {
         let Some(workload) = workload else { return false };
         let lacks_still = |tolerations: &[Toleration]| asked.keys().any(|taint| !tolerate(tolerations, taint));
         let stale = self.lacking.get_mut(&name).map(|lacking| std::mem::take(&mut lacking.stale)).unwrap_or_default();
+        let is_tried = !matches!(answer, TolerationAnswer::Stale | TolerationAnswer::Failed);
+        if let Some(lacking) = self.lacking.get_mut(&name).filter(|_| is_tried) {
+            lacking.awaited_until = None;
+        }
         let message = match answer {
             TolerationAnswer::Written(tolerations) if !lacks_still(&tolerations) => {
                 // Until the watch shows it, if it has not done so already. If it never does, the test of the next patch fails.

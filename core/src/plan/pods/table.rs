@@ -11,7 +11,7 @@ use kube::ResourceExt;
 
 use crate::{
     interner::Interner,
-    plan::{now::Now, runtime_class::owner},
+    plan::{now::Now, pool_spec::PoolSpec, runtime_class::owner},
     pod::{Class, ContainerFailure, KnownError, Pod, PodProgress, Target, Workload},
 };
 
@@ -42,13 +42,16 @@ pub struct PodPauses {
     pub refusals: Duration,
     /// The time for which the network of a pod has to fail before it counts.
     pub network: Duration,
+    /// The time for which a pod that does not say its system has to wait for a node before it is named.
+    pub unclear: Duration,
     /// The time for which a `DaemonSet` that is gone still holds a taint: many tools delete one and create it again.
     pub replaced: Duration,
 }
 
 impl Default for PodPauses {
     fn default() -> Self {
-        Self { refusals: Duration::from_mins(10), network: Duration::from_mins(5), replaced: Duration::from_mins(10) }
+        let ten_minutes = Duration::from_mins(10);
+        Self { refusals: ten_minutes, network: ten_minutes / 2, unclear: ten_minutes, replaced: ten_minutes }
     }
 }
 
@@ -158,7 +161,7 @@ impl PodTable {
             self.help.forget(&name);
             return self.end(&name, pod, before.is_some(), now);
         }
-        let fact = PodFact::of(pod, before.as_ref(), &mut self.placements, &mut self.texts);
+        let fact = PodFact::of(pod, before.as_ref(), &mut self.placements, &mut self.texts, now.instant);
         let name: Arc<str> = name.into();
         if fact.may_fail() {
             self.may_fail.insert(Arc::clone(&name));
@@ -186,6 +189,7 @@ impl PodTable {
     pub fn look(&mut self, changed: Option<WindowsNodes>, now: Instant) {
         let is_all = changed.is_some();
         if let Some(windows) = changed {
+            self.changed |= !self.windows.has_pools_of(&windows);
             (self.windows, self.has_looked) = (windows, true);
         }
         let mut is_news = false;
@@ -212,7 +216,7 @@ impl PodTable {
         for name in looked_at {
             let Some(Seen { fact, .. }) = self.pods.get(&name) else { continue };
             let lacks = self.windows.lacked_by(fact, &self.history);
-            self.help.set(&name, lacks, fact.node.is_some());
+            self.help.set(&name, lacks, fact.node.as_ref(), now);
         }
         self.daemon_sets.forget(self.pauses.replaced, now);
         if std::mem::take(&mut self.daemon_sets.are_changed) || is_all || is_news {
@@ -267,6 +271,17 @@ impl PodTable {
     /// The `DaemonSet` was deleted.
     pub fn deleted_daemon_set(&mut self, namespace: &str, name: &str, now: Instant) {
         self.daemon_sets.deleted(namespace, name, now);
+    }
+
+    /// True if pods were looked at for this pool as it is now.
+    pub fn has_looked_for(&self, pool: &PoolSpec) -> bool {
+        self.windows.has_pool(pool)
+    }
+
+    /// The nodes on which pods run that are to get tolerations before the nodes get taints, and the time at which these are
+    /// fewer nodes although nothing happens.
+    pub fn awaited(&self, now: Instant) -> (BTreeSet<Arc<str>>, Option<Instant>) {
+        self.help.awaited(now)
     }
 
     /// The number of pods that lack tolerations, by pool and workload.
@@ -363,7 +378,7 @@ impl PodTable {
     /// Remembers a pod that the kubelet refused, or whose containers could not be started. `is_news` if it was unfinished just
     /// now; a list also shows those that ended long ago.
     fn end(&mut self, name: &str, pod: &Pod, is_news: bool, now: Now) {
-        let fact = PodFact::of(pod, None, &mut self.placements, &mut self.texts);
+        let fact = PodFact::of(pod, None, &mut self.placements, &mut self.texts, now.instant);
         let counts = pod.start_status.refusal.is_some() || !pod.is_terminating();
         let last = if is_news { now.instant } else { moment(pod.created, now) };
         match fact.failures.first().map(|failure| failure.error).filter(|_| counts) {
@@ -463,7 +478,15 @@ impl PodTable {
         }
         failures.extend(self.ended.values().filter_map(|ended| judge.ended(&ended.name, &ended.fact)));
         let pods = &self.pods;
-        let help = self.help.report(|name| pods.get(name).map(|seen| &seen.fact));
+        let mut help = self.help.report(|name| pods.get(name).map(|seen| &seen.fact));
+        for Seen { fact, .. } in self.may_fail.iter().filter_map(|name| pods.get(name)) {
+            let since = fact.unschedulable_since.filter(|_| fact.may_be_helped());
+            if since.is_some_and(|since| now.instant.duration_since(since) >= self.pauses.unclear) {
+                for pool in self.windows.pools_closed_to(fact) {
+                    help.entry(pool).or_default().unclear.insert(Arc::clone(&fact.workload));
+                }
+            }
+        }
         let summary = PodSummary { pools: failures.report(), classes, help };
         let before = self.counted.take().map(|(_, summary)| summary).filter(|before| **before == summary);
         self.counted = Some((now.instant, before.unwrap_or_else(|| Arc::new(summary))));
@@ -474,7 +497,9 @@ impl PodTable {
         let sandboxes = self.may_fail.iter().filter_map(|name| self.pods.get(name)?.fact.sandbox.as_ref());
         let networks = sandboxes.map(|sandbox| sandbox.began + self.pauses.network);
         let refusals = self.ended.values().map(|ended| ended.last + self.pauses.refusals);
-        networks.chain(refusals).filter(|at| *at > last).min()
+        let unclear = self.may_fail.iter().filter_map(|name| self.pods.get(name)?.fact.unschedulable_since);
+        let unclear = unclear.map(|since| since + self.pauses.unclear);
+        networks.chain(refusals).chain(unclear).filter(|at| *at > last).min()
     }
 
     /// The pods of each class of a pool that has some.

@@ -137,6 +137,14 @@ impl WindowsNodes {
         }
     }
 
+    pub(super) fn has_pool(&self, pool: &PoolSpec) -> bool {
+        self.pools.iter().any(|known| **known == *pool)
+    }
+
+    pub(super) fn has_pools_of(&self, other: &Self) -> bool {
+        other.pools.iter().all(|pool| self.has_pool(pool))
+    }
+
     /// True if the `DaemonSet` came later than a taint that it does not tolerate.
     pub(super) fn had_taints_before(&self, set: &Objector) -> bool {
         self.since.iter().any(|(taint, since)| set.lacks(taint) && !set.is_older(Some(*since)))
@@ -156,15 +164,25 @@ impl WindowsNodes {
 
     /// The tolerations that the pod lacks, if it is for Windows.
     pub(super) fn lacked_by(&mut self, pod: &PodFact, history: &PodHistory) -> LackedTolerations {
-        let placement = &pod.placement;
+        let is_known = history.says_windows(&pod.workload, &pod.placement);
+        let found = self.found(&pod.placement).filter(|found| found.says_windows || is_known);
+        found.map(|found| found.lacks.clone()).unwrap_or_default()
+    }
+
+    /// The pools with nodes that the pod fits but for taints, if it does not show that it is for Windows.
+    pub(super) fn pools_closed_to(&mut self, pod: &PodFact) -> BTreeSet<String> {
+        let found = self.found(&pod.placement).filter(|found| !found.says_windows);
+        found.into_iter().flat_map(|found| found.lacks.values().cloned()).collect()
+    }
+
+    /// What was found of the placement, if it lacks tolerations.
+    fn found(&mut self, placement: &Arc<Placement>) -> Option<&Found> {
         let key = Arc::as_ptr(placement).addr();
         if !self.found.contains_key(&key) {
             let (says_windows, lacks) = (self.says_windows(placement), self.lacks(placement));
             self.found.insert(key, Found { _placement: Arc::clone(placement), says_windows, lacks });
         }
-        let found = self.found.get(&key).filter(|found| !found.lacks.is_empty());
-        let found = found.filter(|found| found.says_windows || history.says_windows(&pod.workload, placement));
-        found.map(|found| found.lacks.clone()).unwrap_or_default()
+        self.found.get(&key).filter(|found| !found.lacks.is_empty())
     }
 
     pub(super) fn says_windows(&self, placement: &Placement) -> bool {

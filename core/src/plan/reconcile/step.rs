@@ -18,7 +18,7 @@ use crate::{
         nodes::NodeTable,
         patch::{FieldChange, REVERTED},
         pods::{Objector, PodHealth, PodTable, UnknownPods},
-        pools::Policy,
+        pools::{Policy, Pool},
         runtime_class::PlannedClass,
     },
     windows::KubernetesVersion,
@@ -50,6 +50,12 @@ impl CachedCluster<'_> {
             Some(unknown) => Err(unknown),
             None => table.objectors().ok_or(&UnknownPods::NotListed),
         }
+    }
+
+    /// True if pods were not looked at for this pool as it is now, so that it is not known which of them lack tolerations.
+    pub(super) fn has_yet_to_look_for(&self, pool: &Pool) -> bool {
+        let is_unseen = |table: &&PodTable| !table.has_looked_for(&pool.spec);
+        pool.spec.adds_tolerations() && self.pods.as_ref().is_ok_and(is_unseen)
     }
 
     pub(super) fn cached_version(&self, class: &str) -> Option<String> {

@@ -47,7 +47,7 @@ impl Memory {
         let objectors = cluster.objectors().ok().cloned();
         let consent = PoolConsent {
             since: added_since(self.recorded_status(guarded)),
-            may_add: objectors.is_some(),
+            may_add: objectors.is_some() && !cluster.has_yet_to_look_for(pool),
             objectors: objectors.unwrap_or_default(),
             lagging,
             images: plan.images(&existing),
@@ -189,8 +189,8 @@ impl Objections {
         }
         sets.into_iter().map(|(name, (nodes, taints))| {
             let message = format!(
-                "it makes no pods for {} with the taint {}, which it does not tolerate, and its status counts none as missing; add \
-                 to its pod template: {}",
+                "it makes no new pods for {} with the taint {}, which it does not tolerate, and its status counts none as \
+                 missing; add to its pod template: {}",
                 count(nodes, "node"),
                 joined(&taints),
                 to_write(taints)

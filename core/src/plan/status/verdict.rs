@@ -110,11 +110,14 @@ fn no_nodes(pool: &Pool, observation: &Observation) -> Verdict {
     Verdict::yes(reason::NO_NODES_SELECTED, message)
 }
 
-/// The pods are not listed yet.
+/// The pods are not listed yet, or pods that run on the nodes are to get tolerations first.
 pub fn waiting(held: i64) -> Verdict {
     Verdict::no(
         reason::WAITING,
-        format!("the taints of {} wait until winpool has listed the pods", count_of(held, "node")),
+        format!(
+            "the taints of {} wait until winpool has listed the pods and added the toleration to those that run there",
+            count_of(held, "node")
+        ),
     )
 }
 
