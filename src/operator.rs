@@ -52,6 +52,9 @@ pub struct Options {
     /// cleans up the cluster and exits.
     #[arg(long, env = "WINPOOL_INSTALLATION", default_value = InstallationObjects::DEFAULT_NAME)]
     pub installation: Option<String>,
+    /// Name of the pod of this process. By it winpool tests that a policy confines its permission to patch pods.
+    #[arg(long, env = "WINPOOL_POD")]
+    pub pod: Option<String>,
     /// The pause after a write that was refused, and the time for which nodes that refuse may delay the deletion of
     /// their pool.
     #[arg(skip = Self::DEFAULT_PATIENCE)]
@@ -79,6 +82,7 @@ impl Default for Options {
             patience: Self::DEFAULT_PATIENCE,
             pauses: Pauses::default(),
             installation: None,
+            pod: None,
         }
     }
 }
@@ -135,7 +139,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         metadata: Api::all(client.clone()),
         pools,
         classes,
-        control_plane: ControlPlane::new(&client),
+        control_plane: ControlPlane::new(&client, options.pod),
         unlisted: Unlisted::default(),
         watch_health: Arc::clone(&watch_health),
         pods: SharedPods::new(options.pauses.pods, WatchHealth::new(changed.clone())),

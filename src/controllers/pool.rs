@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use winpool_client::watches::Selection;
 use winpool_core::plan::{
     GuardedPool,
-    reconcile::{CachedCluster, ControlPlaneInfo, Memory, Step, next},
+    reconcile::{CachedCluster, ControlPlaneInfo, Memory, POLL_INTERVAL, Step, next},
 };
 
 use super::{Context, now};
@@ -32,6 +32,8 @@ mod task_result;
 use task_result::TaskResult;
 
 const CONTROLLER: &str = "pool";
+/// The pause before the control plane is asked again while it does not confine winpool.
+const TEST_AGAIN: Duration = Duration::from_secs(10);
 /// The least time between two rounds that changes cause. A burst of thousands is worth a few rounds.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(20);
 
@@ -137,8 +139,8 @@ impl Loop {
                 self.memory.answer(&pool, &step, answer, now);
             }
             TaskResult::ControlPlane(info) => {
+                self.ask_at = Some(now + if info.unconfined.is_some() { TEST_AGAIN } else { POLL_INTERVAL });
                 self.control_plane = Some(info);
-                self.ask_at = Some(now + winpool_core::plan::reconcile::POLL_INTERVAL);
             }
             TaskResult::Nothing => {}
         }
@@ -266,7 +268,7 @@ impl Loop {
         if self.ask_at? <= Instant::now() {
             self.ask_at = None;
             let context = Arc::clone(&self.context);
-            let known = self.control_plane.as_ref().and_then(|info| info.kubernetes);
+            let known = self.control_plane.clone();
             self.spawn(async move { TaskResult::ControlPlane(context.control_plane.ask(known).await) });
         }
         self.ask_at

@@ -69,6 +69,10 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 env:
 - name: WINPOOL_INSTALLATION
   value: {{ include "winpool.name" . }}
+- name: WINPOOL_POD
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}

@@ -145,6 +145,9 @@ pub mod reason {
         pub const ADMISSION_DENIED: &str = "AdmissionDenied";
         /// The API server, or a policy in it, refuses the toleration that winpool adds to pods of a workload.
         pub const TOLERATION_REFUSED: &str = "TolerationRefused";
+        /// winpool's permission to patch pods is not confined by the policy for that, or winpool lacks the permission. No taint
+        /// is added that needs tolerations.
+        pub const NOT_CONFINED: &str = "NotConfined";
         /// Pods have waited for a node for ten minutes. They do not say their operating system, and fit a Windows node but for
         /// its taint.
         pub const SYSTEM_NOT_STATED: &str = "SystemNotStated";

@@ -3,7 +3,7 @@
 //! No taint is added while nodes, pools or RuntimeClasses cannot be read. A taint that keeps pods off is added when
 //! - every RuntimeClass of the pool that selects the node tolerates it,
 //! - status records it,
-//! - winpool knows the pods and the `DaemonSets`,
+//! - winpool knows the pods and the `DaemonSets`, and the API server confines what winpool may change in pods,
 //! - no `DaemonSet` objects: nothing could be done for one that makes no pod for the node any more, and
 //! - the pods for Windows that run on the node have the toleration, or winpool has tried to add it. Others might move a pod
 //!   without it away, and find no node for it.

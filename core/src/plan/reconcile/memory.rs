@@ -182,7 +182,7 @@ impl Memory {
         let published = self.published(pool)?;
         let before = &published.consent;
         let is_blind = before.is_blind || !cluster.unreadable(now).is_empty();
-        let may_add = before.may_add && cluster.objectors().is_ok();
+        let may_add = before.may_add && cluster.may_add_taints();
         // At rest both are the same list.
         let known = cluster.objectors().ok().filter(|known| !Arc::ptr_eq(known, &before.objectors));
         let came = known.into_iter().flat_map(|known| known.iter()).filter(|set| !before.objectors.contains(set));

@@ -58,6 +58,11 @@ impl CachedCluster<'_> {
         pool.spec.adds_tolerations() && self.pods.as_ref().is_ok_and(is_unseen)
     }
 
+    /// True if winpool sees the pods and DaemonSets, and the API server confines what it may do with pods.
+    pub(super) fn may_add_taints(&self) -> bool {
+        self.objectors().is_ok() && self.control_plane.unconfined.is_none()
+    }
+
     pub(super) fn cached_version(&self, class: &str) -> Option<String> {
         self.classes.iter().find(|found| found.metadata.name.as_deref() == Some(class))?.resource_version()
     }
@@ -76,6 +81,9 @@ pub struct ControlPlaneInfo {
     pub kubernetes: Option<KubernetesVersion>,
     /// winpool's admission policies that are installed.
     pub admission: Admission,
+    /// The reason why it is not known that a policy confines winpool's permission to patch pods; `None` if it is, or if
+    /// winpool runs outside of the cluster.
+    pub unconfined: Option<String>,
 }
 
 /// The next step for a pool.

@@ -47,7 +47,7 @@ impl Memory {
         let objectors = cluster.objectors().ok().cloned();
         let consent = PoolConsent {
             since: added_since(self.recorded_status(guarded)),
-            may_add: objectors.is_some() && !cluster.has_yet_to_look_for(pool),
+            may_add: cluster.may_add_taints() && !cluster.has_yet_to_look_for(pool),
             objectors: objectors.unwrap_or_default(),
             lagging,
             images: plan.images(&existing),
@@ -140,6 +140,10 @@ impl Memory {
     ) -> Option<HeldTaints> {
         let consent = self.consent(pool).filter(|_| tally.waits())?;
         let held = || pool.spec.deniable_taints().into_iter().filter(|taint| tally.is_held(taint));
+        let unconfined = cluster.control_plane.unconfined.clone().filter(|_| held().next().is_some());
+        if let Some(why) = unconfined {
+            return Some(HeldTaints { taints: held().collect(), because: HeldBecause::Unconfined(why) });
+        }
         let (taints, because) = match cluster.objectors() {
             _ if !objections.held.is_empty() => {
                 let mut sets = BTreeMap::new();

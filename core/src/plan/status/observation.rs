@@ -67,6 +67,8 @@ pub enum HeldBecause {
     DaemonSets(BTreeMap<String, usize>),
     /// winpool cannot read pods or `DaemonSets`; with the reason.
     PodsUnreadable(String),
+    /// It is not known that a policy confines winpool's permission to patch pods; with the reason.
+    Unconfined(String),
     /// These RuntimeClasses do not tolerate them yet.
     Classes(BTreeSet<String>),
 }

@@ -252,6 +252,13 @@ pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) ->
             reason::PODS_NOT_SEEN,
             format!("{named} held: winpool cannot read pods or DaemonSets: {message}; or set taintPolicy: TaintOnly"),
         ),
+        HeldBecause::Unconfined(why) => Verdict::no(
+            reason::NOT_CONFINED,
+            format!(
+                "{named} held: the API server does not confine winpool's permission to patch pods: {why}; install the policy in \
+                 config/rbac/confine_pods.yaml for winpool's account, or set taintPolicy: TaintOnly"
+            ),
+        ),
         HeldBecause::Classes(classes) => {
             let classes = joined(classes);
             let message = format!("{named} held until these RuntimeClasses tolerate it: {classes}; see problems");

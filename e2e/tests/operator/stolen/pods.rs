@@ -1,6 +1,8 @@
 //! Changes of pods with a stolen token. `winpool-confine-pods` allows only those that the operator makes.
 
-use winpool_e2e::prelude::*;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use winpool_e2e::{harness::alone, prelude::*};
+use winpool_operator::Options;
 
 use super::{Attempt, assert_all, assert_confined, patch, refusal, refusal_of};
 
@@ -176,4 +178,37 @@ async fn winpool_may_add_windows_tolerations_to_waiting_gated_and_running_pods_i
             assert_all(&client, vec![attempt], false).await;
         }
     }
+}
+
+#[tokio::test]
+async fn no_taint_is_added_while_no_policy_confines_what_winpool_may_do_with_pods() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let config = harness.account.config.clone();
+    let own: Api<Pod> = Api::namespaced(harness.client.clone(), &config.default_namespace);
+    let pod = json!({"metadata": {"name": "own"}, "spec": {"containers": [{"name": "c", "image": "winpool"}]}});
+    own.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
+    bindings.delete(POLICY, &DeleteParams::default()).await.unwrap();
+    let client = Client::try_from(config.clone()).unwrap();
+    let label = patch(
+        &format!("/api/v1/namespaces/{}/pods/own", config.default_namespace),
+        json!({"metadata": {"labels": {"a": "b"}}}),
+    );
+    let allowed = async || Ok(refusal(&client, &label).await.is_none().then_some(()));
+    wait_for("the policy is not in force", LIMIT, allowed).await.unwrap();
+
+    let operator = Operator::start_with(config, Options { pod: Some("own".to_owned()), ..alone() });
+    harness.apply_pool(json!({})).await;
+    let says = |pool: &WindowsPool| {
+        condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "NotConfined")
+    };
+    let pool = harness.pool_until("default", "says that nothing confines winpool", says).await;
+    assert!(condition_text(&pool, "TaintsApplied").unwrap().2.contains("config/rbac/confine_pods.yaml"));
+    assert!(!has_taint(&harness.node("win").await, OS_WINDOWS));
+
+    manifests::apply(&harness.client, &manifests::rbac("confine_pods.yaml").unwrap()).await.unwrap();
+    harness.is_tainted("win").await;
+    harness.ready("default").await;
+    operator.stop().await;
 }
