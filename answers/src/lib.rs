@@ -8,6 +8,7 @@ pub mod lint;
 pub mod placement;
 pub mod pod;
 pub mod reference;
+pub mod remedy;
 pub mod render;
 pub mod system;
 pub mod view;

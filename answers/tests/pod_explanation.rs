@@ -7,12 +7,10 @@ use serde_json::Value;
 use winpool_answers::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::{ImagePlatforms, Images, Platform, Source},
+    remedy::Remedy,
     view,
 };
-use winpool_core::{
-    pod::{Class, Pod, Workload, WorkloadKind},
-    remedy::Remedy,
-};
+use winpool_core::pod::{Class, Pod, Workload, WorkloadKind};
 
 use crate::common::{class, node, yaml};
 

@@ -8,13 +8,11 @@ use winpool_answers::{
     finding::Finding,
     image::Images,
     lint::{Facts, check},
+    remedy::Rank,
     view::{Known, Node, SeenNode, View},
     workload::WorkloadManifest,
 };
-use winpool_core::{
-    pod::{Workload, WorkloadKind},
-    remedy::Rank,
-};
+use winpool_core::pod::{Workload, WorkloadKind};
 
 /// Two Linux nodes and two Windows nodes, in a pool of each system.
 fn nodes() -> Vec<SeenNode> {

@@ -8,12 +8,12 @@ use winpool_answers::{
         blockers::Evidence,
         upgrade::{EndedPods, PodOutcome, Upgrade, UpgradedWorkload, short_name},
     },
+    remedy::Remedy,
     view::assume::AssumedNodes,
 };
 use winpool_client::terminal;
 use winpool_core::{
     api::ObjectReference,
-    remedy::Remedy,
     windows::{Build, product::name_of},
     words::count,
 };

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
-use winpool_core::remedy::Remedy;
+use winpool_answers::remedy::Remedy;
 
 use crate::input::with_input;
 

@@ -28,6 +28,5 @@ pub mod interner;
 pub mod labels;
 pub mod plan;
 pub mod pod;
-pub mod remedy;
 pub mod windows;
 pub mod words;

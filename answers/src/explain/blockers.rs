@@ -12,7 +12,6 @@ use winpool_core::{
     api::{Isolation, ObjectReference, WindowsPool, names},
     plan::{Hosts, Pool},
     pod::{OS_KEYS, SYSTEM_LABELS, Target},
-    remedy::{Edit, Remedy},
     windows::{
         Build, KubernetesSupport,
         compatibility::{Runs, WindowsHost},
@@ -25,6 +24,7 @@ use crate::{
     image::{Sign, can_run, isolation_with, known, runs, tags},
     lint::Facts,
     pod::{ClassExt, PodSpecExt, path_of},
+    remedy::{Edit, Remedy},
     workload::WorkloadManifest,
 };
 

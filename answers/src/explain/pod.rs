@@ -13,10 +13,9 @@ use std::collections::BTreeMap;
 use winpool_core::{
     api::{ObjectReference, names},
     pod::{Class, KnownError, Pod, Workload, WorkloadKind},
-    remedy::Remedy,
 };
 
-use crate::{image::Images, pod::daemon_set_node, system::doubt, view::Node, workload::or_default};
+use crate::{image::Images, pod::daemon_set_node, remedy::Remedy, system::doubt, view::Node, workload::or_default};
 
 use admitted::{Admitted, PlacedBy};
 use kubelet::ends_with_upgrade;

@@ -8,10 +8,12 @@ use winpool_core::{
     api::{Mode, ObjectReference, WindowsPoolSpec},
     plan::{GuardedPool, owner, reconcile::Now},
     pod::Class,
-    remedy::{Edit, Remedy},
 };
 
-use crate::view::{Node, View};
+use crate::{
+    remedy::{Edit, Remedy},
+    view::{Node, View},
+};
 
 use super::{
     forecast::{Snapshot, forecast},
@@ -77,7 +79,7 @@ pub fn wait(view: &View) -> Option<Remedy> {
 
 /// Returns the change with which the pods of this class of the pool run on every node that runs their images.
 pub(in crate::explain) fn compatible(pool: &GuardedPool, class: &str) -> Option<Remedy> {
-    pool.read().ok()?.spec.compatible(class)
+    Remedy::compatible(&pool.read().ok()?.spec, class)
 }
 
 /// Makes a change of a pool.

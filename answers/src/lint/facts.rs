@@ -18,7 +18,6 @@ use winpool_core::{
     labels::Labels,
     plan::{NodeSummary, Policy, Pool, PoolEntry, PoolSpec, classes::is_declared, plan_classes},
     pod::{Class, Guess, PodSpec, System, Target, Tolerance, is_label_of_every_node, tolerance},
-    remedy::Remedy,
     windows::{
         Build, KubernetesVersion,
         container_runtime::RuntimeName,
@@ -30,6 +29,7 @@ use crate::{
     image::{Host, Images},
     placement::selects,
     pod::{ClassExt, PodSpecExt, similar_class},
+    remedy::Remedy,
     system::{self, system_of_nodes},
     view::{Known, Node, View},
 };
@@ -293,7 +293,7 @@ impl Facts {
         let build = self.classes.get(name)?.build()?;
         let is_discovered = |spec: &PoolSpec| spec.discover && spec.class_name(build) == name;
         let pool = self.pools.iter().find(|pool| is_declared(pool, name) || is_discovered(&pool.spec))?;
-        Some(pool.spec.compatible(name)?.in_object())
+        Some(Remedy::compatible(&pool.spec, name)?.in_object())
     }
 
     /// Returns the classes whose nodes run images of this build, the most suitable first.

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use winpool_core::{
     api::{ObjectReference, quantity::amount},
-    remedy::Remedy,
     windows::{Build, KernelVersion, KubernetesVersion},
 };
 
@@ -23,6 +22,7 @@ use crate::{
         facts::Facts,
         rule::{Hit, Judgement, Scope, Test, rule},
     },
+    remedy::Remedy,
     view::PAUSE,
     workload::{get, namespace_of, served},
 };

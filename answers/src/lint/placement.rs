@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::Toleration;
 use winpool_core::{
     api::{Taint, names},
     pod::{BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
-    remedy::{Edit, Remedy},
     windows::taint::SPELLINGS,
 };
 
@@ -22,6 +21,7 @@ use crate::{
         rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
     },
     pod::{ClassExt, PodSpecExt},
+    remedy::{Edit, Remedy},
     system,
 };
 

@@ -4,10 +4,7 @@
 //! Kubernetes" in kubernetes/website. `docs/reference/windows-documentation.md` maps their statements to rules.
 
 use serde_json::Value;
-use winpool_core::{
-    remedy::{Edit, Remedy},
-    windows::image::successor,
-};
+use winpool_core::windows::image::successor;
 
 use crate::{
     finding::{
@@ -19,6 +16,7 @@ use crate::{
         rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
     },
     pod::path_of,
+    remedy::{Edit, Remedy},
     workload::{ISOLATION_ANNOTATION, get},
 };
 

@@ -6,8 +6,6 @@
 //!
 //! If a pod for Windows has no `os.name`, the API server accepts these fields, and they have no effect.
 
-use winpool_core::remedy::Edit;
-
 use crate::{
     finding::{
         Consequence::{Ignored, Note, Rejected},
@@ -18,6 +16,7 @@ use crate::{
         rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
     },
     pod::PodSpecExt,
+    remedy::Edit,
     workload::get,
 };
 

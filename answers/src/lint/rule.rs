@@ -3,13 +3,13 @@
 use serde_json::Value;
 use winpool_core::{
     pod::{Class, PodSpec, Target},
-    remedy::{Edit, Remedy},
     windows::KubernetesVersion,
 };
 
 use crate::{
     finding::{Consequence, Severity},
     lint::{facts::Facts, field::Trigger},
+    remedy::{Edit, Remedy},
     workload::WorkloadManifest,
 };
 

@@ -4,12 +4,10 @@ use serde_json::{Value, json};
 use winpool_answers::{
     finding::Severity,
     lint::Facts,
+    remedy::Rank,
     view::{Known, View},
 };
-use winpool_core::{
-    api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus},
-    remedy::Rank,
-};
+use winpool_core::api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus};
 
 use super::{broken, cluster, findings, manifests, node, running, view, workload};
 

@@ -9,12 +9,10 @@ use winpool_answers::{
     finding::Finding,
     image::Images,
     lint::{Facts, rule, rules},
+    remedy::Rank,
     view::Node,
 };
-use winpool_core::{
-    pod::{Class, Workload, WorkloadKind},
-    remedy::Rank,
-};
+use winpool_core::pod::{Class, Workload, WorkloadKind};
 
 use super::{
     example_remedies::{Case, cases},

@@ -14,6 +14,7 @@ use winpool_answers::{
     finding::Finding,
     image::Images,
     lint::{Facts, check_refused, check_tolerations, to_create},
+    remedy::{Rank, Remedy},
     view::{Node, Reduced, View},
     workload::{DEFAULT_NAMESPACE, WorkloadManifest},
 };
@@ -21,7 +22,6 @@ use winpool_client::{pods, terminal};
 use winpool_core::{
     api::names,
     pod::{Class, Pod, PodSpec, Workload, WorkloadKind, known_error},
-    remedy::{Rank, Remedy},
     words::count,
 };
 

@@ -41,7 +41,7 @@ pub use guarded::{policy_of, read_all};
 pub use node::{MetadataChange, NodeFields, NodePlan, NodeState};
 pub use patch::{FieldChange, finalizer_patch, node_patch, runtime_class_patch, status_patch};
 pub use pool_consent::{LaggingClass, PoolConsent};
-pub use pool_spec::{Hosts, InvalidPool, PoolSpec, WantedTaints};
+pub use pool_spec::{HostMatchField, Hosts, InvalidPool, PoolSpec, WantedTaints};
 pub use pools::{Policy, Pool, PoolEntry};
 pub use runtime_class::{
     ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,

@@ -7,12 +7,11 @@ use thiserror::Error;
 
 use crate::{
     api::{
-        ANY_VERSION, DeletionPolicy, HostMatch, Isolation, Mode, ObjectReference, RuntimeClassDiscovery,
-        RuntimeClassSpec, Taint, TaintPolicy, WindowsPool, names,
+        ANY_VERSION, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint,
+        TaintPolicy, WindowsPool, names,
         validation::{Violation, violations},
     },
     labels::Labels,
-    remedy::{Edit, Remedy},
     windows::{Build, compatibility::can_run, product},
 };
 
@@ -50,6 +49,28 @@ impl Hosts {
             Self::Any => None,
             Self::Of(build) | Self::Running(build) | Self::HyperV(build) => Some(build),
         }
+    }
+}
+
+/// The field of a pool that decides on which nodes the pods of a RuntimeClass run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostMatchField {
+    /// `spec.runtimeClassHostMatch`.
+    Discovered,
+    /// `hostMatch` of the class at this position in `spec.runtimeClasses`.
+    Declared(usize),
+}
+
+impl HostMatchField {
+    /// Returns the command that sets the field to `Compatible` in the pool of this name.
+    pub fn command(self, pool: &str) -> String {
+        let patch = match self {
+            Self::Discovered => r#"merge -p '{"spec":{"runtimeClassHostMatch":"Compatible"}}'"#.to_owned(),
+            Self::Declared(position) => format!(
+                r#"json -p '[{{"op":"add","path":"/spec/runtimeClasses/{position}/hostMatch","value":"Compatible"}}]'"#
+            ),
+        };
+        format!("kubectl patch windowspool {pool} --type {patch}")
     }
 }
 
@@ -178,19 +199,14 @@ impl PoolSpec {
         named.or_else(|| product::by_build(build).map(|product| product.version))
     }
 
-    /// Returns the change with which the pods of this RuntimeClass of the pool run on every node that runs their images. `None`
-    /// if it does not apply: the class is not for nodes of its own build alone.
-    pub fn compatible(&self, class: &str) -> Option<Remedy> {
-        let declared = self.declared.iter().enumerate().find(|(_, (_, declared))| declared.name == class);
-        let is_exact =
-            declared.map_or(self.host_match == HostMatch::Exact, |(_, (hosts, _))| matches!(hosts, Hosts::Of(_)));
-        let edit = |path: &[&str]| Remedy::of(vec![Edit::set(path, HostMatch::Compatible)]).undecided();
-        let remedy = match declared {
-            None => edit(&["spec", "runtimeClassHostMatch"]),
-            Some((position, _)) => edit(&["spec", "runtimeClasses", &position.to_string(), "hostMatch"])
-                .saying(format!("set hostMatch: Compatible for RuntimeClass {class}")),
-        };
-        is_exact.then(|| Remedy { object: Some(ObjectReference::windows_pool(&self.name)), ..remedy })
+    /// Returns the field that keeps the pods of this RuntimeClass of the pool on nodes of its own build. If you set it to
+    /// `Compatible`, they run on every node that runs their images. `None` if the class is not for nodes of its own build alone.
+    pub fn exact_host_match(&self, class: &str) -> Option<HostMatchField> {
+        match self.declared.iter().enumerate().find(|(_, (_, declared))| declared.name == class) {
+            None => (self.host_match == HostMatch::Exact).then_some(HostMatchField::Discovered),
+            Some((position, (Hosts::Of(_), _))) => Some(HostMatchField::Declared(position)),
+            Some(_) => None,
+        }
     }
 
     /// The nodes that the discovered RuntimeClass of `build` selects. A build without a name may be invented.

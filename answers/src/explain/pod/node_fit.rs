@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::{
-    pod::{Class, Pod, WorkloadKind},
-    remedy::Remedy,
-};
+use winpool_core::pod::{Class, Pod, WorkloadKind};
 
-use crate::{image::Images, placement::Obstacle, view::Node};
+use crate::{image::Images, placement::Obstacle, remedy::Remedy, view::Node};
 
 use super::admitted::{Admitted, PlacedBy};
 

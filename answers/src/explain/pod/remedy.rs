@@ -7,13 +7,13 @@ use winpool_core::{
     api::{ObjectReference, Taint, names},
     plan::capability_of,
     pod::{Class, Guess, System, selects_windows},
-    remedy::{Edit, Rank, Remedy},
     windows::product::name_of,
 };
 
 use crate::{
     placement::Obstacle,
     pod::{ClassExt, PodSpecExt, similar_class},
+    remedy::{Edit, Rank, Remedy},
     view::Node,
     workload::or_default,
 };

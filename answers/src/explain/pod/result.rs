@@ -2,9 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_core::{api::ObjectReference, pod::KnownError, remedy::Remedy};
+use winpool_core::{api::ObjectReference, pod::KnownError};
 
-use crate::finding::Finding;
+use crate::{finding::Finding, remedy::Remedy};
 
 /// The result for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

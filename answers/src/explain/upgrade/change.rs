@@ -5,7 +5,6 @@ use winpool_core::{
     api::names,
     plan::owner,
     pod::{Class, PodSpec, System, WorkloadKind, selects_windows},
-    remedy::{Edit, Rank, Remedy},
     windows::image,
 };
 
@@ -13,6 +12,7 @@ use crate::{
     explain::{blockers::image_change, pod::TemplateFit, pool_change::compatible},
     placement::Obstacle,
     pod::{ClassExt, PodSpecExt, path_of},
+    remedy::{Edit, Rank, Remedy},
     view::Node,
 };
 

@@ -4,11 +4,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::ObjectReference,
-    remedy::Remedy,
     windows::{Build, product},
 };
 
-use crate::{explain::blockers::Evidence, view::assume::AssumedNodes};
+use crate::{explain::blockers::Evidence, remedy::Remedy, view::assume::AssumedNodes};
 
 use super::ended::EndedPods;
 

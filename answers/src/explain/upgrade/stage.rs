@@ -6,7 +6,7 @@ use std::{
 };
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use winpool_core::{plan::reconcile::Now, pod::Class, remedy::Remedy, windows::Build};
+use winpool_core::{plan::reconcile::Now, pod::Class, windows::Build};
 
 use crate::{
     explain::{
@@ -14,6 +14,7 @@ use crate::{
         pod::{NodeFit, TemplateFit, fits},
         pool_change,
     },
+    remedy::Remedy,
     view::{Node, SeenNode, View, assume::Assumed},
 };
 

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use winpool_core::{
     api::names,
     pod::Container,
-    remedy::{Edit, Remedy},
     windows::{Build, KernelVersion, compatibility::Runs, product::by_version},
 };
 
@@ -17,6 +16,7 @@ use crate::{
     image::{Sign, can_run, isolation_with, runs},
     lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
     pod::{ClassExt, PodSpecExt, path_of},
+    remedy::{Edit, Remedy},
 };
 
 pub(in crate::lint) const RULES: &[Rule] = &[

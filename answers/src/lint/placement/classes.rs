@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use winpool_core::{
     api::{Mode, ObjectReference},
     pod::selects_windows,
-    remedy::{Edit, Remedy},
 };
 
 use crate::{
@@ -18,6 +17,7 @@ use crate::{
         rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
     },
     pod::{ClassExt, PodSpecExt},
+    remedy::{Edit, Remedy},
 };
 
 pub(in crate::lint) const RULES: &[Rule] = &[

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use winpool_core::{
     api::Isolation,
     pod::{Container, Target},
-    remedy::Edit,
     windows::Build,
     words::count,
 };
@@ -22,6 +21,7 @@ use crate::{
         rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
     },
     pod::{ClassExt, PodSpecExt},
+    remedy::Edit,
 };
 
 /// The rule whose findings do not affect the exit code, because the workload is not at fault if a registry does not

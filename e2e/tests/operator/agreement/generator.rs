@@ -1,6 +1,6 @@
 //! Random nodes and pods.
 
-use winpool_core::remedy::Remedy;
+use winpool_answers::remedy::Remedy;
 use winpool_e2e::prelude::*;
 
 pub const NODES: usize = 12;

@@ -207,8 +207,7 @@ pub(super) fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Proble
 
 /// The problem of a class that pods use and that selects no node. `builds` are those of the pool's nodes.
 fn not_served(pool: &Pool, class: &str, hosts: Hosts, builds: &BTreeMap<Build, usize>, users: &ClassUsers) -> Problem {
-    let object = ObjectReference::runtime_class(class);
-    let compatible = || pool.spec.compatible(class)?.command(&object);
+    let compatible = || Some(pool.spec.exact_host_match(class)?.command(&pool.spec.name));
     let runs_images = |host: &&Build| hosts.build().is_some_and(|image| can_run(image, **host));
     let remedy = match builds.keys().find(runs_images) {
         Some(host) if hosts.is_by_label() => {
@@ -220,7 +219,7 @@ fn not_served(pool: &Pool, class: &str, hosts: Hosts, builds: &BTreeMap<Build, u
         _ => "add a node that it selects, or let the workloads use another class".to_owned(),
     };
     let message = format!("selects no node and is {}; {remedy}", users.describe());
-    Problem::new(reason::CLASS_WITHOUT_NODES, object, message)
+    Problem::new(reason::CLASS_WITHOUT_NODES, ObjectReference::runtime_class(class), message)
 }
 
 pub(super) fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>) -> Problem {

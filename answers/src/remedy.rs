@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-use crate::{
-    api::{ObjectReference, Taint, names},
+use winpool_core::{
+    api::{HostMatch, ObjectReference, Taint, names},
+    plan::{HostMatchField, PoolSpec},
     pod::{
         Container, PodSpec,
         tolerations::{toleration, written},
@@ -232,6 +232,18 @@ impl Remedy {
         Self { text: text.into(), rank: Rank::Decision, object: None, edits: Vec::new() }
     }
 
+    /// Returns the change of the pool with which the pods of this class of the pool run on every node that runs their images.
+    /// `None` if the class is not for nodes of its own build alone.
+    pub fn compatible(pool: &PoolSpec, class: &str) -> Option<Self> {
+        let edit = |path: &[&str]| Self::of(vec![Edit::set(path, HostMatch::Compatible)]).undecided();
+        let remedy = match pool.exact_host_match(class)? {
+            HostMatchField::Discovered => edit(&["spec", "runtimeClassHostMatch"]),
+            HostMatchField::Declared(position) => edit(&["spec", "runtimeClasses", &position.to_string(), "hostMatch"])
+                .saying(format!("set hostMatch: Compatible for RuntimeClass {class}")),
+        };
+        Some(Self { object: Some(ObjectReference::windows_pool(&pool.name)), ..remedy })
+    }
+
     /// Adds an edit, in its own words.
     pub fn push(&mut self, edit: Edit) {
         let words = edit.to_string();
@@ -378,76 +390,4 @@ fn pointer_of_field(field: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn remedy() -> Remedy {
-        Remedy::of(vec![
-            Edit::class("windows-2022"),
-            Edit::select_windows(),
-            Edit::unselect("disk"),
-            Edit::tolerate(&Taint::os_windows()),
-            Edit::remove_field("containers[0].securityContext.privileged"),
-        ])
-    }
-
-    #[test]
-    fn the_words_come_from_the_edits() {
-        insta::assert_snapshot!(remedy().text, @"set runtimeClassName: windows-2022; set nodeSelector kubernetes.io/os: windows; remove nodeSelector disk; add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}; remove containers[0].securityContext.privileged");
-    }
-
-    #[test]
-    fn a_json_patch_creates_what_is_not_there() {
-        let changed = |mut object: Value, template: &str| {
-            let patch = remedy().json_patch(&object, template);
-            json_patch::patch(&mut object, &patch).unwrap();
-            object
-        };
-        let toleration = json!({"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"});
-        let selector = json!({"kubernetes.io/os": "windows"});
-        assert_eq!(
-            changed(json!({"spec": null}), "/spec/template"),
-            json!({"spec": {"template": {"spec": {
-                "runtimeClassName": "windows-2022", "nodeSelector": selector, "tolerations": [toleration]}}}})
-        );
-        let full = json!({"spec": {
-            "nodeSelector": {"disk": "ssd"}, "tolerations": [{"operator": "Exists"}],
-            "containers": [{"securityContext": {"privileged": true}}]}});
-        assert_eq!(
-            changed(full, ""),
-            json!({"spec": {
-                "runtimeClassName": "windows-2022", "nodeSelector": selector, "tolerations": [{"operator": "Exists"}, toleration],
-                "containers": [{"securityContext": {}}]}})
-        );
-    }
-
-    #[test]
-    fn edits_outside_of_lists_are_a_command() {
-        let web = ObjectReference::namespaced("Deployment", "shop", "web");
-        assert_eq!(remedy().command(&web), None);
-        let image = Remedy::of(vec![Edit::set_field("containers[0].image", "a:2")]);
-        insta::assert_snapshot!(image.command(&web).unwrap(), @r#"kubectl patch deployment web -n shop --type json -p '[{"op":"add","path":"/spec/template/spec/containers/0/image","value":"a:2"}]'"#);
-        let remedy = Remedy::of(vec![Edit::class("windows-2022"), Edit::unselect("a/b")]);
-        insta::assert_snapshot!(remedy.command(&web).unwrap(), @r#"kubectl patch deployment web -n shop --type merge -p '{"spec":{"template":{"spec":{"nodeSelector":{"a/b":null},"runtimeClassName":"windows-2022"}}}}'"#);
-        assert_eq!(remedy.command(&ObjectReference::namespaced("Pod", "shop", "web")), None, "a pod does not change");
-        let edits = vec![Edit::set(&["spec", "runtimeClasses", "1", "hostMatch"], "Compatible")];
-        let of_pool = Remedy { object: Some(ObjectReference::windows_pool("default")), ..Remedy::of(edits) };
-        insta::assert_snapshot!(of_pool.command(&web).unwrap(), @r#"kubectl patch windowspool default --type json -p '[{"op":"add","path":"/spec/runtimeClasses/1/hostMatch","value":"Compatible"}]'"#);
-    }
-
-    #[test]
-    fn edits_change_a_pod_spec_as_the_patch_changes_the_pod() {
-        let pod = json!({"spec": {"nodeSelector": {"disk": "ssd"}, "containers": [{"name": "c", "image": "a:1"}]}});
-        let mut edits = remedy().edits;
-        edits.push(Edit::set_field("containers[0].image", "a:2"));
-        edits.push(Edit::remove(&["spec", "nodeName"]));
-        let mut spec = PodSpec::deserialize(&pod["spec"]).unwrap();
-        for edit in &edits {
-            edit.apply(&mut spec);
-        }
-        let mut changed = pod;
-        let patch = Remedy::of(edits).json_patch(&changed, "");
-        json_patch::patch(&mut changed, &patch).unwrap();
-        assert_eq!(spec, PodSpec::deserialize(&changed["spec"]).unwrap());
-    }
-}
+mod tests;
