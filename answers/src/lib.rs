@@ -1,6 +1,7 @@
 //! winpool's answers to people: what is wrong, why, and what to do. All of it is pure.
 
 pub mod autoscalers;
+pub mod crd;
 pub mod explain;
 pub mod finding;
 pub mod image;

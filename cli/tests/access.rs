@@ -15,7 +15,7 @@ use k8s_openapi::{
 use kube::{Api, Resource, api::PostParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use winpool_core::api::crd;
+use winpool_answers::crd::crd;
 use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, free_port, lend, program, wait_for};
 
 const PLAN: &[&str] = &["plan"];

@@ -10,7 +10,8 @@ use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use winpool_core::api::{WindowsPool, crd, names::condition::READY};
+use winpool_answers::crd::crd;
+use winpool_core::api::{WindowsPool, names::condition::READY};
 use winpool_operator::Options;
 
 use crate::{

@@ -5,10 +5,9 @@ use std::fmt::{self, Write};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
-use winpool_core::api::{
-    crd,
-    names::{self, condition, reason},
-};
+use winpool_core::api::names::{self, condition, reason};
+
+use crate::crd::crd;
 
 const FIELDS: &str = "<!-- Written by `make generate` from core/src/api/. -->
 # WindowsPool

@@ -16,7 +16,7 @@ pub mod validation;
 mod tests;
 
 pub use choices::{DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, TaintPolicy};
-pub use pool::{NamedBuild, PodDefaults, WindowsPool, WindowsPoolSpec, crd};
+pub use pool::{NamedBuild, PodDefaults, WindowsPool, WindowsPoolSpec};
 pub use runtime_class::{ANY_VERSION, DEFAULT_ARCHITECTURE};
 #[cfg(test)]
 pub(crate) use runtime_class::{HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER};

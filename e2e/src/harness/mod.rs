@@ -43,7 +43,8 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool_core::api::{NodeCounts, WindowsPool, crd};
+use winpool_answers::crd::crd;
+use winpool_core::api::{NodeCounts, WindowsPool};
 use winpool_operator::Options;
 
 use crate::{

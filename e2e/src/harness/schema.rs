@@ -6,7 +6,8 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool_core::api::{WindowsPool, crd};
+use winpool_answers::crd::crd;
+use winpool_core::api::WindowsPool;
 
 use crate::{LIMIT, wait_for};
 

@@ -1,27 +1,22 @@
-//! The generated CustomResourceDefinition.
+//! The CRD in `crds/`, which is generated from the code.
 
 use std::collections::BTreeSet;
 
 use kube::core::cel::{apply_defaults, compile_schema};
 use serde_json::{Value, json};
 
-use super::{SCHEMA, generated_crd, pool, rules::rules};
+use super::{CRD, SCHEMA, pool, rules::rules};
 use crate::api::{WindowsPool, WindowsPoolSpec};
-
-fn version() -> Value {
-    serde_json::to_value(generated_crd()).unwrap()["spec"]["versions"][0].clone()
-}
 
 #[test]
 fn names_and_scope() {
-    let crd = serde_json::to_value(generated_crd()).unwrap();
-    assert_eq!(crd["metadata"]["name"], "windowspools.winpool.dev");
-    assert_eq!(crd["spec"]["scope"], "Cluster");
+    assert_eq!(CRD["metadata"]["name"], "windowspools.winpool.dev");
+    assert_eq!(CRD["spec"]["scope"], "Cluster");
     let names = json!({
         "kind": "WindowsPool", "plural": "windowspools", "singular": "windowspool", "shortNames": ["winpool", "wp"],
     });
-    assert_eq!(crd["spec"]["names"], names);
-    let version = version();
+    assert_eq!(CRD["spec"]["names"], names);
+    let version = &CRD["spec"]["versions"][0];
     assert_eq!(
         (&version["name"], &version["served"], &version["storage"]),
         (&json!("v1alpha1"), &json!(true), &json!(true))
@@ -31,7 +26,7 @@ fn names_and_scope() {
 
 #[test]
 fn printer_columns() {
-    let columns: Vec<String> = version()["additionalPrinterColumns"]
+    let columns: Vec<String> = CRD["spec"]["versions"][0]["additionalPrinterColumns"]
         .as_array()
         .unwrap()
         .iter()

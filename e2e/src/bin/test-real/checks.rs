@@ -8,8 +8,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
+use winpool_answers::crd::crd;
 use winpool_core::{
-    api::{WindowsPool, crd, names},
+    api::{WindowsPool, names},
     windows::KernelVersion,
 };
 use winpool_e2e::scene::{self, OperatorTask};
