@@ -35,7 +35,7 @@ pub struct Metrics {
     convergence: Histogram,
     requests: Family<[(&'static str, Cow<'static, str>); 3], Counter>,
     leader: Gauge,
-    pub(crate) gauges: Gauges,
+    pub gauges: Gauges,
     registry: Registry,
 }
 

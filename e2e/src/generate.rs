@@ -8,7 +8,7 @@ use thiserror::Error;
 use winpool::{reference, schema};
 use winpool_answers::{lint::advise, reference as pages};
 
-mod metrics;
+pub mod metrics;
 #[cfg(test)]
 mod tests;
 

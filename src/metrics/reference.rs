@@ -1,4 +1,5 @@
-//! Every metric, in one table: registration, `/metrics` and `docs/reference/metrics.md` are made from it.
+//! Every metric, in one table: registration, `/metrics` and `docs/reference/metrics.md` are made from it. The page also
+//! describes the labels, from a table of its generator.
 
 use std::fmt;
 
@@ -7,75 +8,40 @@ use prometheus_client::{
     metrics::MetricType,
     registry::{Metric, Registry, Unit},
 };
-use winpool_client::{error::RequestError, request_info};
-use winpool_core::{
-    api::{ClassState, names::condition},
-    plan::NodeState,
-    pod::Cause,
-    windows::{Vendor, vendor::MICROSOFT},
-};
+use winpool_client::error::RequestError;
 
 /// Values of the label `controller`.
-pub(super) const CONTROLLERS: [&str; 2] = ["node", "pool"];
+pub const CONTROLLERS: [&str; 2] = ["node", "pool"];
 /// Values of the label `result` of reconciles.
-pub(super) const RESULTS: [&str; 2] = ["ok", "error"];
+pub const RESULTS: [&str; 2] = ["ok", "error"];
 /// Values of the label `operation`. Nodes are only patched.
-pub(super) const OPERATIONS: [&str; 3] = ["create", "patch", "delete"];
+pub const OPERATIONS: [&str; 3] = ["create", "patch", "delete"];
 
 pub struct Description {
     /// The name in queries. A histogram has further names that begin with it.
     pub name: &'static str,
     pub kind: MetricType,
-    /// Its labels, in order.
-    pub labels: &'static [Label],
     /// The meaning, as sentences without the last full stop.
     pub meaning: &'static str,
 }
 
-pub struct Label {
-    pub name: &'static str,
-    pub values: Values,
+const fn counter(name: &'static str, meaning: &'static str) -> Description {
+    Description { name, kind: MetricType::Counter, meaning }
 }
 
-/// The values of a label: never the name of a node, nor anything else that a node chooses.
-pub enum Values {
-    Closed(fn() -> Vec<&'static str>),
-    /// An open set, with a description that shows why it does not grow.
-    Open(&'static str),
+const fn gauge(name: &'static str, meaning: &'static str) -> Description {
+    Description { name, kind: MetricType::Gauge, meaning }
 }
 
-const fn counter(name: &'static str, labels: &'static [Label], meaning: &'static str) -> Description {
-    Description { name, kind: MetricType::Counter, labels, meaning }
+const fn histogram(name: &'static str, meaning: &'static str) -> Description {
+    Description { name, kind: MetricType::Histogram, meaning }
 }
 
-const fn gauge(name: &'static str, labels: &'static [Label], meaning: &'static str) -> Description {
-    Description { name, kind: MetricType::Gauge, labels, meaning }
-}
-
-const fn histogram(name: &'static str, labels: &'static [Label], meaning: &'static str) -> Description {
-    Description { name, kind: MetricType::Histogram, labels, meaning }
-}
-
-const fn closed(name: &'static str, values: fn() -> Vec<&'static str>) -> Label {
-    Label { name, values: Values::Closed(values) }
-}
-
-const fn open(name: &'static str, values: &'static str) -> Label {
-    Label { name, values: Values::Open(values) }
-}
-
-const CONTROLLER: Label = closed("controller", || CONTROLLERS.to_vec());
-const POOL: Label = open("pool", "name of a WindowsPool");
-const BUILD: &str = "a build with a name, such as `10.0.20348`";
 /// The values of a condition's status.
-pub(super) const CONDITION_STATUS: [&str; 3] = ["True", "False", "Unknown"];
-
-fn supporters() -> Vec<&'static str> {
-    [MICROSOFT].into_iter().chain(Vendor::ALL.map(Vendor::as_str)).collect()
-}
+pub const CONDITION_STATUS: [&str; 3] = ["True", "False", "Unknown"];
 
 /// `ok`, or the reason why a write was not accepted.
-pub(super) fn write_results() -> Vec<&'static str> {
+pub fn write_results() -> Vec<&'static str> {
     ["ok"].into_iter().chain(RequestError::REASONS).collect()
 }
 
@@ -89,110 +55,70 @@ macro_rules! metrics {
 }
 
 metrics! {
-    BUILD_INFO = gauge(
-        "winpool_build_info",
-        &[open("version", "version of winpool")],
-        "Always 1, with the version that runs",
-    );
-    LEADER = gauge("winpool_leader", &[], "1 if this process leads, 0 if it is a standby");
+    BUILD_INFO = gauge("winpool_build_info", "Always 1, with the version that runs");
+    LEADER = gauge("winpool_leader", "1 if this process leads, 0 if it is a standby");
     NODES = gauge(
         "winpool_nodes",
-        &[
-            POOL,
-            open(
-                "build",
-                "a build with a name, such as `10.0.20348`; `other` for all that neither this release nor \
-                 `spec.buildNames` names; `unknown` where the node reports none",
-            ),
-            closed("state", || NodeState::ALL.map(NodeState::as_str).to_vec()),
-        ],
         "Windows nodes of a pool. With mode DryRun, pending nodes are those that would be changed. Combinations \
          without nodes are absent",
     );
     RUNTIME_CLASSES = gauge(
         "winpool_runtimeclasses",
-        &[POOL, closed("state", || ClassState::ALL.map(ClassState::as_str).to_vec())],
         "RuntimeClasses of a pool. States without classes are absent",
     );
     POOL_PROBLEMS = gauge(
         "winpool_pool_problems",
-        &[POOL, open("reason", "a reason of the page Conditions, such as `ClassWithoutNodes`")],
         "Problems in the status of a pool, which shows 10 at most. Reasons without problems are absent",
     );
     PENDING_CHANGES = gauge(
         "winpool_pending_changes",
-        &[POOL],
         "Nodes and RuntimeClasses that still need a write. With mode DryRun: what Enforce would write. With \
          Enforce: what is about to be written, and what waits because it is held, contested or refused",
     );
     POOL_CONDITION = gauge(
         "winpool_pool_condition",
-        &[POOL, closed("type", || condition::all().collect()), closed("status", || CONDITION_STATUS.to_vec())],
         "1 for the status that a condition of a pool has, 0 for the others",
     );
     FAILING_PODS = gauge(
         "winpool_failing_pods",
-        &[POOL, closed("cause", || Cause::ALL.map(Cause::as_str).to_vec())],
         "Pods that fail because of Windows, as far as winpool sees them: Pending ones of one page of 500, up to 10 of \
          each workload that start and fail, and 1 for each workload whose pods the kubelet refuses. Absent if this search is disabled",
     );
     END_OF_SUPPORT = gauge(
         "winpool_windows_end_of_support_timestamp_seconds",
-        &[open("build", BUILD), closed("by", supporters)],
         "End of support of a build that nodes of a pool run, in seconds since 1970: by Microsoft, and by the vendor that \
          labels of the nodes show, if it names a day",
     );
     CONVERGENCE = histogram(
         "winpool_node_convergence_seconds",
-        &[],
         "Time from the first event of a Node that needs a write to the accepted patch. Nodes that are never \
          written are not included: see winpool_nodes",
     );
-    NODE_WRITES = counter(
-        "winpool_node_writes_total",
-        &[closed("operation", || vec!["patch"]), closed("result", write_results)],
-        "Requests that write a Node",
-    );
-    CLASS_WRITES = counter(
-        "winpool_runtimeclass_writes_total",
-        &[closed("operation", || OPERATIONS.to_vec()), closed("result", write_results)],
-        "Requests that write a RuntimeClass",
-    );
-    POD_WRITES = counter(
-        "winpool_pod_writes_total",
-        &[closed("operation", || vec!["patch"]), closed("result", write_results)],
-        "Requests that add tolerations to a Pod",
-    );
+    NODE_WRITES = counter("winpool_node_writes_total", "Requests that write a Node");
+    CLASS_WRITES = counter("winpool_runtimeclass_writes_total", "Requests that write a RuntimeClass");
+    POD_WRITES = counter("winpool_pod_writes_total", "Requests that add tolerations to a Pod");
     RECONCILES = counter(
         "winpool_reconcile_total",
-        &[CONTROLLER, closed("result", || RESULTS.to_vec())],
         "Reconciles of one object each: a Node, or a WindowsPool with its RuntimeClasses. Nodes that need \
          no change are not reconciled",
     );
     RECONCILE_ERRORS = counter(
         "winpool_reconcile_errors_total",
-        &[CONTROLLER, closed("reason", || RequestError::REASONS.to_vec())],
         "Reconciles that failed and are tried again. Writes that the API server refuses permanently are not \
          counted here: see the state blocked of winpool_nodes",
     );
     RECONCILE_DURATION = histogram(
         "winpool_reconcile_duration_seconds",
-        &[CONTROLLER],
         "Duration of reconciles, including their requests",
     );
     KUBE_REQUESTS = counter(
         "winpool_kube_requests_total",
-        &[
-            closed("verb", || request_info::VERBS.to_vec()),
-            closed("resource", || request_info::RESOURCES.to_vec()),
-            open("code", "HTTP status; `error` without an answer; `cancelled` if winpool no longer waited for one"),
-        ],
         "Requests to the API server, including Events. A watch counts once, when it is answered",
     );
-    RESIDENT_MEMORY = gauge("process_resident_memory_bytes", &[], "Resident memory");
-    CPU = counter("process_cpu_seconds_total", &[], "User and system CPU time");
-    START_TIME = gauge("process_start_time_seconds", &[], "Start of the process, in seconds since 1970");
-    OPEN_FILES = gauge("process_open_fds", &[], "Open files, including connections");
+    RESIDENT_MEMORY = gauge("process_resident_memory_bytes", "Resident memory");
+    CPU = counter("process_cpu_seconds_total", "User and system CPU time");
+    START_TIME = gauge("process_start_time_seconds", "Start of the process, in seconds since 1970");
+    OPEN_FILES = gauge("process_open_fds", "Open files, including connections");
 }
 
 impl Description {

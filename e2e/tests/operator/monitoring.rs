@@ -7,9 +7,14 @@ use std::{
 };
 
 use winpool_e2e::{
-    Component, Prometheus, free_port, prelude::*, prometheus_operator_definition, promtool, scene::define, scrape,
+    Component, Prometheus, free_port,
+    generate::metrics::{Values, labels},
+    prelude::*,
+    prometheus_operator_definition, promtool,
+    scene::define,
+    scrape,
 };
-use winpool_operator::metrics::reference::{Description, METRICS, Values};
+use winpool_operator::metrics::reference::{Description, METRICS};
 
 const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/components/monitoring");
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/winpool");
@@ -130,17 +135,17 @@ fn is_winpools(name: &str) -> bool {
 fn labels_are_those_of(metric: &Description, found: &[Value]) {
     let own = ["__name__", "job", "instance", "le"];
     for series in found {
-        let labels: BTreeMap<&str, &str> = series["metric"]
+        let shown: BTreeMap<&str, &str> = series["metric"]
             .as_object()
             .unwrap()
             .iter()
             .map(|(name, value)| (name.as_str(), text(value)))
             .filter(|(name, _)| !own.contains(name))
             .collect();
-        let expected: BTreeSet<&str> = metric.labels.iter().map(|label| label.name).collect();
-        assert_eq!(labels.keys().copied().collect::<BTreeSet<_>>(), expected, "{series}");
-        for label in metric.labels {
-            let value = labels[label.name];
+        let expected: BTreeSet<&str> = labels(metric.name).iter().map(|label| label.name).collect();
+        assert_eq!(shown.keys().copied().collect::<BTreeSet<_>>(), expected, "{series}");
+        for label in labels(metric.name) {
+            let value = shown[label.name];
             if let Values::Closed(values) = label.values {
                 assert!(values().contains(&value), "{}={value} is not in the reference: {series}", label.name);
             }
