@@ -28,8 +28,6 @@ pub const LABELS: usize = 512;
 pub const TAINTS: usize = 128;
 /// The longest text that is cached, in bytes. Longer ones are treated as absent.
 pub const TEXT: usize = 4096;
-/// The number of conditions of a node that are read. Nodes have a few.
-const CONDITIONS: usize = 64;
 
 /// A Node as a watch or a list decodes it, with the metadata that kube needs. Only the object is cached: the metadata
 /// takes more memory than the rest.
@@ -100,15 +98,6 @@ struct WireNodeSpec {
 struct WireStatus {
     #[serde(default)]
     node_info: WireNodeInfo,
-    conditions: Option<First<WireNodeCondition, CONDITIONS>>,
-}
-
-/// Without its times, which change with every heartbeat.
-#[derive(Deserialize)]
-struct WireNodeCondition {
-    #[serde(rename = "type")]
-    kind: Box<str>,
-    status: Box<str>,
 }
 
 #[derive(Default, Deserialize)]
@@ -134,7 +123,6 @@ impl From<WireNode> for ListedNode {
         let mut annotations = metadata.annotations.unwrap_or_default();
         let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
         let text = |text: Option<Box<str>>| text.filter(|text| text.len() <= TEXT).map(|text| TEXTS.share(text));
-        let is_ready = |condition: WireNodeCondition| &*condition.kind == "Ready" && &*condition.status == "True";
         let object = NodeObject {
             name: metadata.name.into(),
             uid: metadata.uid,
@@ -145,7 +133,6 @@ impl From<WireNode> for ListedNode {
                 applied: annotation(names::APPLIED),
                 ignore: annotation(names::IGNORE),
                 is_cordoned: spec.unschedulable == Some(true),
-                is_ready: status.conditions.is_some_and(|First(all)| all.into_iter().any(is_ready)),
                 taints: TAINT_LISTS.share(TaintList::new(spec.taints.map(|First(taints)| taints))),
                 kernel_version: text(status.node_info.kernel_version),
                 operating_system: text(status.node_info.operating_system),
@@ -225,25 +212,18 @@ mod tests {
         assert_eq!(node.node.applied.as_deref(), Some("{}"));
         assert_eq!(node.node.taints.to_json()[0]["timeAdded"], "2026-01-01T00:00:00Z");
         assert_eq!(node.node.kernel_version.as_deref(), Some("10.0.20348.2655"));
-        assert!(node.node.serves());
     }
 
     #[test]
-    fn a_node_serves_if_it_is_ready_and_not_cordoned_and_a_heartbeat_changes_nothing() {
-        let with = |unschedulable: bool, ready: &str, beat: &str| {
+    fn conditions_and_heartbeats_of_a_node_change_nothing() {
+        let with = |ready: &str, beat: &str| {
             decode(json!({
-                "metadata": {"name": "a"}, "spec": {"unschedulable": unschedulable},
+                "metadata": {"name": "a"}, "spec": {"unschedulable": true},
                 "status": {"conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": beat}]},
             }))
-            .node
         };
-        assert!(with(false, "True", "1").serves());
-        assert_eq!(with(false, "True", "1"), with(false, "True", "2"));
-        assert!(
-            ![with(true, "True", "1"), with(false, "False", "1"), with(false, "Unknown", "1")]
-                .iter()
-                .any(plan::NodeFields::serves)
-        );
+        assert!(with("True", "1").node.is_cordoned);
+        assert_eq!(with("True", "1"), with("False", "2"));
     }
 
     #[test]

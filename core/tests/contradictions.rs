@@ -126,7 +126,10 @@ fn tally_of(node: &Value, spec: &str) -> Tally {
     let (node, policy) = (read(node), policy([pool(spec)]));
     let consent = Consent::Known { name: "win", watched: &Watched::default(), now: Instant::now() };
     let share = NodeShare::of(&node, assess(&node, &policy, consent), &policy, consent, None, None);
-    Tally::of("default", &[("win".into(), share)])
+    let mut tally = Tally::default();
+    let of_pool = share.contributions.iter().filter(|added| added.pool == "default");
+    of_pool.for_each(|added| tally.add(&"win".into(), added));
+    tally
 }
 
 #[test]

@@ -23,8 +23,6 @@ pub struct NodeFields {
     pub taints: Arc<TaintList>,
     /// `spec.unschedulable`.
     pub is_cordoned: bool,
-    /// True if the condition `Ready` is True.
-    pub is_ready: bool,
     /// `status.nodeInfo.kernelVersion`.
     pub kernel_version: Option<Arc<str>>,
     /// `status.nodeInfo.operatingSystem`.
@@ -52,11 +50,6 @@ impl NodeFields {
     /// True if its labels say that it runs Windows.
     pub fn is_windows(&self) -> bool {
         self.labels.get(names::OS) == Some(names::WINDOWS)
-    }
-
-    /// True if pods can start there.
-    pub fn serves(&self) -> bool {
-        self.is_ready && !self.is_cordoned
     }
 
     pub fn is_ignored(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::{
 
 use super::{
     classes::NodeSummary,
-    contribution::{Contribution, NodeProblem, NodeShare},
+    contribution::{Contribution, NodeProblem},
     node::NodeState,
 };
 
@@ -62,16 +62,6 @@ fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, usize>, key: &K, adds: bool) {
 }
 
 impl Tally {
-    /// The sums over these nodes for the pool.
-    pub fn of(pool: &str, shares: &[(Arc<str>, NodeShare)]) -> Self {
-        let mut tally = Self::default();
-        for (name, NodeShare { contributions, overlaps }) in shares {
-            contributions.iter().filter(|added| added.pool == pool).for_each(|added| tally.add(name, added));
-            overlaps.iter().filter(|(other, _)| other == pool).for_each(|(_, owner)| tally.overlaps(name, owner));
-        }
-        tally
-    }
-
     pub fn add(&mut self, name: &Arc<str>, contribution: &Contribution) {
         self.change(name, contribution, true);
     }

@@ -23,7 +23,6 @@ pub(crate) struct WireMetadata {
     pub labels: Option<BTreeMap<String, String>>,
     pub annotations: Option<BTreeMap<String, String>>,
     pub owner_references: Option<Vec<OwnerReference>>,
-    pub generation: Option<i64>,
 }
 
 impl WireMetadata {

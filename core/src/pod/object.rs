@@ -56,8 +56,6 @@ pub enum PodProgress {
     /// None of its containers has run yet.
     #[default]
     Waiting,
-    /// None of its containers has run, and the kubelet reports that the image is not for the node's operating system.
-    ImageOfAnotherSystem,
     /// One of its containers runs or has run.
     Started,
     /// `status.phase` is Succeeded or Failed.
@@ -120,11 +118,9 @@ fn has_run(status: &PodStatus) -> bool {
 }
 
 fn progress(status: &PodStatus) -> PodProgress {
-    let mut waiting = states(status).filter_map(|state| state.waiting.as_ref()?.message.as_deref());
     match status.phase.as_deref() {
         Some("Succeeded" | "Failed") => PodProgress::Finished,
         _ if has_run(status) => PodProgress::Started,
-        _ if waiting.any(says_no_variant) => PodProgress::ImageOfAnotherSystem,
         _ => PodProgress::Waiting,
     }
 }
@@ -139,11 +135,6 @@ fn errors(status: &PodStatus) -> Vec<KnownError> {
         found.extend(known_error(message).copied().filter(|error| !found.contains(error)));
     }
     found
-}
-
-/// True for containerd's message about an image that has no variant for the node.
-fn says_no_variant(message: &str) -> bool {
-    message.contains("no match for platform in manifest") || message.contains("no matching manifest for windows")
 }
 
 impl Pod {

@@ -21,7 +21,6 @@ use super::{
 /// The fields of a pod spec that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WireSpec")]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts, as the API server shows them")]
 pub struct PodSpec {
     /// `nodeName`.
     pub node: Option<String>,
@@ -36,8 +35,6 @@ pub struct PodSpec {
     pub tolerations: Vec<Toleration>,
     /// True if the pod or one of its containers has `securityContext.windowsOptions` with a value other than `false`.
     pub has_windows_options: bool,
-    /// True if it uses a field that only Linux supports. A Windows kubelet cannot start such a pod.
-    pub has_linux_fields: bool,
     /// True if it mounts a path of a node that only Windows has, such as `C:\data`.
     pub has_windows_volume: bool,
     /// `hostNetwork`.
@@ -96,10 +93,6 @@ struct WireSpec {
     host_network: Option<bool>,
     scheduler_name: Option<String>,
     scheduling_gates: Option<Vec<PodSchedulingGate>>,
-    #[serde(rename = "hostPID")]
-    host_pid: Option<bool>,
-    #[serde(rename = "hostIPC")]
-    host_ipc: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -165,15 +158,11 @@ impl WireResources {
     }
 }
 
-/// A security context as written, because the API server distinguishes empty fields from absent ones.
+/// A security context, of which winpool reads `windowsOptions`.
 #[derive(Default, Deserialize)]
 struct SecurityContext(BTreeMap<String, Value>);
 
 impl SecurityContext {
-    fn has(&self, key: &str) -> bool {
-        self.0.get(key).is_some_and(|value| !value.is_null())
-    }
-
     /// True if `windowsOptions` sets anything. `hostProcess: false` alone says nothing about the system.
     fn has_windows_options(&self) -> bool {
         let options = self.0.get("windowsOptions").and_then(Value::as_object);
@@ -185,22 +174,6 @@ impl SecurityContext {
     }
 }
 
-/// Fields of a security context, of a pod or a container, that the API server refuses in a pod with
-/// `os.name: windows` (kubernetes/kubernetes pkg/apis/core/validation, `validateWindows`).
-const LINUX_SECURITY: [&str; 11] = [
-    "seLinuxOptions",
-    "seccompProfile",
-    "appArmorProfile",
-    "fsGroup",
-    "supplementalGroups",
-    "sysctls",
-    "runAsUser",
-    "runAsGroup",
-    "capabilities",
-    "privileged",
-    "procMount",
-];
-
 impl From<WireSpec> for PodSpec {
     fn from(wire: WireSpec) -> Self {
         let lists = [
@@ -210,13 +183,8 @@ impl From<WireSpec> for PodSpec {
         ];
         let of_pod = wire.security_context.unwrap_or_default();
         let contexts = lists.iter().flat_map(|(_, list)| list.iter().flatten());
-        let contexts: Vec<_> = contexts.filter_map(|container| container.security_context.as_ref()).collect();
-        let present = |key: &str| of_pod.has(key) || contexts.iter().any(|context| context.has(key));
-        let has_windows_options =
-            of_pod.has_windows_options() || contexts.iter().any(|context| context.has_windows_options());
-        let on_host = [wire.host_network, wire.host_pid, wire.host_ipc].contains(&Some(true));
-        // A HostProcess pod must use the host's network.
-        let has_linux_fields = !has_windows_options && (on_host || LINUX_SECURITY.into_iter().any(present));
+        let mut contexts = contexts.filter_map(|container| container.security_context.as_ref()).chain([&of_pod]);
+        let has_windows_options = contexts.any(SecurityContext::has_windows_options);
         let container = |list, (index, container): (usize, WireContainer)| {
             let program = container.program();
             let own = container.security_context.and_then(|context| context.host_process());
@@ -245,7 +213,6 @@ impl From<WireSpec> for PodSpec {
             terms: required.map(|required| required.node_selector_terms).unwrap_or_default(),
             tolerations: wire.tolerations.unwrap_or_default(),
             has_windows_options,
-            has_linux_fields,
             has_windows_volume: wire.volumes.iter().flatten().any(WireVolume::is_of_windows),
             has_host_network: wire.host_network == Some(true),
             scheduler: wire.scheduler_name.filter(|name| !["", "default-scheduler"].contains(&name.as_str())),

@@ -92,10 +92,6 @@ pub fn read(node: &Value) -> NodeFields {
         ignore: text("/metadata/annotations/winpool.dev~1ignore").map(Into::into),
         taints: Arc::new(TaintList::new(node.pointer("/spec/taints").and_then(Value::as_array).cloned())),
         is_cordoned: node.pointer("/spec/unschedulable") == Some(&json!(true)),
-        is_ready: node
-            .pointer("/status/conditions")
-            .and_then(Value::as_array)
-            .is_some_and(|all| all.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")),
         kernel_version: text("/status/nodeInfo/kernelVersion").map(Into::into),
         operating_system: text("/status/nodeInfo/operatingSystem").map(Into::into),
         container_runtime: text("/status/nodeInfo/containerRuntimeVersion").map(Into::into),
