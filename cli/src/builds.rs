@@ -2,13 +2,15 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use winpool_answers::image::can_run;
 use winpool_client::terminal::Outcome;
-use winpool_core::windows::{
-    Build, KubernetesSupport, KubernetesVersion,
-    compatibility::{can_run, runs_by_hyperv_isolation},
-    kubernetes::NEWEST,
-    product::{PRODUCTS, Product},
-    vendor::{VENDORS, VendorSupport},
+use winpool_core::{
+    api::Isolation,
+    windows::{
+        Build, KubernetesSupport, KubernetesVersion,
+        product::{PRODUCTS, Product},
+        vendor::{VENDORS, VendorSupport},
+    },
 };
 
 use super::output::{self, Output, OutputError, Table, Text};
@@ -100,9 +102,9 @@ impl VendorRow {
 
 impl WindowsRelease {
     fn of(product: &'static Product) -> Self {
-        let runs = |by: &dyn Fn(Build) -> bool| -> Vec<&'static str> {
-            let images = PRODUCTS.iter().filter(|image| !image.image_tags.is_empty() && by(image.build));
-            images.map(|image| image.version).collect()
+        let runs = |isolation: Isolation| -> Vec<&'static str> {
+            let images = PRODUCTS.iter().filter(|image| !image.image_tags.is_empty());
+            images.filter(|image| can_run(isolation, image.build, product.build)).map(|image| image.version).collect()
         };
         Self {
             version: product.version,
@@ -113,18 +115,18 @@ impl WindowsRelease {
             mainstream_end: product.mainstream_end.to_string(),
             end_of_support: product.end_of_support().to_string(),
             vendors: VENDORS.iter().filter(|row| row.build == product.build).map(VendorRow::of).collect(),
-            process_isolation: runs(&|image| can_run(image, product.build)),
-            hyper_v_isolation: runs(&|image| runs_by_hyperv_isolation(image, product.build)),
+            process_isolation: runs(Isolation::Process),
+            hyper_v_isolation: runs(Isolation::HyperV),
         }
     }
 }
 
 /// Returns the Kubernetes versions whose documentation lists the build, as ranges.
 fn listed(build: Build) -> Vec<String> {
-    let is_listed =
-        |minor: &u32| KubernetesVersion { major: 1, minor: *minor }.support_of(build) == KubernetesSupport::Listed;
+    let support = |minor: u32| KubernetesVersion { major: 1, minor }.support_of(build);
+    let known = (FIRST..).take_while(|minor| support(*minor) != KubernetesSupport::Unknown);
     let mut spans: Vec<(u32, u32)> = Vec::new();
-    for minor in (FIRST..=NEWEST).filter(is_listed) {
+    for minor in known.filter(|minor| support(*minor) == KubernetesSupport::Listed) {
         match spans.last_mut() {
             Some((_, last)) if *last + 1 == minor => *last = minor,
             _ => spans.push((minor, minor)),

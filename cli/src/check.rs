@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use winpool_answers::{
     finding::{Finding, Severity},
     lint::{Facts, UNKNOWN_ID, rule, rules, survey},
-    view::{Known, View},
+    view::{Known, View, kubernetes_version},
 };
 use winpool_client::{client::connect, kubeconfig::Unusable, terminal::Outcome};
 use winpool_core::windows::KubernetesVersion;
@@ -125,7 +125,7 @@ fn known_rule(name: &str) -> Result<String, String> {
 }
 
 pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
-    KubernetesVersion::of_release(text).map_err(|_| "write it as 1.36".to_owned())
+    kubernetes_version(text).ok_or_else(|| "write it as 1.36".to_owned())
 }
 
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {

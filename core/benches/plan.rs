@@ -19,7 +19,7 @@ use winpool_core::{
     },
     windows::{
         Build, ContainerRuntime, KernelVersion,
-        compatibility::{WindowsHost, runs, runs_by_hyperv_isolation},
+        compatibility::{WindowsHost, runs},
     },
 };
 
@@ -141,7 +141,6 @@ fn builds(criterion: &mut Criterion) {
         let host = WindowsHost { build: host, runtime: Some(runtime) };
         b.iter(|| runs(image, black_box(host)));
     });
-    criterion.bench_function("Hyper-V isolation", |b| b.iter(|| runs_by_hyperv_isolation(image, black_box(host))));
 }
 
 /// Enough to show differences of a few per cent within a minute.

@@ -11,14 +11,14 @@ use winpool_core::{
     pod::Class,
     windows::{
         Build, ContainerRuntime, KernelVersion,
-        compatibility::{self, MatchingRule, Runs, WindowsHost, runs_by_hyperv_isolation},
+        compatibility::{self, Runs, WindowsHost},
         container_runtime::{RuntimeName, RuntimeVersion},
     },
 };
 
 use crate::pod::ClassExt;
 
-use super::{ImagePlatforms, Platform, Source, known};
+use super::{ImagePlatforms, Platform, Source, containerd::MatchingRule, known};
 
 /// The properties of a Windows node that decide which variant it uses.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -164,9 +164,13 @@ fn of_newer_containerd<'a>(image: &'a ImagePlatforms, host: &Host) -> Option<Pla
 }
 
 /// Returns whether a host runs images of a build in containers with this isolation.
+///
+/// By Hyper-V isolation it runs its own build and every older one. The image has its own kernel in a virtual machine, but
+/// never a newer one than the host's (Microsoft, and Kubernetes enhancement proposal 1301). The build does not show if the
+/// host supports Hyper-V. Microsoft does not document version 23H2.
 pub fn runs(isolation: Isolation, image: Build, host: WindowsHost) -> Runs {
     match isolation {
-        Isolation::HyperV if runs_by_hyperv_isolation(image, host.build) => Runs::Yes,
+        Isolation::HyperV if image <= host.build => Runs::Yes,
         Isolation::HyperV => Runs::No,
         Isolation::Process => compatibility::runs(image, host),
     }
@@ -263,5 +267,43 @@ fn normalized_architecture(platform: &Platform) -> (String, String) {
         ("armel", _) => ("arm".to_owned(), "v6".to_owned()),
         ("arm", "5" | "6" | "8") => ("arm".to_owned(), format!("v{variant}")),
         _ => (architecture, variant),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn starts(isolation: Isolation, image: u32, host: u32) -> bool {
+        let runtime = "containerd://2.0.4+azure".parse().ok();
+        runs(isolation, Build::new(image), WindowsHost { build: Build::new(host), runtime }) == Runs::Yes
+    }
+
+    #[test]
+    fn the_table_of_microsoft() {
+        // Process (P) and Hyper-V (H) isolation of images of Windows Server 2025, 2022, 2019, 2016. An image newer
+        // than the host is absent there, or "no".
+        let table = [
+            (26100, ["PH", "PH", "H", "H"]),
+            (20348, ["", "PH", "H", "H"]),
+            (17763, ["", "", "PH", "H"]),
+            (14393, ["", "", "", "PH"]),
+            // Windows 11 runs images of 2025 from 24H2 (26100) only.
+            (22000, ["", "PH", "H", "H"]),
+            (22621, ["", "PH", "H", "H"]),
+            // Windows 10.
+            (19045, ["", "", "H", "H"]),
+        ];
+        for (host, row) in table {
+            for (image, isolations) in [26100, 20348, 17763, 14393].into_iter().zip(row) {
+                for (isolation, letter) in [(Isolation::Process, 'P'), (Isolation::HyperV, 'H')] {
+                    let is_run = starts(isolation, image, host);
+                    assert_eq!(is_run, isolations.contains(letter), "{image} on {host} by {isolation:?}");
+                }
+            }
+        }
+        // Another text documents version 23H2, for process isolation only.
+        let by_23h2 = [26100, 20348, 17763, 14393].map(|image| starts(Isolation::Process, image, 25398));
+        assert_eq!(by_23h2, [false, true, false, false]);
     }
 }

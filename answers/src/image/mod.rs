@@ -2,6 +2,7 @@
 //!
 //! - [`mod@reference`]: full names of images.
 //! - [`document`]: reads the answers of registries: indexes, manifests and configs.
+//! - [`containerd`]: the builds that a node takes, by its release of containerd.
 //! - [`matching`]: the nodes that run an image.
 //! - [`known`]: the answers for the images of workloads.
 //! - [`tags`]: tags for another Windows build.
@@ -9,6 +10,7 @@
 //!
 //! [`winpool_core::windows::image`] reads tags, for use without registries.
 
+pub mod containerd;
 pub mod document;
 pub mod known;
 pub mod matching;

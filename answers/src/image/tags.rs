@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 
 use winpool_core::windows::{
     Build,
-    image::{BEFORE_A_YEAR, TagWord, WINDOWS_WORDS, build_of, digest, half_year, is_base, is_separator, tag, words},
+    image::{
+        BASE_IMAGES, BEFORE_A_YEAR, TagWord, WINDOWS_WORDS, build_of, digest, half_year, is_separator, tag, words,
+    },
     product::{PRODUCTS, Product, by_build},
 };
 
@@ -17,7 +19,7 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
     if word.product.build != from {
         return None;
     }
-    let to = word.for_release(by_build(build)?)?;
+    let to = for_release(old, word, by_build(build)?)?;
     // The same letters may be part of another word.
     let at = old.as_ptr().addr() - tag.as_ptr().addr();
     // An update such as KB4493509 belongs to the old build.
@@ -25,6 +27,26 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
     let start = image.len() - tag.len() - digest(image).len();
     let moved = format!("{}{to}{}", &image[..start + at], &tag[at + old.len()..]);
     (!has_update && build_of(&moved) == Some(build)).then_some(moved)
+}
+
+/// Returns the same word for another release.
+fn for_release(word: &str, TagWord { product, version, .. }: TagWord<'_>, to: &Product) -> Option<String> {
+    let prefix = &word[..word.len() - version.len()];
+    let is_version = |text: &&str| version.eq_ignore_ascii_case(text);
+    let base_tag = *to.image_tags.first()?;
+    let version = if !prefix.is_empty() && half_year(product).as_ref().is_some_and(is_version) {
+        half_year(to)?
+    } else if (prefix.is_empty() || is_base(prefix)) && product.image_tags.iter().any(|tag| is_version(tag)) {
+        base_tag
+    } else {
+        to.version
+    };
+    Some(format!("{prefix}{version}"))
+}
+
+/// True for the name of a base image, such as `servercore`.
+fn is_base(word: &str) -> bool {
+    BASE_IMAGES.iter().any(|base| word.eq_ignore_ascii_case(base))
 }
 
 /// Returns the same image with those of these tags that name `build` and otherwise agree with the image's own tag. A tag without a version

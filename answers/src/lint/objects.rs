@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use winpool_core::{
     api::{ObjectReference, quantity::amount},
-    windows::{Build, KernelVersion, KubernetesVersion},
+    windows::{Build, KernelVersion},
 };
 
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
         rule::{Hit, Judgement, Scope, Test, rule},
     },
     remedy::Remedy,
-    view::PAUSE,
+    view::{PAUSE, kubernetes_version},
     workload::{get, namespace_of, served},
 };
 
@@ -155,7 +155,7 @@ pub fn selects(service: &Value, labels: &BTreeMap<String, String>) -> bool {
 fn version_skew(node: &Value, facts: &Facts, hits: &mut Vec<Hit>) {
     let field = ["status", "nodeInfo", "kubeletVersion"];
     let Some(text) = get(node, &field).and_then(Value::as_str) else { return };
-    let (Ok(kubelet), Some(server)) = (KubernetesVersion::of_release(text), facts.kubernetes()) else { return };
+    let (Some(kubelet), Some(server)) = (kubernetes_version(text), facts.kubernetes()) else { return };
     // The allowed skew is 3 minor versions since 1.28, and 2 before.
     let allowed = if server.minor >= 28 { 3 } else { 2 };
     let fits = kubelet.minor <= server.minor && kubelet.minor + allowed >= server.minor;

@@ -32,6 +32,12 @@ pub use source::{Placed, Position};
 pub use started::Started;
 pub use written::Written;
 
+/// Parses the version of a release of Kubernetes: `1.36` or `v1.36.3`.
+pub fn kubernetes_version(release: &str) -> Option<KubernetesVersion> {
+    let mut parts = release.strip_prefix('v').unwrap_or(release).split('.');
+    KubernetesVersion::parse(parts.next()?, parts.next()?).ok()
+}
+
 /// The objects of a cluster that winpool read to answer a question.
 #[derive(Debug, Default)]
 pub struct View {

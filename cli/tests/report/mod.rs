@@ -18,9 +18,10 @@ use winpool_answers::{
     view::{
         Known, View,
         assume::{Assumption, assume},
+        kubernetes_version,
     },
 };
-use winpool_core::{plan::reconcile::Now, pod::WorkloadKind, windows::KubernetesVersion};
+use winpool_core::{plan::reconcile::Now, pod::WorkloadKind};
 
 use cluster::{Objects, hostile, many, mixed};
 
@@ -29,7 +30,7 @@ fn view(objects: &Objects) -> View {
     let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
     std::fs::write(file.path(), objects.list()).unwrap();
     let files = [PathBuf::from(file.path())];
-    Seen::everything_in(&files, KubernetesVersion::of_release("1.36").ok()).unwrap().view
+    Seen::everything_in(&files, kubernetes_version("1.36")).unwrap().view
 }
 
 /// The report about this view on a certain day.

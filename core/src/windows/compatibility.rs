@@ -2,19 +2,8 @@
 //!
 //! Sources: Microsoft's "Windows container version compatibility" (MicrosoftDocs/Virtualization-Documentation, the
 //! current text and its history), microsoft/hcsshim `osversion/platform_compat_windows.go`, and the code with which
-//! containerd chooses an image from a manifest list: containerd/platforms (`platforms.go`, `compare.go`,
-//! `platform_windows_compat.go`) in the version that each release of containerd requires in its `go.mod`, and before
-//! that containerd's own `platforms/defaults_windows.go`:
-//!
-//! | containerd | rule from | oldest image on a host of 20348 or later |
-//! |---|---|---|
-//! | until 1.7.5 | containerd | the host's own build |
-//! | 1.7.6 to 1.7.18 | hcsshim 0.11 | 20348 |
-//! | 1.7.19 and later 1.7 | platforms 0.2.1 | 20348 |
-//! | 2.0.0 to 2.1.5 | platforms 1.0.0-rc.0, rc.1 | 20348 |
-//! | 2.1.6 to 2.2.x | platforms 1.0.0-rc.2 | the newest LTSC release below the host |
-//! | 2.3.0 to 2.3.4 | platforms 1.0.0-rc.4 | the same |
-//! | 2.3.5 and later | platforms 1.0.0-rc.5 | the LTSC release before that of the host's generation |
+//! containerd chooses an image from a manifest list. The rule of each release of containerd is in
+//! `answers/src/image/containerd.rs`.
 //!
 //! A host before 20348 needs its own build. Host-process containers are exempt from these rules.
 
@@ -27,7 +16,7 @@ use super::{
 };
 
 /// The first build whose images run on later hosts without a virtual machine. Microsoft calls this the stable ABI.
-const STABLE_ABI: Build = Build::new(20348);
+pub const STABLE_ABI: Build = Build::new(20348);
 
 /// The first containerd that winpool counts on to run images of an older build: the rule is part of it.
 const COUNTED_ON: RuntimeVersion = RuntimeVersion::release(1, 7, 19);
@@ -82,68 +71,11 @@ pub fn runs(image: Build, host: WindowsHost) -> Runs {
 
 /// True if a host with this build, and containerd 1.7.19 or later, runs images of a build by process isolation.
 pub fn can_run(image: Build, host: Build) -> bool {
-    MatchingRule::BelowHost.takes(image, host)
-}
-
-/// True if a host runs images of a build by Hyper-V isolation: its own build and every older one.
-///
-/// The image has its own kernel in a virtual machine, but never a newer one than the host's (Microsoft, and Kubernetes
-/// enhancement proposal 1301). The build does not show if the host supports Hyper-V. Microsoft does not document
-/// version 23H2.
-pub fn runs_by_hyperv_isolation(image: Build, host: Build) -> bool {
-    image <= host
-}
-
-/// The rule of a containerd release for the images that a host takes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum MatchingRule {
-    /// Only the host's own build. Used for releases before 1.7.6, and for other or unknown runtimes as the cautious
-    /// answer.
-    OwnBuild,
-    /// Builds from 20348 on.
-    Since2022,
-    /// Builds from the newest LTSC release below the host's build on.
-    BelowHost,
-    /// The same, but variants with features other than `win32k` do not match.
-    BelowHostWithFeatures,
-    /// Builds from the LTSC release before that of the host's generation on.
-    Generation,
-}
-
-impl MatchingRule {
-    /// Returns the rule of this container runtime.
-    pub fn of(runtime: Option<ContainerRuntime>) -> Self {
-        let Some(ContainerRuntime { name: RuntimeName::Containerd, version: Some(version) }) = runtime else {
-            return Self::OwnBuild;
-        };
-        let release = RuntimeVersion::release;
-        // The rules of the pre-releases of 2.0.0 were not checked.
-        if version.major == 2 && version < release(2, 0, 0) {
-            return Self::OwnBuild;
-        }
-        let since = [
-            (release(2, 3, 5), Self::Generation),
-            (release(2, 3, 0), Self::BelowHostWithFeatures),
-            (release(2, 1, 6), Self::BelowHost),
-            (release(1, 7, 6), Self::Since2022),
-        ];
-        since.into_iter().find(|(first, _)| version >= *first).map_or(Self::OwnBuild, |(_, rule)| rule)
-    }
-
-    /// True if a host of this build takes images of a build.
-    pub fn takes(self, image: Build, host: Build) -> bool {
-        let oldest = match self {
-            Self::OwnBuild => host,
-            Self::Since2022 => STABLE_ABI,
-            Self::BelowHost | Self::BelowHostWithFeatures => newest_ltsc(..host),
-            Self::Generation => newest_ltsc(..newest_ltsc(..=host)),
-        };
-        image == host || host >= STABLE_ABI && (oldest..=host).contains(&image)
-    }
+    image == host || (newest_ltsc(..host)..=host).contains(&image)
 }
 
 /// The newest LTSC release of the stable ABI among these builds, or else its first one.
-fn newest_ltsc(among: impl RangeBounds<Build>) -> Build {
+pub fn newest_ltsc(among: impl RangeBounds<Build>) -> Build {
     let ltsc = PRODUCTS.iter().filter(|product| product.channel == Channel::Ltsc).map(|product| product.build);
     ltsc.filter(|build| *build >= STABLE_ABI && among.contains(build)).max().unwrap_or(STABLE_ABI)
 }
@@ -165,10 +97,6 @@ mod tests {
 
     fn by_process(host: u32, runtime: &str, image: u32) -> bool {
         runs(Build::new(image), host_of(host, runtime)) == Runs::Yes
-    }
-
-    fn by_hyperv(host: u32, image: u32) -> bool {
-        runs_by_hyperv_isolation(Build::new(image), Build::new(host))
     }
 
     #[test]
@@ -218,34 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_microsoft() {
-        // Process (P) and Hyper-V (H) isolation of images of Windows Server 2025, 2022, 2019, 2016. An image newer
-        // than the host is absent there, or "no".
-        let table = [
-            (26100, ["PH", "PH", "H", "H"]),
-            (20348, ["", "PH", "H", "H"]),
-            (17763, ["", "", "PH", "H"]),
-            (14393, ["", "", "", "PH"]),
-            // Windows 11 runs images of 2025 from 24H2 (26100) only.
-            (22000, ["", "PH", "H", "H"]),
-            (22621, ["", "PH", "H", "H"]),
-            // Windows 10.
-            (19045, ["", "", "H", "H"]),
-        ];
-        for (host, row) in table {
-            for (image, isolations) in [26100, 20348, 17763, 14393].into_iter().zip(row) {
-                let runtime = "containerd://2.0.4+azure";
-                assert_eq!(by_process(host, runtime, image), isolations.contains('P'), "{image} on {host} by process");
-                assert_eq!(by_hyperv(host, image), isolations.contains('H'), "{image} on {host} by Hyper-V");
-            }
-        }
-        // Another text documents version 23H2, for process isolation only.
-        let by_23h2 = [26100, 20348, 17763, 14393].map(|image| by_process(25398, "containerd://2.0.4", image));
-        assert_eq!(by_23h2, [false, true, false, false]);
-    }
-
-    #[test]
-    fn up_to_windows_server_2022_each_release_runs_its_own_images_by_process_and_older_ones_by_hyperv() {
+    fn up_to_windows_server_2022_each_release_runs_only_its_own_images() {
         // Microsoft's table when it still included the Semi-Annual Channel (2018-06-13, 2022-03-03).
         let released = || PRODUCTS.iter().map(|product| product.build).filter(|build| *build <= STABLE_ABI);
         let runtime = "containerd://2.3.0".parse().ok();
@@ -253,7 +154,6 @@ mod tests {
             for image in released() {
                 let by_process = runs(image, WindowsHost { build: host, runtime });
                 assert_eq!(by_process == Runs::Yes, image == host, "{image} on {host}");
-                assert_eq!(runs_by_hyperv_isolation(image, host), image <= host, "{image} on {host}");
             }
         }
     }
@@ -298,16 +198,14 @@ mod tests {
         #[test]
         fn every_host_runs_images_of_its_own_build(build in builds(), runtime: String) {
             prop_assert!(by_process(build, &runtime, build));
-            prop_assert!(by_hyperv(build, build));
         }
 
         #[test]
-        fn what_runs_by_process_is_never_newer_than_the_host_and_so_runs_by_hyperv(
+        fn what_runs_is_never_newer_than_the_host(
             host in builds(), image in builds(), patch in 0_u32..40,
         ) {
             if by_process(host, &format!("containerd://1.7.{patch}"), image) {
-                prop_assert!(by_hyperv(host, image));
-                prop_assert!(host == image || image >= 20348);
+                prop_assert!(host == image || (20348..host).contains(&image));
             }
         }
 

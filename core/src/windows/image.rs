@@ -14,7 +14,7 @@ const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows", "mcr.micro
 /// Words of a tag or of a name that stand for Windows.
 pub const WINDOWS_WORDS: [&str; 5] = ["windows", "win", "windowsservercore", "servercore", "nanoserver"];
 /// Those of them that name a base image.
-const BASE_IMAGES: [&str; 3] = ["windowsservercore", "servercore", "nanoserver"];
+pub const BASE_IMAGES: [&str; 3] = ["windowsservercore", "servercore", "nanoserver"];
 /// The prefixes of the year of a release: `win2019`.
 pub const BEFORE_A_YEAR: [&str; 3] = ["win", "ws", "windows"];
 /// The half-years by which GitLab names the releases in the tags of its runner's helper images: `servercore21H2`
@@ -80,67 +80,32 @@ pub fn version_of(image: &str) -> Option<KernelVersion> {
 
 /// A word of a tag that names a build.
 #[derive(Clone, Copy, Debug)]
-pub struct TagWord {
+pub struct TagWord<'a> {
     pub product: &'static Product,
-    /// The text before the version: `win` of `win2019`, `servercore` of `servercore21H2`.
-    prefix: &'static str,
-    spelling: Spelling,
+    /// The version in it: `2019` of `win2019`, `21H2` of `servercore21H2`.
+    pub version: &'a str,
     /// True if it needs no other word beside it.
     is_alone: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Spelling {
-    /// A tag of Microsoft's base images.
-    BaseTag,
-    /// The year of the release.
-    Year,
-    /// One of [`HALF_YEARS`].
-    HalfYear,
-}
-
-impl TagWord {
-    pub fn read(word: &str) -> Option<Self> {
+impl<'a> TagWord<'a> {
+    pub fn read(word: &'a str) -> Option<Self> {
         let after = |prefix: &str| {
-            let start = word.get(..prefix.len()).filter(|start| start.eq_ignore_ascii_case(prefix));
-            start.map(|start| &word[start.len()..])
+            let (start, version) = word.split_at_checked(prefix.len())?;
+            start.eq_ignore_ascii_case(prefix).then_some(version)
         };
-        let bases = BASE_IMAGES.into_iter().filter_map(|base| Some((base, after(base)?)));
-        let years = BEFORE_A_YEAR.into_iter().filter_map(|prefix| Some((prefix, after(prefix)?)));
         PRODUCTS.iter().find_map(|product| {
-            let named = |prefix, spelling, is_alone| Self { product, prefix, spelling, is_alone };
-            let is_year = |text: &str| text.eq_ignore_ascii_case(product.version);
-            let is_half_year = |text: &str| half_year(product).is_some_and(|half| text.eq_ignore_ascii_case(half));
-            let base_tag = |text: &str| product.image_tags.iter().find(|tag| text.eq_ignore_ascii_case(tag));
-            let by_base = || {
-                bases.clone().find_map(|(base, version)| {
-                    if is_half_year(version) {
-                        Some(named(base, Spelling::HalfYear, true))
-                    } else if base_tag(version).is_some() {
-                        Some(named(base, Spelling::BaseTag, true))
-                    } else {
-                        is_year(version).then(|| named(base, Spelling::Year, true))
-                    }
-                })
-            };
-            if let Some(tag) = base_tag(word) {
-                Some(named("", Spelling::BaseTag, !tag.starts_with(|c: char| c.is_ascii_digit())))
-            } else if is_year(word) {
-                Some(named("", Spelling::Year, false))
-            } else {
-                let by_year = years.clone().find(|(_, version)| is_year(version));
-                by_year.map(|(prefix, _)| named(prefix, Spelling::Year, true)).or_else(by_base)
+            let is_year = |text: &&str| text.eq_ignore_ascii_case(product.version);
+            let is_base_tag = |text: &&str| product.image_tags.iter().any(|tag| text.eq_ignore_ascii_case(tag));
+            let is_half_year = |text: &&str| half_year(product).is_some_and(|half| text.eq_ignore_ascii_case(half));
+            if is_base_tag(&word) || is_year(&word) {
+                let is_number = word.starts_with(|c: char| c.is_ascii_digit());
+                return Some(Self { product, version: word, is_alone: !is_number });
             }
-        })
-    }
-
-    /// Returns the same word for another release.
-    pub fn for_release(self, to: &Product) -> Option<String> {
-        let (tag, prefix) = (*to.image_tags.first()?, self.prefix);
-        Some(match self.spelling {
-            Spelling::BaseTag => format!("{prefix}{tag}"),
-            Spelling::Year => format!("{prefix}{}", to.version),
-            Spelling::HalfYear => format!("{prefix}{}", half_year(to)?),
+            let is_after_base = |text: &&str| is_half_year(text) || is_base_tag(text) || is_year(text);
+            let mut years = BEFORE_A_YEAR.into_iter().filter_map(after);
+            let version = years.find(is_year).or_else(|| BASE_IMAGES.into_iter().filter_map(after).find(is_after_base))?;
+            Some(Self { product, version, is_alone: true })
         })
     }
 }
@@ -148,11 +113,6 @@ impl TagWord {
 /// Returns the half-year that stands for the release after the name of a base image: `21H2` for Windows Server 2022.
 pub fn half_year(product: &Product) -> Option<&'static str> {
     HALF_YEARS.iter().find(|(_, version)| *version == product.version).map(|(half, _)| *half)
-}
-
-/// True for the name of a base image, such as `servercore`.
-pub fn is_base(word: &str) -> bool {
-    BASE_IMAGES.iter().any(|base| word.eq_ignore_ascii_case(base))
 }
 
 /// Returns true if the word names a build by itself, or the base image and a version, such as `servercore1809` of GitLab.

@@ -31,12 +31,6 @@ impl KubernetesVersion {
         version().ok_or_else(|| ParseKubernetesVersionError { major: excerpt(major), minor: excerpt(minor) })
     }
 
-    /// Parses the version of a release: `1.36` or `v1.36.3`.
-    pub fn of_release(text: &str) -> Result<Self, ParseKubernetesVersionError> {
-        let mut parts = text.strip_prefix('v').unwrap_or(text).split('.');
-        Self::parse(parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
-    }
-
     /// Returns the support of a Windows build for nodes, by the documentation of this version.
     pub fn support_of(self, build: Build) -> KubernetesSupport {
         let is_mine = |row: &&Documented| self.major == 1 && (row.first..=row.last).contains(&self.minor);
@@ -105,9 +99,6 @@ const DOCUMENTED: &[Documented] = &[
     // no Windows release, and the page without a version, concepts/windows/intro, lists the same two.
     documented(35, 37, &[20348, 26100]),
 ];
-
-/// The newest minor version of Kubernetes 1 whose list is known.
-pub const NEWEST: u32 = DOCUMENTED[DOCUMENTED.len() - 1].last;
 
 fn excerpt(text: &str) -> String {
     text.chars().take(40).collect()

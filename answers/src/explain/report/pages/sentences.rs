@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use winpool_core::{
     api::ObjectReference,
-    windows::{KubernetesSupport, KubernetesVersion},
+    windows::KubernetesSupport,
     words::count,
 };
 
@@ -14,6 +14,7 @@ use crate::{
         status::PoolSummary,
     },
     finding::Severity,
+    view::kubernetes_version,
 };
 
 use super::{
@@ -172,8 +173,8 @@ pub(super) fn vendor(days: &VendorDays, kubernetes: Option<&str>) -> String {
         format!("it {has} node images until {day}")
     }));
     parts.extend(removed_in.as_ref().map(|removed| {
-        let version = |text: &str| KubernetesVersion::of_release(text).ok();
-        let is_ahead = kubernetes.and_then(version).zip(version(removed)).is_some_and(|(now, removed)| now < removed);
+        let versions = kubernetes.and_then(kubernetes_version).zip(kubernetes_version(removed));
+        let is_ahead = versions.is_some_and(|(now, removed)| now < removed);
         if is_ahead {
             format!("upgrading this cluster to Kubernetes {removed} needs a newer Windows")
         } else {
