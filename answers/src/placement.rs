@@ -10,7 +10,7 @@ use winpool_core::{
     pod::{
         ARCH_KEYS, Class, ContainerList, PodSpec, Tolerance,
         affinity::{is_empty, matches_affinity},
-        tolerance,
+        tolerance, tolerate,
     },
 };
 
@@ -110,7 +110,7 @@ pub fn obstacles(spec: &PodSpec, node: &Node) -> Vec<Obstacle> {
     }));
     found.extend(affinity(spec, node));
     let unschedulable = Taint::new("node.kubernetes.io/unschedulable", "", "NoSchedule");
-    if node.is_cordoned && !spec.tolerates(&unschedulable) {
+    if node.is_cordoned && !tolerate(&spec.tolerations, &unschedulable) {
         found.push(Obstacle::Unschedulable);
     }
     let taints = node.taints.iter().filter(|taint| !(node.is_cordoned && **taint == unschedulable));

@@ -32,6 +32,9 @@ pub trait ClassExt {
     fn preference(&self, name: &str) -> (bool, usize, usize, String);
     /// Returns a label for which the class and the pod select different values. The API server refuses such a pod.
     fn conflict(&self, spec: &PodSpec) -> Option<&str>;
+    /// Adds the selector and the tolerations of the class to a pod, like the API server's admission. Has no effect on a
+    /// pod that is already admitted.
+    fn admit(&self, spec: &mut PodSpec);
     /// Removes from a pod what admission with this class added, as far as that can be determined.
     fn remove_from(&self, spec: &mut PodSpec);
 }
@@ -64,6 +67,17 @@ impl ClassExt for Class {
     fn conflict(&self, spec: &PodSpec) -> Option<&str> {
         let differs = |key: &str, value: &str| spec.selected(key).is_some_and(|selected| selected != value);
         self.selector.iter().find(|(key, value)| differs(key, value)).map(|(key, _)| key.as_str())
+    }
+
+    fn admit(&self, spec: &mut PodSpec) {
+        for (key, value) in &self.selector {
+            spec.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        for toleration in &self.tolerations {
+            if !spec.tolerations.contains(toleration) {
+                spec.tolerations.push(toleration.clone());
+            }
+        }
     }
 
     fn remove_from(&self, spec: &mut PodSpec) {
@@ -185,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_is_taken_away_again() {
+    fn a_class_is_added_once_and_taken_away_again() {
         let bare = Toleration { key: Some("gpu".to_owned()), ..Toleration::default() };
         let class = Class {
             handler: "h".to_owned(),
@@ -194,6 +208,10 @@ mod tests {
         };
         let mut spec = PodSpec { runtime_class: Some("windows-2019".to_owned()), ..PodSpec::default() };
         class.admit(&mut spec);
+        let once = spec.clone();
+        assert_eq!((once.node_selector.len(), once.tolerations.len()), (1, 1));
+        class.admit(&mut spec);
+        assert_eq!(spec, once, "a second time changes nothing");
         class.remove_from(&mut spec);
         assert_eq!(spec, PodSpec::default());
         spec.tolerations = vec![bare];

@@ -9,7 +9,7 @@ use winpool_answers::{
         forecast::{Change, Snapshot},
         pod_count::PodCount,
     },
-    view::View,
+    view::{View, changed_pool},
 };
 use winpool_core::{
     api::{Mode, Problem, Taint},
@@ -26,7 +26,7 @@ pub fn enforce(view: &mut View) -> BTreeSet<String> {
     let dry = pools.filter_map(|(_, guarded)| {
         let name = guarded.metadata.name.clone()?;
         guarded.pool().ok().filter(|pool| pool.spec.mode == Mode::DryRun)?;
-        guarded.change_spec(|spec| spec.mode = Mode::Enforce);
+        *guarded = changed_pool(guarded, |pool| pool.spec.mode = Mode::Enforce);
         Some(name)
     });
     dry.collect()

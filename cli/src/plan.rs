@@ -12,7 +12,7 @@ use winpool_answers::{
     },
     image::Images,
     lint::{Facts, check_images, check_tolerations},
-    view::{Known, Placed, View},
+    view::{Known, Placed, View, changed_pool},
     workload::WorkloadManifest,
 };
 use winpool_client::terminal::{self, Outcome};
@@ -198,7 +198,14 @@ fn is_quiet(pool: &PoolForecast) -> bool {
 fn propose(pools: &mut Known<Vec<Placed<GuardedPool>>>, proposed: GuardedPool) {
     let mut named = pools.known_mut().into_iter().flatten().map(|(_, pool)| pool);
     match named.find(|pool| pool.metadata.name == proposed.metadata.name) {
-        Some(existing) => existing.take_spec(proposed),
+        // The metadata and the status stay, also with a spec that cannot be decoded.
+        Some(existing) => {
+            let (metadata, status) = (existing.metadata.clone(), existing.status.clone());
+            *existing = changed_pool(&proposed, |pool| {
+                (pool.metadata, pool.status) = (metadata.clone(), status.clone());
+            });
+            (existing.metadata, existing.status) = (metadata, status);
+        }
         None => pools.add((None, proposed)),
     }
 }

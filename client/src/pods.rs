@@ -4,15 +4,12 @@ use k8s_openapi::{
     api::{apps::v1::DaemonSet, core::v1::Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
-};
+use kube::{Api, Client, api::ListParams};
 use serde::Deserialize;
 use serde_json::Value;
 use winpool_core::{
     plan::{pods::PodTable, reconcile::Now},
-    pod::{self, Workload, WorkloadKind},
+    pod::{self, Workload},
 };
 
 use crate::error::RequestError;
@@ -69,24 +66,5 @@ pub async fn list(client: &Client, now: Now) -> Result<Result<PodTable, String>,
         Ok(()) => Ok(Ok(table)),
         Err(RequestError::Denied(message)) => Ok(Err(message)),
         Err(error) => Err(error),
-    }
-}
-
-/// The API of a workload kind, in one namespace or in all.
-pub fn workloads(client: &Client, kind: WorkloadKind, namespace: Option<&str>) -> Api<DynamicObject> {
-    let (group, plural) = kind.resource();
-    let kind = GroupVersionKind::gvk(group, "v1", kind.as_str());
-    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
-    match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    }
-}
-
-/// Selects the objects of a kind that count. A Deployment stands for its `ReplicaSets`.
-pub fn of_kind(kind: WorkloadKind) -> ListParams {
-    match kind {
-        WorkloadKind::ReplicaSet => ListParams::default().labels("!pod-template-hash"),
-        _ => ListParams::default(),
     }
 }

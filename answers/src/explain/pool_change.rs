@@ -12,7 +12,7 @@ use winpool_core::{
 
 use crate::{
     remedy::{Edit, Remedy},
-    view::{Node, View},
+    view::{Node, View, changed_pool},
 };
 
 use super::{
@@ -33,7 +33,9 @@ pub fn remedy(
     let hosts = view.hosts().filter(|_| !pools.is_empty())?;
     let after = |change: Option<&Remedy>| {
         let mut snapshot = Snapshot::without_workloads(view, now);
-        snapshot.pools.iter_mut().for_each(|pool| pool.change_spec(|spec| spec.mode = Mode::Enforce));
+        for pool in &mut snapshot.pools {
+            *pool = changed_pool(pool, |pool| pool.spec.mode = Mode::Enforce);
+        }
         if let Some(change) = change {
             apply(change, &mut snapshot.pools);
         }
@@ -86,12 +88,12 @@ pub(in crate::explain) fn compatible(pool: &GuardedPool, class: &str) -> Option<
 pub(in crate::explain) fn apply(change: &Remedy, pools: &mut [GuardedPool]) {
     let name = change.object.as_ref().map(|object| &object.name);
     for pool in pools.iter_mut().filter(|pool| pool.metadata.name.as_ref() == name) {
-        pool.change_spec(|spec| {
-            let mut object = json!({"spec": spec});
+        *pool = changed_pool(pool, |pool| {
+            let mut object = json!({"spec": pool.spec});
             let patch = change.json_patch(&object, "");
             let changed = json_patch::patch(&mut object, &patch).ok().map(|()| object["spec"].take());
             if let Some(changed) = changed.and_then(|spec| serde_json::from_value::<WindowsPoolSpec>(spec).ok()) {
-                *spec = changed;
+                pool.spec = changed;
             }
         });
     }

@@ -17,7 +17,7 @@ use winpool_core::{
     api::{Taint, names},
     labels::Labels,
     plan::{NodeSummary, Policy, Pool, PoolEntry, PoolSpec, classes::is_declared, plan_classes},
-    pod::{Class, Guess, PodSpec, System, Target, Tolerance, is_label_of_every_node, tolerance},
+    pod::{ARCH_KEYS, Class, Guess, OS_KEYS, PodSpec, System, Target, Tolerance, is_on_windows_only, tolerance},
     windows::{
         Build, KubernetesVersion,
         container_runtime::RuntimeName,
@@ -336,7 +336,8 @@ impl Facts {
         let of_class = class.into_iter().flat_map(|class| &class.selector);
         let selected = pod.node_selector.iter().chain(of_class).map(|(key, value)| (key.as_str(), value.as_str()));
         let is_there = |(key, value): (&str, &str)| self.windows().any(|(labels, _)| labels.get(key) == Some(value));
-        selected.filter(|label| self.has_nodes() && !is_label_of_every_node(label.0) && !is_there(*label)).collect()
+        let is_on_every = |key: &str| OS_KEYS.contains(&key) || ARCH_KEYS.contains(&key) || is_on_windows_only(key);
+        selected.filter(|label| self.has_nodes() && !is_on_every(label.0) && !is_there(*label)).collect()
     }
 
     /// True if a Windows node is known.

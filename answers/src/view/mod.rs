@@ -17,6 +17,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::{
+    api::WindowsPool,
     plan::{GuardedPool, reconcile::ControlPlaneInfo},
     pod::Pod,
     windows::KubernetesVersion,
@@ -36,6 +37,15 @@ pub use written::Written;
 pub fn kubernetes_version(release: &str) -> Option<KubernetesVersion> {
     let mut parts = release.strip_prefix('v').unwrap_or(release).split('.');
     KubernetesVersion::parse(parts.next()?, parts.next()?).ok()
+}
+
+/// Returns the pool with this change, if it could be decoded, or else the same pool.
+pub fn changed_pool(pool: &GuardedPool, change: impl FnOnce(&mut WindowsPool)) -> GuardedPool {
+    let Ok(WindowsPool { spec, .. }) = pool.pool() else { return pool.clone() };
+    let (metadata, status) = (pool.metadata.clone(), pool.status.clone());
+    let mut changed = WindowsPool { metadata, spec: spec.clone(), status };
+    change(&mut changed);
+    changed.into()
 }
 
 /// The objects of a cluster that winpool read to answer a question.

@@ -174,9 +174,14 @@ impl<'c> Reader<'c> {
 
     /// Reads the workloads as the operator reads them.
     async fn workloads(&mut self) -> Result<(), ReadError> {
-        for (kind, _, plural) in LISTED_KINDS {
-            let api = pods::workloads(self.client, kind, None);
-            let listed = live::collect(plural, &api, pods::of_kind(kind), |workload: Workload| workload).await;
+        for (kind, group, plural) in LISTED_KINDS {
+            let (_, api) = resource(self.client, None, group, kind.as_str());
+            let selected = match kind {
+                // A Deployment stands for its ReplicaSets.
+                WorkloadKind::ReplicaSet => ListParams::default().labels("!pod-template-hash"),
+                _ => ListParams::default(),
+            };
+            let listed = live::collect(plural, &api, selected, |workload: Workload| workload).await;
             let workloads = live::known(listed)?;
             self.gaps.in_cluster |= workloads.is_forbidden();
             *self.view.workloads.of_kind(kind) = workloads;
@@ -249,7 +254,7 @@ pub(super) fn placed<T>(object: T) -> Placed<T> {
 }
 
 /// Returns version 1 of a resource, in one namespace or in all.
-pub(super) fn resource(
+pub fn resource(
     client: &Client,
     namespace: Option<&str>,
     group: &str,

@@ -14,7 +14,7 @@ use winpool_core::windows::KubernetesVersion;
 
 use super::{input::InputError, live};
 
-pub use cluster::{RulesScope, decisions, placement, pools, rules, state};
+pub use cluster::{RulesScope, decisions, placement, pools, resource, rules, state};
 pub use everything::everything;
 pub use needs::{Decisions, Everything, Needs, Placement, Rules};
 pub use seen::Seen;

@@ -18,7 +18,7 @@ use winpool_answers::{
     view::{Node, Reduced, View},
     workload::{DEFAULT_NAMESPACE, WorkloadManifest},
 };
-use winpool_client::{pods, terminal};
+use winpool_client::terminal;
 use winpool_core::{
     api::names,
     pod::{Class, Pod, PodSpec, Workload, WorkloadKind, known_error},
@@ -33,7 +33,7 @@ use crate::{
     live,
     output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
     resolve::Resolve,
-    view::{self, Placement, Seen},
+    view::{self, Placement, Seen, resource},
 };
 
 /// The cluster in which winpool explains pods.
@@ -87,8 +87,9 @@ pub(super) async fn why_workload(
     let mut around = Surroundings::read(common, namespace, assume).await?;
     let namespace = around.namespace.clone();
     let found = if let Some(client) = &around.client {
-        let api = pods::workloads(client, kind, Some(&namespace));
-        let found: Option<Value> = live::get(kind.resource().1, &api, name).await?;
+        let (group, plural) = kind.resource();
+        let (_, api) = resource(client, Some(&namespace), group, kind.as_str());
+        let found: Option<Value> = live::get(plural, &api, name).await?;
         if let Some(found) = &found {
             around.view.written.add(None, Reduced::from(found.clone()));
         }

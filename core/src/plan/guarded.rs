@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus, names, validation::Violation};
+use crate::api::{WindowsPool, WindowsPoolStatus, names, validation::Violation};
 
 use super::{
     pool_spec::{InvalidPool, PoolSpec},
@@ -98,32 +98,9 @@ impl From<WindowsPool> for GuardedPool {
 }
 
 impl GuardedPool {
-    pub fn with_status(&self, status: &WindowsPoolStatus) -> Self {
-        let pool = self.pool.clone().map(|pool| WindowsPool { status: Some(status.clone()), ..pool });
-        let recorded = Some(recorded(status));
-        Self { pool, status: Some(status.clone()), recorded, ..self.clone() }
-    }
-
     /// The pool as it was decoded, or the decoding error.
     pub fn pool(&self) -> Result<&WindowsPool, &str> {
         self.pool.as_ref().map_err(String::as_str)
-    }
-
-    /// Changes the spec, if it could be decoded.
-    pub fn change_spec(&mut self, change: impl FnOnce(&mut WindowsPoolSpec)) {
-        if let Ok(pool) = &mut self.pool {
-            change(&mut pool.spec);
-            self.spec = spec_of(&self.metadata, &self.pool);
-        }
-    }
-
-    /// Takes the spec of another pool, or its decoding error. Metadata and status stay.
-    pub fn take_spec(&mut self, from: Self) {
-        match (&mut self.pool, from.pool) {
-            (Ok(pool), Ok(other)) => pool.spec = other.spec,
-            (pool, other) => *pool = other,
-        }
-        self.spec = spec_of(&self.metadata, &self.pool);
     }
 
     /// True if its status has the taints of this one: winpool acts on them as soon as they are recorded.

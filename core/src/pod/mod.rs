@@ -24,7 +24,7 @@ pub use spec::{Container, ContainerList, PodSpec};
 pub use start_status::{ContainerFailure, StartStatus};
 pub use system::System;
 pub use target::{ARCH_KEYS, BETA_OS, OS_KEYS, SYSTEM_LABELS};
-pub use target::{Guess, SystemEvidence, Target, is_label_of_every_node, selects_windows, tells_the_system};
+pub use target::{Guess, SystemEvidence, Target, is_on_windows_only, selects_windows};
 pub use tolerations::{Tolerance, tolerance, tolerate};
 pub use workload::Workload;
 pub use workload_kind::{LISTED_KINDS, WorkloadKind};

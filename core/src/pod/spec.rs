@@ -9,13 +9,12 @@ use k8s_openapi::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::api::{Taint, quantity::amount};
+use crate::api::quantity::amount;
 
 use super::{
     affinity::is_empty,
     programs::{WireAction, WireLifecycle, WireMount, WireVolume},
     system::{System, is_windows_path, program_of},
-    tolerations::tolerate,
 };
 
 /// The fields of a pod spec that winpool reads.
@@ -223,11 +222,6 @@ impl From<WireSpec> for PodSpec {
 }
 
 impl PodSpec {
-    /// True if its own tolerations certainly tolerate `taint`.
-    pub fn tolerates(&self, taint: &Taint) -> bool {
-        tolerate(&self.tolerations, taint)
-    }
-
     /// Returns the value that `nodeSelector` requires for a label.
     pub fn selected(&self, key: &str) -> Option<&str> {
         self.node_selector.get(key).map(String::as_str)

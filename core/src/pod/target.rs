@@ -136,16 +136,6 @@ impl PodSpec {
         self.node_selector.iter().chain(of_class).any(is_other) || self.every_term(in_term)
     }
 
-    /// True if nothing in the pod specifies an operating system.
-    pub fn says_no_system(&self) -> bool {
-        let mut affinity = self.terms.iter().flat_map(|term| term.match_expressions.iter().flatten());
-        self.os.is_none()
-            && self.runtime_class.is_none()
-            && !self.has_windows_options
-            && !self.node_selector.keys().any(|key| tells_the_system(key))
-            && !affinity.any(|expression| tells_the_system(&expression.key))
-    }
-
     /// True if every term of the required node affinity that can select a node has an expression like this.
     fn every_term(&self, expects: impl Fn(&NodeSelectorRequirement) -> bool) -> bool {
         let mut terms = self.selecting_terms().peekable();
@@ -169,17 +159,8 @@ pub const SYSTEM_LABELS: [&str; 7] = [
 pub const ARCH_KEYS: [&str; 2] = [names::ARCH, "beta.kubernetes.io/arch"];
 const AMD64: &str = "amd64";
 
-/// True if every Windows node has labels with this key, whose values other rules are about.
-pub fn is_label_of_every_node(key: &str) -> bool {
-    OS_KEYS.contains(&key) || ARCH_KEYS.contains(&key) || is_on_windows_only(key)
-}
-
-/// True if a node label with this key specifies the operating system of the node.
-pub fn tells_the_system(key: &str) -> bool {
-    OS_KEYS.contains(&key) || SYSTEM_LABELS.contains(&key) || is_on_windows_only(key)
-}
-
-fn is_on_windows_only(key: &str) -> bool {
+/// True if only Windows nodes have a label with this key.
+pub fn is_on_windows_only(key: &str) -> bool {
     key == names::WINDOWS_BUILD || key.starts_with(names::CAPABILITY_LABEL_PREFIX)
 }
 

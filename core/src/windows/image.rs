@@ -104,7 +104,8 @@ impl<'a> TagWord<'a> {
             }
             let is_after_base = |text: &&str| is_half_year(text) || is_base_tag(text) || is_year(text);
             let mut years = BEFORE_A_YEAR.into_iter().filter_map(after);
-            let version = years.find(is_year).or_else(|| BASE_IMAGES.into_iter().filter_map(after).find(is_after_base))?;
+            let version =
+                years.find(is_year).or_else(|| BASE_IMAGES.into_iter().filter_map(after).find(is_after_base))?;
             Some(Self { product, version, is_alone: true })
         })
     }

@@ -11,7 +11,7 @@ use winpool_core::{
     plan::{GuardedPool, HeldBecause, HeldTaints},
 };
 
-use crate::explain::pod_count::pod_counts;
+use crate::{explain::pod_count::pod_counts, view::changed_pool};
 
 use super::{
     result::{NodeForecast, PoolForecast},
@@ -129,7 +129,7 @@ pub(super) fn lost_with_always(snapshot: &Snapshot) -> BTreeMap<String, BTreeMap
     let mut changed = BTreeSet::new();
     for guarded in &mut asking.pools {
         if guarded.pool().is_ok_and(|pool| taints_only(&pool.spec)) {
-            guarded.change_spec(|spec| spec.taint_policy = TaintPolicy::TaintAndTolerate);
+            *guarded = changed_pool(guarded, |pool| pool.spec.taint_policy = TaintPolicy::TaintAndTolerate);
             changed.insert(guarded.name_any());
         }
     }

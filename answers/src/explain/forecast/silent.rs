@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::{Pod, PodProgress};
+use winpool_core::pod::{OS_KEYS, Pod, PodProgress, PodSpec, SYSTEM_LABELS, is_on_windows_only};
 
 /// The workloads that run on these Windows nodes and do not say that they are for Windows, each with the number of its
 /// pods. An admission policy that takes such pods for Linux pods would keep them off.
@@ -13,11 +13,22 @@ pub(super) fn silent<'a>(
     let mut found = BTreeMap::new();
     for pod in pods {
         let on = pod.spec.node.as_deref().is_some_and(&on_nodes);
-        if on && pod.progress == PodProgress::Started && !pod.is_terminating() && pod.spec.says_no_system() {
+        if on && pod.progress == PodProgress::Started && !pod.is_terminating() && says_no_system(&pod.spec) {
             *found.entry(pod.workload()).or_default() += 1;
         }
     }
     found
+}
+
+/// True if nothing in the pod specifies an operating system.
+fn says_no_system(pod: &PodSpec) -> bool {
+    let tells = |key: &str| OS_KEYS.contains(&key) || SYSTEM_LABELS.contains(&key) || is_on_windows_only(key);
+    let mut affinity = pod.terms.iter().flat_map(|term| term.match_expressions.iter().flatten());
+    pod.os.is_none()
+        && pod.runtime_class.is_none()
+        && !pod.has_windows_options
+        && !pod.node_selector.keys().any(|key| tells(key))
+        && !affinity.any(|expression| tells(&expression.key))
 }
 
 #[cfg(test)]

@@ -22,7 +22,10 @@ use winpool_core::{
     pod::{Class, Pod, PodProgress, Workload, WorkloadKind},
 };
 
-use crate::{pod::ClassExt, view::Known};
+use crate::{
+    pod::ClassExt,
+    view::{Known, changed_pool},
+};
 
 use super::{class_request::apply_request, snapshot::Snapshot};
 
@@ -335,7 +338,11 @@ impl Simulation {
                 Answer::Nodes(marked.map(|(name, _)| name.clone()).collect())
             }
             Step::WriteStatus { status, .. } => {
-                self.update_pool(pool, |pool| *pool = pool.with_status(status));
+                self.update_pool(pool, |pool| {
+                    *pool = changed_pool(pool, |pool| pool.status = Some(status.clone()));
+                    // A pool that cannot be decoded has a status too.
+                    pool.status = Some(status.clone());
+                });
                 self.written(pool)
             }
         }

@@ -6,6 +6,7 @@ use winpool_core::pod::PodSpec;
 
 use crate::{
     placement::{Obstacle, obstacles},
+    pod::ClassExt,
     view::Node,
 };
 

@@ -16,7 +16,7 @@ use winpool_client::node::ListedNode;
 use winpool_core::{
     api::Taint,
     plan::{Applied, Consent, Policy, Pool, PoolEntry, WantedTaints, Watched, assess},
-    pod::PodSpec,
+    pod::{PodSpec, tolerate},
     windows::taint::SPELLINGS,
 };
 use winpool_e2e::prelude::*;
@@ -267,7 +267,7 @@ fn missing(pod: &Value, pools: &[Pool]) -> BTreeSet<Taint> {
     if says_windows && selector.get("group").is_none() {
         missing.extend(SPELLINGS.iter().map(|s| Taint::new(s.key, s.value, "NoSchedule")));
     }
-    missing.retain(|taint| !spec.tolerates(taint));
+    missing.retain(|taint| !tolerate(&spec.tolerations, taint));
     missing
 }
 

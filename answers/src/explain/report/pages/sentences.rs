@@ -1,11 +1,7 @@
 //! The sentences of both pages.
 
 use k8s_openapi::jiff::Timestamp;
-use winpool_core::{
-    api::ObjectReference,
-    windows::KubernetesSupport,
-    words::count,
-};
+use winpool_core::{api::ObjectReference, windows::KubernetesSupport, words::count};
 
 use crate::{
     explain::{
