@@ -7,6 +7,8 @@ use serde_json::Value;
 use thiserror::Error;
 use winpool_core::{api::ObjectReference, pod::PodSpec};
 
+use crate::view::Workload;
+
 /// The namespace of objects in manifests that name none, unless the user names it.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
@@ -121,7 +123,7 @@ impl<'a> WorkloadManifest<'a> {
 
     /// Wraps a template that was read for another purpose. It has no raw fields, so rules about single fields do not
     /// apply.
-    pub fn of_template(kind: &'a str, workload: &'a winpool_core::pod::Workload) -> Self {
+    pub fn of_template(kind: &'a str, workload: &'a Workload) -> Self {
         let path = KINDS.iter().find(|(known, ..)| *known == kind).map_or(TEMPLATE, |(.., path)| path);
         Self {
             api_version: served(kind).unwrap_or_default(),

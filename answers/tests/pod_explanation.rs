@@ -8,9 +8,9 @@ use winpool_answers::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::{ImagePlatforms, Images, Platform, Source},
     remedy::Remedy,
-    view,
+    view::{self, Workload},
 };
-use winpool_core::pod::{Class, Pod, Workload, WorkloadKind};
+use winpool_core::pod::{Class, Pod, WorkloadKind};
 
 use crate::common::{class, node, yaml};
 

@@ -11,12 +11,12 @@ use winpool_answers::{
     lint::{Facts, check, check_tolerations},
     placement::selects,
     pod::ClassExt,
-    view::{Known, Node, View},
+    view::{Known, Node, View, Workload},
     workload::WorkloadManifest,
 };
 use winpool_core::{
     api::WindowsPool,
-    pod::{Class, Pod, PodSpec, System, Target, Workload, WorkloadKind},
+    pod::{Class, Pod, PodSpec, System, Target, WorkloadKind},
 };
 
 use crate::common::{node, pool_object, snapshot};

@@ -9,9 +9,9 @@ use winpool_answers::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::Images,
     pod::ClassExt,
-    view,
+    view::{self, Workload},
 };
-use winpool_core::pod::{Class, Pod, PodSpec, Workload, WorkloadKind};
+use winpool_core::pod::{Class, Pod, PodSpec, WorkloadKind};
 
 const BUILDS: [&str; 3] = ["10.0.17763", "10.0.20348", "10.0.26100"];
 

@@ -9,10 +9,10 @@ use winpool_answers::{
     image::Images,
     lint::{Facts, check},
     remedy::Rank,
-    view::{Known, Node, SeenNode, View},
+    view::{Known, Node, SeenNode, View, Workload},
     workload::WorkloadManifest,
 };
-use winpool_core::pod::{Workload, WorkloadKind};
+use winpool_core::pod::WorkloadKind;
 
 /// Two Linux nodes and two Windows nodes, in a pool of each system.
 fn nodes() -> Vec<SeenNode> {

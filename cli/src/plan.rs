@@ -12,14 +12,14 @@ use winpool_answers::{
     },
     image::Images,
     lint::{Facts, check_images, check_tolerations},
-    view::{Known, Placed, View, changed_pool},
+    view::{Known, Placed, View, Workload, changed_pool},
     workload::WorkloadManifest,
 };
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
     api::ObjectReference,
     plan::{GuardedPool, owner},
-    pod::{Class, PodSpec, Target, Workload, WorkloadKind},
+    pod::{Class, PodSpec, Target, WorkloadKind},
     words::count,
 };
 

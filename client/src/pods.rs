@@ -1,4 +1,4 @@
-//! Pods and workloads, as lists and watches show them.
+//! Pods and `DaemonSets`, as lists and watches show them.
 
 use k8s_openapi::{
     api::{apps::v1::DaemonSet, core::v1::Pod},
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use winpool_core::{
     plan::{pods::PodTable, reconcile::Now},
-    pod::{self, Workload},
+    pod,
 };
 
 use crate::error::RequestError;
@@ -46,7 +46,7 @@ impl From<pod::Pod> for ListedPod {
 pub struct ListedDaemonSet {
     /// Only namespace, name and resourceVersion.
     metadata: ObjectMeta,
-    pub set: Workload,
+    pub set: pod::DaemonSet,
 }
 
 impl From<Value> for ListedDaemonSet {
@@ -54,7 +54,7 @@ impl From<Value> for ListedDaemonSet {
         let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
         let (namespace, name, resource_version) = (text("namespace"), text("name"), text("resourceVersion"));
         // One that cannot be decoded has no placement, and so objects to nothing.
-        let set = Workload::deserialize(&object).unwrap_or_default();
+        let set = pod::DaemonSet::read(&object).unwrap_or_default();
         Self { metadata: ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() }, set }
     }
 }

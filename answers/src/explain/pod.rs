@@ -12,10 +12,17 @@ use std::collections::BTreeMap;
 
 use winpool_core::{
     api::{ObjectReference, names},
-    pod::{Class, KnownError, Pod, Workload, WorkloadKind},
+    pod::{Class, KnownError, Pod, WorkloadKind},
 };
 
-use crate::{image::Images, pod::daemon_set_node, remedy::Remedy, system::doubt, view::Node, workload::or_default};
+use crate::{
+    image::Images,
+    pod::daemon_set_node,
+    remedy::Remedy,
+    system::doubt,
+    view::{Node, Workload},
+    workload::or_default,
+};
 
 use admitted::{Admitted, PlacedBy};
 use kubelet::ends_with_upgrade;

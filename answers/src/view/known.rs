@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::{Workload, WorkloadKind};
+use winpool_core::pod::WorkloadKind;
+
+use super::Workload;
 
 /// The objects of a kind. What is not known is never taken for none.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,6 +6,7 @@ mod node;
 mod reduced;
 mod source;
 mod started;
+mod workload;
 mod written;
 
 use std::{
@@ -31,6 +32,7 @@ pub use node::{Node, SeenNode, reduced_node};
 pub use reduced::Reduced;
 pub use source::{Placed, Position};
 pub use started::Started;
+pub use workload::Workload;
 pub use written::Written;
 
 /// Parses the version of a release of Kubernetes: `1.36` or `v1.36.3`.

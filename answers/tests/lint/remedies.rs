@@ -10,9 +10,9 @@ use winpool_answers::{
     image::Images,
     lint::{Facts, rule, rules},
     remedy::Rank,
-    view::Node,
+    view::{Node, Workload},
 };
-use winpool_core::pod::{Class, Workload, WorkloadKind};
+use winpool_core::pod::{Class, WorkloadKind};
 
 use super::{
     example_remedies::{Case, cases},

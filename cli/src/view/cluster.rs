@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use winpool_answers::{
     explain::status::is_reported,
     lint::gmsa,
-    view::{Known, Placed, Reduced, SeenNode, View},
+    view::{Known, Placed, Reduced, SeenNode, View, Workload},
     workload::KINDS,
 };
 use winpool_client::{
@@ -24,7 +24,7 @@ use winpool_client::{
 };
 use winpool_core::{
     plan::GuardedPool,
-    pod::{LISTED_KINDS, Pod, Workload, WorkloadKind},
+    pod::{LISTED_KINDS, Pod, WorkloadKind},
     windows::KubernetesVersion,
 };
 

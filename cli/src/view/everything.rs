@@ -4,7 +4,7 @@ use kube::{Client, api::ListParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_answers::{
-    view::{Known, Reduced},
+    view::{Known, Reduced, Workload},
     workload::KINDS,
 };
 use winpool_client::{
@@ -12,7 +12,7 @@ use winpool_client::{
     pods,
 };
 use winpool_core::{
-    pod::{Pod, Workload, WorkloadKind},
+    pod::{Pod, WorkloadKind},
     windows::KubernetesVersion,
 };
 

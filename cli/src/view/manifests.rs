@@ -12,13 +12,13 @@ use winpool_answers::{
         gmsa,
         wellformed::{check_malformed, check_old_class, check_without_template},
     },
-    view::{Known, Position, Reduced, SeenNode, View},
+    view::{Known, Position, Reduced, SeenNode, View, Workload},
     workload::{WorkloadManifest, is_known},
 };
 use winpool_core::{
     api::names,
     plan::GuardedPool,
-    pod::{LISTED_KINDS, Pod, PodProgress, Workload, WorkloadKind},
+    pod::{LISTED_KINDS, Pod, PodProgress, WorkloadKind},
 };
 
 use crate::{

@@ -15,13 +15,13 @@ use winpool_answers::{
     image::Images,
     lint::{Facts, check_refused, check_tolerations, to_create},
     remedy::{Rank, Remedy},
-    view::{Node, Reduced, View},
+    view::{Node, Reduced, View, Workload},
     workload::{DEFAULT_NAMESPACE, WorkloadManifest},
 };
 use winpool_client::terminal;
 use winpool_core::{
     api::names,
-    pod::{Class, Pod, PodSpec, Workload, WorkloadKind, known_error},
+    pod::{Class, Pod, PodSpec, WorkloadKind, known_error},
     words::count,
 };
 

@@ -12,7 +12,7 @@ use super::workload_kind::WorkloadKind;
 /// Metadata without managedFields, which are larger than the rest.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct WireMetadata {
+pub struct WireMetadata {
     pub namespace: Option<String>,
     name: Option<String>,
     pub uid: Option<String>,
@@ -26,6 +26,7 @@ pub(crate) struct WireMetadata {
 }
 
 impl WireMetadata {
+    /// True if it has the annotation `winpool.dev/ignore`.
     pub fn is_ignored(&self) -> bool {
         self.annotations.as_ref().and_then(|all| all.get(names::IGNORE)).is_some_and(|value| value == "true")
     }

@@ -4,6 +4,7 @@
 
 pub mod affinity;
 mod class;
+mod daemon_set;
 pub mod errors;
 mod metadata;
 mod object;
@@ -13,12 +14,13 @@ mod start_status;
 mod system;
 mod target;
 pub mod tolerations;
-mod workload;
 mod workload_kind;
 
 pub use class::Class;
 pub(crate) use class::selector_of;
+pub use daemon_set::DaemonSet;
 pub use errors::{Cause, Certainty, KnownError, known_error};
+pub use metadata::WireMetadata;
 pub use object::{Pod, PodProgress};
 pub use spec::{Container, ContainerList, PodSpec};
 pub use start_status::{ContainerFailure, StartStatus};
@@ -26,5 +28,4 @@ pub use system::System;
 pub use target::{ARCH_KEYS, BETA_OS, OS_KEYS, SYSTEM_LABELS};
 pub use target::{Guess, SystemEvidence, Target, is_on_windows_only, selects_windows};
 pub use tolerations::{Tolerance, tolerance, tolerate};
-pub use workload::Workload;
 pub use workload_kind::{LISTED_KINDS, WorkloadKind};

@@ -1,28 +1,28 @@
 //! `DaemonSets` for Windows, which may object to taints: since when they are known, and for how long.
 
 use serde_json::{Value, json};
-use winpool_core::pod::Workload;
+use winpool_core::pod::DaemonSet;
 
 use super::{World, decode, pod, world};
 
 /// A DaemonSet with these changes to its metadata.
-fn set(name: &str, metadata: &Value, spec: &Value) -> Workload {
+fn set(name: &str, metadata: &Value, spec: &Value) -> DaemonSet {
     let mut object = json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"template": {"spec": spec}}});
     json_patch::merge(&mut object, &json!({"metadata": metadata}));
-    serde_json::from_value(object).unwrap()
+    DaemonSet::read(&object).unwrap()
 }
 
 /// A DaemonSet that says Windows.
-fn windows(name: &str) -> Workload {
+fn windows(name: &str) -> DaemonSet {
     set(name, &json!({}), &json!({"os": {"name": "windows"}}))
 }
 
 impl World {
-    fn see_set(&mut self, set: &Workload) {
+    fn see_set(&mut self, set: &DaemonSet) {
         self.table.see_daemon_set(set, self.now.instant);
     }
 
-    fn list_sets(&mut self, sets: &[Workload]) {
+    fn list_sets(&mut self, sets: &[DaemonSet]) {
         self.table.begin_daemon_sets();
         for set in sets {
             self.see_set(set);
@@ -39,7 +39,7 @@ impl World {
 }
 
 /// A cluster whose lists are complete, with these `DaemonSets`.
-fn listed(sets: &[Workload]) -> World {
+fn listed(sets: &[DaemonSet]) -> World {
     let mut world = world();
     world.list();
     world.list_sets(sets);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, TaintPolicy, WindowsPool, names},
     plan::{GuardedPool, Pool, nodes::NodeObject},
-    pod::{Pod, PodProgress, PodSpec, Workload},
+    pod::{DaemonSet, Pod, PodProgress, PodSpec},
 };
 
 use super::shared::{Copies, Shared, share};
@@ -244,9 +244,9 @@ impl Work {
     }
 
     /// Its entry in a list of `DaemonSets`.
-    pub fn daemon_set(&self) -> Option<Workload> {
+    pub fn daemon_set(&self) -> Option<DaemonSet> {
         let (namespace, name) = ("shop".to_owned(), self.name.to_owned());
-        let set = Workload { namespace, name, template: self.spec(), ..Workload::default() };
+        let set = DaemonSet { namespace, name, template: self.spec(), ..DaemonSet::default() };
         (self.kind != Kind::Other).then_some(set)
     }
 

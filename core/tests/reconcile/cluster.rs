@@ -8,7 +8,10 @@ use std::{
 use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use winpool_answers::explain::forecast::{Simulation, Snapshot};
+use winpool_answers::{
+    explain::forecast::{Simulation, Snapshot},
+    view::Workload,
+};
 use winpool_core::{
     api::{Problem, WindowsPool, WindowsPoolStatus, names},
     plan::{
@@ -16,7 +19,7 @@ use winpool_core::{
         pods::{ClusterFacts, PodHealth, PodTable},
         reconcile::{Answer, ClassRequest, Outage, Refusal, Step},
     },
-    pod::{Pod, PodProgress, PodSpec, Workload, WorkloadKind},
+    pod::{Pod, PodProgress, PodSpec, WorkloadKind},
 };
 
 use crate::common::{self, at_registration, node, pool_object, read, recorded_in};

@@ -19,12 +19,12 @@ use winpool_core::{
             Answer, CachedCluster, ClassRequest, ControlPlaneInfo, Memory, Now, Outage, Pauses, Refusal, Step, next,
         },
     },
-    pod::{Class, Pod, PodProgress, Workload, WorkloadKind},
+    pod::{Class, Pod, PodProgress, WorkloadKind},
 };
 
 use crate::{
     pod::ClassExt,
-    view::{Known, changed_pool},
+    view::{Known, Workload, changed_pool},
 };
 
 use super::{class_request::apply_request, snapshot::Snapshot};
@@ -211,7 +211,7 @@ impl Simulation {
         self.table = PodTable::of(self.placed_pods(), self.now);
         self.table.begin_daemon_sets();
         for (_, set) in self.workloads.iter().filter(|(kind, _)| *kind == WorkloadKind::DaemonSet) {
-            self.table.see_daemon_set(set, self.now.instant);
+            self.table.see_daemon_set(&set.into(), self.now.instant);
         }
         self.table.end_daemon_sets(self.now.instant);
     }

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use winpool_core::{
     api::ObjectReference,
-    pod::{Class, Pod, PodSpec, Workload, WorkloadKind},
+    pod::{Class, Pod, PodSpec, WorkloadKind},
     windows::Build,
 };
 
 use crate::{
     explain::forecast::Snapshot,
     pod::ClassExt,
-    view::{Started, assume::Assumed},
+    view::{Started, Workload, assume::Assumed},
     workload::DEFAULT_NAMESPACE,
 };
 

@@ -13,7 +13,7 @@ use crate::{
     api::Taint,
     labels::Labels,
     plan::pool_spec::PoolSpec,
-    pod::{Workload, tolerate},
+    pod::{self, tolerate},
 };
 
 use super::placement::Placement;
@@ -56,7 +56,7 @@ impl DaemonSets {
         (self.is_complete, self.are_changed) = (true, true);
     }
 
-    pub fn see(&mut self, set: &Workload, now: Instant) {
+    pub fn see(&mut self, set: &pod::DaemonSet, now: Instant) {
         if set.is_over {
             return self.deleted(&set.namespace, &set.name, now);
         }

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use crate::{
     interner::Interner,
     plan::{now::Now, pool_spec::PoolSpec, runtime_class::owner},
-    pod::{Class, ContainerFailure, KnownError, Pod, PodProgress, Target, Workload},
+    pod::{Class, ContainerFailure, DaemonSet, KnownError, Pod, PodProgress, Target},
 };
 
 use super::{
@@ -264,7 +264,7 @@ impl PodTable {
     }
 
     /// Takes in a `DaemonSet`, as a list or the watch shows it.
-    pub fn see_daemon_set(&mut self, set: &Workload, now: Instant) {
+    pub fn see_daemon_set(&mut self, set: &DaemonSet, now: Instant) {
         self.daemon_sets.see(set, now);
     }
 

@@ -12,12 +12,12 @@ use winpool_answers::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::Images,
     pod::daemon_set_node,
-    view,
+    view::{self, Workload},
 };
 use winpool_client::node::ListedNode;
 use winpool_core::{
     api::names,
-    pod::{self, Class, Workload, WorkloadKind},
+    pod::{self, Class, WorkloadKind},
 };
 use winpool_e2e::prelude::*;
 

@@ -2,10 +2,10 @@
 
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
-
-use crate::api::names;
-
-use super::{metadata::WireMetadata, spec::PodSpec};
+use winpool_core::{
+    api::names,
+    pod::{DaemonSet, PodSpec, WireMetadata},
+};
 
 /// The fields of a workload that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -93,5 +93,12 @@ impl From<WireWorkload> for Workload {
             os_label: of_pods.labels.and_then(|mut labels| labels.remove(names::OS)),
             template: template.spec.unwrap_or_default(),
         }
+    }
+}
+
+impl From<&Workload> for DaemonSet {
+    fn from(workload: &Workload) -> Self {
+        let Workload { namespace, name, uid, created, is_over, is_ignored, template, .. } = workload.clone();
+        Self { namespace, name, uid, created, is_over, is_ignored, template }
     }
 }
