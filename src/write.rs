@@ -31,7 +31,7 @@ use kube::{
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use winpool_client::{
     causes::shortened,
@@ -55,6 +55,9 @@ use crate::{election::Leadership, metrics::Metrics, together};
 
 /// The time limit for a write of the Lease: half of `RENEW_DEADLINE`, so that a lost renewal can be repeated in time.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The end of the name of the policy that confines `patch` on pods, as the API server quotes it.
+const CONFINING_POLICY: &str = "confine-pods'";
 
 /// Bytes of an Event's note, a little less than the API server accepts.
 const NOTE: usize = 1000;
@@ -150,6 +153,21 @@ impl Applier {
         let result = self.send(pods.patch(&request.pod, &patch_parameters(), &patch)).await;
         self.metrics.pod_write(&result);
         Ok(result?.pod.spec.tolerations)
+    }
+
+    /// Tries a change of winpool's own pod that winpool never makes, as a dry run. Returns the reason why the policy that
+    /// confines winpool is not known to refuse it. To look for the policy would prove nothing: one that names another account
+    /// has no effect.
+    pub async fn test_confinement(&self, own_pod: &str) -> Result<Option<String>, RequestError> {
+        let pods: Api<ListedPod> = Api::default_namespaced(self.client.clone());
+        let dry_run = PatchParams { dry_run: true, ..patch_parameters() };
+        let label = Patch::Merge(json!({"metadata": {"labels": {"winpool.dev/confinement": "test"}}}));
+        match self.send(pods.patch(own_pod, &dry_run, &label)).await {
+            Ok(_) => Ok(Some("winpool could change the labels of its pod".to_owned())),
+            Err(RequestError::Denied(message)) if message.contains(CONFINING_POLICY) => Ok(None),
+            Err(error @ (RequestError::Denied(_) | RequestError::Gone)) => Ok(Some(shortened(&error))),
+            Err(error) => Err(error),
+        }
     }
 
     /// Creates a RuntimeClass.

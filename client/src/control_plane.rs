@@ -1,15 +1,13 @@
-//! Facts about the control plane: its version, which of winpool's admission policies are installed, and if it confines
-//! winpool's permission to patch pods. They are read from time to time, because both change while the operator runs.
+//! Facts about the control plane that status reports: its version, and which of winpool's admission policies are
+//! installed. They are read from time to time, because both change while the operator runs.
 
 use std::{fmt::Display, time::Duration};
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind},
 };
-use serde_json::json;
 use winpool_core::{
     plan::{Admission, AdmissionComponent, COMPONENTS, InstalledPolicy, reconcile::ControlPlaneInfo},
     windows::KubernetesVersion,
@@ -17,56 +15,35 @@ use winpool_core::{
 
 use crate::{
     causes::{failure, shortened},
-    error::{RequestError, in_time},
+    error::in_time,
 };
 
-/// The end of the name of the policy that confines `patch` on pods, as the API server quotes it.
-const CONFINING_POLICY: &str = "confine-pods'";
 /// The time limit for reading them: a pool does not wait longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub struct ControlPlane {
     client: Client,
-    own_pod: Option<String>,
 }
 
 impl ControlPlane {
-    /// `own_pod` is the name of the pod of this process, in the client's namespace, if it runs in a cluster.
-    pub fn new(client: &Client, own_pod: Option<String>) -> Self {
-        Self { client: client.clone(), own_pod }
+    pub fn new(client: &Client) -> Self {
+        Self { client: client.clone() }
     }
 
-    /// Reads the facts. What the API server does not answer stays as it is `known`.
-    pub async fn ask(&self, known: Option<ControlPlaneInfo>) -> ControlPlaneInfo {
-        let answer = tokio::time::timeout(PATIENCE, self.ask_all(known.as_ref())).await;
-        answer.unwrap_or_else(|_| {
-            let untested = self.own_pod.is_some().then(|| "the API server did not answer a test".to_owned());
-            let first = ControlPlaneInfo { unconfined: untested, ..ControlPlaneInfo::default() };
-            ControlPlaneInfo { admission: Admission::unknown(), ..known.unwrap_or(first) }
+    /// Reads the facts. Keeps the `known` version if the API server does not report another one.
+    pub async fn ask(&self, known: Option<KubernetesVersion>) -> ControlPlaneInfo {
+        let answer = tokio::time::timeout(PATIENCE, self.ask_all(known)).await;
+        answer.unwrap_or_else(|_| ControlPlaneInfo {
+            kubernetes: known,
+            admission: Admission::unknown(),
+            unconfined: None,
         })
     }
 
-    async fn ask_all(&self, known: Option<&ControlPlaneInfo>) -> ControlPlaneInfo {
-        let kubernetes = kubernetes_version(&self.client).await.or(known.and_then(|known| known.kubernetes));
+    async fn ask_all(&self, known: Option<KubernetesVersion>) -> ControlPlaneInfo {
+        let kubernetes = kubernetes_version(&self.client).await.or(known);
         let admission = self.admission(|component| component.is_supported(kubernetes)).await;
-        ControlPlaneInfo { kubernetes, admission, unconfined: self.test_confinement(known).await }
-    }
-
-    /// Tries a change of a pod that winpool never makes, as a dry run. Returns the reason why it is not known that the policy
-    /// refuses it. To look for the policy would prove nothing: one that names another account has no effect.
-    async fn test_confinement(&self, known: Option<&ControlPlaneInfo>) -> Option<String> {
-        let pod = self.own_pod.as_deref()?;
-        let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
-        let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
-        let label = json!({"metadata": {"labels": {"winpool.dev/confinement": "test"}}});
-        match in_time(pods.patch(pod, &dry_run, &Patch::Merge(label))).await {
-            Err(RequestError::Denied(message)) if message.contains(CONFINING_POLICY) => None,
-            Ok(_) => Some("winpool could change the labels of a pod".to_owned()),
-            Err(RequestError::Failed(_) | RequestError::TimedOut(_)) if let Some(known) = known => {
-                known.unconfined.clone()
-            }
-            Err(error) => Some(shortened(&error)),
-        }
+        ControlPlaneInfo { kubernetes, admission, unconfined: None }
     }
 
     /// Reads these admission policies, and names those that cannot be read.

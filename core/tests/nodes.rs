@@ -466,7 +466,7 @@ fn a_node_gets_its_label_at_once_and_its_taint_after_its_pods() {
         consent.may_add = true;
     });
     let mut scene = Scene::new(policy([ready]).into(), &bare());
-    let mut awaits = |scene: &mut Scene, nodes: &[&str]| {
+    let awaits = |scene: &mut Scene, nodes: &[&str]| {
         let nodes = nodes.iter().map(|name| Arc::from(*name)).collect();
         scene.table.observe(NodeEvent::PodsAwaited(nodes), scene.now).len()
     };

@@ -53,6 +53,8 @@ pub struct Context {
     /// The cached RuntimeClasses: all in the cluster.
     pub classes: Store<RuntimeClass>,
     pub control_plane: ControlPlane,
+    /// The name of the pod of this process, if it runs in the cluster.
+    pub own_pod: Option<String>,
     pub unlisted: Unlisted,
     /// Shows which kinds cannot be read.
     pub watch_health: Arc<WatchHealth>,

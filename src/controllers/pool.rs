@@ -17,7 +17,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
-use winpool_client::watches::Selection;
+use winpool_client::{causes::shortened, watches::Selection};
 use winpool_core::plan::{
     GuardedPool,
     reconcile::{CachedCluster, ControlPlaneInfo, Memory, POLL_INTERVAL, Step, next},
@@ -269,7 +269,7 @@ impl Loop {
             self.ask_at = None;
             let context = Arc::clone(&self.context);
             let known = self.control_plane.clone();
-            self.spawn(async move { TaskResult::ControlPlane(context.control_plane.ask(known).await) });
+            self.spawn(async move { TaskResult::ControlPlane(ask(&context, known).await) });
         }
         self.ask_at
     }
@@ -288,4 +288,15 @@ impl Loop {
             }
         }
     }
+}
+
+/// Asks the control plane. What it does not answer stays as it is known.
+async fn ask(context: &Context, known: Option<ControlPlaneInfo>) -> ControlPlaneInfo {
+    let info = context.control_plane.ask(known.as_ref().and_then(|known| known.kubernetes)).await;
+    let Some(pod) = &context.own_pod else { return info };
+    let unconfined = match context.applier.test_confinement(pod).await {
+        Ok(unconfined) => unconfined,
+        Err(error) => known.map_or(Some(shortened(&error)), |known| known.unconfined),
+    };
+    ControlPlaneInfo { unconfined, ..info }
 }

@@ -36,7 +36,7 @@ fn for_release(word: &str, TagWord { product, version, .. }: TagWord<'_>, to: &P
     let base_tag = *to.image_tags.first()?;
     let version = if !prefix.is_empty() && half_year(product).as_ref().is_some_and(is_version) {
         half_year(to)?
-    } else if (prefix.is_empty() || is_base(prefix)) && product.image_tags.iter().any(|tag| is_version(tag)) {
+    } else if (prefix.is_empty() || is_base(prefix)) && product.image_tags.iter().any(is_version) {
         base_tag
     } else {
         to.version

@@ -165,7 +165,7 @@ impl<'c> Reader<'c> {
     /// Reads workloads, policies and the templates of autoscalers.
     async fn rest_of_decisions(&mut self) -> Result<(), ReadError> {
         self.workloads().await?;
-        let asked = Box::pin(async { ControlPlane::new(self.client, None).ask(None).await });
+        let asked = Box::pin(async { ControlPlane::new(self.client).ask(None).await });
         self.view.control_plane = live::waiting("reading policies", asked).await;
         self.gaps.in_cluster |= !self.view.control_plane.admission.unreadable.is_empty();
         self.view.autoscalers = live::waiting("reading NodePools", autoscalers::read(self.client)).await;

@@ -52,7 +52,7 @@ pub async fn everything(client: &Client, version: Option<KubernetesVersion>) -> 
     let services = live::collect("services", &services, ListParams::default(), placed).await;
     reader.view.services = reader.unless_forbidden(services, "Services are not checked")?;
     reader.credential_specs().await?;
-    let asked = Box::pin(async { ControlPlane::new(client, None).ask(None).await });
+    let asked = Box::pin(async { ControlPlane::new(client).ask(None).await });
     reader.view.control_plane = live::waiting("reading policies", asked).await;
     reader.view.sort();
     Ok(reader.done())

@@ -182,7 +182,8 @@ impl From<WireSpec> for PodSpec {
         ];
         let of_pod = wire.security_context.unwrap_or_default();
         let contexts = lists.iter().flat_map(|(_, list)| list.iter().flatten());
-        let mut contexts = contexts.filter_map(|container| container.security_context.as_ref()).chain([&of_pod]);
+        let mut contexts =
+            contexts.filter_map(|container| container.security_context.as_ref()).chain(std::iter::once(&of_pod));
         let has_windows_options = contexts.any(SecurityContext::has_windows_options);
         let container = |list, (index, container): (usize, WireContainer)| {
             let program = container.program();

@@ -136,7 +136,7 @@ mod tests {
         fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
             serde_json::from_value(value).unwrap()
         }
-        let pool = GuardedPool::from(read(json!({
+        let pool = GuardedPool::from(read::<winpool_core::api::WindowsPool>(json!({
             "apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"}, "spec": {},
         })));
         let node: ListedNode = read(json!({

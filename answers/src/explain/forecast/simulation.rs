@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use winpool_core::{
-    api::names,
+    api::{WindowsPoolStatus, names},
     plan::{
         GuardedPool, HeldTaints, NodeFields, Policy, Pool, finalizers,
         nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable},
@@ -339,9 +339,9 @@ impl Simulation {
             }
             Step::WriteStatus { status, .. } => {
                 self.update_pool(pool, |pool| {
-                    *pool = changed_pool(pool, |pool| pool.status = Some(status.clone()));
+                    *pool = changed_pool(pool, |pool| pool.status = Some(WindowsPoolStatus::clone(status)));
                     // A pool that cannot be decoded has a status too.
-                    pool.status = Some(status.clone());
+                    pool.status = Some(WindowsPoolStatus::clone(status));
                 });
                 self.written(pool)
             }

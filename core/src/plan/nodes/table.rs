@@ -71,7 +71,9 @@ impl NodeTable {
             NodeEvent::PodsAwaited(nodes) => {
                 let before = std::mem::replace(&mut self.awaited, nodes);
                 let changed: Vec<_> = before.symmetric_difference(&self.awaited).cloned().collect();
-                changed.iter().for_each(|name| self.await_pods(name, now));
+                for name in &changed {
+                    self.await_pods(name, now);
+                }
                 changed.into_iter().filter(|name| self.is_due(name, now)).collect()
             }
             NodeEvent::TermBegan => {

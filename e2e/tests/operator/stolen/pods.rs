@@ -185,16 +185,11 @@ async fn no_taint_is_added_while_no_policy_confines_what_winpool_may_do_with_pod
     let harness = Harness::new().await;
     harness.join("win").await;
     let config = harness.account.config.clone();
-    let own: Api<Pod> = Api::namespaced(harness.client.clone(), &config.default_namespace);
-    let pod = json!({"metadata": {"name": "own"}, "spec": {"containers": [{"name": "c", "image": "winpool"}]}});
-    own.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    harness.run_pod("own", json!({})).await;
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
     bindings.delete(POLICY, &DeleteParams::default()).await.unwrap();
     let client = Client::try_from(config.clone()).unwrap();
-    let label = patch(
-        &format!("/api/v1/namespaces/{}/pods/own", config.default_namespace),
-        json!({"metadata": {"labels": {"a": "b"}}}),
-    );
+    let label = patch("/api/v1/namespaces/default/pods/own", json!({"metadata": {"labels": {"a": "b"}}}));
     let allowed = async || Ok(refusal(&client, &label).await.is_none().then_some(()));
     wait_for("the policy is not in force", LIMIT, allowed).await.unwrap();
 
