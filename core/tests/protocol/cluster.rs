@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, LazyLock, Mutex},
+    time::Duration,
 };
 
 use k8s_openapi::{
@@ -199,6 +200,8 @@ pub struct Work {
     pub kind: Kind,
     /// The RuntimeClass of its pods.
     pub class: Option<&'static str>,
+    /// True if it came after a pool had put its taint on a node.
+    pub is_late: bool,
     /// True if its template tolerates every taint.
     pub tolerates: bool,
     /// The nodes on which its pods run; `None` for a pod that waits.
@@ -221,10 +224,12 @@ impl Work {
         node.is_windows() && self.kind != Kind::Other
     }
 
-    /// True if it is a DaemonSet that is known to be for Windows, and that would lose its pod on this node by a taint.
+    /// True if it is a DaemonSet that is known to be for Windows, that would lose its pod on this node by a taint, and that
+    /// came before the taint or runs there.
     pub fn objects(&self, node: &NodeFacts) -> bool {
         let is_known = self.kind == Kind::DaemonSet || self.pods.iter().any(Option::is_some);
-        is_known && !self.tolerates && self.selects(node)
+        let counts = !self.is_late || self.pods.contains(&Some(&*node.seen.name));
+        is_known && !self.tolerates && self.selects(node) && counts
     }
 
     /// True if its controller makes a pod for some node.
@@ -246,7 +251,8 @@ impl Work {
     /// Its entry in a list of `DaemonSets`.
     pub fn daemon_set(&self) -> Option<DaemonSet> {
         let (namespace, name) = ("shop".to_owned(), self.name.to_owned());
-        let set = DaemonSet { namespace, name, template: self.spec(), ..DaemonSet::default() };
+        let created = Some(TODAY + Duration::from_secs(u64::from(self.is_late)));
+        let set = DaemonSet { namespace, name, created, template: self.spec(), ..DaemonSet::default() };
         (self.kind != Kind::Other).then_some(set)
     }
 

@@ -85,6 +85,7 @@ broken! {
     a_registration_too_early_taints_a_node_before_its_class_tolerates_that: registration, EarlyRegistration, CLASS_FIRST;
     nodes_that_do_not_wait_for_classes_are_tainted_before_them: classes, NoLag, CLASS_FIRST;
     a_daemon_set_that_is_not_asked_loses_its_node: arrivals, ObjectorsIgnored, DAEMON_SETS_KEPT;
+    a_daemon_set_that_counts_whatever_its_age_keeps_the_taint_off: late_agent, AgesIgnored, RIGHT_AT_REST;
     a_daemon_set_that_has_started_and_is_not_asked_loses_its_node: started, ObjectorsIgnored, DAEMON_SETS_KEPT;
     tables_that_are_trusted_before_their_first_lists_show_no_daemon_set: successor, TrustsUnlistedPods, DAEMON_SETS_KEPT;
     a_refusal_that_is_forgotten_is_repeated: refused_taint, ForgetsRefusals, NO_INSISTENCE;

@@ -36,6 +36,8 @@ pub enum Break {
     NoLag,
     /// Taints are added whatever `DaemonSets` need.
     ObjectorsIgnored,
+    /// `DaemonSets` count whatever their age.
+    AgesIgnored,
     /// A refused change is sent again at once.
     ForgetsRefusals,
     /// Writes are not counted, so that no back-off begins.

@@ -166,10 +166,11 @@ impl Operator {
         table.begin_daemon_sets();
         works.iter().filter_map(Work::daemon_set).for_each(|set| table.see_daemon_set(&set, self.now));
         table.end_daemon_sets(self.now);
-        let facts = ClusterFacts { nodes: &self.windows, policy: &policy_of(&pools), classes: &classes };
         // Without DaemonSets the nodes decide nothing.
-        let nodes = if works.is_empty() { WindowsNodes::default() } else { WindowsNodes::of(&facts) };
-        table.look(Some(nodes), self.now);
+        let none = NodeTable::default();
+        let nodes = if works.is_empty() { &none } else { &self.windows };
+        let facts = ClusterFacts { nodes, policy: &policy_of(&pools), classes: &classes };
+        table.look(Some(WindowsNodes::of(&facts)), self.now);
         let pods = match &self.pods {
             Pods::Unlisted if self.broken != Break::TrustsUnlistedPods => Err(UnknownPods::NotListed),
             Pods::Denied => Err(UnknownPods::Denied("pods is forbidden".to_owned())),
@@ -238,6 +239,7 @@ impl Operator {
                 Arc::make_mut(&mut pool.consent).lagging.clear();
                 Arc::make_mut(&mut pool.spec).discover = false;
             },
+            Break::AgesIgnored => &|pool| Arc::make_mut(&mut pool.consent).since.clear(),
             Break::ObjectorsIgnored => &|pool| Arc::make_mut(&mut pool.consent).objectors = Arc::default(),
             _ => return None,
         };

@@ -138,6 +138,10 @@ scenes! {
         lag: 0,
     }
 
+    late_agent: a_daemon_set_comes_after_the_taint_and_the_node_loses_it {
+        before: &[Create("a", ASKS)], scripts: &[&[AGENT, Untaint("n1", TAINT)]], follows_pods: true,
+    }
+
     dry_run: a_dry_run_is_enforced {
         before: &[Create("a", ASKS_IN_DRY_RUN)], scripts: &[&[Change("a", ASKS)], &[AGENT]], follows_pods: true,
     }

@@ -78,6 +78,7 @@ impl DaemonSets {
     pub fn deleted(&mut self, namespace: &str, set: &str, now: Instant) {
         if let Some(set) = self.sets.get_mut(&*name(namespace, set)) {
             set.gone.get_or_insert(now);
+            self.are_changed = true;
         }
     }
 
@@ -100,6 +101,7 @@ impl DaemonSets {
             uid: Arc::clone(&set.uid),
             placement: Arc::clone(&set.placement),
             created: set.created,
+            is_gone: set.gone.is_some(),
             runs_on: BTreeSet::new(),
         })
     }
@@ -123,6 +125,8 @@ pub struct Objector {
     pub(super) placement: Arc<Placement>,
     /// The time at which it was created, or the first one of its name that was replaced.
     created: Option<Timestamp>,
+    /// True if it was deleted, and another one of its name may be about to replace it.
+    pub(in crate::plan) is_gone: bool,
     /// The nodes on which its pods have started, if it is younger than a taint.
     pub(super) runs_on: BTreeSet<Arc<str>>,
 }

@@ -73,8 +73,8 @@ impl Memory {
         for object in cluster.nodes.objects().filter(is_of) {
             let node = &object.node;
             for (taint, set) in pairs.iter().filter(|(_, set)| set.fits(&node.labels, &object.name)) {
-                let has_it = node.taints.taints().iter().any(|present| present.same_identity(taint));
-                let counted = if has_it && pool.spec.enforces() {
+                let has_it = node.taints.taints().contains(taint);
+                let counted = if has_it && !set.is_gone && pool.spec.enforces() {
                     &mut objections.without_pods
                 } else if !has_one(node, pool, taint)
                     && !pool.spec.waits_for_nobody(taint)
