@@ -177,7 +177,11 @@ impl Agent {
         command.args(container.args.iter().flatten()).env_clear();
         command.process_group(Guard::get().unwrap().process_group());
         for variable in container.env.iter().flatten() {
-            command.env(&variable.name, variable.value.as_deref().expect("a plain value"));
+            let field =
+                variable.value_from.as_ref().and_then(|from| Some(from.field_ref.as_ref()?.field_path.as_str()));
+            let value =
+                if field == Some("metadata.name") { pod.metadata.name.as_ref() } else { variable.value.as_ref() };
+            command.env(&variable.name, value.expect("a plain value, or the name of the pod"));
         }
         // Pods share one host here, and must not be reachable from outside of it.
         command.env("WINPOOL_LISTEN", address.to_string()).env("KUBECONFIG", self.account(pod).await);
