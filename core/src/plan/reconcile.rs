@@ -181,7 +181,7 @@ impl Memory {
         if let Some(step) = self.class_step(cluster, pool, &plan, now.instant) {
             return Some(step);
         }
-        let intent = Some(self.intend(cluster, guarded, pool, &plan, tally, now));
+        let intent = Some(self.intend(cluster, pool, &plan, tally, now));
         let memory = self.of(name);
         if memory.intent != intent {
             memory.intent = intent;

@@ -200,8 +200,6 @@ pub struct Work {
     pub kind: Kind,
     /// The RuntimeClass of its pods.
     pub class: Option<&'static str>,
-    /// True if it came after a pool had put its taint on a node.
-    pub is_late: bool,
     /// True if its template tolerates every taint.
     pub tolerates: bool,
     /// The nodes on which its pods run; `None` for a pod that waits.
@@ -212,6 +210,8 @@ pub struct Work {
 pub enum Kind {
     /// A DaemonSet for Windows.
     DaemonSet,
+    /// One that comes after a pool has put its taint on a node.
+    Late,
     /// A DaemonSet that says no system, like the agent of a cloud.
     Agent,
     /// Another workload for Windows.
@@ -227,8 +227,8 @@ impl Work {
     /// True if it is a DaemonSet that is known to be for Windows, that would lose its pod on this node by a taint, and that
     /// came before the taint or runs there.
     pub fn objects(&self, node: &NodeFacts) -> bool {
-        let is_known = self.kind == Kind::DaemonSet || self.pods.iter().any(Option::is_some);
-        let counts = !self.is_late || self.pods.contains(&Some(&*node.seen.name));
+        let is_known = matches!(self.kind, Kind::DaemonSet | Kind::Late) || self.pods.iter().any(Option::is_some);
+        let counts = self.kind != Kind::Late || self.pods.contains(&Some(&*node.seen.name));
         is_known && !self.tolerates && self.selects(node) && counts
     }
 
@@ -251,7 +251,7 @@ impl Work {
     /// Its entry in a list of `DaemonSets`.
     pub fn daemon_set(&self) -> Option<DaemonSet> {
         let (namespace, name) = ("shop".to_owned(), self.name.to_owned());
-        let created = Some(TODAY + Duration::from_secs(u64::from(self.is_late)));
+        let created = Some(TODAY + Duration::from_secs(u64::from(self.kind == Kind::Late)));
         let set = DaemonSet { namespace, name, created, template: self.spec(), ..DaemonSet::default() };
         (self.kind != Kind::Other).then_some(set)
     }

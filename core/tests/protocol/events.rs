@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use winpool_core::api::names;
 
 use super::{
-    cluster::{self, Kind, Node, NodeFacts, PoolObject, TEAM, Work},
+    cluster::{self, Kind, Node, NodeFacts, TEAM, Work},
     state::World,
 };
 
@@ -190,11 +190,7 @@ impl Event {
 
 impl World {
     fn arrive(&mut self, name: &'static str, kind: Kind, class: Option<&'static str>) {
-        let has_taint = |pool: &PoolObject| {
-            pool.guarded.status.iter().flat_map(|status| &status.taints).any(|taint| taint.since.is_some())
-        };
-        let is_late = self.pools.truth().values().any(has_taint);
-        let mut work = Work { name, kind, class, is_late, tolerates: false, pods: Vec::new() };
+        let mut work = Work { name, kind, class, tolerates: false, pods: Vec::new() };
         let nodes = self.nodes.truth().iter();
         work.pods = match kind {
             Kind::Other => vec![nodes.map(|(name, _)| *name).next()],

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    cluster::Kind::{Agent, DaemonSet, Other},
+    cluster::Kind::{Agent, DaemonSet, Late, Other},
     events::{
         End,
         Event::{self, *},
@@ -139,7 +139,7 @@ scenes! {
     }
 
     late_agent: a_daemon_set_comes_after_the_taint_and_the_node_loses_it {
-        before: &[Create("a", ASKS)], scripts: &[&[AGENT, Untaint("n1", TAINT)]], follows_pods: true,
+        before: &[Create("a", ASKS)], scripts: &[&[Arrive("agent", Late, None), Untaint("n1", TAINT)]], follows_pods: true,
     }
 
     dry_run: a_dry_run_is_enforced {

@@ -6,10 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use kube::ResourceExt;
 
 use crate::{
+    api::Taint,
     interner::Interner,
     plan::{now::Now, pool_spec::PoolSpec, runtime_class::owner},
     pod::{Class, ContainerFailure, DaemonSet, KnownError, Pod, PodProgress, Target},
@@ -276,6 +277,11 @@ impl PodTable {
     /// True if pods were looked at for this pool as it is now.
     pub fn has_looked_for(&self, pool: &PoolSpec) -> bool {
         self.windows.has_pool(pool)
+    }
+
+    /// The time at which winpool first added each taint of the pool to a node, as far as [`Self::objectors`] know it.
+    pub(in crate::plan) fn since(&self, pool: &str) -> BTreeMap<Taint, Timestamp> {
+        self.windows.since(pool)
     }
 
     /// The nodes on which pods run that are to get tolerations before the nodes get taints, and the time at which these are

@@ -102,8 +102,8 @@ pub struct WindowsNodes {
     names: BTreeSet<Arc<str>>,
     /// The pools that add tolerations.
     pools: Vec<Arc<PoolSpec>>,
-    /// Their taints, each with the time at which winpool first added it to a node.
-    since: Vec<(Taint, Timestamp)>,
+    /// The taints of each pool with the time at which winpool first added them to a node.
+    since: BTreeMap<String, BTreeMap<Taint, Timestamp>>,
     /// The names of RuntimeClasses that select Windows nodes.
     classes: BTreeSet<String>,
     /// What was found, by the address of the placement, which is kept for that reason.
@@ -130,7 +130,7 @@ impl WindowsNodes {
         Self {
             names: nodes.iter().map(|(object, _)| Arc::clone(&object.name)).collect(),
             nodes,
-            since: policy.pools().flat_map(|pool| pool.consent.since.clone()).collect(),
+            since: policy.pools().map(|pool| (pool.spec.name.clone(), pool.consent.since.clone())).collect(),
             pools: policy.pools().map(|pool| &pool.spec).filter(|spec| spec.adds_tolerations()).cloned().collect(),
             classes: facts.classes.iter().filter(for_windows).map(|class| class.name_any()).collect(),
             found: HashMap::new(),
@@ -141,13 +141,19 @@ impl WindowsNodes {
         self.pools.iter().any(|known| **known == *pool)
     }
 
+    /// True if it has the same pools, with the same taints for as long.
     pub(super) fn has_pools_of(&self, other: &Self) -> bool {
-        other.pools.iter().all(|pool| self.has_pool(pool))
+        self.since == other.since && other.pools.iter().all(|pool| self.has_pool(pool))
     }
 
     /// True if the `DaemonSet` came later than a taint that it does not tolerate.
     pub(super) fn had_taints_before(&self, set: &Objector) -> bool {
-        self.since.iter().any(|(taint, since)| set.lacks(taint) && !set.is_older(Some(*since)))
+        self.since.values().flatten().any(|(taint, since)| set.lacks(taint) && !set.is_older(Some(*since)))
+    }
+
+    /// The time at which winpool first added each taint of the pool to a node.
+    pub(super) fn since(&self, pool: &str) -> BTreeMap<Taint, Timestamp> {
+        self.since.get(pool).cloned().unwrap_or_default()
     }
 
     /// True if this is the name of a Windows node.

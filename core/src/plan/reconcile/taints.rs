@@ -13,7 +13,7 @@ use crate::{
         pods::{Objector, UnknownPods},
         pool_consent::PoolConsent,
         pool_spec::WantedTaints,
-        pools::{Pool, added_since},
+        pools::Pool,
         status::{HeldBecause, HeldTaints},
         taints::guards,
         tally::Tally,
@@ -35,7 +35,6 @@ impl Memory {
     pub(super) fn intend(
         &self,
         cluster: &CachedCluster<'_>,
-        guarded: &GuardedPool,
         pool: &Pool,
         plan: &ClassesPlan,
         tally: &Tally,
@@ -46,7 +45,8 @@ impl Memory {
         let seen = tally.seen();
         let objectors = cluster.objectors().ok().cloned();
         let consent = PoolConsent {
-            since: added_since(self.recorded_status(guarded)),
+            // Not what was just recorded: the ages of `DaemonSets`, and where they run, have to be of one moment.
+            since: cluster.pods.as_ref().map(|table| table.since(&pool.spec.name)).unwrap_or_default(),
             may_add: cluster.may_add_taints() && !cluster.has_yet_to_look_for(pool),
             objectors: objectors.unwrap_or_default(),
             lagging,
