@@ -197,7 +197,7 @@ async fn pods_that_were_created_while_no_operator_ran_are_bound_when_one_does() 
     operator.stop().await;
     let names: Vec<String> = (0..50).map(|number| format!("web-{number}")).collect();
     for name in &names {
-        harness.create_pod(pod_of("StatefulSet", "web", name, select("kubernetes.io/os", "windows"))).await;
+        harness.run_pod(name, select("kubernetes.io/os", "windows")).await;
     }
     let operator = harness.operator().await;
     for name in &names {

@@ -184,7 +184,8 @@ async fn winpool_may_add_windows_tolerations_to_waiting_gated_and_running_pods_i
 async fn no_taint_is_added_while_no_policy_confines_what_winpool_may_do_with_pods() {
     let harness = Harness::new().await;
     harness.join("win").await;
-    let config = harness.account.config.clone();
+    let mut config = harness.account.config.clone();
+    config.default_namespace = "default".to_owned();
     harness.run_pod("own", json!({})).await;
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
     bindings.delete(POLICY, &DeleteParams::default()).await.unwrap();
@@ -199,7 +200,8 @@ async fn no_taint_is_added_while_no_policy_confines_what_winpool_may_do_with_pod
         condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "NotConfined")
     };
     let pool = harness.pool_until("default", "says that nothing confines winpool", says).await;
-    assert!(condition_text(&pool, "TaintsApplied").unwrap().2.contains("config/rbac/confine_pods.yaml"));
+    let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
+    assert!(message.contains("labels") && message.contains("config/rbac/confine_pods.yaml"), "{message}");
     assert!(!has_taint(&harness.node("win").await, OS_WINDOWS));
 
     manifests::apply(&harness.client, &manifests::rbac("confine_pods.yaml").unwrap()).await.unwrap();
