@@ -1,5 +1,7 @@
 //! What answers ask of pods and RuntimeClasses beyond what decides about nodes.
 
+mod object;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
@@ -8,7 +10,7 @@ use winpool_core::{
     labels::Labels,
     plan::capability_of,
     pod::{
-        Class, Container, Pod, PodSpec,
+        Class, Container, PodSpec,
         affinity::{found, holds, is_empty},
         tolerations::normalised,
     },
@@ -17,6 +19,8 @@ use winpool_core::{
         product::{by_build, by_version},
     },
 };
+
+pub use object::Pod;
 
 pub trait ClassExt {
     /// Returns the build in its selector.

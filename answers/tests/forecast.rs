@@ -11,11 +11,12 @@ use winpool_answers::{
         pod_count::PodCount,
         status::status,
     },
+    pod::Pod,
     view::Known,
 };
 use winpool_core::{
     plan::policy_of,
-    pod::{Pod, PodProgress, PodSpec, WorkloadKind},
+    pod::{PodProgress, PodSpec, WorkloadKind},
 };
 
 use crate::common::{self, class, node, pool_object, tainted, yaml};

@@ -7,10 +7,11 @@ use serde_json::Value;
 use winpool_answers::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::{ImagePlatforms, Images, Platform, Source},
+    pod::Pod,
     remedy::Remedy,
     view::{self, Workload},
 };
-use winpool_core::pod::{Class, Pod, WorkloadKind};
+use winpool_core::pod::{Class, WorkloadKind};
 
 use crate::common::{class, node, yaml};
 

@@ -10,13 +10,13 @@ use winpool_answers::{
     image::Images,
     lint::{Facts, check, check_tolerations},
     placement::selects,
-    pod::ClassExt,
+    pod::{ClassExt, Pod},
     view::{Known, Node, View, Workload},
     workload::WorkloadManifest,
 };
 use winpool_core::{
     api::WindowsPool,
-    pod::{Class, Pod, PodSpec, System, Target, WorkloadKind},
+    pod::{Class, PodSpec, System, Target, WorkloadKind},
 };
 
 use crate::common::{node, pool_object, snapshot};

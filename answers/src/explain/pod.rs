@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 
 use winpool_core::{
     api::{ObjectReference, names},
-    pod::{Class, KnownError, Pod, WorkloadKind},
+    pod::{Class, KnownError, WorkloadKind},
 };
 
 use crate::{
     image::Images,
-    pod::daemon_set_node,
+    pod::{Pod, daemon_set_node},
     remedy::Remedy,
     system::doubt,
     view::{Node, Workload},

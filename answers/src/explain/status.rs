@@ -17,18 +17,21 @@ use winpool_core::{
         number,
     },
     plan::{GuardedPool, NodeFields, NodeState, Policy, Pool, policy_of},
-    pod::{Class, Pod, selects_windows},
+    pod::{Class, selects_windows},
     windows::{Build, Vendor, product, vendor::ends_of_support},
 };
 
-use crate::explain::{
-    forecast::{ForecastOutcome, Snapshot, forecast, mode_of},
-    installation::Installation,
-    node::{UNOWNED, selects, state_under},
-    pod::ending,
-    pod_count::PodCount,
+use crate::{
+    explain::{
+        forecast::{ForecastOutcome, Snapshot, forecast, mode_of},
+        installation::Installation,
+        node::{UNOWNED, selects, state_under},
+        pod::ending,
+        pod_count::PodCount,
+    },
+    pod::Pod,
+    view::{self, View},
 };
-use crate::view::{self, View};
 
 /// The sentence for a cluster without pools.
 pub const NO_POOL: &str = "There is no WindowsPool, so winpool does nothing.";

@@ -20,11 +20,10 @@ use serde_json::Value;
 use winpool_core::{
     api::WindowsPool,
     plan::{GuardedPool, reconcile::ControlPlaneInfo},
-    pod::Pod,
     windows::KubernetesVersion,
 };
 
-use crate::{autoscalers::Autoscalers, finding::Finding};
+use crate::{autoscalers::Autoscalers, finding::Finding, pod::Pod};
 
 pub use known::{Known, Workloads};
 pub(crate) use node::PAUSE;

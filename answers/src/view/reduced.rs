@@ -2,9 +2,11 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use winpool_core::pod::Pod;
 
-use crate::workload::{DEFAULT_NAMESPACE, ISOLATION_ANNOTATION, WorkloadManifest};
+use crate::{
+    pod::Pod,
+    workload::{DEFAULT_NAMESPACE, ISOLATION_ANNOTATION, WorkloadManifest},
+};
 
 use super::started::StartedPod;
 

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use winpool_core::{pod::Pod, windows::Build};
+use winpool_core::windows::Build;
+
+use crate::pod::Pod;
 
 use super::{View, node::SeenNode};
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use winpool_answers::{
     explain::status::is_reported,
     lint::gmsa,
+    pod::Pod,
     view::{Known, Placed, Reduced, SeenNode, View, Workload},
     workload::KINDS,
 };
@@ -24,7 +25,7 @@ use winpool_client::{
 };
 use winpool_core::{
     plan::GuardedPool,
-    pod::{LISTED_KINDS, Pod, WorkloadKind},
+    pod::{LISTED_KINDS, WorkloadKind},
     windows::KubernetesVersion,
 };
 

@@ -4,6 +4,7 @@ use kube::{Client, api::ListParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_answers::{
+    pod::Pod,
     view::{Known, Reduced, Workload},
     workload::KINDS,
 };
@@ -11,10 +12,7 @@ use winpool_client::{
     control_plane::{ControlPlane, kubernetes_version},
     pods,
 };
-use winpool_core::{
-    pod::{Pod, WorkloadKind},
-    windows::KubernetesVersion,
-};
+use winpool_core::{pod::WorkloadKind, windows::KubernetesVersion};
 
 use crate::live::{self, ReadError};
 

@@ -12,13 +12,14 @@ use winpool_answers::{
         gmsa,
         wellformed::{check_malformed, check_old_class, check_without_template},
     },
+    pod::Pod,
     view::{Known, Position, Reduced, SeenNode, View, Workload},
     workload::{WorkloadManifest, is_known},
 };
 use winpool_core::{
     api::names,
     plan::GuardedPool,
-    pod::{LISTED_KINDS, Pod, PodProgress, WorkloadKind},
+    pod::{LISTED_KINDS, PodProgress, WorkloadKind},
 };
 
 use crate::{

@@ -21,7 +21,7 @@ pub(crate) use class::selector_of;
 pub use daemon_set::DaemonSet;
 pub use errors::{Cause, Certainty, KnownError, known_error};
 pub use metadata::WireMetadata;
-pub use object::{Pod, PodProgress};
+pub use object::{Pod, PodProgress, WirePod, container_states, controlled_by, has_run};
 pub use spec::{Container, ContainerList, PodSpec};
 pub use start_status::{ContainerFailure, StartStatus};
 pub use system::System;

@@ -1,4 +1,4 @@
-//! Pods: their controller, progress and errors.
+//! Pods: their controller and progress.
 
 use k8s_openapi::{
     api::core::v1::{ContainerState, PodStatus},
@@ -6,15 +6,7 @@ use k8s_openapi::{
 };
 use serde::Deserialize;
 
-use crate::api::names;
-
-use super::{
-    errors::{KnownError, known_error},
-    metadata::WireMetadata,
-    spec::PodSpec,
-    start_status::StartStatus,
-    workload_kind::WorkloadKind,
-};
+use super::{metadata::WireMetadata, spec::PodSpec, start_status::StartStatus};
 
 /// The fields of a pod that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -37,18 +29,8 @@ pub struct Pod {
     pub is_ignored: bool,
     pub spec: PodSpec,
     pub progress: PodProgress,
-    /// The node on which one of its containers runs or has run.
-    pub ran_on: Option<String>,
-    /// True if it has a phase, so that the scheduler has set `nodeName`. In a manifest, the author has set it.
-    pub is_bound: bool,
-    /// The label `kubernetes.io/os`, which the kubelet compares with the node's label.
-    pub os_label: Option<String>,
-    /// The known errors in its status.
-    pub errors: Vec<KnownError>,
     /// The part of its status that shows if it starts.
     pub start_status: StartStatus,
-    /// The scheduler's reason why it finds no node.
-    pub unschedulable: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,13 +44,14 @@ pub enum PodProgress {
     Finished,
 }
 
+/// A pod as the API server writes it.
 #[derive(Deserialize)]
-struct WirePod {
-    metadata: WireMetadata,
+pub struct WirePod {
+    pub metadata: WireMetadata,
     #[serde(default)]
-    spec: PodSpec,
+    pub spec: PodSpec,
     #[serde(default)]
-    status: PodStatus,
+    pub status: PodStatus,
 }
 
 impl From<WirePod> for Pod {
@@ -76,11 +59,9 @@ impl From<WirePod> for Pod {
         let name = metadata.take_name();
         let uid = metadata.uid.take().unwrap_or_default();
         let resource_version = metadata.resource_version.take().unwrap_or_default();
-        let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key).cloned());
         Self {
             controller: metadata.controller(),
-            template_hash: label("pod-template-hash"),
-            os_label: label(names::OS),
+            template_hash: metadata.labels.as_mut().and_then(|labels| labels.remove("pod-template-hash")),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
             deleted: metadata.deletion_timestamp.as_ref().map(|time| time.0),
             is_mirror: metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")),
@@ -90,31 +71,22 @@ impl From<WirePod> for Pod {
             uid,
             resource_version,
             progress: progress(&status),
-            ran_on: spec.node.clone().filter(|_| has_run(&status)),
             spec,
-            is_bound: status.phase.is_some(),
-            errors: errors(&status),
             start_status: StartStatus::of(&status),
-            unschedulable: unschedulable(&status),
         }
     }
 }
 
 /// Returns the current and previous states of its containers.
-fn states(status: &PodStatus) -> impl Iterator<Item = &ContainerState> {
+pub fn container_states(status: &PodStatus) -> impl Iterator<Item = &ContainerState> {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     containers.flat_map(|container| container.state.iter().chain(&container.last_state))
 }
 
-fn unschedulable(status: &PodStatus) -> Option<String> {
-    let mut conditions = status.conditions.iter().flatten();
-    let scheduled = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
-    scheduled.message.clone()
-}
-
-fn has_run(status: &PodStatus) -> bool {
+/// True if one of its containers runs or has run.
+pub fn has_run(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Running" | "Succeeded"))
-        || states(status).any(|state| state.running.is_some() || state.terminated.is_some())
+        || container_states(status).any(|state| state.running.is_some() || state.terminated.is_some())
 }
 
 fn progress(status: &PodStatus) -> PodProgress {
@@ -125,54 +97,35 @@ fn progress(status: &PodStatus) -> PodProgress {
     }
 }
 
-fn errors(status: &PodStatus) -> Vec<KnownError> {
-    let messages = states(status).flat_map(|state| {
-        let waiting = state.waiting.iter().filter_map(|waiting| waiting.message.as_deref());
-        waiting.chain(state.terminated.iter().filter_map(|terminated| terminated.message.as_deref()))
-    });
-    let mut found: Vec<KnownError> = Vec::new();
-    for message in messages.chain(status.reason.as_deref()).chain(status.message.as_deref()) {
-        found.extend(known_error(message).copied().filter(|error| !found.contains(error)));
-    }
-    found
-}
-
 impl Pod {
-    /// Returns its workload, such as `Deployment shop/web`, or the pod itself if it has no controller. The name of a
-    /// Deployment's `ReplicaSet` is the name of the Deployment and the hash of its template; that of a `CronJob`'s Job is its
-    /// name and a time.
+    /// Returns its workload, such as `Deployment shop/web`, or the pod itself if it has no controller.
     pub fn workload(&self) -> String {
-        let (kind, name) = self.controlled_by();
+        let (kind, name) = controlled_by(self.controller.as_ref(), &self.name, self.template_hash.as_deref());
         format!("{kind} {}/{name}", self.namespace)
-    }
-
-    /// Returns the kind of its workload, if winpool lists templates of that kind.
-    pub fn workload_kind(&self) -> Option<WorkloadKind> {
-        WorkloadKind::by_name(self.controlled_by().0)
-    }
-
-    fn controlled_by(&self) -> (&str, &str) {
-        match &self.controller {
-            None => ("Pod", self.name.as_str()),
-            Some((kind, name)) if kind == "ReplicaSet" => match self.deployment(name) {
-                Some(deployment) => ("Deployment", deployment),
-                None => ("ReplicaSet", name.as_str()),
-            },
-            Some((kind, name)) if kind == "Job" => match cron_job(name) {
-                Some(cron_job) => ("CronJob", cron_job),
-                None => ("Job", name.as_str()),
-            },
-            Some((kind, name)) => (kind.as_str(), name.as_str()),
-        }
-    }
-
-    fn deployment<'a>(&self, replica_set: &'a str) -> Option<&'a str> {
-        replica_set.strip_suffix(self.template_hash.as_deref()?)?.strip_suffix('-')
     }
 
     /// True if it has a deletionTimestamp.
     pub fn is_terminating(&self) -> bool {
         self.deleted.is_some()
+    }
+}
+
+/// Returns kind and name of the workload of a pod with this controller and name, or the pod itself if it has no controller. The
+/// name of a Deployment's `ReplicaSet` is the name of the Deployment and the hash of its template; that of a `CronJob`'s Job is
+/// its name and a time.
+pub fn controlled_by<'a>(
+    controller: Option<&'a (String, String)>,
+    pod: &'a str,
+    template_hash: Option<&str>,
+) -> (&'a str, &'a str) {
+    let deployment = |set: &'a str| set.strip_suffix(template_hash?)?.strip_suffix('-');
+    match controller {
+        None => ("Pod", pod),
+        Some((kind, name)) => match kind.as_str() {
+            "ReplicaSet" => deployment(name).map_or(("ReplicaSet", name), |deployment| ("Deployment", deployment)),
+            "Job" => cron_job(name).map_or(("Job", name), |cron_job| ("CronJob", cron_job)),
+            kind => (kind, name),
+        },
     }
 }
 

@@ -3,10 +3,11 @@
 use std::{cell::Cell, time::Duration};
 
 use serde_json::json;
+use winpool_answers::pod::Pod;
 use winpool_core::{
     api::names::reason,
     plan::{pods::PodTable, reconcile::Refusal},
-    pod::{Pod, PodProgress},
+    pod::PodProgress,
 };
 
 use super::cluster::{World, denied, failed, of_class, pool};

@@ -10,6 +10,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use winpool_answers::{
     explain::forecast::{Simulation, Snapshot},
+    pod::Pod,
     view::Workload,
 };
 use winpool_core::{
@@ -19,7 +20,7 @@ use winpool_core::{
         pods::{ClusterFacts, PodHealth, PodTable},
         reconcile::{Answer, ClassRequest, Outage, Refusal, Step},
     },
-    pod::{Pod, PodProgress, PodSpec, WorkloadKind},
+    pod::{PodProgress, PodSpec, WorkloadKind},
 };
 
 use crate::common::{self, at_registration, node, pool_object, read, recorded_in};
@@ -273,7 +274,7 @@ impl World {
         let Some(mut table) = self.counted.take() else { return };
         let now = self.now;
         table.begin_list();
-        self.pods.iter().flatten().for_each(|pod| table.see(pod, now));
+        self.pods.iter().flatten().for_each(|pod| table.see(&pod.into(), now));
         table.end_list();
         if table.next_count(true, now.instant).is_some_and(|due| due <= now.instant) {
             self.with_cluster(|cluster, memory, now| {

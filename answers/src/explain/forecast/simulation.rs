@@ -19,11 +19,11 @@ use winpool_core::{
             Answer, CachedCluster, ClassRequest, ControlPlaneInfo, Memory, Now, Outage, Pauses, Refusal, Step, next,
         },
     },
-    pod::{Class, Pod, PodProgress, WorkloadKind},
+    pod::{self as operator, Class, PodProgress, WorkloadKind},
 };
 
 use crate::{
-    pod::ClassExt,
+    pod::{ClassExt, Pod},
     view::{Known, Workload, changed_pool},
 };
 
@@ -208,7 +208,7 @@ impl Simulation {
 
     /// Shows all pods to the operator, as its watch does.
     pub fn watch_pods(&mut self) {
-        self.table = PodTable::of(self.placed_pods(), self.now);
+        self.table = PodTable::of(self.placed_pods().map(operator::Pod::from), self.now);
         self.table.begin_daemon_sets();
         for (_, set) in self.workloads.iter().filter(|(kind, _)| *kind == WorkloadKind::DaemonSet) {
             self.table.see_daemon_set(&set.into(), self.now.instant);
@@ -289,7 +289,7 @@ impl Simulation {
 
     /// The pod as the API server has it, which gives a uid to a new pod, and what its RuntimeClass adds. `None` if it refuses the
     /// pod because the class selects other nodes.
-    fn created(&self, pod: &Pod) -> Option<Pod> {
+    fn created(&self, pod: &Pod) -> Option<operator::Pod> {
         let mut pod = Pod { uid: UID.to_owned(), ..pod.clone() };
         let is_new = pod.created.is_none() && !pod.is_bound;
         if let Some(class) = pod.spec.runtime_class.as_ref().filter(|_| is_new).and_then(|name| self.classes.get(name))
@@ -300,7 +300,7 @@ impl Simulation {
             }
             class.admit(&mut pod.spec);
         }
-        Some(pod)
+        Some((&pod).into())
     }
 
     /// Executes one step of the reconciliation of this pool, unless `instead` returns another answer of the API server.

@@ -10,10 +10,12 @@ use winpool_core::{
         GuardedPool, NodeFields,
         reconcile::{ControlPlaneInfo, Now},
     },
-    pod::Pod,
 };
 
-use crate::view::{Known, View, Workloads};
+use crate::{
+    pod::Pod,
+    view::{Known, View, Workloads},
+};
 
 /// A cluster at one point in time.
 #[derive(Clone, Debug)]

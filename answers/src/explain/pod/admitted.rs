@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::{Class, Guess, Pod, PodSpec, System, WorkloadKind};
+use winpool_core::pod::{Class, Guess, PodSpec, System, WorkloadKind};
 
 use crate::{
     image::Images,
     placement::{Obstacle, obstacles},
-    pod::{ClassExt, PodSpecExt},
+    pod::{ClassExt, Pod, PodSpecExt},
     system,
     view::Node,
 };

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::{Pod, PodProgress, PodSpec};
+use winpool_core::pod::{PodProgress, PodSpec};
 
 use crate::{
     placement::{Obstacle, obstacles},
+    pod::Pod,
     view::{Node, assume::without_version},
 };
 

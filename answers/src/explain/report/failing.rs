@@ -12,6 +12,7 @@ use winpool_core::{
         policy_of,
         reconcile::Now,
     },
+    pod::Pod,
 };
 
 use crate::{explain::status::PoolSummary, view::View};
@@ -56,7 +57,7 @@ pub(super) fn failures(view: &View, now: Now) -> Option<BTreeMap<String, PoolFai
     let windows = nodes.iter().filter(|seen| seen.object.node.is_windows());
     table.observe(NodeEvent::Listed(windows.map(|seen| seen.object.clone().into()).collect()), now.instant);
     let policy = policy_of(&pools);
-    let mut seen = PodTable::of(pods, now);
+    let mut seen = PodTable::of(pods.iter().map(Pod::from), now);
     // Pods whose class is not known are judged without it.
     let classes = view.classes.known().map_or(&[][..], Vec::as_slice);
     seen.count(&ClusterFacts { nodes: &table, policy: &policy, classes }, now);

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_core::{api::ObjectReference, pod::Pod};
+use winpool_core::api::ObjectReference;
 
 use crate::{
     explain::pod::ending,
     placement::Obstacle,
+    pod::Pod,
     view::{Node, assume::Assumed},
 };
 

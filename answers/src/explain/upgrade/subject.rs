@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use winpool_core::{
     api::ObjectReference,
-    pod::{Class, Pod, PodSpec, WorkloadKind},
+    pod::{Class, PodSpec, WorkloadKind},
     windows::Build,
 };
 
 use crate::{
     explain::forecast::Snapshot,
-    pod::ClassExt,
+    pod::{ClassExt, Pod},
     view::{Started, Workload, assume::Assumed},
     workload::DEFAULT_NAMESPACE,
 };

@@ -1,6 +1,7 @@
 //! The table itself: the pods, and what is counted of them.
 
 use std::{
+    borrow::Borrow,
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
@@ -127,9 +128,9 @@ impl PodTable {
     }
 
     /// The table of these pods.
-    pub fn of<'a>(pods: impl IntoIterator<Item = &'a Pod>, now: Now) -> Self {
+    pub fn of(pods: impl IntoIterator<Item: Borrow<Pod>>, now: Now) -> Self {
         let mut table = Self::default();
-        pods.into_iter().for_each(|pod| table.see(pod, now));
+        pods.into_iter().for_each(|pod| table.see(pod.borrow(), now));
         table.end_list();
         table
     }

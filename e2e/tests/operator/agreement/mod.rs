@@ -11,13 +11,13 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use winpool_answers::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::Images,
-    pod::daemon_set_node,
+    pod::{self, daemon_set_node},
     view::{self, Workload},
 };
 use winpool_client::node::ListedNode;
 use winpool_core::{
     api::names,
-    pod::{self, Class, WorkloadKind},
+    pod::{Class, WorkloadKind},
 };
 use winpool_e2e::prelude::*;
 

@@ -1,0 +1,136 @@
+//! Pods, with what answers read of them beyond what decides about nodes.
+
+use k8s_openapi::{api::core::v1::PodStatus, jiff::Timestamp};
+use serde::Deserialize;
+use winpool_core::{
+    api::names,
+    pod::{
+        self as operator, KnownError, PodProgress, PodSpec, StartStatus, WirePod, WorkloadKind, container_states,
+        controlled_by, has_run, known_error,
+    },
+};
+
+/// The fields of a pod that winpool reads to answer a question.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "WirePod")]
+pub struct Pod {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    /// Kind and name of the controller that created it.
+    pub controller: Option<(String, String)>,
+    /// The label `pod-template-hash`, which a Deployment gives its `ReplicaSets` and their pods.
+    pub template_hash: Option<String>,
+    pub created: Option<Timestamp>,
+    /// `metadata.deletionTimestamp`: the end of its grace period, if it is being deleted.
+    pub deleted: Option<Timestamp>,
+    /// True if a kubelet created it from a file on the node.
+    pub is_mirror: bool,
+    /// True if it has the annotation `winpool.dev/ignore`.
+    pub is_ignored: bool,
+    pub spec: PodSpec,
+    pub progress: PodProgress,
+    /// The part of its status that shows if it starts.
+    pub start_status: StartStatus,
+    /// The node on which one of its containers runs or has run.
+    pub ran_on: Option<String>,
+    /// True if it has a phase, so that the scheduler has set `nodeName`. In a manifest, the author has set it.
+    pub is_bound: bool,
+    /// The label `kubernetes.io/os`, which the kubelet compares with the node's label.
+    pub os_label: Option<String>,
+    /// The known errors in its status.
+    pub errors: Vec<KnownError>,
+    /// The scheduler's reason why it finds no node.
+    pub unschedulable: Option<String>,
+}
+
+impl From<WirePod> for Pod {
+    fn from(mut wire: WirePod) -> Self {
+        let WirePod { metadata, spec, status } = &mut wire;
+        let os_label = metadata.labels.as_mut().and_then(|labels| labels.remove(names::OS));
+        let ran_on = spec.node.clone().filter(|_| has_run(status));
+        let is_bound = status.phase.is_some();
+        let (errors, unschedulable) = (errors(status), unschedulable(status));
+        let pod = operator::Pod::from(wire);
+        Self {
+            namespace: pod.namespace,
+            name: pod.name,
+            uid: pod.uid,
+            controller: pod.controller,
+            template_hash: pod.template_hash,
+            created: pod.created,
+            deleted: pod.deleted,
+            is_mirror: pod.is_mirror,
+            is_ignored: pod.is_ignored,
+            spec: pod.spec,
+            progress: pod.progress,
+            start_status: pod.start_status,
+            ran_on,
+            is_bound,
+            os_label,
+            errors,
+            unschedulable,
+        }
+    }
+}
+
+impl From<&Pod> for operator::Pod {
+    fn from(pod: &Pod) -> Self {
+        let pod = pod.clone();
+        Self {
+            namespace: pod.namespace,
+            name: pod.name,
+            uid: pod.uid,
+            controller: pod.controller,
+            template_hash: pod.template_hash,
+            created: pod.created,
+            deleted: pod.deleted,
+            is_mirror: pod.is_mirror,
+            is_ignored: pod.is_ignored,
+            spec: pod.spec,
+            progress: pod.progress,
+            start_status: pod.start_status,
+            ..Self::default()
+        }
+    }
+}
+
+fn unschedulable(status: &PodStatus) -> Option<String> {
+    let mut conditions = status.conditions.iter().flatten();
+    let scheduled = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
+    scheduled.message.clone()
+}
+
+fn errors(status: &PodStatus) -> Vec<KnownError> {
+    let messages = container_states(status).flat_map(|state| {
+        let waiting = state.waiting.iter().filter_map(|waiting| waiting.message.as_deref());
+        waiting.chain(state.terminated.iter().filter_map(|terminated| terminated.message.as_deref()))
+    });
+    let mut found: Vec<KnownError> = Vec::new();
+    for message in messages.chain(status.reason.as_deref()).chain(status.message.as_deref()) {
+        found.extend(known_error(message).copied().filter(|error| !found.contains(error)));
+    }
+    found
+}
+
+impl Pod {
+    /// Returns its workload, such as `Deployment shop/web`, or the pod itself if it has no controller.
+    pub fn workload(&self) -> String {
+        let (kind, name) = self.controlled_by();
+        format!("{kind} {}/{name}", self.namespace)
+    }
+
+    /// Returns the kind of its workload, if winpool lists templates of that kind.
+    pub fn workload_kind(&self) -> Option<WorkloadKind> {
+        WorkloadKind::by_name(self.controlled_by().0)
+    }
+
+    fn controlled_by(&self) -> (&str, &str) {
+        controlled_by(self.controller.as_ref(), &self.name, self.template_hash.as_deref())
+    }
+
+    /// True if it has a deletionTimestamp.
+    pub fn is_terminating(&self) -> bool {
+        self.deleted.is_some()
+    }
+}
