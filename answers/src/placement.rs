@@ -8,13 +8,16 @@ use winpool_core::{
     api::{Taint, quantity::amount},
     labels::Labels,
     pod::{
-        ARCH_KEYS, Class, ContainerList, PodSpec, Tolerance,
+        ARCH_KEYS, Class, Tolerance,
         affinity::{is_empty, matches_affinity},
         tolerance, tolerate,
     },
 };
 
-use crate::{pod::failing_expressions, view::Node};
+use crate::{
+    pod::{ContainerList, PodSpec, failing_expressions},
+    view::Node,
+};
 
 /// A reason why a pod cannot be scheduled to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

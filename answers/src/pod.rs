@@ -1,6 +1,9 @@
 //! What answers ask of pods and RuntimeClasses beyond what decides about nodes.
 
 mod object;
+mod programs;
+mod spec;
+mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +13,7 @@ use winpool_core::{
     labels::Labels,
     plan::capability_of,
     pod::{
-        Class, Container, PodSpec,
+        Class,
         affinity::{found, holds, is_empty},
         tolerations::normalised,
     },
@@ -21,6 +24,8 @@ use winpool_core::{
 };
 
 pub use object::Pod;
+pub use spec::{Container, ContainerList, PodSpec};
+pub use target::{Guess, SystemEvidence, Target};
 
 pub trait ClassExt {
     /// Returns the build in its selector.
@@ -105,37 +110,25 @@ pub fn similar_class<'a>(name: &str, classes: &'a BTreeMap<String, Class>) -> Op
     (distance * 4 <= length && distance <= (length / 8).max(1)).then_some(closest)
 }
 
-pub trait PodSpecExt {
+impl PodSpec {
     /// Returns the values of a label that the required node affinity allows, if every term restricts them.
-    fn affinity_values(&self, key: &str) -> Option<BTreeSet<&str>>;
-    /// Returns the builds in `nodeSelector` and the required node affinity; `None` if they contain none. Omits values
-    /// that are not builds.
-    fn builds(&self) -> Option<BTreeSet<Build>>;
-    /// Returns the builds of the nodes on which it may run, by its selector and affinity, and by its class. If they contradict,
-    /// returns its own.
-    fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>>;
-    /// Returns the builds in the tags of the images that the pod needs, each with its container.
-    fn image_builds(&self) -> impl Iterator<Item = (&Container, Build)>;
-    /// Returns the only build that its selector and affinity name, or else all of its images.
-    fn asked_build(&self) -> Option<Build>;
-    /// True if all of its containers are host-process containers, which run on every build.
-    fn is_host_process(&self) -> bool;
-}
-
-impl PodSpecExt for PodSpec {
-    fn affinity_values(&self, key: &str) -> Option<BTreeSet<&str>> {
+    pub fn affinity_values(&self, key: &str) -> Option<BTreeSet<&str>> {
         let by_term: Vec<_> = self.selecting_terms().map(|term| values_of(term, key)).collect();
         let is_restricted = !by_term.is_empty() && by_term.iter().all(|values| !values.is_empty());
         is_restricted.then(|| by_term.into_iter().flatten().flatten().map(String::as_str).collect())
     }
 
-    fn builds(&self) -> Option<BTreeSet<Build>> {
+    /// Returns the builds in `nodeSelector` and the required node affinity; `None` if they contain none. Omits values
+    /// that are not builds.
+    pub fn builds(&self) -> Option<BTreeSet<Build>> {
         let selected = self.selected(names::WINDOWS_BUILD).map(|value| BTreeSet::from([value]));
         let values = selected.or_else(|| self.affinity_values(names::WINDOWS_BUILD))?;
         Some(values.into_iter().filter_map(|value| value.parse().ok()).collect())
     }
 
-    fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>> {
+    /// Returns the builds of the nodes on which it may run, by its selector and affinity, and by its class. If they contradict,
+    /// returns its own.
+    pub fn wanted_builds(&self, class: Option<&Class>) -> Option<BTreeSet<Build>> {
         let own = self.builds();
         let of_class = class.and_then(Class::build);
         match of_class.filter(|build| own.as_ref().is_none_or(|own| own.contains(build))) {
@@ -144,17 +137,20 @@ impl PodSpecExt for PodSpec {
         }
     }
 
-    fn image_builds(&self) -> impl Iterator<Item = (&Container, Build)> {
+    /// Returns the builds in the tags of the images that the pod needs, each with its container.
+    pub fn image_builds(&self) -> impl Iterator<Item = (&Container, Build)> {
         self.images().filter_map(|(container, name)| Some((container, image::build_of(name)?)))
     }
 
-    fn asked_build(&self) -> Option<Build> {
+    /// Returns the only build that its selector and affinity name, or else all of its images.
+    pub fn asked_build(&self) -> Option<Build> {
         let of_images = || self.image_builds().map(|(_, build)| build).collect();
         let mut builds = self.builds().unwrap_or_else(of_images).into_iter();
         builds.next().filter(|_| builds.next().is_none())
     }
 
-    fn is_host_process(&self) -> bool {
+    /// True if all of its containers are host-process containers, which run on every build.
+    pub fn is_host_process(&self) -> bool {
         !self.containers.is_empty() && self.containers.iter().all(|container| container.is_host_process)
     }
 }
@@ -200,6 +196,8 @@ fn describe(requirement: &NodeSelectorRequirement) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -210,7 +208,7 @@ mod tests {
             selector: [(names::OS.to_owned(), names::WINDOWS.to_owned())].into(),
             tolerations: normalised([bare.clone()]),
         };
-        let mut spec = PodSpec { runtime_class: Some("windows-2019".to_owned()), ..PodSpec::default() };
+        let mut spec: PodSpec = serde_json::from_value(json!({"runtimeClassName": "windows-2019"})).unwrap();
         class.admit(&mut spec);
         let once = spec.clone();
         assert_eq!((once.node_selector.len(), once.tolerations.len()), (1, 1));

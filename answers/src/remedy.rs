@@ -13,12 +13,11 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{HostMatch, ObjectReference, Taint, names},
     plan::{HostMatchField, PoolSpec},
-    pod::{
-        Container, PodSpec,
-        tolerations::{toleration, written},
-    },
+    pod::tolerations::{toleration, written},
     words::yaml,
 };
+
+use crate::pod::{Container, PodSpec};
 
 /// A change that solves a problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -2,10 +2,13 @@
 
 use winpool_core::{
     labels::Labels,
-    pod::{Class, Guess, PodSpec, System, SystemEvidence},
+    pod::{Class, System},
 };
 
-use crate::placement::selects;
+use crate::{
+    placement::selects,
+    pod::{Guess, PodSpec, SystemEvidence},
+};
 
 /// Returns the system that a pod is for, by itself or by labels that only nodes of one system have. `nodes` are the labels of each
 /// node, and true for a Windows node.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
-use winpool_core::{api::ObjectReference, pod::PodSpec};
+use winpool_core::api::ObjectReference;
 
-use crate::view::Workload;
+use crate::{pod::PodSpec, view::Workload};
 
 /// The namespace of objects in manifests that name none, unless the user names it.
 pub const DEFAULT_NAMESPACE: &str = "default";

@@ -16,7 +16,7 @@ use winpool_answers::{
 };
 use winpool_core::{
     plan::policy_of,
-    pod::{PodProgress, PodSpec, WorkloadKind},
+    pod::{PodProgress, WorkloadKind},
 };
 
 use crate::common::{self, class, node, pool_object, tainted, yaml};
@@ -57,15 +57,15 @@ fn running_on(node: &str) -> Pod {
     Pod {
         namespace: "shop".to_owned(),
         name: "web-1".to_owned(),
-        spec: PodSpec { node: Some(node.to_owned()), ..PodSpec::default() },
+        spec: yaml(&format!("{{nodeName: {node}}}")),
         progress: PodProgress::Started,
         ..Pod::default()
     }
 }
 
-fn of_class(class: &str, pod: Pod) -> Pod {
-    let spec = PodSpec { runtime_class: Some(class.to_owned()), ..pod.spec };
-    Pod { spec, ..pod }
+fn of_class(class: &str, mut pod: Pod) -> Pod {
+    pod.spec.runtime_class = Some(class.to_owned());
+    pod
 }
 
 /// A class that winpool created, as status records it.
@@ -211,8 +211,8 @@ fn workloads_whose_pods_get_tolerations_are_named() {
 #[test]
 fn a_pod_that_its_author_puts_on_a_node_needs_no_toleration() {
     for is_bound in [true, false] {
-        let spec = PodSpec { os: Some("windows".to_owned()), ..running_on("win-2019").spec };
-        let pod = Pod { spec, is_bound, progress: PodProgress::Waiting, ..running_on("win-2019") };
+        let mut pod = Pod { is_bound, progress: PodProgress::Waiting, ..running_on("win-2019") };
+        pod.spec.os = Some("windows".to_owned());
         let placed =
             Snapshot { pods: Known::Complete(vec![pod]), ..snapshot(&["{}"], &[("win-2019", node(WIN_2019))]) };
         let pool = &at_rest(placed).forecast.summary.pools[0];

@@ -10,13 +10,13 @@ use winpool_answers::{
     image::Images,
     lint::{Facts, check, check_tolerations},
     placement::selects,
-    pod::{ClassExt, Pod},
+    pod::{ClassExt, Pod, PodSpec, Target},
     view::{Known, Node, View, Workload},
     workload::WorkloadManifest,
 };
 use winpool_core::{
     api::WindowsPool,
-    pod::{Class, PodSpec, System, Target, WorkloadKind},
+    pod::{Class, System, WorkloadKind},
 };
 
 use crate::common::{node, pool_object, snapshot};

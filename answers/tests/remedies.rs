@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use winpool_answers::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::Images,
-    pod::{ClassExt, Pod},
+    pod::{ClassExt, Pod, PodSpec},
     view::{self, Workload},
 };
-use winpool_core::pod::{Class, PodSpec, WorkloadKind};
+use winpool_core::pod::{Class, WorkloadKind};
 
 const BUILDS: [&str; 3] = ["10.0.17763", "10.0.20348", "10.0.26100"];
 

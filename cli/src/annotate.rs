@@ -3,12 +3,9 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use serde_json::{Value, json};
-use winpool_answers::{explain::images::annotation, image::Images, workload::WorkloadManifest};
+use winpool_answers::{explain::images::annotation, image::Images, pod::Target, workload::WorkloadManifest};
 use winpool_client::terminal::{self, Outcome};
-use winpool_core::{
-    api::{ObjectReference, names},
-    pod::Target,
-};
+use winpool_core::api::{ObjectReference, names};
 
 use crate::registry::Registry;
 

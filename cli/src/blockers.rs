@@ -13,13 +13,13 @@ use winpool_answers::{
     },
     image::Images,
     lint::Facts,
+    pod::Target,
     view::{View, Written},
 };
 use winpool_client::terminal::Outcome;
 use winpool_core::{
     api::{Isolation, ObjectReference},
     plan::GuardedPool,
-    pod::Target,
     windows::{KubernetesSupport, KubernetesVersion, product::Product},
     words::count,
 };

@@ -12,6 +12,7 @@ use winpool_answers::{
     },
     image::Images,
     lint::{Facts, check_images, check_tolerations},
+    pod::{PodSpec, Target},
     view::{Known, Placed, View, Workload, changed_pool},
     workload::WorkloadManifest,
 };
@@ -19,7 +20,7 @@ use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
     api::ObjectReference,
     plan::{GuardedPool, owner},
-    pod::{Class, PodSpec, Target, WorkloadKind},
+    pod::{Class, WorkloadKind},
     words::count,
 };
 

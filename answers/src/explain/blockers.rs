@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::{Isolation, ObjectReference, WindowsPool, names},
     plan::{Hosts, Pool},
-    pod::{OS_KEYS, SYSTEM_LABELS, Target},
+    pod::{OS_KEYS, SYSTEM_LABELS},
     windows::{
         Build, KubernetesSupport,
         compatibility::{Runs, WindowsHost},
@@ -23,7 +23,7 @@ use crate::{
     explain::images::{Move, moved},
     image::{Sign, can_run, isolation_with, known, runs, tags},
     lint::Facts,
-    pod::{ClassExt, PodSpecExt, path_of},
+    pod::{ClassExt, Target, path_of},
     remedy::{Edit, Remedy},
     workload::WorkloadManifest,
 };

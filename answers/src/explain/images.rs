@@ -6,11 +6,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::{Isolation, ObjectReference},
-    pod::PodSpec,
     windows::{Build, image},
 };
 
-use crate::image::{Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, known, runs_on, tags};
+use crate::{
+    image::{Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, known, runs_on, tags},
+    pod::PodSpec,
+};
 
 /// The result for one image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

@@ -2,9 +2,10 @@
 
 use winpool_core::{
     api::Isolation,
-    pod::Container,
     windows::{Build, compatibility::Runs, image::build_of, product::name_of},
 };
+
+use crate::pod::Container;
 
 use super::{Failure, Host, ImagePlatforms, Images, PlatformMatch, Source, runs, runs_on};
 

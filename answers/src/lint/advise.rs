@@ -194,7 +194,7 @@ fn conditions(shape: &Shape) -> Vec<MatchCondition> {
     conditions
 }
 
-/// Returns the variables that the rules' expressions use. They match [`PodSpec`](winpool_core::pod::PodSpec).
+/// Returns the variables that the rules' expressions use. They match [`PodSpec`](crate::pod::PodSpec).
 fn variables(shape: &Shape) -> Vec<Variable> {
     let (keys, build, stamp) = (cel_list(OS_KEYS), names::WINDOWS_BUILD, names::CAPABILITY_LABEL_PREFIX);
     let (clouds, arch) = (cel_list(SYSTEM_LABELS), cel_list(ARCH_KEYS));

@@ -17,7 +17,7 @@ use winpool_core::{
     api::{Taint, names},
     labels::Labels,
     plan::{NodeSummary, Policy, Pool, PoolEntry, PoolSpec, classes::is_declared, plan_classes},
-    pod::{ARCH_KEYS, Class, Guess, OS_KEYS, PodSpec, System, Target, Tolerance, is_on_windows_only, tolerance},
+    pod::{ARCH_KEYS, Class, OS_KEYS, System, Tolerance, is_on_windows_only, tolerance},
     windows::{
         Build, KubernetesVersion,
         container_runtime::RuntimeName,
@@ -28,7 +28,7 @@ use winpool_core::{
 use crate::{
     image::{Host, Images},
     placement::selects,
-    pod::{ClassExt, PodSpecExt, similar_class},
+    pod::{ClassExt, Guess, PodSpec, Target, similar_class},
     remedy::Remedy,
     system::{self, system_of_nodes},
     view::{Known, Node, View},

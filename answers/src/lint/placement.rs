@@ -20,7 +20,7 @@ use crate::{
         rejected,
         rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
     },
-    pod::{ClassExt, PodSpecExt},
+    pod::ClassExt,
     remedy::{Edit, Remedy},
     system,
 };

@@ -15,7 +15,6 @@ use crate::{
         field::{Trigger, containers},
         rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
     },
-    pod::PodSpecExt,
     remedy::Edit,
     workload::get,
 };

@@ -1,14 +1,12 @@
 //! The types of rules.
 
 use serde_json::Value;
-use winpool_core::{
-    pod::{Class, PodSpec, Target},
-    windows::KubernetesVersion,
-};
+use winpool_core::{pod::Class, windows::KubernetesVersion};
 
 use crate::{
     finding::{Consequence, Severity},
     lint::{facts::Facts, field::Trigger},
+    pod::{PodSpec, Target},
     remedy::{Edit, Remedy},
     workload::WorkloadManifest,
 };

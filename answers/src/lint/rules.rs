@@ -1,6 +1,6 @@
 //! The table of all rules, and the check of a workload against them.
 
-use winpool_core::{api::names, pod::Target};
+use winpool_core::api::names;
 
 use crate::{
     finding::{Consequence, Finding},
@@ -11,6 +11,7 @@ use crate::{
         rule::{Hit, Scope, Subject, Test},
         unsupported, wellformed,
     },
+    pod::Target,
     workload::WorkloadManifest,
 };
 

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use winpool_core::pod::Target;
-
 use crate::{
     finding::Finding,
+    pod::Target,
     view::{Position, View},
     workload::namespace_of,
 };

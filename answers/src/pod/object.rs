@@ -5,10 +5,12 @@ use serde::Deserialize;
 use winpool_core::{
     api::names,
     pod::{
-        self as operator, KnownError, PodProgress, PodSpec, StartStatus, WirePod, WorkloadKind, container_states,
+        self as operator, KnownError, PodProgress, StartStatus, WireMetadata, WorkloadKind, container_states,
         controlled_by, has_run, known_error,
     },
 };
+
+use super::PodSpec;
 
 /// The fields of a pod that winpool reads to answer a question.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -44,14 +46,22 @@ pub struct Pod {
     pub unschedulable: Option<String>,
 }
 
+#[derive(Deserialize)]
+struct WirePod {
+    metadata: WireMetadata,
+    #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
+    status: PodStatus,
+}
+
 impl From<WirePod> for Pod {
-    fn from(mut wire: WirePod) -> Self {
-        let WirePod { metadata, spec, status } = &mut wire;
+    fn from(WirePod { mut metadata, spec, status }: WirePod) -> Self {
         let os_label = metadata.labels.as_mut().and_then(|labels| labels.remove(names::OS));
-        let ran_on = spec.node.clone().filter(|_| has_run(status));
+        let ran_on = spec.node.clone().filter(|_| has_run(&status));
         let is_bound = status.phase.is_some();
-        let (errors, unschedulable) = (errors(status), unschedulable(status));
-        let pod = operator::Pod::from(wire);
+        let (errors, unschedulable) = (errors(&status), unschedulable(&status));
+        let pod = operator::Pod::from(operator::WirePod { metadata, spec: spec.operator.clone(), status });
         Self {
             namespace: pod.namespace,
             name: pod.name,
@@ -62,7 +72,7 @@ impl From<WirePod> for Pod {
             deleted: pod.deleted,
             is_mirror: pod.is_mirror,
             is_ignored: pod.is_ignored,
-            spec: pod.spec,
+            spec,
             progress: pod.progress,
             start_status: pod.start_status,
             ran_on,
@@ -87,7 +97,7 @@ impl From<&Pod> for operator::Pod {
             deleted: pod.deleted,
             is_mirror: pod.is_mirror,
             is_ignored: pod.is_ignored,
-            spec: pod.spec,
+            spec: pod.spec.operator,
             progress: pod.progress,
             start_status: pod.start_status,
             ..Self::default()

@@ -4,8 +4,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use winpool_core::{
     api::names,
-    pod::{DaemonSet, PodSpec, WireMetadata},
+    pod::{DaemonSet, WireMetadata},
 };
+
+use crate::pod::PodSpec;
 
 /// The fields of a workload that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -99,6 +101,6 @@ impl From<WireWorkload> for Workload {
 impl From<&Workload> for DaemonSet {
     fn from(workload: &Workload) -> Self {
         let Workload { namespace, name, uid, created, is_over, is_ignored, template, .. } = workload.clone();
-        Self { namespace, name, uid, created, is_over, is_ignored, template }
+        Self { namespace, name, uid, created, is_over, is_ignored, template: template.operator }
     }
 }

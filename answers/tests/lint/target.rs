@@ -1,8 +1,7 @@
 //! The operating system that a workload is for.
 
 use serde_json::{Value, json};
-use winpool_answers::{lint::Facts, workload::WorkloadManifest};
-use winpool_core::pod::Target;
+use winpool_answers::{lint::Facts, pod::Target, workload::WorkloadManifest};
 
 use super::{cluster, workload};
 

@@ -14,7 +14,7 @@ use winpool_answers::{
     finding::Finding,
     image::Images,
     lint::{Facts, check_refused, check_tolerations, to_create},
-    pod::Pod,
+    pod::{Pod, PodSpec},
     remedy::{Rank, Remedy},
     view::{Node, Reduced, View, Workload},
     workload::{DEFAULT_NAMESPACE, WorkloadManifest},
@@ -22,7 +22,7 @@ use winpool_answers::{
 use winpool_client::terminal;
 use winpool_core::{
     api::names,
-    pod::{Class, PodSpec, WorkloadKind, known_error},
+    pod::{Class, WorkloadKind, known_error},
     words::count,
 };
 

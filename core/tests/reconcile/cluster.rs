@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use winpool_answers::{
     explain::forecast::{Simulation, Snapshot},
-    pod::Pod,
+    pod::{Pod, PodSpec},
     view::Workload,
 };
 use winpool_core::{
@@ -20,7 +20,7 @@ use winpool_core::{
         pods::{ClusterFacts, PodHealth, PodTable},
         reconcile::{Answer, ClassRequest, Outage, Refusal, Step},
     },
-    pod::{PodProgress, PodSpec, WorkloadKind},
+    pod::{PodProgress, WorkloadKind},
 };
 
 use crate::common::{self, at_registration, node, pool_object, read, recorded_in};
@@ -108,7 +108,7 @@ pub fn started(spec: PodSpec) -> Pod {
 
 /// A pod that uses the class.
 pub fn of_class(class: &str) -> Pod {
-    started(PodSpec { runtime_class: Some(class.to_owned()), ..PodSpec::default() })
+    started(common::yaml(&format!("{{runtimeClassName: {class}}}")))
 }
 
 /// A DaemonSet in the namespace `shop` with this pod spec.

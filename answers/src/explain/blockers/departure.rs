@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::Isolation,
-    pod::{PodSpec, System},
+    pod::System,
     windows::{Build, compatibility::Runs, image, product::name_of},
 };
 
@@ -15,7 +15,7 @@ use crate::{
     explain::images::{Move, moved},
     image::{Host, Sign, can_run, isolation_with, runs_on},
     lint::facts::Facts,
-    pod::PodSpecExt,
+    pod::PodSpec,
     workload::WorkloadManifest,
 };
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::{OS_KEYS, PodProgress, PodSpec, SYSTEM_LABELS, is_on_windows_only};
+use winpool_core::pod::{OS_KEYS, PodProgress, SYSTEM_LABELS, is_on_windows_only};
 
-use crate::pod::Pod;
+use crate::pod::{Pod, PodSpec};
 
 /// The workloads that run on these Windows nodes and do not say that they are for Windows, each with the number of its
 /// pods. An admission policy that takes such pods for Linux pods would keep them off.

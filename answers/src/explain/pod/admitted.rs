@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::{Class, Guess, PodSpec, System, WorkloadKind};
+use winpool_core::pod::{Class, System, WorkloadKind};
 
 use crate::{
     image::Images,
     placement::{Obstacle, obstacles},
-    pod::{ClassExt, Pod, PodSpecExt},
+    pod::{ClassExt, Guess, Pod, PodSpec},
     system,
     view::Node,
 };

@@ -2,11 +2,10 @@
 //! resources (kubernetes/kubernetes `pkg/controller/daemon/daemon_controller.go`, `NodeShouldRunDaemonPod`).
 
 use k8s_openapi::api::core::v1::Toleration;
-use winpool_core::pod::PodSpec;
 
 use crate::{
     placement::{Obstacle, obstacles},
-    pod::ClassExt,
+    pod::{ClassExt, PodSpec},
     view::Node,
 };
 
@@ -57,7 +56,8 @@ impl AdmittedPod<'_> {
 
 /// Returns the pod that the controller creates from a template.
 fn made(template: &PodSpec) -> PodSpec {
-    let mut spec = PodSpec { node: None, ..template.clone() };
+    let mut spec = template.clone();
+    spec.node = None;
     let on_host = template.has_host_network.then_some(TOLERATED_ON_HOST_NETWORK);
     spec.tolerations.extend(TOLERATED.into_iter().chain(on_host).map(|(key, effect)| Toleration {
         key: Some(key.to_owned()),

@@ -7,7 +7,6 @@ use winpool_core::{
 
 use crate::{
     image::{Source, Verdict, isolation_with, matching::may_run_on_linux, verdict},
-    pod::PodSpecExt,
     view::Node,
 };
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::{PodProgress, PodSpec};
+use winpool_core::pod::PodProgress;
 
 use crate::{
     placement::{Obstacle, obstacles},
-    pod::Pod,
+    pod::{Pod, PodSpec},
     view::{Node, assume::without_version},
 };
 
@@ -39,7 +39,8 @@ pub(super) fn ends_with_upgrade(pod: &Pod, machines: &[Node]) -> Option<String> 
 /// Returns the reasons why a kubelet refuses the pod when it admits it again, as it does when it starts
 /// (kubernetes/kubernetes `pkg/kubelet/lifecycle/predicate.go`).
 pub(in crate::explain) fn kubelet_refuses(spec: &PodSpec, machine: &Node) -> Vec<Obstacle> {
-    let spec = PodSpec { node: None, ..spec.clone() };
+    let mut spec = spec.clone();
+    spec.node = None;
     let refuses = |obstacle: &Obstacle| match obstacle {
         Obstacle::Selector { .. } | Obstacle::Affinity(_) => true,
         Obstacle::Taint(taint) => taint.effect == "NoExecute",

@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use winpool_core::{
     api::{ObjectReference, Taint, names},
     plan::capability_of,
-    pod::{Class, Guess, System, selects_windows},
+    pod::{Class, System, selects_windows},
     windows::product::name_of,
 };
 
 use crate::{
     placement::Obstacle,
-    pod::{ClassExt, PodSpecExt, similar_class},
+    pod::{ClassExt, Guess, similar_class},
     remedy::{Edit, Rank, Remedy},
     view::Node,
     workload::or_default,

@@ -4,14 +4,14 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use winpool_core::{
     api::names,
     plan::owner,
-    pod::{Class, PodSpec, System, WorkloadKind, selects_windows},
+    pod::{Class, System, WorkloadKind, selects_windows},
     windows::image,
 };
 
 use crate::{
     explain::{blockers::image_change, pod::TemplateFit, pool_change::compatible},
     placement::Obstacle,
-    pod::{ClassExt, PodSpecExt, path_of},
+    pod::{ClassExt, PodSpec, path_of},
     remedy::{Edit, Rank, Remedy},
     view::Node,
 };
@@ -178,7 +178,8 @@ impl Changed {
         let mut classes: Vec<_> = stage.classes.iter().filter(|(_, class)| may(class)).collect();
         classes.sort_by_key(|(name, class)| (class.image_build() != spec.asked_build(), class.preference(name)));
         let runs = |name: &str| {
-            let changed = PodSpec { runtime_class: Some(name.to_owned()), ..spec.clone() };
+            let mut changed = spec.clone();
+            changed.runtime_class = Some(name.to_owned());
             runs(&stage.fits(&self.subject.changed(changed), facts))
         };
         classes.into_iter().map(|(name, _)| name).find(|name| runs(name)).cloned()

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use winpool_core::{
     api::ObjectReference,
-    pod::{Class, PodSpec, WorkloadKind},
+    pod::{Class, WorkloadKind},
     windows::Build,
 };
 
 use crate::{
     explain::forecast::Snapshot,
-    pod::{ClassExt, Pod},
+    pod::{ClassExt, Pod, PodSpec},
     view::{Started, Workload, assume::Assumed},
     workload::DEFAULT_NAMESPACE,
 };

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use winpool_core::{
     api::Isolation,
-    pod::{Class, PodSpec},
+    pod::Class,
     windows::{
         Build,
         compatibility::{Runs, WindowsHost},
     },
 };
 
-use crate::image::runs;
+use crate::{image::runs, pod::PodSpec};
 
 use super::{Facts, kind::NodeKind};
 

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use winpool_core::{
     api::names,
-    pod::Container,
     windows::{Build, KernelVersion, compatibility::Runs, product::by_version},
 };
 
@@ -15,7 +14,7 @@ use crate::{
     },
     image::{Sign, can_run, isolation_with, runs},
     lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
-    pod::{ClassExt, PodSpecExt, path_of},
+    pod::{ClassExt, Container, path_of},
     remedy::{Edit, Remedy},
 };
 

@@ -16,7 +16,7 @@ use crate::{
         facts::Facts,
         rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
     },
-    pod::{ClassExt, PodSpecExt},
+    pod::ClassExt,
     remedy::{Edit, Remedy},
 };
 

@@ -3,12 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use winpool_core::{
-    api::Isolation,
-    pod::{Container, Target},
-    windows::Build,
-    words::count,
-};
+use winpool_core::{api::Isolation, windows::Build, words::count};
 
 use crate::{
     finding::{
@@ -20,7 +15,7 @@ use crate::{
         placement::builds::image_of,
         rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
     },
-    pod::{ClassExt, PodSpecExt},
+    pod::{ClassExt, Container, Target},
     remedy::Edit,
 };
 

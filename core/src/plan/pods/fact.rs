@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::{
     interner::Interner,
-    pod::{ContainerFailure, KnownError, Pod, PodProgress, Target},
+    pod::{ContainerFailure, KnownError, Pod, PodProgress, System},
     words::plain,
 };
 
@@ -105,13 +105,13 @@ impl PodFact {
 
     /// True if winpool may add tolerations to it, should it be for Windows.
     pub(super) fn may_be_helped(&self) -> bool {
-        let Placement { target, is_gated, is_known, .. } = *self.placement;
+        let Placement { system, is_gated, is_known, .. } = *self.placement;
         !self.uid.is_nil()
             && !self.is_terminating
             && !self.is_ignored
             && is_known
             && !is_gated
-            && target != Target::Linux
+            && system != Some(System::Linux)
     }
 
     /// True if a status may depend on it.

@@ -11,7 +11,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use crate::{
     labels::Labels,
     plan::{nodes::NodeObject, pool_spec::PoolSpec, runtime_class::owner},
-    pod::{Cause, Certainty, ContainerFailure, KnownError, Target},
+    pod::{Cause, Certainty, ContainerFailure, KnownError, System},
     windows::{
         compatibility::{Runs, runs},
         image,
@@ -138,7 +138,8 @@ impl Judge<'_> {
         owner.or_else(|| policy.previews(labels).next()).map(|pool| pool.spec.as_ref())
     }
 
-    /// The pool of its class, or else the oldest whose nodes it may select. Only pods for Windows have one.
+    /// The pool of its class, or else the oldest whose nodes it may select. A pod for Linux has none. One that does not say its
+    /// system gets here because its image is for Windows.
     fn pool_of_placement(&self, placement: &Placement) -> Option<String> {
         let class = placement.class.as_deref().and_then(|name| self.class(name));
         if let Some(pool) = class.and_then(owner).filter(|pool| self.facts.policy.exists(pool)) {
@@ -149,15 +150,14 @@ impl Judge<'_> {
         };
         let mut pools = self.facts.policy.pools().filter(|pool| !pool.spec.deleting);
         let pool = pools.find(|pool| pool.spec.node_selector.iter().all(is_open))?;
-        let is_for_windows = matches!(placement.target, Target::Windows | Target::WindowsImage);
-        is_for_windows.then(|| pool.spec.name.clone())
+        (placement.system != Some(System::Linux)).then(|| pool.spec.name.clone())
     }
 
     /// The failure of a pod that selects labels which no Windows node has. Full nodes and taints do not count.
     fn without_node(&self, name: &str, pod: &PodFact, fits: &mut Fits) -> Option<PodFailure> {
         let placement = &pod.placement;
         let waits = pod.stage == PodStage::Unschedulable && !placement.is_gated;
-        if !waits || placement.target != Target::Windows || self.fits(placement, fits) {
+        if !waits || placement.system != Some(System::Windows) || self.fits(placement, fits) {
             return None;
         }
         if let Some(class) = self.class_that_says_why(pod) {

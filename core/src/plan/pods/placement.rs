@@ -12,7 +12,7 @@ use crate::{
     interner::Interner,
     labels::Labels,
     pod::{
-        Class, Pod, PodSpec, Target, affinity,
+        Class, Pod, PodSpec, System, affinity,
         tolerations::{covers, normalised},
     },
 };
@@ -33,8 +33,8 @@ pub struct Placement {
     pub tolerations: Vec<Toleration>,
     /// `runtimeClassName`.
     pub class: Option<Arc<str>>,
-    /// The operating system that the pod is for.
-    pub target: Target,
+    /// The operating system that the pod says it is for.
+    pub system: Option<System>,
     /// True if `schedulingGates` keep the scheduler off.
     pub is_gated: bool,
     /// False if the selector, the terms and the tolerations are too long to be stored.
@@ -56,7 +56,7 @@ impl Placement {
             terms: spec.terms.clone(),
             tolerations: spec.tolerations.clone(),
             class: spec.runtime_class.as_deref().map(Arc::from),
-            target: spec.target(None),
+            system: spec.said_system(None, || None),
             is_gated: !spec.scheduling_gates.is_empty(),
             is_known: true,
         }
@@ -122,7 +122,7 @@ impl Eq for Placement {}
 
 impl Hash for Placement {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.node_selector, &self.class, self.target, self.is_gated, self.is_known).hash(state);
+        (&self.node_selector, &self.class, self.system, self.is_gated, self.is_known).hash(state);
         for requirement in self.terms.iter().flat_map(requirements) {
             (&requirement.key, &requirement.operator, &requirement.values).hash(state);
         }

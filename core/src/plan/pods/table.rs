@@ -14,7 +14,7 @@ use crate::{
     api::Taint,
     interner::Interner,
     plan::{now::Now, pool_spec::PoolSpec, runtime_class::owner},
-    pod::{Class, ContainerFailure, DaemonSet, KnownError, Pod, PodProgress, Target},
+    pod::{Class, ContainerFailure, DaemonSet, KnownError, Pod, PodProgress, System},
 };
 
 use super::{
@@ -171,7 +171,7 @@ impl PodTable {
         if let Some(class) = &fact.placement.class {
             self.by_class.entry(Arc::clone(class)).or_default().insert(Arc::clone(&name));
         }
-        if fact.stage == PodStage::Started && matches!(fact.placement.target, Target::Unknown | Target::WindowsImage) {
+        if fact.stage == PodStage::Started && fact.placement.system.is_none() {
             self.started.insert(Arc::clone(&name));
         }
         if fact.may_be_helped()
@@ -232,7 +232,8 @@ impl PodTable {
             return;
         }
         let is_for_windows = |Objector { name, placement, .. }: &Objector| {
-            placement.target != Target::Linux && (self.windows.says_windows(placement) || self.agents.contains(name))
+            placement.system != Some(System::Linux)
+                && (self.windows.says_windows(placement) || self.agents.contains(name))
         };
         let mut objectors: Vec<Objector> = self.daemon_sets.iter().filter(is_for_windows).collect();
         let came_later = objectors.iter_mut().filter(|set| self.windows.had_taints_before(set));

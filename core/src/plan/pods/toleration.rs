@@ -17,7 +17,7 @@ use kube::ResourceExt;
 use crate::{
     api::{Taint, names},
     plan::{nodes::NodeObject, pool_spec::PoolSpec},
-    pod::{Class, Target, affinity, selects_windows, tolerate},
+    pod::{Class, System, affinity, selects_windows, tolerate},
 };
 
 use super::{daemon_set::Objector, fact::PodFact, health::ClusterFacts, history::PodHistory, placement::Placement};
@@ -50,10 +50,10 @@ impl Placement {
     pub(super) fn may_show_windows(&self) -> bool {
         let by_name = self.node_selector.keys().any(|key| names_nodes(key))
             || self.terms.iter().flat_map(requirements).any(|requirement| names_nodes(&requirement.key));
-        match self.target {
-            Target::Windows => true,
-            Target::Linux => false,
-            Target::WindowsImage | Target::Unknown => self.class.is_some() || by_name,
+        match self.system {
+            Some(System::Windows) => true,
+            Some(System::Linux) => false,
+            None => self.class.is_some() || by_name,
         }
     }
 
@@ -193,7 +193,7 @@ impl WindowsNodes {
 
     pub(super) fn says_windows(&self, placement: &Placement) -> bool {
         let by_class = || placement.class.as_deref().is_some_and(|class| self.classes.contains(class));
-        placement.target == Target::Windows || by_class() || placement.names_windows(self)
+        placement.system == Some(System::Windows) || by_class() || placement.names_windows(self)
     }
 
     /// The tolerations of Windows taints that a pod with this placement lacks, on the nodes that it fits.
