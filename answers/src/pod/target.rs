@@ -3,7 +3,7 @@
 use winpool_core::{
     pod::{Class, System},
     windows::{
-        image::{Sign, sign_of_windows},
+        image::{has_windows_word, is_for_windows, last_part},
         taint::marks_windows,
     },
 };
@@ -68,13 +68,10 @@ impl PodSpec {
     /// that it selects, as far as the nodes of the cluster tell more than the labels of every cluster.
     pub fn guess(&self, class: Option<&Class>, by_nodes: impl FnOnce() -> Option<System>) -> Option<Guess> {
         let by = |evidence, system: Option<System>| system.map(|system| Guess { system, evidence });
-        let image = |least: Sign| {
-            let is_windows = self.images().filter_map(|(_, name)| sign_of_windows(name)).any(|sign| sign <= least);
-            is_windows.then_some(System::Windows)
-        };
+        let image = |is_it: fn(&str) -> bool| self.images().any(|(_, name)| is_it(name)).then_some(System::Windows);
         by(SystemEvidence::Said, self.said_system(class, by_nodes))
-            .or_else(|| by(SystemEvidence::Image, image(Sign::Tag)))
-            .or_else(|| by(SystemEvidence::ImageName, image(Sign::Name)))
+            .or_else(|| by(SystemEvidence::Image, image(is_for_windows)))
+            .or_else(|| by(SystemEvidence::ImageName, image(|name| has_windows_word(last_part(name)))))
             .or_else(|| by(SystemEvidence::Program, self.system_of_programs()))
             .or_else(|| by(SystemEvidence::Toleration, self.names_a_windows_taint().then_some(System::Windows)))
     }

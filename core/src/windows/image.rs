@@ -37,29 +37,9 @@ pub fn successor(image: &str) -> Option<&'static str> {
     DOCKER_HUB.iter().find(|(old, _)| *old == name).map(|(_, new)| *new)
 }
 
-/// The part of an image's name by which it is for Windows, the most certain first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sign {
-    Repository,
-    Tag,
-    /// A word of the last part of the repository. Also a Linux program for Windows nodes may be named like that.
-    Name,
-}
-
-/// Returns the sign that the image is for Windows, if there is one.
-pub fn sign_of_windows(image: &str) -> Option<Sign> {
-    if is_in_windows_repository(image) {
-        Some(Sign::Repository)
-    } else if tag(image).is_some_and(|tag| has_windows_word(tag) || words(tag).any(names_base)) {
-        Some(Sign::Tag)
-    } else {
-        has_windows_word(last_part(image)).then_some(Sign::Name)
-    }
-}
-
-/// True if the image can only be for Windows.
+/// True if the image can only be for Windows, by its repository or tag.
 pub fn is_for_windows(image: &str) -> bool {
-    sign_of_windows(image).is_some_and(|sign| sign < Sign::Name)
+    is_in_windows_repository(image) || tag(image).is_some_and(|tag| has_windows_word(tag) || words(tag).any(names_base))
 }
 
 /// Returns the build in the tag, if the tag is unambiguous.
@@ -134,7 +114,8 @@ fn is_in_windows_repository(image: &str) -> bool {
     WINDOWS_REPOSITORIES.into_iter().any(holds) || successor(image).is_some()
 }
 
-fn has_windows_word(text: &str) -> bool {
+/// True if one of the words stands for Windows. The name of a Linux program for Windows nodes may have one too.
+pub fn has_windows_word(text: &str) -> bool {
     words(text).any(|word| WINDOWS_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known)))
 }
 
@@ -145,7 +126,7 @@ pub fn repository(image: &str) -> &str {
 }
 
 /// Returns the last part of the repository: `iis` of `mcr.microsoft.com/windows/servercore/iis`.
-fn last_part(image: &str) -> &str {
+pub fn last_part(image: &str) -> &str {
     let repository = repository(image);
     repository.rsplit_once('/').map_or(repository, |(_, last)| last)
 }
@@ -248,7 +229,7 @@ mod tests {
         ] {
             assert!(is_for_windows(image), "{image}");
         }
-        assert_eq!(sign_of_windows("example.com/cyclonus-windows:v1"), Some(Sign::Name));
+        assert!(has_windows_word(last_part("example.com/cyclonus-windows:v1")));
         for image in [
             "nginx",
             "example.com/cyclonus-windows:v1",
@@ -268,7 +249,7 @@ mod tests {
         fn no_image_panics_and_one_with_a_build_is_for_windows(
             image in prop_oneof![any::<String>(), "[a-z/.:@_-]{0,12}(ltsc2022|1809|10\\.0\\.17763)?[a-z/.:@-]{0,8}"]
         ) {
-            prop_assert!(build_of(&image).is_none() || sign_of_windows(&image).is_some());
+            prop_assert!(build_of(&image).is_none() || is_for_windows(&image) || has_windows_word(last_part(&image)));
         }
     }
 }
