@@ -111,6 +111,11 @@ pub fn similar_class<'a>(name: &str, classes: &'a BTreeMap<String, Class>) -> Op
 }
 
 impl PodSpec {
+    /// Returns the value that `nodeSelector` requires for a label.
+    pub fn selected(&self, key: &str) -> Option<&str> {
+        self.node_selector.get(key).map(String::as_str)
+    }
+
     /// Returns the values of a label that the required node affinity allows, if every term restricts them.
     pub fn affinity_values(&self, key: &str) -> Option<BTreeSet<&str>> {
         let by_term: Vec<_> = self.selecting_terms().map(|term| values_of(term, key)).collect();

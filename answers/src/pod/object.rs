@@ -24,8 +24,8 @@ pub struct Pod {
     /// The label `pod-template-hash`, which a Deployment gives its `ReplicaSets` and their pods.
     pub template_hash: Option<String>,
     pub created: Option<Timestamp>,
-    /// `metadata.deletionTimestamp`: the end of its grace period, if it is being deleted.
-    pub deleted: Option<Timestamp>,
+    /// True if it has a deletionTimestamp.
+    pub is_terminating: bool,
     /// True if a kubelet created it from a file on the node.
     pub is_mirror: bool,
     /// True if it has the annotation `winpool.dev/ignore`.
@@ -69,7 +69,7 @@ impl From<WirePod> for Pod {
             controller: pod.controller,
             template_hash: pod.template_hash,
             created: pod.created,
-            deleted: pod.deleted,
+            is_terminating: pod.is_terminating,
             is_mirror: pod.is_mirror,
             is_ignored: pod.is_ignored,
             spec,
@@ -94,7 +94,7 @@ impl From<&Pod> for operator::Pod {
             controller: pod.controller,
             template_hash: pod.template_hash,
             created: pod.created,
-            deleted: pod.deleted,
+            is_terminating: pod.is_terminating,
             is_mirror: pod.is_mirror,
             is_ignored: pod.is_ignored,
             spec: pod.spec.operator,
@@ -137,10 +137,5 @@ impl Pod {
 
     fn controlled_by(&self) -> (&str, &str) {
         controlled_by(self.controller.as_ref(), &self.name, self.template_hash.as_deref())
-    }
-
-    /// True if it has a deletionTimestamp.
-    pub fn is_terminating(&self) -> bool {
-        self.deleted.is_some()
     }
 }

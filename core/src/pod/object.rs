@@ -21,8 +21,8 @@ pub struct Pod {
     /// The label `pod-template-hash`, which a Deployment gives its `ReplicaSets` and their pods.
     pub template_hash: Option<String>,
     pub created: Option<Timestamp>,
-    /// `metadata.deletionTimestamp`: the end of its grace period, if it is being deleted.
-    pub deleted: Option<Timestamp>,
+    /// True if it has a deletionTimestamp.
+    pub is_terminating: bool,
     /// True if a kubelet created it from a file on the node.
     pub is_mirror: bool,
     /// True if it has the annotation `winpool.dev/ignore`.
@@ -63,7 +63,7 @@ impl From<WirePod> for Pod {
             controller: metadata.controller(),
             template_hash: metadata.labels.as_mut().and_then(|labels| labels.remove("pod-template-hash")),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
-            deleted: metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            is_terminating: metadata.deletion_timestamp.is_some(),
             is_mirror: metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")),
             is_ignored: metadata.is_ignored(),
             namespace: metadata.namespace.unwrap_or_default(),
@@ -102,11 +102,6 @@ impl Pod {
     pub fn workload(&self) -> String {
         let (kind, name) = controlled_by(self.controller.as_ref(), &self.name, self.template_hash.as_deref());
         format!("{kind} {}/{name}", self.namespace)
-    }
-
-    /// True if it has a deletionTimestamp.
-    pub fn is_terminating(&self) -> bool {
-        self.deleted.is_some()
     }
 }
 

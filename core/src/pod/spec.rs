@@ -95,11 +95,6 @@ impl From<WireSpec> for PodSpec {
 }
 
 impl PodSpec {
-    /// Returns the value that `nodeSelector` requires for a label.
-    pub fn selected(&self, key: &str) -> Option<&str> {
-        self.node_selector.get(key).map(String::as_str)
-    }
-
     /// Returns the terms of the required node affinity that can select a node.
     pub fn selecting_terms(&self) -> impl Iterator<Item = &NodeSelectorTerm> {
         self.terms.iter().filter(|term| !is_empty(term))

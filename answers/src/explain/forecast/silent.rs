@@ -15,7 +15,7 @@ pub(super) fn silent<'a>(
     let mut found = BTreeMap::new();
     for pod in pods {
         let on = pod.spec.node.as_deref().is_some_and(&on_nodes);
-        if on && pod.progress == PodProgress::Started && !pod.is_terminating() && says_no_system(&pod.spec) {
+        if on && pod.progress == PodProgress::Started && !pod.is_terminating && says_no_system(&pod.spec) {
             *found.entry(pod.workload()).or_default() += 1;
         }
     }
@@ -51,7 +51,7 @@ mod tests {
             (on("win", "{nodeSelector: {team: windows}}"), true),
             (on("linux-node", "{}"), false),
             (Pod { progress: PodProgress::Waiting, ..on("win", "{}") }, false),
-            (Pod { deleted: Some(k8s_openapi::jiff::Timestamp::UNIX_EPOCH), ..on("win", "{}") }, false),
+            (Pod { is_terminating: true, ..on("win", "{}") }, false),
             (on("win", "{os: {name: windows}}"), false),
             (on("win", "{runtimeClassName: windows-2019}"), false),
             (on("win", "{nodeSelector: {kubernetes.io/os: windows}}"), false),

@@ -17,7 +17,7 @@ pub(in crate::explain) fn ending<'a>(
 ) -> impl Iterator<Item = (&'a Pod, &'a Node, Vec<Obstacle>)> {
     let nodes: BTreeMap<&str, &Node> = nodes.iter().map(|node| (node.name.as_str(), node)).collect();
     let bound = |pod: &&Pod| pod.is_bound && pod.progress != PodProgress::Finished && !pod.is_mirror;
-    pods.filter(bound).filter(|pod| !pod.is_terminating()).filter_map(move |pod| {
+    pods.filter(bound).filter(|pod| !pod.is_terminating).filter_map(move |pod| {
         let node = nodes.get(pod.spec.node.as_deref()?)?;
         let obstacles = kubelet_refuses(&pod.spec, node);
         (!obstacles.is_empty()).then_some((pod, *node, obstacles))

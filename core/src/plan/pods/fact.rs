@@ -90,7 +90,7 @@ impl PodFact {
             placement: Placement::shared(pod, placements),
             node,
             stage,
-            is_terminating: pod.is_terminating(),
+            is_terminating: pod.is_terminating,
             is_ignored: pod.is_ignored,
             failures,
             sandbox,

@@ -387,7 +387,7 @@ impl PodTable {
     /// now; a list also shows those that ended long ago.
     fn end(&mut self, name: &str, pod: &Pod, is_news: bool, now: Now) {
         let fact = PodFact::of(pod, None, &mut self.placements, &mut self.texts, now.instant);
-        let counts = pod.start_status.refusal.is_some() || !pod.is_terminating();
+        let counts = pod.start_status.refusal.is_some() || !pod.is_terminating;
         let last = if is_news { now.instant } else { moment(pod.created, now) };
         match fact.failures.first().map(|failure| failure.error).filter(|_| counts) {
             Some(error) => self.ended(name.into(), error, fact, last, now.instant),
