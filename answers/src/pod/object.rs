@@ -15,6 +15,7 @@ use super::PodSpec;
 /// The fields of a pod that winpool reads to answer a question.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "WirePod")]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about a pod")]
 pub struct Pod {
     pub namespace: String,
     pub name: String,

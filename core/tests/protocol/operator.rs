@@ -162,7 +162,7 @@ impl Operator {
         let classes: Vec<Arc<RuntimeClass>> = self.classes.values().map(|class| Arc::clone(class)).collect();
         let now = Now { instant: self.now, time: TODAY };
         let works = if let Pods::Seen(works) = &self.pods { works.as_slice() } else { &[] };
-        let mut table = PodTable::of(&works.iter().flat_map(Work::pods).collect::<Vec<_>>(), now);
+        let mut table = PodTable::of(works.iter().flat_map(Work::pods), now);
         table.begin_daemon_sets();
         works.iter().filter_map(Work::daemon_set).for_each(|set| table.see_daemon_set(&set, self.now));
         table.end_daemon_sets(self.now);
