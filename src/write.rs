@@ -56,8 +56,8 @@ use crate::{election::Leadership, metrics::Metrics, together};
 /// The time limit for a write of the Lease: half of `RENEW_DEADLINE`, so that a lost renewal can be repeated in time.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The end of the name of the policy that confines `patch` on pods, as the API server quotes it.
-const CONFINING_POLICY: &str = "confine-pods'";
+/// A part of the name of the policy that confines `patch` on pods, which an installation may extend.
+const CONFINING_POLICY: &str = "confine-pods";
 
 /// Bytes of an Event's note, a little less than the API server accepts.
 const NOTE: usize = 1000;

@@ -434,6 +434,11 @@ fn a_node_waits_for_each_pod_that_runs_there_to_be_tried_once_and_for_two_minute
         assert_eq!(world.all().len(), 2);
         world.answer("web-0", answer.clone());
         assert_eq!(awaited(&world).0.len(), usize::from(waits), "{answer:?}");
+        if matches!(answer, TolerationAnswer::Denied(_)) {
+            world.table.see(&decode(&started("web-1", "web", "win", &windows)), world.now);
+            world.look();
+            assert_eq!((awaited(&world).0.len(), world.all().len(), awaited(&world).0.len()), (1, 0, 0));
+        }
         world.wait(120);
         world.look();
         assert_eq!(awaited(&world), (vec![], false), "{answer:?}");

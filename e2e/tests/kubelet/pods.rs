@@ -62,3 +62,29 @@ async fn a_pod_whose_handler_the_runtime_lacks_never_starts() {
     })
     .await;
 }
+
+/// Catches a kubelet that refuses a pod which got its toleration after it was created, or restarts one that ran before the
+/// taint.
+#[tokio::test]
+#[ignore = "needs Wine: make kubelet-test"]
+async fn pods_without_the_toleration_get_it_and_run() {
+    let harness = stage().await;
+    let windows = || json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
+    let machine = machine(&harness, "win", WINDOWS_2022, &[]).await;
+    ready(&harness, &machine).await;
+    run(&harness, "before", "example.com/app:1", windows()).await;
+    let before = runs(&harness, "before").await;
+
+    let _operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    harness.is_tainted("win").await;
+    run(&harness, "after", "example.com/app:1", windows()).await;
+    for name in ["before", "after"] {
+        let pod = runs(&harness, name).await;
+        let tolerations = pod.spec.unwrap().tolerations.unwrap_or_default();
+        assert!(tolerations.iter().any(|own| own.key.as_deref() == Some("os")), "{name}: {tolerations:?}");
+    }
+    let again = harness.pods().get("before").await.unwrap();
+    let restarts = again.status.unwrap().container_statuses.unwrap()[0].restart_count;
+    assert_eq!((again.metadata.uid, restarts), (before.metadata.uid, 0));
+}

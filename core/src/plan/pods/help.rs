@@ -70,7 +70,7 @@ struct LackingPod {
     lacks: LackedTolerations,
     /// The node that it has.
     node: Option<Arc<str>>,
-    /// The time until which the node waits for it; `None` once winpool has tried to patch the pod.
+    /// The time until which the node waits for it; `None` once winpool has tried to patch it, or a pod like it.
     awaited_until: Option<Instant>,
     /// The number of patches in a row whose test failed.
     stale: u32,
@@ -212,8 +212,13 @@ impl HelpQueue {
             if self.in_flight.contains_key(&name) {
                 continue;
             }
-            if let Some(refusal) = self.refusals.get(&fact.workload).filter(|refusal| now < refusal.until) {
-                self.later.insert((refusal.until, name));
+            let refused_until = self.refusals.get(&fact.workload).map(|refusal| refusal.until);
+            if let Some(until) = refused_until.filter(|until| now < *until) {
+                // It would be refused too, so its node need not wait.
+                if let Some(lacking) = self.lacking.get_mut(&name) {
+                    lacking.awaited_until = None;
+                }
+                self.later.insert((until, name));
                 continue;
             }
             let taints: Vec<Taint> = lacking.lacks.keys().cloned().collect();

@@ -43,12 +43,15 @@ impl Memory {
         let existing = self.classes(cluster, &pool.spec.name);
         let lagging = if pool.spec.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
         let seen = tally.seen();
-        let objectors = cluster.objectors().ok().cloned();
+        let objectors = cluster.objectors().ok().cloned().unwrap_or_default();
+        // Not what was just recorded: the ages of `DaemonSets`, and where they run, have to be of one moment. Without a
+        // `DaemonSet` that lacks the toleration the time decides nothing, and nodes need not be looked at again for it.
+        let mut since = cluster.pods.as_ref().map(|table| table.since(&pool.spec.name)).unwrap_or_default();
+        since.retain(|taint, _| objectors.iter().any(|set| set.lacks(taint)));
         let consent = PoolConsent {
-            // Not what was just recorded: the ages of `DaemonSets`, and where they run, have to be of one moment.
-            since: cluster.pods.as_ref().map(|table| table.since(&pool.spec.name)).unwrap_or_default(),
+            since,
             may_add: cluster.may_add_taints() && !cluster.has_yet_to_look_for(pool),
-            objectors: objectors.unwrap_or_default(),
+            objectors,
             lagging,
             images: plan.images(&existing),
             planned_builds: seen.builds.into_keys().chain(plan.builds()).collect(),
