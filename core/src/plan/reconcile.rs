@@ -216,12 +216,13 @@ impl Memory {
         publish.unwrap_or_else(|| self.suspend(guarded, reason, message, now))
     }
 
-    /// True if nodes are not written yet, so that they get their labels and taints in one request: the first list of pods is
-    /// about to be complete.
+    /// True if nodes are not written yet, so that they get their labels and taints in one request: the pods are about to be
+    /// listed and looked at.
     fn awaits_pods(&self, cluster: &CachedCluster<'_>, pool: &Pool, tally: &Tally) -> bool {
         let Some(memory) = self.pools.get(&pool.spec.name) else { return true };
         let is_first = pool.spec.enforces() && !memory.published.as_ref().is_some_and(|pool| pool.spec.enforces());
-        is_first && tally.waits() && cluster.objectors() == Err(&UnknownPods::NotListed) && !memory.is_blind()
+        let are_pods_unseen = cluster.objectors() == Err(&UnknownPods::NotListed) || cluster.has_yet_to_look_for(pool);
+        is_first && tally.waits() && are_pods_unseen && !memory.is_blind()
     }
 
     /// The pool as nodes may be assessed by it now: with the taints that its status records, and no others.
