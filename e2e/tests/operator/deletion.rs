@@ -61,7 +61,9 @@ async fn a_deletion_completes_without_permission_to_list_and_watch_pods() {
     let says = |pool: &WindowsPool| {
         condition_text(pool, "TaintsApplied").is_some_and(|(_, reason, _)| reason == "PodsNotSeen")
     };
-    let pool = harness.pool_until("default", "holds the taint", says).await;
+    // The pauses between two attempts to watch grow, so the first one after 15 seconds may come late.
+    let held = async || Ok(Some(harness.pools().get("default").await?).filter(says));
+    let pool = wait_for("pool default holds the taint", 3 * LIMIT, held).await.unwrap();
     let (_, _, message) = condition_text(&pool, "TaintsApplied").unwrap();
     assert!(message.contains("pods is forbidden") && message.contains("taintPolicy: TaintOnly"), "{message}");
 
