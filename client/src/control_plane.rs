@@ -36,14 +36,14 @@ impl ControlPlane {
         answer.unwrap_or_else(|_| ControlPlaneInfo {
             kubernetes: known,
             admission: Admission::unknown(),
-            unconfined: None,
+            ..ControlPlaneInfo::default()
         })
     }
 
     async fn ask_all(&self, known: Option<KubernetesVersion>) -> ControlPlaneInfo {
         let kubernetes = kubernetes_version(&self.client).await.or(known);
         let admission = self.admission(|component| component.is_supported(kubernetes)).await;
-        ControlPlaneInfo { kubernetes, admission, unconfined: None }
+        ControlPlaneInfo { kubernetes, admission, ..ControlPlaneInfo::default() }
     }
 
     /// Reads these admission policies, and names those that cannot be read.

@@ -135,7 +135,7 @@ struct WireResources {
 }
 
 impl WireResources {
-    /// Uses a limit as the request if there is no request.
+    /// A limit counts as the request if the container has no request.
     fn extended(self) -> BTreeMap<String, i128> {
         let is_extended = |name: &str| {
             name.split_once('/')
