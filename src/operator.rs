@@ -15,7 +15,6 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use winpool_client::{
     client::{self, ConnectError},
-    control_plane::ControlPlane,
     pages,
     requests::Counter,
 };
@@ -139,7 +138,6 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         metadata: Api::all(client.clone()),
         pools,
         classes,
-        control_plane: ControlPlane::new(&client),
         own_pod: options.pod,
         unlisted: Unlisted::default(),
         watch_health: Arc::clone(&watch_health),

@@ -21,7 +21,6 @@ use k8s_openapi::{
 use kube::{Api, Client, core::PartialObjectMeta, runtime::reflector::Store};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use winpool_client::control_plane::ControlPlane;
 use winpool_core::plan::{
     Policy,
     nodes::NodeEvent,
@@ -52,7 +51,6 @@ pub struct Context {
     pub pools: Store<GuardedPool>,
     /// The cached RuntimeClasses: all in the cluster.
     pub classes: Store<RuntimeClass>,
-    pub control_plane: ControlPlane,
     /// The name of the pod of this process, if it runs in the cluster.
     pub own_pod: Option<String>,
     pub unlisted: Unlisted,

@@ -17,7 +17,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
-use winpool_client::{causes::shortened, watches::Selection};
+use winpool_client::{causes::shortened, control_plane::kubernetes_version, watches::Selection};
 use winpool_core::plan::{
     GuardedPool,
     reconcile::{CachedCluster, ControlPlaneInfo, Memory, POLL_INTERVAL, Step, next},
@@ -292,11 +292,13 @@ impl Loop {
 
 /// Asks the control plane. What it does not answer stays as it is known.
 async fn ask(context: &Context, known: Option<ControlPlaneInfo>) -> ControlPlaneInfo {
-    let info = context.control_plane.ask(known.as_ref().and_then(|known| known.kubernetes)).await;
-    let Some(pod) = &context.own_pod else { return info };
+    let ControlPlaneInfo { kubernetes, unconfined } = known.clone().unwrap_or_default();
+    let kubernetes = kubernetes_version(&context.client).await.or(kubernetes);
+    let Some(pod) = &context.own_pod else { return ControlPlaneInfo { kubernetes, unconfined } };
     let unconfined = match context.applier.test_confinement(pod).await {
         Ok(unconfined) => unconfined,
-        Err(error) => known.map_or(Some(shortened(&error)), |known| known.unconfined),
+        Err(error) if known.is_none() => Some(shortened(&error)),
+        Err(_) => unconfined,
     };
-    ControlPlaneInfo { unconfined, ..info }
+    ControlPlaneInfo { kubernetes, unconfined }
 }

@@ -12,8 +12,7 @@ use k8s_openapi::{
 };
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
-use winpool_core::api::{AdmissionPolicyState, WindowsPool};
-use winpool_e2e::{Component, MUTATING_ADMISSION_POLICY, wait_for};
+use winpool_e2e::{Component, MUTATING_ADMISSION_POLICY};
 
 use super::scene::{CHART, CONFIG, NAMESPACE, Scene};
 
@@ -92,20 +91,18 @@ async fn with_all_policies_winpool_does_its_work_and_is_uninstalled_completely()
     scene.operator_is_ready().await;
     scene.pool_is_ready().await;
 
-    let pools: Api<WindowsPool> = Api::all(scene.cluster.client());
-    let known = async || {
-        let status = pools.get("default").await?.status.unwrap_or_default();
-        let count = |state| status.admission_policies.iter().filter(|policy| policy.state == state).count();
-        let (installed, unsupported) =
-            (count(AdmissionPolicyState::Installed), count(AdmissionPolicyState::Unsupported));
-        Ok(((installed, unsupported) == (policies.len() - left_out, left_out)).then_some(()))
-    };
-    // winpool looks once a minute, and may have looked before Helm had installed them all.
-    wait_for("winpool knows which policies are installed", Duration::from_mins(2), known).await.unwrap();
     let mut kinds = "validatingadmissionpolicies,validatingadmissionpolicybindings".to_owned();
     if mutates {
         kinds += ",mutatingadmissionpolicies,mutatingadmissionpolicybindings";
         pods_are_changed(&scene).await;
+    }
+    let installed = scene.kubectl(&["get", &kinds, "--output=name"]).await;
+    for policy in ["advise-pods", "guard-nodes", "confine-pods"] {
+        assert_eq!(
+            installed.matches(&format!("/winpool-{policy}\n")).count(),
+            2,
+            "{policy} and its binding: {installed}"
+        );
     }
 
     scene.helm(&["uninstall", "winpool", "--namespace", NAMESPACE, "--wait", "--timeout", "60s"]).await;

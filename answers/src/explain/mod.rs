@@ -8,6 +8,7 @@ pub mod installation;
 pub mod node;
 pub mod pod;
 pub mod pod_count;
+pub mod pod_defaults;
 pub mod pool_change;
 pub mod report;
 pub mod scale;

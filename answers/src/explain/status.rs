@@ -28,6 +28,7 @@ use crate::{
         node::{UNOWNED, selects, state_under},
         pod::ending,
         pod_count::PodCount,
+        pod_defaults::unused,
     },
     pod::Pod,
     view::{self, View},
@@ -173,7 +174,7 @@ fn vendor_of(node: &NodeFields) -> Option<(Build, Vendor)> {
     Some((node.windows_version()?.build, Vendor::of(&node.labels)?))
 }
 
-/// Returns notes about the pods, workloads and admission policies that cannot be read.
+/// Returns notes about the pods and workloads that cannot be read.
 pub fn unread(snapshot: &Snapshot) -> Vec<String> {
     let pods = snapshot.pods.refusal().map(|message| format!("Pods cannot be listed: {message}"));
     let unlisted = snapshot.workloads.refused();
@@ -184,15 +185,7 @@ pub fn unread(snapshot: &Snapshot) -> Vec<String> {
             kinds.join(", ")
         )
     });
-    let policies = &snapshot.control_plane.admission.unreadable;
-    let policies = (!policies.is_empty()).then(|| {
-        let names: Vec<&str> = policies.iter().copied().collect();
-        format!(
-            "The answer assumes that these admission policies are not installed, because they cannot be read: {}",
-            names.join(", ")
-        )
-    });
-    pods.into_iter().chain(workloads).chain(policies).collect()
+    pods.into_iter().chain(workloads).collect()
 }
 
 /// Returns the status of this pool, if it is about the pool's present spec and as many nodes as the pool selects now.
@@ -243,7 +236,7 @@ pub fn status(snapshot: &Snapshot, is_assumed: bool) -> ClusterStatus {
     ClusterStatus {
         pods_that_end: ending(pods.into_iter().flatten(), &hosts).count(),
         installation: None,
-        pools: reports.iter().map(|(pool, report)| pool_summary(pool, *report, outcome.as_ref())).collect(),
+        pools: reports.iter().map(|(pool, report)| pool_summary(pool, *report, outcome.as_ref(), snapshot)).collect(),
         nodes_by_state: count_states(windows(), &policy, &reports, outcome.as_ref()),
         support_ends_next: support_ends_next(&by_build, &vendors, snapshot.now.time),
         runtime_classes: windows_classes
@@ -353,6 +346,7 @@ fn pool_summary(
     pool: &GuardedPool,
     report: Option<&WindowsPoolStatus>,
     outcome: Option<&ForecastOutcome>,
+    snapshot: &Snapshot,
 ) -> PoolSummary {
     let name = pool.name_any();
     let status = pool.status.clone().unwrap_or_default();
@@ -381,7 +375,7 @@ fn pool_summary(
         held_taints,
         helped_workloads: status.helped_workloads,
         failing_pods,
-        problems: status.problems,
+        problems: status.problems.into_iter().chain(unused(pool, &snapshot.assign_class)).collect(),
         name,
     }
 }

@@ -17,13 +17,9 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::Value;
-use winpool_core::{
-    api::WindowsPool,
-    plan::{GuardedPool, reconcile::ControlPlaneInfo},
-    windows::KubernetesVersion,
-};
+use winpool_core::{api::WindowsPool, plan::GuardedPool, windows::KubernetesVersion};
 
-use crate::{autoscalers::Autoscalers, finding::Finding, pod::Pod};
+use crate::{autoscalers::Autoscalers, explain::pod_defaults::AssignClass, finding::Finding, pod::Pod};
 
 pub use known::{Known, Workloads};
 pub(crate) use node::PAUSE;
@@ -72,8 +68,8 @@ pub struct View {
     pub refused: Vec<(Position, Finding)>,
     /// The number of manifests that no rule checks, by kind.
     pub skipped: BTreeMap<String, usize>,
-    /// The facts about the control plane.
-    pub control_plane: ControlPlaneInfo,
+    /// The admission policy `assign-class`, if it is installed.
+    pub assign_class: Known<Option<AssignClass>>,
     /// The templates from which autoscalers create nodes.
     pub autoscalers: Autoscalers,
 }

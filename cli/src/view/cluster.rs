@@ -11,15 +11,18 @@ use kube::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_answers::{
-    explain::status::is_reported,
+    explain::{
+        pod_defaults::{AssignClass, POLICY, has_pod_defaults},
+        status::is_reported,
+    },
     lint::gmsa,
     pod::Pod,
     view::{Known, Placed, Reduced, SeenNode, View, Workload},
     workload::KINDS,
 };
 use winpool_client::{
-    control_plane::{ControlPlane, kubernetes_version},
-    error::RequestError,
+    control_plane::kubernetes_version,
+    error::{RequestError, in_time},
     node::ListedNode,
     pods,
 };
@@ -54,6 +57,7 @@ pub async fn state(client: &Client, simulated: bool) -> Result<Seen, ReadError> 
     let pods =
         live::collect("pods", &Api::<core::v1::Pod>::all(client.clone()), pods::unfinished(), |pod: Pod| pod).await;
     reader.view.pods = live::known(pods)?;
+    reader.assign_class().await;
     reader.gaps.in_cluster |= reader.view.pods.is_forbidden();
     reader.view.sort();
     Ok(Seen { view: reader.view, gaps: reader.gaps })
@@ -163,14 +167,37 @@ impl<'c> Reader<'c> {
         }
     }
 
-    /// Reads workloads, policies and the templates of autoscalers.
+    /// Reads workloads, the version of Kubernetes and the templates of autoscalers.
     async fn rest_of_decisions(&mut self) -> Result<(), ReadError> {
         self.workloads().await?;
-        let asked = Box::pin(async { ControlPlane::new(self.client).ask(None).await });
-        self.view.control_plane = live::waiting("reading policies", asked).await;
-        self.gaps.in_cluster |= !self.view.control_plane.admission.unreadable.is_empty();
+        self.view.kubernetes = kubernetes_version(self.client).await;
         self.view.autoscalers = live::waiting("reading NodePools", autoscalers::read(self.client)).await;
         Ok(())
+    }
+
+    /// Reads the admission policy `assign-class`, if a pool needs it.
+    pub async fn assign_class(&mut self) {
+        if !self.view.guarded().is_some_and(|mut pools| pools.any(has_pod_defaults)) {
+            return;
+        }
+        let named = async |kind: &str| {
+            let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+            let api = Api::<DynamicObject>::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk));
+            in_time(api.get(POLICY)).await
+        };
+        let both = async {
+            named("MutatingAdmissionPolicy").await?;
+            named("MutatingAdmissionPolicyBinding").await
+        };
+        self.view.assign_class = match Box::pin(both).await {
+            Ok(binding) => {
+                let pool = binding.data.pointer("/spec/paramRef/name").and_then(Value::as_str);
+                Known::Complete(Some(AssignClass { pool: pool.map(str::to_owned) }))
+            }
+            // Without the policy, or on a version without such policies.
+            Err(RequestError::Gone) => Known::Complete(None),
+            Err(error) => Known::Forbidden(error.to_string()),
+        };
     }
 
     /// Reads the workloads as the operator reads them.

@@ -8,10 +8,7 @@ use winpool_answers::{
     view::{Known, Reduced, Workload},
     workload::KINDS,
 };
-use winpool_client::{
-    control_plane::{ControlPlane, kubernetes_version},
-    pods,
-};
+use winpool_client::{control_plane::kubernetes_version, pods};
 use winpool_core::{pod::WorkloadKind, windows::KubernetesVersion};
 
 use crate::live::{self, ReadError};
@@ -50,8 +47,7 @@ pub async fn everything(client: &Client, version: Option<KubernetesVersion>) -> 
     let services = live::collect("services", &services, ListParams::default(), placed).await;
     reader.view.services = reader.unless_forbidden(services, "Services are not checked")?;
     reader.credential_specs().await?;
-    let asked = Box::pin(async { ControlPlane::new(client).ask(None).await });
-    reader.view.control_plane = live::waiting("reading policies", asked).await;
+    reader.assign_class().await;
     reader.view.sort();
     Ok(reader.done())
 }

@@ -22,7 +22,7 @@ pub use runtime_class::{ANY_VERSION, DEFAULT_ARCHITECTURE};
 pub(crate) use runtime_class::{HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER};
 pub use runtime_class::{Overhead, RuntimeClassSpec};
 pub use status::{
-    AdmissionPolicyState, AdmissionPolicyStatus, BuildStatus, ClassState, HelpedWorkload, NodeCounts, ObjectReference,
-    Problem, Revisions, RuntimeClassStatus, Summary, TaintStatus, VendorStatus, WindowsPoolStatus, number,
+    BuildStatus, ClassState, HelpedWorkload, NodeCounts, ObjectReference, Problem, Revisions, RuntimeClassStatus,
+    Summary, TaintStatus, VendorStatus, WindowsPoolStatus, number,
 };
 pub use taint::{ParseTaintError, Taint};

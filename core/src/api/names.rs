@@ -161,11 +161,6 @@ pub mod reason {
         pub const CLASS_NAME_INVALID: &str = "ClassNameInvalid";
         /// winpool would change a node or RuntimeClass if the mode were Enforce.
         pub const WOULD_CHANGE: &str = "WouldChange";
-        /// The admission policy `guard` does not allow winpool to change a taint that the pool wants.
-        pub const TAINT_KEY_NOT_LISTED: &str = "TaintKeyNotListed";
-        /// The pool has `podDefaults`, and the admission policy `assign-class` that applies them is not installed, or reads
-        /// another pool.
-        pub const ADMISSION_POLICY_NOT_INSTALLED: &str = "AdmissionPolicyNotInstalled";
         /// Pods use a RuntimeClass that selects no node.
         pub const CLASS_WITHOUT_NODES: &str = "ClassWithoutNodes";
         /// A RuntimeClass selects its build until every node that runs its images has the capability label of its build.

@@ -39,11 +39,6 @@ pub struct WindowsPoolStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub runtime_classes: Vec<RuntimeClassStatus>,
-    /// The optional admission policies, each with its state. Policies that winpool has no permission to read are
-    /// absent.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub admission_policies: Vec<AdmissionPolicyStatus>,
     /// Problems that need attention: at most ten entries, and one entry for all nodes with the same problem.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
@@ -222,28 +217,6 @@ named! {
         /// winpool has yet to write it.
         Pending = "Pending",
     }
-}
-
-/// One of the optional admission policies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AdmissionPolicyStatus {
-    /// Name of the component, such as `born-tainted`.
-    pub name: String,
-    /// `Installed`: the cluster has the policy, and its binding puts it in force. `NotInstalled`: it is not in force.
-    /// `Unsupported`: this Kubernetes version has no policies of its kind.
-    pub state: AdmissionPolicyState,
-}
-
-/// State of an admission policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum AdmissionPolicyState {
-    /// The cluster has the policy, and its binding puts it in force.
-    Installed,
-    /// The cluster lacks the policy or its binding.
-    NotInstalled,
-    /// This Kubernetes version has no policies of its kind.
-    Unsupported,
 }
 
 /// A problem that needs attention.

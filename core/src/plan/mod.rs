@@ -1,6 +1,5 @@
 //! Decisions: the changes that each Node and RuntimeClass needs, and why. An empty plan sends nothing.
 
-mod admission;
 mod assessment;
 mod capability_labels;
 mod class_retirement;
@@ -28,7 +27,6 @@ mod taints;
 mod tally;
 mod watched;
 
-pub use admission::{Admission, AdmissionComponent, COMPONENTS, InstalledPolicy};
 pub use assessment::{Assessment, assess, assess_as};
 pub use capability_labels::{LabelUsers, build_of as capability_of, key as capability_label};
 pub use class_retirement::{ClassRetirement, KeptTaints, retire_class};

@@ -77,7 +77,6 @@ pub fn status(
         helped_workloads: helped(pool, &observation.health, previous, now),
         builds: builds(pool, observation),
         runtime_classes: observation.classes.iter().take(CLASSES).cloned().collect(),
-        admission_policies: observation.admission.report(observation.kubernetes),
         problems: problems(&observation.problems),
         conditions: conditions.done,
     }

@@ -15,9 +15,7 @@ use winpool_core::{
     api::{Taint, WindowsPool, WindowsPoolStatus, names},
     plan::{
         self, Assessment, ClassAction, ClassesPlan, Consent, GuardedPool, NodeFields, NodeSummary, PlannedClass,
-        Policy, Pool, PoolConsent, PoolEntry, PoolSpec, TaintList, node_patch,
-        reconcile::{ControlPlaneInfo, Now},
-        runtime_class_patch,
+        Policy, Pool, PoolConsent, PoolEntry, PoolSpec, TaintList, node_patch, reconcile::Now, runtime_class_patch,
     },
     windows::Build,
 };
@@ -220,7 +218,8 @@ pub fn snapshot<'n>(
         classes: Vec::new(),
         workloads: Workloads::default(),
         pods: Known::Complete(Vec::new()),
-        control_plane: ControlPlaneInfo::default(),
+        kubernetes: None,
+        assign_class: Known::Complete(None),
         now: now(),
     }
 }

@@ -222,6 +222,7 @@ impl Part {
             stage.apply_pool(&json!({})).await?;
             stage.until_ready().await?;
         }
+        writer.until_idle().await?;
         let meter = Meter::start(stage, Some(&writer)).await?;
         let server = || Usage::of(stage.server.process().pid()).map(|usage| usage.cpu_seconds);
         let before = server()?;

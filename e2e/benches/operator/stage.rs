@@ -25,6 +25,8 @@ use winpool_e2e::{ApiServer, Etcd, Program, Usage, start_child, wait_for};
 pub const CHILD: &str = "child";
 
 /// Heartbeats in parallel: the machine is busy, but not overloaded.
+/// The most CPU time, in seconds, that an idle process needs in a second.
+const IDLE: f64 = 0.02;
 const HEARTBEATS: usize = 16;
 
 pub struct Stage {
@@ -210,6 +212,19 @@ impl Writer {
             Writing::Winpool(operator) => operator.usage()?,
             Writing::Floor(floor) => Usage::of(floor.pid)?,
         })
+    }
+
+    /// Waits until the process is idle: a new winpool has listed the pods then.
+    pub async fn until_idle(&self) -> Result<()> {
+        let mut before = f64::NEG_INFINITY;
+        loop {
+            let now = self.usage()?.cpu_seconds;
+            if now - before < IDLE {
+                return Ok(());
+            }
+            before = now;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
     }
 
     /// Waits until the floor has its last answer.

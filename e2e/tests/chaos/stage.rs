@@ -178,8 +178,6 @@ fn of_class(class: &RuntimeClass) -> Value {
 
 fn of_pool(pool: &WindowsPool) -> Value {
     let mut status = json!(pool.status);
-    // It is only reported, and may be out of date for a minute.
-    status.as_object_mut().map(|status| status.remove("admissionPolicies"));
     for condition in status["conditions"].as_array_mut().into_iter().flatten() {
         condition["lastTransitionTime"] = Value::Null;
     }

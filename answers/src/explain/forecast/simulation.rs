@@ -20,6 +20,7 @@ use winpool_core::{
         },
     },
     pod::{self as operator, Class, PodProgress, WorkloadKind},
+    windows::KubernetesVersion,
 };
 
 use crate::{
@@ -67,7 +68,7 @@ pub struct Simulation {
     pub outages: BTreeMap<&'static str, Outage>,
     /// The current time.
     pub now: Now,
-    control_plane: ControlPlaneInfo,
+    kubernetes: Option<KubernetesVersion>,
     version: u64,
 }
 
@@ -120,7 +121,7 @@ impl Simulation {
             unknown_daemon_sets,
             outages: BTreeMap::new(),
             now: snapshot.now,
-            control_plane: snapshot.control_plane,
+            kubernetes: snapshot.kubernetes,
             version: 0,
         };
         for mut pool in snapshot.pools {
@@ -242,7 +243,7 @@ impl Simulation {
             pools: &self.pools,
             classes: &classes,
             nodes: &mut self.windows,
-            control_plane: self.control_plane.clone(),
+            control_plane: ControlPlaneInfo { kubernetes: self.kubernetes, unconfined: None },
             outages: self.outages.clone(),
             pods: self.unknown_pods.clone().map_or(Ok(&self.table), Err),
             unknown_daemon_sets: self.unknown_daemon_sets.clone(),

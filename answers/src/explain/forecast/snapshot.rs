@@ -6,13 +6,12 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
     api::names,
     labels::Labels,
-    plan::{
-        GuardedPool, NodeFields,
-        reconcile::{ControlPlaneInfo, Now},
-    },
+    plan::{GuardedPool, NodeFields, reconcile::Now},
+    windows::KubernetesVersion,
 };
 
 use crate::{
+    explain::pod_defaults::AssignClass,
     pod::Pod,
     view::{Known, View, Workloads},
 };
@@ -27,8 +26,10 @@ pub struct Snapshot {
     pub workloads: Workloads,
     /// The unfinished pods.
     pub pods: Known<Vec<Pod>>,
-    /// The information that the control plane reports about itself.
-    pub control_plane: ControlPlaneInfo,
+    /// The version of Kubernetes, if it is known.
+    pub kubernetes: Option<KubernetesVersion>,
+    /// The admission policy `assign-class`, if it is installed.
+    pub assign_class: Known<Option<AssignClass>>,
     /// The current time.
     pub now: Now,
 }
@@ -55,7 +56,8 @@ impl Snapshot {
             classes: view.classes.known().cloned().unwrap_or_default(),
             pods: Known::Forbidden("not read".to_owned()),
             workloads: Workloads::default(),
-            control_plane: view.control_plane.clone(),
+            kubernetes: view.kubernetes,
+            assign_class: view.assign_class.clone(),
             now,
         }
     }

@@ -12,7 +12,6 @@ use crate::{
         ClassState, HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER, names,
         taint::{FOREIGN_KEYS, FOREIGN_PREFIXES},
     },
-    plan,
     windows::{
         compatibility::can_run,
         product::{Channel, PRODUCTS},
@@ -49,29 +48,6 @@ fn every_folder_is_covered_here() {
     for component in COMPONENTS {
         assert!(folder.join(component).join("kustomization.yaml").exists(), "{component}");
     }
-    // The operator knows each by one of its policies.
-    assert_eq!(plan::COMPONENTS.map(|component| component.name), COMPONENTS);
-    for component in plan::COMPONENTS {
-        let policies = policies_of(component.name);
-        let policy = policies.iter().find(|policy| policy["metadata"]["name"] == component.policy).unwrap();
-        assert_eq!(policy["kind"] == "MutatingAdmissionPolicy", component.mutating, "{}", component.name);
-    }
-    let read = |component: plan::AdmissionComponent| {
-        let path = folder.join(component.name).join("policy.yaml");
-        let objects: Vec<Value> = serde_yaml::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap();
-        let named = |kind: &str| {
-            let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == component.policy;
-            objects.iter().find(is_it).unwrap()["spec"].clone()
-        };
-        let (policy, binding) = (named(component.kind()), named(&format!("{}Binding", component.kind())));
-        let mut audit = binding.clone();
-        audit["validationActions"] = serde_json::json!(["Audit"]);
-        assert_eq!(plan::InstalledPolicy::read(component.policy, &policy, &audit), None);
-        plan::InstalledPolicy::read(component.policy, &policy, &binding).unwrap()
-    };
-    let [_, assign, _, guard, _, tolerate] = plan::COMPONENTS.map(read);
-    assert_eq!((assign.pool.as_deref(), tolerate.pool), (Some("default"), None));
-    assert!(guard.taint_keys.is_some_and(|keys| keys.contains("os")));
 }
 
 #[test]

@@ -47,11 +47,6 @@ impl Memory {
         let object = || ObjectReference::windows_pool(&pool.spec.name);
         problems.extend(failed.map(|retry| write_failed(object(), retry.refusal.message())));
         problems.extend(tally.problems());
-        let admission = cluster.control_plane.admission.clone();
-        problems.extend(admission.unlisted_taints(pool).filter(|_| pool.spec.enforces()));
-        problems.extend(
-            guarded.pool().ok().and_then(|pool| admission.unused_pod_defaults(pool, cluster.control_plane.kubernetes)),
-        );
         if let PodHealth::Seen { summary, .. } = &cluster.health {
             let failing = summary.pools.get(&pool.spec.name).into_iter().flat_map(|failures| &failures.workloads);
             problems.extend(failing.filter_map(WorkloadFailure::problem));
@@ -79,7 +74,6 @@ impl Memory {
             vendors: tally.vendors.keys().copied().collect(),
             classes,
             labelled,
-            admission,
             problems,
             health: cluster.health.clone(),
         };

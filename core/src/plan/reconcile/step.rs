@@ -13,7 +13,6 @@ use serde_json::Value;
 use crate::{
     api::{Problem, WindowsPoolStatus},
     plan::{
-        admission::Admission,
         guarded::GuardedPool,
         nodes::NodeTable,
         patch::{FieldChange, REVERTED},
@@ -79,8 +78,6 @@ impl CachedCluster<'_> {
 pub struct ControlPlaneInfo {
     /// Its version; `None` until it could be read.
     pub kubernetes: Option<KubernetesVersion>,
-    /// winpool's admission policies that are installed.
-    pub admission: Admission,
     /// The reason why it is not known that a policy confines winpool's permission to patch pods; `None` if it is, or if
     /// winpool runs outside of the cluster.
     pub unconfined: Option<String>,

@@ -7,7 +7,7 @@ use crate::{
     windows::{Build, KubernetesSupport, KubernetesVersion, Vendor},
 };
 
-use super::super::{admission::Admission, pods::PodHealth, tally::Overlap};
+use super::super::{pods::PodHealth, tally::Overlap};
 
 /// The observed state of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,7 +39,6 @@ pub struct Observation {
     pub classes: Vec<RuntimeClassStatus>,
     /// The names of those that select a capability label.
     pub labelled: Vec<String>,
-    pub admission: Admission,
     /// Problems, the most important first.
     pub problems: Vec<Problem>,
     /// The pods that fail because of Windows.
