@@ -25,7 +25,7 @@ use winpool_e2e::{ApiServer, Fault, FaultProxy, InjectedError, LIMIT, Lent, Simu
 use crate::installation::install_healthy;
 
 /// The resources that commands read.
-const RESOURCES: [&str; 17] = [
+const RESOURCES: [&str; 15] = [
     "nodes",
     "runtimeclasses",
     "windowspools",
@@ -41,22 +41,13 @@ const RESOURCES: [&str; 17] = [
     "events",
     "leases",
     "namespaces",
-    "validatingadmissionpolicies",
-    "mutatingadmissionpolicies",
 ];
-
-/// The word by which an answer names a resource.
-fn word(resource: &str) -> &str {
-    if resource.ends_with("admissionpolicies") { "admission policies" } else { resource }
-}
 
 /// The resources with pods or workloads.
 const WORKLOADS: [&str; 8] =
     ["pods", "replicationcontrollers", "deployments", "statefulsets", "daemonsets", "replicasets", "jobs", "cronjobs"];
-/// The resources from which winpool computes what the operator would do.
-const DECISIONS: [&str; 5] =
-    ["nodes", "runtimeclasses", "windowspools", "validatingadmissionpolicies", "mutatingadmissionpolicies"];
-const RULES: [&str; 3] = ["nodes", "runtimeclasses", "windowspools"];
+/// The resources from which winpool computes what the operator would do, and that rules read.
+const DECISIONS: [&str; 3] = ["nodes", "runtimeclasses", "windowspools"];
 
 /// A command, and the resources that its answer needs.
 struct Asked {
@@ -74,11 +65,11 @@ fn commands() -> Vec<Asked> {
         asked(&["why", "node/linux"], 0, &[&DECISIONS, &WORKLOADS]),
         asked(&["why", "pod/web"], 0, &[&["nodes", "runtimeclasses", "windowspools", "pods", "events"]]),
         asked(&["why", "deployment/web"], 0, &[&["nodes", "runtimeclasses", "windowspools", "deployments", "pods"]]),
-        asked(&["check", "-A"], 0, &[&RULES, &WORKLOADS, &["services"]]),
-        asked(&["check", "-n", "empty"], 0, &[&RULES, &WORKLOADS, &["services", "namespaces"]]),
-        asked(&["blockers", "--retire", "2019"], 0, &[&RULES, &WORKLOADS]),
-        asked(&["images", "--offline"], 2, &[&RULES, &WORKLOADS]),
-        asked(&["report", "-o", "md"], 0, &[&RULES, &WORKLOADS, &["services", "leases"]]),
+        asked(&["check", "-A"], 0, &[&DECISIONS, &WORKLOADS, &["services"]]),
+        asked(&["check", "-n", "empty"], 0, &[&DECISIONS, &WORKLOADS, &["services", "namespaces"]]),
+        asked(&["blockers", "--retire", "2019"], 0, &[&DECISIONS, &WORKLOADS]),
+        asked(&["images", "--offline"], 2, &[&DECISIONS, &WORKLOADS]),
+        asked(&["report", "-o", "md"], 0, &[&DECISIONS, &WORKLOADS, &["services", "leases"]]),
         asked(&["render", "kubelet"], 0, &[&["windowspools"]]),
     ]
 }
@@ -201,14 +192,14 @@ async fn no_answer_is_clean_if_the_user_may_not_list_what_it_needs() {
         for resource in needs {
             let (_, kubeconfig) = readers.iter().find(|(of, _)| *of == resource).unwrap();
             let answer = ask(kubeconfig, arguments).await;
-            if answer.code == 0 || !answer.names(word(resource)) {
+            if answer.code == 0 || !answer.names(resource) {
                 let Answer { code, out, error } = &answer;
                 wrong.push(format!("{arguments:?} without {resource}: {code}\n{out}{error}"));
             }
             if answer.code == 2 {
                 let plain = arguments.iter().filter(|word| !["-o", "md"].contains(word)).copied();
                 let json = ask(kubeconfig, &plain.chain(["-o", "json"]).collect::<Vec<_>>()).await;
-                if !json.out.to_lowercase().contains(word(resource)) {
+                if !json.out.to_lowercase().contains(resource) {
                     wrong.push(format!("{arguments:?} -o json without {resource}:\n{}", json.out));
                 }
             }
@@ -257,7 +248,7 @@ async fn no_answer_is_clean_if_the_api_server_fails_for_what_it_needs() {
                 path.split('/').any(|part| part == resource).then_some(fault)
             });
             let answer = ask(&kubeconfig, arguments).await;
-            if answer.code == 0 || !answer.names(word(resource)) {
+            if answer.code == 0 || !answer.names(resource) {
                 let Answer { code, out, error } = answer;
                 wrong.push(format!("{arguments:?}, {fault} for {resource}: {code}\n{out}{error}"));
             }
@@ -267,7 +258,7 @@ async fn no_answer_is_clean_if_the_api_server_fails_for_what_it_needs() {
 }
 
 #[tokio::test]
-async fn a_status_that_pools_report_needs_neither_workloads_nor_policies() {
+async fn a_status_that_pools_report_needs_no_workloads() {
     let server = quiet_cluster().await;
     let pools: Api<WindowsPool> = Api::all(server.client());
     let generation = pools.get("default").await.unwrap().metadata.generation;

@@ -185,7 +185,10 @@ pub fn unread(snapshot: &Snapshot) -> Vec<String> {
             kinds.join(", ")
         )
     });
-    pods.into_iter().chain(workloads).collect()
+    let policy = snapshot.assign_class.refusal().map(|message| {
+        format!("It is not known if podDefaults have an effect, because assign-class cannot be read: {message}")
+    });
+    pods.into_iter().chain(workloads).chain(policy).collect()
 }
 
 /// Returns the status of this pool, if it is about the pool's present spec and as many nodes as the pool selects now.

@@ -198,6 +198,7 @@ impl<'c> Reader<'c> {
             Err(RequestError::Gone) => Known::Complete(None),
             Err(error) => Known::Forbidden(error.to_string()),
         };
+        self.gaps.in_cluster |= self.view.assign_class.is_forbidden();
     }
 
     /// Reads the workloads as the operator reads them.

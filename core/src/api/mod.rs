@@ -3,26 +3,26 @@
 
 #![deny(missing_docs, reason = "users read them")]
 
-mod choices;
+#[cfg(test)]
+pub(crate) use crate::api::pool::{HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER};
+pub use crate::api::{
+    pool::{
+        ANY_VERSION, DEFAULT_ARCHITECTURE, DeletionPolicy, HostMatch, Isolation, Mode, NamedBuild, Overhead,
+        PodDefaults, RuntimeClassDiscovery, RuntimeClassSpec, TaintPolicy, WindowsPool, WindowsPoolSpec,
+    },
+    status::{
+        BuildStatus, ClassState, HelpedWorkload, NodeCounts, ObjectReference, Problem, Revisions, RuntimeClassStatus,
+        Summary, TaintStatus, VendorStatus, WindowsPoolStatus, number,
+    },
+    taint::{ParseTaintError, Taint},
+};
+
 pub mod names;
 mod pool;
 pub mod quantity;
-mod runtime_class;
 mod status;
 mod taint;
 pub mod validation;
 
 #[cfg(test)]
 mod tests;
-
-pub use choices::{DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, TaintPolicy};
-pub use pool::{NamedBuild, PodDefaults, WindowsPool, WindowsPoolSpec};
-pub use runtime_class::{ANY_VERSION, DEFAULT_ARCHITECTURE};
-#[cfg(test)]
-pub(crate) use runtime_class::{HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER};
-pub use runtime_class::{Overhead, RuntimeClassSpec};
-pub use status::{
-    BuildStatus, ClassState, HelpedWorkload, NodeCounts, ObjectReference, Problem, Revisions, RuntimeClassStatus,
-    Summary, TaintStatus, VendorStatus, WindowsPoolStatus, number,
-};
-pub use taint::{ParseTaintError, Taint};

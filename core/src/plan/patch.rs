@@ -20,11 +20,12 @@ use json_patch::{
 use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde_json::{Value, json};
 
-use crate::api::{WindowsPoolStatus, names};
-
-use super::{
-    node::{MetadataChange, NodeFields, NodePlan},
-    pools::Policy,
+use crate::{
+    api::{WindowsPoolStatus, names},
+    plan::{
+        nodes::node::{MetadataChange, NodeFields, NodePlan},
+        pools::pool::Policy,
+    },
 };
 
 /// The reason for which a patch that the API server accepted has no effect. Others that come after admission leave

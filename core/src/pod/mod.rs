@@ -2,29 +2,19 @@
 //!
 //! Decisions, lint rules and explanations all use [`PodSpec`] and [`Class`], so they get the same answers.
 
+pub(crate) use crate::pod::spec::selector_of;
+pub use crate::pod::{
+    errors::{Cause, Certainty, KnownError, known_error},
+    object::{
+        ContainerFailure, DaemonSet, LISTED_KINDS, Pod, PodProgress, StartStatus, WireMetadata, WirePod, WorkloadKind,
+        container_states, controlled_by, has_run,
+    },
+    spec::{ARCH_KEYS, BETA_OS, Class, OS_KEYS, PodSpec, SYSTEM_LABELS, System, is_on_windows_only, selects_windows},
+    tolerations::{Tolerance, tolerance, tolerate},
+};
+
 pub mod affinity;
-mod class;
-mod daemon_set;
 pub mod errors;
-mod metadata;
 mod object;
 mod spec;
-mod start_status;
-mod system;
-mod target;
 pub mod tolerations;
-mod workload_kind;
-
-pub use class::Class;
-pub(crate) use class::selector_of;
-pub use daemon_set::DaemonSet;
-pub use errors::{Cause, Certainty, KnownError, known_error};
-pub use metadata::WireMetadata;
-pub use object::{Pod, PodProgress, WirePod, container_states, controlled_by, has_run};
-pub use spec::PodSpec;
-pub use start_status::{ContainerFailure, StartStatus};
-pub use system::System;
-pub use target::{ARCH_KEYS, BETA_OS, OS_KEYS, SYSTEM_LABELS};
-pub use target::{is_on_windows_only, selects_windows};
-pub use tolerations::{Tolerance, tolerance, tolerate};
-pub use workload_kind::{LISTED_KINDS, WorkloadKind};

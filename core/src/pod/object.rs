@@ -1,12 +1,19 @@
 //! Pods: their controller and progress.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
-    api::core::v1::{ContainerState, PodStatus},
+    api::core::v1::{ContainerState, ContainerStatus, PodStatus},
+    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
     jiff::Timestamp,
 };
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::{metadata::WireMetadata, spec::PodSpec, start_status::StartStatus};
+use crate::{
+    api::names,
+    pod::{KnownError, known_error, spec::PodSpec},
+};
 
 /// The fields of a pod that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -129,4 +136,189 @@ pub fn controlled_by<'a>(
 fn cron_job(job: &str) -> Option<&str> {
     let (name, minute) = job.rsplit_once('-')?;
     (minute.len() == 8 && minute.bytes().all(|b| b.is_ascii_digit())).then_some(name)
+}
+
+// The part of the status of a pod that shows if it starts.
+//
+
+/// The reasons of containers that ended because they could not be started. Others wrote their last message themselves.
+const NOT_STARTED: [&str; 2] = ["StartError", "ContainerCannotRun"];
+/// The reasons of containers that wait while their pod may still have no sandbox.
+const BEFORE_SANDBOX: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// The part of the status of a pod that shows if it starts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StartStatus {
+    /// The containers that do not run because of known errors.
+    pub failures: Vec<ContainerFailure>,
+    /// The error for which the kubelet refused the pod.
+    pub refusal: Option<&'static KnownError>,
+    /// True if the scheduler finds no node.
+    pub is_unschedulable: bool,
+    /// True if its sandbox was created.
+    pub has_sandbox: bool,
+}
+
+/// A container that does not run because of a known error.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerFailure {
+    pub image: String,
+    pub error: &'static KnownError,
+}
+
+impl StartStatus {
+    pub(crate) fn of(status: &PodStatus) -> Self {
+        let has = |kind: &str, is: &str| {
+            status.conditions.iter().flatten().any(|condition| condition.type_ == kind && condition.status == is)
+        };
+        let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+        let has_failed = status.phase.as_deref() == Some("Failed");
+        Self {
+            failures: containers().filter_map(failure).collect(),
+            refusal: status.reason.as_deref().filter(|_| has_failed).and_then(known_error),
+            is_unschedulable: has("PodScheduled", "False"),
+            has_sandbox: has("PodReadyToStartContainers", "True") || containers().any(is_past_sandbox),
+        }
+    }
+}
+
+fn failure(status: &ContainerStatus) -> Option<ContainerFailure> {
+    let now = status.state.as_ref()?;
+    if now.running.is_some() {
+        return None;
+    }
+    // A container that waits for its next attempt shows the last one.
+    let before = status.last_state.as_ref().filter(|_| now.waiting.is_some());
+    let ended = [Some(now), before].into_iter().flatten().filter_map(|state| state.terminated.as_ref());
+    let ended = ended.filter(|ended| ended.reason.as_deref().is_some_and(|reason| NOT_STARTED.contains(&reason)));
+    let waiting = now.waiting.as_ref().and_then(|waiting| waiting.message.as_deref());
+    let mut messages = waiting.into_iter().chain(ended.filter_map(|ended| ended.message.as_deref()));
+    let error = messages.find_map(known_error)?;
+    Some(ContainerFailure { image: status.image.clone(), error })
+}
+
+fn is_past_sandbox(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|state| match &state.waiting {
+        None => state.running.is_some() || state.terminated.is_some(),
+        Some(waiting) => waiting.reason.as_deref().is_some_and(|reason| !BEFORE_SANDBOX.contains(&reason)),
+    })
+}
+
+// Metadata of pods, workloads and templates.
+//
+
+/// Metadata without managedFields, which are larger than the rest.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WireMetadata {
+    pub namespace: Option<String>,
+    name: Option<String>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    generate_name: Option<String>,
+    pub creation_timestamp: Option<Time>,
+    pub deletion_timestamp: Option<Time>,
+    pub labels: Option<BTreeMap<String, String>>,
+    pub annotations: Option<BTreeMap<String, String>>,
+    pub owner_references: Option<Vec<OwnerReference>>,
+}
+
+impl WireMetadata {
+    /// True if it has the annotation `winpool.dev/ignore`.
+    pub fn is_ignored(&self) -> bool {
+        self.annotations.as_ref().and_then(|all| all.get(names::IGNORE)).is_some_and(|value| value == "true")
+    }
+
+    /// Returns the name or, if the API server makes it, its prefix.
+    pub fn take_name(&mut self) -> String {
+        self.name.take().or(self.generate_name.take()).unwrap_or_default()
+    }
+
+    /// Kind and name of the controller. A foreign kind with the name of a listed one is written with its group:
+    /// `StatefulSet.apps.kruise.io`.
+    pub fn controller(&self) -> Option<(String, String)> {
+        let owner = self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        let listed = WorkloadKind::by_name(&owner.kind);
+        let is_foreign = listed.is_some_and(|kind| kind.resource().0 != group);
+        let kind = if is_foreign { format!("{}.{group}", owner.kind) } else { owner.kind.clone() };
+        Some((kind, owner.name.clone()))
+    }
+}
+
+// `DaemonSets`: their names and the template of their pods.
+//
+
+/// The fields of a `DaemonSet` that winpool reads.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DaemonSet {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub created: Option<Timestamp>,
+    /// True if it creates no more pods, because it is being deleted.
+    pub is_over: bool,
+    /// True if it or its template has the annotation `winpool.dev/ignore`.
+    pub is_ignored: bool,
+    /// The pod spec of the template.
+    pub template: PodSpec,
+}
+
+impl DaemonSet {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// Fails if the metadata or the template cannot be decoded.
+    pub fn read(object: &Value) -> Result<Self, serde_json::Error> {
+        let mut metadata = WireMetadata::deserialize(&object["metadata"])?;
+        let template = &object["spec"]["template"];
+        let of_pods: Option<WireMetadata> = Option::deserialize(&template["metadata"])?;
+        let spec: Option<PodSpec> = Option::deserialize(&template["spec"])?;
+        Ok(Self {
+            is_over: metadata.deletion_timestamp.is_some(),
+            is_ignored: metadata.is_ignored() || of_pods.is_some_and(|of_pods| of_pods.is_ignored()),
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            name: metadata.take_name(),
+            namespace: metadata.namespace.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            template: spec.unwrap_or_default(),
+        })
+    }
+}
+
+/// The kinds with templates that the command line reads, with group and plural. All are of version v1.
+pub const LISTED_KINDS: [(WorkloadKind, &str, &str); 7] = [
+    (WorkloadKind::Deployment, "apps", "deployments"),
+    (WorkloadKind::StatefulSet, "apps", "statefulsets"),
+    (WorkloadKind::DaemonSet, "apps", "daemonsets"),
+    (WorkloadKind::ReplicaSet, "apps", "replicasets"),
+    (WorkloadKind::ReplicationController, "", "replicationcontrollers"),
+    (WorkloadKind::Job, "batch", "jobs"),
+    (WorkloadKind::CronJob, "batch", "cronjobs"),
+];
+
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum WorkloadKind {
+        Deployment = "Deployment",
+        StatefulSet = "StatefulSet",
+        DaemonSet = "DaemonSet",
+        ReplicaSet = "ReplicaSet",
+        ReplicationController = "ReplicationController",
+        Job = "Job",
+        CronJob = "CronJob",
+    }
+}
+
+impl WorkloadKind {
+    /// Its group and plural in `LISTED_KINDS`.
+    pub fn resource(self) -> (&'static str, &'static str) {
+        let listed = LISTED_KINDS.iter().find(|(kind, ..)| *kind == self);
+        listed.map_or(("", ""), |(_, group, plural)| (*group, *plural))
+    }
+
+    /// Returns the kind with this name, if its templates are listed.
+    pub fn by_name(name: &str) -> Option<Self> {
+        LISTED_KINDS.iter().map(|(kind, ..)| *kind).find(|kind| kind.as_str() == name)
+    }
 }

@@ -5,17 +5,16 @@
 //! the answer. The operator, `winpool plan` and the model in the tests are such interpreters, and decide nothing. The
 //! table has no clock and no lock.
 
-mod entry;
-mod event;
-mod exchange;
-mod object;
-mod request;
-mod step;
-mod sums;
-mod table;
+pub use crate::plan::nodes::{
+    attempt::{Attempt, AttemptState, NodeAnswer, NodeStep},
+    node::NodeObject,
+    numbers::NodeCount,
+    table::{NodeEvent, NodeNote, NodeTable},
+};
 
-pub use event::{NodeEvent, NodeNote};
-pub use object::NodeObject;
-pub use step::{Attempt, AttemptState, NodeAnswer, NodeStep};
-pub use sums::NodeCount;
-pub use table::NodeTable;
+pub(crate) mod assessment;
+pub(crate) mod attempt;
+pub(crate) mod capability_labels;
+pub(crate) mod node;
+pub(crate) mod numbers;
+pub(crate) mod table;

@@ -3,41 +3,39 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use crate::{
     plan::{
-        node::NodePlan,
-        pools::Policy,
-        tally::Tally,
-        watched::{Sighting, Watched},
+        nodes::{
+            assessment::{Assessment, assess},
+            attempt::{Attempt, AttemptState, NodeAnswer, NodeStep},
+            node::{NodeObject, NodePlan, Sighting, Watched},
+            numbers::{Contribution, NodeCount, Sums, Tally},
+        },
+        pools::pool::Policy,
+        reconcile::memory::WriteConflict,
+        taints::Consent,
     },
     windows::{Build, Vendor},
-};
-
-use super::{
-    entry::{Entry, Need},
-    event::{NodeEvent, NodeNote},
-    object::NodeObject,
-    request::{Purpose, Request},
-    sums::{NodeCount, Sums},
 };
 
 /// All nodes that a watch shows, and the requests in flight.
 #[derive(Clone, Default)]
 pub struct NodeTable {
     /// The pause after a refusal.
-    pub(super) patience: Duration,
-    pub(super) entries: BTreeMap<Arc<str>, Entry>,
-    pub(super) requests: BTreeMap<Arc<str>, Request>,
+    pub(crate) patience: Duration,
+    pub(crate) entries: BTreeMap<Arc<str>, Entry>,
+    pub(crate) requests: BTreeMap<Arc<str>, Request>,
     /// The policy that nodes are written by; `None` while this process does not lead.
-    pub(super) written_by: Option<Arc<Policy>>,
-    pub(super) sums: Sums,
+    pub(crate) written_by: Option<Arc<Policy>>,
+    pub(crate) sums: Sums,
     /// The nodes whose pods are to get tolerations first.
     awaited: BTreeSet<Arc<str>>,
-    pub(super) notes: Vec<(Arc<NodeObject>, NodeNote)>,
+    pub(crate) notes: Vec<(Arc<NodeObject>, NodeNote)>,
 }
 
 impl NodeTable {
@@ -205,7 +203,7 @@ impl NodeTable {
         self.sums.changed = true;
     }
 
-    pub(super) fn count(&mut self, name: &str, sighting: Sighting, now: Instant) {
+    pub(crate) fn count(&mut self, name: &str, sighting: Sighting, now: Instant) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let (name, before) = (Arc::clone(&entry.object.name), std::mem::take(&mut entry.watched));
         self.sums.count(&name, entry, Some(&before), sighting, now);
@@ -225,5 +223,404 @@ impl fmt::Debug for NodeTable {
         let mut table = f.debug_struct("NodeTable");
         table.field("entries", &self.entries).field("requests", &self.requests);
         table.field("is_settled", &self.is_settled()).finish_non_exhaustive()
+    }
+}
+
+// The record of one node: everything that this process knows about it.
+//
+
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+
+/// The record of one node. Fields that few nodes have are stored elsewhere, because there are thousands of nodes.
+#[derive(Clone, Default)]
+pub(crate) struct Entry {
+    /// The node as the watch last showed it.
+    pub(crate) object: Arc<NodeObject>,
+    pub(crate) watched: Watched,
+    /// A slice, because a `Vec` that is collected from larger items keeps their memory.
+    pub(crate) contributions: Box<[Arc<Contribution>]>,
+    /// Pools that select the node and do not own it, each with the pool that does.
+    pub(crate) overlaps: Vec<(String, String)>,
+    /// The time at which the node first needed a write.
+    pub(crate) pending_since: Option<Instant>,
+    /// Recent writes, to notice another writer that reverts them.
+    pub(crate) conflict: Option<Box<WriteConflict<u64>>>,
+    pub(crate) wait_reasons: Option<Box<WaitReasons>>,
+    /// True while the watch does not show a patch that was accepted.
+    pub(crate) is_behind: bool,
+}
+
+/// The reasons for which a node waits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct WaitReasons {
+    pub(crate) refusal: Option<RefusedPlan>,
+    pub(crate) other_writer: Option<OtherWriter>,
+    pub(crate) failure: Option<FailedAttempts>,
+}
+
+/// A plan that the API server refused, or a part of it. It is kept while the node seems to need another plan: the watch
+/// may be behind, and show the node as it was before the other part was accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RefusedPlan {
+    pub(crate) plan: NodePlan,
+    /// The message of the API server or of the policy that refused, without the name of the node.
+    pub(crate) message: Arc<str>,
+    /// The time of the next attempt.
+    pub(crate) until: Instant,
+}
+
+/// The writer that reverts a change of the node, and the end of the back-off.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OtherWriter {
+    pub(crate) name: Arc<str>,
+    pub(crate) plan: NodePlan,
+    pub(crate) until: Instant,
+}
+
+/// Attempts that failed in a row, and the time of the next one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct FailedAttempts {
+    count: u32,
+    pub(crate) until: Instant,
+}
+
+/// The next need of a node.
+pub(crate) enum Need {
+    /// Nothing before this moment, unless the node changes.
+    Nothing(Option<Instant>),
+    Patch(Box<Assessment>),
+    /// Another writer keeps reverting this plan; winpool backs off until this moment.
+    FindOtherWriter(Box<NodePlan>, Instant),
+}
+
+impl Entry {
+    /// The facts from which it is decided if the node may get a taint.
+    pub(crate) fn consent(&self, now: Instant) -> Consent<'_> {
+        Consent::Known { name: &self.object.name, watched: &self.watched, now }
+    }
+
+    /// Returns the need of the node by this policy. `object` is the node as the watch shows it, or as it was read for an
+    /// attempt.
+    pub(crate) fn need(&self, object: &NodeObject, policy: &Policy, now: Instant) -> Need {
+        let assessment = assess(&object.node, policy, self.consent(now));
+        if assessment.plan.is_empty() {
+            return Need::Nothing(assessment.label_settles);
+        }
+        if let Some(refusal) = self.refusal(&assessment.plan, now) {
+            return Need::Nothing(Some(refusal.until));
+        }
+        match (self.pause(policy, assessment.pool.as_deref(), now), self.other_writer()) {
+            (None, _) => Need::Patch(Box::new(assessment)),
+            (Some(_), Some(writer)) if now < writer.until => Need::Nothing(Some(writer.until)),
+            (Some(pause), _) => Need::FindOtherWriter(assessment.plan.into(), now + pause),
+        }
+    }
+
+    /// Returns the need of the node, as far as the watch shows it.
+    pub(crate) fn next(&self, policy: &Policy, now: Instant) -> Need {
+        let failure = self.wait_reasons.as_ref().and_then(|wait_reasons| wait_reasons.failure);
+        if let Some(failure) = failure.filter(|failure| now < failure.until) {
+            return Need::Nothing(Some(failure.until));
+        }
+        self.need(&self.object, policy, now)
+    }
+
+    /// The refusal of this plan that was the last answer to it.
+    pub(crate) fn last_refusal(&self, plan: &NodePlan) -> Option<&RefusedPlan> {
+        self.wait_reasons.as_ref()?.refusal.as_ref().filter(|refusal| refusal.plan == *plan)
+    }
+
+    /// The refusal because of which this plan is not sent now.
+    pub(crate) fn refusal(&self, plan: &NodePlan, now: Instant) -> Option<&RefusedPlan> {
+        self.last_refusal(plan).filter(|refusal| now < refusal.until)
+    }
+
+    pub(crate) fn other_writer(&self) -> Option<&OtherWriter> {
+        self.wait_reasons.as_ref()?.other_writer.as_ref()
+    }
+
+    /// The time for which the node is not changed for its pool because another writer keeps reverting that.
+    pub(crate) fn pause(&self, policy: &Policy, pool: Option<&str>, now: Instant) -> Option<Duration> {
+        self.conflict.as_ref()?.pause(&policy.demands(pool), now)
+    }
+
+    /// Records a failed attempt. Returns the pause before the next one: exponential, and up to twice as long, by the
+    /// name of the node, so that nodes which failed together are not tried together.
+    pub(crate) fn fail(&mut self, now: Instant) -> Duration {
+        let failure = &mut self.wait_reasons.get_or_insert_default().failure;
+        let count = failure.map_or(1, |failure| failure.count.saturating_add(1));
+        let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow((count - 1).min(10)));
+        let pause = pause + pause.mul_f64(share(&self.object.name, count));
+        *failure = Some(FailedAttempts { count, until: now + pause });
+        pause
+    }
+
+    /// Forgets earlier failures, because the API server answers.
+    pub(crate) fn forget_failures(&mut self) {
+        if let Some(wait_reasons) = &mut self.wait_reasons {
+            wait_reasons.failure = None;
+        }
+    }
+
+    /// Forgets earlier refusals, because a whole plan was accepted.
+    pub(crate) fn forget_refusal(&mut self) {
+        if let Some(wait_reasons) = &mut self.wait_reasons {
+            wait_reasons.refusal = None;
+        }
+    }
+
+    /// Forgets everything that another process may have changed since.
+    pub(crate) fn begin_term(&mut self) {
+        (self.conflict, self.wait_reasons, self.is_behind) = (None, None, false);
+    }
+}
+
+/// A number from 0 to 1 that differs from node to node and from attempt to attempt.
+fn share(name: &str, count: u32) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    (name, count).hash(&mut hasher);
+    f64::from(u16::try_from(hasher.finish() & 0xFFFF).unwrap_or_default()) / f64::from(u16::MAX)
+}
+
+/// Shows only what decides. `resourceVersion` stands for the fields of the node.
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut contributions = DefaultHasher::new();
+        (&self.contributions, &self.overlaps).hash(&mut contributions);
+        f.debug_struct("Entry")
+            .field("object", &(&self.object.uid, &self.object.resource_version))
+            .field("watched", &self.watched)
+            .field("contributions", &contributions.finish())
+            .field("conflict", &self.conflict)
+            .field("wait_reasons", &self.wait_reasons)
+            .field("is_behind", &self.is_behind)
+            .finish_non_exhaustive()
+    }
+}
+
+/// News about nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeEvent {
+    /// A list of all nodes. Earlier changes are unknown.
+    Listed(Vec<Arc<NodeObject>>),
+    /// A watch event that shows a node.
+    Seen(Arc<NodeObject>),
+    /// The node with this name was deleted.
+    Deleted(Arc<str>),
+    /// On these nodes, and on no others, pods run that are to get tolerations before the nodes get taints.
+    PodsAwaited(BTreeSet<Arc<str>>),
+    /// A term of leadership began. Another process may have led since.
+    TermBegan,
+}
+
+/// A note for logs, Events and metrics.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeNote {
+    /// A patch was accepted.
+    Written {
+        pool: Option<String>,
+        plan: Box<NodePlan>,
+        /// The time since the node first needed its plan, if it has the whole of it now.
+        waited: Option<Duration>,
+    },
+    /// The API server refuses to change the node.
+    Refused { message: String, pause: Duration },
+    /// Another writer, described here, keeps reverting changes to the node.
+    Contested { writer: String, pause: Duration },
+    /// An attempt failed for this reason, in one word.
+    Failed { reason: &'static str, pause: Duration },
+}
+
+/// A request in flight for a node, and why it was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) uid: Box<str>,
+    pub(crate) purpose: Purpose,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Purpose {
+    Attempt(Box<Running>),
+    /// The plan that another writer reverts, and the end of the back-off.
+    FindOtherWriter(Box<NodePlan>, Instant),
+}
+
+/// An attempt in progress.
+#[derive(Clone)]
+pub(crate) struct Running {
+    pub(crate) attempt: Attempt,
+    /// The policy that its plan was made by.
+    pub(crate) by: Arc<Policy>,
+    pub(crate) pool: Option<String>,
+    /// True if a patch of it was accepted.
+    pub(crate) has_written: bool,
+    /// The version that the watch showed when it began.
+    pub(crate) seen: Box<str>,
+}
+
+impl Running {
+    pub(crate) fn new(attempt: Attempt, by: Arc<Policy>, pool: Option<String>, seen: Box<str>) -> Self {
+        Self { attempt, by, pool, has_written: false, seen }
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let demands = self.by.demands(self.pool.as_deref());
+        write!(f, "{:?} {demands:x} {} {}", self.attempt, self.has_written, self.seen)
+    }
+}
+
+// The exchange with the API server about a node: the next request, and what follows from its answer.
+//
+
+impl NodeTable {
+    /// Returns the next step for a node. Unless it is a wait, its answer belongs to [`Self::answer`].
+    pub fn next(&mut self, name: &str, now: Instant) -> NodeStep {
+        let policy = self.written_by.clone().filter(|_| !self.requests.contains_key(name));
+        let Some((policy, entry)) = policy.zip(self.entries.get(name)) else { return NodeStep::Wait(None) };
+        let need = entry.next(&policy, now);
+        let (object, is_behind) = (Arc::clone(&entry.object), entry.is_behind);
+        match need {
+            Need::Nothing(until) => {
+                // A taint may no longer be added, although the node has not changed.
+                self.count(name, Sighting::Changed, now);
+                NodeStep::Wait(until)
+            }
+            Need::Patch(assessment) => {
+                let (seen, plan) = (object.resource_version.clone(), assessment.plan.clone());
+                let (attempt, step) =
+                    if is_behind { Attempt::begin_behind(object, plan) } else { Attempt::begin(object, plan, &policy) };
+                self.send(Running::new(attempt, policy, assessment.pool, seen), step)
+            }
+            Need::FindOtherWriter(plan, until) => self.find_other_writer(&object, plan, until),
+        }
+    }
+
+    /// Takes in the answer to the last step of a node. Returns the step after it.
+    pub fn answer(&mut self, name: &str, answer: NodeAnswer, now: Instant) -> NodeStep {
+        let Some(Request { uid, purpose }) = self.requests.remove(name) else { return NodeStep::Wait(None) };
+        if self.entries.get(name).is_none_or(|entry| entry.object.uid != uid) {
+            return self.next(name, now);
+        }
+        match (purpose, answer) {
+            (Purpose::FindOtherWriter(plan, until), NodeAnswer::OtherWriter(writer)) => {
+                self.back_off(name, *plan, until, writer, now)
+            }
+            (Purpose::FindOtherWriter(..), _) => NodeStep::Wait(None),
+            (Purpose::Attempt(mut running), answer) => {
+                let answer = running.attempt.in_effect(answer);
+                if matches!(answer, NodeAnswer::Written(_)) {
+                    self.record_write(name, &mut running, now);
+                }
+                let state = running.attempt.answer(answer, &running.by);
+                self.continue_attempt(name, *running, state, now)
+            }
+        }
+    }
+
+    fn continue_attempt(&mut self, name: &str, mut running: Running, state: AttemptState, now: Instant) -> NodeStep {
+        if let (
+            AttemptState::Written | AttemptState::Denied(_) | AttemptState::Refused(..) | AttemptState::PlanAgain(_),
+            Some(entry),
+        ) = (&state, self.entries.get_mut(name))
+        {
+            entry.forget_failures();
+        }
+        if self.written_by.is_none() {
+            return NodeStep::Wait(None);
+        }
+        match state {
+            AttemptState::Next(step) => self.send(running, step),
+            AttemptState::Gone => NodeStep::Wait(None),
+            AttemptState::Written => {
+                self.entries.get_mut(name).into_iter().for_each(Entry::forget_refusal);
+                NodeStep::Wait(None)
+            }
+            AttemptState::Failed(reason) => self.fail(name, reason, now),
+            AttemptState::Refused(plan, message) => self.refuse(name, *plan, message, now),
+            AttemptState::Denied(message) => match running.attempt.split(&running.by) {
+                Some(step) => self.send(running, step),
+                None => self.refuse(name, running.attempt.plan().clone(), message, now),
+            },
+            AttemptState::PlanAgain(object) => self.plan_again(name, running, object, now),
+        }
+    }
+
+    /// Continues an attempt with a node that was read, by the policy that holds now.
+    fn plan_again(&mut self, name: &str, mut running: Running, object: Arc<NodeObject>, now: Instant) -> NodeStep {
+        let Some((policy, entry)) = self.written_by.clone().zip(self.entries.get(name)) else {
+            return NodeStep::Wait(None);
+        };
+        match entry.need(&object, &policy, now) {
+            Need::Nothing(until) => NodeStep::Wait(until),
+            Need::FindOtherWriter(plan, until) => self.find_other_writer(&object, plan, until),
+            Need::Patch(assessment) => {
+                let step = running.attempt.patch(object, assessment.plan.clone(), &policy);
+                self.send(Running::new(running.attempt, policy, assessment.pool, running.seen), step)
+            }
+        }
+    }
+
+    fn send(&mut self, running: Running, step: NodeStep) -> NodeStep {
+        let object = running.attempt.object();
+        let (name, uid) = (Arc::clone(&object.name), object.uid.clone());
+        self.requests.insert(name, Request { uid, purpose: Purpose::Attempt(Box::new(running)) });
+        step
+    }
+
+    fn find_other_writer(&mut self, object: &NodeObject, plan: Box<NodePlan>, until: Instant) -> NodeStep {
+        let purpose = Purpose::FindOtherWriter(plan, until);
+        self.requests.insert(Arc::clone(&object.name), Request { uid: object.uid.clone(), purpose });
+        NodeStep::FindOtherWriter
+    }
+
+    /// Records that a patch was accepted: the whole plan, or a part of it.
+    fn record_write(&mut self, name: &str, running: &mut Running, now: Instant) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let (object, is_whole) = (running.attempt.object(), !running.attempt.is_split());
+        entry.is_behind = entry.object.resource_version == running.seen;
+        // Once for all parts, and even if the next one fails.
+        if !std::mem::replace(&mut running.has_written, true) {
+            entry.conflict.get_or_insert_default().written(running.by.demands(running.pool.as_deref()), now);
+        }
+        let since = entry.pending_since.take_if(|_| is_whole);
+        let waited = since.map(|since| now.saturating_duration_since(since));
+        let (pool, plan) = (running.pool.clone(), running.attempt.plan().clone().into());
+        self.notes.push((Arc::clone(object), NodeNote::Written { pool, plan, waited }));
+    }
+
+    /// Waits after a refusal of this plan.
+    fn refuse(&mut self, name: &str, plan: NodePlan, message: String, now: Instant) -> NodeStep {
+        let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
+        // The API server names the node. Nodes that are refused for the same reason are one problem.
+        let shared = message.replace(&format!(" \"{name}\""), "").into();
+        let until = now + self.patience;
+        entry.wait_reasons.get_or_insert_default().refusal = Some(RefusedPlan { plan, message: shared, until });
+        let note = NodeNote::Refused { message, pause: self.patience };
+        self.notes.push((Arc::clone(&entry.object), note));
+        self.count(name, Sighting::Changed, now);
+        NodeStep::Wait(Some(until))
+    }
+
+    /// Waits, longer each time, instead of fighting over the node.
+    fn back_off(&mut self, name: &str, plan: NodePlan, until: Instant, writer: String, now: Instant) -> NodeStep {
+        let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
+        if entry.other_writer().is_none_or(|known| *known.name != *writer) {
+            let pause = until.saturating_duration_since(now);
+            self.notes.push((Arc::clone(&entry.object), NodeNote::Contested { writer: writer.clone(), pause }));
+        }
+        entry.wait_reasons.get_or_insert_default().other_writer =
+            Some(OtherWriter { name: writer.into(), plan, until });
+        self.count(name, Sighting::Changed, now);
+        NodeStep::Wait(Some(until))
+    }
+
+    fn fail(&mut self, name: &str, reason: &'static str, now: Instant) -> NodeStep {
+        let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
+        let pause = entry.fail(now);
+        self.notes.push((Arc::clone(&entry.object), NodeNote::Failed { reason, pause }));
+        NodeStep::Wait(Some(now + pause))
     }
 }

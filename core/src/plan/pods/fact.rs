@@ -1,16 +1,24 @@
 //! An unfinished pod, as far as decisions need it.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    hash::{Hash, Hasher},
+    sync::Arc,
+    time::Instant,
+};
 
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
 use uuid::Uuid;
 
 use crate::{
     interner::Interner,
-    pod::{ContainerFailure, KnownError, Pod, PodProgress, System},
+    labels::Labels,
+    pod::{
+        Class, ContainerFailure, KnownError, Pod, PodProgress, PodSpec, System, affinity,
+        tolerations::{covers, normalised},
+    },
     words::plain,
 };
-
-use super::placement::Placement;
 
 /// The longest name of a workload, in bytes. Kind and name of an owner may have any length.
 const WORKLOAD: usize = 400;
@@ -23,7 +31,7 @@ const FAILURES: usize = 8;
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodFact {
     /// `metadata.uid`; nil for a pod that a kubelet makes from a file, because nobody else can change that.
-    pub(super) uid: Uuid,
+    pub(crate) uid: Uuid,
     /// Such as `Deployment shop/web`, or the pod itself if it has no controller.
     pub workload: Arc<str>,
     pub placement: Arc<Placement>,
@@ -34,11 +42,11 @@ pub struct PodFact {
     /// True if it has the annotation `winpool.dev/ignore`.
     pub is_ignored: bool,
     /// The known errors because of which containers do not start, or because of which the kubelet refused the pod.
-    pub(super) failures: Box<[ContainerFailure]>,
+    pub(crate) failures: Box<[ContainerFailure]>,
     /// The error by an Event, while the pod has no sandbox.
-    pub(super) sandbox: Option<Box<SandboxError>>,
+    pub(crate) sandbox: Option<Box<SandboxError>>,
     /// The time since which the scheduler finds no node.
-    pub(super) unschedulable_since: Option<Instant>,
+    pub(crate) unschedulable_since: Option<Instant>,
 }
 
 /// The progress of an unfinished pod.
@@ -58,14 +66,14 @@ pub enum PodStage {
 
 /// The error because of which a pod has no sandbox.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct SandboxError {
+pub(crate) struct SandboxError {
     pub error: &'static KnownError,
     pub began: Instant,
 }
 
 impl PodFact {
     /// Reads a pod. `before` is what was known of it.
-    pub(super) fn of(
+    pub(crate) fn of(
         pod: &Pod,
         before: Option<&Self>,
         placements: &mut Interner<Placement>,
@@ -99,12 +107,12 @@ impl PodFact {
     }
 
     /// True if the pod may fail because of Windows. The cluster decides about the rest.
-    pub(super) fn may_fail(&self) -> bool {
+    pub(crate) fn may_fail(&self) -> bool {
         self.stage == PodStage::Unschedulable || !self.failures.is_empty() || self.sandbox.is_some()
     }
 
     /// True if winpool may add tolerations to it, should it be for Windows.
-    pub(super) fn may_be_helped(&self) -> bool {
+    pub(crate) fn may_be_helped(&self) -> bool {
         let Placement { system, is_gated, is_known, .. } = *self.placement;
         !self.uid.is_nil()
             && !self.is_terminating
@@ -115,7 +123,7 @@ impl PodFact {
     }
 
     /// True if a status may depend on it.
-    pub(super) fn matters(&self) -> bool {
+    pub(crate) fn matters(&self) -> bool {
         self.may_fail() || self.placement.class.is_some()
     }
 }
@@ -141,4 +149,122 @@ fn failures(pod: &Pod) -> Box<[ContainerFailure]> {
     });
     let all = refusal.into_iter().chain(of_containers);
     all.filter(|failure| failure.error.counted.is_some()).take(FAILURES).collect()
+}
+
+// What decides on which nodes a pod may run. Thousands of pods share few placements, so each is stored once.
+//
+
+/// The limit of the text of one placement, in bytes. Users can write longer ones.
+const LONGEST: usize = 2048;
+/// The limit of placements whose text is stored.
+const STORED: usize = 8192;
+
+/// What decides on which nodes a pod may run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// `nodeSelector`.
+    pub node_selector: BTreeMap<String, String>,
+    /// The terms of the required node affinity. No terms mean no requirement.
+    pub terms: Vec<NodeSelectorTerm>,
+    /// As the API server sent them: a patch of the list tests it.
+    pub tolerations: Vec<Toleration>,
+    /// `runtimeClassName`.
+    pub class: Option<Arc<str>>,
+    /// The operating system that the pod says it is for.
+    pub system: Option<System>,
+    /// True if `schedulingGates` keep the scheduler off.
+    pub is_gated: bool,
+    /// False if the selector, the terms and the tolerations are too long to be stored.
+    pub is_known: bool,
+}
+
+impl Placement {
+    /// Returns the shared copy of the placement of a pod, without its text if that is too long, or if there are too many.
+    pub(crate) fn shared(pod: &Pod, placements: &mut Interner<Self>) -> Arc<Self> {
+        let placement = Self::of(pod);
+        let fits = placement.length() <= LONGEST && placements.has_room(&placement, STORED);
+        placements.intern(if fits { placement } else { placement.without_text() })
+    }
+
+    /// Reads the placement of the pods of a template.
+    pub(crate) fn of_spec(spec: &PodSpec) -> Self {
+        Self {
+            node_selector: spec.node_selector.clone(),
+            terms: spec.terms.clone(),
+            tolerations: spec.tolerations.clone(),
+            class: spec.runtime_class.as_deref().map(Arc::from),
+            system: spec.said_system(None, || None),
+            is_gated: !spec.scheduling_gates.is_empty(),
+            is_known: true,
+        }
+    }
+
+    /// Reads the placement of a pod. A DaemonSet pins each of its pods to one node; that counts only until the pod is there.
+    fn of(pod: &Pod) -> Self {
+        let mut placement = Self::of_spec(&pod.spec);
+        if pod.spec.node.is_some() && pod.controller.as_ref().is_some_and(|(kind, _)| kind == "DaemonSet") {
+            for term in &mut placement.terms {
+                term.match_fields = None;
+            }
+            placement.terms.retain(|term| !affinity::is_empty(term));
+        }
+        placement
+    }
+
+    /// True if selector and affinity, as far as they are known, allow a node with these labels and this name.
+    pub(crate) fn fits(&self, labels: &Labels, name: &str) -> bool {
+        labels.matches(&self.node_selector) && affinity::matches_affinity(&self.terms, labels, name)
+    }
+
+    /// True if the pod lacks a label or a toleration that the class gives to its new pods.
+    pub(crate) fn lacks(&self, class: &Class) -> bool {
+        let is_selected = |(key, value): (&String, &String)| self.node_selector.get(key) == Some(value);
+        let covers_all = || {
+            let own = normalised(self.tolerations.iter().cloned());
+            class.tolerations.iter().all(|wanted| own.iter().any(|own| covers(own, wanted)))
+        };
+        self.is_known && !(class.selector.iter().all(is_selected) && covers_all())
+    }
+
+    /// The keys of the labels that it selects.
+    pub fn selected_keys(&self) -> impl Iterator<Item = &String> {
+        let expressions = self.terms.iter().flat_map(|term| term.match_expressions.iter().flatten());
+        self.node_selector.keys().chain(expressions.map(|expression| &expression.key))
+    }
+
+    /// The length of its text, in bytes.
+    fn length(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let selector = self.node_selector.iter().map(|(key, value)| key.len() + value.len());
+        let terms = self.terms.iter().flat_map(requirements).map(|requirement| {
+            let values = requirement.values.iter().flatten().map(|value| value.len() + size_of::<String>());
+            requirement.key.len() + requirement.operator.len() + values.sum::<usize>()
+        });
+        let tolerations =
+            self.tolerations.iter().map(|own| text(&own.key) + text(&own.value) + size_of::<Toleration>() / 4);
+        selector.chain(terms).chain(tolerations).sum()
+    }
+
+    fn without_text(self) -> Self {
+        let (node_selector, terms, tolerations) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { node_selector, terms, tolerations, is_known: false, ..self }
+    }
+}
+
+fn requirements(term: &NodeSelectorTerm) -> impl Iterator<Item = &NodeSelectorRequirement> {
+    term.match_expressions.iter().chain(&term.match_fields).flatten()
+}
+
+impl Eq for Placement {}
+
+impl Hash for Placement {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.node_selector, &self.class, self.system, self.is_gated, self.is_known).hash(state);
+        for requirement in self.terms.iter().flat_map(requirements) {
+            (&requirement.key, &requirement.operator, &requirement.values).hash(state);
+        }
+        for own in &self.tolerations {
+            (&own.key, &own.operator, &own.value, &own.effect, own.toleration_seconds).hash(state);
+        }
+    }
 }

@@ -13,17 +13,19 @@ use serde_json::Value;
 use crate::{
     api::{Problem, WindowsPoolStatus},
     plan::{
-        guarded::GuardedPool,
-        nodes::NodeTable,
+        classes::runtime_class::PlannedClass,
+        nodes::table::NodeTable,
         patch::{FieldChange, REVERTED},
-        pods::{Objector, PodHealth, PodTable, UnknownPods},
-        pools::{Policy, Pool},
-        runtime_class::PlannedClass,
+        pods::{
+            failures::PodHealth,
+            table::{PodTable, UnknownPods},
+        },
+        pools::pool::{GuardedPool, Policy, Pool},
+        reconcile::memory::Outage,
+        taints::daemon_sets::Objector,
     },
     windows::KubernetesVersion,
 };
-
-use super::outage::Outage;
 
 /// The cluster, as the caches show it.
 pub struct CachedCluster<'a> {
@@ -43,7 +45,7 @@ pub struct CachedCluster<'a> {
 
 impl CachedCluster<'_> {
     /// The `DaemonSets` for Windows, or the reason why winpool does not know them.
-    pub(super) fn objectors(&self) -> Result<&'_ Arc<Vec<Objector>>, &UnknownPods> {
+    pub(crate) fn objectors(&self) -> Result<&'_ Arc<Vec<Objector>>, &UnknownPods> {
         let table = self.pods.as_ref()?;
         match &self.unknown_daemon_sets {
             Some(unknown) => Err(unknown),
@@ -52,22 +54,22 @@ impl CachedCluster<'_> {
     }
 
     /// True if pods were not looked at for this pool as it is now, so that it is not known which of them lack tolerations.
-    pub(super) fn has_yet_to_look_for(&self, pool: &Pool) -> bool {
+    pub(crate) fn has_yet_to_look_for(&self, pool: &Pool) -> bool {
         let is_unseen = |table: &&PodTable| !table.has_looked_for(&pool.spec);
         pool.spec.adds_tolerations() && self.pods.as_ref().is_ok_and(is_unseen)
     }
 
     /// True if winpool sees the pods and DaemonSets, and the API server confines what it may do with pods.
-    pub(super) fn may_add_taints(&self) -> bool {
+    pub(crate) fn may_add_taints(&self) -> bool {
         self.objectors().is_ok() && self.control_plane.unconfined.is_none()
     }
 
-    pub(super) fn cached_version(&self, class: &str) -> Option<String> {
+    pub(crate) fn cached_version(&self, class: &str) -> Option<String> {
         self.classes.iter().find(|found| found.metadata.name.as_deref() == Some(class))?.resource_version()
     }
 
     /// The kinds that cannot be read, with the reasons. What the caches show of them is old.
-    pub(super) fn unreadable(&self, now: Instant) -> BTreeMap<&'static str, String> {
+    pub(crate) fn unreadable(&self, now: Instant) -> BTreeMap<&'static str, String> {
         let outages = self.outages.iter().filter(|(_, outage)| outage.counts(now));
         outages.map(|(kind, outage)| (*kind, outage.message().to_owned())).collect()
     }
@@ -110,7 +112,7 @@ pub enum Step {
 
 impl Step {
     /// Returns the step; a wait ends at this moment at the latest.
-    pub(super) fn at_latest(self, moment: impl Into<Option<Instant>>) -> Self {
+    pub(crate) fn at_latest(self, moment: impl Into<Option<Instant>>) -> Self {
         match self {
             Self::Wait(until) => Self::Wait(until.into_iter().chain(moment.into()).min()),
             step => step,
@@ -166,7 +168,7 @@ pub enum Answer {
 
 impl Answer {
     /// The answer as it counts: a write that is accepted and changes nothing is refused.
-    pub(super) fn in_effect(self, step: &Step) -> Self {
+    pub(crate) fn in_effect(self, step: &Step) -> Self {
         let is_reverted = match (step, &self) {
             (Step::SetFinalizer(wanted), Self::Written(pool)) => pool.has_finalizer() != *wanted,
             (Step::WriteStatus { status, .. }, Self::Written(pool)) => !pool.records(status),

@@ -1,0 +1,339 @@
+//! The RuntimeClasses of a pool: discovered and declared ones, and those that it created earlier.
+
+pub(crate) mod report;
+pub(crate) mod runtime_class;
+pub(crate) mod steps;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
+use kube::ResourceExt;
+
+use crate::{
+    api::{
+        DEFAULT_ARCHITECTURE, HostMatch, Isolation, ObjectReference, Problem, RuntimeClassSpec, Taint,
+        names::{self, reason},
+        validation::is_dns_subdomain,
+    },
+    plan::{
+        classes::runtime_class::{DesiredClass, PlannedClass, owner, plan_class, selected_build},
+        nodes::capability_labels,
+        pools::pool::{Hosts, Policy, Pool},
+    },
+    pod::{
+        selector_of,
+        tolerations::{normalised, toleration},
+    },
+    windows::{Build, product},
+    words::count,
+};
+
+/// The limit of classes in one pool: status has room for that many.
+pub(crate) const CLASSES: usize = 64;
+/// The limit of classes for builds without a name: a node can report any number as its build.
+const UNNAMED_BUILDS: usize = 8;
+/// The limit of other writers' taints that a class tolerates: a node can register with any taint.
+const FOREIGN_TAINTS: usize = 16;
+
+/// The facts about a pool's nodes from which its RuntimeClasses are planned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeSummary {
+    /// Number of nodes by build.
+    pub builds: BTreeMap<Build, usize>,
+    /// Taints on them that the pool's classes have to tolerate besides the pool's own.
+    pub tolerate: BTreeSet<Taint>,
+    /// RuntimeClasses that select this build, and whose capability label is not on all nodes that run their images. Each has
+    /// the number of those nodes; 0 if that is not known.
+    pub unlabelled: BTreeMap<String, (Build, usize)>,
+}
+
+/// The plan for the classes of a pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClassesPlan {
+    /// The wanted classes, by name.
+    pub classes: Vec<PlannedClass>,
+    /// Names of classes that have the pool's label and that it does not want.
+    pub leftover: Vec<String>,
+    /// The classes that are to select a capability label when nodes have it, each with the number of nodes that lack it; 0
+    /// if that is not known yet.
+    pub to_label: BTreeMap<String, usize>,
+    /// Problems that belong to no class above.
+    pub problems: Vec<Problem>,
+}
+
+impl ClassesPlan {
+    /// The builds whose nodes its classes select.
+    pub(crate) fn builds(&self) -> impl Iterator<Item = Build> + '_ {
+        self.classes.iter().filter_map(|planned| planned.desired.hosts.build())
+    }
+
+    /// The builds whose capability labels nodes get: those that a class is to select, and those that one still selects.
+    pub(crate) fn images(&self, existing: &[Arc<RuntimeClass>]) -> BTreeSet<Build> {
+        let of_class = |PlannedClass { desired: DesiredClass { name, hosts, .. }, .. }: &PlannedClass| {
+            let image = hosts.build()?;
+            let label = capability_labels::key(image);
+            let selects_label = |class: &Arc<RuntimeClass>| {
+                class.metadata.name.as_ref() == Some(name) && selector_of(class).contains_key(&label)
+            };
+            let is_by_label =
+                self.to_label.contains_key(name) || hosts.is_by_label() || existing.iter().any(selects_label);
+            is_by_label.then_some(image)
+        };
+        self.classes.iter().filter_map(of_class).collect()
+    }
+}
+
+/// Plans the classes of `pool`. `seen` returns the facts about a pool's nodes, `existing` are all RuntimeClasses of
+/// the cluster.
+///
+/// A pool never takes a class that an older pool wants, not even for a moment: an adopted class keeps the tolerations
+/// that it gets.
+pub fn plan_classes(
+    pool: &Pool,
+    policy: &Policy,
+    seen: &dyn Fn(&str) -> NodeSummary,
+    existing: &[Arc<RuntimeClass>],
+    selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
+) -> ClassesPlan {
+    let Wanted { classes, leftover, to_label, problems } = wanted(pool, &seen(&pool.spec.name), existing);
+    let older: Vec<(&str, BTreeSet<String>)> = policy
+        .pools()
+        .filter(|other| other.spec.enforces() && policy.is_older(&other.spec.name, &pool.spec.name))
+        .map(|other| (other.spec.name.as_str(), class_names(other, seen, existing)))
+        .collect();
+    let classes = classes.into_values().map(|class| {
+        let taken_by = older.iter().find(|(_, names)| names.contains(&class.name)).map(|(name, _)| *name);
+        let found = existing.iter().find(|found| found.metadata.name.as_ref() == Some(&class.name));
+        plan_class(class, taken_by, found.map(AsRef::as_ref), policy, selects_nodes)
+    });
+    ClassesPlan { classes: classes.collect(), leftover, to_label, problems }
+}
+
+/// The names of the classes that all other pools want, even if they do not get them.
+pub fn classes_of_others(
+    pool: &Pool,
+    policy: &Policy,
+    seen: &dyn Fn(&str) -> NodeSummary,
+    existing: &[Arc<RuntimeClass>],
+) -> BTreeSet<String> {
+    let others = policy.pools().filter(|other| other.spec.name != pool.spec.name && other.spec.enforces());
+    others.flat_map(|other| class_names(other, seen, existing)).collect()
+}
+
+/// The names of the classes that a pool wants.
+fn class_names(pool: &Pool, seen: &dyn Fn(&str) -> NodeSummary, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
+    wanted(pool, &seen(&pool.spec.name), existing).classes.into_keys().collect()
+}
+
+/// The classes that a pool wants, without regard to other pools.
+struct Wanted {
+    classes: BTreeMap<String, DesiredClass>,
+    leftover: Vec<String>,
+    to_label: BTreeMap<String, usize>,
+    problems: Vec<Problem>,
+}
+
+fn wanted(pool: &Pool, seen: &NodeSummary, existing: &[Arc<RuntimeClass>]) -> Wanted {
+    let (mut problems, owned) = (Vec::new(), owned_classes(pool, existing));
+    let mut classes: BTreeMap<String, DesiredClass> = BTreeMap::new();
+    let mut to_label = BTreeMap::new();
+    let mut labels_first = |hosts: Hosts, name: &str, problems: &mut Vec<Problem>| {
+        // It selects its build until the nodes have the label.
+        match (hosts, seen.unlabelled.get(name)) {
+            (Hosts::Running(image), Some((build, nodes))) if image == *build => {
+                to_label.insert(name.to_owned(), *nodes);
+                problems.extend((*nodes > 0).then(|| unlabelled_problem(name, image, *nodes)));
+                Hosts::Of(image)
+            }
+            (hosts, _) => hosts,
+        }
+    };
+    for (hosts, spec) in &pool.spec.declared {
+        let hosts = &labels_first(*hosts, &spec.name, &mut problems);
+        classes.insert(spec.name.clone(), desired_class(pool, *hosts, spec, seen));
+        if spec.isolation == Isolation::HyperV {
+            problems.push(hyperv_problem(&spec.name));
+        }
+    }
+    if pool.spec.discover {
+        for build in discovered_builds(pool, seen, &owned, &mut problems) {
+            let name = pool.spec.class_name(build);
+            if name.len() > 63 || !is_dns_subdomain(&name) {
+                problems.push(name_problem(&name, pool, build));
+                continue;
+            }
+            if !classes.contains_key(&name) {
+                let hosts = labels_first(pool.spec.discovered_hosts(build), &name, &mut problems);
+                classes.insert(name.clone(), discovered_class(pool, hosts, &name, seen));
+            }
+        }
+    }
+    // Discovered classes stay when their last node goes, because workloads name them.
+    let mut leftover = Vec::new();
+    for (build, class) in owned {
+        let name = class.name_any();
+        if classes.contains_key(&name) {
+            continue;
+        }
+        match build {
+            Some(build) if is_sticky(pool, build, &name) => {
+                let hosts = labels_first(pool.spec.discovered_hosts(build), &name, &mut problems);
+                classes.insert(name.clone(), discovered_class(pool, hosts, &name, seen));
+            }
+            _ => leftover.push(name),
+        }
+    }
+    if classes.len() > CLASSES {
+        problems.push(too_many_problem(pool, classes.len()));
+        // Declared classes are never surplus.
+        let surplus: Vec<String> = classes.keys().rev().filter(|name| !is_declared(pool, name)).cloned().collect();
+        for name in surplus.into_iter().take(classes.len() - CLASSES) {
+            classes.remove(&name);
+        }
+    }
+    Wanted { classes, leftover, to_label, problems }
+}
+
+fn unlabelled_problem(class: &str, build: Build, nodes: usize) -> Problem {
+    let message = format!(
+        "selects the build {build} until the label {} is on {} that can run its images",
+        capability_labels::key(build),
+        count(nodes, "more node")
+    );
+    Problem::new(reason::WAITING_FOR_LABELS, ObjectReference::runtime_class(class), message)
+}
+
+pub fn is_declared(pool: &Pool, class: &str) -> bool {
+    pool.spec.declared.iter().any(|(_, spec)| spec.name == class)
+}
+
+fn too_many_problem(pool: &Pool, wanted: usize) -> Problem {
+    let message = format!(
+        "the pool has {wanted} RuntimeClasses and winpool keeps {CLASSES} of them; split the pool, or set \
+         runtimeClassDiscovery: Disabled and declare those that you need"
+    );
+    Problem::new(reason::TOO_MANY_CLASSES, ObjectReference::windows_pool(&pool.spec.name), message)
+}
+
+/// The classes that winpool created for this pool, each with its build: the one in its name, because another writer
+/// may have edited its selector, or else the one that it selects.
+fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Option<Build>, &'a RuntimeClass)> {
+    let known = || product::PRODUCTS.iter().map(|product| product.build).chain(pool.spec.named_builds.keys().copied());
+    let build = |class: &RuntimeClass| {
+        let name = class.name_any();
+        let named = known().chain(numbers_in(&name)).find(|build| pool.spec.class_name(*build) == name);
+        named.or_else(|| selected_build(class))
+    };
+    existing
+        .iter()
+        .filter(|class| owner(class) == Some(&pool.spec.name))
+        .map(|class| (build(class), class.as_ref()))
+        .collect()
+}
+
+/// The builds that `build-<number>` in a class's name may stand for.
+fn numbers_in(name: &str) -> impl Iterator<Item = Build> {
+    name.split("build-").skip(1).filter_map(|rest| {
+        let number = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        format!("10.0.{number}").parse().ok()
+    })
+}
+
+/// True if a class without nodes stays: its build has a name, and the class has the name for that build or the one
+/// from before this release knew it. A build without a name may be invented, so its class goes.
+fn is_sticky(pool: &Pool, build: Build, name: &str) -> bool {
+    let named = pool.spec.version_of(build).is_some();
+    pool.spec.discover && named && (name == pool.spec.class_name(build) || name == pool.spec.unnamed_class_name(build))
+}
+
+/// The builds that get a class: all with a name, and a few without.
+fn discovered_builds(
+    pool: &Pool,
+    seen: &NodeSummary,
+    owned: &[(Option<Build>, &RuntimeClass)],
+    problems: &mut Vec<Problem>,
+) -> Vec<Build> {
+    let (named, unnamed): (Vec<Build>, Vec<Build>) =
+        seen.builds.keys().partition(|build| pool.spec.version_of(**build).is_some());
+    let Some(example) = unnamed.first() else { return named };
+    let message = format!(
+        "{} without a name in this release, such as {example}; the names of their RuntimeClasses have build-<number> as the version, at most \
+         {UNNAMED_BUILDS} of them. Name a build in spec.buildNames, such as {{build: {example}, version: preview}}",
+        count(unnamed.len(), "build")
+    );
+    problems.push(Problem::new(reason::BUILD_NOT_NAMED, ObjectReference::windows_pool(&pool.spec.name), message));
+    let has_class = |build: &Build| owned.iter().any(|(owned, _)| owned.as_ref() == Some(build));
+    let (with_class, without): (Vec<Build>, Vec<Build>) = unnamed.into_iter().partition(has_class);
+    let room = UNNAMED_BUILDS.saturating_sub(with_class.len());
+    named.into_iter().chain(with_class).chain(without.into_iter().take(room)).collect()
+}
+
+fn name_problem(name: &str, pool: &Pool, build: Build) -> Problem {
+    let message = format!(
+        "the RuntimeClass of build {build} would be called {name:?}, which is no DNS subdomain of at most 63 characters; \
+         choose a shorter spec.runtimeClassNameFormat"
+    );
+    Problem::new(reason::CLASS_NAME_INVALID, ObjectReference::windows_pool(&pool.spec.name), message)
+}
+
+fn discovered_class(pool: &Pool, hosts: Hosts, name: &str, seen: &NodeSummary) -> DesiredClass {
+    let spec = RuntimeClassSpec {
+        name: name.to_owned(),
+        version: None,
+        build: None,
+        handler: None,
+        isolation: Isolation::Process,
+        host_match: HostMatch::Exact,
+        architecture: DEFAULT_ARCHITECTURE.to_owned(),
+        overhead: None,
+        node_selector: BTreeMap::new(),
+        tolerations: Vec::new(),
+    };
+    desired_class(pool, hosts, &spec, seen)
+}
+
+fn desired_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &NodeSummary) -> DesiredClass {
+    let mut node_selector = pool.spec.node_selector.clone();
+    node_selector.extend(spec.node_selector.clone());
+    node_selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
+    // A pool that selects one architecture has no other nodes.
+    node_selector.entry(names::ARCH.to_owned()).or_insert_with(|| spec.architecture.clone());
+    match hosts {
+        // The nodes whose container runtime has the handler are in the class's own selector.
+        Hosts::Any | Hosts::HyperV(_) => None,
+        Hosts::Of(build) => node_selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string()),
+        // A RuntimeClass cannot select several builds by their labels.
+        Hosts::Running(build) => node_selector.insert(capability_labels::key(build), "true".to_owned()),
+    };
+    DesiredClass {
+        name: spec.name.clone(),
+        pool: pool.spec.name.clone(),
+        hosts,
+        isolation: spec.isolation,
+        handler: spec.effective_handler().to_owned(),
+        overhead: spec.overhead.clone().unwrap_or_default().pod_fixed,
+        node_selector,
+        tolerations: tolerations(pool, seen, &spec.tolerations),
+    }
+}
+
+fn hyperv_problem(name: &str) -> Problem {
+    let message =
+        "Kubernetes does not officially support Hyper-V isolation; it works if the container runtime has the handler";
+    Problem::new(reason::HYPERV_NOT_SUPPORTED, ObjectReference::runtime_class(name), message)
+}
+
+/// The tolerations of the pool's taints, the retired ones, winpool's taints that nodes still carry, and a limited
+/// number of other taints on its nodes, known spellings first.
+fn tolerations(pool: &Pool, seen: &NodeSummary, own: &[Toleration]) -> Vec<Toleration> {
+    let wanted = pool.spec.wanted_taints();
+    let (lingering, mut foreign): (Vec<&Taint>, Vec<&Taint>) =
+        seen.tolerate.iter().partition(|taint| pool.managed_taints.contains(taint));
+    foreign.sort_by_key(|taint| !taint.marks_windows());
+    let foreign = foreign.into_iter().take(FOREIGN_TAINTS);
+    let taints = wanted.iter().chain(&pool.spec.retired_taints).chain(lingering).chain(foreign);
+    normalised(taints.map(toleration).chain(own.iter().cloned()))
+}

@@ -1,0 +1,221 @@
+//! The assessment of a node under a policy.
+
+use std::time::Instant;
+
+use crate::{
+    api::{Taint, names},
+    plan::{
+        nodes::{
+            capability_labels,
+            node::{Applied, MetadataChange, NodeFields, NodePlan, NodeRecord, NodeState},
+        },
+        pools::pool::{Policy, Pool, PoolEntry},
+        taints::{self, Consent, is_tolerated},
+    },
+    windows::KernelVersion,
+};
+
+/// The assessment of a node under a policy: its state, and the changes that it needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assessment {
+    /// The pool that the node belongs to, if any.
+    pub pool: Option<String>,
+    /// Its Windows version, if it is known.
+    pub version: Option<KernelVersion>,
+    /// True if the node has the annotation `winpool.dev/ignore`.
+    pub ignored: bool,
+    /// True if its labels and its report contradict each other. Only its labels and taints are known then.
+    pub contradicts_itself: bool,
+    /// Taints on it that keep pods off and that its pool's RuntimeClasses have to tolerate besides the pool's own.
+    pub tolerate: Vec<Taint>,
+    /// Taints on it with the key and effect of a wanted one, and another value.
+    pub differing: Vec<Taint>,
+    /// Taints that it lacks and may not get now.
+    pub held: Vec<Taint>,
+    /// winpool's taints on it once the plan is executed.
+    pub owned: Vec<Taint>,
+    /// Wanted taints that it lacks, for any reason.
+    pub uncarried: Vec<Taint>,
+    /// The pool that no longer owns the node, and whose labels, annotations and taints are about to be removed from it.
+    pub releasing: Option<String>,
+    /// The time until which its build label is left alone, because the kubelet may be about to report that build.
+    pub label_settles: Option<Instant>,
+    /// The changes that it needs.
+    pub plan: NodePlan,
+}
+
+impl Assessment {
+    /// The state of the node. Refusals by the API server and other writers are not included: only the writer knows them.
+    pub fn state(&self) -> NodeState {
+        match self {
+            Self { ignored: true, .. } => NodeState::Ignored,
+            Self { plan, label_settles, .. } if !plan.is_empty() || label_settles.is_some() => NodeState::Pending,
+            Self { held, .. } if !held.is_empty() => NodeState::Held,
+            Self { version: None, .. } => NodeState::Blocked,
+            _ => NodeState::Converged,
+        }
+    }
+}
+
+/// Assesses `node` under `policy`.
+pub fn assess(node: &NodeFields, policy: &Policy, consent: Consent<'_>) -> Assessment {
+    if !node.is_windows() && node.contradicts_itself() {
+        return Assessment::default();
+    }
+    if node.was_reimaged() {
+        return assess_reimaged(node, policy);
+    }
+    match policy.owner(&node.labels) {
+        Some(PoolEntry { pool, ready: true }) => assess_as(node, Some(pool), policy, consent),
+        Some(PoolEntry { ready: false, .. }) => Assessment::default(),
+        None => assess_as(node, None, policy, consent),
+    }
+}
+
+/// Assesses a node that came back with another operating system under its old name: winpool removes everything that it
+/// added, and `windows-build`.
+fn assess_reimaged(node: &NodeFields, policy: &Policy) -> Assessment {
+    let record = NodeRecord::of(node);
+    if node.is_ignored() || !record.belongs_to_a_live_pool(policy) {
+        return Assessment::default();
+    }
+    let plan = release(node, &record, policy);
+    Assessment { releasing: record.pool().map(str::to_owned), plan, ..Assessment::default() }
+}
+
+/// Removes what winpool added to a node, for any pool. The labels that are facts about a Windows node stay on it.
+pub(crate) fn release(node: &NodeFields, record: &NodeRecord, policy: &Policy) -> NodePlan {
+    let (build, capability_labels) = if node.was_reimaged() {
+        (node.labels.get(names::WINDOWS_BUILD), capability_labels::removal(node))
+    } else {
+        (None, Vec::new())
+    };
+    NodePlan {
+        windows_build: MetadataChange::between(names::WINDOWS_BUILD, build, None),
+        capability_labels,
+        taints: taints::plan(node, record.applied.as_ref(), None, policy, Consent::Given).change,
+        pool: record.label_change(None),
+        applied: record.annotation_change(None),
+    }
+}
+
+/// Assesses `node` as if it belonged to `pool`: the preview of a pool in dry run.
+pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Assessment {
+    let record = NodeRecord::of(node);
+    let counted = Assessment {
+        pool: pool.map(|pool| pool.spec.name.clone()),
+        ignored: node.is_ignored(),
+        ..Assessment::default()
+    };
+    if node.contradicts_itself() {
+        return contradictory(node, pool, policy, &record, counted);
+    }
+    // Only on evidence: an existing pool no longer owns the node, or another pool owns it.
+    let former = record.pool().filter(|_| pool.is_none() && record.belongs_to_a_live_pool(policy));
+    let known = Assessment {
+        version: node.windows_version(),
+        tolerate: pool.map(|pool| to_tolerate(node, pool, policy)).unwrap_or_default(),
+        releasing: former.map(str::to_owned),
+        ..counted
+    };
+    if known.ignored {
+        return known;
+    }
+    if record.belongs_to_a_suspended_pool(policy) {
+        return Assessment::default();
+    }
+    match (pool, former) {
+        (Some(pool), _) => owned(node, pool, policy, consent, &record, known),
+        (None, Some(_)) => Assessment { plan: release(node, &record, policy), ..known },
+        (None, None) => known,
+    }
+}
+
+/// Assesses a node of `pool`.
+fn owned(
+    node: &NodeFields,
+    pool: &Pool,
+    policy: &Policy,
+    consent: Consent<'_>,
+    record: &NodeRecord,
+    known: Assessment,
+) -> Assessment {
+    let taints = taints::plan(node, record.applied.as_ref(), Some(pool), policy, consent);
+    let capability_labels = capability_labels::plan(node, &pool.images());
+    let label_settles = consent.label_settles();
+    let build = known.version.filter(|_| label_settles.is_none()).map(|version| version.build.to_string());
+    let windows_build = build.and_then(|build| {
+        MetadataChange::between(names::WINDOWS_BUILD, node.labels.get(names::WINDOWS_BUILD), Some(&build))
+    });
+    let adds_labels = windows_build.iter().chain(&capability_labels).any(|label| label.to.is_some());
+    let writes = adds_labels || !taints.owned.is_empty();
+    let applied = (writes || record.exists()).then(|| Applied {
+        pool: pool.spec.name.clone(),
+        taints: taints.owned.iter().map(ToString::to_string).collect(),
+    });
+    let present = node.taints.taints();
+    let plan = NodePlan {
+        windows_build,
+        capability_labels,
+        taints: taints.change,
+        pool: record.label_change(applied.as_ref().map(|applied| applied.pool.as_str())),
+        applied: record.annotation_change(applied.as_ref()),
+    };
+    let wanted = pool.spec.wanted_taints();
+    Assessment {
+        differing: taints.differing,
+        held: taints.held,
+        owned: taints.owned,
+        label_settles,
+        uncarried: wanted.into_iter().filter(|taint| !present.contains(taint)).collect(),
+        plan,
+        ..known
+    }
+}
+
+/// Counts a node that contradicts itself for its pool, without a change. Neither its version nor its taints make
+/// RuntimeClasses.
+fn contradictory(
+    node: &NodeFields,
+    pool: Option<&Pool>,
+    policy: &Policy,
+    record: &NodeRecord,
+    assessment: Assessment,
+) -> Assessment {
+    if !assessment.ignored && record.belongs_to_a_suspended_pool(policy) {
+        return Assessment::default();
+    }
+    let plan = |pool| taints::plan(node, record.applied.as_ref(), Some(pool), policy, Consent::Given);
+    let lacking = pool.filter(|_| !assessment.ignored).and_then(|pool| plan(pool).change);
+    let uncarried = lacking.map(|change| change.added).unwrap_or_default();
+    Assessment { contradicts_itself: true, uncarried, ..assessment }
+}
+
+/// The taints on a node that the pool's RuntimeClasses have to tolerate besides the pool's own: Windows taints in any
+/// spelling, taints with the key and effect of a wanted one, and taints that winpool added under an older spec.
+fn to_tolerate(node: &NodeFields, pool: &Pool, policy: &Policy) -> Vec<Taint> {
+    let wanted = pool.spec.wanted_taints();
+    let is_others = |taint: &&Taint| !wanted.contains(taint) && !pool.spec.retired_taints.contains(taint);
+    let concerns = |taint: &&Taint| is_tolerated(taint, &wanted, policy);
+    let mut found: Vec<_> = node.taints.taints().iter().filter(is_others).filter(concerns).cloned().collect();
+    found.sort();
+    found
+}
+
+/// True if another pool owns the node now, and has yet to take it over, or to record a taint of winpool's on it that
+/// `pool` has recorded. Without a record winpool never removes the taint.
+pub(crate) fn is_being_handed_over(
+    node: &NodeFields,
+    pool: &Pool,
+    policy: &Policy,
+    recorded_by_others: impl Fn(&Taint) -> bool,
+) -> bool {
+    let record = NodeRecord::of(node);
+    let is_unrecorded = |taint: &Taint| {
+        let claims = |applied: &Applied| applied.taints.contains(&taint.to_string());
+        record.applied.as_ref().is_some_and(claims) && pool.managed_taints.contains(taint) && !recorded_by_others(taint)
+    };
+    !node.is_ignored()
+        && policy.owner(&node.labels).is_some()
+        && (record.pool() == Some(&pool.spec.name) || node.taints.taints().iter().any(is_unrecorded))
+}

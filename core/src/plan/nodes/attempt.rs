@@ -1,0 +1,243 @@
+//! One attempt to change a node: a guarded patch, a read if the node has changed since it was planned, and the parts
+//! of the plan one by one if the whole is refused.
+
+use std::{fmt, sync::Arc, time::Instant};
+
+use json_patch::Patch;
+
+use crate::plan::{
+    nodes::node::{NodeObject, NodePlan},
+    patch::{REVERTED, node_patch},
+    pools::pool::Policy,
+};
+
+/// The number of times that an attempt reads a node which changes between reading and writing.
+const READS: usize = 3;
+
+/// The next request for a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeStep {
+    /// Send this patch.
+    Patch {
+        patch: Patch,
+        /// The changes that the patch makes.
+        plan: Box<NodePlan>,
+    },
+    /// Read the node from the API server.
+    Read,
+    /// Find out which other writer reverts winpool's changes.
+    FindOtherWriter,
+    /// Do nothing until the node changes, or until this moment.
+    Wait(Option<Instant>),
+}
+
+/// The answer to a request for a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeAnswer {
+    /// The patch was accepted. The node has this version now, if the answer shows it.
+    Written(Option<Box<str>>),
+    /// The node that was read. It may be another one with the same name.
+    Node(Box<NodeObject>),
+    /// A description of the other writer, and what to do about it.
+    OtherWriter(String),
+    /// A test of the patch failed: the node has changed.
+    Stale,
+    /// Another write came first.
+    Conflict,
+    /// The node does not exist.
+    Gone,
+    /// The API server, or a policy in it, refuses the patch and will refuse it again.
+    Denied(String),
+    /// The API server failed or did not answer, in one word.
+    Failed(&'static str),
+}
+
+/// An attempt to execute a plan. It decides nothing about the plan itself: whoever began it plans again if the node has
+/// changed.
+#[derive(Clone, PartialEq)]
+pub struct Attempt {
+    /// The node that the patch in flight was computed from.
+    object: Arc<NodeObject>,
+    /// The plan in flight.
+    plan: NodePlan,
+    part: PlanPart,
+    /// The parts that were refused, and the last message.
+    denied: Option<(NodePlan, String)>,
+    reads: usize,
+    reading: Option<ReadReason>,
+}
+
+/// The extent of the plan in flight.
+#[derive(Clone, Debug, PartialEq)]
+enum PlanPart {
+    Whole,
+    /// The labels of a plan that was refused as a whole. The rest, which is here, follows.
+    Labels(Box<NodePlan>),
+    /// The rest of such a plan.
+    Rest,
+}
+
+/// The reason for a read in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadReason {
+    /// A test of the patch failed.
+    Stale,
+    /// Another write came first.
+    Conflict,
+    /// The watch does not show the last accepted patch yet.
+    Behind,
+}
+
+/// The course of an attempt after an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AttemptState {
+    Next(NodeStep),
+    /// The node has changed. Plan again from this one, and continue with [`Attempt::patch`].
+    PlanAgain(Arc<NodeObject>),
+    /// The plan was executed.
+    Written,
+    /// The node does not exist any more, or another one has its name.
+    Gone,
+    /// The whole plan was refused. [`Attempt::split`] sends its parts.
+    Denied(String),
+    /// This part of the plan was refused, or its tests fail although the node has not changed.
+    Refused(Box<NodePlan>, String),
+    /// The attempt failed, for this reason.
+    Failed(&'static str),
+}
+
+/// `resourceVersion` and the plans stand for the fields of the node.
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { object, plan, part, denied, reads, reading } = self;
+        let version = (&object.uid, &object.resource_version);
+        write!(f, "{version:?} {plan:?} {part:?} {denied:?} {reads} {reading:?}")
+    }
+}
+
+impl Attempt {
+    /// Begins with a patch of this node.
+    pub fn begin(object: Arc<NodeObject>, plan: NodePlan, policy: &Policy) -> (Self, NodeStep) {
+        let attempt = Self { object, plan, part: PlanPart::Whole, denied: None, reads: 0, reading: None };
+        let step = attempt.send(policy);
+        (attempt, step)
+    }
+
+    /// Begins with a read, because the watch does not show the last accepted patch of this node yet.
+    pub fn begin_behind(object: Arc<NodeObject>, plan: NodePlan) -> (Self, NodeStep) {
+        let reading = Some(ReadReason::Behind);
+        (Self { object, plan, part: PlanPart::Whole, denied: None, reads: 1, reading }, NodeStep::Read)
+    }
+
+    /// Continues with a patch of the node that was read.
+    pub fn patch(&mut self, object: Arc<NodeObject>, plan: NodePlan, policy: &Policy) -> NodeStep {
+        (self.object, self.plan) = (object, plan);
+        self.send(policy)
+    }
+
+    /// Sends the labels and the rest of a refused plan apart, so that a refused taint does not delay the label. `None`
+    /// if the plan has one part.
+    pub fn split(&mut self, policy: &Policy) -> Option<NodeStep> {
+        let [labels, rest] = self.plan.parts();
+        if labels.is_empty() || rest.is_empty() {
+            return None;
+        }
+        (self.plan, self.part) = (labels, PlanPart::Labels(rest.into()));
+        Some(self.send(policy))
+    }
+
+    /// The node that the patch in flight was computed from.
+    pub fn object(&self) -> &Arc<NodeObject> {
+        &self.object
+    }
+
+    /// The plan in flight.
+    pub fn plan(&self) -> &NodePlan {
+        &self.plan
+    }
+
+    /// True if it sends the parts of a plan.
+    pub fn is_split(&self) -> bool {
+        self.part != PlanPart::Whole
+    }
+
+    /// The answer as it counts: a patch that is accepted and changes nothing is refused.
+    pub fn in_effect(&self, answer: NodeAnswer) -> NodeAnswer {
+        match answer {
+            NodeAnswer::Written(Some(version)) if version == self.object.resource_version => {
+                NodeAnswer::Denied(REVERTED.to_owned())
+            }
+            answer => answer,
+        }
+    }
+
+    /// Takes in the answer to its last step.
+    pub fn answer(&mut self, answer: NodeAnswer, policy: &Policy) -> AttemptState {
+        match (self.reading.take(), self.in_effect(answer)) {
+            (_, NodeAnswer::Gone) => AttemptState::Gone,
+            (_, NodeAnswer::Failed(reason)) => AttemptState::Failed(reason),
+            (Some(reading), NodeAnswer::Node(found)) => self.found(reading, *found),
+            (Some(_), _) | (None, NodeAnswer::Node(_) | NodeAnswer::OtherWriter(_)) => AttemptState::Failed("failed"),
+            (None, NodeAnswer::Written(version)) => self.next_part(policy, Ok(version)),
+            (None, NodeAnswer::Denied(message)) if self.is_split() => self.next_part(policy, Err(message)),
+            (None, NodeAnswer::Denied(message)) => AttemptState::Denied(message),
+            (None, NodeAnswer::Stale) => self.read(ReadReason::Stale),
+            (None, NodeAnswer::Conflict) => self.read(ReadReason::Conflict),
+        }
+    }
+
+    fn send(&self, policy: &Policy) -> NodeStep {
+        let patch = node_patch(&self.object.uid, &self.object.node, &self.plan, policy);
+        NodeStep::Patch { patch, plan: self.plan.clone().into() }
+    }
+
+    /// Reads the node, unless it has changed too often. Parts are not planned again.
+    fn read(&mut self, reading: ReadReason) -> AttemptState {
+        if self.is_split() || self.reads == READS {
+            return AttemptState::Failed(if reading == ReadReason::Stale { "stale" } else { "conflict" });
+        }
+        (self.reads, self.reading) = (self.reads + 1, Some(reading));
+        AttemptState::Next(NodeStep::Read)
+    }
+
+    fn found(&self, reading: ReadReason, found: NodeObject) -> AttemptState {
+        let found = Arc::new(found);
+        if found.uid != self.object.uid {
+            return AttemptState::Gone;
+        }
+        // A patch that tests what was not read, because that is too large, fails for ever.
+        if reading == ReadReason::Stale && found.resource_version == self.object.resource_version {
+            let message = "the patch's tests fail although the node is as it was read";
+            return AttemptState::Refused(self.plan.clone().into(), message.to_owned());
+        }
+        AttemptState::PlanAgain(found)
+    }
+
+    /// Continues after a part, or the whole plan, was accepted and made this version, or the part was refused with this
+    /// message.
+    fn next_part(&mut self, policy: &Policy, result: Result<Option<Box<str>>, String>) -> AttemptState {
+        match result {
+            Err(message) => {
+                let plan = match self.denied.take() {
+                    Some((labels, _)) => labels.with_rest(&self.plan),
+                    None => self.plan.clone(),
+                };
+                self.denied = Some((plan, message));
+            }
+            Ok(version) => {
+                // Computed, because a fresh read could contain changes that the next part was not computed from.
+                let node = self.object.node.after(&self.plan);
+                let resource_version = version.unwrap_or_default();
+                self.object = Arc::new(NodeObject { resource_version, node, ..NodeObject::clone(&self.object) });
+            }
+        }
+        if let PlanPart::Labels(rest) = &mut self.part {
+            (self.plan, self.part) = (std::mem::take(&mut **rest), PlanPart::Rest);
+            return AttemptState::Next(self.send(policy));
+        }
+        match self.denied.take() {
+            Some((plan, message)) => AttemptState::Refused(plan.into(), message),
+            None => AttemptState::Written,
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! A node as winpool reads it, its states, and changes of it.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    api::{Mode, Taint, names},
+    labels::Labels,
+    plan::pools::pool::Policy,
+    windows::{Build, KernelVersion, compatibility::WindowsHost},
+};
+
+/// The fields of a node that winpool reads, as the API server sent them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFields {
+    pub labels: Labels,
+    /// True if `metadata.annotations` is not empty: a JSON Patch cannot add a key to an absent map.
+    pub has_annotations: bool,
+    /// The annotation `winpool.dev/applied`.
+    pub applied: Option<Box<str>>,
+    /// The annotation `winpool.dev/ignore`.
+    pub ignore: Option<Box<str>>,
+    pub taints: Arc<TaintList>,
+    /// `spec.unschedulable`.
+    pub is_cordoned: bool,
+    /// `status.nodeInfo.kernelVersion`.
+    pub kernel_version: Option<Arc<str>>,
+    /// `status.nodeInfo.operatingSystem`.
+    pub operating_system: Option<Arc<str>>,
+    /// `status.nodeInfo.containerRuntimeVersion`.
+    pub container_runtime: Option<Arc<str>>,
+}
+
+impl NodeFields {
+    /// The Windows version that the node reports, or else the build of a well-formed `windows-build` label.
+    pub fn windows_version(&self) -> Option<KernelVersion> {
+        let reported = self.kernel_version.as_deref().and_then(|text| text.parse().ok());
+        reported.or_else(|| {
+            let build = self.labels.get(names::WINDOWS_BUILD)?.parse().ok()?;
+            Some(KernelVersion { build, revision: None })
+        })
+    }
+
+    /// What decides which images it runs; `None` if its build is not known.
+    pub fn windows_host(&self) -> Option<WindowsHost> {
+        let runtime = self.container_runtime.as_deref().and_then(|text| text.parse().ok());
+        Some(WindowsHost { build: self.windows_version()?.build, runtime })
+    }
+
+    /// True if its labels say that it runs Windows.
+    pub fn is_windows(&self) -> bool {
+        self.labels.get(names::OS) == Some(names::WINDOWS)
+    }
+
+    pub fn is_ignored(&self) -> bool {
+        self.ignore.as_deref() == Some("true")
+    }
+
+    pub(crate) fn was_reimaged(&self) -> bool {
+        self.labels.get(names::OS).is_some_and(|os| os != names::WINDOWS)
+    }
+
+    /// The node after this plan was executed.
+    pub fn after(&self, plan: &NodePlan) -> Self {
+        let labels = self.labels.with(plan.labels().map(|change| (change.key.as_str(), change.to.as_deref())));
+        let mut after = Self { labels, ..self.clone() };
+        if let Some(change) = &plan.taints {
+            after.taints = Arc::new(TaintList::new(Some(change.to.clone())));
+        }
+        if let Some(MetadataChange { to, .. }) = &plan.applied {
+            after.applied = to.as_deref().map(Into::into);
+            after.has_annotations |= to.is_some();
+        }
+        after
+    }
+
+    /// True if the node's operating system label contradicts its report. winpool does not write such a node. A node that
+    /// was reimaged may keep its old label until its kubelet reports, or report its old system for a moment after the
+    /// kubelet has written the label. A kubelet restores a label that another writer changed within 10 seconds.
+    pub fn contradicts_itself(&self) -> bool {
+        let reported = self.operating_system.as_deref().filter(|os| !os.is_empty());
+        reported.is_some_and(|os| (os == names::WINDOWS) != self.is_windows())
+    }
+}
+
+/// A label or annotation to set, or to remove when `to` is `None`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MetadataChange {
+    pub key: String,
+    /// The value that the node has.
+    pub from: Option<String>,
+    /// The value that it should have.
+    pub to: Option<String>,
+}
+
+impl MetadataChange {
+    /// Returns the change; `None` if the values are equal.
+    pub(crate) fn between(key: &str, from: Option<&str>, to: Option<&str>) -> Option<Self> {
+        let change = || Self { key: key.to_owned(), from: from.map(str::to_owned), to: to.map(str::to_owned) };
+        (from != to).then(change)
+    }
+}
+
+/// The changes that a node needs. They are sent in one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePlan {
+    /// `node.kubernetes.io/windows-build`.
+    pub windows_build: Option<MetadataChange>,
+    /// Labels under `runs.winpool.dev/`.
+    pub capability_labels: Vec<MetadataChange>,
+    pub taints: Option<TaintChange>,
+    /// The label `winpool.dev/pool`.
+    pub pool: Option<MetadataChange>,
+    /// The annotation `winpool.dev/applied`.
+    pub applied: Option<MetadataChange>,
+}
+
+impl NodePlan {
+    /// True if the node needs no change.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub fn labels(&self) -> impl Iterator<Item = &MetadataChange> {
+        self.windows_build.iter().chain(&self.capability_labels).chain(&self.pool)
+    }
+
+    /// The labels, and everything else. Each part can be sent if the other one is refused.
+    pub fn parts(&self) -> [Self; 2] {
+        let labels = Self {
+            windows_build: self.windows_build.clone(),
+            capability_labels: self.capability_labels.clone(),
+            ..Self::default()
+        };
+        let rest = Self { windows_build: None, capability_labels: Vec::new(), ..self.clone() };
+        [labels, rest]
+    }
+
+    /// The plan of which this is the first part and `rest` the second one.
+    pub(crate) fn with_rest(self, rest: &Self) -> Self {
+        Self { windows_build: self.windows_build, capability_labels: self.capability_labels, ..rest.clone() }
+    }
+}
+
+named! {
+    /// State of a node, as status and metrics count it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum NodeState {
+        /// It has the right labels and taints.
+        Converged = "converged",
+        /// winpool is about to change it.
+        Pending = "pending",
+        /// It lacks a taint that DaemonSets do not tolerate.
+        Held = "held",
+        /// Another writer keeps reverting what winpool writes.
+        Contested = "contested",
+        /// winpool cannot change it.
+        Blocked = "blocked",
+        /// It has the annotation `winpool.dev/ignore`.
+        Ignored = "ignored",
+    }
+}
+
+/// A node as a watch or a read shows it: its identity, and the fields that winpool reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeObject {
+    pub name: Arc<str>,
+    pub uid: Box<str>,
+    pub resource_version: Box<str>,
+    /// The fields that winpool decides by.
+    pub node: NodeFields,
+    /// True until the kubelet first reports the node's status after registration.
+    pub is_as_registered: bool,
+}
+
+// The taint list of a node, changes of it, and winpool's record of the taints that it added.
+//
+
+/// `spec.taints` of a node as the API server sent it, with its parsed form.
+///
+/// A patch tests and writes the raw JSON, so that `timeAdded` and fields unknown to this client survive, and so that a
+/// value which the API server omits is not tested as `""`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TaintList {
+    raw: Option<Vec<Value>>,
+    taints: Vec<Taint>,
+}
+
+impl TaintList {
+    /// The list of this raw JSON; `None` if the node has no `spec.taints`.
+    pub fn new(raw: Option<Vec<Value>>) -> Self {
+        let taints = raw.iter().flatten().map(taint_of).collect();
+        Self { raw, taints }
+    }
+
+    /// The API server's JSON; `null` if the node has no `spec.taints`.
+    pub fn to_json(&self) -> Value {
+        self.raw.clone().map_or(Value::Null, Value::Array)
+    }
+
+    /// The taints in their order.
+    pub fn taints(&self) -> &[Taint] {
+        &self.taints
+    }
+
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&Value, &Taint)> {
+        self.raw.iter().flatten().zip(&self.taints)
+    }
+}
+
+fn taint_of(raw: &Value) -> Taint {
+    let part = |key: &str| raw.get(key).and_then(Value::as_str).unwrap_or_default();
+    Taint::new(part("key"), part("value"), part("effect"))
+}
+
+/// The annotation `winpool.dev/applied`: the pool that manages the node, and the taints that winpool added.
+///
+/// A kubelet can write it on its own node, so it is only a hint: see [`Policy::may_remove`](super::Policy::may_remove).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    pub pool: String,
+    /// The taints that winpool added, as `key=value:effect`.
+    #[serde(default)]
+    pub taints: Vec<String>,
+}
+
+impl Applied {
+    /// Parses the annotation. One that does not parse names no pool and no taint.
+    pub fn parse(annotation: &str) -> Option<Self> {
+        serde_json::from_str(annotation).ok()
+    }
+
+    /// The annotation's value, as compact JSON.
+    pub fn to_annotation(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+}
+
+/// A change of the taint list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaintChange {
+    /// The whole list to write.
+    pub to: Vec<Value>,
+    /// Taints that the new list adds.
+    pub added: Vec<Taint>,
+    /// Taints that the new list lacks.
+    pub removed: Vec<Taint>,
+}
+
+// The label and the annotation by which winpool records on a node what it added.
+//
+
+/// The label `winpool.dev/pool` and the annotation `winpool.dev/applied` of a node.
+pub(crate) struct NodeRecord<'n> {
+    label: Option<&'n str>,
+    annotation: Option<&'n str>,
+    pub(crate) applied: Option<Applied>,
+}
+
+impl<'n> NodeRecord<'n> {
+    pub(crate) fn of(node: &'n NodeFields) -> Self {
+        let annotation = node.applied.as_deref();
+        Self { label: node.labels.get(names::POOL), annotation, applied: annotation.and_then(Applied::parse) }
+    }
+
+    pub(crate) fn exists(&self) -> bool {
+        self.label.is_some() || self.annotation.is_some()
+    }
+
+    pub(crate) fn pool(&self) -> Option<&str> {
+        self.applied.as_ref().map(|applied| applied.pool.as_str()).or(self.label)
+    }
+
+    pub(crate) fn belongs_to_a_live_pool(&self, policy: &Policy) -> bool {
+        let pool = self.pool().and_then(|name| policy.pool(name));
+        pool.is_some_and(|pool| pool.spec.mode == Mode::Enforce && (!pool.spec.deleting || pool.spec.needs_cleanup()))
+    }
+
+    pub(crate) fn belongs_to_a_suspended_pool(&self, policy: &Policy) -> bool {
+        self.pool().is_some_and(|name| policy.is_suspended(name))
+    }
+
+    pub(crate) fn label_change(&self, pool: Option<&str>) -> Option<MetadataChange> {
+        MetadataChange::between(names::POOL, self.label, pool)
+    }
+
+    pub(crate) fn annotation_change(&self, wanted: Option<&Applied>) -> Option<MetadataChange> {
+        if wanted.is_some() && self.applied.as_ref() == wanted {
+            return None;
+        }
+        let to = wanted.map(Applied::to_annotation);
+        MetadataChange::between(names::APPLIED, self.annotation, to.as_deref())
+    }
+}
+
+// What this process knows of a node besides its object: the past of its builds, and if pods on it come first.
+//
+
+/// The time for which winpool does not correct a build label that contradicts the node's report. After an in-place
+/// upgrade the kubelet writes the label of the new build first, and reports that build 0.2 seconds later.
+pub const LABEL_SETTLES: Duration = Duration::from_millis(1500);
+
+/// The source of a node's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sighting {
+    /// A watch event that shows that the node was created.
+    Registered,
+    /// A watch event; the watch shows all changes in order.
+    Changed,
+    /// A list, or a repeated assessment: earlier changes are unknown.
+    Listed,
+}
+
+/// The build in a node's label, the build that it reports, the time until which a contradiction is tolerated, and its pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Watched {
+    label: Option<Build>,
+    reported: Option<Build>,
+    settle: Option<Instant>,
+    /// True while pods that run on the node are to get tolerations before it gets taints.
+    pub(crate) awaits_pods: bool,
+}
+
+impl Watched {
+    /// The past of `node` after it was seen; `before` is its past so far. Only a label that has just changed may contradict
+    /// the report for a while. A label that the node registered with, or that stays while the report changes, is wrong.
+    pub fn next(before: Option<&Self>, node: &NodeFields, sighting: Sighting, now: Instant) -> Self {
+        let label = node.labels.get(names::WINDOWS_BUILD).and_then(|text| text.parse().ok());
+        let version = node.kernel_version.as_deref().and_then(|text| text.parse::<KernelVersion>().ok());
+        let reported = version.map(|version| version.build);
+        let contradicts = label.is_some() && reported.is_some() && label != reported;
+        let settle = match before {
+            _ if !contradicts || sighting == Sighting::Registered => None,
+            Some(before) if before.reported.is_some() && before.reported != reported => None,
+            Some(before) if before.label == label || before.settle.is_some() => before.settle,
+            _ => Some(now + LABEL_SETTLES),
+        };
+        Self { label, reported, settle, awaits_pods: before.is_some_and(|before| before.awaits_pods) }
+    }
+
+    /// The time until which winpool leaves the build label alone although the node reports another build.
+    pub fn label_settles(&self) -> Option<Instant> {
+        self.settle
+    }
+}

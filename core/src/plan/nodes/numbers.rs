@@ -1,0 +1,513 @@
+//! The contribution of one node to the sums of pools.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
+
+use crate::{
+    api::{NodeCounts, ObjectReference, Problem, Taint, names::reason, number},
+    interner::Interner,
+    plan::{
+        classes::NodeSummary,
+        nodes::{
+            assessment::{Assessment, assess, assess_as},
+            capability_labels::build_of,
+            node::{NodeFields, NodeState, Sighting, Watched},
+            table::Entry,
+        },
+        pools::pool::Policy,
+        taints::Consent,
+    },
+    windows::{Build, KernelVersion, Vendor, product},
+    words::count as count_of,
+};
+
+/// The contribution of one node to one pool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Contribution {
+    pub pool: String,
+    pub(crate) version: Option<KernelVersion>,
+    pub(crate) vendor: Option<Vendor>,
+    pub(crate) state: NodeState,
+    pub(crate) unlabeled: bool,
+    pub(crate) untainted: bool,
+    /// Wanted taints that it may not get now.
+    pub(crate) held: Vec<Taint>,
+    pub(crate) unfinished: bool,
+    pub(crate) tolerate: Vec<Taint>,
+    pub(crate) owned: Vec<Taint>,
+    /// Wanted taints that it lacks, for any reason.
+    pub(crate) uncarried: Vec<Taint>,
+    /// The builds whose capability labels it is to get.
+    pub(crate) unlabelled: Vec<Build>,
+    pub(crate) problems: Vec<NodeProblem>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum NodeProblem {
+    OperatingSystemDiffers,
+    BuildUnknown,
+    Denied(Arc<str>),
+    Contested(Arc<str>),
+    ValueDiffers(Taint),
+    WouldChange,
+}
+
+impl Contribution {
+    /// The contribution of a node to its pool. `refusal` is the API server's message if it refuses to change the node,
+    /// and `other_writer` names the writer that keeps reverting winpool's changes.
+    pub fn of(
+        assessment: Assessment,
+        vendor: Option<Vendor>,
+        refusal: Option<Arc<str>>,
+        other_writer: Option<Arc<str>>,
+    ) -> Option<Self> {
+        let state = match (&refusal, &other_writer) {
+            (Some(_), _) => NodeState::Blocked,
+            (None, Some(_)) => NodeState::Contested,
+            (None, None) => assessment.state(),
+        };
+        let Assessment { pool, version, ignored, tolerate, differing, plan, held, uncarried, .. } = assessment;
+        let differs = assessment.contradicts_itself && !ignored;
+        let unknown = version.is_none() && !ignored;
+        let is_to_be_labelled = plan.windows_build.is_some() || assessment.label_settles.is_some();
+        let missing = plan.capability_labels.iter().filter(|change| change.to.is_some());
+        let unlabelled: Vec<Build> = missing.filter_map(|change| build_of(&change.key)).collect();
+        let unreadable = if differs { NodeProblem::OperatingSystemDiffers } else { NodeProblem::BuildUnknown };
+        let problems = unknown
+            .then_some(unreadable)
+            .into_iter()
+            .chain(refusal.map(NodeProblem::Denied))
+            .chain(other_writer.map(NodeProblem::Contested))
+            .chain(differing.into_iter().map(NodeProblem::ValueDiffers))
+            .collect();
+        Some(Self {
+            pool: pool?,
+            version,
+            vendor,
+            state,
+            unlabeled: unknown || is_to_be_labelled || !unlabelled.is_empty(),
+            unlabelled,
+            untainted: plan.taints.is_some() || !held.is_empty() || differs && !uncarried.is_empty(),
+            unfinished: !plan.is_empty() || !held.is_empty() || is_to_be_labelled,
+            held,
+            uncarried,
+            tolerate,
+            owned: assessment.owned,
+            problems,
+        })
+    }
+
+    /// The contribution of a node to a pool in dry run.
+    pub fn preview(assessment: Assessment, vendor: Option<Vendor>) -> Option<Self> {
+        let changes = !assessment.plan.is_empty();
+        // A dry run adds no taint.
+        let mut contribution = Self::of(Assessment { owned: Vec::new(), ..assessment }, vendor, None, None)?;
+        if changes {
+            contribution.problems.push(NodeProblem::WouldChange);
+        }
+        Some(contribution)
+    }
+}
+
+/// The contributions of one node to all pools.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeShare {
+    /// To the pool that it belongs to, and to those in dry run that would select it.
+    pub contributions: Vec<Contribution>,
+    /// Pools that select the node and do not own it, each with the owner.
+    pub overlaps: Vec<(String, String)>,
+}
+
+impl NodeShare {
+    /// The contributions of `node`, which was assessed with `assessment`. A pool that is being deleted counts the
+    /// nodes that winpool still has to clean up.
+    pub fn of(
+        node: &NodeFields,
+        mut assessment: Assessment,
+        policy: &Policy,
+        consent: Consent<'_>,
+        refusal: Option<Arc<str>>,
+        other_writer: Option<Arc<str>>,
+    ) -> Self {
+        // It is no pool's node any more. A deleted pool finds it in the API server.
+        if node.was_reimaged() {
+            return Self::default();
+        }
+        let deleting = |name: &String| policy.pool(name).is_some_and(|pool| pool.spec.deleting);
+        assessment.pool = assessment.pool.or(assessment.releasing.take().filter(deleting));
+        let vendor = Vendor::of(&node.labels);
+        let own = Contribution::of(assessment, vendor, refusal, other_writer);
+        // Nothing is known of the node's past as a node of that pool.
+        let past = Watched::default();
+        let consent = match consent {
+            Consent::Known { name, now, .. } => Consent::Known { name, now, watched: &past },
+            other => other,
+        };
+        let previews = policy.previews(&node.labels);
+        let previews =
+            previews.filter_map(|pool| Contribution::preview(assess_as(node, Some(pool), policy, consent), vendor));
+        let mut selecting = policy.selecting(&node.labels).map(|entry| &entry.pool);
+        let owner = selecting.next().map(|pool| pool.spec.name.clone());
+        let overlaps = selecting.filter_map(|pool| Some((pool.spec.name.clone(), owner.clone()?))).collect();
+        Self { contributions: own.into_iter().chain(previews).collect(), overlaps }
+    }
+}
+
+impl NodeProblem {
+    pub(crate) fn describe(&self, example: &str, nodes: usize) -> Problem {
+        let nodes = count_of(nodes, "node");
+        let (reason, message) = match self {
+            Self::OperatingSystemDiffers => (
+                reason::OPERATING_SYSTEM_DIFFERS,
+                format!(
+                    "{nodes} with the label kubernetes.io/os=windows and another operating system in \
+                     status.nodeInfo.operatingSystem; winpool changes the node when they agree. Check its kubelet, and \
+                     who sets the label"
+                ),
+            ),
+            Self::BuildUnknown => (
+                reason::BUILD_UNKNOWN,
+                format!(
+                    "{nodes} without a Windows build in status.nodeInfo.kernelVersion and in the label \
+                     node.kubernetes.io/windows-build; check the kubelet"
+                ),
+            ),
+            Self::Denied(message) => (
+                reason::ADMISSION_DENIED,
+                format!("{nodes}: the API server refuses the change, winpool tries again within 10 minutes: {message}"),
+            ),
+            Self::Contested(writer) => (reason::CONTESTED, format!("{nodes}: {writer}")),
+            Self::ValueDiffers(taint) => (
+                reason::TAINT_VALUE_DIFFERS,
+                format!(
+                    "{nodes} with {taint}, whose key and effect are those of a wanted taint; winpool does not change \
+                     it, and RuntimeClasses tolerate it. To replace it, add it to spec.retiredTaints"
+                ),
+            ),
+            Self::WouldChange => (reason::WOULD_CHANGE, format!("winpool would change {nodes}")),
+        };
+        Problem::new(reason, ObjectReference::node(example), message)
+    }
+}
+
+// The sums over the nodes of one pool. They are updated with each node, so one change costs the same in any cluster.
+//
+
+/// The sums over the nodes of one pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    states: BTreeMap<(Option<Build>, NodeState), usize>,
+    /// Nodes by build and revision.
+    pub(crate) revisions: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
+    /// Nodes by build and the vendor that their labels show.
+    pub(crate) vendors: BTreeMap<(Build, Vendor), usize>,
+    tolerate: BTreeMap<Taint, usize>,
+    owned: BTreeMap<Taint, usize>,
+    problems: BTreeMap<NodeProblem, BTreeSet<Arc<str>>>,
+    /// The number of nodes without the right label.
+    pub(crate) unlabeled: usize,
+    /// The number of nodes without the right taints.
+    pub(crate) untainted: usize,
+    held: BTreeMap<Taint, usize>,
+    uncarried: BTreeMap<Taint, usize>,
+    /// The builds whose capability labels nodes are to get.
+    unlabelled: BTreeMap<Build, usize>,
+    unfinished: usize,
+    /// Nodes that an older pool owns, with that pool.
+    overlaps: BTreeMap<Arc<str>, String>,
+}
+
+/// Nodes that an older pool owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    pub nodes: usize,
+    /// The name of one of them.
+    pub example: String,
+    /// The pool that owns it.
+    pub owner: String,
+}
+
+/// Adds one to the count of this key, or subtracts one.
+fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, usize>, key: &K, adds: bool) {
+    match counts.get_mut(key) {
+        Some(count) if adds => *count += 1,
+        Some(count) if *count > 1 => *count -= 1,
+        Some(_) => _ = counts.remove(key),
+        None if adds => _ = counts.insert(key.clone(), 1),
+        None => {}
+    }
+}
+
+impl Tally {
+    pub fn add(&mut self, name: &Arc<str>, contribution: &Contribution) {
+        self.change(name, contribution, true);
+    }
+
+    pub fn subtract(&mut self, name: &Arc<str>, contribution: &Contribution) {
+        self.change(name, contribution, false);
+    }
+
+    fn change(&mut self, name: &Arc<str>, contribution: &Contribution, adds: bool) {
+        let build = contribution.version.map(|version| version.build);
+        count(&mut self.states, &(build, contribution.state), adds);
+        if let Some(version) = contribution.version {
+            let mut revisions = self.revisions.remove(&version.build).unwrap_or_default();
+            count(&mut revisions, &version.revision, adds);
+            self.revisions.extend((!revisions.is_empty()).then_some((version.build, revisions)));
+        }
+        if let Some((version, vendor)) = contribution.version.zip(contribution.vendor) {
+            count(&mut self.vendors, &(version.build, vendor), adds);
+        }
+        for (number, counts) in [
+            (&mut self.unlabeled, contribution.unlabeled),
+            (&mut self.untainted, contribution.untainted),
+            (&mut self.unfinished, contribution.unfinished),
+        ] {
+            let one = usize::from(counts);
+            *number = if adds { *number + one } else { number.saturating_sub(one) };
+        }
+        for (counts, taints) in [
+            (&mut self.held, &contribution.held),
+            (&mut self.tolerate, &contribution.tolerate),
+            (&mut self.owned, &contribution.owned),
+            (&mut self.uncarried, &contribution.uncarried),
+        ] {
+            for taint in taints {
+                count(counts, taint, adds);
+            }
+        }
+        for image in &contribution.unlabelled {
+            count(&mut self.unlabelled, image, adds);
+        }
+        for problem in &contribution.problems {
+            let mut nodes = self.problems.remove(problem).unwrap_or_default();
+            if adds {
+                nodes.insert(Arc::clone(name));
+            } else {
+                nodes.remove(name);
+            }
+            self.problems.extend((!nodes.is_empty()).then(|| (problem.clone(), nodes)));
+        }
+    }
+
+    /// True if no node contributes anything.
+    pub fn is_empty(&self) -> bool {
+        self.states.is_empty() && self.overlaps.is_empty()
+    }
+
+    /// Records that the pool selects this node and the older pool `owner` owns it.
+    pub fn overlaps(&mut self, node: &Arc<str>, owner: &str) {
+        self.overlaps.insert(Arc::clone(node), owner.to_owned());
+    }
+
+    /// Removes that record.
+    pub fn overlaps_no_longer(&mut self, node: &str) {
+        self.overlaps.remove(node);
+    }
+
+    /// Numbers of nodes by build, if it is known, and state.
+    pub fn states(&self) -> impl Iterator<Item = (Option<Build>, NodeState, usize)> {
+        self.states.iter().map(|((build, state), count)| (*build, *state, *count))
+    }
+
+    /// The number of nodes that are to get the capability label for images of this build.
+    pub(crate) fn unlabelled(&self, image: Build) -> usize {
+        self.unlabelled.get(&image).copied().unwrap_or_default()
+    }
+
+    /// The number of nodes that still need a write.
+    pub fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+
+    /// Nodes that the pool selects and an older one owns.
+    pub fn overlap(&self) -> Option<Overlap> {
+        let (example, owner) = self.overlaps.first_key_value()?;
+        Some(Overlap { nodes: self.overlaps.len(), example: example.to_string(), owner: owner.clone() })
+    }
+
+    /// Nodes by state.
+    pub fn counts(&self) -> NodeCounts {
+        let mut counts = NodeCounts::default();
+        for ((_, state), count) in &self.states {
+            let count = number(*count);
+            counts.selected += count;
+            match state {
+                NodeState::Converged => counts.converged += count,
+                NodeState::Pending => counts.pending += count,
+                NodeState::Held => counts.held += count,
+                NodeState::Contested => counts.contested += count,
+                NodeState::Blocked => counts.blocked += count,
+                NodeState::Ignored => counts.ignored += count,
+            }
+        }
+        counts
+    }
+
+    /// True if a node waits for a taint.
+    pub fn waits(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// True if a node lacks this taint and may not get it now.
+    pub fn is_held(&self, taint: &Taint) -> bool {
+        self.held.contains_key(taint)
+    }
+
+    /// The number of nodes that have this taint from winpool or are about to get it, and of those that lack it and may not get
+    /// it now.
+    pub(crate) fn nodes_with(&self, taint: &Taint) -> (usize, usize) {
+        let number = |counts: &BTreeMap<Taint, usize>| counts.get(taint).copied().unwrap_or_default();
+        (number(&self.owned), number(&self.held))
+    }
+
+    /// winpool's taints on the nodes.
+    pub fn owned(&self) -> impl Iterator<Item = &Taint> {
+        self.owned.keys()
+    }
+
+    /// The facts from which the pool's RuntimeClasses are made.
+    pub fn seen(&self) -> NodeSummary {
+        NodeSummary {
+            builds: self.revisions.iter().map(|(build, revisions)| (*build, revisions.values().sum())).collect(),
+            tolerate: self.tolerate.keys().cloned().collect(),
+            ..NodeSummary::default()
+        }
+    }
+
+    /// One problem of each kind, with the number of nodes and one example.
+    pub fn problems(&self) -> Vec<Problem> {
+        self.problems
+            .iter()
+            .filter_map(|(problem, nodes)| Some(problem.describe(nodes.first()?, nodes.len())))
+            .collect()
+    }
+}
+
+/// The number of nodes in one pool with the same build and state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeCount {
+    pub pool: String,
+    /// Their build, if they report one.
+    pub build: Option<Build>,
+    /// True if this release or the pool has a name for the build.
+    pub named: bool,
+    pub state: NodeState,
+    pub count: usize,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Sums {
+    /// The policy by which nodes are counted *before* they are written by it: a pool's RuntimeClasses are made from the
+    /// builds of its nodes, and must exist before the pool may change the nodes.
+    policy: Arc<Policy>,
+    pools: BTreeMap<String, Tally>,
+    none: Tally,
+    /// Shared, because most nodes contribute the same to their pool.
+    contributions: Interner<Contribution>,
+    /// True if a sum changed since this was last asked.
+    pub(crate) changed: bool,
+}
+
+impl Sums {
+    /// Counts by this policy from now on. Returns true if it is another one than before.
+    pub(crate) fn count_by(&mut self, policy: Policy) -> bool {
+        let is_new = *self.policy != policy;
+        if is_new {
+            self.policy = Arc::new(policy);
+        }
+        is_new
+    }
+
+    pub(crate) fn tally(&self, pool: &str) -> &Tally {
+        self.pools.get(pool).unwrap_or(&self.none)
+    }
+
+    pub(crate) fn states(&self) -> Vec<NodeCount> {
+        let of_pool = |(name, tally): (&String, &Tally)| -> Vec<_> {
+            let pool = self.policy.pool(name);
+            let named = |build| match pool {
+                Some(pool) => pool.spec.version_of(build).is_some(),
+                None => product::by_build(build).is_some(),
+            };
+            let states = tally.states().map(|(build, state, count)| NodeCount {
+                pool: name.clone(),
+                build,
+                named: build.is_some_and(named),
+                state,
+                count,
+            });
+            states.collect()
+        };
+        self.pools.iter().flat_map(of_pool).collect()
+    }
+
+    /// The builds that nodes of pools run, each with the vendor that their labels show.
+    pub(crate) fn vendors(&self) -> BTreeSet<(Build, Vendor)> {
+        self.pools.values().flat_map(|tally| tally.vendors.keys().copied()).collect()
+    }
+
+    /// Counts a node, for the first time or again.
+    pub(crate) fn count(
+        &mut self,
+        name: &Arc<str>,
+        entry: &mut Entry,
+        before: Option<&Watched>,
+        sighting: Sighting,
+        now: Instant,
+    ) {
+        let policy = Arc::clone(&self.policy);
+        let object = Arc::clone(&entry.object);
+        entry.watched = Watched::next(before, &object.node, sighting, now);
+        let share = share(entry, &policy, now);
+        let contributions: Box<[_]> =
+            share.contributions.into_iter().map(|added| self.contributions.intern(added)).collect();
+        if contributions != entry.contributions || share.overlaps != entry.overlaps {
+            self.subtract(name, entry);
+            for (pool, owner) in &share.overlaps {
+                self.pools.entry(pool.clone()).or_default().overlaps(name, owner);
+            }
+            for contribution in &contributions {
+                self.pools.entry(contribution.pool.clone()).or_default().add(name, contribution);
+            }
+            (entry.contributions, entry.overlaps, self.changed) = (contributions, share.overlaps, true);
+        }
+    }
+
+    /// Takes a node out of all sums.
+    pub(crate) fn subtract(&mut self, name: &Arc<str>, entry: &Entry) {
+        for (pool, _) in &entry.overlaps {
+            self.change(pool, |tally| tally.overlaps_no_longer(name));
+        }
+        for contribution in &entry.contributions {
+            self.change(&contribution.pool, |tally| tally.subtract(name, contribution));
+        }
+    }
+
+    fn change(&mut self, pool: &str, change: impl FnOnce(&mut Tally)) {
+        let Some(tally) = self.pools.get_mut(pool) else { return };
+        change(tally);
+        if tally.is_empty() {
+            self.pools.remove(pool);
+        }
+    }
+}
+
+/// The contributions of a node to its pools, with its refusals and other writers.
+fn share(entry: &mut Entry, policy: &Policy, now: Instant) -> NodeShare {
+    let object = Arc::clone(&entry.object);
+    let watched = entry.watched;
+    let consent = Consent::Known { name: &object.name, watched: &watched, now };
+    let assessment = assess(&object.node, policy, consent);
+    entry.pending_since = match assessment.state() {
+        NodeState::Pending => entry.pending_since.or(Some(now)),
+        _ => None,
+    };
+    let is_reverted = !assessment.plan.is_empty() && entry.pause(policy, assessment.pool.as_deref(), now).is_some();
+    let other_writer = entry.other_writer().filter(|_| is_reverted).map(|writer| Arc::clone(&writer.name));
+    let refusal = entry.last_refusal(&assessment.plan).map(|refusal| Arc::clone(&refusal.message));
+    NodeShare::of(&object.node, assessment, policy, consent, refusal, other_writer)
+}

@@ -1,0 +1,400 @@
+//! The deletion of a pool: winpool cleans its nodes, deletes or releases its classes, and then removes its finalizer.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::ResourceExt;
+
+use crate::{
+    api::{
+        NodeCounts, ObjectReference, Problem, Taint,
+        names::{self, reason},
+    },
+    plan::{
+        classes::{
+            classes_of_others,
+            runtime_class::{KeptTaints, is_needed_by, owner},
+        },
+        nodes::{
+            assessment::{assess, is_being_handed_over},
+            node::{NodeObject, NodeRecord},
+        },
+        pools::pool::{GuardedPool, Policy, Pool},
+        reconcile::{
+            memory::{Memory, Now, RequestKind},
+            step::{CachedCluster, Note, Refusal, Step},
+        },
+        taints::{Consent, kept_on},
+    },
+    words::{count, joined},
+};
+
+/// The pause before the next attempt to clean up.
+const NEXT_STEP: Duration = Duration::from_secs(1);
+/// The pause between tests if the API server answers at all.
+const PROBE: Duration = Duration::from_secs(10);
+/// The time after which status says what a deletion waits for.
+const SAID_AFTER: Duration = Duration::from_secs(3);
+
+impl Memory {
+    /// The next step of cleaning up. The node controller cleans the nodes, because the policy shows the deletion.
+    pub(crate) fn clean_up(
+        &mut self,
+        cluster: &CachedCluster<'_>,
+        guarded: &GuardedPool,
+        pool: &Pool,
+        now: Now,
+    ) -> Step {
+        let intended = self.intended(pool);
+        if let Some(step) = self.before_the_end(cluster, guarded, Some(intended), now) {
+            return step;
+        }
+        if pool.spec.needs_cleanup()
+            && let Some(step) = self.clean_up_first(cluster, guarded, pool, now)
+        {
+            return step;
+        }
+        if self.of(&pool.spec.name).old_version != guarded.resource_version() {
+            self.note(&pool.spec.name, Note::CleanedUp);
+        }
+        self.set_finalizer(guarded, false, now.instant)
+    }
+
+    /// Releases a pool that cannot be decoded: there is no record of its changes any more.
+    pub(crate) fn abandon(&mut self, cluster: &CachedCluster<'_>, guarded: &GuardedPool, now: Now) -> Step {
+        self.before_the_end(cluster, guarded, None, now).unwrap_or_else(|| {
+            let message =
+                "the spec cannot be decoded, so nodes keep their labels and taints, and RuntimeClasses stay".to_owned();
+            let name = guarded.name_any();
+            let left = Problem::new(reason::INVALID_SPEC, ObjectReference::windows_pool(&name), message);
+            self.note(&name, Note::Left(left));
+            self.set_finalizer(guarded, false, now.instant)
+        })
+    }
+
+    /// Publishes the policy without the pool. Then nothing is to be done if the finalizer is gone, or while its
+    /// removal may not be retried.
+    fn before_the_end(
+        &mut self,
+        cluster: &CachedCluster<'_>,
+        guarded: &GuardedPool,
+        intended: Option<Arc<Pool>>,
+        now: Now,
+    ) -> Option<Step> {
+        if let Some(publish) = self.publish(cluster, intended) {
+            return Some(publish);
+        }
+        if guarded.has_finalizer() {
+            let retry = self.of(&guarded.name_any()).retry(RequestKind::Finalizer, now.instant);
+            return retry.map(|retry| Step::Wait(Some(retry.until)));
+        }
+        if guarded.finalizers().is_empty() {
+            return Some(Step::Wait(None));
+        }
+        let others = guarded.finalizers().join(", ");
+        let message = format!(
+            "the pool is being deleted, and winpool is done with it; it stays until these finalizers are removed: {others}"
+        );
+        Some(self.suspend(guarded, reason::DELETING, &message, now))
+    }
+
+    /// The next step before the finalizer may go; `None` once everything is done, or has taken too long.
+    fn clean_up_first(
+        &mut self,
+        cluster: &CachedCluster<'_>,
+        guarded: &GuardedPool,
+        pool: &Pool,
+        now: Now,
+    ) -> Option<Step> {
+        let nodes = cluster.nodes.tally(&pool.spec.name).counts();
+        if let Some(step) = self.ask_api_server(cluster, guarded, nodes.pending == 0, now.instant) {
+            return Some(step);
+        }
+        match self.clean_up_nodes_and_classes(cluster, pool, &nodes, now.instant) {
+            Ok(None) => {
+                self.note_nodes_left(pool, &nodes);
+                None
+            }
+            Ok(step) => step,
+            Err(why) => {
+                let started = self.of(&pool.spec.name).deletion.started.unwrap_or(now.instant);
+                let says_so = now.instant >= started + SAID_AFTER.min(self.patience / 2);
+                let message = format!("the pool is being deleted and waits: {why}");
+                let wait =
+                    if says_so { self.suspend(guarded, reason::DELETING, &message, now) } else { Step::Wait(None) };
+                Some(wait.at_latest(now.instant + NEXT_STEP))
+            }
+        }
+    }
+
+    /// Lists the nodes with the pool's label. While nodes still have to be written the pool stays anyway, so this only
+    /// tests that the API server answers.
+    fn ask_api_server(
+        &mut self,
+        cluster: &CachedCluster<'_>,
+        guarded: &GuardedPool,
+        nodes_are_written: bool,
+        now: Instant,
+    ) -> Option<Step> {
+        let patience = self.patience;
+        let memory = self.of(&guarded.name_any());
+        let may_not = |request| memory.retry(request, now).is_some();
+        let (may_not_list, may_not_read) = (may_not(RequestKind::Nodes), may_not(RequestKind::Read));
+        let deletion = &mut memory.deletion;
+        deletion.started.get_or_insert(now);
+        let is_old = |at: Option<Instant>, age: Duration| at.is_none_or(|at| now >= at + age);
+        let listed = deletion.labelled.as_ref().map(|(_, at)| *at);
+        let may_list = nodes_are_written && cluster.nodes.is_settled() && !may_not_list;
+        if may_list && is_old(listed, NEXT_STEP) {
+            return Some(Step::ListLabelledNodes);
+        }
+        if is_old(deletion.answered, PROBE.min(patience / 2)) && !may_not_read {
+            return Some(Step::ReadPool { uid: guarded.uid(), version: guarded.resource_version() });
+        }
+        None
+    }
+
+    /// The next step for the nodes and classes of the pool. An error says what it waits for.
+    fn clean_up_nodes_and_classes(
+        &mut self,
+        cluster: &CachedCluster<'_>,
+        pool: &Pool,
+        nodes: &NodeCounts,
+        now: Instant,
+    ) -> Result<Option<Step>, String> {
+        let patience = self.patience;
+        let policy = self.policy(cluster.pools);
+        let cleanup = self.pending_cleanup(cluster, pool, &policy, now);
+        let existing = self.classes(cluster, &pool.spec.name);
+        let owned: Vec<_> = existing.iter().filter(|class| owner(class) == Some(&pool.spec.name)).cloned().collect();
+        let left = usize::try_from(nodes.selected).unwrap_or(usize::MAX);
+        let memory = self.of(&pool.spec.name);
+        let deletion = &mut memory.deletion;
+        deletion.progress(left.saturating_add(cleanup.unseen).saturating_add(owned.len()), patience);
+        let overdue = deletion.is_overdue(patience);
+        if let Some(retry) = memory.retry(RequestKind::Nodes, now).filter(|_| !overdue) {
+            return Err(format!("the nodes cannot be listed: {}", retry.refusal.message()));
+        }
+        if cleanup.keep(overdue) {
+            return Err(cleanup.describe());
+        }
+        let seen = |name: &str| cluster.nodes.tally(name).seen();
+        let wanted = classes_of_others(pool, &policy, &seen, &existing);
+        let kept = kept_taints(cluster, pool, &policy);
+        let stays_needed = |class: &RuntimeClass| cleanup.unseen > 0 || is_needed_by(class, &kept);
+        for class in &owned {
+            let handed_over = wanted.contains(&class.name_any());
+            if handed_over && !overdue {
+                continue;
+            }
+            if let Some(step) = self.retire_step(cluster, pool, class, stays_needed(class) || handed_over, now) {
+                return Ok(Some(step));
+            }
+        }
+        if overdue {
+            return Ok(None);
+        }
+        let names = || owned.iter().map(|class| class.name_any());
+        let waiting: Vec<String> = names().filter(|name| wanted.contains(name)).collect();
+        if !waiting.is_empty() {
+            return Err(format!("another pool has yet to take over RuntimeClass {}", waiting.join(", ")));
+        }
+        let still: Vec<String> = names().filter(|name| self.waits_for_class(pool, name)).collect();
+        if !still.is_empty() {
+            return Err(format!("RuntimeClass {} cannot be deleted or released yet", still.join(", ")));
+        }
+        Ok(None)
+    }
+
+    fn note_nodes_left(&mut self, pool: &Pool, nodes: &NodeCounts) {
+        if nodes.selected == 0 {
+            return;
+        }
+        let why = [
+            (nodes.selected - nodes.ignored, "that winpool cannot change"),
+            (nodes.ignored, "with winpool.dev/ignore"),
+        ];
+        let parts = why.iter().filter(|(number, _)| *number > 0);
+        let parts = joined(parts.map(|(number, what)| format!("{} {what}", count(*number, "node"))));
+        let (label, name) = (names::POOL, &pool.spec.name);
+        let message = format!("these keep their labels and taints: {parts}; see label {label}={name}");
+        let left = Problem::new(reason::DELETING, ObjectReference::windows_pool(&pool.spec.name), message);
+        self.note(&pool.spec.name, Note::Left(left));
+    }
+
+    /// The cleanup that is left: requests in flight, nodes that the API server knows, and nodes in the cache.
+    fn pending_cleanup(
+        &self,
+        cluster: &CachedCluster<'_>,
+        pool: &Pool,
+        policy: &Policy,
+        now: Instant,
+    ) -> PendingCleanup {
+        let labelled = self.pools.get(&pool.spec.name).and_then(|memory| memory.deletion.labelled.as_ref());
+        let mut unseen = labelled.map(|(nodes, _)| nodes.clone()).unwrap_or_default();
+        let mut nodes = cluster.nodes.tally(&pool.spec.name).counts();
+        let (mut handing_over, mut example) = (false, None);
+        let others = || {
+            let published = self.pools.values().filter_map(|memory| memory.published.as_ref());
+            published.filter(|other| other.spec.name != pool.spec.name)
+        };
+        // What a pool wants is no record: its spec may change before its status is written.
+        let recorded = |taint: &Taint| others().any(|other| other.managed_taints.contains(taint));
+        for (NodeObject { name, node, .. }, watched) in cluster.nodes.nodes() {
+            handing_over |= is_being_handed_over(node, pool, policy, recorded);
+            if node.labels.get(names::POOL) == Some(&pool.spec.name) {
+                unseen.remove(&**name);
+            }
+            if NodeRecord::of(node).pool() == Some(&pool.spec.name) {
+                let assessment = assess(node, policy, Consent::Known { name, watched, now });
+                let releasing = assessment.releasing.as_ref() == Some(&pool.spec.name) && !assessment.plan.is_empty();
+                // The counts follow the cache a moment later.
+                if releasing {
+                    example.get_or_insert_with(|| name.to_string());
+                }
+                if nodes.pending == 0 && releasing && !cluster.nodes.is_blocked(name, &assessment.plan, policy, now) {
+                    nodes.pending = 1;
+                }
+            }
+        }
+        let example = example.or_else(|| unseen.first().cloned());
+        PendingCleanup { nodes, handing_over, writing: !cluster.nodes.is_settled(), unseen: unseen.len(), example }
+    }
+}
+
+/// The taints on nodes because of which the pool's classes are needed.
+fn kept_taints(cluster: &CachedCluster<'_>, pool: &Pool, policy: &Policy) -> Vec<KeptTaints> {
+    let wanted = pool.spec.wanted_taints();
+    cluster.nodes.nodes().map(|(object, _)| kept_on(&object.node, &wanted, policy)).collect()
+}
+
+/// The state of a deletion.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct DeletionMemory {
+    pub(crate) started: Option<Instant>,
+    /// The time without progress while the API server answered.
+    pub(crate) idle: Duration,
+    pub(crate) answered: Option<Instant>,
+    /// The amount that was left at the last progress.
+    pub(crate) left: Option<usize>,
+    /// Nodes with the pool's label, and the time at which they were listed.
+    pub(crate) labelled: Option<(BTreeSet<String>, Instant)>,
+}
+
+impl DeletionMemory {
+    pub(crate) fn answered(&mut self, now: Instant) {
+        if self.started.is_none() {
+            return;
+        }
+        self.idle += self.answered.map_or(Duration::ZERO, |last| now.duration_since(last));
+        self.answered = Some(now);
+    }
+
+    /// Records that the probe was not accepted. A refusal is an answer too.
+    pub(crate) fn refused(&mut self, refusal: &Refusal, now: Instant) {
+        match refusal {
+            Refusal::Denied(_) => self.answered(now),
+            _ => self.answered = None,
+        }
+    }
+
+    pub(crate) fn listed(&mut self, nodes: BTreeSet<String>, now: Instant) {
+        self.answered(now);
+        self.labelled = Some((nodes, now));
+    }
+
+    /// True if it has taken too long: from then on it waits for nothing.
+    pub(crate) fn is_overdue(&self, patience: Duration) -> bool {
+        self.idle >= patience
+    }
+
+    /// Counts as progress if less is `left` than before. Winpool's own release of an overdue deletion is no progress.
+    pub(crate) fn progress(&mut self, left: usize, patience: Duration) {
+        if !self.is_overdue(patience) && self.left.is_none_or(|before| left < before) {
+            self.left = Some(left);
+            self.idle = Duration::ZERO;
+        }
+    }
+}
+
+// Decides if a deleted pool may be released.
+//
+
+/// The cleanup that a pool which is being deleted still waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PendingCleanup {
+    /// The nodes with its labels, annotations or taints, as the cache shows them.
+    pub nodes: NodeCounts,
+    /// True if another pool still has to take over one of them.
+    pub handing_over: bool,
+    /// True if node patches are in flight that were planned before the pool's deletion was seen, and may still label
+    /// nodes for it.
+    pub writing: bool,
+    /// Nodes with its label that the cache does not show yet, or that run another operating system now.
+    pub unseen: usize,
+    /// The name of one of those nodes.
+    pub example: Option<String>,
+}
+
+impl PendingCleanup {
+    /// True if the pool has to wait. The pool is the record of what winpool added to its nodes, so anything left after
+    /// it is released stays for ever. Once it is `overdue`, it only waits for its own requests in flight.
+    pub fn keep(&self, overdue: bool) -> bool {
+        let NodeCounts { pending, blocked, contested, .. } = self.nodes;
+        let hindered = pending > 0 || blocked > 0 || contested > 0 || self.handing_over || self.unseen > 0;
+        self.writing || (!overdue && hindered)
+    }
+
+    /// A message that says what it waits for.
+    pub fn describe(&self) -> String {
+        let NodeCounts { pending, blocked, contested, .. } = self.nodes;
+        let mut parts = Vec::new();
+        let mut add = |number: i64, what: &str| {
+            if number > 0 {
+                parts.push(format!("{} {what}", count(number, "node")));
+            }
+        };
+        add(pending, "still to be cleaned");
+        add(blocked, "that the API server does not let winpool change");
+        add(contested, "that another writer keeps changing back");
+        add(
+            i64::try_from(self.unseen).unwrap_or(i64::MAX),
+            "that the cache does not show, or that run another system now",
+        );
+        if self.handing_over {
+            parts.push("another pool has yet to take over a node".to_owned());
+        }
+        if self.writing {
+            parts.push("requests are under way".to_owned());
+        }
+        let example = self.example.as_ref().map(|node| format!(", such as {node}")).unwrap_or_default();
+        parts.join("; ") + &example
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_stays_for_what_can_still_be_done_and_not_for_ever() {
+        let nodes = |pending, blocked, ignored| NodeCounts { pending, blocked, ignored, ..NodeCounts::default() };
+        let nothing = PendingCleanup::default;
+        for (cleanup, keep, keep_overdue) in [
+            (nothing(), false, false),
+            (PendingCleanup { nodes: nodes(0, 0, 1), ..nothing() }, false, false),
+            (PendingCleanup { nodes: nodes(1, 0, 0), ..nothing() }, true, false),
+            (PendingCleanup { nodes: nodes(0, 1, 0), ..nothing() }, true, false),
+            (PendingCleanup { handing_over: true, ..nothing() }, true, false),
+            (PendingCleanup { unseen: 1, ..nothing() }, true, false),
+            (PendingCleanup { writing: true, ..nothing() }, true, true),
+        ] {
+            assert_eq!((cleanup.keep(false), cleanup.keep(true)), (keep, keep_overdue), "{cleanup:?}");
+            assert_eq!(cleanup.describe().is_empty(), !keep, "{cleanup:?}");
+        }
+    }
+}

@@ -1,0 +1,604 @@
+//! Pools in the form that plans use, sorted by precedence.
+
+use std::{
+    borrow::Borrow,
+    collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash, Hasher},
+    mem::discriminant,
+    sync::Arc,
+};
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
+use kube::ResourceExt;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::{
+    api::{
+        ANY_VERSION, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint,
+        TaintPolicy, WindowsPool, WindowsPoolStatus, names,
+        validation::{Violation, violations},
+    },
+    labels::Labels,
+    plan::taints::PoolConsent,
+    windows::{Build, compatibility::can_run, product},
+};
+
+/// A pool: what the user wrote, what status records, and what it may do to nodes at this moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    pub spec: Arc<PoolSpec>,
+    /// `status.taints`: every taint that winpool ever added for this pool, or took over from another one.
+    pub managed_taints: Vec<Taint>,
+    pub consent: Arc<PoolConsent>,
+}
+
+impl Pool {
+    /// Validates and reads `pool`, with the taints that its status records.
+    ///
+    /// # Errors
+    /// Fails if the pool breaks any rule of [`violations`](crate::api::validation::violations).
+    pub fn read(pool: &WindowsPool) -> Result<Self, InvalidPool> {
+        Ok(Self::new(PoolSpec::read(pool)?.into(), pool.status.as_ref()))
+    }
+
+    /// The pool with this spec and the taints that this status records.
+    pub fn new(spec: Arc<PoolSpec>, status: Option<&WindowsPoolStatus>) -> Self {
+        let consent = PoolConsent { since: added_since(status), ..PoolConsent::default() };
+        Self { spec, managed_taints: managed_taints(status), consent: consent.into() }
+    }
+
+    /// The taints that winpool may add to nodes of the pool now.
+    pub fn applicable_taints(&self) -> Vec<Taint> {
+        if self.spec.taint_policy == TaintPolicy::Never {
+            return Vec::new();
+        }
+        let may = |taint: &Taint| self.spec.waits_for_nobody(taint) || self.consent.may_add;
+        self.spec.wanted_taints().into_iter().filter(may).collect()
+    }
+
+    /// The builds whose capability labels its nodes get: those of declared classes, and of the others as planned.
+    pub(crate) fn images(&self) -> BTreeSet<Build> {
+        let declared = self.spec.declared.iter().map(|(hosts, _)| hosts).filter(|hosts| hosts.is_by_label());
+        declared.filter_map(|hosts| hosts.build()).chain(self.consent.images.iter().copied()).collect()
+    }
+}
+
+/// `status.taints`, without entries that cannot be parsed.
+pub(crate) fn managed_taints(status: Option<&WindowsPoolStatus>) -> Vec<Taint> {
+    status.iter().flat_map(|status| &status.taints).filter_map(|listed| listed.taint.parse().ok()).collect()
+}
+
+/// The time at which winpool first added each of them to a node.
+pub(crate) fn added_since(status: Option<&WindowsPoolStatus>) -> BTreeMap<Taint, Timestamp> {
+    let listed = status.into_iter().flat_map(|status| &status.taints);
+    listed.filter_map(|listed| Some((listed.taint.parse().ok()?, listed.since.as_ref()?.0))).collect()
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolEntry {
+    pub pool: Arc<Pool>,
+    /// True if its nodes may be written. While its RuntimeClasses are not ready, the pool keeps the nodes that it
+    /// selects, so that no younger pool takes them, and does not change them.
+    pub ready: bool,
+}
+
+/// The policy that nodes are assessed by: the valid pools, oldest first, and the taints that winpool may remove.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Policy {
+    entries: Vec<PoolEntry>,
+    suspended: BTreeSet<String>,
+    removable: BTreeSet<Taint>,
+    /// By pool.
+    demands: BTreeMap<String, u64>,
+}
+
+impl Policy {
+    /// The policy of these pools. `suspended` are the names of pools that exist and are not valid: their nodes are
+    /// left as they are.
+    pub fn new(entries: impl IntoIterator<Item = PoolEntry>, suspended: BTreeSet<String>) -> Self {
+        let mut entries: Vec<_> = entries.into_iter().collect();
+        entries.sort_by(|a, b| a.pool.spec.age().cmp(&b.pool.spec.age()));
+        let removable = entries
+            .iter()
+            .map(|entry| &entry.pool)
+            .flat_map(|pool| [pool.spec.wanted_taints(), pool.spec.retired_taints.clone(), pool.managed_taints.clone()])
+            .flatten()
+            .filter(|taint| !taint.has_foreign_key())
+            .collect();
+        let demands = entries.iter().map(|entry| (entry.pool.spec.name.clone(), demands(entry))).collect();
+        Self { entries, suspended, removable, demands }
+    }
+
+    /// Identifies what a pool wants of its nodes, so that a conflict with another writer is over when it wants something
+    /// else. It does not depend on the node: one that keeps changing what winpool follows is a conflict too.
+    pub(crate) fn demands(&self, pool: Option<&str>) -> u64 {
+        pool.and_then(|pool| self.demands.get(pool)).copied().unwrap_or_default()
+    }
+
+    /// The pools, oldest first.
+    pub fn entries(&self) -> &[PoolEntry] {
+        &self.entries
+    }
+
+    /// The same without their readiness.
+    pub fn pools(&self) -> impl Iterator<Item = &Arc<Pool>> {
+        self.entries.iter().map(|entry| &entry.pool)
+    }
+
+    pub fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
+        self.pools().find(|pool| pool.spec.name == name)
+    }
+
+    /// True if a pool with this name exists, valid or not, and is not about to be deleted.
+    pub fn exists(&self, name: &str) -> bool {
+        self.is_suspended(name) || self.pool(name).is_some_and(|pool| !pool.spec.deleting)
+    }
+
+    /// True if the first of these pools takes precedence over the second.
+    pub fn is_older(&self, name: &str, than: &str) -> bool {
+        let position = |name: &str| self.pools().position(|pool| pool.spec.name == name);
+        matches!((position(name), position(than)), (Some(a), Some(b)) if a < b)
+    }
+
+    /// The enforcing pools that select a node with these labels, oldest first. The first one owns it.
+    pub fn selecting(&self, labels: &Labels) -> impl Iterator<Item = &PoolEntry> {
+        self.entries.iter().filter(|entry| entry.pool.spec.enforces() && entry.pool.spec.selects(labels))
+    }
+
+    /// True if a pool with this name exists and is not valid.
+    pub fn is_suspended(&self, name: &str) -> bool {
+        self.suspended.contains(name)
+    }
+
+    /// The owner of a node with these labels: the oldest enforcing pool that selects it.
+    pub fn owner(&self, labels: &Labels) -> Option<&PoolEntry> {
+        self.selecting(labels).next()
+    }
+
+    /// True if the pool owns a node with these labels, or would own it if it enforced.
+    pub(crate) fn is_of(&self, pool: &Pool, labels: &Labels) -> bool {
+        let is_it = |found: &Arc<Pool>| found.spec.name == pool.spec.name;
+        self.owner(labels).is_some_and(|owner| is_it(&owner.pool)) || self.previews(labels).any(is_it)
+    }
+
+    /// The pools in dry run that select a node with these labels.
+    pub fn previews(&self, labels: &Labels) -> impl Iterator<Item = &Arc<Pool>> {
+        self.pools().filter(|pool| pool.spec.mode == Mode::DryRun && !pool.spec.deleting && pool.spec.selects(labels))
+    }
+
+    /// All label keys that select nodes for a pool.
+    pub fn selector_keys(&self) -> impl Iterator<Item = &str> {
+        let keys: BTreeSet<&str> =
+            self.pools().flat_map(|pool| pool.spec.node_selector.keys().map(String::as_str)).collect();
+        keys.into_iter()
+    }
+
+    /// True if winpool may have added this taint to a node. The node's annotation alone is no proof, because a kubelet
+    /// can forge it.
+    pub fn may_remove(&self, taint: &Taint) -> bool {
+        self.removable.contains(taint)
+    }
+}
+
+fn demands(PoolEntry { pool, ready }: &PoolEntry) -> u64 {
+    let (Pool { spec, consent, .. }, mut hasher) = (pool.as_ref(), DefaultHasher::new());
+    (&spec.name, spec.enforces(), ready).hash(&mut hasher);
+    (spec.wanted_taints(), &spec.retired_taints, discriminant(&spec.taint_policy)).hash(&mut hasher);
+    consent.may_add.hash(&mut hasher);
+    pool.images().hash(&mut hasher);
+    hasher.finish()
+}
+
+// Metadata and spec of a pool, validated and typed.
+//
+
+/// The taints that a pool wants on its nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WantedTaints {
+    /// `taints` omitted: a node keeps a Windows taint in any known spelling, and otherwise gets
+    /// `os=windows:NoSchedule`.
+    Guard,
+    Exactly(Vec<Taint>),
+}
+
+/// The nodes that a RuntimeClass selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// Windows nodes of any build.
+    Any,
+    /// Nodes of this build.
+    Of(Build),
+    /// Nodes with the capability label for images of this build.
+    Running(Build),
+    /// Windows nodes of any build, for images of this build under Hyper-V isolation.
+    HyperV(Build),
+}
+
+impl Hosts {
+    /// True if the class selects a capability label.
+    pub fn is_by_label(self) -> bool {
+        matches!(self, Self::Running(_))
+    }
+
+    /// The build of the images, if the class has one.
+    pub fn build(self) -> Option<Build> {
+        match self {
+            Self::Any => None,
+            Self::Of(build) | Self::Running(build) | Self::HyperV(build) => Some(build),
+        }
+    }
+}
+
+/// The field of a pool that decides on which nodes the pods of a RuntimeClass run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostMatchField {
+    /// `spec.runtimeClassHostMatch`.
+    Discovered,
+    /// `hostMatch` of the class at this position in `spec.runtimeClasses`.
+    Declared(usize),
+}
+
+impl HostMatchField {
+    /// Returns the command that sets the field to `Compatible` in the pool of this name.
+    pub fn command(self, pool: &str) -> String {
+        let patch = match self {
+            Self::Discovered => r#"merge -p '{"spec":{"runtimeClassHostMatch":"Compatible"}}'"#.to_owned(),
+            Self::Declared(position) => format!(
+                r#"json -p '[{{"op":"add","path":"/spec/runtimeClasses/{position}/hostMatch","value":"Compatible"}}]'"#
+            ),
+        };
+        format!("kubectl patch windowspool {pool} --type {patch}")
+    }
+}
+
+/// Metadata and spec of a pool. It is read once, when the watch shows the pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolSpec {
+    pub name: String,
+    /// `metadata.creationTimestamp`: the oldest pool wins.
+    pub created: Option<Timestamp>,
+    /// True if the pool is being deleted: it selects no node any more, and winpool cleans up its nodes.
+    pub deleting: bool,
+    pub mode: Mode,
+    /// `spec.nodeSelector`, without the operating system.
+    pub node_selector: BTreeMap<String, String>,
+    pub taints: WantedTaints,
+    pub retired_taints: Vec<Taint>,
+    pub taint_policy: TaintPolicy,
+    pub deletion_policy: DeletionPolicy,
+    /// `spec.runtimeClassDiscovery`.
+    pub discover: bool,
+    pub runtime_class_name_format: String,
+    /// `spec.runtimeClassHostMatch`.
+    pub host_match: HostMatch,
+    /// `spec.buildNames`.
+    pub named_builds: BTreeMap<Build, String>,
+    /// `spec.runtimeClasses`, each with the hosts that it selects.
+    pub declared: Vec<(Hosts, RuntimeClassSpec)>,
+}
+
+/// The error for a pool that breaks the rules of the CRD. It was stored before these rules were in force.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("WindowsPool {name} is not valid, and winpool does nothing for it until it is corrected: {}", list(violations))]
+pub struct InvalidPool {
+    pub name: String,
+    /// The errors, at least one.
+    pub violations: Vec<Violation>,
+}
+
+fn list(violations: &[Violation]) -> String {
+    violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl PoolSpec {
+    /// Validates and reads `pool`.
+    ///
+    /// # Errors
+    /// Fails if the pool breaks any rule of [`violations`].
+    pub fn read(pool: &WindowsPool) -> Result<Self, InvalidPool> {
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        let violations = violations(pool);
+        // A pool that is being deleted need not be valid: as much of it is cleaned up as can be read.
+        if !violations.is_empty() && pool.metadata.deletion_timestamp.is_none() {
+            return Err(InvalidPool { name, violations });
+        }
+        let spec = &pool.spec;
+        let named_builds: BTreeMap<Build, String> = spec
+            .build_names
+            .iter()
+            .filter_map(|named| Some((named.build.parse().ok()?, named.version.clone())))
+            .collect();
+        let build_of = |class: &RuntimeClassSpec| match (&class.build, &class.version) {
+            (Some(build), _) => build.parse().ok(),
+            (None, Some(version)) => product::by_version(version)
+                .map(|product| product.build)
+                .or_else(|| named_builds.iter().find(|(_, name)| *name == version).map(|(build, _)| *build)),
+            (None, None) => None,
+        };
+        let hosts = |class: &RuntimeClassSpec| match (class.version.as_deref(), class.isolation, class.host_match) {
+            (Some(ANY_VERSION), ..) => Some(Hosts::Any),
+            (_, Isolation::HyperV, _) => Some(Hosts::HyperV(build_of(class)?)),
+            (_, Isolation::Process, HostMatch::Exact) => Some(Hosts::Of(build_of(class)?)),
+            (_, Isolation::Process, HostMatch::Compatible) => Some(Hosts::Running(build_of(class)?)),
+        };
+        let declared = spec.runtime_classes.iter().filter_map(|class| Some((hosts(class)?, class.clone()))).collect();
+        let mut node_selector = spec.node_selector.clone();
+        node_selector.remove(names::OS);
+        Ok(Self {
+            created: pool.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            mode: spec.mode,
+            node_selector,
+            taints: spec.taints.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly),
+            retired_taints: spec.retired_taints.clone(),
+            taint_policy: spec.taint_policy,
+            deletion_policy: spec.deletion_policy,
+            deleting: pool.metadata.deletion_timestamp.is_some(),
+            discover: spec.runtime_class_discovery == RuntimeClassDiscovery::Enabled,
+            runtime_class_name_format: spec.runtime_class_name_format.clone(),
+            host_match: spec.runtime_class_host_match,
+            named_builds,
+            declared,
+            name,
+        })
+    }
+
+    /// The taints that the pool's RuntimeClasses have to tolerate for it, even if another writer adds them.
+    pub fn wanted_taints(&self) -> Vec<Taint> {
+        match &self.taints {
+            WantedTaints::Guard => vec![Taint::os_windows()],
+            WantedTaints::Exactly(list) => list.clone(),
+        }
+    }
+
+    /// True if winpool writes for this pool.
+    pub fn enforces(&self) -> bool {
+        self.mode == Mode::Enforce && !self.deleting
+    }
+
+    /// True if pods for Windows get the tolerations of this pool's Windows taints.
+    pub fn adds_tolerations(&self) -> bool {
+        self.enforces() && self.taint_policy == TaintPolicy::TaintAndTolerate
+    }
+
+    /// True if winpool has to clean up before this pool can be deleted.
+    pub fn needs_cleanup(&self) -> bool {
+        self.mode == Mode::Enforce && self.deletion_policy == DeletionPolicy::Delete
+    }
+
+    /// True if these are the labels of a Windows node that this pool selects.
+    pub fn selects(&self, labels: &Labels) -> bool {
+        labels.get(names::OS) == Some(names::WINDOWS) && labels.matches(&self.node_selector)
+    }
+
+    /// The name of `build` in class names, if this release or the pool has one.
+    pub fn version_of(&self, build: Build) -> Option<&str> {
+        let named = self.named_builds.get(&build).map(String::as_str);
+        named.or_else(|| product::by_build(build).map(|product| product.version))
+    }
+
+    /// Returns the field that keeps the pods of this RuntimeClass of the pool on nodes of its own build. If you set it to
+    /// `Compatible`, they run on every node that runs their images. `None` if the class is not for nodes of its own build alone.
+    pub fn exact_host_match(&self, class: &str) -> Option<HostMatchField> {
+        match self.declared.iter().enumerate().find(|(_, (_, declared))| declared.name == class) {
+            None => (self.host_match == HostMatch::Exact).then_some(HostMatchField::Discovered),
+            Some((position, (Hosts::Of(_), _))) => Some(HostMatchField::Declared(position)),
+            Some(_) => None,
+        }
+    }
+
+    /// The nodes that the discovered RuntimeClass of `build` selects. A build without a name may be invented.
+    pub fn discovered_hosts(&self, build: Build) -> Hosts {
+        let runs_it = |host: Build| host > build && can_run(build, host);
+        let has_newer_hosts = product::PRODUCTS.iter().any(|product| runs_it(product.build));
+        match self.host_match {
+            HostMatch::Compatible if has_newer_hosts && self.version_of(build).is_some() => Hosts::Running(build),
+            HostMatch::Compatible | HostMatch::Exact => Hosts::Of(build),
+        }
+    }
+
+    /// The name of the discovered RuntimeClass of `build`.
+    pub fn class_name(&self, build: Build) -> String {
+        match self.version_of(build) {
+            Some(version) => self.format_class_name(version),
+            None => self.unnamed_class_name(build),
+        }
+    }
+
+    /// The name of that class if the build has no name.
+    pub fn unnamed_class_name(&self, build: Build) -> String {
+        self.format_class_name(&format!("build-{}", build.number()))
+    }
+
+    fn format_class_name(&self, version: &str) -> String {
+        self.runtime_class_name_format.replace("{version}", version).replace("{pool}", &self.name)
+    }
+
+    /// Pools are sorted by age: the oldest wins.
+    pub(crate) fn age(&self) -> (Option<Timestamp>, &str) {
+        (self.created, &self.name)
+    }
+
+    /// True if the pool adds this taint whatever `DaemonSets` there are: it keeps no pod off, or `taintPolicy` is
+    /// `TaintOnly`.
+    pub fn waits_for_nobody(&self, taint: &Taint) -> bool {
+        taint.effect == "PreferNoSchedule" || self.taint_policy == TaintPolicy::TaintOnly
+    }
+
+    /// The wanted taints to which a `DaemonSet` may object.
+    pub fn deniable_taints(&self) -> Vec<Taint> {
+        let wanted = if self.taint_policy == TaintPolicy::Never { Vec::new() } else { self.wanted_taints() };
+        wanted.into_iter().filter(|taint| !self.waits_for_nobody(taint)).collect()
+    }
+}
+
+// Pools as they are watched. A pool that cannot be decoded must not stop the watch of the others.
+//
+
+/// A pool that may not decode, with its status. The status is read separately, because the taints that it records are
+/// needed even if the spec cannot be read.
+#[derive(Clone, Debug, Deserialize, kube::Resource)]
+#[resource(inherit = WindowsPool)]
+#[serde(try_from = "Value")]
+pub struct GuardedPool {
+    pub metadata: ObjectMeta,
+    /// The pool, or the decoding error.
+    pool: Result<WindowsPool, String>,
+    /// Its spec, read once; or the rules that it breaks.
+    spec: Result<Arc<PoolSpec>, InvalidPool>,
+    /// `status`, if it can be decoded.
+    pub status: Option<WindowsPoolStatus>,
+    /// An object with `status.taints` as the API server sent it, which guards the next status.
+    pub recorded: Option<Value>,
+}
+
+impl TryFrom<Value> for GuardedPool {
+    type Error = serde_json::Error;
+
+    fn try_from(mut object: Value) -> Result<Self, Self::Error> {
+        let written = object.as_object_mut().and_then(|object| object.remove("status")).filter(Value::is_object);
+        let status = written.as_ref().and_then(readable);
+        let pool = read(&object).map(|pool| WindowsPool { status: status.clone(), ..pool });
+        let recorded = written.map(|status| json!({"taints": status.get("taints")}));
+        let metadata = ObjectMeta::deserialize(&object["metadata"])?;
+        Ok(Self { spec: spec_of(&metadata, &pool), metadata, pool, status, recorded })
+    }
+}
+
+/// The status, or only the members and list items that this release can decode: another release may have written
+/// others. The taints and uids that the status records must not be lost with them.
+fn readable(status: &Value) -> Option<WindowsPoolStatus> {
+    if let Ok(status) = WindowsPoolStatus::deserialize(status) {
+        return Some(status);
+    }
+    let decodes = |key: &str, value: &Value| WindowsPoolStatus::deserialize(json!({ key: value })).is_ok();
+    let members = status.as_object()?.iter().filter_map(|(key, value)| {
+        let items =
+            value.as_array().map(|items| items.iter().filter(|item| decodes(key, &json!([item]))).cloned().collect());
+        let value = items.map_or_else(|| value.clone(), Value::Array);
+        decodes(key, &value).then(|| (key.clone(), value))
+    });
+    WindowsPoolStatus::deserialize(Value::Object(members.collect())).ok()
+}
+
+/// The part of a status that guards the next one.
+pub(crate) fn recorded(status: &WindowsPoolStatus) -> Value {
+    json!({"taints": json!(status).get("taints")})
+}
+
+/// serde also decodes an object from a list of its members. `spec: []` is an error in a pool, and would be an empty
+/// spec.
+fn read(object: &Value) -> Result<WindowsPool, String> {
+    let pool = WindowsPool::deserialize(object).map_err(|error| error.to_string())?;
+    let spec = serde_json::to_value(&pool.spec).map_err(|error| error.to_string())?;
+    let list = object.get("spec").and_then(|written| list_for_object("spec", written, &spec));
+    list.map_or(Ok(pool), |path| Err(format!("{path} is a list; write an object")))
+}
+
+/// The path of a list in a place where an object was decoded.
+fn list_for_object(path: &str, written: &Value, read: &Value) -> Option<String> {
+    match (written, read) {
+        (Value::Array(_), Value::Object(_)) => Some(path.to_owned()),
+        (Value::Object(written), Value::Object(read)) => {
+            read.iter().find_map(|(key, read)| list_for_object(&format!("{path}.{key}"), written.get(key)?, read))
+        }
+        (Value::Array(written), Value::Array(read)) => {
+            let mut items = written.iter().zip(read).enumerate();
+            items.find_map(|(index, (written, read))| list_for_object(&format!("{path}[{index}]"), written, read))
+        }
+        _ => None,
+    }
+}
+
+impl From<WindowsPool> for GuardedPool {
+    fn from(pool: WindowsPool) -> Self {
+        let status = pool.status.clone();
+        let (metadata, recorded, pool) = (pool.metadata.clone(), status.as_ref().map(recorded), Ok(pool));
+        Self { spec: spec_of(&metadata, &pool), metadata, recorded, status, pool }
+    }
+}
+
+impl GuardedPool {
+    /// The pool as it was decoded, or the decoding error.
+    pub fn pool(&self) -> Result<&WindowsPool, &str> {
+        self.pool.as_ref().map_err(String::as_str)
+    }
+
+    /// True if its status has the taints of this one: winpool acts on them as soon as they are recorded.
+    pub(crate) fn records(&self, status: &WindowsPoolStatus) -> bool {
+        self.status.as_ref().is_some_and(|stored| stored.taints == status.taints)
+    }
+
+    /// True if the deletion of the pool waits for winpool.
+    pub fn has_finalizer(&self) -> bool {
+        self.finalizers().iter().any(|finalizer| finalizer == names::CLEANUP)
+    }
+
+    pub fn is_being_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The pool in the form that plans use.
+    ///
+    /// # Errors
+    /// Fails if it cannot be decoded, or breaks a rule.
+    pub fn read(&self) -> Result<Pool, InvalidPool> {
+        Ok(Pool::new(Arc::clone(self.spec.as_ref().map_err(Clone::clone)?), self.status.as_ref()))
+    }
+}
+
+fn spec_of(metadata: &ObjectMeta, pool: &Result<WindowsPool, String>) -> Result<Arc<PoolSpec>, InvalidPool> {
+    match pool {
+        Ok(pool) => PoolSpec::read(pool).map(Arc::new),
+        Err(error) => {
+            let violation = Violation { field: "spec".to_owned(), message: error.clone() };
+            let name = metadata.name.clone().unwrap_or_default();
+            Err(InvalidPool { name, violations: vec![violation] })
+        }
+    }
+}
+
+/// The valid pools, and the names of the others.
+pub fn read_all<P: Borrow<GuardedPool>>(pools: &[P]) -> (Vec<Arc<Pool>>, BTreeSet<String>) {
+    let (mut valid, mut invalid) = (Vec::new(), BTreeSet::new());
+    for guarded in pools {
+        match guarded.borrow().read() {
+            Ok(pool) => valid.push(Arc::new(pool)),
+            Err(error) => drop(invalid.insert(error.name)),
+        }
+    }
+    (valid, invalid)
+}
+
+/// The policy of these pools. It assumes that all of their RuntimeClasses are ready.
+pub fn policy_of<P: Borrow<GuardedPool>>(pools: &[P]) -> Policy {
+    let (valid, invalid) = read_all(pools);
+    Policy::new(valid.into_iter().map(|pool| PoolEntry { pool, ready: true }), invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_no_object() {
+        let read =
+            |spec: Value| GuardedPool::deserialize(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap().pool;
+        let named = json!(["10.0.29000", "preview"]);
+        for (spec, path) in [
+            (json!([]), "spec"),
+            (json!({"podDefaults": []}), "spec.podDefaults"),
+            (
+                json!({"taints": [{"key": "a", "effect": "NoSchedule"}, ["os", "windows", "NoSchedule"]]}),
+                "spec.taints[1]",
+            ),
+            (json!({"buildNames": [named]}), "spec.buildNames[0]"),
+        ] {
+            assert_eq!(read(spec.clone()), Err(format!("{path} is a list; write an object")), "{spec}");
+        }
+        let spec =
+            json!({"podDefaults": {}, "taints": [{"key": "a", "effect": "NoSchedule"}], "nodeSelector": {"a": "b"}});
+        assert!(read(spec).is_ok());
+    }
+}

@@ -1,0 +1,162 @@
+//! `DaemonSets` that would lose pods by a taint. Their controller makes no pod for a node whose taint the template does not
+//! tolerate, so nothing waits, and no toleration can be added.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::{
+    api::Taint,
+    labels::Labels,
+    plan::{pods::fact::Placement, pools::pool::PoolSpec},
+    pod::{self, tolerate},
+};
+
+const KIND: &str = "DaemonSet ";
+
+/// A `DaemonSet` as the watch shows it.
+#[derive(Clone, Debug)]
+struct DaemonSet {
+    uid: Arc<str>,
+    placement: Arc<Placement>,
+    /// `metadata.creationTimestamp` of it, or of the earlier one of its name that it has replaced.
+    created: Option<Timestamp>,
+    /// The last list that showed it.
+    list: u32,
+    /// The time since which it is gone. Another one of its name may be about to replace it.
+    gone: Option<Instant>,
+}
+
+/// The `DaemonSets` by name, such as `DaemonSet shop/agent`, without ignored ones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DaemonSets {
+    sets: BTreeMap<Arc<str>, DaemonSet>,
+    list: u32,
+    /// True if the last list was complete and no other one has begun.
+    pub is_complete: bool,
+    /// True if one has changed since [`PodTable::look`](super::PodTable::look) was last called.
+    pub are_changed: bool,
+}
+
+impl DaemonSets {
+    pub fn begin_list(&mut self) {
+        (self.list, self.is_complete) = (self.list.wrapping_add(1), false);
+    }
+
+    pub fn end_list(&mut self, now: Instant) {
+        for set in self.sets.values_mut().filter(|set| set.list != self.list) {
+            set.gone.get_or_insert(now);
+        }
+        (self.is_complete, self.are_changed) = (true, true);
+    }
+
+    pub fn see(&mut self, set: &pod::DaemonSet, now: Instant) {
+        if set.is_over {
+            return self.deleted(&set.namespace, &set.name, now);
+        }
+        self.are_changed = true;
+        let name = name(&set.namespace, &set.name);
+        if set.is_ignored {
+            self.sets.remove(&*name);
+            return;
+        }
+        let placement = Arc::new(Placement::of_spec(&set.template));
+        let before = self.sets.get(&*name).map(|before| before.created);
+        let created = before.map_or(set.created, |before| before.min(set.created));
+        self.sets.insert(
+            name.into(),
+            DaemonSet { uid: set.uid.as_str().into(), placement, created, list: self.list, gone: None },
+        );
+    }
+
+    pub fn deleted(&mut self, namespace: &str, set: &str, now: Instant) {
+        if let Some(set) = self.sets.get_mut(&*name(namespace, set)) {
+            set.gone.get_or_insert(now);
+            self.are_changed = true;
+        }
+    }
+
+    /// Forgets those that have been gone for this time.
+    pub fn forget(&mut self, after: Duration, now: Instant) {
+        let before = self.sets.len();
+        self.sets.retain(|_, set| set.gone.is_none_or(|gone| now.duration_since(gone) < after));
+        self.are_changed |= self.sets.len() != before;
+    }
+
+    /// The time at which the next one is forgotten.
+    pub fn due(&self, after: Duration) -> Option<Instant> {
+        self.sets.values().filter_map(|set| set.gone).min().map(|gone| gone + after)
+    }
+
+    /// All of them. Nothing is known of the nodes that they run on.
+    pub fn iter(&self) -> impl Iterator<Item = Objector> {
+        self.sets.iter().map(|(name, set)| Objector {
+            name: Arc::clone(name),
+            uid: Arc::clone(&set.uid),
+            placement: Arc::clone(&set.placement),
+            created: set.created,
+            is_gone: set.gone.is_some(),
+            runs_on: BTreeSet::new(),
+        })
+    }
+}
+
+fn name(namespace: &str, set: &str) -> String {
+    format!("{KIND}{namespace}/{set}")
+}
+
+/// True for the name of a `DaemonSet`.
+pub(crate) fn is_daemon_set(workload: &str) -> bool {
+    workload.starts_with(KIND)
+}
+
+/// A `DaemonSet` for Windows. It objects to taints that it does not tolerate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objector {
+    /// Such as `DaemonSet shop/agent`.
+    pub name: Arc<str>,
+    pub uid: Arc<str>,
+    pub(crate) placement: Arc<Placement>,
+    /// The time at which it was created, or the first one of its name that was replaced.
+    created: Option<Timestamp>,
+    /// True if it was deleted, and another one of its name may be about to replace it.
+    pub(crate) is_gone: bool,
+    /// The nodes on which its pods have started, if it is younger than a taint.
+    pub(crate) runs_on: BTreeSet<Arc<str>>,
+}
+
+impl Objector {
+    /// True if it keeps a taint, which winpool first added `since`, off a node with these labels and this name.
+    pub fn objects(&self, taint: &Taint, since: Option<Timestamp>, labels: &Labels, node: &str) -> bool {
+        self.lacks(taint) && self.fits(labels, node) && self.holds(since, node)
+    }
+
+    /// True if it keeps the taint off new nodes of the pool.
+    pub(crate) fn would_run_in(&self, pool: &PoolSpec, taint: &Taint, since: Option<Timestamp>) -> bool {
+        self.lacks(taint) && self.is_older(since) && self.placement.allows(pool)
+    }
+
+    /// True if it would make a pod for a node with these labels and this name, whatever its taints.
+    pub(crate) fn fits(&self, labels: &Labels, node: &str) -> bool {
+        self.placement.fits(labels, node)
+    }
+
+    /// True if it counts: it is older than the taint, or its pod has started on the node. One that came later and runs nowhere
+    /// must not count, because then every tenant could keep the taint off all nodes.
+    pub(crate) fn holds(&self, since: Option<Timestamp>, node: &str) -> bool {
+        self.is_older(since) || self.runs_on.contains(node)
+    }
+
+    /// True if it is older than a taint that winpool first added `since`.
+    pub(crate) fn is_older(&self, since: Option<Timestamp>) -> bool {
+        since.zip(self.created).is_none_or(|(since, created)| created <= since)
+    }
+
+    pub(crate) fn lacks(&self, taint: &Taint) -> bool {
+        taint.effect != "PreferNoSchedule" && !tolerate(&self.placement.tolerations, taint)
+    }
+}

@@ -1,0 +1,267 @@
+//! The taints of a node: those that it should have, and if one may be added now.
+
+pub(crate) mod daemon_sets;
+pub(crate) mod objections;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use crate::{
+    api::{Taint, TaintPolicy, names},
+    labels::Labels,
+    plan::{
+        classes::runtime_class::KeptTaints,
+        nodes::node::{Applied, NodeFields, TaintChange, Watched},
+        pools::pool::{Policy, Pool, WantedTaints},
+        taints::daemon_sets::Objector,
+    },
+    windows::{Build, KernelVersion},
+};
+
+/// The planned taints of a node.
+pub(crate) struct TaintPlan {
+    /// `None` if the list is right.
+    pub change: Option<TaintChange>,
+    /// Taints of the new list that winpool added, now or earlier.
+    pub owned: Vec<Taint>,
+    /// Other writers' taints with the key and effect of a wanted one, and another value.
+    pub differing: Vec<Taint>,
+    /// Taints that this node lacks and may not get now.
+    pub held: Vec<Taint>,
+}
+
+/// True if `taint` keeps pods without a toleration off a node and is a known spelling of the Windows taint.
+pub(crate) fn guards(taint: &Taint) -> bool {
+    taint.marks_windows() && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
+}
+
+/// True if RuntimeClasses of a pool that wants these taints tolerate `taint` while one of its nodes has it: winpool may
+/// have added it, it marks Windows nodes, or it is a wanted one with another value.
+pub(crate) fn is_tolerated(taint: &Taint, wanted: &[Taint], policy: &Policy) -> bool {
+    !taint.has_foreign_key()
+        && (guards(taint) || policy.may_remove(taint) || wanted.iter().any(|wanted| wanted.same_identity(taint)))
+}
+
+/// The taints on a node that [`is_tolerated`] names, with its labels.
+pub(crate) fn kept_on(node: &NodeFields, wanted: &[Taint], policy: &Policy) -> KeptTaints {
+    let kept = node.taints.taints().iter().filter(|taint| is_tolerated(taint, wanted, policy));
+    (node.labels.clone(), kept.cloned().collect())
+}
+
+/// Plans the taints of a node of `pool`; without a pool, removes winpool's taints.
+pub(crate) fn plan(
+    node: &NodeFields,
+    applied: Option<&Applied>,
+    pool: Option<&Pool>,
+    policy: &Policy,
+    consent: Consent<'_>,
+) -> TaintPlan {
+    let rules = Rules { node, pool, consent, owned: owned(applied, policy) };
+    let (held, wanted) = rules.wanted();
+    let leaves = |taint: &&Taint| rules.removes(taint, !held.is_empty());
+    let removed: Vec<Taint> = node.taints.taints().iter().filter(leaves).cloned().collect();
+    let (mut to, mut kept): (Vec<Value>, Vec<Taint>) = node
+        .taints
+        .pairs()
+        .filter(|(_, taint)| !removed.contains(taint))
+        .map(|(raw, taint)| (raw.clone(), taint.clone()))
+        .unzip();
+
+    let mut owned: Vec<Taint> = rules.owned.iter().filter(|taint| kept.contains(taint)).cloned().collect();
+    let (mut added, mut differing) = (Vec::new(), Vec::new());
+    for taint in wanted {
+        match kept.iter().find(|present| present.same_identity(&taint)) {
+            Some(present) if *present == taint => {}
+            Some(present) => differing.push(present.clone()),
+            None => {
+                to.push(serde_json::to_value(&taint).unwrap_or_default());
+                kept.push(taint.clone());
+                owned.push(taint.clone());
+                added.push(taint);
+            }
+        }
+    }
+    owned.sort();
+    let change = (!added.is_empty() || !removed.is_empty()).then_some(TaintChange { to, added, removed });
+    TaintPlan { change, owned, differing, held }
+}
+
+/// The rules for the taints of one node.
+struct Rules<'a> {
+    node: &'a NodeFields,
+    /// The pool of the node.
+    pool: Option<&'a Pool>,
+    consent: Consent<'a>,
+    /// The taints that winpool added to the node.
+    owned: BTreeSet<Taint>,
+}
+
+impl Rules<'_> {
+    fn wants(&self) -> Option<&WantedTaints> {
+        self.pool.map(|pool| &pool.spec).filter(|spec| spec.taint_policy != TaintPolicy::Never).map(|spec| &spec.taints)
+    }
+
+    /// The wanted taints: those that the node lacks and may not get now, and the others.
+    fn wanted(&self) -> (Vec<Taint>, Vec<Taint>) {
+        let stays = |taint: &&Taint| !self.removes(taint, false);
+        let stays: Vec<&Taint> = self.node.taints.taints().iter().filter(stays).collect();
+        let wanted = match self.wants() {
+            None => Vec::new(),
+            Some(WantedTaints::Guard) if stays.iter().any(|taint| guards(taint)) => Vec::new(),
+            Some(WantedTaints::Guard) => vec![Taint::os_windows()],
+            Some(WantedTaints::Exactly(list)) => list.clone(),
+        };
+        wanted.into_iter().partition(|taint| {
+            let is_present = stays.iter().any(|present| present.same_identity(taint));
+            !is_present && self.pool.is_some_and(|pool| !self.consent.allows(pool, taint, self.node))
+        })
+    }
+
+    /// True if the taint leaves the node. A node that waits for a taint keeps the taints that it replaces, so that it is
+    /// never without one.
+    fn removes(&self, taint: &Taint, waits: bool) -> bool {
+        !waits && self.is_outdated(taint)
+    }
+
+    /// True if the pool replaces the taint, or if winpool added it and no pool wants it any more.
+    fn is_outdated(&self, taint: &Taint) -> bool {
+        let is_wanted = match self.wants() {
+            None => false,
+            Some(WantedTaints::Guard) => guards(taint),
+            Some(WantedTaints::Exactly(list)) => list.contains(taint),
+        };
+        self.is_retired(taint) || (self.owned.contains(taint) && !is_wanted)
+    }
+
+    fn is_retired(&self, taint: &Taint) -> bool {
+        self.pool.is_some_and(|pool| pool.spec.retired_taints.contains(taint))
+    }
+}
+
+/// The taints that winpool added to a node, by its record there.
+pub(crate) fn owned(applied: Option<&Applied>, policy: &Policy) -> BTreeSet<Taint> {
+    let recorded = applied.iter().flat_map(|applied| &applied.taints).filter_map(|text| text.parse().ok());
+    recorded.filter(|taint| policy.may_remove(taint)).collect()
+}
+
+// Decides if a taint may be added to a node.
+//
+// No taint is added while nodes, pools or RuntimeClasses cannot be read. A taint that keeps pods off is added when
+// - every RuntimeClass of the pool that selects the node tolerates it,
+// - status records it,
+// - winpool knows the pods and the `DaemonSets`, and the API server confines what winpool may change in pods,
+// - no `DaemonSet` objects: nothing could be done for one that makes no pod for the node any more, and
+// - the pods for Windows that run on the node have the toleration, or winpool has tried to add it. Others might move a pod
+//   without it away, and find no node for it.
+//
+// With `taintPolicy: TaintOnly` the last three do not count, nor for a taint that only prefers other nodes.
+//
+
+/// The basis on which a wanted taint may be added to a node.
+#[derive(Clone, Copy, Debug)]
+pub enum Consent<'a> {
+    /// Every taint may be added: this gives the final state of the node.
+    Given,
+    /// No taint may be added that a `DaemonSet` may object to.
+    Withheld,
+    /// The known facts about the node with this name decide.
+    Known { name: &'a str, watched: &'a Watched, now: Instant },
+}
+
+impl Consent<'_> {
+    /// True if `taint` may be added to `node` for `pool`.
+    pub(crate) fn allows(self, pool: &Pool, taint: &Taint, node: &NodeFields) -> bool {
+        let (name, watched) = match self {
+            Self::Given => return true,
+            Self::Withheld => return pool.spec.waits_for_nobody(taint),
+            Self::Known { name, watched, .. } => (name, watched),
+        };
+        // Even a repair needs the present state of RuntimeClasses and of the pool: while they cannot be read, a class may
+        // have lost its tolerations, or the pool the taint. A taint that is not recorded in status could not be removed
+        // again.
+        !pool.consent.is_blind
+            && pool.managed_taints.contains(taint)
+            && !waits_for_a_class(pool, taint, node)
+            && (pool.spec.waits_for_nobody(taint)
+                || pool.consent.may_add && !watched.awaits_pods && !pool.consent.objects(taint, &node.labels, name))
+    }
+
+    /// The time until which the build label is left alone although the node reports another build.
+    pub(crate) fn label_settles(self) -> Option<Instant> {
+        let Self::Known { watched, now, .. } = self else { return None };
+        watched.label_settles().filter(|until| now < *until)
+    }
+}
+
+/// True if a RuntimeClass of the pool that selects the node does not tolerate the taint yet.
+pub(crate) fn waits_for_a_class(pool: &Pool, taint: &Taint, node: &NodeFields) -> bool {
+    let (spec, consent, version) = (&pool.spec, &pool.consent, node.windows_version());
+    let is_planned = |version: KernelVersion| !spec.discover || consent.planned_builds.contains(&version.build);
+    taint.effect != "PreferNoSchedule"
+        && (!version.is_none_or(is_planned) || consent.lagging.iter().any(|class| class.holds(taint, node, version)))
+}
+
+/// The taints that a pool may add to nodes, and those that wait.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolConsent {
+    /// The time at which winpool first added each taint to a node, as status records it.
+    pub since: BTreeMap<Taint, Timestamp>,
+    /// True if winpool knows the pods and the `DaemonSets`.
+    pub may_add: bool,
+    /// The `DaemonSets` that may object to a taint.
+    pub objectors: Arc<Vec<Objector>>,
+    /// The pool's RuntimeClasses that do not tolerate its taints yet. The nodes that they select wait for them.
+    pub lagging: Vec<LaggingClass>,
+    /// The builds that have a planned class. A node of another build waits until its class is planned too.
+    pub planned_builds: BTreeSet<Build>,
+    /// The builds whose capability labels the pool's RuntimeClasses select, now or as soon as the nodes have them.
+    pub images: BTreeSet<Build>,
+    /// True while winpool cannot read nodes, pools or RuntimeClasses, so that no node gets a taint.
+    pub is_blind: bool,
+}
+
+impl PoolConsent {
+    /// True if a `DaemonSet` would lose its pod on a node with these labels and this name by the taint.
+    pub(crate) fn objects(&self, taint: &Taint, labels: &Labels, node: &str) -> bool {
+        let since = self.since.get(taint).copied();
+        self.objectors.iter().any(|objector| objector.objects(taint, since, labels, node))
+    }
+}
+
+/// A RuntimeClass of a pool that does not tolerate some taints yet. The nodes that it selects wait for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaggingClass {
+    pub name: String,
+    pub selector: BTreeMap<String, String>,
+    /// The taints that its pods do not tolerate, or that some API servers may not know yet.
+    pub taints: Vec<Taint>,
+    /// True if the class does not exist yet, so that no pod can use it.
+    pub is_missing: bool,
+}
+
+impl LaggingClass {
+    /// True if it exists and does not tolerate the taint, with which no node may register then.
+    pub(crate) fn lags(&self, taint: &Taint) -> bool {
+        !self.is_missing && self.taints.contains(taint)
+    }
+
+    /// True if the node may not get the taint before the class tolerates it.
+    pub(crate) fn holds(&self, taint: &Taint, node: &NodeFields, version: Option<KernelVersion>) -> bool {
+        self.taints.contains(taint) && self.selects(node, version)
+    }
+
+    /// True if the class selects the node, now or once that has its build label and capability labels.
+    fn selects(&self, node: &NodeFields, version: Option<KernelVersion>) -> bool {
+        let is_planned = |key: &str, value: &str| match key {
+            names::WINDOWS_BUILD => version.is_none_or(|version| version.build.to_string() == value),
+            key => key.starts_with(names::CAPABILITY_LABEL_PREFIX),
+        };
+        self.selector.iter().all(|(key, value)| node.labels.get(key) == Some(value) || is_planned(key, value))
+    }
+}

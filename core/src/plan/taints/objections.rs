@@ -1,0 +1,231 @@
+//! Decides which taints pools may add to nodes.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    api::{ObjectReference, Problem, Taint, TaintPolicy, TaintStatus, names::reason, number},
+    plan::{
+        classes::ClassesPlan,
+        nodes::{
+            node::{NodeFields, NodeObject},
+            numbers::Tally,
+        },
+        pods::table::UnknownPods,
+        pools::{
+            pool::{GuardedPool, Pool, WantedTaints},
+            status::{HeldBecause, HeldTaints},
+        },
+        reconcile::{
+            memory::{Intent, Memory, Now},
+            step::CachedCluster,
+        },
+        taints::{PoolConsent, daemon_sets::Objector, guards},
+    },
+    pod::tolerations::to_write,
+    words::{count, joined},
+};
+
+/// The limit of `DaemonSets` that status names for a taint.
+const DAEMON_SETS: usize = 10;
+
+impl Memory {
+    /// Returns the changes that the pool may make to nodes from now on.
+    pub(crate) fn intend(
+        &self,
+        cluster: &CachedCluster<'_>,
+        pool: &Pool,
+        plan: &ClassesPlan,
+        tally: &Tally,
+        now: Now,
+    ) -> Intent {
+        let existing = self.classes(cluster, &pool.spec.name);
+        let lagging = if pool.spec.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
+        let seen = tally.seen();
+        let objectors = cluster.objectors().ok().cloned().unwrap_or_default();
+        // Not what was just recorded: the ages of `DaemonSets`, and where they run, have to be of one moment. Without a
+        // `DaemonSet` that lacks the toleration the time decides nothing, and nodes need not be looked at again for it.
+        let mut since = cluster.pods.as_ref().map(|table| table.since(&pool.spec.name)).unwrap_or_default();
+        since.retain(|taint, _| objectors.iter().any(|set| set.lacks(taint)));
+        let consent = PoolConsent {
+            since,
+            may_add: cluster.may_add_taints() && !cluster.has_yet_to_look_for(pool),
+            objectors,
+            lagging,
+            images: plan.images(&existing),
+            planned_builds: seen.builds.into_keys().chain(plan.builds()).collect(),
+            is_blind: !cluster.unreadable(now.instant).is_empty(),
+        };
+        let lingering = seen.tolerate.into_iter().filter(|taint| pool.managed_taints.contains(taint));
+        Intent { consent: consent.into(), carried: tally.owned().cloned().chain(lingering).collect() }
+    }
+
+    /// The `DaemonSets` that would lose pods by taints of the pool, or that have lost them.
+    pub(crate) fn objections(&self, cluster: &CachedCluster<'_>, pool: &Pool) -> Objections {
+        let mut objections = Objections::default();
+        let Some(consent) = self.consent(pool) else { return objections };
+        let wanted = if pool.spec.taint_policy == TaintPolicy::Never { Vec::new() } else { pool.spec.wanted_taints() };
+        let pairs = wanted.iter().flat_map(|taint| consent.objectors.iter().map(move |set| (taint, set)));
+        let pairs: Vec<(&Taint, &Objector)> = pairs.filter(|(taint, set)| set.lacks(taint)).collect();
+        if pairs.is_empty() {
+            return objections;
+        }
+        let policy = self.policy(cluster.pools);
+        let is_of = |object: &&Arc<NodeObject>| !object.node.is_ignored() && policy.is_of(pool, &object.node.labels);
+        for object in cluster.nodes.objects().filter(is_of) {
+            let node = &object.node;
+            for (taint, set) in pairs.iter().filter(|(_, set)| set.fits(&node.labels, &object.name)) {
+                let has_it = node.taints.taints().contains(taint);
+                let counted = if has_it && !set.is_gone && pool.spec.enforces() {
+                    &mut objections.without_pods
+                } else if !has_one(node, pool, taint)
+                    && !pool.spec.waits_for_nobody(taint)
+                    && set.holds(consent.since.get(taint).copied(), &object.name)
+                {
+                    &mut objections.held
+                } else {
+                    continue;
+                };
+                *counted.entry((*taint).clone()).or_default().entry(Arc::clone(&set.name)).or_default() += 1;
+            }
+        }
+        objections
+    }
+
+    fn consent(&self, pool: &Pool) -> Option<&PoolConsent> {
+        Some(&self.pools.get(&pool.spec.name)?.intent.as_ref()?.consent)
+    }
+
+    /// What is to be said of each taint that the pool may add or has added.
+    pub(crate) fn taints(
+        &self,
+        guarded: &GuardedPool,
+        pool: &Pool,
+        objections: &Objections,
+        tally: &Tally,
+    ) -> BTreeMap<Taint, TaintStatus> {
+        let Some(consent) = self.consent(pool) else { return BTreeMap::new() };
+        let recorded = self.recorded_status(guarded);
+        let status = |taint: Taint| {
+            let text = taint.to_string();
+            let mut known = recorded.iter().flat_map(|status| &status.taints);
+            let was_at_registration = known.any(|known| known.taint == text && known.at_registration);
+            let (nodes, waiting) = tally.nodes_with(&taint);
+            let first = |sets: &DaemonSetNodes| {
+                sets.get(&taint).into_iter().flatten().take(DAEMON_SETS).map(|(name, _)| name.to_string()).collect()
+            };
+            let status = TaintStatus {
+                at_registration: is_at_registration(pool, consent, &taint, was_at_registration),
+                nodes: number(nodes),
+                waiting: number(waiting),
+                held_by: first(&objections.held),
+                without_pods: first(&objections.without_pods),
+                ..TaintStatus::default()
+            };
+            (taint, status)
+        };
+        self.intended(pool).managed_taints.iter().cloned().map(status).collect()
+    }
+
+    /// The reason why taints wait, if it is known.
+    pub fn held(&self, cluster: &CachedCluster<'_>, pool: &Pool, tally: &Tally) -> Option<HeldTaints> {
+        self.held_by(cluster, pool, &self.objections(cluster, pool), tally)
+    }
+
+    /// The same, if these `DaemonSets` object.
+    pub(crate) fn held_by(
+        &self,
+        cluster: &CachedCluster<'_>,
+        pool: &Pool,
+        objections: &Objections,
+        tally: &Tally,
+    ) -> Option<HeldTaints> {
+        let consent = self.consent(pool).filter(|_| tally.waits())?;
+        let held = || pool.spec.deniable_taints().into_iter().filter(|taint| tally.is_held(taint));
+        let unconfined = cluster.control_plane.unconfined.clone().filter(|_| held().next().is_some());
+        if let Some(why) = unconfined {
+            return Some(HeldTaints { taints: held().collect(), because: HeldBecause::Unconfined(why) });
+        }
+        let (taints, because) = match cluster.objectors() {
+            _ if !objections.held.is_empty() => {
+                let mut sets = BTreeMap::new();
+                for (name, nodes) in objections.held.values().flatten() {
+                    let most = sets.entry(name.to_string()).or_insert(*nodes);
+                    *most = (*most).max(*nodes);
+                }
+                (objections.held.keys().cloned().collect(), HeldBecause::DaemonSets(sets))
+            }
+            _ if !consent.lagging.is_empty() => {
+                let names = consent.lagging.iter().map(|class| class.name.clone()).collect();
+                (consent.lagging.iter().flat_map(|class| class.taints.clone()).collect(), HeldBecause::Classes(names))
+            }
+            Err(UnknownPods::Denied(message) | UnknownPods::Unreadable(message)) => {
+                (held().collect(), HeldBecause::PodsUnreadable(message.clone()))
+            }
+            Err(UnknownPods::NotListed) | Ok(_) => return None,
+        };
+        Some(HeldTaints { taints, because })
+    }
+}
+
+/// For each taint the `DaemonSets`, each with a number of nodes.
+type DaemonSetNodes = BTreeMap<Taint, BTreeMap<Arc<str>, usize>>;
+
+/// The `DaemonSets` for Windows that do not tolerate taints of a pool.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Objections {
+    /// Those that keep a taint off nodes.
+    held: DaemonSetNodes,
+    /// Those that make no pods for nodes that have it.
+    without_pods: DaemonSetNodes,
+}
+
+impl Objections {
+    /// A problem for each `DaemonSet` that makes no pods for nodes because of taints.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+        let mut sets: BTreeMap<&Arc<str>, (usize, Vec<&Taint>)> = BTreeMap::new();
+        for (taint, name, nodes) in self
+            .without_pods
+            .iter()
+            .flat_map(|(taint, sets)| sets.iter().map(move |(name, nodes)| (taint, name, nodes)))
+        {
+            let (most, taints) = sets.entry(name).or_default();
+            *most = (*most).max(*nodes);
+            taints.push(taint);
+        }
+        sets.into_iter().map(|(name, (nodes, taints))| {
+            let message = format!(
+                "it makes no new pods for {} with the taint {}, which it does not tolerate, and its status counts none as \
+                 missing; add to its pod template: {}",
+                count(nodes, "node"),
+                joined(&taints),
+                to_write(taints)
+            );
+            Problem::new(reason::DAEMON_SET_WITHOUT_PODS, ObjectReference::named(name), message)
+        })
+    }
+}
+
+/// True if the node has the taint, or keeps another one in its place.
+fn has_one(node: &NodeFields, pool: &Pool, taint: &Taint) -> bool {
+    let stays = |present: &Taint| {
+        let takes_its_place = pool.spec.taints == WantedTaints::Guard && guards(present);
+        (present.same_identity(taint) || takes_its_place) && !pool.spec.retired_taints.contains(present)
+    };
+    node.taints.taints().iter().any(stays)
+}
+
+/// True if nodes may register with this taint. What is recorded stays while it cannot be known.
+fn is_at_registration(pool: &Pool, consent: &PoolConsent, taint: &Taint, is_recorded: bool) -> bool {
+    let (spec, since) = (&pool.spec, consent.since.get(taint).copied());
+    let is_wanted = spec.taint_policy != TaintPolicy::Never && spec.wanted_taints().contains(taint);
+    if taint.effect == "PreferNoSchedule" || !spec.enforces() || !is_wanted {
+        return false;
+    }
+    if spec.waits_for_nobody(taint) {
+        return true;
+    }
+    let lags = consent.lagging.iter().any(|class| class.lags(taint));
+    let is_unknown = consent.is_blind || !consent.may_add;
+    let objects = || consent.objectors.iter().any(|objector| objector.would_run_in(spec, taint, since));
+    !lags && (if is_unknown { is_recorded } else { !objects() })
+}
