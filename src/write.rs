@@ -111,7 +111,7 @@ impl Applier {
 
     /// Sends a guarded patch to a node. Returns the version that it has then. Of the answer, which has only the metadata,
     /// nothing else is read, because the watch brings the node; a node can be large.
-    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<Option<Box<str>>, RequestError> {
+    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<Option<WrittenMetadata>, RequestError> {
         let nodes = Request::new(self.nodes.resource_url());
         // The default looks for unknown and duplicate fields in the patch and the whole node, and only warns of them.
         let parameters = PatchParams { field_validation: Some(ValidationDirective::Ignore), ..patch_parameters() };
@@ -121,7 +121,7 @@ impl Applier {
             let (mut answer, mut begin) = (pin!(self.client.request_stream(request).await?), Vec::new());
             answer.as_mut().take(METADATA).read_to_end(&mut begin).await.map_err(kube::Error::ReadEvents)?;
             copy(answer, &mut sink()).await.map_err(kube::Error::ReadEvents)?;
-            Ok(version(&begin))
+            Ok(serde_json::from_slice::<WrittenNode>(&begin).ok().map(|node| node.metadata))
         });
         let result = sent.await;
         self.metrics.node_write(&result);
@@ -131,7 +131,14 @@ impl Applier {
     /// Executes a step of an attempt to change a node. Only patches and reads are requests.
     pub async fn execute(&self, node: &str, step: NodeStep) -> Result<NodeAnswer, RequestError> {
         match step {
-            NodeStep::Patch { patch, .. } => self.patch_node(node, patch).await.map(NodeAnswer::Written),
+            NodeStep::Patch { patch, plan } => {
+                let written = self.patch_node(node, patch).await?;
+                let Some(WrittenMetadata { resource_version, labels, annotations }) = written else {
+                    return Ok(NodeAnswer::Written(None));
+                };
+                let is_stripped = plan.is_stripped(labels.pool.as_deref(), annotations.applied.as_deref());
+                Ok(if is_stripped { NodeAnswer::Stripped } else { NodeAnswer::Written(resource_version) })
+            }
             NodeStep::Read | NodeStep::FindOtherWriter | NodeStep::Wait(_) => {
                 self.read_node(node).await.map(|found| NodeAnswer::Node(Box::new(found)))
             }
@@ -325,22 +332,32 @@ fn patch_parameters() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// The only field of an answer that is decoded, because there is one for every node that is written.
-#[derive(Deserialize)]
-struct Versioned {
-    metadata: VersionedMetadata,
+/// The only fields of an answer that are decoded, because there is one for every node that is written.
+#[derive(Debug, Deserialize)]
+struct WrittenNode {
+    metadata: WrittenMetadata,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct VersionedMetadata {
+pub struct WrittenMetadata {
     resource_version: Option<Box<str>>,
+    #[serde(default)]
+    labels: WrittenLabels,
+    #[serde(default)]
+    annotations: WrittenAnnotations,
 }
 
-/// `metadata.resourceVersion` of an object; `None` if it cannot be read.
-fn version(object: &[u8]) -> Option<Box<str>> {
-    let object: Versioned = serde_json::from_slice(object).ok()?;
-    object.metadata.resource_version
+#[derive(Debug, Default, Deserialize)]
+struct WrittenLabels {
+    #[serde(rename = "winpool.dev/pool")]
+    pool: Option<Box<str>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct WrittenAnnotations {
+    #[serde(rename = "winpool.dev/applied")]
+    applied: Option<Box<str>>,
 }
 
 fn json(patch: JsonPatch) -> Patch<()> {

@@ -130,7 +130,7 @@ impl From<WireNode> for ListedNode {
             node: plan::NodeFields {
                 labels,
                 has_annotations,
-                applied: annotation(names::APPLIED),
+                applied: annotation(names::APPLIED).map(Into::into),
                 ignore: annotation(names::IGNORE),
                 is_cordoned: spec.unschedulable == Some(true),
                 taints: TAINT_LISTS.share(TaintList::new(spec.taints.map(|First(taints)| taints))),

@@ -85,7 +85,7 @@ fn a_label_that_moves_the_node_to_another_pool_is_waited_out_as_well() {
     let selects_new = format!("spec: {{nodeSelector: {{node.kubernetes.io/windows-build: {NEW}}}}}");
     let seen = [(Listed, 0, of(OLD, OLD)), (Changed, 5000, of(NEW, OLD))];
     assert_eq!(label_to_be(&stand(&seen, 5200, &selects_new)), None);
-    assert_eq!(label_to_be(&stand(&seen, 9000, &selects_new)), Some(OLD));
+    assert_eq!(label_to_be(&stand(&seen, 10_100, &selects_new)), Some(OLD));
 }
 
 #[test]

@@ -153,6 +153,59 @@ fn a_refused_taint_delays_no_label_and_is_not_sent_again_before_its_pause_ends()
     }
 }
 
+/// A node that is right, with the record of this taint.
+fn recorded() -> Value {
+    node(
+        "{metadata: {labels: {winpool.dev/pool: default}, annotations: {winpool.dev/applied:
+          '{\"pool\":\"default\",\"taints\":[\"os=windows:NoSchedule\"]}'}},
+          spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}}",
+    )
+}
+
+fn without_annotation() -> Value {
+    node(
+        "{metadata: {labels: {winpool.dev/pool: default}, annotations: {other: x}},
+          spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}}",
+    )
+}
+
+fn record_of(step: &NodeStep) -> Option<String> {
+    let NodeStep::Patch { plan, .. } = step else { panic!("{step:?}") };
+    plan.applied.as_ref()?.to.clone()
+}
+
+#[test]
+fn a_record_that_somebody_removes_is_written_again_with_its_taints() {
+    let mut scene = Scene::new(always(), &recorded());
+    scene.see(2, &without_annotation());
+    assert!(record_of(&scene.next()).unwrap().contains(MINE), "a deletion of the pool would leave the taint otherwise");
+}
+
+#[test]
+fn a_write_whose_record_is_removed_is_a_refusal() {
+    let mut scene = Scene::new(always(), &bare());
+    assert_eq!(writes(&scene.next()), "label taint");
+    assert_eq!(until(&scene.answer(NodeAnswer::Stripped)), scene.now + PATIENCE);
+    assert_eq!(scene.notes(), ["written", "refused"]);
+    // winpool still knows that the taint is its own, and tries once more: now only the record is missing.
+    scene.see(2, &without_annotation());
+    assert!(record_of(&scene.next()).unwrap().contains(MINE));
+    assert_eq!(until(&scene.answer(NodeAnswer::Stripped)), scene.now + PATIENCE);
+    assert_eq!(scene.states(), [NodeState::Blocked]);
+    let problems = scene.table.tally("default").problems();
+    assert!(problems[0].message.contains("removes the annotation winpool.dev/applied"), "{problems:?}");
+}
+
+#[test]
+fn a_permission_that_comes_back_is_noticed_within_a_minute() {
+    let message = "nodes \"win\" is forbidden: User \"winpool\" cannot patch resource \"nodes\" in API group \"\" at the cluster scope";
+    let mut scene = Scene::new(always(), &bare());
+    scene.next();
+    assert_eq!(writes(&scene.answer(NodeAnswer::Denied(message.to_owned()))), "label");
+    scene.answer(NodeAnswer::Denied(message.to_owned()));
+    assert_eq!(until(&scene.answer(NodeAnswer::Denied(message.to_owned()))), scene.now + Duration::from_mins(1));
+}
+
 #[test]
 fn a_patch_that_is_accepted_and_changes_nothing_is_a_refusal() {
     let mut scene = Scene::new(always(), &bare());

@@ -130,6 +130,8 @@ pub mod reason {
         pub const READ_FAILED: &str = "ReadFailed";
         /// A write failed, or the API server did not answer it; winpool retries it.
         pub const WRITE_FAILED: &str = "WriteFailed";
+        /// The API server does not store a field of the status that winpool needs: the CustomResourceDefinition is older than winpool.
+        pub const STATUS_NOT_STORED: &str = "StatusNotStored";
         /// Taints wait until winpool has listed the pods, for pods that run on the nodes and get the toleration first, or for
         /// RuntimeClasses that do not yet tolerate them.
         pub const WAITING: &str = "Waiting";

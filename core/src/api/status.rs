@@ -273,6 +273,11 @@ impl ObjectReference {
         Self::cluster_scoped("RuntimeClass", name)
     }
 
+    /// The CustomResourceDefinition of WindowsPools.
+    pub fn definition() -> Self {
+        Self::cluster_scoped("CustomResourceDefinition", "windowspools.winpool.dev")
+    }
+
     /// The WindowsPool with this name.
     pub fn windows_pool(name: &str) -> Self {
         Self::cluster_scoped("WindowsPool", name)

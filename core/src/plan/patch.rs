@@ -33,6 +33,10 @@ use crate::{
 pub const REVERTED: &str = "a mutating webhook or admission policy reverts it, so that nothing changes; exclude \
                             winpool's ServiceAccount from it";
 
+/// The reason for which a patch of a node that the API server accepted is a refusal nevertheless.
+pub(crate) const STRIPPED: &str = "a mutating webhook or admission policy removes the annotation winpool.dev/applied, by which winpool \
+                            knows its own taints; exclude winpool's ServiceAccount from it";
+
 /// The patch that applies `plan` to the node with this uid.
 pub fn node_patch(uid: &str, node: &NodeFields, plan: &NodePlan, policy: &Policy) -> Patch {
     let mut patch = Operations::default();
@@ -49,7 +53,7 @@ pub fn node_patch(uid: &str, node: &NodeFields, plan: &NodePlan, policy: &Policy
         patch.test(&["metadata", "labels", key], json!(node.labels.get(key)));
     }
     if node.has_annotations {
-        patch.test(&["metadata", "annotations", names::APPLIED], json!(node.applied));
+        patch.test(&["metadata", "annotations", names::APPLIED], json!(node.applied.as_deref()));
         patch.test(&["metadata", "annotations", names::IGNORE], json!(node.ignore));
     } else {
         patch.test(&["metadata", "annotations"], Value::Null);

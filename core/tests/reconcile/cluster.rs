@@ -30,10 +30,15 @@ pub const MINE: &str = "os=windows:NoSchedule";
 /// The API server's answer to a request that it does not execute.
 type Refuse = dyn Fn(&str) -> Option<Refusal>;
 
-/// The answer to a write that a webhook reverts.
-fn unchanged(pool: &GuardedPool, step: &Step) -> Answer {
+/// The answer to a write that a webhook reverts, or from which an old definition `prunes` the taints.
+fn unchanged(pool: &GuardedPool, step: &Step, prunes: bool) -> Answer {
     match step {
         Step::Class(class) => Answer::Class(class.current.clone()),
+        Step::WriteStatus { status, .. } if prunes => {
+            let mut pruned = pool.pool().unwrap().clone();
+            pruned.status = Some(WindowsPoolStatus { taints: Vec::new(), ..status.as_ref().clone() });
+            Answer::Written(Box::new(pruned.into()))
+        }
         _ => Answer::Written(Box::new(pool.clone())),
     }
 }
@@ -47,6 +52,8 @@ pub struct World {
     pub refuse: Box<Refuse>,
     /// Requests whose line begins like this are accepted, and a webhook reverts them.
     pub reverts: Option<&'static str>,
+    /// True if the definition of pools has no `status.taints`, so that a reverted status is stored without them.
+    pub prunes: bool,
     /// The table by which pods are counted, in tests about that.
     pub counted: Option<PodTable>,
 }
@@ -132,7 +139,14 @@ impl World {
 
     pub fn of(snapshot: Snapshot) -> Self {
         let refuse = Box::new(|_: &str| None);
-        Self { simulation: Simulation::new(snapshot), sent: Vec::new(), refuse, reverts: None, counted: None }
+        Self {
+            simulation: Simulation::new(snapshot),
+            sent: Vec::new(),
+            refuse,
+            reverts: None,
+            prunes: false,
+            counted: None,
+        }
     }
 
     /// One pool with this spec and the node `win`.
@@ -254,12 +268,12 @@ impl World {
         self.simulation.watch_pods();
         self.count_pods();
         let before = self.pools.iter().find(|found| found.name_any() == pool).map(|pool| GuardedPool::clone(pool));
-        let (sent, refuse, reverts) = (&mut self.sent, &self.refuse, self.reverts);
+        let (sent, refuse, reverts, prunes) = (&mut self.sent, &self.refuse, self.reverts, self.prunes);
         let step = self.simulation.step(pool, |step| {
             let line = line(step)?;
             sent.push(line.clone());
             if reverts.is_some_and(|reverts| line.starts_with(reverts)) {
-                return before.map(|pool| unchanged(&pool, step));
+                return before.map(|pool| unchanged(&pool, step, prunes));
             }
             refuse(&line).map(Answer::Refused)
         });

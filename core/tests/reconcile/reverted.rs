@@ -60,6 +60,26 @@ fn a_status_that_is_reverted_proves_nothing() {
 }
 
 #[test]
+fn a_definition_without_the_taints_of_the_status_is_named_and_no_taint_is_added() {
+    let mut world = World::with("{}");
+    (world.reverts, world.prunes) = (Some("WriteStatus"), true);
+    world.wait(5);
+    let sent = world.memory.status_of("default").unwrap();
+    let ready = sent.conditions.iter().find(|found| found.type_ == condition::READY).unwrap();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", reason::STATUS_NOT_STORED));
+    assert!(ready.message.contains("apply the CustomResourceDefinition of this version"), "{}", ready.message);
+    let problem = sent.problems.iter().find(|problem| problem.reason == reason::STATUS_NOT_STORED).unwrap();
+    assert_eq!(problem.object.name, "windowspools.winpool.dev");
+    assert!(world.taints("win").is_empty());
+    let sent = sent_in(&mut world, 600, "WriteStatus");
+    assert!((8..=18).contains(&sent), "{sent}, about once a minute");
+    // The definition was replaced.
+    (world.reverts, world.prunes) = (None, false);
+    world.wait(62);
+    assert_eq!((world.has_taint("win"), world.problems(reason::STATUS_NOT_STORED).len()), ((true, true), 0));
+}
+
+#[test]
 fn a_class_that_is_reverted_is_a_refusal() {
     let mut world = World::new([pool("{}")], [("win", node("{}"))]);
     world.rest();

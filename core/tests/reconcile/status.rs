@@ -64,6 +64,20 @@ fn the_pause_after_a_failed_write_grows_and_a_refusal_waits_for_ten_minutes() {
 }
 
 #[test]
+fn a_permission_that_comes_back_is_noticed_within_a_minute() {
+    let forbidden = "runtimeclasses.node.k8s.io is forbidden: User \"system:serviceaccount:winpool-system:winpool\" cannot create \
+                     resource \"runtimeclasses\" in API group \"node.k8s.io\" at the cluster scope";
+    let mut world = World::with("{}");
+    world.refuse("Create windows-2022", Refusal::Denied(forbidden.to_owned()));
+    world.wait(30);
+    assert_eq!(world.problems(reason::ADMISSION_DENIED).len(), 1, "it is named meanwhile");
+    world.accept_all();
+    world.take_sent(&[]);
+    world.wait(61);
+    assert_eq!(world.take_sent(&["Create"]).len(), 1);
+}
+
+#[test]
 fn what_status_does_not_record_is_not_published() {
     let mut world = World::new([pool("{}")], [("win", node(WIN_2019))]);
     world.refuse("WriteStatus", failed());

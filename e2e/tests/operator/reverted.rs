@@ -5,7 +5,7 @@ use kube::{
     api::{ApiResource, DynamicObject},
     core::GroupVersionKind,
 };
-use winpool_e2e::prelude::*;
+use winpool_e2e::{harness::schema, prelude::*};
 
 const WORDS: &str = "a mutating webhook or admission policy reverts it";
 const VERSION: &str = "admissionregistration.k8s.io/v1";
@@ -131,6 +131,67 @@ async fn node_is_right_without_the_policy(harness: &Harness, operator: Operator)
     let _operator = harness.operator().await;
     harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, OS_WINDOWS]).await;
     harness.ready("default").await;
+}
+
+/// The annotation is winpool's record of the taints that it added.
+#[tokio::test]
+async fn a_taint_whose_record_admission_removes_is_named_and_leaves_with_the_pool() {
+    needs!(MUTATING_ADMISSION_POLICY);
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let has = format!("object.metadata.?annotations['{APPLIED}'].hasValue()");
+    let mutation = format!("[]{}", without("annotations", APPLIED));
+    changes_updates(&harness, ["", "nodes"], &has, &mutation).await;
+    let recorded = Patch::Merge(json!({"metadata": {"annotations": {APPLIED: "{}"}}}));
+    let strips = async || {
+        let node = harness.nodes().patch("win", &dry_run(), &recorded).await?;
+        Ok(!node.annotations().contains_key(APPLIED))
+    };
+    until_in_force(true, &strips).await;
+    let _operator = Operator::impatient(harness.account.config.clone());
+    harness.apply_pool(json!({})).await;
+    let words = "removes the annotation winpool.dev/applied";
+    let says_so = |pool: &WindowsPool| problems(pool).contains("AdmissionDenied") && problems(pool).contains(words);
+    let pool = harness.pool_until("default", "names the refusal", says_so).await;
+    assert_eq!(condition(&pool, "Ready"), Some("False"), "{}", problems(&pool));
+    assert!(has_taint(&harness.node("win").await, OS_WINDOWS));
+
+    remove_policy(&harness).await;
+    harness.ready("default").await;
+    let record = harness.node("win").await.annotations()[APPLIED].clone();
+    assert!(record.contains(OS_WINDOWS), "{record}");
+    // The same by hand.
+    harness.edit_node("win", json!({"metadata": {"annotations": {APPLIED: null}}})).await;
+    let is_back = |node: &Node| node.annotations().get(APPLIED) == Some(&record);
+    harness.node_until("win", "has its record again", is_back).await;
+    harness.delete_pool("default").await;
+    harness.pool_is_gone("default").await;
+    assert_eq!(taints(&harness.node("win").await), [NOT_READY]);
+}
+
+#[tokio::test]
+async fn a_definition_that_is_older_than_winpool_is_named() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let older = |schema: &mut Value| {
+        schema::without_rules(schema);
+        schema["properties"]["status"]["properties"].as_object_mut().unwrap().remove("taints");
+    };
+    schema::with_schema(&harness.client, &json!({"taints": []}), true, older).await;
+    let _operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let says_so = |pool: &WindowsPool| problems(pool).contains("StatusNotStored");
+    let pool = harness.pool_until("default", "names the definition", says_so).await;
+    assert_eq!(condition(&pool, "Ready"), Some("False"));
+    assert_eq!(taints(&harness.node("win").await), [NOT_READY]);
+    schema::with_schema(&harness.client, &json!({"taints": []}), false, |_| {}).await;
+    wait_for("the pool is ready with the newer definition", 3 * LIMIT, async || {
+        let pool = harness.pools().get("default").await?;
+        Ok((condition(&pool, "Ready") == Some("True")).then_some(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(taints(&harness.node("win").await), [NOT_READY, OS_WINDOWS]);
 }
 
 #[tokio::test]

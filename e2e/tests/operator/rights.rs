@@ -5,17 +5,9 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 use winpool_e2e::prelude::*;
 
-use crate::policies;
-
 #[tokio::test]
 async fn every_permission_is_used_and_none_is_missing() {
     let (harness, log) = Harness::audited().await;
-    let mutates = MUTATING_ADMISSION_POLICY.is_there().await.unwrap();
-    // It reads the binding of a policy that is there, and what assign-class reads.
-    policies::install(&harness.client, "advise").await;
-    if mutates {
-        policies::install(&harness.client, "assign-class").await;
-    }
     harness.join("win").await;
     let installed = Options { installation: Some("winpool".to_owned()), ..options() };
     let operator = Operator::start_with(harness.account.config.clone(), installed.clone());
@@ -39,13 +31,6 @@ async fn every_permission_is_used_and_none_is_missing() {
     let mut rights = harness.account.rights();
     // Where the API server has no lists that are a part of the watch, and for `winpool-operator cleanup`.
     assert!(rights.remove(&["list", "", "pods"].map(str::to_owned)));
-    if !mutates {
-        let policies = ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"];
-        let looked_up_later = policies.map(|resource| ["get", "admissionregistration.k8s.io", resource]);
-        for right in looked_up_later {
-            assert!(rights.remove(&right.map(str::to_owned)), "{right:?}");
-        }
-    }
     let mut unused = BTreeSet::new();
     // The API server logs a watch when it has ended.
     let all_used = wait_for("all rights are used", LIMIT, async || {

@@ -84,7 +84,7 @@ impl Difference<'_> {
             add(TAINTS, text(Some(taint)), Value::Null, self.why_removed(taint));
         }
         if before.applied != after.applied {
-            add(ANNOTATION, json!(before.applied), json!(after.applied), self.why_marked());
+            add(ANNOTATION, json!(before.applied.as_deref()), json!(after.applied.as_deref()), self.why_marked());
         }
         changes
     }

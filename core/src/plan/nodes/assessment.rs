@@ -101,7 +101,7 @@ pub(crate) fn release(node: &NodeFields, record: &NodeRecord, policy: &Policy) -
 
 /// Assesses `node` as if it belonged to `pool`: the preview of a pool in dry run.
 pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consent: Consent<'_>) -> Assessment {
-    let record = NodeRecord::of(node);
+    let record = NodeRecord::of(node).or_known(consent.watched());
     let counted = Assessment {
         pool: pool.map(|pool| pool.spec.name.clone()),
         ignored: node.is_ignored(),

@@ -7,7 +7,7 @@ use json_patch::Patch;
 
 use crate::plan::{
     nodes::node::{NodeObject, NodePlan},
-    patch::{REVERTED, node_patch},
+    patch::{REVERTED, STRIPPED, node_patch},
     pools::pool::Policy,
 };
 
@@ -36,6 +36,8 @@ pub enum NodeStep {
 pub enum NodeAnswer {
     /// The patch was accepted. The node has this version now, if the answer shows it.
     Written(Option<Box<str>>),
+    /// The patch was accepted, but the node does not have the record that it was to get.
+    Stripped,
     /// The node that was read. It may be another one with the same name.
     Node(Box<NodeObject>),
     /// A description of the other writer, and what to do about it.
@@ -179,6 +181,7 @@ impl Attempt {
             (Some(reading), NodeAnswer::Node(found)) => self.found(reading, *found),
             (Some(_), _) | (None, NodeAnswer::Node(_) | NodeAnswer::OtherWriter(_)) => AttemptState::Failed("failed"),
             (None, NodeAnswer::Written(version)) => self.next_part(policy, Ok(version)),
+            (None, NodeAnswer::Stripped) => AttemptState::Refused(self.plan.clone().into(), STRIPPED.to_owned()),
             (None, NodeAnswer::Denied(message)) if self.is_split() => self.next_part(policy, Err(message)),
             (None, NodeAnswer::Denied(message)) => AttemptState::Denied(message),
             (None, NodeAnswer::Stale) => self.read(ReadReason::Stale),

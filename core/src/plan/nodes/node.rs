@@ -22,7 +22,7 @@ pub struct NodeFields {
     /// True if `metadata.annotations` is not empty: a JSON Patch cannot add a key to an absent map.
     pub has_annotations: bool,
     /// The annotation `winpool.dev/applied`.
-    pub applied: Option<Box<str>>,
+    pub applied: Option<Arc<str>>,
     /// The annotation `winpool.dev/ignore`.
     pub ignore: Option<Box<str>>,
     pub taints: Arc<TaintList>,
@@ -121,6 +121,13 @@ pub struct NodePlan {
 }
 
 impl NodePlan {
+    /// True if only the record that the plan writes is missing on a node with this label `winpool.dev/pool` and this annotation
+    /// `winpool.dev/applied`. If the label is missing as well, another writer reverts everything.
+    pub fn is_stripped(&self, label: Option<&str>, annotation: Option<&str>) -> bool {
+        let record = self.applied.as_ref().and_then(|change| change.to.as_deref());
+        label.is_some() && record.is_some() && record != annotation
+    }
+
     /// True if the node needs no change.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -220,7 +227,7 @@ fn taint_of(raw: &Value) -> Taint {
 
 /// The annotation `winpool.dev/applied`: the pool that manages the node, and the taints that winpool added.
 ///
-/// A kubelet can write it on its own node, so it is only a hint: see [`Policy::may_remove`](super::Policy::may_remove).
+/// A kubelet can write it on its own node, so it is only a hint: see [`Policy::may_remove`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
     pub pool: String,
@@ -268,6 +275,14 @@ impl<'n> NodeRecord<'n> {
         Self { label: node.labels.get(names::POOL), annotation, applied: annotation.and_then(Applied::parse) }
     }
 
+    /// The record, or the one that this process knows of, if somebody removed the annotation and left the label.
+    pub(crate) fn or_known(self, watched: Option<&Watched>) -> Self {
+        if self.annotation.is_some() || self.label.is_none() {
+            return self;
+        }
+        Self { applied: watched.and_then(|watched| Applied::parse(watched.applied.as_deref()?)), ..self }
+    }
+
     pub(crate) fn exists(&self) -> bool {
         self.label.is_some() || self.annotation.is_some()
     }
@@ -290,7 +305,7 @@ impl<'n> NodeRecord<'n> {
     }
 
     pub(crate) fn annotation_change(&self, wanted: Option<&Applied>) -> Option<MetadataChange> {
-        if wanted.is_some() && self.applied.as_ref() == wanted {
+        if self.annotation.is_some() && wanted.is_some() && self.applied.as_ref() == wanted {
             return None;
         }
         let to = wanted.map(Applied::to_annotation);
@@ -302,8 +317,9 @@ impl<'n> NodeRecord<'n> {
 //
 
 /// The time for which winpool does not correct a build label that contradicts the node's report. After an in-place
-/// upgrade the kubelet writes the label of the new build first, and reports that build 0.2 seconds later.
-pub const LABEL_SETTLES: Duration = Duration::from_millis(1500);
+/// upgrade the kubelet writes the label of the new build first, and reports that build 0.2 seconds later, or some
+/// seconds later if the API server is busy.
+pub const LABEL_SETTLES: Duration = Duration::from_secs(5);
 
 /// The source of a node's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,12 +332,15 @@ pub enum Sighting {
     Listed,
 }
 
-/// The build in a node's label, the build that it reports, the time until which a contradiction is tolerated, and its pods.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The build in a node's label, the build that it reports, the time until which a contradiction is tolerated, its last record, and
+/// its pods.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Watched {
     label: Option<Build>,
     reported: Option<Build>,
     settle: Option<Instant>,
+    /// The last annotation `winpool.dev/applied` that was seen or written.
+    pub(crate) applied: Option<Arc<str>>,
     /// True while pods that run on the node are to get tolerations before it gets taints.
     pub(crate) awaits_pods: bool,
 }
@@ -340,7 +359,8 @@ impl Watched {
             Some(before) if before.label == label || before.settle.is_some() => before.settle,
             _ => Some(now + LABEL_SETTLES),
         };
-        Self { label, reported, settle, awaits_pods: before.is_some_and(|before| before.awaits_pods) }
+        let applied = node.applied.clone().or_else(|| before?.applied.clone());
+        Self { label, reported, settle, applied, awaits_pods: before.is_some_and(|before| before.awaits_pods) }
     }
 
     /// The time until which winpool leaves the build label alone although the node reports another build.

@@ -499,7 +499,7 @@ impl Sums {
 /// The contributions of a node to its pools, with its refusals and other writers.
 fn share(entry: &mut Entry, policy: &Policy, now: Instant) -> NodeShare {
     let object = Arc::clone(&entry.object);
-    let watched = entry.watched;
+    let watched = entry.watched.clone();
     let consent = Consent::Known { name: &object.name, watched: &watched, now };
     let assessment = assess(&object.node, policy, consent);
     entry.pending_since = match assessment.state() {

@@ -13,11 +13,11 @@ use crate::{
         nodes::{
             assessment::{Assessment, assess},
             attempt::{Attempt, AttemptState, NodeAnswer, NodeStep},
-            node::{NodeObject, NodePlan, Sighting, Watched},
+            node::{MetadataChange, NodeObject, NodePlan, Sighting, Watched},
             numbers::{Contribution, NodeCount, Sums, Tally},
         },
         pools::pool::Policy,
-        reconcile::memory::WriteConflict,
+        reconcile::memory::{WriteConflict, refusal_pause},
         taints::Consent,
     },
     windows::{Build, Vendor},
@@ -511,7 +511,7 @@ impl NodeTable {
             (Purpose::FindOtherWriter(..), _) => NodeStep::Wait(None),
             (Purpose::Attempt(mut running), answer) => {
                 let answer = running.attempt.in_effect(answer);
-                if matches!(answer, NodeAnswer::Written(_)) {
+                if matches!(answer, NodeAnswer::Written(_) | NodeAnswer::Stripped) {
                     self.record_write(name, &mut running, now);
                 }
                 let state = running.attempt.answer(answer, &running.by);
@@ -585,6 +585,9 @@ impl NodeTable {
         if !std::mem::replace(&mut running.has_written, true) {
             entry.conflict.get_or_insert_default().written(running.by.demands(running.pool.as_deref()), now);
         }
+        if let Some(MetadataChange { to: Some(record), .. }) = &running.attempt.plan().applied {
+            entry.watched.applied = Some(record.as_str().into());
+        }
         let since = entry.pending_since.take_if(|_| is_whole);
         let waited = since.map(|since| now.saturating_duration_since(since));
         let (pool, plan) = (running.pool.clone(), running.attempt.plan().clone().into());
@@ -596,9 +599,10 @@ impl NodeTable {
         let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
         // The API server names the node. Nodes that are refused for the same reason are one problem.
         let shared = message.replace(&format!(" \"{name}\""), "").into();
-        let until = now + self.patience;
+        let pause = refusal_pause(&message, self.patience);
+        let until = now + pause;
         entry.wait_reasons.get_or_insert_default().refusal = Some(RefusedPlan { plan, message: shared, until });
-        let note = NodeNote::Refused { message, pause: self.patience };
+        let note = NodeNote::Refused { message, pause };
         self.notes.push((Arc::clone(&entry.object), note));
         self.count(name, Sighting::Changed, now);
         NodeStep::Wait(Some(until))

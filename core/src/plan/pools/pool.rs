@@ -530,6 +530,11 @@ impl GuardedPool {
         self.status.as_ref().is_some_and(|stored| stored.taints == status.taints)
     }
 
+    /// True if this status was stored but for its taints.
+    pub(crate) fn lost_taints_of(&self, status: &WindowsPoolStatus) -> bool {
+        self.status.as_ref().is_some_and(|stored| stored.conditions == status.conditions && stored.taints.is_empty())
+    }
+
     /// True if the deletion of the pool waits for winpool.
     pub fn has_finalizer(&self) -> bool {
         self.finalizers().iter().any(|finalizer| finalizer == names::CLEANUP)

@@ -32,7 +32,7 @@ use crate::{
         },
         reconcile::{
             memory::{Memory, Now, PoolMemory, RequestKind, whole_seconds, write_failed},
-            step::{CachedCluster, Note, Step},
+            step::{CachedCluster, NOT_STORED, Note, Step},
         },
     },
     windows::{Build, KubernetesSupport, KubernetesVersion, Vendor, product},
@@ -352,6 +352,12 @@ impl Memory {
         let failed = memory.retries.get(&RequestKind::Finalizer).filter(|_| is_needless);
         let object = || ObjectReference::windows_pool(&pool.spec.name);
         problems.extend(failed.map(|retry| write_failed(object(), retry.refusal.message())));
+        let not_stored = memory.retries.get(&RequestKind::Status).map(|retry| retry.refusal.message());
+        problems.extend(
+            not_stored
+                .filter(|message| *message == NOT_STORED)
+                .map(|message| Problem::new(reason::STATUS_NOT_STORED, ObjectReference::definition(), message)),
+        );
         problems.extend(tally.problems());
         if let PodHealth::Seen { summary, .. } = &cluster.health {
             let failing = summary.pools.get(&pool.spec.name).into_iter().flat_map(|failures| &failures.workloads);

@@ -335,8 +335,19 @@ impl Refusal {
     /// a minute.
     pub(crate) fn pause(&self, failures: u32, patience: Duration) -> Duration {
         let doublings = failures.saturating_sub(1).min(10);
-        if matches!(self, Self::Denied(_)) { patience } else { LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(doublings)) }
+        match self {
+            Self::Denied(message) => refusal_pause(message, patience),
+            _ => LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(doublings)),
+        }
     }
+}
+
+/// The pause after the API server refused a write with this message. A policy refuses the same write again. But administrators
+/// give and take permissions at any time.
+pub(crate) fn refusal_pause(message: &str, patience: Duration) -> Duration {
+    // The text of the API server's authorizer: `User "x" cannot patch resource "nodes" in API group "" at the cluster scope`.
+    let names_user = message.split_once("User \"").is_some_and(|(_, rest)| rest.contains("\" cannot "));
+    if names_user { patience.min(LONGEST_PAUSE) } else { patience }
 }
 
 /// The problem for a write that failed and is retried.

@@ -166,6 +166,10 @@ pub enum Answer {
     Refused(Refusal),
 }
 
+/// The reason for which a status that the API server accepted is of no use.
+pub(crate) const NOT_STORED: &str = "the API server does not store status.taints, without which winpool adds no taint: the definition is older \
+                          than this winpool, or a webhook removes the field; apply the CustomResourceDefinition of this version";
+
 impl Answer {
     /// The answer as it counts: a write that is accepted and changes nothing is refused.
     pub(crate) fn in_effect(self, step: &Step) -> Self {
@@ -178,7 +182,13 @@ impl Answer {
             },
             _ => false,
         };
-        if is_reverted { Self::Refused(Refusal::Denied(REVERTED.to_owned())) } else { self }
+        match (step, self) {
+            (Step::WriteStatus { status, .. }, Self::Written(pool)) if is_reverted && pool.lost_taints_of(status) => {
+                Self::Refused(Refusal::Failed(NOT_STORED.to_owned()))
+            }
+            _ if is_reverted => Self::Refused(Refusal::Denied(REVERTED.to_owned())),
+            (_, answer) => answer,
+        }
     }
 }
 

@@ -193,6 +193,10 @@ impl Consent<'_> {
     }
 
     /// The time until which the build label is left alone although the node reports another build.
+    pub(crate) fn watched(&self) -> Option<&Watched> {
+        if let Self::Known { watched, .. } = self { Some(watched) } else { None }
+    }
+
     pub(crate) fn label_settles(self) -> Option<Instant> {
         let Self::Known { watched, now, .. } = self else { return None };
         watched.label_settles().filter(|until| now < *until)
