@@ -146,9 +146,14 @@ impl Moves {
 pub fn fixes(view: &View, facts: &Facts, choice: &Choice, moves: &Moves) -> Fixes {
     let open = choice.any_cluster.then(|| facts.with_open_nodes());
     let mut fixes = Fixes::default();
+    // A field of the wrong type may be in the way of a change.
+    let refused: BTreeSet<_> =
+        view.refused.iter().map(|(source, finding)| (source, finding.object.to_string())).collect();
     view.written.each(|source, workload| {
-        let (fix, decisions) = fix(workload, facts, open.as_ref(), choice, moves);
-        fixes.add((source.cloned(), fix), decisions);
+        if source.is_none_or(|source| !refused.contains(&(source, workload.object().to_string()))) {
+            let (fix, decisions) = fix(workload, facts, open.as_ref(), choice, moves);
+            fixes.add((source.cloned(), fix), decisions);
+        }
     });
     for (source, pool) in view.pools.known().into_iter().flatten() {
         let object = ObjectReference::windows_pool(pool.metadata.name.as_deref().unwrap_or_default());

@@ -121,7 +121,7 @@ pub(super) const RULES: &[Rule] = &[
         "use kubernetes.io/os",
         own(|subject, hits| {
             if let Some(system) = subject.pod.selected(BETA_OS) {
-                let edits = vec![Edit::unselect(BETA_OS), Edit::select(names::OS, system)];
+                let edits = vec![Edit::select(names::OS, system), Edit::unselect(BETA_OS)];
                 hits.push(Hit::at("nodeSelector").remedied_by(edits));
             }
         }),

@@ -55,8 +55,8 @@ pub fn edit(text: &str, document: &Value, changes: &[Change]) -> Result<String, 
         let now = || if text.len() > WHOLE { own.to_string() } else { file.to_string() };
         for operation in &patch.0 {
             let before = now();
-            let replaced = apply(&own, operation)?;
-            if !is_one_change(&before, &now(), replaced) {
+            let limits = apply(&own, operation)?;
+            if !is_one_change(&before, &now(), limits) {
                 return Err(EditError::Elsewhere(operation.path().to_string()));
             }
         }
@@ -70,25 +70,32 @@ pub fn edit(text: &str, document: &Value, changes: &[Change]) -> Result<String, 
     }
 }
 
-/// Makes one operation in an object. Returns the number of bytes that it may replace.
-fn apply(object: &YamlNode, operation: &PatchOperation) -> Result<usize, EditError> {
+/// The bytes that an operation may take out of a text, and those that it may put in.
+struct Limits {
+    removed: usize,
+    added: usize,
+}
+
+/// Makes one operation in an object.
+fn apply(object: &YamlNode, operation: &PatchOperation) -> Result<Limits, EditError> {
     let shape = |path: &Pointer| EditError::Shape(path.to_string());
     let path = operation.path();
     let (parent, key) = path.split_back().ok_or_else(|| shape(path))?;
     let key = key.decoded();
     match (descend(object.clone(), parent)?, operation) {
         (YamlNode::Mapping(mapping), PatchOperation::Add(add)) => {
-            let old = mapping.find_entry_by_key(&*key).map_or(0, |entry| entry.to_string().len());
+            let removed = mapping.find_entry_by_key(&*key).map_or(0, |entry| entry.to_string().len());
             mapping.set(&*key, written(&add.value));
-            Ok(old)
+            Ok(Limits { removed, added: usize::MAX })
         }
         (YamlNode::Sequence(list), PatchOperation::Add(add)) if key == "-" => {
             list.push(written(&add.value));
-            Ok(0)
+            Ok(Limits { removed: 0, added: usize::MAX })
         }
         (YamlNode::Mapping(mapping), PatchOperation::Remove(_)) => {
-            let removed = mapping.remove(&*key).ok_or_else(|| shape(path))?;
-            Ok(removed.to_string().len() + mapping.to_string().len())
+            mapping.remove(&*key).ok_or_else(|| shape(path))?;
+            // A comment beside the field goes with it. An object without fields is written `{}`.
+            Ok(Limits { removed: usize::MAX, added: " {}".len() })
         }
         _ => Err(shape(path)),
     }
@@ -111,13 +118,13 @@ fn descend(node: YamlNode, path: &Pointer) -> Result<YamlNode, EditError> {
     })
 }
 
-/// True if the texts differ in one place, which has at most so many bytes of the first.
-fn is_one_change(before: &str, after: &str, replaced: usize) -> bool {
+/// True if the texts differ in one place, within these limits.
+fn is_one_change(before: &str, after: &str, Limits { removed, added }: Limits) -> bool {
     let same = |(one, other): &(u8, u8)| one == other;
     let start = before.bytes().zip(after.bytes()).take_while(same).count();
     let rest = before.len().min(after.len()) - start;
     let end = before.bytes().rev().zip(after.bytes().rev()).take(rest).take_while(same).count();
-    before.len() - start - end <= replaced
+    before.len() - start - end <= removed && after.len() - start - end <= added
 }
 
 fn written(value: &Value) -> YamlValue {

@@ -39,6 +39,8 @@ pub enum FileError {
     Gone,
     #[error("the document has several objects of this name")]
     Ambiguous,
+    #[error("a field of it has a value of another type than winpool expects")]
+    Differs,
     #[error(transparent)]
     Edit(#[from] EditError),
 }
@@ -172,5 +174,9 @@ fn change_of(document: &Value, fix: &Fix) -> Result<Change, FileError> {
         _ => return Err(FileError::Ambiguous),
     };
     let value = document.pointer(&object).ok_or(FileError::Gone)?;
-    Ok(Change { patch: fix.remedy.json_patch(value, &fix.template), object })
+    let patch = fix.remedy.json_patch(value, &fix.template);
+    if patch.0.len() < fix.remedy.edits.len() {
+        return Err(FileError::Differs);
+    }
+    Ok(Change { object, patch })
 }
