@@ -69,6 +69,17 @@ pub fn served(kind: &str) -> Option<&'static str> {
     })
 }
 
+/// Returns the JSON Pointer of the pod template in objects of this kind, if it is a known one; empty for a Pod.
+pub fn template_of(kind: &str) -> Option<String> {
+    KINDS.iter().find(|(known, ..)| *known == kind).map(|(.., path)| template_at(path))
+}
+
+/// Returns the JSON Pointer of the parent of the pod spec at this path.
+fn template_at(path: &str) -> String {
+    let parent = path.strip_suffix("spec").unwrap_or_default();
+    parent.split_terminator('.').map(|key| format!("/{key}")).collect()
+}
+
 /// True if this group has, or had, a known kind of this name. Until Kubernetes 1.16 the group `extensions` had those of
 /// `apps`.
 pub fn is_known(group: &str, kind: &str) -> bool {
@@ -153,8 +164,7 @@ impl<'a> WorkloadManifest<'a> {
 
     /// Returns the JSON Pointer of the pod template in the object; empty for a Pod.
     pub fn template(&self) -> String {
-        let keys: Vec<&str> = self.path.split('.').collect();
-        keys.iter().take(keys.len().saturating_sub(1)).map(|key| format!("/{key}")).collect()
+        template_at(self.path)
     }
 
     /// True if it is of a kind of Kubernetes itself. Other kinds may not have all fields of a pod template.
