@@ -11,6 +11,8 @@ use tempfile::TempDir;
 
 use crate::input::with_input;
 
+mod programs;
+
 const POOL: &str = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec: {}\n";
 
 /// Two documents with comments, quotes and both styles.
