@@ -372,7 +372,7 @@ chart: ## Package the Helm chart, with the Helm of the tests
 helm-plugin: ## Package the post-renderer plugin for Helm 4
 	$(call step,plugin of Helm)
 	$(call timed,mkdir -p $(DIST) && tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH) \
-		--directory integrations/helm plugin.yaml | gzip --no-name --best > $(DIST)/winpool-fix-$(VERSION).tgz)
+		--transform 's|^|winpool-fix/|' --directory integrations/helm plugin.yaml | gzip --no-name --best > $(DIST)/winpool-fix-$(VERSION).tgz)
 
 # The same manifests as with `kubectl apply -k config/`, for people without a checkout.
 .PHONY: install-yaml

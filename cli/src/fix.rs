@@ -17,7 +17,7 @@ use winpool_answers::{
     fix::{ByHand, Choice, Fix, Fixes, Moves, fixes},
     image::Images,
     lint::{Facts, rule, rules},
-    view::{Position, View},
+    view::{Position, View, Written},
 };
 use winpool_client::{
     client::connect,
@@ -169,7 +169,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let moves = arguments.moves(&view, &facts, given, images).await?;
     let mut found = live::during("checking workloads", || fixes(&view, &facts, &arguments.choice(), &moves));
     if let Some((kind, name)) = object {
-        only(&mut found, kind, name);
+        only(&mut found, &view.written, kind, name)?;
     }
     let text = if arguments.origin.files.is_empty() {
         patches::commands(&mut found, &view.written).into_bytes()
@@ -193,11 +193,15 @@ fn stream(files: &[PathBuf]) -> io::Result<Option<Vec<u8>>> {
     is_wanted.then(read).transpose()
 }
 
-/// Keeps what concerns one workload.
-fn only(found: &mut Fixes, kind: WorkloadKind, name: &str) {
-    let is_it = |object: &ObjectReference| object.kind == kind.as_str() && object.name == name;
+/// Keeps what concerns one workload. Fails if there is none of this name.
+fn only(found: &mut Fixes, written: &Written, kind: WorkloadKind, name: &str) -> Result<(), Error> {
+    let kind = kind.as_str();
+    let is_it = |object: &ObjectReference| object.kind == kind && object.name == name;
+    let mut is_there = found.by_hand.iter().any(|(_, by_hand)| is_it(&by_hand.object));
+    written.each(|_, workload| is_there |= is_it(&workload.object()));
     found.changed.retain(|(_, fix)| is_it(&fix.object));
     found.by_hand.retain(|(_, by_hand)| is_it(&by_hand.object));
+    if is_there { Ok(()) } else { Err(Error::NotFound { kind, name: name.to_owned() }) }
 }
 
 /// Prints the bytes as they are, because a manifest may contain any character. A terminal shows no control characters.
