@@ -76,8 +76,7 @@ pub fn template_of(kind: &str) -> Option<String> {
 
 /// Returns the JSON Pointer of the parent of the pod spec at this path.
 fn template_at(path: &str) -> String {
-    let parent = path.strip_suffix("spec").unwrap_or_default();
-    parent.split_terminator('.').map(|key| format!("/{key}")).collect()
+    path.strip_suffix(".spec").map_or_else(String::new, |parent| format!("/{}", parent.replace('.', "/")))
 }
 
 /// True if this group has, or had, a known kind of this name. Until Kubernetes 1.16 the group `extensions` had those of

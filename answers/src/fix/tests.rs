@@ -8,7 +8,7 @@ use crate::{
 
 const NODE_LABEL: &str = "kubernetes.io/os";
 
-fn deployment(template: Value) -> Value {
+fn deployment(template: &Value) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
         "spec": {"selector": {}, "template": {"spec": template}},
@@ -71,16 +71,16 @@ fn certain_changes_are_made_and_the_rest_is_listed() {
             "set nodeSelector kubernetes.io/os: windows",
         ),
     ] {
-        assert_eq!(told(&deployment(template.clone()), &any_cluster()), (changes.to_owned(), Vec::new()), "{template}");
+        assert_eq!(told(&deployment(&template), &any_cluster()), (changes.to_owned(), Vec::new()), "{template}");
     }
     let differ = json!({"nodeSelector": {NODE_LABEL: "linux"}, "os": {"name": "windows"}, "containers": containers, "tolerations": tolerations});
-    let (_, decisions) = told(&deployment(differ), &any_cluster());
+    let (_, decisions) = told(&deployment(&differ), &any_cluster());
     assert!(decisions.iter().any(|decision| decision.starts_with("os-contradicts-selector: ")), "{decisions:?}");
 }
 
 #[test]
 fn rules_are_chosen_by_name() {
-    let windows = deployment(json!({"nodeSelector": {NODE_LABEL: "windows"}, "containers": []}));
+    let windows = deployment(&json!({"nodeSelector": {NODE_LABEL: "windows"}, "containers": []}));
     let named = |rule: &str| BTreeSet::from([rule.to_owned()]);
     let only = Choice { only: named("os-name-missing"), ..any_cluster() };
     assert_eq!(told(&windows, &only).0, "set os.name: windows");
@@ -90,7 +90,7 @@ fn rules_are_chosen_by_name() {
 
 #[test]
 fn a_probable_system_needs_the_users_word() {
-    let probable = deployment(json!({"containers": [{"name": "c", "image": "tool-windows:1"}]}));
+    let probable = deployment(&json!({"containers": [{"name": "c", "image": "tool-windows:1"}]}));
     let (changes, decisions) = told(&probable, &any_cluster());
     assert_eq!((changes.as_str(), decisions.is_empty()), ("", false));
     let allowed = found(&probable, &Choice { probable: true, ..any_cluster() });
@@ -102,7 +102,7 @@ fn a_probable_system_needs_the_users_word() {
 
 #[test]
 fn a_live_cluster_whose_taints_keep_linux_pods_off_stays_as_it_is() {
-    assert_eq!(told(&deployment(json!({"containers": []})), &Choice::default()), (String::new(), Vec::new()));
+    assert_eq!(told(&deployment(&json!({"containers": []})), &Choice::default()), (String::new(), Vec::new()));
 }
 
 #[test]
@@ -111,10 +111,10 @@ fn an_api_version_changes_if_only_its_name_does() {
     let linux = json!({"spec": {"nodeSelector": {NODE_LABEL: "linux"}, "containers": []}});
     let job = old("batch/v1beta1", "CronJob", json!({"jobTemplate": {"spec": {"template": linux}}}));
     assert_eq!(told(&job, &any_cluster()).0, "set apiVersion: batch/v1");
-    let deployment =
+    let selecting =
         |selector: Value| old("extensions/v1beta1", "Deployment", json!({"selector": selector, "template": linux}));
-    assert_eq!(told(&deployment(json!({"matchLabels": {}})), &any_cluster()).0, "set apiVersion: apps/v1");
-    let (changes, decisions) = told(&deployment(Value::Null), &any_cluster());
+    assert_eq!(told(&selecting(json!({"matchLabels": {}})), &any_cluster()).0, "set apiVersion: apps/v1");
+    let (changes, decisions) = told(&selecting(Value::Null), &any_cluster());
     assert_eq!(
         (changes.as_str(), decisions.as_slice()),
         ("", &["api-version-removed: write apps/v1, which requires spec.selector".to_owned()][..])
@@ -132,7 +132,7 @@ fn other_kinds_are_left_to_the_user() {
 #[test]
 fn a_move_is_made_with_the_other_changes() {
     let web =
-        deployment(json!({"nodeSelector": {NODE_LABEL: "windows", "node.kubernetes.io/windows-build": "10.0.17763"},
+        deployment(&json!({"nodeSelector": {NODE_LABEL: "windows", "node.kubernetes.io/windows-build": "10.0.17763"},
         "tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "app:ltsc2019"}]}));
     let view = view(&[web]);
     let facts = Facts::of(&view);
@@ -157,7 +157,7 @@ fn an_object_that_the_api_server_refuses_is_changed_only_if_that_solves_it() {
         remedy: Remedy::of(vec![Edit::set(&["apiVersion"], "node.k8s.io/v1")]),
     };
     let source = Position { file: "web.yaml".into(), line: 1 };
-    let mut view = view(&[deployment(json!({"containers": []}))]);
+    let mut view = view(&[deployment(&json!({"containers": []}))]);
     view.refused.push((source.clone(), finding.clone()));
     let Fixes { changed, by_hand } = fixes(&view, &Facts::none(), &any_cluster(), &Moves::default());
     let words: Vec<&str> = changed.iter().map(|(_, fix)| fix.remedy.text.as_str()).collect();

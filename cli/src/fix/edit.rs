@@ -17,8 +17,6 @@ use crate::input::{InputError, values};
 
 /// The byte order mark.
 const MARK: &str = "\u{feff}";
-/// The longest document that is compared as a whole after each edit. Longer ones are Lists, whose objects are compared.
-const WHOLE: usize = 1 << 20;
 
 /// A document that cannot be edited safely.
 #[derive(Debug, Error)]
@@ -49,23 +47,28 @@ pub fn edit(text: &str, document: &Value, changes: &[Change]) -> Result<String, 
     let file = YamlFile::from_str(text).map_err(|error| EditError::Unreadable(error.to_string()))?;
     let root = file.documents().next().and_then(|document| document.as_mapping());
     let root = YamlNode::Mapping(root.ok_or_else(|| EditError::Shape("the document".to_owned()))?);
-    let mut expected = document.clone();
+    let (mut expected, mut length) = (document.clone(), text.len());
     for Change { object, patch } in changes {
         let own = descend(root.clone(), &parsed(object))?;
-        let now = || if text.len() > WHOLE { own.to_string() } else { file.to_string() };
+        // Comparing a List as a whole after each edit would take minutes.
+        let now = || if changes.len() > 1 { own.to_string() } else { file.to_string() };
         for operation in &patch.0 {
             let before = now();
             let limits = apply(&own, operation)?;
-            if !is_one_change(&before, &now(), limits) {
+            let after = now();
+            if !is_one_change(&before, &after, limits) {
                 return Err(EditError::Elsewhere(operation.path().to_string()));
             }
+            length = (length + after.len()).saturating_sub(before.len());
         }
         json_patch::patch(&mut expected, &within(object, patch))
             .map_err(|error| EditError::Shape(error.to_string()))?;
     }
-    let changed = file.to_string();
-    match values(&changed)?.as_slice() {
-        [found] if without_empty(found.clone()) == without_empty(expected) => Ok(format!("{mark}{changed}")),
+    let new = file.to_string();
+    match values(&new)?.as_slice() {
+        [found] if without_empty(found.clone()) == without_empty(expected) && new.len() == length => {
+            Ok(format!("{mark}{new}"))
+        }
         _ => Err(EditError::Elsewhere("the object".to_owned())),
     }
 }

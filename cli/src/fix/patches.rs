@@ -1,5 +1,7 @@
 //! The changes as commands for a live cluster.
 
+use std::fmt::Write;
+
 use winpool_answers::{
     fix::{ByHand, Fix, Fixes},
     view::Written,
@@ -16,7 +18,9 @@ pub fn commands(found: &mut Fixes, written: &Written) -> String {
         let known = written.find(&object.kind, namespace, &object.name);
         match known.map_or_else(|| remedy.command(object), |known| remedy.command_for(object, &known)) {
             Some(command) => {
-                text.push_str(&format!("# {object}: {}\n{command}\n", escape(&remedy.text)));
+                let words = format!("{object}: {}", remedy.text);
+                // Writing to a String does not fail.
+                let _ = writeln!(text, "# {}\n{command}", escape(&words));
                 changed.push((source, fix));
             }
             None => left.push((source, by_hand(&fix))),

@@ -59,7 +59,7 @@ fn run(program: &Path, arguments: &[&str], directory: &Path) -> String {
         command.env(variable, directory.join("home").join(variable));
     }
     let output = command.output().unwrap();
-    assert!(output.status.success(), "{program:?} {arguments:?}: {}", notes(&output));
+    assert!(output.status.success(), "{} {arguments:?}: {}", program.display(), notes(&output));
     out(&output)
 }
 

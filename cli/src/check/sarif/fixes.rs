@@ -32,12 +32,11 @@ impl Fixes {
         let old = self.text(file)?;
         let template = template_of(&object.kind)?;
         let fix = Fix { object: object.clone(), template, remedy: remedy.clone(), doubt: None };
-        let changed = change_text(old, vec![(Some(Position { file: file.as_str().into(), line }), fix)]);
-        if changed.made.is_empty() {
+        let new = change_text(old, vec![(Some(Position { file: file.as_str().into(), line }), fix)]);
+        if new.made.is_empty() {
             return None;
         }
-        let changes: Vec<Value> =
-            replacements(old, &changed.text).iter().map(|change| replacement(old, change)).collect();
+        let changes: Vec<Value> = replacements(old, &new.text).iter().map(|change| replacement(old, change)).collect();
         let change = json!({"artifactLocation": {"uri": uri(file)}, "replacements": changes});
         Some(json!({"description": {"text": remedy.text}, "artifactChanges": [change]}))
     }

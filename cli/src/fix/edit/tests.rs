@@ -145,7 +145,7 @@ fn any_value() -> impl Strategy<Value = String> {
         Just("\n      - item\n\n      # between\n      - [x]".to_owned()),
         Just(" !!str 12".to_owned()),
         Just(" ~".to_owned()),
-        Just("".to_owned()),
+        Just(String::new()),
     ]
 }
 
