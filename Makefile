@@ -368,6 +368,12 @@ chart: ## Package the Helm chart, with the Helm of the tests
 	$(call timed,mkdir -p $(DIST) && SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) CGO_ENABLED=0 GOFLAGS=-trimpath \
 		go -C e2e/helm tool helm.sh/helm/v4/cmd/helm package $(CURDIR)/charts/winpool --destination $(CURDIR)/$(DIST))
 
+.PHONY: helm-plugin
+helm-plugin: ## Package the post-renderer plugin for Helm 4
+	$(call step,plugin of Helm)
+	$(call timed,mkdir -p $(DIST) && tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(SOURCE_DATE_EPOCH) \
+		--transform 's|^|winpool-fix/|' --directory integrations/helm plugin.yaml | gzip --no-name --best > $(DIST)/winpool-fix-$(VERSION).tgz)
+
 # The same manifests as with `kubectl apply -k config/`, for people without a checkout.
 .PHONY: install-yaml
 install-yaml: ## Write install.yaml: the CRD and the operator in one file
@@ -397,7 +403,7 @@ krew: binary windows ## Build the archives of the kubectl plugin and krew's mani
 		&& target/krew/root/bin/kubectl-winpool --version)
 
 .PHONY: dist
-dist: image windows sbom chart install-yaml krew ## Build all files of a release, in target/dist, target/image and target/krew, and test them
+dist: image windows sbom chart helm-plugin install-yaml krew ## Build all files of a release, in target/dist, target/image and target/krew, and test them
 	@cp $(CRD) $(DIST)/
 	@cd $(DIST) && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
 	@WINPOOL_DARWIN="$(DARWIN)" $(TEST) --test testsuite -- --ignored release::

@@ -22,7 +22,7 @@ fn all_files_have_a_checksum_and_none_is_missing() {
     let of = |line: &str| line.split_once("  ").unwrap().1.to_owned();
     let listed: BTreeSet<String> = sums.lines().map(of).collect();
     let mut expected: BTreeSet<String> = ["install.yaml", "winpool.dev_windowspools.yaml"].map(str::to_owned).into();
-    expected.insert(format!("winpool-{VERSION}.tgz"));
+    expected.extend([format!("winpool-{VERSION}.tgz"), format!("winpool-fix-{VERSION}.tgz")]);
     for architecture in ARCHITECTURES {
         expected.insert(format!("winpool-operator-linux-{architecture}"));
         expected.insert(format!("winpool-operator-linux-{architecture}.cdx.json"));

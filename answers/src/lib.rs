@@ -4,6 +4,7 @@ pub mod autoscalers;
 pub mod crd;
 pub mod explain;
 pub mod finding;
+pub mod fix;
 pub mod image;
 pub mod lint;
 pub mod placement;

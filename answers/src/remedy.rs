@@ -1,5 +1,7 @@
 //! Remedies: changes of a workload or of a WindowsPool that solve a problem, as edits and in words.
 
+mod command;
+
 use std::fmt;
 
 use json_patch::{
@@ -36,10 +38,12 @@ pub struct Remedy {
 }
 
 /// The certainty of a remedy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Rank {
     /// The edits solve the problem, and change nothing else.
     Certain,
+    /// The edits solve the problem if the workload is for the system that its image names or programs show.
+    Probable,
     /// It is your decision: there are other ways, or winpool does not know enough about the workload.
     Decision,
 }
@@ -50,7 +54,7 @@ pub struct Edit {
     /// The kind of change.
     pub op: Operation,
     /// The field as a JSON Pointer (RFC 6901): in a Pod, in the pod template of a workload, or in a WindowsPool. The
-    /// objects on the way to it may have to be created.
+    /// objects on the way to it may have to be created. `/apiVersion` is a field of the workload itself.
     pub path: String,
     /// The value to set, or the item to append; absent if the field is removed.
     #[serde(default, skip_serializing_if = "Value::is_null")]
@@ -72,6 +76,8 @@ pub enum Operation {
 const REQUIRED_AFFINITY: [&str; 4] =
     ["spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
 const TERMS: &str = "nodeSelectorTerms";
+/// The only field that is not in the pod template.
+const API_VERSION: &str = "/apiVersion";
 /// The words before a label to select.
 const SELECT: &str = "set nodeSelector ";
 
@@ -152,10 +158,16 @@ impl Edit {
         }
     }
 
+    /// Returns the JSON Pointer of the field in an object that has its pod template at `template`.
+    pub fn pointer_in(&self, template: &str) -> String {
+        let prefix = if self.path == API_VERSION { "" } else { template };
+        format!("{prefix}{}", self.path)
+    }
+
     /// Returns the operation on this object, which also creates the parents of the field. `None` if there is nothing to remove.
     fn operation(&self, object: &Value, template: &str) -> Option<PatchOperation> {
         let there = |path: &Pointer| object.pointer(path.as_str()).filter(|value| !value.is_null());
-        let (mut path, mut value) = (parsed(&format!("{template}{}", self.path)), self.value.clone());
+        let (mut path, mut value) = (parsed(&self.pointer_in(template)), self.value.clone());
         match self.op {
             Operation::Remove => return there(&path).map(|_| PatchOperation::Remove(RemoveOperation { path })),
             Operation::Append if there(&path).is_some() => path.push_back("-"),
@@ -285,7 +297,13 @@ impl Remedy {
     pub fn then(mut self, other: Self) -> Self {
         self.also(&other.text);
         self.edits.extend(other.edits);
-        let rank = if other.rank == Rank::Decision { other.rank } else { self.rank };
+        let rank = self.rank.max(other.rank);
+        Self { rank, ..self }
+    }
+
+    /// Declares that the change is right only if the workload is for the system that it seems to be for.
+    pub fn probable(self) -> Self {
+        let rank = self.rank.max(Rank::Probable);
         Self { rank, ..self }
     }
 
@@ -306,50 +324,6 @@ impl Remedy {
             }
         }
         Patch(operations)
-    }
-
-    /// Returns the change as a JSON merge patch (RFC 7396) of the object, if none of the edits is in a list.
-    pub fn merge_patch(&self, template: &str) -> Option<Value> {
-        if self.edits.is_empty() || self.edits.iter().any(Edit::is_in_list) {
-            return None;
-        }
-        let mut patch = json!({});
-        for edit in &self.edits {
-            let whole = parsed(&format!("{template}{}", edit.path));
-            let field = whole.tokens().fold(&mut patch, |object, key| &mut object[&*key.decoded()]);
-            *field = edit.value.clone();
-        }
-        Some(patch)
-    }
-
-    /// Returns the command that makes the change in a cluster, if that needs no knowledge of the object and the API server
-    /// accepts it. `object` has the problem.
-    pub fn command(&self, object: &ObjectReference) -> Option<String> {
-        let ObjectReference { kind, namespace, name } = self.object.as_ref().unwrap_or(object);
-        let template = match kind.as_str() {
-            "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicationController" => "/spec/template",
-            "CronJob" => "/spec/jobTemplate/spec/template",
-            "WindowsPool" => "",
-            _ => return None,
-        };
-        let namespace = namespace.as_ref().map_or_else(String::new, |namespace| format!(" -n {namespace}"));
-        let (form, patch) = match self.merge_patch(template) {
-            Some(patch) => ("merge", patch),
-            None => ("json", self.patch_of_items(template)?),
-        };
-        Some(format!("kubectl patch {} {name}{namespace} --type {form} -p '{patch}'", kind.to_lowercase()))
-    }
-
-    /// Returns the JSON Patch if every edit sets a field of an item of a list, which is there.
-    fn patch_of_items(&self, template: &str) -> Option<Value> {
-        let is_of_item = |edit: &Edit| {
-            let parent = edit.segments().into_iter().rev().nth(1);
-            edit.op == Operation::Set && parent.is_some_and(|parent| parent.parse::<usize>().is_ok())
-        };
-        let operation =
-            |edit: &Edit| json!({"op": "add", "path": format!("{template}{}", edit.path), "value": edit.value});
-        let are_all = !self.edits.is_empty() && self.edits.iter().all(is_of_item);
-        are_all.then(|| self.edits.iter().map(operation).collect())
     }
 }
 

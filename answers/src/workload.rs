@@ -31,6 +31,8 @@ pub struct WorkloadManifest<'a> {
     pub raw: &'a Value,
     /// `metadata` of the Pod or of the template; `null` if there is none.
     pub metadata: &'a Value,
+    /// True if the object has `spec.selector`.
+    pub has_selector: bool,
     /// The kind and name of the object that controls this one.
     pub controller: Option<(&'a str, &'a str)>,
 }
@@ -67,6 +69,16 @@ pub fn served(kind: &str) -> Option<&'static str> {
     })
 }
 
+/// Returns the JSON Pointer of the pod template in objects of this kind, if it is a known one; empty for a Pod.
+pub fn template_of(kind: &str) -> Option<String> {
+    KINDS.iter().find(|(known, ..)| *known == kind).map(|(.., path)| template_at(path))
+}
+
+/// Returns the JSON Pointer of the parent of the pod spec at this path.
+fn template_at(path: &str) -> String {
+    path.strip_suffix(".spec").map_or_else(String::new, |parent| format!("/{}", parent.replace('.', "/")))
+}
+
 /// True if this group has, or had, a known kind of this name. Until Kubernetes 1.16 the group `extensions` had those of
 /// `apps`.
 pub fn is_known(group: &str, kind: &str) -> bool {
@@ -85,8 +97,8 @@ impl<'a> WorkloadManifest<'a> {
     pub fn read(object: &'a Value) -> Result<Option<Self>, Malformed> {
         let text = |path: &[&str]| get(object, path).and_then(Value::as_str);
         let (Some(kind), Some(api_version)) = (text(&["kind"]), text(&["apiVersion"])) else { return Ok(None) };
-        let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        let known = KINDS.iter().find(|(known, ..)| *known == kind && is_known(group, kind));
+        let is_known = is_known(group_of(api_version), kind);
+        let known = KINDS.iter().find(|(known, ..)| *known == kind && is_known);
         let has_containers = |path: &&str| {
             let keys: Vec<&str> = path.split('.').chain(["containers"]).collect();
             get(object, &keys).is_some_and(Value::is_array)
@@ -117,6 +129,7 @@ impl<'a> WorkloadManifest<'a> {
             pod,
             raw,
             metadata,
+            has_selector: get(object, &["spec", "selector"]).is_some(),
             controller: controller.and_then(|owner| Some((owner["kind"].as_str()?, owner["name"].as_str()?))),
         }))
     }
@@ -134,6 +147,7 @@ impl<'a> WorkloadManifest<'a> {
             pod: workload.template.clone(),
             raw: &Value::Null,
             metadata: &Value::Null,
+            has_selector: true,
             controller: None,
         }
     }
@@ -147,10 +161,25 @@ impl<'a> WorkloadManifest<'a> {
         BTreeMap::deserialize(&self.metadata["labels"]).unwrap_or_default()
     }
 
+    /// Returns the JSON Pointer of the pod template in the object; empty for a Pod.
+    pub fn template(&self) -> String {
+        template_at(self.path)
+    }
+
+    /// True if it is of a kind of Kubernetes itself. Other kinds may not have all fields of a pod template.
+    pub fn is_known(&self) -> bool {
+        is_known(group_of(self.api_version), self.kind)
+    }
+
     /// True if the DaemonSet controller places its pods. It reads the template and ignores the RuntimeClass.
     pub fn is_daemon_set(&self) -> bool {
         self.kind == "DaemonSet"
     }
+}
+
+/// Returns the group of an API version; empty for the core group.
+pub(crate) fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// Returns the value at a path. `null` counts as absent, as for the API server.

@@ -111,7 +111,7 @@ fn a_doubt_is_named_with_the_remedy_for_linux() {
                 remedy.text.ends_with("; for a Linux workload instead: nodeSelector kubernetes.io/os: linux"),
                 "{rule}: {remedy:?}"
             );
-            assert_eq!(remedy.rank, Rank::Decision);
+            assert_eq!(remedy.rank, Rank::Probable);
         }
     }
     let certain = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "c", "image": "tool-windows:1"}]});

@@ -8,7 +8,7 @@ use winpool_client::{
     terminal::{self, Outcome},
 };
 
-use crate::{blockers, builds, check, images, plan, reference, render, report, status, why};
+use crate::{blockers, builds, check, fix, images, plan, reference, render, report, status, why};
 
 /// Answers questions about Windows nodes and workloads. It changes nothing in the cluster.
 #[derive(Parser)]
@@ -24,6 +24,7 @@ enum Command {
     Plan(plan::Arguments),
     Why(why::Arguments),
     Check(check::Arguments),
+    Fix(fix::Arguments),
     Blockers(blockers::Arguments),
     Images(images::Arguments),
     Report(report::Arguments),
@@ -72,6 +73,7 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
         Command::Plan(arguments) => return Ok(plan::run(arguments).await?),
         Command::Why(arguments) => return Ok(why::run(arguments).await?),
         Command::Check(arguments) => return Ok(check::run(arguments).await?),
+        Command::Fix(arguments) => return Ok(fix::run(arguments).await?),
         Command::Blockers(arguments) => return Ok(blockers::run(arguments).await?),
         Command::Images(arguments) => return Ok(images::run(arguments).await?),
         Command::Report(arguments) => return Ok(report::run(arguments).await?),

@@ -18,18 +18,20 @@ mod relaxed;
 mod stream;
 mod tree;
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
 
 use winpool_client::causes::with_causes;
 
-pub use documents::read_stream;
+pub use documents::{STDIN, read_stream, values};
 pub use error::InputError;
 pub use fields::Fields;
 pub use manifest::{Copies, Keep, Manifest};
 pub use objects::Objects;
 pub use winpool_answers::view::Position;
 
-use documents::STDIN;
 use files::{expand, read_path};
 
 use super::live;
@@ -45,13 +47,18 @@ pub struct Manifests<K> {
 /// Reads the manifests in these files and directories; `-` is standard input. Prints the reason for each file and object that cannot
 /// be read, and reads the others. Fails if there is no Kubernetes object.
 pub fn read<K: Keep>(paths: &[PathBuf]) -> Result<Manifests<K>, InputError> {
-    live::during("reading manifests", || read_all(paths))
+    read_with(paths, io::stdin().lock())
 }
 
-fn read_all<K: Keep>(paths: &[PathBuf]) -> Result<Manifests<K>, InputError> {
+/// Does so with another reader in place of standard input.
+pub fn read_with<K: Keep>(paths: &[PathBuf], mut stdin: impl Read) -> Result<Manifests<K>, InputError> {
+    live::during("reading manifests", || read_all(paths, &mut stdin))
+}
+
+fn read_all<K: Keep>(paths: &[PathBuf], stdin: &mut impl Read) -> Result<Manifests<K>, InputError> {
     let (mut kept, mut unread) = (Objects::default(), Vec::new());
     for path in paths.iter().flat_map(|path| expand(path)) {
-        unread.extend(read_path(&path, &mut kept));
+        unread.extend(read_path(&path, stdin, &mut kept));
     }
     kept.notes().for_each(|note| live::note(&note));
     if kept.seen == 0 {

@@ -7,6 +7,7 @@ pub mod builds;
 pub mod check;
 pub mod commands;
 mod error;
+pub mod fix;
 pub mod forecast;
 pub mod gaps;
 pub mod images;

@@ -109,6 +109,16 @@ fn parse(words: &[String]) -> Result<(Kind, &str), Error> {
     }
 }
 
+/// Reads the kind and name of a workload that creates pods from a template.
+pub(super) fn workload(words: &[String]) -> Result<(WorkloadKind, &str), Error> {
+    match parse(words)? {
+        (Kind::Workload(kind), name) => Ok((kind, name)),
+        (kind, name) => {
+            Err(Error::Subject(format!("{kind:?} {name} has no pod template: name a workload, such as deployment/web")))
+        }
+    }
+}
+
 pub async fn run(Arguments { object, namespace, common, resolve, assume }: Arguments) -> Result<Outcome, Error> {
     let (format, mut is_known) = (common.output.format, true);
     let gaps = match parse(&object)? {

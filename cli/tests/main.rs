@@ -8,6 +8,7 @@ mod assume;
 mod blockers;
 mod check;
 mod cli;
+mod fix;
 mod fuzz;
 mod images;
 mod input;

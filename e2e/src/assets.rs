@@ -23,6 +23,8 @@ pub enum Component {
     Kubectl,
     Helm,
     Helm3,
+    /// kustomize itself: the one in kubectl runs no functions.
+    Kustomize,
     /// distribution, a registry of images.
     Registry,
     /// Karpenter with its provider of simulated nodes.
@@ -68,6 +70,9 @@ const PROMETHEUS_OPERATOR: Module = module!("prometheus-operator", "", "");
 
 /// Helm 4 and 3 share their libraries, which are newer than those of the control plane.
 const HELM: Module = module!("helm", "", "about 2 minutes");
+
+/// Its own module, because the one of kubectl does not contain its command line.
+const KUSTOMIZE: Module = module!("kustomize", "", "about a minute");
 
 /// Its own module, because distribution needs other versions of the same libraries.
 const REGISTRY: Module = module!("registry", "", "about 2 minutes");
@@ -115,7 +120,7 @@ fn kubernetes() -> Result<&'static Module> {
 }
 
 impl Component {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeScheduler,
@@ -126,6 +131,7 @@ impl Component {
         Self::Kubectl,
         Self::Helm,
         Self::Helm3,
+        Self::Kustomize,
         Self::Registry,
         Self::Karpenter,
     ];
@@ -143,6 +149,7 @@ impl Component {
             Self::Kubectl => ["kubectl", KUBERNETES, "/cmd/kubectl"],
             Self::Helm => ["helm", "helm.sh/helm/v4", "/cmd/helm"],
             Self::Helm3 => ["helm3", "helm.sh/helm/v3", "/cmd/helm"],
+            Self::Kustomize => ["kustomize", "sigs.k8s.io/kustomize/kustomize/v5", ""],
             Self::Registry => ["registry", "github.com/distribution/distribution/v3", "/cmd/registry"],
             Self::Karpenter => ["karpenter", KARPENTER_MODULE, "/kwok"],
         }
@@ -216,6 +223,7 @@ impl Component {
             Self::Kwok => &KWOK,
             Self::Prometheus | Self::Promtool => &PROMETHEUS,
             Self::Helm | Self::Helm3 => &HELM,
+            Self::Kustomize => &KUSTOMIZE,
             Self::Registry => &REGISTRY,
             Self::Karpenter => &KARPENTER,
             Self::Etcd | Self::Kubectl => &CONTROL_PLANE,

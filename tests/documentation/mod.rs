@@ -38,6 +38,7 @@ macro_rules! pages {
 pages! {
     readme: "README.md",
     check: "docs/guides/check.md",
+    ci: "docs/guides/ci.md",
     clouds: "docs/guides/clouds.md",
     daemon_sets: "docs/guides/daemonsets.md",
     existing_clusters: "docs/guides/existing-clusters.md",

@@ -55,6 +55,8 @@ pub struct Facts {
     to_come: BTreeMap<String, Arc<Pool>>,
     /// True if `DaemonSets` hold the taints that pools would add.
     taints_are_held: bool,
+    /// True if no taint is assumed to keep pods off Windows nodes.
+    are_nodes_open: bool,
     images: Images,
     credential_specs: Known<BTreeSet<String>>,
 }
@@ -116,6 +118,7 @@ impl Facts {
             pools,
             to_come: BTreeMap::new(),
             taints_are_held: false,
+            are_nodes_open: false,
         }
     }
 
@@ -364,6 +367,9 @@ impl Facts {
             let wanted = kind.wanted.iter().filter(|_| is_added);
             kind.taints.iter().chain(wanted).cloned().collect()
         };
+        if self.are_nodes_open {
+            return BTreeSet::from([BTreeSet::new()]);
+        }
         if self.has_nodes() {
             return self.kinds_of(pod, None).map(barrier).collect();
         }
@@ -372,6 +378,11 @@ impl Facts {
         }
         let added = |pool: &Arc<Pool>| if self.taints_are_held { forced(pool) } else { keeping_off(pool) };
         self.pools.iter().map(added).collect()
+    }
+
+    /// Returns the facts as if no taint kept pods off Windows nodes: manifests may be applied to clusters that are not known.
+    pub fn with_open_nodes(&self) -> Self {
+        Self { are_nodes_open: true, ..self.clone() }
     }
 
     fn is_live(&self) -> bool {

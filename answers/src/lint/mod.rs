@@ -30,5 +30,5 @@ pub mod wellformed;
 pub use facts::Facts;
 pub use placement::{classes::to_create, images::UNKNOWN_ID};
 pub use rule::Rule;
-pub use rules::{check, check_images, check_refused, check_tolerations, rule, rules};
+pub use rules::{check, check_images, check_landing, check_refused, check_tolerations, rule, rules};
 pub use survey::survey;

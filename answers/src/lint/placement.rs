@@ -121,7 +121,7 @@ pub(super) const RULES: &[Rule] = &[
         "use kubernetes.io/os",
         own(|subject, hits| {
             if let Some(system) = subject.pod.selected(BETA_OS) {
-                let edits = vec![Edit::unselect(BETA_OS), Edit::select(names::OS, system)];
+                let edits = vec![Edit::select(names::OS, system), Edit::unselect(BETA_OS)];
                 hits.push(Hit::at("nodeSelector").remedied_by(edits));
             }
         }),
@@ -220,7 +220,7 @@ fn doubt(subject: &Subject<'_>) -> Option<&'static str> {
 
 /// Adds what to do if the workload is for Linux, unless it is certainly for Windows.
 fn or_for_linux(subject: &Subject<'_>, remedy: Remedy) -> Remedy {
-    if doubt(subject).is_some() { remedy.and(FOR_LINUX).undecided() } else { remedy }
+    if doubt(subject).is_some() { remedy.and(FOR_LINUX).probable() } else { remedy }
 }
 
 fn say_windows() -> Edit {
@@ -288,8 +288,7 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let is_unclear = !pod.terms.is_empty() && !facts.has_nodes();
     let chooses = is_unclear || pod.node.is_some() || pod.runtime_class.is_some();
     if is_open && !chooses {
-        let remedy = Remedy::of(vec![Edit::select(names::OS, "linux")]);
-        let hit = Hit::at("nodeSelector").remedied_by(remedy.undecided());
+        let hit = Hit::at("nodeSelector").remedied_by(vec![Edit::select(names::OS, "linux")]);
         hits.push(if facts.taints_are_held() {
             hit.saying(
                 "the pod does not say which operating system it needs, and no taint keeps it off the Windows nodes: winpool \

@@ -64,7 +64,7 @@ fn is_about_taints(rule: &str) -> bool {
 }
 
 /// Returns the finding that the pods of a Linux workload can be scheduled to Windows nodes.
-pub(super) fn check_landing(workload: &WorkloadManifest<'_>, facts: &Facts) -> Option<Finding> {
+pub fn check_landing(workload: &WorkloadManifest<'_>, facts: &Facts) -> Option<Finding> {
     check_by(rule("linux-may-land-on-windows").into_iter(), workload, facts).into_iter().next()
 }
 

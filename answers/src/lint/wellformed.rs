@@ -15,7 +15,8 @@ use crate::{
         objects::{check_object, finding},
         rule::{Hit, Judgement, Scope, Subject, Test, own, rule},
     },
-    workload::{KINDS, get, served},
+    remedy::{Edit, Remedy},
+    workload::{KINDS, get, group_of, is_known, served},
 };
 
 /// The longest description of a wrong value, in characters.
@@ -66,8 +67,13 @@ pub fn check_without_template(object: &Value) -> Vec<Finding> {
 /// Returns the finding about a RuntimeClass of this version, which Kubernetes served until 1.24.
 pub fn check_old_class(object: &Value, api_version: &str) -> Finding {
     let message = format!("no supported version of Kubernetes serves RuntimeClass in {api_version}");
-    let hit = Hit::at("apiVersion").saying(message).remedied_by("write node.k8s.io/v1".to_owned());
+    let hit = Hit::at("apiVersion").saying(message).remedied_by(write("node.k8s.io/v1"));
     finding(&REMOVED, "RuntimeClass", object, hit)
+}
+
+/// Writes another API version with the same fields.
+fn write(version: &str) -> Remedy {
+    Remedy::of(vec![Edit::set(&["apiVersion"], version)]).saying(format!("write {version}"))
 }
 
 /// Returns the findings about an object of a known kind whose pod spec cannot be read, because a field has the wrong type, and the
@@ -122,8 +128,13 @@ fn api_version(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (kind, own) = (subject.workload.kind, subject.workload.api_version);
     let Some(served) = served(kind).filter(|served| *served != own) else { return };
     let message = format!("no supported version of Kubernetes serves {kind} in {own}");
-    let also = if served == "apps/v1" { ", which requires spec.selector" } else { "" };
-    hits.push(Hit::at("apiVersion").saying(message).remedied_by(format!("write {served}{also}")));
+    let hit = Hit::at("apiVersion").saying(message);
+    let is_only_name = served != "apps/v1" || subject.workload.has_selector;
+    hits.push(if is_only_name && is_known(group_of(own), kind) {
+        hit.remedied_by(write(served))
+    } else {
+        hit.remedied_by(format!("write {served}, which requires spec.selector"))
+    });
 }
 
 fn types(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

@@ -1,5 +1,7 @@
 //! Findings as SARIF 2.1.0 (OASIS "Static Analysis Results Interchange Format"), which code scanning reads.
 
+mod fixes;
+
 use std::fmt::Write;
 
 use serde_json::{Value, json};
@@ -12,11 +14,14 @@ use crate::located::Located;
 
 use super::report::CheckReport;
 
+use fixes::Fixes;
+
 /// Returns the findings. Code scanning does not close its alerts because of a check that is not complete.
 pub(super) fn log(report: &CheckReport, is_complete: bool) -> Value {
     let rules: Vec<Value> = rules().map(descriptor).collect();
     let driver = json!({"name": "winpool", "version": env!("CARGO_PKG_VERSION"), "rules": rules});
-    let results: Vec<Value> = report.findings.iter().map(result).collect();
+    let mut fixes = Fixes::default();
+    let results: Vec<Value> = report.findings.iter().map(|found| result(found, fixes.of(found))).collect();
     let unlisted = report.unlisted.iter().map(|resource| format!("You may not list {resource}."));
     let lacks: Vec<Value> = unlisted.map(|text| json!({"level": "error", "message": {"text": text}})).collect();
     json!({
@@ -47,7 +52,7 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-fn result(Located { found, file, line }: &Located<Finding>) -> Value {
+fn result(Located { found, file, line }: &Located<Finding>, fix: Option<Value>) -> Value {
     let Finding { object, field, message, remedy, .. } = found;
     let name = format!("{object} {field}");
     let mut location = json!({"logicalLocations": [{"fullyQualifiedName": name, "kind": "element"}]});
@@ -55,13 +60,17 @@ fn result(Located { found, file, line }: &Located<Finding>) -> Value {
         let region = json!({"startLine": line.unwrap_or_default().max(1)});
         location["physicalLocation"] = json!({"artifactLocation": {"uri": uri(file)}, "region": region});
     }
-    json!({
+    let mut result = json!({
         "ruleId": found.rule,
         "ruleIndex": rules().position(|rule| rule.id == found.rule),
         "level": level(found.severity),
         "message": {"text": format!("{field}: {message}; {}", remedy.text)},
         "locations": [location],
-    })
+    });
+    if let Some(fix) = fix {
+        result["fixes"] = json!([fix]);
+    }
+    result
 }
 
 /// Returns the path as a URI reference.

@@ -9,6 +9,7 @@ use std::{
 use encoding_rs::UTF_8;
 use encoding_rs_io::DecodeReaderBytesBuilder;
 use serde::de::DeserializeSeed;
+use serde_json::Value;
 use winpool_answers::view::Position;
 
 use super::{
@@ -18,6 +19,7 @@ use super::{
     objects::Objects,
     relaxed::Relaxed,
     stream::Stream,
+    tree::Tree,
 };
 /// The largest file, in bytes.
 const BYTES: usize = 4 << 30;
@@ -29,7 +31,7 @@ const ALIASED: usize = 400_000;
 /// The longest message in characters, because it may quote a part of the input.
 const MESSAGE: usize = 200;
 /// The name of standard input (`-`) in messages.
-pub(super) const STDIN: &str = "stdin";
+pub const STDIN: &str = "stdin";
 
 /// Reads one stream, and returns the errors: one for each object that cannot be read, or one for the rest of the stream. A document
 /// that is not a Kubernetes object is an error in a file that the user `named`, and is skipped in other files of a directory.
@@ -105,6 +107,17 @@ fn take<K: Keep>(
         }
     }
     unread
+}
+
+/// Returns the values of all documents in this text, with all fields.
+pub fn values(text: &str) -> Result<Vec<Value>, InputError> {
+    if let Ok(value) = serde_json::from_str(text) {
+        return Ok(vec![value]);
+    }
+    let mut text = Relaxed::new(text.as_bytes());
+    let documents = serde_yaml::read_with_options::<_, Tree>(&mut text, options());
+    let values = documents.map(|document| document.map(|Tree(value)| value));
+    values.collect::<Result<_, _>>().map_err(|error| yaml_syntax(&"the document".into(), &error))
 }
 
 pub(super) fn options() -> serde_yaml::Options {

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read},
+    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -26,10 +26,10 @@ pub(super) fn expand(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Reads a file, a directory or standard input, and returns the errors.
-pub(super) fn read_path<K: Keep>(path: &Path, kept: &mut Objects<K>) -> Vec<InputError> {
+pub(super) fn read_path<K: Keep>(path: &Path, stdin: &mut impl Read, kept: &mut Objects<K>) -> Vec<InputError> {
     if path == Path::new("-") {
         let before = kept.seen;
-        let mut unread = read_stream(STDIN, io::stdin().lock(), true, kept);
+        let mut unread = read_stream(STDIN, stdin, true, kept);
         if unread.is_empty() && kept.seen == before {
             // A command that fails writes nothing into a pipe.
             unread.push(InputError::Nothing(STDIN.to_owned()));

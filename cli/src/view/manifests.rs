@@ -1,6 +1,6 @@
 //! Reads manifests into a view.
 
-use std::{marker::PhantomData, path::PathBuf};
+use std::{io::Read, marker::PhantomData, path::PathBuf};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -29,8 +29,9 @@ use crate::{
 
 use super::{cluster::SeenOnWire, everything::is_of_deployment, needs::Needs, seen::Seen};
 
-pub(super) fn read<N: Needs>(paths: &[PathBuf], namespace: &str) -> Result<Seen, InputError> {
-    let manifests = input::read::<Kept<N>>(paths)?;
+/// `stdin` is read in place of `-`.
+pub(super) fn read<N: Needs>(paths: &[PathBuf], stdin: impl Read, namespace: &str) -> Result<Seen, InputError> {
+    let manifests = input::read_with::<Kept<N>>(paths, stdin)?;
     let gaps = Gaps::of_manifests(manifests.are_complete);
     let (mut view, mut templates) = (View::default(), Vec::new());
     for (source, Kept { part, .. }) in manifests.found {

@@ -7,7 +7,10 @@ mod manifests;
 mod needs;
 mod seen;
 
-use std::path::PathBuf;
+use std::{
+    io::{self, Read},
+    path::PathBuf,
+};
 
 use winpool_answers::{lint::wellformed::FIELD_TYPE, workload::DEFAULT_NAMESPACE};
 use winpool_core::windows::KubernetesVersion;
@@ -16,7 +19,7 @@ use super::{input::InputError, live};
 
 pub use cluster::{RulesScope, decisions, placement, pools, resource, rules, state};
 pub use everything::everything;
-pub use needs::{Decisions, Everything, Needs, Placement, Rules};
+pub use needs::{Decisions, Everything, Fixes, Needs, Placement, Rules};
 pub use seen::Seen;
 
 /// The note about manifests without nodes.
@@ -29,7 +32,14 @@ pub const WITHOUT_POOLS: &str =
 impl Seen {
     /// Reads manifests. `namespace` is that of objects that name none.
     pub fn in_manifests<N: Needs>(paths: &[PathBuf], namespace: &str) -> Result<Self, InputError> {
-        manifests::read::<N>(paths, namespace)
+        manifests::read::<N>(paths, io::stdin().lock(), namespace)
+    }
+
+    /// Reads manifests for changes of them. `stdin` is read in place of `-`.
+    pub fn fixes_in(paths: &[PathBuf], stdin: &[u8], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
+        let mut seen = manifests::read::<Fixes>(paths, stdin, DEFAULT_NAMESPACE)?;
+        seen.view.kubernetes = version;
+        Ok(seen)
     }
 
     /// Reads manifests for the operator's decisions.
@@ -46,7 +56,16 @@ impl Seen {
 
     /// Reads manifests for commands that need everything.
     pub fn everything_in(paths: &[PathBuf], version: Option<KubernetesVersion>) -> Result<Self, InputError> {
-        let mut seen = Self::in_manifests::<Everything>(paths, DEFAULT_NAMESPACE)?;
+        Self::everything_with(paths, io::stdin().lock(), version)
+    }
+
+    /// Does so with `stdin` in place of `-`.
+    pub fn everything_with(
+        paths: &[PathBuf],
+        stdin: impl Read,
+        version: Option<KubernetesVersion>,
+    ) -> Result<Self, InputError> {
+        let mut seen = manifests::read::<Everything>(paths, stdin, DEFAULT_NAMESPACE)?;
         seen.view.kubernetes = version;
         Ok(seen)
     }

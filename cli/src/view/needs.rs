@@ -28,6 +28,10 @@ pub struct Placement;
 #[derive(Debug)]
 pub struct Rules;
 
+/// The needs of commands that change each workload where it is written.
+#[derive(Debug)]
+pub struct Fixes;
+
 /// The needs of commands that do all of this.
 #[derive(Debug)]
 pub struct Everything;
@@ -49,6 +53,12 @@ impl Needs for Rules {
     const DECODED: bool = false;
     const WRITTEN: bool = true;
     const COPIES: Copies = Copies::EqualOnce;
+}
+
+impl Needs for Fixes {
+    const DECODED: bool = false;
+    const WRITTEN: bool = true;
+    const COPIES: Copies = Copies::Kept;
 }
 
 impl Needs for Everything {
