@@ -28,8 +28,10 @@ use super::{Common, Error, assume::Assume, output, resolve::Resolve};
 /// cluster or in manifests; in manifests also ClusterConfigs of eksctl and annotations of Cluster API. It does not consider
 /// instance types, zones, quotas, or what is left of limits.
 ///
-/// Exit code 0: done; 2: winpool cannot tell, because you may not list something, a registry did not answer, or the manifests lack it;
-/// 1: an error, or a part of the manifests cannot be read.
+/// Events about the pods count too, in a cluster and in manifests.
+///
+/// Exit code 0: done; 2: winpool cannot tell, because you may not list something, a registry did not answer, the manifests lack it,
+/// or pods fail for a reason that winpool does not know; 1: an error, or a part of the manifests cannot be read.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool why node/win-1
@@ -120,12 +122,14 @@ pub async fn run(Arguments { object, namespace, common, resolve, assume }: Argum
         (Kind::Pod, name) => {
             let (answer, gaps) = pod::why_pod(name, namespace.as_deref(), &common, &assume, &resolve).await?;
             output::print(format, &answer, || pod::text(&answer))?;
+            is_known = answer.is_known();
             gaps
         }
         (Kind::Workload(kind), name) => {
             let (answer, gaps) =
                 pod::why_workload(kind, name, namespace.as_deref(), &common, &assume, &resolve).await?;
             output::print(format, &answer, || pod::text(&answer))?;
+            is_known = answer.is_known();
             gaps
         }
         (Kind::Class, name) => {

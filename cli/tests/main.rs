@@ -8,6 +8,7 @@ mod assume;
 mod blockers;
 mod check;
 mod cli;
+mod failing;
 mod fuzz;
 mod images;
 mod input;

@@ -15,7 +15,7 @@ use crate::{
         objects::{check_object, finding},
         rule::{Hit, Judgement, Scope, Subject, Test, own, rule},
     },
-    workload::{KINDS, get, served},
+    workload::{KINDS, get, is_known, served},
 };
 
 /// The longest description of a wrong value, in characters.
@@ -120,14 +120,18 @@ fn path_of(object: &Value) -> &'static str {
 
 fn api_version(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let (kind, own) = (subject.workload.kind, subject.workload.api_version);
-    let Some(served) = served(kind).filter(|served| *served != own) else { return };
+    // Others have kinds of these names in groups of their own, such as the DaemonSet of OpenKruise.
+    let group = own.split_once('/').map_or("", |(group, _)| group);
+    let served = served(kind).filter(|served| *served != own && is_known(group, kind));
+    let Some(served) = served else { return };
     let message = format!("no supported version of Kubernetes serves {kind} in {own}");
     let also = if served == "apps/v1" { ", which requires spec.selector" } else { "" };
     hits.push(Hit::at("apiVersion").saying(message).remedied_by(format!("write {served}{also}")));
 }
 
 fn types(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    if served(subject.workload.kind).is_some() {
+    let group = subject.workload.api_version.split_once('/').map_or("", |(group, _)| group);
+    if is_known(group, subject.workload.kind) {
         let mut wrong = Vec::new();
         find_wrong(&FieldPlace::default(), subject.workload.raw, &|value| value, &mut wrong);
         hits.extend(wrong.into_iter().map(|(place, message)| hit(place.path, message)));

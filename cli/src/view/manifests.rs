@@ -12,7 +12,7 @@ use winpool_answers::{
         gmsa,
         wellformed::{check_malformed, check_old_class, check_without_template},
     },
-    pod::Pod,
+    pod::{Pod, PodEvent},
     view::{Known, Position, Reduced, SeenNode, View, Workload},
     workload::{WorkloadManifest, is_known},
 };
@@ -27,7 +27,13 @@ use crate::{
     input::{self, Copies, InputError, Keep, Manifest},
 };
 
-use super::{cluster::SeenOnWire, everything::is_of_deployment, needs::Needs, seen::Seen};
+use super::{
+    cluster::{RBAC, SeenOnWire},
+    event,
+    everything::is_of_deployment,
+    needs::Needs,
+    seen::Seen,
+};
 
 pub(super) fn read<N: Needs>(paths: &[PathBuf], namespace: &str) -> Result<Seen, InputError> {
     let manifests = input::read::<Kept<N>>(paths)?;
@@ -61,11 +67,14 @@ enum ManifestObject {
     /// An object that describes the nodes that an autoscaler can create.
     Template(Value),
     Pod(Box<Pod>, Option<Reduced>),
+    Event(Box<PodEvent>),
     Workload(WorkloadKind, Box<Workload>, Option<Reduced>),
     /// A pod or workload as it was written.
     Written(Reduced),
     /// A workload without a pod spec, or with one that cannot be read, and the part of it that can.
     Refused(Vec<Finding>, Option<Reduced>),
+    /// A role or a binding, with its kind. No rule checks it.
+    Permission(Value, String),
     Skipped(String),
 }
 
@@ -112,6 +121,8 @@ fn written(manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
         ManifestObject::Service(manifest.value)
     } else if manifest.is(gmsa::GROUP, "GMSACredentialSpec") {
         ManifestObject::CredentialSpec(manifest.value)
+    } else if manifest.group() == RBAC {
+        ManifestObject::Permission(manifest.value, manifest.kind)
     } else {
         let kind = manifest.kind.clone();
         of_cluster(manifest)?.unwrap_or(ManifestObject::Skipped(kind))
@@ -131,6 +142,9 @@ fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<ManifestOb
         ManifestObject::Workload(*kind, decode(&manifest.value)?, text(manifest.value))
     } else if manifest.is("", "Pod") {
         ManifestObject::Pod(decode(&manifest.value)?, text(manifest.value))
+    } else if is_written && (manifest.is("", "Event") || manifest.is("events.k8s.io", "Event")) {
+        let group = manifest.group().to_owned();
+        return Ok(event::read(&group, manifest.value)?.map(|event| ManifestObject::Event(event.into())));
     } else if are_read_from(manifest.group(), &manifest.kind) {
         ManifestObject::Template(manifest.value)
     } else {
@@ -194,6 +208,10 @@ impl ManifestObject {
                 }
                 view.pods.add(*pod);
             }
+            Self::Event(mut event) => {
+                set_namespace(&mut event.namespace, namespace);
+                view.events.add(*event);
+            }
             Self::Workload(kind, mut workload, text) => {
                 set_namespace(&mut workload.namespace, namespace);
                 if let Some(text) = text {
@@ -207,6 +225,10 @@ impl ManifestObject {
                 if let Some(rest) = rest {
                     view.written.add(Some(source), rest);
                 }
+            }
+            Self::Permission(object, kind) => {
+                *view.skipped.entry(kind).or_default() += 1;
+                view.permissions.add(object);
             }
             Self::Skipped(kind) => *view.skipped.entry(kind).or_default() += 1,
             Self::Template(_) => {}

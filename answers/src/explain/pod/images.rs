@@ -6,7 +6,7 @@ use winpool_core::{
 };
 
 use crate::{
-    image::{Source, Verdict, isolation_with, matching::may_run_on_linux, verdict},
+    image::{Source, Verdict, isolation_with, linux_only::is_only_for_linux, matching::may_run_on_linux, verdict},
     view::Node,
 };
 
@@ -25,6 +25,9 @@ impl AdmittedPod<'_> {
         for (container, name) in self.spec.images() {
             if let Some(Err(unresolved)) = self.images.get(name) {
                 reasons.push(format!("the platforms of {name} are unknown: {}", unresolved.reason));
+            }
+            if self.images.platforms(name).is_none() && is_only_for_linux(name) {
+                return (Some(false), vec![format!("{name}: the image exists only for Linux")]);
             }
             let Verdict { runs, reason } = verdict(container, name, &host, self.isolation(), self.images);
             if has_started && matches!(runs, Some(Runs::IfContainerd(_) | Runs::Unknown)) {
@@ -69,7 +72,7 @@ impl AdmittedPod<'_> {
         (unknown.is_empty().then_some(true), unknown)
     }
 
-    fn isolation(&self) -> Isolation {
+    pub(super) fn isolation(&self) -> Isolation {
         isolation_with(self.class.map(|(_, class)| class))
     }
 }

@@ -11,8 +11,9 @@ use winpool_core::{
 };
 
 use crate::{
+    image::linux_only::{injector_of, is_only_for_linux},
     placement::Obstacle,
-    pod::{ClassExt, Guess, similar_class},
+    pod::{ClassExt, Guess, path_of, similar_class},
     remedy::{Edit, Rank, Remedy},
     view::Node,
     workload::or_default,
@@ -59,6 +60,9 @@ impl<'a> AdmittedPod<'a> {
         {
             return Remedy::advice(format!("there is no {system} node"));
         }
+        if let Some(remedy) = self.without_linux_images() {
+            return Remedy::advice(remedy);
+        }
         // Ignore that a node is cordoned or not ready, because that is temporary.
         let settled: Vec<Node> = machines.iter().map(settled).collect();
         if self.lands_well(&settled).is_some() {
@@ -72,6 +76,17 @@ impl<'a> AdmittedPod<'a> {
         let of_other_build = || self.by_class(&settled, classes, |_| self.asks_for_a_build());
         let remedy = of_own_build.or_else(|| self.by_tolerations(&settled)).or_else(of_other_build);
         remedy.or_else(|| self.by_steps(&settled)).unwrap_or_else(|| Remedy::advice(self.no_node(&settled)))
+    }
+
+    /// Describes how a pod for Windows gets rid of containers whose images exist only for Linux.
+    fn without_linux_images(&self) -> Option<String> {
+        let images = self.spec.images().filter(|(_, name)| self.images.platforms(name).is_none());
+        let mut of_linux = images.filter(|(_, name)| is_only_for_linux(name));
+        let (container, image) = of_linux.next().filter(|_| self.is_windows)?;
+        Some(match injector_of(image) {
+            Some(injector) => format!("{}. Then recreate the pods", injector.remedy()),
+            None => format!("remove {}, whose image {image} exists only for Linux", path_of(container)),
+        })
     }
 
     /// Returns a node on which the pod can be scheduled, if no such node is known to fail to start it.
@@ -88,7 +103,16 @@ impl<'a> AdmittedPod<'a> {
             return self.no_node(machines);
         };
         let steps = self.obstacles(machine).into_iter().map(|obstacle| match obstacle {
-            Obstacle::Taint(taint) => format!("wait until {} has lost the taint {taint}", machine.name),
+            Obstacle::Taint(taint) => {
+                let wait = format!("wait until {} has lost the taint {taint}", machine.name);
+                if self.placed_by == PlacedBy::Anyone || !is_removed_by_daemon_set(&taint) {
+                    return wait;
+                }
+                let tolerate = Edit::tolerate(&taint);
+                format!(
+                    "if this DaemonSet is what removes the taint {taint}: {tolerate} in its template. Otherwise {wait}"
+                )
+            }
             _ => format!("kubectl uncordon {}", machine.name),
         });
         steps.collect::<Vec<_>>().join("; ")
@@ -431,6 +455,12 @@ impl<'a> AdmittedPod<'a> {
             _ => format!("its images are of different builds ({}): choose tags of one", names.join(", ")),
         }
     }
+}
+
+/// True for the taint that a new node has until the cloud provider's agent has prepared it. On Azure a DaemonSet is that agent
+/// (kubernetes-sigs/cloud-provider-azure, cloud-node-manager), so that it has to tolerate the taint.
+fn is_removed_by_daemon_set(taint: &Taint) -> bool {
+    taint.key == "node.cloudprovider.kubernetes.io/uninitialized"
 }
 
 /// Returns the node without temporary taints and cordons.
