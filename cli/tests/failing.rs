@@ -106,7 +106,7 @@ fn every_error_of_a_field_is_told_before_the_nodes() {
     assert!(broken.iter().any(|(rule, _)| rule == "nfs-volume"), "{broken:?}");
     let (before, after) = out.split_once("1 node: win").unwrap();
     assert!(before.contains("spec.volumes[0].nfs: Windows does not support NFS volumes"), "{out}");
-    assert!(after.contains("it has the errors above") && !out.contains("and starts"), "{out}");
+    assert!(after.contains("the pod has the errors above") && !out.contains("and starts"), "{out}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod images;
 mod input;
 mod installation;
 mod manifests;
+mod mixed;
 mod output;
 mod piped;
 mod proxy;

@@ -59,7 +59,8 @@ impl From<Value> for Reduced {
                 *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
             }
         }
-        let workload = WorkloadManifest::read(&object).ok().flatten().filter(|workload| workload.kind != "Pod");
+        let workload = WorkloadManifest::read_all(&object).into_iter().flatten().next();
+        let workload = workload.filter(|workload| workload.kind != "Pod");
         let controller = workload.as_ref().and_then(|workload| {
             let (kind, name) = workload.controller?;
             Some((workload.object().to_string(), format!("{kind} {}/{name}", workload.namespace)))

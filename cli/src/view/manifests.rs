@@ -105,9 +105,9 @@ fn is_decoded(manifest: &Manifest) -> bool {
 
 /// Reads an object for commands that need it as it was written.
 fn written(manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
-    match WorkloadManifest::read(&manifest.value) {
-        Ok(Some(_)) => return Ok(ManifestObject::Written(manifest.value.into())),
-        Ok(None) => {}
+    match WorkloadManifest::read_all(&manifest.value) {
+        Ok(workloads) if !workloads.is_empty() => return Ok(ManifestObject::Written(manifest.value.into())),
+        Ok(_) => {}
         Err(_) => {
             let (found, rest) = check_malformed(&manifest.value);
             let is_readable = |rest: &Value| matches!(WorkloadManifest::read(rest), Ok(Some(_)));

@@ -236,7 +236,7 @@ impl Surroundings {
         if !answer.problems.is_empty() {
             for node in answer.nodes.iter_mut().filter(|node| node.starts != Some(false)) {
                 node.starts = Some(false);
-                node.reasons.push("it has the errors above".to_owned());
+                node.reasons.push("the pod has the errors above".to_owned());
             }
         }
     }
