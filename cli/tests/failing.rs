@@ -236,3 +236,22 @@ fn a_container_of_a_service_mesh_is_named_with_the_switch_of_the_mesh() {
     insta::assert_snapshot!(out);
     assert_eq!(check(&objects), [("linux-image".to_owned(), "web-1".to_owned())]);
 }
+
+#[test]
+fn a_pod_without_an_address_on_eks_is_told_the_selector() {
+    let message = "Failed to create pod sandbox: failed to set up sandbox container network: failed to parse Kubernetes args: pod \
+                   does not have label vpc.amazonaws.com/PrivateIPv4Address";
+    let affinity = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]},
+    ]}}}});
+    let mut nodes = nodes("10.0.20348");
+    nodes[1]["metadata"]["labels"]["eks.amazonaws.com/nodegroup"] = json!("win");
+    for (spec, broken) in [(affinity, "eks-address-missing"), (json!({}), "linux-may-land-on-windows")] {
+        let pod = waiting(&spec, "registry.example/web:7", "ContainerCreating", "");
+        let objects = with(nodes.clone(), [pod, event("FailedCreatePodSandBox", message)]);
+        let (code, out) = why(&objects);
+        assert!(code == 0 && out.contains("EKS has given the pod no address"), "{code}: {out}");
+        assert!(!out.contains("and starts\n  - ") && !out.contains("No change is needed"), "{out}");
+        assert_eq!(check(&objects), [(broken.to_owned(), "web-1".to_owned())]);
+    }
+}

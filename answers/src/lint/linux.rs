@@ -78,7 +78,7 @@ fn injected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         let name = injector.name;
         let message =
             format!("{name} adds a Linux container to the pod, which is for Windows: {key} is {}", injector.on);
-        let remedy = Remedy::of(edits).saying(&injector.remedy());
+        let remedy = Remedy::of(edits).saying(injector.remedy());
         hits.push(Hit::at(format!("metadata.{asked_in}[{key}]")).saying(message).remedied_by(remedy));
     }
 }

@@ -179,7 +179,9 @@ async fn add_errors_of_events(client: &Client, pods: &mut [Pod], lacks: &mut Lac
     };
     let add = |event: Event| {
         if let Some(event) = pod_event(event) {
-            pods.iter_mut().for_each(|pod| pod.note(&event));
+            for pod in pods.iter_mut() {
+                pod.note(&event);
+            }
         }
     };
     let listed = live::list("events", &events, ListParams::default().fields(&about), add).await;
@@ -221,7 +223,9 @@ impl Surroundings {
     fn pods(&self) -> impl Iterator<Item = Pod> {
         self.view.pods.known().into_iter().flatten().map(|pod| {
             let mut pod = pod.clone();
-            self.view.events.known().into_iter().flatten().for_each(|event| pod.note(event));
+            for event in self.view.events.known().into_iter().flatten() {
+                pod.note(event);
+            }
             pod
         })
     }

@@ -6,7 +6,13 @@ use winpool_core::{
 };
 
 use crate::{
-    image::{Source, Verdict, isolation_with, linux_only::is_only_for_linux, matching::may_run_on_linux, verdict},
+    image::{
+        Source, Verdict, isolation_with,
+        linux_only::{injector_of, is_only_for_linux},
+        matching::may_run_on_linux,
+        verdict,
+    },
+    pod::path_of,
     view::Node,
 };
 
@@ -70,6 +76,17 @@ impl AdmittedPod<'_> {
             }
         }
         (unknown.is_empty().then_some(true), unknown)
+    }
+
+    /// Describes how a pod for Windows gets rid of containers whose images exist only for Linux.
+    pub(super) fn without_linux_images(&self) -> Option<String> {
+        let images = self.spec.images().filter(|(_, name)| self.images.platforms(name).is_none());
+        let mut of_linux = images.filter(|(_, name)| is_only_for_linux(name));
+        let (container, image) = of_linux.next().filter(|_| self.is_windows)?;
+        Some(match injector_of(image) {
+            Some(injector) => format!("{}. Then recreate the pods", injector.remedy()),
+            None => format!("remove {}, whose image {image} exists only for Linux", path_of(container)),
+        })
     }
 
     pub(super) fn isolation(&self) -> Isolation {

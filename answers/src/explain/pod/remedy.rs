@@ -11,9 +11,8 @@ use winpool_core::{
 };
 
 use crate::{
-    image::linux_only::{injector_of, is_only_for_linux},
     placement::Obstacle,
-    pod::{ClassExt, Guess, path_of, similar_class},
+    pod::{ClassExt, Guess, similar_class},
     remedy::{Edit, Rank, Remedy},
     view::Node,
     workload::or_default,
@@ -76,17 +75,6 @@ impl<'a> AdmittedPod<'a> {
         let of_other_build = || self.by_class(&settled, classes, |_| self.asks_for_a_build());
         let remedy = of_own_build.or_else(|| self.by_tolerations(&settled)).or_else(of_other_build);
         remedy.or_else(|| self.by_steps(&settled)).unwrap_or_else(|| Remedy::advice(self.no_node(&settled)))
-    }
-
-    /// Describes how a pod for Windows gets rid of containers whose images exist only for Linux.
-    fn without_linux_images(&self) -> Option<String> {
-        let images = self.spec.images().filter(|(_, name)| self.images.platforms(name).is_none());
-        let mut of_linux = images.filter(|(_, name)| is_only_for_linux(name));
-        let (container, image) = of_linux.next().filter(|_| self.is_windows)?;
-        Some(match injector_of(image) {
-            Some(injector) => format!("{}. Then recreate the pods", injector.remedy()),
-            None => format!("remove {}, whose image {image} exists only for Linux", path_of(container)),
-        })
     }
 
     /// Returns a node on which the pod can be scheduled, if no such node is known to fail to start it.

@@ -9,7 +9,7 @@ use crate::{lint::gmsa::GROUP, view::Known};
 
 const RESOURCE: &str = "gmsacredentialspecs";
 
-/// The roles and bindings that let ServiceAccounts use `GMSACredentialSpec` objects, and the webhooks.
+/// The roles and bindings that let a ServiceAccount use `GMSACredentialSpec` objects, and the webhooks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GmsaFacts {
     /// The roles that allow it; `None` if roles are not known.
@@ -54,12 +54,12 @@ impl GmsaFacts {
             let of_cluster = binding["kind"] == "ClusterRoleBinding";
             let in_namespace = binding["metadata"]["namespace"].as_str().unwrap_or("default");
             let role = &binding["roleRef"];
-            let is_role = |known: &&UseRole| {
+            let is_role = |known: &UseRole| {
                 role["kind"] == *known.kind
                     && role["name"] == *known.name
                     && (known.kind == "ClusterRole" || known.namespace == in_namespace)
             };
-            (of_cluster || in_namespace == namespace) && roles.iter().any(|known| is_role(&known))
+            (of_cluster || in_namespace == namespace) && roles.iter().copied().any(is_role)
         };
         let subjects = self.bindings.iter().filter(gives).flat_map(|binding| {
             let in_namespace = binding["metadata"]["namespace"].as_str().unwrap_or("default");
