@@ -44,6 +44,10 @@ const TEMPLATE: &str = "spec.template.spec";
 /// The paths of pod specs in objects of other kinds, such as the `ScaledJob` of KEDA and the Fleet of Agones.
 const SHAPES: [&str; 3] = [TEMPLATE, "spec.jobTargetRef.template.spec", "spec.template.spec.template.spec"];
 
+/// A kind whose template has fields of a pod spec, but no list of containers: the runners of actions-runner-controller before its
+/// scale sets.
+const RUNNERS: (&str, &str) = ("actions.summerwind.dev", "RunnerDeployment");
+
 /// The known kinds, with their API group and the path of their pod spec.
 pub const KINDS: [(&str, &str, &str); 9] = [
     ("Pod", "", "spec"),
@@ -91,7 +95,8 @@ impl<'a> WorkloadManifest<'a> {
             let keys: Vec<&str> = path.split('.').chain(["containers"]).collect();
             get(object, &keys).is_some_and(Value::is_array)
         };
-        let by_shape = || SHAPES.iter().copied().find(has_containers);
+        let is_runner = (group, kind) == RUNNERS;
+        let by_shape = || SHAPES.iter().copied().find(|path| is_runner || has_containers(path));
         let Some(path) = known.map(|(.., path)| *path).or_else(by_shape) else { return Ok(None) };
         Self::at(object, path.into(), known.is_some())
     }

@@ -78,3 +78,11 @@ fn a_cluster_without_the_webhook_fills_in_no_credential_spec() {
     assert_eq!(of(Known::NotRead, Known::Complete(vec![other.clone()])), ["gmsa-webhook-missing"]);
     assert_eq!(of(Known::NotRead, Known::Partial(vec![other])), [""; 0], "the cluster may have it");
 }
+
+#[test]
+fn the_name_in_a_template_that_was_not_rendered_is_not_judged() {
+    for name in ["${CREDSPEC}", "{{ .Values.credentialSpec }}", "<name>"] {
+        let spec = json!({"securityContext": {"windowsOptions": {"gmsaCredentialSpecName": name}}});
+        assert_eq!(broken("Deployment", &windows(&spec), &Facts::none()), [""; 0], "{name}");
+    }
+}

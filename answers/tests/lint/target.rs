@@ -160,6 +160,12 @@ fn each_pod_template_of_an_unknown_kind_is_a_workload() {
             json!({"listenerTemplate": template, "template": template}),
             &["spec.listenerTemplate.spec", "spec.template.spec"],
         ),
+        (
+            "actions.summerwind.dev/v1alpha1",
+            "RunnerDeployment",
+            json!({"template": {"spec": {"repository": "a/b", "nodeSelector": {"kubernetes.io/os": "windows"}}}}),
+            &["spec.template.spec"],
+        ),
         ("apps.kruise.io/v1alpha1", "DaemonSet", json!({"template": template}), &["spec.template.spec"]),
         (
             "example.com/v1",
