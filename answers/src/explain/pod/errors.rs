@@ -55,10 +55,10 @@ pub(super) struct Errors {
 }
 
 impl Errors {
-    /// Reads the errors of `pods`, and notes in `results` on which nodes they do not start.
+    /// Reads the errors of `pods`, and notes in `results` on which nodes they do not start. Pods that are being deleted do not count.
     pub fn of(candidate: &AdmittedPod<'_>, pods: &[Pod], machines: &[Node], results: &mut [NodeResult]) -> Self {
         let mut errors = Self::default();
-        for pod in pods {
+        for pod in pods.iter().filter(|pod| !pod.is_terminating) {
             let node = pod.spec.node.as_deref();
             let machine = machines.iter().find(|machine| node == Some(machine.name.as_str()));
             let result = results.iter_mut().find(|result| node == Some(result.name.as_str()));

@@ -51,8 +51,7 @@ pub struct PodExplanation {
     /// Labels of its node that the pod selects and an in-place upgrade of Windows changes. The kubelet then ends the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_with_upgrade: Option<String>,
-    /// The change that the pod needs; `null` if nothing that winpool considers prevents its scheduling, and it is not known to
-    /// fail on any node where it can be scheduled.
+    /// The change that the pod needs; `null` if winpool knows none. `problems` and `errors` have their own remedies.
     pub remedy: Option<Remedy>,
     /// What the answer lacks, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -60,6 +59,11 @@ pub struct PodExplanation {
 }
 
 impl PodExplanation {
+    /// True if the pod, or a pod of the workload, fails at present.
+    pub fn is_failing(&self) -> bool {
+        !self.failing_on.is_empty() || !self.unexplained.is_empty()
+    }
+
     /// True if winpool knows the reason of each error that its pods have at present.
     pub fn is_known(&self) -> bool {
         self.unexplained.is_empty() || !self.problems.is_empty()

@@ -63,15 +63,16 @@ pub fn text(answer: &PodExplanation) -> Text {
             );
             text.paragraph("", &why)
         }
-        (None, None) if !answer.failing_on.is_empty() => {
+        (None, None) if answer.is_failing() => {
             let whom = if is_pod { "It fails" } else { "Pods of it fail" };
             let nodes: Vec<&str> = answer.failing_on.iter().map(String::as_str).collect();
+            let on = if nodes.is_empty() { String::new() } else { format!(" on {}", terminal::some(&nodes, NAMED)) };
             let why = match (answer.unexplained.is_empty(), answer.problems.is_empty()) {
                 (true, _) => "for the reason above",
                 (false, true) => "and winpool does not know why",
                 (false, false) => "perhaps because of the errors above",
             };
-            text.paragraph("", &format!("{whom} on {} now, {why}.", terminal::some(&nodes, NAMED)))
+            text.paragraph("", &format!("{whom}{on} now, {why}."))
         }
         (None, None) if !answer.problems.is_empty() => text.line("No other change is needed."),
         (None, None) => {
