@@ -181,9 +181,15 @@ fn pods_of_a_workload_that_fail_are_told_with_their_nodes() {
     pod["metadata"]["labels"] = json!({"pod-template-hash": "5d"});
     pod["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d", "uid": "r", "controller": true}]);
-    let (code, out) = run(&["why", "deployment/web", "-n", "shop"], &with(nodes("10.0.20348"), [deployment, pod]));
+    let why = |pod: &Value| {
+        run(&["why", "deployment/web", "-n", "shop"], &with(nodes("10.0.20348"), [deployment.clone(), pod.clone()]))
+    };
+    let (code, out) = why(&pod);
     assert_eq!(code, 2, "{out}");
     assert!(out.contains("Pods of it fail on win now, and winpool does not know why."), "{out}");
+    pod["metadata"]["deletionTimestamp"] = json!("2026-03-01T11:00:00Z");
+    let (code, out) = why(&pod);
+    assert!(code == 0 && out.contains("No change is needed"), "a pod that is being deleted does not count: {out}");
 }
 
 #[test]
