@@ -147,6 +147,23 @@ fn an_event_about_an_earlier_pod_of_the_name_says_nothing() {
 }
 
 #[test]
+fn a_warning_is_over_when_the_kubelet_reports_progress() {
+    let pod = waiting(&on_windows(), "example.com/web:ltsc2022", "ContainerCreating", "");
+    let mut pulling = event("Pulling", "Pulling image");
+    pulling["type"] = json!("Normal");
+    let mounting = event("FailedMount", "no such share");
+    for (time, code) in [("2026-03-01T10:06:00Z", 0), ("2026-03-01T10:04:00Z", 2)] {
+        pulling["lastTimestamp"] = json!(time);
+        pulling["metadata"]["name"] = json!("web-1.b");
+        for events in [[mounting.clone(), pulling.clone()], [pulling.clone(), mounting.clone()]] {
+            let objects = [&nodes("10.0.20348")[..], std::slice::from_ref(&pod), &events].concat();
+            let (found, out) = why(&objects);
+            assert_eq!(found, code, "{time}: {out}");
+        }
+    }
+}
+
+#[test]
 fn an_error_that_winpool_does_not_know_is_the_answer() {
     let image = "example.com/web:ltsc2022";
     let crashing = waiting(&on_windows(), image, "CrashLoopBackOff", "back-off 5m0s restarting failed container");

@@ -114,7 +114,7 @@ fn is_credential_spec(spec: &Value) -> bool {
 
 /// True for a name in a template that was not rendered, such as `${CREDSPEC}` and `{{ .Values.gmsa }}`. It says nothing yet.
 fn is_unrendered(name: &str) -> bool {
-    ["${", "{{", "<"].iter().any(|start| name.contains(start))
+    ["${", "{{"].iter().any(|start| name.contains(start))
 }
 
 fn invalid_name(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

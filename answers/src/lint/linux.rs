@@ -44,7 +44,7 @@ pub(super) const PROGRAMS: &[Rule] = &[
         Judgement(Warning, Fails),
         Scope::Windows,
         "containers[*].livenessProbe.exec.command",
-        "a probe or a lifecycle hook runs a Linux program, which a Windows image does not have",
+        "a probe or a lifecycle hook runs a program of Linux, which Windows images usually do not have",
         "run a program of the image, such as cmd /c or powershell -Command",
         own(programs),
     ),
@@ -98,7 +98,8 @@ fn programs(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
             let program = get(container, &keys).and_then(|command| command.get(0)).and_then(Value::as_str);
             if let Some(program) = program.filter(|program| is_of_linux(program)) {
                 let program: String = program.chars().take(100).collect();
-                let message = format!("it runs {program}, and the images of Windows have no such program");
+                let message =
+                    format!("it runs {program}, a program of Linux, which Windows images usually do not have");
                 hits.push(Hit::at(format!("{path}.{}", keys.join("."))).saying(message));
             }
         }

@@ -11,6 +11,9 @@ use super::Pod;
 /// The reasons of containers that wait for their turn.
 const IN_ORDER: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
+/// The reasons of Events with which a kubelet reports that a pod has its sandbox and volumes.
+const PROGRESS: [&str; 4] = ["Pulling", "Pulled", "Created", "Started"];
+
 /// An error of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodError {
@@ -23,6 +26,8 @@ pub struct PodError {
     pub known: Option<KnownError>,
     /// True if the pod still has it.
     pub is_present: bool,
+    /// The time of the Event that reports it.
+    pub reported: Option<Timestamp>,
 }
 
 /// An Event about a pod.
@@ -50,7 +55,7 @@ pub(super) fn errors_of(status: &PodStatus) -> Vec<PodError> {
     let (reason, message) = (text(&status.reason), text(&status.message));
     let known = known_error(&reason).or_else(|| known_error(&message)).copied();
     if known.is_some() || is_present && !reason.is_empty() {
-        errors.push(PodError { container: None, reason, message, known, is_present });
+        errors.push(PodError { container: None, reason, message, known, is_present, reported: None });
     }
     errors
 }
@@ -68,7 +73,8 @@ fn of_container(status: &ContainerStatus) -> Vec<PodError> {
     let mut errors: Vec<PodError> = Vec::new();
     for (reason, message) in waiting.into_iter().chain(ended) {
         let known = known_error(&message).copied();
-        errors.push(PodError { container: Some(status.name.clone()), reason, message, known, is_present });
+        let container = Some(status.name.clone());
+        errors.push(PodError { container, reason, message, known, is_present, reported: None });
     }
     let is_in_order = |error: &PodError| IN_ORDER.contains(&error.reason.as_str()) || error.reason == COMPLETED;
     errors.retain(|error| error.known.is_some() || error.is_present && !is_in_order(error));
@@ -91,7 +97,7 @@ fn ended(ended: &ContainerStateTerminated) -> (String, String) {
 
 impl Pod {
     /// Adds what an Event about this pod says: a known error, the scheduler's reason if the status does not have it, and any
-    /// other warning while no container has started. A sandbox that cannot be created shows nowhere else. Has no effect if the
+    /// other warning while no container has started and the pod has made no progress since. A sandbox that cannot be created shows nowhere else. Has no effect if the
     /// Event is about another pod, or an earlier one of the same name.
     pub fn note(&mut self, event: &PodEvent) {
         let is_earlier = if event.uid.is_empty() || self.uid.is_empty() {
@@ -102,13 +108,21 @@ impl Pod {
         if event.pod != self.name || event.namespace != self.namespace || is_earlier {
             return;
         }
+        if PROGRESS.contains(&event.reason.as_str()) {
+            self.progressed = self.progressed.max(event.last);
+            for error in &mut self.errors {
+                error.is_present &= error.reported.is_none() || error.reported >= self.progressed;
+            }
+            return;
+        }
         // The scheduler's messages contain the names of its plugins, such as NodeAffinity.
         if event.reason == "FailedScheduling" {
             self.unschedulable.get_or_insert_with(|| event.message.clone());
             return;
         }
         let known = known_error(&event.message).or_else(|| known_error(&event.reason)).copied();
-        let is_present = self.progress == PodProgress::Waiting && self.spec.node.is_some();
+        let is_over = event.last.is_some() && event.last < self.progressed;
+        let is_present = self.progress == PodProgress::Waiting && self.spec.node.is_some() && !is_over;
         let is_of_same = |error: &PodError| event.container.is_some() && error.container == event.container;
         let has_same = |error: &PodError| match known {
             Some(known) => error.known == Some(known),
@@ -117,7 +131,7 @@ impl Pod {
         if known.is_none() && !(event.is_warning && is_present) || self.errors.iter().any(has_same) {
             return;
         }
-        let PodEvent { container, reason, message, .. } = event.clone();
-        self.errors.push(PodError { container, reason, message, known, is_present });
+        let PodEvent { container, reason, message, last: reported, .. } = event.clone();
+        self.errors.push(PodError { container, reason, message, known, is_present, reported });
     }
 }

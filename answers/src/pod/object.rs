@@ -43,6 +43,8 @@ pub struct Pod {
     pub os_label: Option<String>,
     /// The known errors in its status, and those that keep it from running.
     pub errors: Vec<PodError>,
+    /// The time of the last Event which reports that it has its sandbox and volumes.
+    pub progressed: Option<Timestamp>,
     /// The scheduler's reason why it finds no node.
     pub unschedulable: Option<String>,
 }
@@ -80,6 +82,7 @@ impl From<WirePod> for Pod {
             is_bound,
             os_label,
             errors,
+            progressed: None,
             unschedulable,
         }
     }
