@@ -45,6 +45,7 @@ pub fn are_read_from(group: &str, kind: &str) -> bool {
     match group {
         "karpenter.sh" => kind == "NodePool",
         "karpenter.k8s.aws" => kind == "EC2NodeClass",
+        "karpenter.azure.com" => kind == "AKSNodeClass",
         "eksctl.io" => kind == "ClusterConfig",
         "cluster.x-k8s.io" => matches!(kind, "MachineDeployment" | "MachineSet" | "MachinePool"),
         _ => false,

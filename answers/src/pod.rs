@@ -1,5 +1,6 @@
 //! What answers ask of pods and RuntimeClasses beyond what decides about nodes.
 
+mod error;
 mod object;
 mod programs;
 mod spec;
@@ -23,6 +24,7 @@ use winpool_core::{
     },
 };
 
+pub use error::{PodError, PodEvent};
 pub use object::Pod;
 pub use spec::{Container, ContainerList, PodSpec};
 pub use target::{Guess, SystemEvidence, Target};

@@ -1,6 +1,6 @@
 //! Workloads in manifests: Pods, and objects that create pods from a template.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub struct WorkloadManifest<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     /// The path of the pod spec in the object.
-    pub path: &'static str,
+    pub path: Cow<'static, str>,
     pub pod: PodSpec,
     /// The pod spec as written, for rules that test a field by its path. The API server also refuses `privileged:
     /// false` and `seLinuxOptions: {}`, so these rules distinguish absent fields from empty ones.
@@ -45,6 +45,10 @@ pub struct Malformed(String);
 const TEMPLATE: &str = "spec.template.spec";
 /// The paths of pod specs in objects of other kinds, such as the `ScaledJob` of KEDA and the Fleet of Agones.
 const SHAPES: [&str; 3] = [TEMPLATE, "spec.jobTargetRef.template.spec", "spec.template.spec.template.spec"];
+
+/// A kind whose template has fields of a pod spec, but no list of containers: the runners of actions-runner-controller before its
+/// scale sets.
+const RUNNERS: (&str, &str) = ("actions.summerwind.dev", "RunnerDeployment");
 
 /// The known kinds, with their API group and the path of their pod spec.
 pub const KINDS: [(&str, &str, &str); 9] = [
@@ -76,7 +80,8 @@ pub fn template_of(kind: &str) -> Option<String> {
 
 /// Returns the JSON Pointer of the parent of the pod spec at this path.
 fn template_at(path: &str) -> String {
-    path.strip_suffix(".spec").map_or_else(String::new, |parent| format!("/{}", parent.replace('.', "/")))
+    path.strip_suffix(".spec")
+        .map_or_else(String::new, |parent| format!("/{}", parent.replace(['.', '['], "/").replace(']', "")))
 }
 
 /// True if this group has, or had, a known kind of this name. Until Kubernetes 1.16 the group `extensions` had those of
@@ -103,21 +108,43 @@ impl<'a> WorkloadManifest<'a> {
             let keys: Vec<&str> = path.split('.').chain(["containers"]).collect();
             get(object, &keys).is_some_and(Value::is_array)
         };
-        let by_shape = || SHAPES.iter().copied().find(has_containers);
+        let is_runner = (group_of(api_version), kind) == RUNNERS;
+        let by_shape = || SHAPES.iter().copied().find(|path| is_runner || has_containers(path));
         let Some(path) = known.map(|(.., path)| *path).or_else(by_shape) else { return Ok(None) };
-        let keys: Vec<&str> = path.split('.').collect();
-        let Some(raw) = get(object, &keys) else { return Ok(None) };
+        Self::at(object, path.into(), known.is_some())
+    }
+
+    /// Reads an object. An object of an unknown kind has one workload for each pod template below `spec`, such as a `JobSet`.
+    ///
+    /// # Errors
+    /// Fails if the API server would refuse the workload because its pod spec is malformed.
+    pub fn read_all(object: &'a Value) -> Result<Vec<Self>, Malformed> {
+        let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+        let mut paths = Vec::new();
+        if !is_known(group_of(text("apiVersion")), text("kind")) {
+            find_templates(&object["spec"], "spec", 0, &mut paths);
+        }
+        let found: Vec<Self> =
+            paths.into_iter().filter_map(|path| Self::at(object, path.into(), false).ok()?).collect();
+        if found.is_empty() { Ok(Self::read(object)?.into_iter().collect()) } else { Ok(found) }
+    }
+
+    /// Reads the pod spec at this path of an object with a kind and a version.
+    fn at(object: &'a Value, path: Cow<'static, str>, is_known: bool) -> Result<Option<Self>, Malformed> {
+        let text = |path: &[&str]| get(object, path).and_then(Value::as_str);
+        let (Some(kind), Some(api_version)) = (text(&["kind"]), text(&["apiVersion"])) else { return Ok(None) };
+        let Some(raw) = at_path(object, &path) else { return Ok(None) };
         if !raw.is_object() {
             return Err(Malformed(format!("{path} is not an object")));
         }
         let pod = match PodSpec::deserialize(raw) {
             Ok(pod) => pod,
             // The template of another kind need not be that of pods.
-            Err(_) if known.is_none() => return Ok(None),
+            Err(_) if !is_known => return Ok(None),
             Err(error) => return Err(Malformed(format!("{path}: {error}"))),
         };
-        let parent = &keys[..keys.len().saturating_sub(1)];
-        let metadata = get(object, &[parent, &["metadata"]].concat()).unwrap_or(&Value::Null);
+        let parent = path.rsplit_once('.').map_or(Some(object), |(parent, _)| at_path(object, parent));
+        let metadata = parent.and_then(|parent| get(parent, &["metadata"])).unwrap_or(&Value::Null);
         let owners = object["metadata"]["ownerReferences"].as_array();
         let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == Value::Bool(true));
         Ok(Some(Self {
@@ -143,7 +170,7 @@ impl<'a> WorkloadManifest<'a> {
             kind,
             namespace: or_default(&workload.namespace),
             name: &workload.name,
-            path,
+            path: path.into(),
             pod: workload.template.clone(),
             raw: &Value::Null,
             metadata: &Value::Null,
@@ -163,7 +190,7 @@ impl<'a> WorkloadManifest<'a> {
 
     /// Returns the JSON Pointer of the pod template in the object; empty for a Pod.
     pub fn template(&self) -> String {
-        template_at(self.path)
+        template_at(&self.path)
     }
 
     /// True if it is of a kind of Kubernetes itself. Other kinds may not have all fields of a pod template.
@@ -180,6 +207,48 @@ impl<'a> WorkloadManifest<'a> {
 /// Returns the group of an API version; empty for the core group.
 pub(crate) fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// The largest number of pod templates that are read of an object, and of fields around them.
+const TEMPLATES: usize = 64;
+const DEPTH: usize = 12;
+
+/// Finds the pod templates below this field: objects with a `spec` that has a list of containers with images.
+fn find_templates(value: &Value, path: &str, depth: usize, paths: &mut Vec<String>) {
+    let has_image = |container: &Value| container["image"].is_string();
+    let is_pod_spec =
+        |spec: &Value| spec["containers"].as_array().is_some_and(|list| !list.is_empty() && list.iter().all(has_image));
+    if depth > DEPTH {
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            for (key, field) in fields.iter().filter(|(key, _)| !key.contains(['.', '['])) {
+                let path = format!("{path}.{key}");
+                if key == "spec" && is_pod_spec(field) {
+                    paths.extend((paths.len() < TEMPLATES).then_some(path));
+                } else {
+                    find_templates(field, &path, depth + 1, paths);
+                }
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                find_templates(item, &format!("{path}[{index}]"), depth + 1, paths);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Returns the value at a path such as `spec.tasks[0].template.spec`.
+fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    let step = |value: &'a Value, part: &str| {
+        let mut parts = part.split('[');
+        let field = value.get(parts.next()?)?;
+        parts.try_fold(field, |list, index| list.get(index.strip_suffix(']')?.parse::<usize>().ok()?))
+    };
+    path.split('.').try_fold(object, step).filter(|value| !value.is_null())
 }
 
 /// Returns the value at a path. `null` counts as absent, as for the API server.

@@ -97,14 +97,16 @@ fn host(kernel: &str, runtime: &str) -> Host {
 
 /// containerd's releases at both ends of each row of the table in `answers/src/image/matching.rs`.
 const EXACT: [&str; 6] = [
-    "containerd://1.6.36",
+    "containerd://1.6.22",
     "containerd://1.7.5",
     "containerd://2.0.0-rc.6",
     "containerd://Unknown",
     "docker://28.0.0",
     "",
 ];
-const SINCE_2022: [&str; 5] = [
+const SINCE_2022: [&str; 7] = [
+    "containerd://1.6.23",
+    "containerd://1.6.36",
     "containerd://1.7.6",
     "containerd://1.7.18+azure",
     "containerd://1.7.33",

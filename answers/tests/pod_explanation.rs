@@ -465,3 +465,20 @@ fn errors_in_the_status_are_explained_once() {
     assert_eq!(errors, ["no match for platform", "PodOSNotSupported"]);
     assert_eq!(answer.node.as_deref(), Some("win-2019"));
 }
+
+#[test]
+fn a_daemon_set_that_prepares_new_nodes_is_not_told_to_wait_for_itself() {
+    let remedy = |kind: &str, key: &str| {
+        let taint = format!("spec: {{taints: [{{key: {key}, value: 'true', effect: NoSchedule}}]}}");
+        let workload = yaml(
+            "{metadata: {name: agent}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: c, \
+              image: 'agent:ltsc2022'}]}}}}",
+        );
+        let machines = [machine("win-1", "10.0.20348", &taint)];
+        let kind = WorkloadKind::by_name(kind).unwrap();
+        answer_template(kind, &workload, &[], &machines, &BTreeMap::new(), &Images::default()).remedy.unwrap().text
+    };
+    let key = "node.cloudprovider.kubernetes.io/uninitialized";
+    insta::assert_snapshot!(remedy("DaemonSet", key), @r#"if this DaemonSet is what removes the taint node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule: add the toleration {key: node.cloudprovider.kubernetes.io/uninitialized, operator: Equal, value: "true", effect: NoSchedule} in its template. Otherwise wait until win-1 has lost the taint node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"#);
+    assert_eq!(remedy("Deployment", key), format!("wait until win-1 has lost the taint {key}=true:NoSchedule"));
+}

@@ -62,7 +62,7 @@ fn annotate(object: &mut Value, images: &Images) -> Result<(), (ObjectReference,
         return Ok(());
     }
     let annotated = annotation(&workload.pod, images);
-    let (name, path) = (workload.object(), workload.path);
+    let (name, path) = (workload.object(), workload.path.clone());
     let mut template = object;
     for key in path.trim_end_matches("spec").split_terminator('.') {
         template = &mut template[key];

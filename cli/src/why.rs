@@ -21,15 +21,16 @@ use super::{Common, Error, assume::Assume, output, resolve::Resolve};
 /// considers os, selector, RuntimeClass, required node affinity, taints and tolerations, cordons, extended resources, and the
 /// Windows version in image tags. With --resolve-images it considers the platforms that registries have instead of tags. It does
 /// not consider cpu, memory, volumes, ports, affinity between pods, topology spread, or the resources of other pods. A pod without
-/// any sign of Windows is a Linux pod, unless it has run on a Windows node.
+/// any sign of Windows is a Linux pod, unless it has run on a Windows node. Events about the pods count too, in a cluster and in
+/// manifests.
 ///
 /// `why class/NAME` shows if the RuntimeClass can start from zero nodes: which NodePool of Karpenter, or node group with tags for
-/// cluster-autoscaler, creates a node for its pods, or what each of them lacks. winpool reads NodePools and EC2NodeClasses in the
+/// cluster-autoscaler, creates a node for its pods, or what each of them lacks. winpool reads NodePools and node classes in the
 /// cluster or in manifests; in manifests also ClusterConfigs of eksctl and annotations of Cluster API. It does not consider
 /// instance types, zones, quotas, or what is left of limits.
 ///
-/// Exit code 0: done; 2: winpool cannot tell, because you may not list something, a registry did not answer, or the manifests lack it;
-/// 1: an error, or a part of the manifests cannot be read.
+/// Exit code 0: done; 2: winpool cannot tell, because you may not list something, a registry did not answer, the manifests lack it,
+/// or pods fail for a reason that winpool does not know; 1: an error, or a part of the manifests cannot be read.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool why node/win-1
@@ -130,12 +131,14 @@ pub async fn run(Arguments { object, namespace, common, resolve, assume }: Argum
         (Kind::Pod, name) => {
             let (answer, gaps) = pod::why_pod(name, namespace.as_deref(), &common, &assume, &resolve).await?;
             output::print(format, &answer, || pod::text(&answer))?;
+            is_known = answer.is_known();
             gaps
         }
         (Kind::Workload(kind), name) => {
             let (answer, gaps) =
                 pod::why_workload(kind, name, namespace.as_deref(), &common, &assume, &resolve).await?;
             output::print(format, &answer, || pod::text(&answer))?;
+            is_known = answer.is_known();
             gaps
         }
         (Kind::Class, name) => {

@@ -128,8 +128,8 @@ fn template(object: &Value, objects: &[Value]) -> Template {
     requirements.push(Requirement::is(&label, &class.name, "spec.template.spec.nodeClassRef"));
     let mut stopped: Vec<String> = unreadable.into_iter().collect();
     stopped.extend(stops(&pool.metadata, pool.spec.replicas, &pool.spec.limits, &pool.status));
-    if class.group == "karpenter.k8s.aws" {
-        match ec2_node_class(class, objects) {
+    if let Some(kind) = NODE_CLASSES.iter().find(|kind| kind.group == class.group) {
+        match kind.requirements(class, objects) {
             Ok(known) => requirements.extend(known),
             Err(why) => stopped.push(why),
         }
@@ -166,26 +166,46 @@ fn stops(metadata: &Metadata, replicas: Option<i64>, limits: &BTreeMap<String, V
     stops
 }
 
-/// Returns the requirements that follow from the EC2NodeClass; none if these objects contain no node classes.
-fn ec2_node_class(class: &NodeClassRef, objects: &[Value]) -> Result<Vec<Requirement>, String> {
-    let field = format!("EC2NodeClass {}", class.name);
-    let mut all = objects.iter().filter(|object| is(object, "karpenter.k8s.aws", "EC2NodeClass")).peekable();
-    if all.peek().is_none() {
-        return Ok(Vec::new());
-    }
-    let named = |object: &&Value| object.pointer("/metadata/name").and_then(Value::as_str) == Some(&class.name);
-    let found = all.find(named).ok_or_else(|| format!("spec.template.spec.nodeClassRef: there is no {field}"))?;
-    let alias = found.pointer("/spec/amiSelectorTerms/0/alias").and_then(Value::as_str);
-    let family = found.pointer("/spec/amiFamily").and_then(Value::as_str).or(alias).unwrap_or_default().to_lowercase();
-    let family = family.split('@').next().unwrap_or_default();
-    Ok(match family.strip_prefix("windows") {
-        Some(version) => {
-            let build = product::by_version(version).map(|product| product.build.to_string());
-            let build = build.map(|build| Requirement::is(names::WINDOWS_BUILD, &build, &field));
-            [Requirement::is(names::OS, names::WINDOWS, &field)].into_iter().chain(build).collect()
+/// A kind of node class whose image tells the system of its nodes.
+struct NodeClassKind {
+    group: &'static str,
+    kind: &'static str,
+    /// The fields that name the image; the first that is set counts.
+    images: &'static [&'static str],
+}
+
+/// The image family of an `AKSNodeClass` may be of Windows since Azure/karpenter-provider-azure#1726.
+const NODE_CLASSES: [NodeClassKind; 2] = [
+    NodeClassKind {
+        group: "karpenter.k8s.aws",
+        kind: "EC2NodeClass",
+        images: &["/spec/amiFamily", "/spec/amiSelectorTerms/0/alias"],
+    },
+    NodeClassKind { group: "karpenter.azure.com", kind: "AKSNodeClass", images: &["/spec/imageFamily"] },
+];
+
+impl NodeClassKind {
+    /// Returns the requirements that follow from the node class; none if these objects contain no node classes.
+    fn requirements(&self, class: &NodeClassRef, objects: &[Value]) -> Result<Vec<Requirement>, String> {
+        let field = format!("{} {}", self.kind, class.name);
+        let mut all = objects.iter().filter(|object| is(object, self.group, self.kind)).peekable();
+        if all.peek().is_none() {
+            return Ok(Vec::new());
         }
-        // A custom image: Karpenter treats it as Linux unless the NodePool specifies the system.
-        None if family.is_empty() || family == "custom" => Vec::new(),
-        None => vec![Requirement::is(names::OS, "linux", &field)],
-    })
+        let named = |object: &&Value| object.pointer("/metadata/name").and_then(Value::as_str) == Some(&class.name);
+        let found = all.find(named).ok_or_else(|| format!("spec.template.spec.nodeClassRef: there is no {field}"))?;
+        let image = self.images.iter().find_map(|field| found.pointer(field).and_then(Value::as_str));
+        let family = image.unwrap_or_default().to_lowercase();
+        let family = family.split('@').next().unwrap_or_default();
+        Ok(match family.strip_prefix("windows") {
+            Some(version) => {
+                let build = product::by_version(version).map(|product| product.build.to_string());
+                let build = build.map(|build| Requirement::is(names::WINDOWS_BUILD, &build, &field));
+                [Requirement::is(names::OS, names::WINDOWS, &field)].into_iter().chain(build).collect()
+            }
+            // A custom image: Karpenter treats it as Linux unless the NodePool specifies the system.
+            None if family.is_empty() || family == "custom" => Vec::new(),
+            None => vec![Requirement::is(names::OS, "linux", &field)],
+        })
+    }
 }

@@ -205,6 +205,9 @@ fn taint_explanation(taint: &Taint, node: &NodeFields, policy: &Policy) -> Taint
     let origin = match (claimed, spelling) {
         (Some(applied), _) => format!("winpool, for WindowsPool {}", applied.pool),
         (None, Some(spelling)) => format!("another writer; a Windows taint as used by {}", spelling.used_by),
+        (None, None) if taint.marks_windows() => {
+            "another writer; by its key and value it marks Windows nodes".to_owned()
+        }
         (None, None) if taint.has_foreign_key() => "Kubernetes or an autoscaler; never winpool's".to_owned(),
         (None, None) => "another writer".to_owned(),
     };

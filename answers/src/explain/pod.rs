@@ -2,6 +2,7 @@
 
 mod admitted;
 mod daemon_set;
+mod errors;
 mod images;
 mod kubelet;
 mod node_fit;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 
 use winpool_core::{
     api::{ObjectReference, names},
-    pod::{Class, KnownError, WorkloadKind},
+    pod::{Class, WorkloadKind},
 };
 
 use crate::{
@@ -25,8 +26,10 @@ use crate::{
 };
 
 use admitted::{Admitted, PlacedBy};
+use errors::Errors;
 use kubelet::ends_with_upgrade;
 
+pub use errors::{ExplainedError, UnexplainedError};
 pub(super) use kubelet::ending;
 pub(super) use node_fit::{NodeFit, TemplateFit, fits};
 pub use remedy::RECREATE;
@@ -54,14 +57,8 @@ pub fn answer_template(
     classes: &BTreeMap<String, Class>,
     images: &Images,
 ) -> PodExplanation {
-    let mut errors: Vec<KnownError> = Vec::new();
-    for error in pods.iter().flat_map(|pod| &pod.errors) {
-        if !errors.contains(error) {
-            errors.push(*error);
-        }
-    }
     let (spec, os_label) = (workload.template.clone(), workload.os_label.clone());
-    let pod = Pod { spec, os_label, errors, ..Pod::default() };
+    let pod = Pod { spec, os_label, ..Pod::default() };
     let object = ObjectReference::namespaced(kind.as_str(), or_default(&workload.namespace), &workload.name);
     let placed_by = PlacedBy::of(Some(kind));
     PodExplanation { object, ..explanation(&pod, pods, placed_by, machines, classes, images) }
@@ -101,6 +98,7 @@ fn explanation(
         (Some(wait), Some(remedy)) => Some(remedy.after(&format!("{wait}. Then "))),
         (wait, remedy) => wait.map(Remedy::advice).or(remedy),
     };
+    let errors = Errors::of(&candidate, pods, machines, &mut nodes);
     PodExplanation {
         object: ObjectReference::default(),
         system: if candidate.is_windows { names::WINDOWS } else { "linux" }.to_owned(),
@@ -109,7 +107,10 @@ fn explanation(
         scheduler_message: pods.iter().filter(|pod| pod.spec.node.is_none()).find_map(|pod| pod.unschedulable.clone()),
         scheduler: pod.spec.scheduler.clone(),
         refused: Vec::new(),
-        errors: pod.errors.clone(),
+        problems: Vec::new(),
+        errors: errors.explained,
+        unexplained: errors.unexplained,
+        failing_on: errors.failing_on,
         waiting_pods: pods.iter().filter(|pod| pod.start_status.is_unschedulable).count(),
         nodes,
         ends_with_upgrade: None,

@@ -5,7 +5,8 @@
 //!
 //! | containerd | rule from | oldest image on a host of 20348 or later |
 //! |---|---|---|
-//! | until 1.7.5 | containerd | the host's own build |
+//! | until 1.6.22, and 1.7.0 to 1.7.5 | containerd | the host's own build |
+//! | 1.6.23 and later 1.6 | hcsshim 0.9.10 | 20348 |
 //! | 1.7.6 to 1.7.18 | hcsshim 0.11 | 20348 |
 //! | 1.7.19 and later 1.7 | platforms 0.2.1 | 20348 |
 //! | 2.0.0 to 2.1.5 | platforms 1.0.0-rc.0, rc.1 | 20348 |
@@ -24,7 +25,7 @@ use winpool_core::windows::{
 /// The rule of a containerd release for the images that a host takes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum MatchingRule {
-    /// Only the host's own build. Used for releases before 1.7.6, and for other or unknown runtimes as the cautious
+    /// Only the host's own build. Used for releases without the later rules, and for other or unknown runtimes as the cautious
     /// answer.
     OwnBuild,
     /// Builds from 20348 on.
@@ -47,6 +48,9 @@ impl MatchingRule {
         // The rules of the pre-releases of 2.0.0 were not checked.
         if version.major == 2 && version < release(2, 0, 0) {
             return Self::OwnBuild;
+        }
+        if (version.major, version.minor) == (1, 6) && version >= release(1, 6, 23) {
+            return Self::Since2022;
         }
         let since = [
             (release(2, 3, 5), Self::Generation),

@@ -3,8 +3,10 @@
 //! - [`mod@reference`]: full names of images.
 //! - [`document`]: reads the answers of registries: indexes, manifests and configs.
 //! - [`containerd`]: the builds that a node takes, by its release of containerd.
+//! - `linux_only`: images that exist only for Linux.
 //! - [`matching`]: the nodes that run an image.
 //! - [`known`]: the answers for the images of workloads.
+//! - `pause`: the pause images for each build.
 //! - [`tags`]: tags for another Windows build.
 //! - [`mod@verdict`]: the verdict about an image on a node.
 //!
@@ -13,7 +15,9 @@
 pub mod containerd;
 pub mod document;
 pub mod known;
+pub(crate) mod linux_only;
 pub mod matching;
+pub(crate) mod pause;
 pub mod reference;
 pub mod tags;
 pub mod verdict;

@@ -34,9 +34,10 @@ fn for_release(word: &str, TagWord { product, version, .. }: TagWord<'_>, to: &P
     let prefix = &word[..word.len() - version.len()];
     let is_version = |text: &&str| version.eq_ignore_ascii_case(text);
     let base_tag = *to.image_tags.first()?;
-    let version = if !prefix.is_empty() && half_year(product).as_ref().is_some_and(is_version) {
+    let is_year = !prefix.is_empty() && !is_base(prefix) && is_version(&product.version);
+    let version = if is_base(prefix) && half_year(product).as_ref().is_some_and(is_version) {
         half_year(to)?
-    } else if (prefix.is_empty() || is_base(prefix)) && product.image_tags.iter().any(is_version) {
+    } else if !is_year && product.image_tags.iter().any(is_version) {
         base_tag
     } else {
         to.version
@@ -91,7 +92,9 @@ fn versions(tag: &str) -> Vec<Version<'_>> {
         }
         for product @ Product { build, image_tags, version, .. } in PRODUCTS {
             let mut add = |after, rank| found.push(Version { before, after, build: *build, rank });
-            let years = BEFORE_A_YEAR.iter().map(|prefix| format!("{prefix}{version}"));
+            let after_windows = || image_tags.iter().chain([version]);
+            let years =
+                BEFORE_A_YEAR.iter().flat_map(|prefix| after_windows().map(move |word| format!("{prefix}{word}")));
             let half = half_year(product);
             let plain = image_tags.iter().chain([version]).chain(&half).map(|word| (*word).to_owned());
             for (rank, word) in plain.chain(years).enumerate() {
@@ -132,6 +135,8 @@ mod tests {
             ("app:1.0", None),
             ("app:windows-2019-3.2", Some("app:windows-2025-3.2")),
             ("app:win2022", Some("app:win2025")),
+            ("app:7-winltsc2022-amd64", Some("app:7-winltsc2025-amd64")),
+            ("app:7-win1809-amd64", Some("app:7-winltsc2025-amd64")),
             ("app:oldltsc2019-ltsc2019", Some("app:oldltsc2019-ltsc2025")),
             ("app:1809-windowsservercore-ltsc2019", None),
             ("app:ltsc2019-to-ltsc2022", None),

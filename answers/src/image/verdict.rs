@@ -82,7 +82,7 @@ fn reason(runs: Runs, image: Build, host: &Host) -> Option<String> {
         Runs::IfContainerd(since) => {
             format!("{pair}: it starts with containerd {since} or later, and the node does not report its version")
         }
-        Runs::Unknown => format!("{pair}: it is unknown if this pre-release of containerd starts it"),
+        Runs::Unknown => format!("{pair}: it is unknown if this release of containerd starts it"),
         Runs::No => {
             format!("{pair}: \"no match for platform in manifest\" when it is pulled, or 0xc0370101 when it starts")
         }

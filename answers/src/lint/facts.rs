@@ -2,6 +2,7 @@
 //!
 //! Each of these may be unknown. Rules report nothing if they would have to guess.
 
+mod gmsa;
 mod kind;
 mod runs;
 
@@ -31,9 +32,10 @@ use crate::{
     pod::{ClassExt, Guess, PodSpec, Target, similar_class},
     remedy::Remedy,
     system::{self, system_of_nodes},
-    view::{Known, Node, View},
+    view::{Known, Node, SeenNode, View},
 };
 
+use gmsa::GmsaFacts;
 use kind::{NodeKind, forced, keeping_off};
 
 /// The labels of a Windows node, and its version and container runtime if the version is known.
@@ -53,12 +55,15 @@ pub struct Facts {
     other_nodes: Vec<Labels>,
     /// The classes among them that do not exist yet, with the pool that creates each.
     to_come: BTreeMap<String, Arc<Pool>>,
+    /// True if a Windows node gets addresses for its pods from EKS.
+    is_on_eks: bool,
     /// True if `DaemonSets` hold the taints that pools would add.
     taints_are_held: bool,
     /// True if no taint is assumed to keep pods off Windows nodes.
     are_nodes_open: bool,
     images: Images,
     credential_specs: Known<BTreeSet<String>>,
+    gmsa: GmsaFacts,
 }
 
 impl Facts {
@@ -115,8 +120,10 @@ impl Facts {
             other_nodes,
             images: Images::default(),
             credential_specs: view.credential_specs.map(|all| all.iter().filter_map(|(_, one)| name_of(one)).collect()),
+            gmsa: GmsaFacts::of(&view.permissions, &view.webhooks),
             pools,
             to_come: BTreeMap::new(),
+            is_on_eks: view.nodes.known().into_iter().flatten().any(SeenNode::is_on_eks),
             taints_are_held: false,
             are_nodes_open: false,
         }
@@ -207,9 +214,24 @@ impl Facts {
         kinds.filter(move |(_, nodes)| is_selected(nodes)).map(|(kind, _)| kind)
     }
 
+    /// True if a Windows node gets addresses for its pods from EKS.
+    pub fn is_on_eks(&self) -> bool {
+        self.is_on_eks
+    }
+
     /// Returns the names of the `GMSACredentialSpec` objects, if they are known.
     pub fn credential_specs(&self) -> Option<&BTreeSet<String>> {
         self.credential_specs.known()
+    }
+
+    /// True if this ServiceAccount may use the `GMSACredentialSpec`; `None` if that is not known.
+    pub fn may_use_credential_spec(&self, namespace: &str, account: &str, name: &str) -> Option<bool> {
+        self.gmsa.may_use(namespace, account, name)
+    }
+
+    /// True if the cluster certainly has no webhook that fills in credential specifications.
+    pub fn lacks_gmsa_webhook(&self) -> bool {
+        self.gmsa.has_webhook == Some(false)
     }
 
     pub fn kubernetes(&self) -> Option<KubernetesVersion> {

@@ -1,5 +1,7 @@
 //! Rules about group managed service accounts (GMSA), and `GMSACredentialSpec` objects.
 //!
+//! The webhook of kubernetes-sigs/windows-gmsa is itself a Linux pod: `linux-image` finds one that selects Windows nodes.
+//!
 //! Sources: "Configure GMSA for Windows Pods and containers" in kubernetes/website; kubernetes/kubernetes
 //! `pkg/apis/core/validation/validation.go` (`validateWindowsSecurityContextOptions`). A control-plane test compares
 //! `gmsa-name-invalid` with the API server.
@@ -47,6 +49,24 @@ pub(super) const RULES: &[Rule] = &[
         own(missing_object),
     ),
     rule(
+        "gmsa-use-not-allowed",
+        Judgement(Warning, Rejected),
+        Scope::Any,
+        "securityContext.windowsOptions.gmsaCredentialSpecName",
+        "no known role allows the ServiceAccount of the pod to use the GMSACredentialSpec, so the GMSA webhook refuses the pod",
+        "bind a role with the verb use for the GMSACredentialSpec to the ServiceAccount",
+        own(not_allowed),
+    ),
+    rule(
+        "gmsa-webhook-missing",
+        Judgement(Warning, Fails),
+        Scope::Any,
+        "securityContext.windowsOptions.gmsaCredentialSpecName",
+        "the cluster has no GMSA webhook, so nothing replaces the name by the credential specification that the kubelet needs",
+        "install the webhook of kubernetes-sigs/windows-gmsa, on Linux nodes",
+        own(no_webhook),
+    ),
+    rule(
         "gmsa-credential-spec",
         Judgement(Error, Fails),
         Scope::Any,
@@ -92,8 +112,35 @@ fn is_credential_spec(spec: &Value) -> bool {
     ["DomainJoinConfig", "ActiveDirectoryConfig"].iter().all(|part| spec[*part].is_object())
 }
 
+/// True for a name in a template that was not rendered, such as `${CREDSPEC}` and `{{ .Values.gmsa }}`. It says nothing yet.
+fn is_unrendered(name: &str) -> bool {
+    ["${", "{{"].iter().any(|start| name.contains(start))
+}
+
 fn invalid_name(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    hits.extend(options(subject, NAME).filter(|(_, name)| !is_dns_subdomain(name)).map(|(field, _)| Hit::at(field)));
+    let invalid = options(subject, NAME).filter(|(_, name)| !is_dns_subdomain(name) && !is_unrendered(name));
+    hits.extend(invalid.map(|(field, _)| Hit::at(field)));
+}
+
+fn not_allowed(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let namespace = subject.workload.namespace;
+    let account = get(subject.workload.raw, &["serviceAccountName"]).and_then(Value::as_str).unwrap_or("default");
+    for (field, name) in options(subject, NAME).filter(|(_, name)| is_dns_subdomain(name)) {
+        if subject.facts.may_use_credential_spec(namespace, account, name) == Some(false) {
+            let message = format!(
+                "no known role allows the ServiceAccount {namespace}/{account} to use the GMSACredentialSpec {name}, so the GMSA \
+                 webhook refuses the pod"
+            );
+            hits.push(Hit::at(field).saying(message));
+        }
+    }
+}
+
+fn no_webhook(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let is_filled_in = options(subject, "gmsaCredentialSpec").next().is_some();
+    if subject.facts.lacks_gmsa_webhook() && !is_filled_in {
+        hits.extend(options(subject, NAME).map(|(field, _)| Hit::at(field)));
+    }
 }
 
 fn missing_object(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

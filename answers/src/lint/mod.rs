@@ -8,15 +8,18 @@
 //! - `rejected`: fields that the API server refuses.
 //! - `unsupported`: fields that the API server accepts and Windows does not support.
 //! - `placement` and its submodules: scheduling, and images that start.
+//! - `linux`: Linux images and programs in pods for Windows; `cloud`: what holds in one cloud.
 //! - `recommended`: advice of the documentation; `gmsa`: identities; `objects`: Services and nodes.
 //! - `survey`: the findings about everything in a view.
 //! - `facts`: the cluster.
 //! - `advise`: the admission policy; `reference`: the reference page.
 
 pub mod advise;
+mod cloud;
 pub mod facts;
 pub mod field;
 pub mod gmsa;
+mod linux;
 pub mod objects;
 mod placement;
 pub mod recommended;
@@ -30,5 +33,7 @@ pub mod wellformed;
 pub use facts::Facts;
 pub use placement::{classes::to_create, images::UNKNOWN_ID};
 pub use rule::Rule;
-pub use rules::{check, check_images, check_landing, check_refused, check_tolerations, rule, rules};
+pub use rules::{
+    check, check_errors, check_errors_of_existing, check_images, check_landing, check_tolerations, rule, rules,
+};
 pub use survey::survey;

@@ -370,10 +370,18 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
+/// Returns the known Windows taints, and others that these tolerations name.
+fn windows_taints(tolerations: &[Toleration]) -> impl Iterator<Item = Taint> {
+    let known = SPELLINGS.iter().map(|spelling| Taint::new(spelling.key, spelling.value, "NoSchedule"));
+    let named = tolerations.iter().filter_map(|toleration| {
+        Some(Taint::new(toleration.key.as_deref()?, toleration.value.as_deref()?, "NoSchedule"))
+    });
+    known.chain(named.filter(Taint::marks_windows))
+}
+
 /// Names a toleration of the same taint by another spelling, which is the most frequent reason why one is missing.
 fn other_spelling(tolerations: &[Toleration], missing: &[Taint]) -> String {
-    let mut known = SPELLINGS.iter().map(|spelling| Taint::new(spelling.key, spelling.value, "NoSchedule"));
-    let other = known.find(|taint| !missing.contains(taint) && tolerate(tolerations, taint));
+    let other = windows_taints(tolerations).find(|taint| !missing.contains(taint) && tolerate(tolerations, taint));
     other
         .map(|taint| format!("; the pod tolerates {}={}, another spelling", taint.key, taint.value))
         .unwrap_or_default()
@@ -397,8 +405,8 @@ fn unknown_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     if subject.facts.knows_taints() || by_class || subject.pod.node.is_some() {
         return;
     }
-    let mut known = SPELLINGS.iter().map(|spelling| Taint::new(spelling.key, spelling.value, "NoSchedule"));
-    if known.all(|taint| tolerance(&subject.pod.tolerations, [&taint]) == Tolerance::No) {
+    let tolerations = &subject.pod.tolerations;
+    if windows_taints(tolerations).all(|taint| tolerance(tolerations, [&taint]) == Tolerance::No) {
         let remedy = Remedy::of(vec![Edit::tolerate(&Taint::os_windows())]);
         hits.push(Hit::at("tolerations").remedied_by(remedy.undecided()));
     }

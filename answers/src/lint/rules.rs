@@ -1,13 +1,13 @@
 //! The table of all rules, and the check of a workload against them.
 
-use winpool_core::api::names;
+use winpool_core::{api::names, pod::OS_KEYS};
 
 use crate::{
-    finding::{Consequence, Finding},
+    finding::{Consequence, Finding, Severity},
     lint::{
-        Rule,
+        Rule, cloud,
         facts::Facts,
-        gmsa, objects, placement, recommended, rejected,
+        gmsa, linux, objects, placement, recommended, rejected,
         rule::{Hit, Scope, Subject, Test},
         unsupported, wellformed,
     },
@@ -19,11 +19,11 @@ use crate::{
 /// Windows does not support, recommendations, GMSA, Services and nodes.
 pub(crate) fn groups() -> [&'static [&'static [Rule]]; 9] {
     [
-        &[placement::RULES, placement::classes::RULES, placement::builds::RULES],
+        &[placement::RULES, placement::classes::RULES, placement::builds::RULES, linux::IMAGES],
         &[placement::images::RULES],
         &[wellformed::RULES, wellformed::TEMPLATES],
         &[rejected::RULES],
-        &[unsupported::RULES],
+        &[unsupported::RULES, linux::PROGRAMS, cloud::RULES],
         &[recommended::RULES],
         &[gmsa::RULES],
         &[objects::SERVICES],
@@ -68,12 +68,36 @@ pub fn check_landing(workload: &WorkloadManifest<'_>, facts: &Facts) -> Option<F
     check_by(rule("linux-may-land-on-windows").into_iter(), workload, facts).into_iter().next()
 }
 
-/// Returns the reasons for which the API server refuses a workload, apart from its RuntimeClass.
-pub fn check_refused(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {
-    let is_about_class = |rule: &Rule| placement::classes::RULES.iter().any(|other| other.id == rule.id);
-    let mut found = check_by(rules().filter(|rule| !is_about_class(rule)), workload, facts);
-    found.retain(|finding| finding.consequence == Consequence::Rejected);
+/// Returns the errors of a workload that do not show when its pods are compared with nodes: the reasons for which the API server
+/// refuses it, and fields that do not work on Windows.
+pub fn check_errors(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {
+    let is_placement = |rule: &Rule| placement_rules().any(|other| other.id == rule.id);
+    let mut found = check(workload, facts);
+    found.retain(|finding| {
+        let is_by_node = || rule(&finding.rule).is_some_and(is_placement);
+        finding.severity == Severity::Error && (finding.consequence == Consequence::Rejected || !is_by_node())
+    });
     found
+}
+
+/// Returns the errors of a pod that exists: the API server has accepted it, unless its RuntimeClass is for another system since.
+pub fn check_errors_of_existing(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {
+    let class = facts.known_class(&workload.pod);
+    let of_class = |key: &str| class.and_then(|class| class.selector.get(key));
+    let contradicts_class = OS_KEYS
+        .iter()
+        .any(|key| workload.pod.selected(key).zip(of_class(key)).is_some_and(|(own, of_class)| own != of_class));
+    let mut found = check_errors(workload, facts);
+    found.retain(|finding| {
+        finding.consequence != Consequence::Rejected
+            || contradicts_class && finding.rule == placement::classes::CONTRADICTS_SELECTOR
+    });
+    found
+}
+
+fn placement_rules() -> impl Iterator<Item = &'static Rule> {
+    let [placement, images, ..] = groups();
+    placement.iter().chain(images).copied().flatten()
 }
 
 fn check_by(

@@ -110,6 +110,18 @@ pub(super) const RULES: &[Rule] = &[
         "remove the hugepages resources",
     ),
     lint(
+        "resource-claims",
+        // Source: kubernetes/kubernetes#141841.
+        Judgement(Error, Fails),
+        own(|subject, hits| {
+            let claims = get(subject.workload.raw, &["resourceClaims"]).and_then(Value::as_array);
+            hits.extend(claims.filter(|claims| !claims.is_empty()).map(|_| Hit::at("resourceClaims")));
+        }),
+        "resourceClaims",
+        "the kubelet on Windows does not support dynamic resource allocation",
+        "request the resource of a device plugin instead, such as microsoft.com/directx",
+    ),
+    lint(
         "memory-limit-missing",
         Judgement(Info, Note),
         own(memory_limit),

@@ -4,13 +4,13 @@ use k8s_openapi::{api::core::v1::PodStatus, jiff::Timestamp};
 use serde::Deserialize;
 use winpool_core::{
     api::names,
-    pod::{
-        self as operator, KnownError, PodProgress, StartStatus, WireMetadata, WorkloadKind, container_states,
-        controlled_by, has_run, known_error,
-    },
+    pod::{self as operator, PodProgress, StartStatus, WireMetadata, WorkloadKind, controlled_by, has_run},
 };
 
-use super::PodSpec;
+use super::{
+    PodSpec,
+    error::{PodError, errors_of},
+};
 
 /// The fields of a pod that winpool reads to answer a question.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -41,8 +41,10 @@ pub struct Pod {
     pub is_bound: bool,
     /// The label `kubernetes.io/os`, which the kubelet compares with the node's label.
     pub os_label: Option<String>,
-    /// The known errors in its status.
-    pub errors: Vec<KnownError>,
+    /// The known errors in its status, and those that keep it from running.
+    pub errors: Vec<PodError>,
+    /// The time of the last Event which reports that it has its sandbox and volumes.
+    pub progressed: Option<Timestamp>,
     /// The scheduler's reason why it finds no node.
     pub unschedulable: Option<String>,
 }
@@ -61,7 +63,7 @@ impl From<WirePod> for Pod {
         let os_label = metadata.labels.as_mut().and_then(|labels| labels.remove(names::OS));
         let ran_on = spec.node.clone().filter(|_| has_run(&status));
         let is_bound = status.phase.is_some();
-        let (errors, unschedulable) = (errors(&status), unschedulable(&status));
+        let (errors, unschedulable) = (errors_of(&status), unschedulable(&status));
         let pod = operator::Pod::from(operator::WirePod { metadata, spec: spec.operator.clone(), status });
         Self {
             namespace: pod.namespace,
@@ -80,6 +82,7 @@ impl From<WirePod> for Pod {
             is_bound,
             os_label,
             errors,
+            progressed: None,
             unschedulable,
         }
     }
@@ -110,18 +113,6 @@ fn unschedulable(status: &PodStatus) -> Option<String> {
     let mut conditions = status.conditions.iter().flatten();
     let scheduled = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
     scheduled.message.clone()
-}
-
-fn errors(status: &PodStatus) -> Vec<KnownError> {
-    let messages = container_states(status).flat_map(|state| {
-        let waiting = state.waiting.iter().filter_map(|waiting| waiting.message.as_deref());
-        waiting.chain(state.terminated.iter().filter_map(|terminated| terminated.message.as_deref()))
-    });
-    let mut found: Vec<KnownError> = Vec::new();
-    for message in messages.chain(status.reason.as_deref()).chain(status.message.as_deref()) {
-        found.extend(known_error(message).copied().filter(|error| !found.contains(error)));
-    }
-    found
 }
 
 impl Pod {

@@ -52,6 +52,7 @@ pub struct Container {
     pub list: ContainerList,
     /// Its index there.
     pub index: usize,
+    pub name: String,
     pub image: Option<String>,
     /// The operating system of the programs that it runs, as far as their names and paths show it.
     pub program: Option<System>,
@@ -98,6 +99,7 @@ struct WireSpec {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireContainer {
+    name: Option<String>,
     image: Option<String>,
     /// A value of another type is the API server's to refuse.
     command: Option<Value>,
@@ -167,6 +169,7 @@ impl TryFrom<Value> for PodSpec {
             list,
             index,
             program: container.program(),
+            name: container.name.unwrap_or_default(),
             image: container.image,
             is_sidecar: list == ContainerList::InitContainers && container.restart_policy.as_deref() == Some("Always"),
             is_host_process: host_process(container.security_context.as_ref()).unwrap_or(of_pod),

@@ -19,10 +19,15 @@ use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::{api::WindowsPool, plan::GuardedPool, windows::KubernetesVersion};
 
-use crate::{autoscalers::Autoscalers, explain::pod_defaults::AssignClass, finding::Finding, pod::Pod};
+use crate::{
+    autoscalers::Autoscalers,
+    explain::pod_defaults::AssignClass,
+    finding::Finding,
+    pod::{Pod, PodEvent},
+};
 
 pub use known::{Known, Workloads};
-pub(crate) use node::PAUSE;
+pub(crate) use node::{EKS_ADDRESS, PAUSE};
 pub use node::{Node, SeenNode, reduced_node};
 pub use reduced::Reduced;
 pub use source::{Placed, Position};
@@ -55,6 +60,8 @@ pub struct View {
     pub pools: Known<Vec<Placed<GuardedPool>>>,
     pub classes: Known<Vec<Arc<RuntimeClass>>>,
     pub pods: Known<Vec<Pod>>,
+    /// The Events about pods in manifests.
+    pub events: Known<Vec<PodEvent>>,
     /// The workloads that create pods from a template.
     pub workloads: Workloads,
     /// Pods and workloads as they were written, for rules.
@@ -64,6 +71,10 @@ pub struct View {
     pub services: Known<Vec<Placed<Value>>>,
     /// The `GMSACredentialSpec` objects.
     pub credential_specs: Known<Vec<Placed<Value>>>,
+    /// The roles and their bindings, if workloads name a `GMSACredentialSpec`.
+    pub permissions: Known<Vec<Value>>,
+    /// The `MutatingWebhookConfiguration` objects, if workloads name a `GMSACredentialSpec`.
+    pub webhooks: Known<Vec<Value>>,
     /// Findings about workloads without a pod spec, or with one that cannot be read.
     pub refused: Vec<(Position, Finding)>,
     /// The number of manifests that no rule checks, by kind.

@@ -39,12 +39,22 @@ impl SeenNode {
         Self { source: None, object, allocatable, handlers, written: reduced_node(node) }
     }
 
+    /// True for a Windows node in EKS, which gives its pods addresses.
+    pub(crate) fn is_on_eks(&self) -> bool {
+        let node = &self.object.node;
+        let has_label = || node.labels.with_prefix("eks.amazonaws.com/").next().is_some();
+        node.is_windows() && (self.allocatable.contains_key(EKS_ADDRESS) || has_label())
+    }
+
     /// Returns the node as pods see it.
     pub fn host(&self) -> Node {
         let of_object = Node::of(&self.object.name, &self.object.node);
         Node { allocatable: self.allocatable.clone(), handlers: self.handlers.clone(), ..of_object }
     }
 }
+
+/// The resource of a node in EKS that stands for the addresses of Windows pods.
+pub(crate) const EKS_ADDRESS: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 
 /// The repository of Kubernetes' pause images.
 pub(crate) const PAUSE: &str = "registry.k8s.io/pause:";

@@ -13,7 +13,8 @@ use super::started::StartedPod;
 /// Kind, namespace and name.
 pub(super) type ObjectKey = (String, String, String);
 
-/// A workload as compact JSON, without the fields that no rule reads: its status, and most of its metadata.
+/// A workload as compact JSON, without the fields that no rule reads: its status, most of its metadata, and the node that the
+/// scheduler has chosen for a pod.
 #[derive(Debug)]
 pub struct Reduced {
     pub(super) text: Box<str>,
@@ -45,8 +46,12 @@ impl From<Value> for Reduced {
     fn from(mut object: Value) -> Self {
         let is_finished = is_finished(&object["kind"], &object["status"]);
         let started = started(&object).filter(|_| !is_finished);
+        let is_scheduled = is_scheduled(&object);
         if let Value::Object(object) = &mut object {
             object.remove("status");
+            if let Some(Value::Object(spec)) = object.get_mut("spec").filter(|_| is_scheduled) {
+                spec.remove("nodeName");
+            }
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
                 // Rules read the labels and one annotation of pods, not those of their controllers.
                 metadata.retain(|key, value| key != "annotations" || value.get(ISOLATION_ANNOTATION).is_some());
@@ -54,7 +59,8 @@ impl From<Value> for Reduced {
                 *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
             }
         }
-        let workload = WorkloadManifest::read(&object).ok().flatten().filter(|workload| workload.kind != "Pod");
+        let workload = WorkloadManifest::read_all(&object).into_iter().flatten().next();
+        let workload = workload.filter(|workload| workload.kind != "Pod");
         let controller = workload.as_ref().and_then(|workload| {
             let (kind, name) = workload.controller?;
             Some((workload.object().to_string(), format!("{kind} {}/{name}", workload.namespace)))
@@ -62,6 +68,16 @@ impl From<Value> for Reduced {
         let owner = workload.map(|workload| identity(workload.kind, &workload, workload.name));
         Self { text: object.to_string().into(), owner, is_finished, started, controller }
     }
+}
+
+/// True for a pod whose `nodeName` is the scheduler's choice, so that a similar pod may run on another node. The kubelet or the
+/// DaemonSet controller has chosen that of a mirror pod or of a pod of a DaemonSet, and its author that in a manifest.
+fn is_scheduled(object: &Value) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    let is_chosen = |owner: &Value| ["DaemonSet", "Node"].iter().any(|kind| owner["kind"] == *kind);
+    object["kind"] == "Pod"
+        && object["status"]["phase"].is_string()
+        && !owners.is_some_and(|owners| owners.iter().any(is_chosen))
 }
 
 fn is_finished(kind: &Value, status: &Value) -> bool {

@@ -57,12 +57,13 @@ impl Written {
     pub fn each(&self, mut visit: impl FnMut(Option<&Position>, &WorkloadManifest<'_>)) {
         for (source, text) in &self.found {
             let object = parsed(text);
-            let Ok(Some(workload)) = WorkloadManifest::read(&object) else { continue };
-            let is_owned = |(kind, name)| self.owners.contains(&identity(kind, &workload, name));
-            let is_of_known =
-                || self.started.controller(&workload.object().to_string()).is_some_and(|name| self.is_owner(name));
-            if !workload.controller.is_some_and(is_owned) && !is_of_known() {
-                visit(source.as_ref(), &workload);
+            for workload in WorkloadManifest::read_all(&object).into_iter().flatten() {
+                let is_owned = |(kind, name)| self.owners.contains(&identity(kind, &workload, name));
+                let is_of_known =
+                    || self.started.controller(&workload.object().to_string()).is_some_and(|name| self.is_owner(name));
+                if !workload.controller.is_some_and(is_owned) && !is_of_known() {
+                    visit(source.as_ref(), &workload);
+                }
             }
         }
     }

@@ -23,11 +23,13 @@ use super::{
 };
 
 /// Rules whose remedy is no change of the workload, or none that is always the same.
-const ELSEWHERE: [&str; 19] = [
+const ELSEWHERE: [&str; 23] = [
     // On the nodes, or in another object.
     "secret-volume",
     "termination-grace-period",
     "gmsa-credential-spec-missing",
+    "gmsa-use-not-allowed",
+    "gmsa-webhook-missing",
     "gmsa-object-malformed",
     "service-session-affinity",
     "service-ip-family",
@@ -45,8 +47,11 @@ const ELSEWHERE: [&str; 19] = [
     "api-version-removed",
     "field-type",
     "pod-template-missing",
-    // An annotation beside the pod spec.
+    // In a cluster of EKS, tested with the rule.
+    "eks-address-missing",
+    // Annotations beside the pod spec.
     "isolation-annotation",
+    "linux-sidecar-injected",
 ];
 
 fn classes() -> [Value; 2] {

@@ -90,7 +90,7 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
         let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "n"}});
         object.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         let read = WorkloadManifest::read(&object).unwrap().unwrap();
-        assert_eq!((read.object().to_string(), read.path), (format!("{kind} default/n"), path));
+        assert_eq!((read.object().to_string(), &*read.path), (format!("{kind} default/n"), path));
     }
     for other in [
         json!({}),
@@ -106,7 +106,7 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
     }
     let rollout = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "n"}, "spec": {"template": template}});
     let read = WorkloadManifest::read(&rollout).unwrap().unwrap();
-    assert_eq!((read.object().to_string(), read.path), ("Rollout default/n".to_owned(), "spec.template.spec"));
+    assert_eq!((read.object().to_string(), &*read.path), ("Rollout default/n".to_owned(), "spec.template.spec"));
     for (version, kind, spec, path) in [
         (
             "keda.sh/v1alpha1",
@@ -122,7 +122,63 @@ fn workloads_are_read_of_every_kind_that_makes_pods() {
         ),
     ] {
         let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "n"}, "spec": spec});
-        assert_eq!(WorkloadManifest::read(&object).unwrap().map(|read| read.path), Some(path), "{kind}");
+        assert_eq!(WorkloadManifest::read(&object).unwrap().map(|read| read.path), Some(path.into()), "{kind}");
+    }
+}
+
+#[test]
+fn each_pod_template_of_an_unknown_kind_is_a_workload() {
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "app:1"}]}});
+    for (version, kind, spec, paths) in [
+        (
+            "batch.volcano.sh/v1alpha1",
+            "Job",
+            json!({"tasks": [{"name": "a", "template": template}, {"name": "b", "template": template}]}),
+            &["spec.tasks[0].template.spec", "spec.tasks[1].template.spec"][..],
+        ),
+        (
+            "jobset.x-k8s.io/v1alpha2",
+            "JobSet",
+            json!({"replicatedJobs": [{"template": {"spec": {"template": template}}}]}),
+            &["spec.replicatedJobs[0].template.spec.template.spec"],
+        ),
+        (
+            "leaderworkerset.x-k8s.io/v1",
+            "LeaderWorkerSet",
+            json!({"leaderWorkerTemplate": {"leaderTemplate": template, "workerTemplate": template}}),
+            &["spec.leaderWorkerTemplate.leaderTemplate.spec", "spec.leaderWorkerTemplate.workerTemplate.spec"],
+        ),
+        (
+            "kubeflow.org/v1",
+            "PyTorchJob",
+            json!({"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template}}}),
+            &["spec.pytorchReplicaSpecs.Worker.template.spec"],
+        ),
+        (
+            "actions.github.com/v1alpha1",
+            "AutoscalingRunnerSet",
+            json!({"listenerTemplate": template, "template": template}),
+            &["spec.listenerTemplate.spec", "spec.template.spec"],
+        ),
+        (
+            "actions.summerwind.dev/v1alpha1",
+            "RunnerDeployment",
+            json!({"template": {"spec": {"repository": "a/b", "nodeSelector": {"kubernetes.io/os": "windows"}}}}),
+            &["spec.template.spec"],
+        ),
+        ("apps.kruise.io/v1alpha1", "DaemonSet", json!({"template": template}), &["spec.template.spec"]),
+        (
+            "example.com/v1",
+            "Machine",
+            json!({"template": {"spec": {"containers": [{"name": "c"}]}}}),
+            &["spec.template.spec"],
+        ),
+        ("example.com/v1", "Disk", json!({"template": {"spec": {"disk": "ssd"}}}), &[]),
+    ] {
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "n"}, "spec": spec});
+        let read = WorkloadManifest::read_all(&object).unwrap();
+        let found: Vec<&str> = read.iter().map(|workload| &*workload.path).collect();
+        assert_eq!(found, paths, "{kind}");
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use winpool_answers::{
     lint::{
-        Facts, check_refused,
+        Facts, check_errors,
         wellformed::{check_malformed, check_without_template},
     },
     workload::WorkloadManifest,
@@ -82,11 +82,13 @@ fn the_version_that_is_served_is_named() {
         ("batch/v1beta1", "Job", Some("write batch/v1")),
         ("apps/v1", "DaemonSet", None),
         ("example.com/v1beta1", "Rollout", None),
+        ("apps.kruise.io/v1alpha1", "DaemonSet", None),
+        ("batch.volcano.sh/v1alpha1", "Job", None),
     ] {
         let mut object = workload(kind, &json!({"nodeSelector": {"kubernetes.io/os": "linux"}}));
         object["apiVersion"] = json!(version);
         let workload = WorkloadManifest::read(&object).unwrap().unwrap();
-        let found = check_refused(&workload, &Facts::none());
+        let found = check_errors(&workload, &Facts::none());
         assert_eq!(found.first().map(|found| found.remedy.text.as_str()), remedy, "{version} {kind}");
         assert!(found.iter().all(|found| found.field == "apiVersion"));
     }

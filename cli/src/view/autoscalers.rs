@@ -8,9 +8,12 @@ use serde_json::{Value, json};
 use winpool_answers::autoscalers::Autoscalers;
 use winpool_client::{causes::shortened, error::RequestError, pages};
 
-/// The kinds to read, as (group, kind, plural). An EC2NodeClass sets the Windows version of a NodePool's nodes on AWS.
-const KINDS: [(&str, &str, &str); 2] =
-    [("karpenter.sh", "NodePool", "nodepools"), ("karpenter.k8s.aws", "EC2NodeClass", "ec2nodeclasses")];
+/// The kinds to read, as (group, version, kind, plural). A node class sets the Windows version of a NodePool's nodes.
+const KINDS: [(&str, &str, &str, &str); 3] = [
+    ("karpenter.sh", "v1", "NodePool", "nodepools"),
+    ("karpenter.k8s.aws", "v1", "EC2NodeClass", "ec2nodeclasses"),
+    ("karpenter.azure.com", "v1beta1", "AKSNodeClass", "aksnodeclasses"),
+];
 
 /// The size of all objects together that are kept, as JSON. Usual ones have a few kilobytes each.
 const LARGEST: usize = 4 << 20;
@@ -19,9 +22,9 @@ const LARGEST: usize = 4 << 20;
 /// Karpenter is not installed.
 pub(super) async fn read(client: &Client) -> Autoscalers {
     let (mut objects, mut unreadable, mut size) = (Vec::new(), Vec::new(), 0);
-    for (group, kind, plural) in KINDS {
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
-        let refers = |pool: &Value| pool.to_string().contains(group);
+    for (group, version, kind, plural) in KINDS {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+        let refers = |object: &Value| object.to_string().contains(group);
         if !objects.is_empty() && !objects.iter().any(refers) {
             continue;
         }

@@ -116,6 +116,9 @@ pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadE
     Ok(reader.done())
 }
 
+/// The API group of roles and their bindings.
+pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
+
 /// Reads parts of a cluster into a view.
 pub(super) struct Reader<'c> {
     pub client: &'c Client,
@@ -265,7 +268,30 @@ impl<'c> Reader<'c> {
             specs => specs,
         };
         self.view.credential_specs = self.unless_forbidden(specs, "names of GMSACredentialSpecs are not checked")?;
+        let roles = "permissions to use GMSACredentialSpecs are not checked";
+        let kinds = [(RBAC, "Role"), (RBAC, "ClusterRole"), (RBAC, "RoleBinding"), (RBAC, "ClusterRoleBinding")];
+        self.view.permissions = self.all_of(&kinds, roles).await?;
+        let webhook = ("admissionregistration.k8s.io", "MutatingWebhookConfiguration");
+        self.view.webhooks = self.all_of(&[webhook], "it is not checked if there is a GMSA webhook").await?;
         Ok(())
+    }
+
+    /// Reads the objects of these kinds. The roles of most users cannot list them, so that this is no gap of the answer.
+    async fn all_of(&mut self, kinds: &[(&str, &'static str)], lacks: &str) -> Result<Known<Vec<Value>>, ReadError> {
+        let mut all = Vec::new();
+        for (group, kind) in kinds {
+            let (resource, api) = resource(self.client, None, group, kind);
+            let keep = |mut value: Value| {
+                value["kind"] = json!(kind);
+                all.push(value);
+            };
+            let listed = live::list(&resource.plural, &api, ListParams::default(), keep).await;
+            if let Some(error) = live::unless_forbidden(listed)? {
+                self.notes.push(format!("{error}; {lacks}"));
+                return Ok(Known::Forbidden(error.to_string()));
+            }
+        }
+        Ok(Known::Complete(all))
     }
 
     /// Notes what the answer lacks if the user may not list these objects. Fails with any other error.

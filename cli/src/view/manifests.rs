@@ -12,7 +12,7 @@ use winpool_answers::{
         gmsa,
         wellformed::{check_malformed, check_old_class, check_without_template},
     },
-    pod::Pod,
+    pod::{Pod, PodEvent},
     view::{Known, Position, Reduced, SeenNode, View, Workload},
     workload::{WorkloadManifest, is_known},
 };
@@ -27,7 +27,13 @@ use crate::{
     input::{self, Copies, InputError, Keep, Manifest},
 };
 
-use super::{cluster::SeenOnWire, everything::is_of_deployment, needs::Needs, seen::Seen};
+use super::{
+    cluster::{RBAC, SeenOnWire},
+    event,
+    everything::is_of_deployment,
+    needs::Needs,
+    seen::Seen,
+};
 
 /// `stdin` is read in place of `-`.
 pub(super) fn read<N: Needs>(paths: &[PathBuf], stdin: impl Read, namespace: &str) -> Result<Seen, InputError> {
@@ -62,11 +68,14 @@ enum ManifestObject {
     /// An object that describes the nodes that an autoscaler can create.
     Template(Value),
     Pod(Box<Pod>, Option<Reduced>),
+    Event(Box<PodEvent>),
     Workload(WorkloadKind, Box<Workload>, Option<Reduced>),
     /// A pod or workload as it was written.
     Written(Reduced),
     /// A workload without a pod spec, or with one that cannot be read, and the part of it that can.
     Refused(Vec<Finding>, Option<Reduced>),
+    /// A role or a binding, with its kind. No rule checks it.
+    Permission(Value, String),
     Skipped(String),
 }
 
@@ -97,9 +106,9 @@ fn is_decoded(manifest: &Manifest) -> bool {
 
 /// Reads an object for commands that need it as it was written.
 fn written(manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
-    match WorkloadManifest::read(&manifest.value) {
-        Ok(Some(_)) => return Ok(ManifestObject::Written(manifest.value.into())),
-        Ok(None) => {}
+    match WorkloadManifest::read_all(&manifest.value) {
+        Ok(workloads) if !workloads.is_empty() => return Ok(ManifestObject::Written(manifest.value.into())),
+        Ok(_) => {}
         Err(_) => {
             let (found, rest) = check_malformed(&manifest.value);
             let is_readable = |rest: &Value| matches!(WorkloadManifest::read(rest), Ok(Some(_)));
@@ -113,6 +122,8 @@ fn written(manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
         ManifestObject::Service(manifest.value)
     } else if manifest.is(gmsa::GROUP, "GMSACredentialSpec") {
         ManifestObject::CredentialSpec(manifest.value)
+    } else if manifest.group() == RBAC {
+        ManifestObject::Permission(manifest.value, manifest.kind)
     } else {
         let kind = manifest.kind.clone();
         of_cluster(manifest)?.unwrap_or(ManifestObject::Skipped(kind))
@@ -132,6 +143,9 @@ fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<ManifestOb
         ManifestObject::Workload(*kind, decode(&manifest.value)?, text(manifest.value))
     } else if manifest.is("", "Pod") {
         ManifestObject::Pod(decode(&manifest.value)?, text(manifest.value))
+    } else if is_written && (manifest.is("", "Event") || manifest.is("events.k8s.io", "Event")) {
+        let group = manifest.group().to_owned();
+        return Ok(event::read(&group, manifest.value)?.map(|event| ManifestObject::Event(event.into())));
     } else if are_read_from(manifest.group(), &manifest.kind) {
         ManifestObject::Template(manifest.value)
     } else {
@@ -195,6 +209,10 @@ impl ManifestObject {
                 }
                 view.pods.add(*pod);
             }
+            Self::Event(mut event) => {
+                set_namespace(&mut event.namespace, namespace);
+                view.events.add(*event);
+            }
             Self::Workload(kind, mut workload, text) => {
                 set_namespace(&mut workload.namespace, namespace);
                 if let Some(text) = text {
@@ -208,6 +226,10 @@ impl ManifestObject {
                 if let Some(rest) = rest {
                     view.written.add(Some(source), rest);
                 }
+            }
+            Self::Permission(object, kind) => {
+                *view.skipped.entry(kind).or_default() += 1;
+                view.permissions.add(object);
             }
             Self::Skipped(kind) => *view.skipped.entry(kind).or_default() += 1,
             Self::Template(_) => {}

@@ -2,6 +2,7 @@
 
 mod autoscalers;
 mod cluster;
+mod event;
 mod everything;
 mod manifests;
 mod needs;
@@ -18,6 +19,7 @@ use winpool_core::windows::KubernetesVersion;
 use super::{input::InputError, live};
 
 pub use cluster::{RulesScope, decisions, placement, pools, resource, rules, state};
+pub use event::pod_event;
 pub use everything::everything;
 pub use needs::{Decisions, Everything, Fixes, Needs, Placement, Rules};
 pub use seen::Seen;

@@ -1,5 +1,7 @@
 //! Explains where a pod, or the pods of a workload, can be scheduled and started.
 
+mod text;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::{self, v1::Event};
@@ -8,34 +10,33 @@ use serde::Deserialize;
 use serde_json::Value;
 use winpool_answers::{
     explain::{
-        pod::{NodeResult, PodExplanation, answer, answer_template},
+        pod::{PodExplanation, answer, answer_template},
         pool_change,
     },
-    finding::Finding,
+    finding::{Consequence, Finding},
     image::Images,
-    lint::{Facts, check_refused, check_tolerations, to_create},
+    lint::{Facts, check_errors, check_errors_of_existing, check_tolerations, to_create},
     pod::{Pod, PodSpec},
-    remedy::{Rank, Remedy},
+    remedy::Remedy,
     view::{Node, Reduced, View, Workload},
     workload::{DEFAULT_NAMESPACE, WorkloadManifest},
 };
-use winpool_client::terminal;
 use winpool_core::{
     api::names,
-    pod::{Class, WorkloadKind, known_error},
-    words::count,
+    pod::{Class, WorkloadKind},
 };
 
 use crate::{
     Common, Error,
     assume::Assume,
     forecast,
-    gaps::{Gaps, Lacks, notes_text},
+    gaps::{Gaps, Lacks},
     live,
-    output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
     resolve::Resolve,
-    view::{self, Placement, Seen, resource},
+    view::{self, Placement, Seen, pod_event, resource},
 };
+
+pub(super) use text::text;
 
 /// The cluster in which winpool explains pods.
 struct Surroundings {
@@ -59,9 +60,9 @@ pub(super) async fn why_pod(
     resolve: &Resolve,
 ) -> Result<(PodExplanation, Gaps), Error> {
     let mut around = Surroundings::read(common, namespace, assume).await?;
-    let found = match &around.client {
-        Some(client) => live_pod(client, &around.namespace, name, &mut around.lacks).await?,
-        None => around.pods().find(|pod| pod.name == name && pod.namespace == around.namespace).cloned(),
+    let found = match around.client.clone() {
+        Some(client) => live_pod(&client, name, &mut around).await?,
+        None => around.pods().find(|pod| pod.name == name && pod.namespace == around.namespace),
     };
     let pod = found.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
     around.knows_class_of(&pod.spec)?;
@@ -69,8 +70,9 @@ pub(super) async fn why_pod(
     let explain = |hosts: &[Node], classes: &BTreeMap<String, Class>| answer(&pod, hosts, classes, &images);
     let mut answer = explain(&around.hosts, around.facts.classes());
     answer.remedy = around.remedy(&pod.spec, &answer, explain).or(answer.remedy);
-    if !pod.is_bound {
-        answer.refused = around.refused("Pod", name);
+    // A pod that runs has no error that keeps pods from running.
+    if pod.ran_on.is_none() {
+        around.add_errors("Pod", name, pod.is_bound, &mut answer);
     }
     answer.remedy = around.after_class(&pod.spec, answer.remedy);
     answer.notes = around.lacks.notes;
@@ -102,7 +104,7 @@ pub(super) async fn why_workload(
     let workload = found.ok_or_else(|| not_found(kind.as_str(), &namespace, name))?;
     let mut pods = match &around.client {
         Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
-        None => around.pods().cloned().collect(),
+        None => around.pods().collect(),
     };
     pods.retain(|pod| is_of(pod, kind, &workload));
     around.knows_class_of(&workload.template)?;
@@ -112,7 +114,7 @@ pub(super) async fn why_workload(
     };
     let mut answer = explain(&around.hosts, around.facts.classes());
     answer.remedy = around.remedy(&workload.template, &answer, explain).or(answer.remedy);
-    answer.refused = around.refused(kind.as_str(), name);
+    around.add_errors(kind.as_str(), name, false, &mut answer);
     answer.remedy = around.toleration(kind.as_str(), name, &answer).or(answer.remedy);
     answer.remedy = around.after_class(&workload.template, answer.remedy);
     answer.notes = around.lacks.notes;
@@ -137,11 +139,16 @@ fn not_found(kind: &'static str, namespace: &str, name: &str) -> Error {
     Error::Subject(format!("there is no {kind} {name} in namespace {namespace}"))
 }
 
-async fn live_pod(client: &Client, namespace: &str, name: &str, lacks: &mut Lacks) -> Result<Option<Pod>, Error> {
-    let pods: Api<core::v1::Pod> = Api::namespaced(client.clone(), namespace);
-    let mut found = live::get("pods", &pods, name).await?;
-    add_errors_of_events(client, found.as_mut_slice(), lacks).await?;
-    Ok(found)
+/// Reads a pod as answers read it, and as it was written.
+async fn live_pod(client: &Client, name: &str, around: &mut Surroundings) -> Result<Option<Pod>, Error> {
+    let (_, api) = resource(client, Some(&around.namespace), "", "Pod");
+    let found: Option<Value> = live::get("pods", &api, name).await?;
+    if let Some(found) = &found {
+        around.view.written.add(None, Reduced::from(found.clone()));
+    }
+    let mut pod = found.map(Pod::deserialize).transpose()?;
+    add_errors_of_events(client, pod.as_mut_slice(), &mut around.lacks).await?;
+    Ok(pod)
 }
 
 /// Pods of the workload; none, with a note, for a user who has no permission to list pods. The jobs of a `CronJob` are other
@@ -161,8 +168,8 @@ async fn live_pods_of(
     Ok(pods)
 }
 
-/// Adds what the Events of these pods, which are of one namespace, say: known errors, because a sandbox that cannot be created shows
-/// nowhere else, and the scheduler's reason if the status does not have it. There are none, with a note, for a user who has no permission to list Events.
+/// Adds what the Events of these pods, which are of one namespace, say. There are none, with a note, for a user who has no
+/// permission to list Events.
 async fn add_errors_of_events(client: &Client, pods: &mut [Pod], lacks: &mut Lacks) -> Result<(), Error> {
     let Some(first) = pods.first() else { return Ok(()) };
     let events: Api<Event> = Api::namespaced(client.clone(), &first.namespace);
@@ -171,23 +178,10 @@ async fn add_errors_of_events(client: &Client, pods: &mut [Pod], lacks: &mut Lac
         _ => "involvedObject.kind=Pod,type=Warning".to_owned(),
     };
     let add = |event: Event| {
-        let Some(message) = event.message else { return };
-        let is_unschedulable = event.reason.as_deref() == Some("FailedScheduling");
-        // The scheduler's messages contain the names of its plugins, such as NodeAffinity.
-        let error = if is_unschedulable { None } else { known_error(&message).copied() };
-        if error.is_none() && !is_unschedulable {
-            return;
-        }
-        let of_event = |pod: &&mut Pod| event.involved_object.name.as_deref() == Some(pod.name.as_str());
-        let Some(pod) = pods.iter_mut().find(of_event) else { return };
-        // Others are about an earlier pod of this name.
-        let is_new = event.metadata.creation_timestamp.is_none_or(|time| pod.created.is_none_or(|pod| pod <= time.0));
-        if !is_new {
-            return;
-        }
-        pod.errors.extend(error.filter(|error| !pod.errors.contains(error)));
-        if is_unschedulable {
-            pod.unschedulable.get_or_insert(message);
+        if let Some(event) = pod_event(event) {
+            for pod in pods.iter_mut() {
+                pod.note(&event);
+            }
         }
     };
     let listed = live::list("events", &events, ListParams::default().fields(&about), add).await;
@@ -225,16 +219,30 @@ impl Surroundings {
         Ok(Self { hosts, facts: Facts::of(&view), view, lacks, namespace, client })
     }
 
-    /// Returns the pods of the manifests.
-    fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.view.pods.known().into_iter().flatten()
+    /// Returns the pods of the manifests, with what Events there say about them.
+    fn pods(&self) -> impl Iterator<Item = Pod> {
+        self.view.pods.known().into_iter().flatten().map(|pod| {
+            let mut pod = pod.clone();
+            for event in self.view.events.known().into_iter().flatten() {
+                pod.note(event);
+            }
+            pod
+        })
     }
 
-    /// Returns the reasons for which the API server refuses the object.
-    fn refused(&self, kind: &str, name: &str) -> Vec<Finding> {
+    /// Adds the errors that `winpool check` finds in the object.
+    fn add_errors(&self, kind: &str, name: &str, exists: bool, answer: &mut PodExplanation) {
         let written = self.view.written.find(kind, &self.namespace, name).unwrap_or_default();
-        let workload = WorkloadManifest::read(&written).ok().flatten();
-        workload.map(|workload| check_refused(&workload, &self.facts)).unwrap_or_default()
+        let Some(workload) = WorkloadManifest::read(&written).ok().flatten() else { return };
+        let check = if exists { check_errors_of_existing } else { check_errors };
+        let found = check(&workload, &self.facts).into_iter();
+        (answer.refused, answer.problems) = found.partition(|error| error.consequence == Consequence::Rejected);
+        if !answer.problems.is_empty() {
+            for node in answer.nodes.iter_mut().filter(|node| node.starts != Some(false)) {
+                node.starts = Some(false);
+                node.reasons.push("the pod has the errors above".to_owned());
+            }
+        }
     }
 
     /// Returns the change that pods of this spec need when the operator has done its part, if they need one now.
@@ -284,127 +292,6 @@ impl Surroundings {
                 )))
             }
             _ => Ok(()),
-        }
-    }
-}
-
-pub(super) fn text(answer: &PodExplanation) -> Text {
-    let mut text = Text::new();
-    let is_pod = answer.object.kind == "Pod";
-    let on = match &answer.node {
-        Some(node) => format!(" is on node {node}"),
-        None if is_pod => " is on no node".to_owned(),
-        None => String::new(),
-    };
-    let system = if answer.system == names::WINDOWS { "Windows" } else { "Linux" };
-    text.styled("", BOLD, &format!("{}{on}", answer.object));
-    let treats = if is_pod { "treats it as" } else { "treats its pods as" };
-    let pods = if is_pod { format!("a {system} pod") } else { format!("{system} pods") };
-    if system == "Linux" {
-        text.line(&format!("  winpool {treats} {pods}."));
-    } else if let Some(sign) = answer.doubt {
-        let note = format!(
-            "winpool {treats} {pods}, but is not certain: {sign}. For a Linux workload set nodeSelector {}: linux.",
-            names::OS
-        );
-        text.paragraph("  ", &note);
-    }
-    if let Some(scheduler) = &answer.scheduler {
-        let note = format!(
-            "spec.schedulerName is {scheduler}: the answer is that of the default scheduler, and {scheduler} may decide otherwise."
-        );
-        text.paragraph("  ", &note);
-    }
-    if !answer.refused.is_empty() {
-        text.styled("  ", BAD, "The API server refuses it:");
-    }
-    for Finding { field, message, remedy, .. } in &answer.refused {
-        text.hanging("  - ", "    ", BAD, field, &format!(": {message}"));
-        text.hanging("    ", "          ", BOLD, "help", &format!(": {}", remedy.text));
-    }
-    for error in &answer.errors {
-        text.hanging("  ", "    ", BAD, error.error, &format!(": {}", error.meaning));
-        text.hanging("    ", "          ", BOLD, "help", &format!(": {}", error.remedy));
-    }
-    text.gap();
-    if answer.nodes.is_empty() {
-        text.styled("", WARN, &format!("There is no {system} node."));
-    }
-    fits(&mut text, &answer.nodes, answer.waiting_pods > 0);
-    text.gap();
-    match (&answer.remedy, &answer.scheduler_message) {
-        (None, Some(reason)) => {
-            text.hanging("", "  ", WARN, "The scheduler says:", &format!(" {reason}"));
-            text.paragraph("", "winpool finds no reason that has to do with Windows.")
-        }
-        (None, None) if answer.waiting_pods > 0 => {
-            let whom = if is_pod { "it".to_owned() } else { count(answer.waiting_pods, "pod") };
-            let why = format!(
-                "The scheduler finds no node for {whom}, for a reason that winpool does not consider. kubectl describe pod shows \
-                 its message."
-            );
-            text.paragraph("", &why)
-        }
-        (None, None) => {
-            let other = if answer.refused.is_empty() { "" } else { "other " };
-            let is_told = answer.nodes.iter().all(|node| !node.possible || node.starts.is_some());
-            let why = if is_told {
-                "as far as winpool knows, the pod starts on every node to which it can be scheduled"
-            } else {
-                "the pod can be scheduled, and nothing shows that it does not start"
-            };
-            text.paragraph("", &format!("No {other}change is needed: {why}."))
-        }
-        (Some(remedy), _) => {
-            text.styled("", WARN, "Suggested change:").paragraph("  ", &remedy.text);
-            let is_one = remedy.rank == Rank::Certain || remedy.object.is_some();
-            let command = remedy.command(&answer.object).filter(|_| is_one);
-            match command {
-                Some(command) => text.line(&format!("  {command}")),
-                None => &mut text,
-            }
-        }
-    };
-    if let (Some(selected), Some(node)) = (&answer.ends_with_upgrade, &answer.node) {
-        let ends = format!(
-            "If Windows is upgraded in place on {node}, the kubelet ends the pod when it starts: the pod selects {selected}."
-        );
-        text.paragraph("", &ends);
-    }
-    notes_text(&mut text, &answer.notes);
-    text.hanging("", "", DIM, "Not considered: cpu, memory, volumes, ports, affinity between pods, topology spread, and the resources of other pods.", "");
-    text
-}
-
-/// Shows nodes with the same answer together.
-fn fits(text: &mut Text, nodes: &[NodeResult], is_unschedulable: bool) {
-    const NAMED: usize = 3;
-    let named = nodes.iter().map(|node| {
-        let NodeResult { name, possible, starts, reasons } = node;
-        (format!("{possible} {starts:?} {reasons:?}"), name.as_str(), node)
-    });
-    let mut groups = output::alike(named);
-    groups.sort_by_key(|(fit, _)| (!fit.possible, fit.starts == Some(false)));
-    for (NodeResult { possible, starts, reasons, .. }, names) in groups {
-        let shown = terminal::some(&names, NAMED);
-        let (style, verdict) = match (possible, starts) {
-            (true, Some(true)) if is_unschedulable => {
-                (WARN, "nothing that winpool considers prevents it, and it would start")
-            }
-            (true, None) if is_unschedulable => {
-                (WARN, "nothing that winpool considers prevents it; winpool cannot tell if it would start")
-            }
-            (true, Some(true)) => (GOOD, "can be scheduled, and starts"),
-            (true, None) => (GOOD, "can be scheduled; winpool cannot tell if it starts"),
-            (true, Some(false)) => (BAD, "can be scheduled, but does not start"),
-            (false, Some(true)) => (WARN, "cannot be scheduled, but would start"),
-            (false, None) => (WARN, "cannot be scheduled; winpool cannot tell if it would start"),
-            (false, Some(false)) => (BAD, "cannot be scheduled, and would not start"),
-        };
-        let nodes = count(names.len(), "node");
-        text.hanging("", "  ", style, &nodes, &format!(": {shown}")).paragraph("  ", verdict);
-        for reason in reasons {
-            text.hanging("  - ", "    ", DIM, "", reason);
         }
     }
 }

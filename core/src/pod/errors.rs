@@ -113,7 +113,7 @@ const NO_VARIANT: &str = "the image has no variant for this node: it is a Linux 
 const OTHER_NODE: &str =
     "send the pod to a node of the image's build, with runtimeClassName, or use an image for the node's build";
 const OTHER_BUILD: &str =
-    "the image is for another Windows build than the node's, and process isolation requires the same build";
+    "the image is for another Windows build than the node's, and the node does not run images of that build";
 const OLDER_REVISION: &str = "the container could not be started; a frequent cause is that the node has an older update of its Windows build than the image";
 const UPDATE: &str = "update the node, or use an older image of the same build";
 const PAUSE_NO_VARIANT: &str =
@@ -144,6 +144,14 @@ pub const ERRORS: &[KnownError] = &[
     in_sandbox("no matching manifest", PAUSE_NO_VARIANT, "rancher/rancher#23161"),
     in_sandbox("0xc0370101", PAUSE_OTHER_BUILD, PAUSE),
     in_sandbox("operating system does not match", PAUSE_OTHER_BUILD, PAUSE),
+    known(
+        "vpc.amazonaws.com/PrivateIPv4Address",
+        "EKS has given the pod no address: its webhook requests one only for pods that select Windows by nodeSelector",
+        "set nodeSelector kubernetes.io/os: windows, or linux for a Linux pod, in the workload, and recreate the pod",
+        "aws/amazon-vpc-resource-controller-k8s, webhooks/core/pod_webhook.go",
+    )
+    .with(&["does not have label"])
+    .seen_in(SANDBOX_EVENT),
     known("failed to setup network for sandbox", NO_NETWORK, REPAIR_NETWORK, "microsoft/hcsshim, hcn/hcnerrors.go")
         .with(&["hcn", "HNS"])
         .seen_in(SANDBOX_EVENT)

@@ -21,6 +21,9 @@ pub const STABLE_ABI: Build = Build::new(20348);
 /// The first containerd that winpool counts on to run images of an older build: the rule is part of it.
 const COUNTED_ON: RuntimeVersion = RuntimeVersion::release(1, 7, 19);
 
+/// The first containerd 1.6 with the same rule, by hcsshim 0.9.10 (containerd/containerd#8854).
+const BACKPORTED: RuntimeVersion = RuntimeVersion::release(1, 6, 23);
+
 /// The properties of a Windows node that decide which images it runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct WindowsHost {
@@ -44,7 +47,8 @@ pub enum Runs {
 /// Before Windows Server 2022 both builds must be equal. Hosts of 2022 and later run images from the previous LTSC
 /// release up to their own build; 2022 itself runs only its own. winpool counts on that from containerd 1.7.19 on, with
 /// which the rule is part of containerd. With an earlier containerd or another runtime the answer is that only equal
-/// builds run. That is cautious for 1.7.6 to 1.7.18: they choose the same images, by a check of hcsshim 0.11.
+/// builds run. That is cautious for 1.7.6 to 1.7.18: they choose the same images, by a check of hcsshim 0.11. For 1.6.23 and later
+/// 1.6, which have that check too and were not tried, the answer is that it is unknown.
 ///
 /// The rules differ on hosts newer than the newest LTSC release, such as 26200 (Windows 11 25H2): only some take images of
 /// 2022 there, and hcsshim refuses them. This function returns the cautious answer, 26100, for every containerd. No
@@ -65,8 +69,14 @@ pub fn runs(image: Build, host: WindowsHost) -> Runs {
         }
         Some(runtime) if runtime.version == Some(unchecked) => Runs::Unknown,
         Some(runtime) if runtime.is_containerd_at_least(COUNTED_ON) => Runs::Yes,
+        Some(runtime) if has_backport(runtime) => Runs::Unknown,
         Some(_) => Runs::No,
     }
+}
+
+fn has_backport(runtime: ContainerRuntime) -> bool {
+    runtime.is_containerd_at_least(BACKPORTED)
+        && runtime.version.is_some_and(|version| version.minor == BACKPORTED.minor)
 }
 
 /// True if a host with this build, and containerd 1.7.19 or later, runs images of a build by process isolation.
@@ -187,6 +197,10 @@ mod tests {
         }
         assert_eq!(answer(26100, "containerd://2.0.0-rc.6", 20348), Runs::Unknown);
         assert_eq!(answer(26100, "containerd://1.7.18", 20348), Runs::No);
+        assert_eq!(answer(26100, "containerd://1.6.23", 20348), Runs::Unknown);
+        assert_eq!(answer(26100, "containerd://1.6.36", 20348), Runs::Unknown);
+        assert_eq!(answer(26100, "containerd://1.6.36", 17763), Runs::No);
+        assert_eq!(answer(26100, "containerd://1.6.22", 20348), Runs::No);
         assert_eq!(answer(26100, "docker://Unknown", 20348), Runs::No);
     }
 

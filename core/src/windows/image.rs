@@ -15,7 +15,7 @@ const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows", "mcr.micro
 pub const WINDOWS_WORDS: [&str; 5] = ["windows", "win", "windowsservercore", "servercore", "nanoserver"];
 /// Those of them that name a base image.
 pub const BASE_IMAGES: [&str; 3] = ["windowsservercore", "servercore", "nanoserver"];
-/// The prefixes of the year of a release: `win2019`.
+/// The prefixes of the year of a release, and of Microsoft's tags: `win2019`, `win1809`, `winltsc2022` (Datadog's agent).
 pub const BEFORE_A_YEAR: [&str; 3] = ["win", "ws", "windows"];
 /// The half-years by which GitLab names the releases in the tags of its runner's helper images: `servercore21H2`
 /// (gitlab-org/gitlab-runner `helpers/container/windows/version.go`).
@@ -83,9 +83,10 @@ impl<'a> TagWord<'a> {
                 return Some(Self { product, version: word, is_alone: !is_number });
             }
             let is_after_base = |text: &&str| is_half_year(text) || is_base_tag(text) || is_year(text);
+            let is_after_windows = |text: &&str| is_base_tag(text) || is_year(text);
             let mut years = BEFORE_A_YEAR.into_iter().filter_map(after);
-            let version =
-                years.find(is_year).or_else(|| BASE_IMAGES.into_iter().filter_map(after).find(is_after_base))?;
+            let after_base = || BASE_IMAGES.into_iter().filter_map(after).find(is_after_base);
+            let version = years.find(is_after_windows).or_else(after_base)?;
             Some(Self { product, version, is_alone: true })
         })
     }
@@ -193,6 +194,25 @@ mod tests {
             ("example.com/app:1.0-NanoServer1909", Some(18363)),
             ("example.com/app:servercoreltsc2022", Some(20348)),
             ("example.com/app:windowsservercore2019", Some(17763)),
+            ("datadog/agent:7.58.0-win1809-servercore-amd64", Some(17763)),
+            ("datadog/agent:7.58.0-winltsc2022-amd64", Some(20348)),
+            ("jenkins/inbound-agent:jdk21-nanoserver-ltsc2019", Some(17763)),
+            ("jenkins/inbound-agent:3261.v9-1-jdk17-windowsservercore-1809", Some(17763)),
+            ("newrelic/infrastructure-windows:3.2.1-ltsc2019", Some(17763)),
+            ("newrelic/infrastructure-windows:3-windows-2022", Some(20348)),
+            ("fluent/fluent-bit:windows-2022-3.1.0", Some(20348)),
+            ("calico/node-windows:v3.29.0-windows-ltsc2022", Some(20348)),
+            ("calico/cni-windows:v3.29.0-windows-1809", Some(17763)),
+            ("registry.k8s.io/sig-storage/livenessprobe:v2.15.0-windows-amd64-ltsc2022", Some(20348)),
+            ("mcr.microsoft.com/oss/kubernetes-csi/azuredisk-csi:v1.31.0-windows-1809-amd64", Some(17763)),
+            ("mcr.microsoft.com/dotnet/framework/aspnet:4.8.1-20250114-windowsservercore-ltsc2022", Some(20348)),
+            ("mcr.microsoft.com/dotnet/runtime:9.0-windowsservercore-ltsc2025", Some(26100)),
+            ("mcr.microsoft.com/powershell:lts-7.4-windowsservercore-1809", Some(17763)),
+            ("chocolatey/choco:v2.4.0-windows-ltsc2019", Some(17763)),
+            ("octopusdeploy/worker-tools:6.3.0-windows.ltsc2019", Some(17763)),
+            ("rancher/pause:3.6-windows-ltsc2022-amd64", Some(20348)),
+            ("grafana/alloy:v1.5.0-windowsservercore-ltsc2022", Some(20348)),
+            ("example.com/app:winter2019", None),
             ("example.com/app:21H2", None),
             ("example.com/app:servercore21H1", None),
             ("example.com/minio:RELEASE.2022-11-17", None),

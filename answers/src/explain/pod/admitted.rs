@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::{Class, System, WorkloadKind};
+use winpool_core::pod::{Class, OS_KEYS, System, WorkloadKind, selects_windows};
 
 use crate::{
     image::Images,
@@ -48,8 +48,10 @@ impl<'a> Admitted<'a> {
         }
         let found = spec.runtime_class.as_ref().and_then(|name| classes.get_key_value(name));
         let missing = spec.runtime_class.clone().filter(|_| found.is_none());
-        // If they contradict in a bound pod, the class has changed since the pod was created.
-        let conflict = found.filter(|_| !pod.is_bound).and_then(|(_, class)| class.conflict(&spec));
+        // In a bound pod the class has changed since the pod was created. It needs a new pod, unless a new one would be for
+        // another system.
+        let counts = |key: &&str| !pod.is_bound || OS_KEYS.contains(key);
+        let conflict = found.and_then(|(_, class)| class.conflict(&spec)).filter(counts);
         let (mut written_spec, mut spec) = (spec.clone(), spec);
         match found.filter(|_| pod.is_bound) {
             Some((_, class)) => class.remove_from(&mut written_spec),
@@ -60,9 +62,14 @@ impl<'a> Admitted<'a> {
         if let Some((_, class)) = found.filter(|_| placed_by != PlacedBy::DaemonSet && !is_admitted) {
             class.admit(&mut spec);
         }
+        // Its author named the class; the label may come from the defaults of a chart.
+        let by_class = found.filter(|_| conflict.is_some_and(|key| OS_KEYS.contains(&key)));
         let candidate = AdmittedPod {
             pod,
-            is_windows: is_windows(pods, &spec, found.map(|(_, class)| class), machines),
+            is_windows: match by_class {
+                Some((_, class)) => selects_windows(&class.selector),
+                None => is_windows(pods, &spec, found.map(|(_, class)| class), machines),
+            },
             placed_by,
             spec,
             written_spec,

@@ -6,7 +6,13 @@ use winpool_core::{
 };
 
 use crate::{
-    image::{Source, Verdict, isolation_with, matching::may_run_on_linux, verdict},
+    image::{
+        Source, Verdict, isolation_with,
+        linux_only::{injector_of, is_only_for_linux},
+        matching::may_run_on_linux,
+        verdict,
+    },
+    pod::path_of,
     view::Node,
 };
 
@@ -25,6 +31,9 @@ impl AdmittedPod<'_> {
         for (container, name) in self.spec.images() {
             if let Some(Err(unresolved)) = self.images.get(name) {
                 reasons.push(format!("the platforms of {name} are unknown: {}", unresolved.reason));
+            }
+            if self.images.platforms(name).is_none() && is_only_for_linux(name) {
+                return (Some(false), vec![format!("{name}: the image exists only for Linux")]);
             }
             let Verdict { runs, reason } = verdict(container, name, &host, self.isolation(), self.images);
             if has_started && matches!(runs, Some(Runs::IfContainerd(_) | Runs::Unknown)) {
@@ -69,7 +78,18 @@ impl AdmittedPod<'_> {
         (unknown.is_empty().then_some(true), unknown)
     }
 
-    fn isolation(&self) -> Isolation {
+    /// Describes how a pod for Windows gets rid of containers whose images exist only for Linux.
+    pub(super) fn without_linux_images(&self) -> Option<String> {
+        let images = self.spec.images().filter(|(_, name)| self.images.platforms(name).is_none());
+        let mut of_linux = images.filter(|(_, name)| is_only_for_linux(name));
+        let (container, image) = of_linux.next().filter(|_| self.is_windows)?;
+        Some(match injector_of(image) {
+            Some(injector) => format!("{}. Then recreate the pods", injector.remedy()),
+            None => format!("remove {}, whose image {image} exists only for Linux", path_of(container)),
+        })
+    }
+
+    pub(super) fn isolation(&self) -> Isolation {
         isolation_with(self.class.map(|(_, class)| class))
     }
 }

@@ -59,6 +59,9 @@ impl<'a> AdmittedPod<'a> {
         {
             return Remedy::advice(format!("there is no {system} node"));
         }
+        if let Some(remedy) = self.without_linux_images() {
+            return Remedy::advice(remedy);
+        }
         // Ignore that a node is cordoned or not ready, because that is temporary.
         let settled: Vec<Node> = machines.iter().map(settled).collect();
         if self.lands_well(&settled).is_some() {
@@ -88,7 +91,16 @@ impl<'a> AdmittedPod<'a> {
             return self.no_node(machines);
         };
         let steps = self.obstacles(machine).into_iter().map(|obstacle| match obstacle {
-            Obstacle::Taint(taint) => format!("wait until {} has lost the taint {taint}", machine.name),
+            Obstacle::Taint(taint) => {
+                let wait = format!("wait until {} has lost the taint {taint}", machine.name);
+                if self.placed_by == PlacedBy::Anyone || !is_removed_by_daemon_set(&taint) {
+                    return wait;
+                }
+                let tolerate = Edit::tolerate(&taint);
+                format!(
+                    "if this DaemonSet is what removes the taint {taint}: {tolerate} in its template. Otherwise {wait}"
+                )
+            }
             _ => format!("kubectl uncordon {}", machine.name),
         });
         steps.collect::<Vec<_>>().join("; ")
@@ -431,6 +443,12 @@ impl<'a> AdmittedPod<'a> {
             _ => format!("its images are of different builds ({}): choose tags of one", names.join(", ")),
         }
     }
+}
+
+/// True for the taint that a new node has until the cloud provider's agent has prepared it. On Azure a DaemonSet is that agent
+/// (kubernetes-sigs/cloud-provider-azure, cloud-node-manager), so that it has to tolerate the taint.
+fn is_removed_by_daemon_set(taint: &Taint) -> bool {
+    taint.key == "node.cloudprovider.kubernetes.io/uninitialized"
 }
 
 /// Returns the node without temporary taints and cordons.

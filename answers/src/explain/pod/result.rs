@@ -2,9 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_core::{api::ObjectReference, pod::KnownError};
+use winpool_core::api::ObjectReference;
 
 use crate::{finding::Finding, remedy::Remedy};
+
+use super::errors::{ExplainedError, UnexplainedError};
 
 /// The result for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -29,8 +31,17 @@ pub struct PodExplanation {
     /// The reasons for which the API server refuses the pod, or the pods of the template.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<Finding>,
-    /// The known errors in the pod's status, with their meaning.
-    pub errors: Vec<KnownError>,
+    /// The other errors that `winpool check` finds, except those that `nodes` shows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Finding>,
+    /// The known errors in the pod's status and in Events, with their meaning.
+    pub errors: Vec<ExplainedError>,
+    /// The errors that it has at present, or that the workload's pods have, and that winpool does not know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unexplained: Vec<UnexplainedError>,
+    /// The nodes on which it fails at present, or pods of the workload do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failing_on: Vec<String>,
     /// The number of its pods for which the scheduler reports that it finds no node.
     #[serde(skip_serializing_if = "is_zero")]
     pub waiting_pods: usize,
@@ -40,12 +51,23 @@ pub struct PodExplanation {
     /// Labels of its node that the pod selects and an in-place upgrade of Windows changes. The kubelet then ends the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends_with_upgrade: Option<String>,
-    /// The change that the pod needs; `null` if nothing that winpool considers prevents its scheduling, and it is not known to
-    /// fail on any node where it can be scheduled.
+    /// The change that the pod needs; `null` if winpool knows none. `problems` and `errors` have their own remedies.
     pub remedy: Option<Remedy>,
     /// What the answer lacks, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+impl PodExplanation {
+    /// True if the pod, or a pod of the workload, fails at present.
+    pub fn is_failing(&self) -> bool {
+        !self.failing_on.is_empty() || !self.unexplained.is_empty()
+    }
+
+    /// True if winpool knows the reason of each error that its pods have at present.
+    pub fn is_known(&self) -> bool {
+        self.unexplained.is_empty() || !self.problems.is_empty()
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

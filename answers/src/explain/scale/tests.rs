@@ -121,6 +121,23 @@ fn the_node_class_tells_system_and_build() {
 }
 
 #[test]
+fn the_image_family_of_an_aks_node_class_tells_system_and_build() {
+    let pool = node_pool("requirements: []", "").replace("karpenter.k8s.aws", "karpenter.azure.com");
+    let pool = pool.replace("EC2NodeClass", "AKSNodeClass");
+    for (spec, serves) in [
+        ("imageFamily: Windows2022", Some(true)),
+        ("imageFamily: Windows2025", Some(false)),
+        ("imageFamily: Ubuntu2404", Some(false)),
+        ("", None),
+    ] {
+        let class = node_class(spec).replace("karpenter.k8s.aws/v1", "karpenter.azure.com/v1beta1");
+        let class = class.replace("EC2NodeClass", "AKSNodeClass");
+        let explanation = explain(&read(&format!("{pool}---\n{class}")), "windows-2022", &class_2022());
+        assert_eq!(explanation.templates[0].serves, serves, "{spec}: {explanation:?}");
+    }
+}
+
+#[test]
 fn a_label_that_no_instance_type_has_must_stand_in_the_template() {
     let class = class(&json!({"runs.winpool.dev/10.0.20348": "true", "topology.kubernetes.io/zone": "a"}));
     let zone = requirement("topology.kubernetes.io/zone", "In", "a, b");

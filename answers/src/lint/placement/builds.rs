@@ -172,7 +172,7 @@ fn images_differ(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-pub(super) fn image_of(container: &Container) -> String {
+pub(in crate::lint) fn image_of(container: &Container) -> String {
     format!("{}.image", path_of(container))
 }
 

@@ -20,6 +20,9 @@ use crate::{
     remedy::{Edit, Remedy},
 };
 
+/// The rule about a class and a selector that want different labels.
+pub(in crate::lint) const CONTRADICTS_SELECTOR: &str = "class-contradicts-selector";
+
 pub(in crate::lint) const RULES: &[Rule] = &[
     rule(
         "daemon-set-relies-on-class",
@@ -41,7 +44,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         own(not_found),
     ),
     rule(
-        "class-contradicts-selector",
+        CONTRADICTS_SELECTOR,
         Judgement(Error, Rejected),
         Scope::Any,
         "nodeSelector",
