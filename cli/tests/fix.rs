@@ -225,6 +225,46 @@ fn a_workload_moves_to_another_version() {
     assert_eq!(back.status.code(), Some(1));
 }
 
+/// Two nodes of one cloud, and a DaemonSet that selects them by their version.
+const CLOUD: &str = "\
+apiVersion: v1
+kind: Node
+metadata:
+  name: win
+  labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, kubernetes.azure.com/os-sku: Windows2022}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: linux, labels: {kubernetes.io/os: linux, kubernetes.io/arch: amd64}}
+status: {nodeInfo: {operatingSystem: linux, kernelVersion: 5.15.0}}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: shop}
+spec:
+  selector: {}
+  template:
+    spec:
+      os: {name: windows}
+      nodeSelector:
+        kubernetes.azure.com/os-sku: Windows2022 # the pool
+        kubernetes.io/os: windows
+      containers: [{name: agent, image: 'agent:1'}]
+";
+
+#[test]
+fn the_change_for_an_upgrade_is_made_before_it() {
+    let directory = directory(&[("cloud.yaml", CLOUD)]);
+    let assume = ["--assume", "kubernetes.azure.com/os-sku=Windows2022:2025"];
+    let fixed = winpool(&[&["fix", "-f", "cloud.yaml"][..], &assume].concat(), directory.path(), "");
+    let diff = out(&fixed);
+    let changed = diff.lines().skip(2).filter(|line| line.starts_with(['-', '+']));
+    assert_eq!(changed.collect::<Vec<_>>(), ["-        kubernetes.azure.com/os-sku: Windows2022 # the pool"]);
+    let stream = winpool(&[&["fix", "-f", "-"][..], &assume].concat(), directory.path(), CLOUD);
+    assert_eq!(out(&stream), CLOUD.replace("        kubernetes.azure.com/os-sku: Windows2022 # the pool\n", ""));
+}
+
 #[test]
 fn sarif_has_the_changes_of_lines() {
     let directory = directory(&[("shop.yaml", SHOP)]);
