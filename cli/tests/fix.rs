@@ -173,7 +173,8 @@ fn a_file_that_cannot_be_changed_safely_is_named_and_the_others_are_done() {
 
 #[test]
 fn a_stream_is_printed_with_its_changes() {
-    let directory = directory(&[("pool.yaml", POOL)]);
+    let probable = SHOP.replace("'nginx:1.27'", "tool-windows:1");
+    let directory = directory(&[("pool.yaml", POOL), ("probable.yaml", &probable)]);
     let other = "---\n# Not a workload.\napiVersion: v1\nkind: Service\nmetadata: {name: web}\n";
     let input = [SHOP, other].concat();
     let fixed = winpool(&["fix", "-f", "-", "-f", "pool.yaml"], directory.path(), &input);
@@ -183,6 +184,8 @@ fn a_stream_is_printed_with_its_changes() {
     assert!(text.contains("kubernetes.io/os: linux") && text.contains("key: os"), "{text}");
     let again = winpool(&["fix", "-f", "-", "-f", "pool.yaml"], directory.path(), &text);
     assert_eq!(out(&again), text);
+    let with_others = winpool(&["fix", "-f", "-", "-f", "."], directory.path(), &text);
+    assert_eq!((out(&with_others), notes(&with_others).as_str()), (text, "winpool: 0 changed, 0 by hand\n"));
     let unreadable = winpool(&["fix", "-f", "-"], directory.path(), "a: [\n");
     assert_eq!((out(&unreadable).as_str(), unreadable.status.code()), ("", Some(1)));
 }
