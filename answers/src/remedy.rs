@@ -78,6 +78,8 @@ const REQUIRED_AFFINITY: [&str; 4] =
 const TERMS: &str = "nodeSelectorTerms";
 /// The only field that is not in the pod template.
 const API_VERSION: &str = "/apiVersion";
+/// Objects that are removed with their last field. Others mean something without any, such as `emptyDir`.
+const DROPPED: [&str; 6] = ["affinity", "annotations", "labels", "nodeAffinity", "nodeSelector", "securityContext"];
 /// The words before a label to select.
 const SELECT: &str = "set nodeSelector ";
 
@@ -169,7 +171,18 @@ impl Edit {
         let there = |path: &Pointer| object.pointer(path.as_str()).filter(|value| !value.is_null());
         let (mut path, mut value) = (parsed(&self.pointer_in(template)), self.value.clone());
         match self.op {
-            Operation::Remove => return there(&path).map(|_| PatchOperation::Remove(RemoveOperation { path })),
+            Operation::Remove => {
+                there(&path)?;
+                let is_alone = |parent: &Pointer| {
+                    let (name, fields) = (parent.back(), there(parent).and_then(Value::as_object));
+                    name.is_some_and(|name| DROPPED.contains(&&*name.decoded()))
+                        && fields.is_some_and(|own| own.len() == 1)
+                };
+                while let Some((parent, _)) = path.split_back().filter(|(parent, _)| is_alone(parent)) {
+                    path = parent.to_buf();
+                }
+                return Some(PatchOperation::Remove(RemoveOperation { path }));
+            }
             Operation::Append if there(&path).is_some() => path.push_back("-"),
             Operation::Append => value = json!([value]),
             Operation::Set => {}

@@ -173,7 +173,8 @@ fn a_file_that_cannot_be_changed_safely_is_named_and_the_others_are_done() {
 
 #[test]
 fn a_stream_is_printed_with_its_changes() {
-    let directory = directory(&[("pool.yaml", POOL)]);
+    let probable = SHOP.replace("'nginx:1.27'", "tool-windows:1");
+    let directory = directory(&[("pool.yaml", POOL), ("probable.yaml", &probable)]);
     let other = "---\n# Not a workload.\napiVersion: v1\nkind: Service\nmetadata: {name: web}\n";
     let input = [SHOP, other].concat();
     let fixed = winpool(&["fix", "-f", "-", "-f", "pool.yaml"], directory.path(), &input);
@@ -183,6 +184,8 @@ fn a_stream_is_printed_with_its_changes() {
     assert!(text.contains("kubernetes.io/os: linux") && text.contains("key: os"), "{text}");
     let again = winpool(&["fix", "-f", "-", "-f", "pool.yaml"], directory.path(), &text);
     assert_eq!(out(&again), text);
+    let with_others = winpool(&["fix", "-f", "-", "-f", "."], directory.path(), &text);
+    assert_eq!((out(&with_others), notes(&with_others).as_str()), (text, "winpool: 0 changed, 0 by hand\n"));
     let unreadable = winpool(&["fix", "-f", "-"], directory.path(), "a: [\n");
     assert_eq!((out(&unreadable).as_str(), unreadable.status.code()), ("", Some(1)));
 }
@@ -223,6 +226,46 @@ fn a_workload_moves_to_another_version() {
     insta::assert_snapshot!(out(&moved));
     let back = winpool(&["fix", "-f", "shop.yaml", "--retire", "2022", "--move-to", "2019"], directory.path(), "");
     assert_eq!(back.status.code(), Some(1));
+}
+
+/// Two nodes of one cloud, and a DaemonSet that selects them by their version.
+const CLOUD: &str = "\
+apiVersion: v1
+kind: Node
+metadata:
+  name: win
+  labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, kubernetes.azure.com/os-sku: Windows2022}
+status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: linux, labels: {kubernetes.io/os: linux, kubernetes.io/arch: amd64}}
+status: {nodeInfo: {operatingSystem: linux, kernelVersion: 5.15.0}}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: shop}
+spec:
+  selector: {}
+  template:
+    spec:
+      os: {name: windows}
+      nodeSelector:
+        kubernetes.azure.com/os-sku: Windows2022 # the pool
+        kubernetes.io/os: windows
+      containers: [{name: agent, image: 'agent:1'}]
+";
+
+#[test]
+fn the_change_for_an_upgrade_is_made_before_it() {
+    let directory = directory(&[("cloud.yaml", CLOUD)]);
+    let assume = ["--assume", "kubernetes.azure.com/os-sku=Windows2022:2025"];
+    let fixed = winpool(&[&["fix", "-f", "cloud.yaml"][..], &assume].concat(), directory.path(), "");
+    let diff = out(&fixed);
+    let changed = diff.lines().skip(2).filter(|line| line.starts_with(['-', '+']));
+    assert_eq!(changed.collect::<Vec<_>>(), ["-        kubernetes.azure.com/os-sku: Windows2022 # the pool"]);
+    let stream = winpool(&[&["fix", "-f", "-"][..], &assume].concat(), directory.path(), CLOUD);
+    assert_eq!(out(&stream), CLOUD.replace("        kubernetes.azure.com/os-sku: Windows2022 # the pool\n", ""));
 }
 
 #[test]

@@ -36,7 +36,26 @@ fn a_json_patch_creates_what_is_not_there() {
         changed(full, ""),
         json!({"spec": {
             "runtimeClassName": "windows-2022", "nodeSelector": selector, "tolerations": [{"operator": "Exists"}, toleration],
-            "containers": [{"securityContext": {}}]}})
+            "containers": [{}]}})
+    );
+}
+
+#[test]
+fn an_object_without_fields_is_removed_unless_it_means_something() {
+    let affinity =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}});
+    let pod = json!({"spec": {"affinity": affinity, "volumes": [{"name": "a", "emptyDir": {"medium": "Memory"}}],
+        "securityContext": {"fsGroup": 1, "runAsUser": 1}}});
+    let edits = vec![
+        Edit::require_nothing(),
+        Edit::remove_field("volumes[0].emptyDir.medium"),
+        Edit::remove_field("securityContext.fsGroup"),
+    ];
+    let mut changed = pod.clone();
+    json_patch::patch(&mut changed, &Remedy::of(edits).json_patch(&pod, "")).unwrap();
+    assert_eq!(
+        changed,
+        json!({"spec": {"volumes": [{"name": "a", "emptyDir": {}}], "securityContext": {"runAsUser": 1}}})
     );
 }
 

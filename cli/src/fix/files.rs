@@ -12,7 +12,7 @@ use serde_json::Value;
 use thiserror::Error;
 use winpool_answers::{
     fix::{Fix, Fixes},
-    view::Placed,
+    view::{Placed, Position},
 };
 
 use crate::{
@@ -58,7 +58,10 @@ pub struct Changed {
 pub fn changed(found: &mut Fixes, stream: Option<&[u8]>) -> (Vec<u8>, bool) {
     let all = std::mem::take(&mut found.changed);
     if let Some(stream) = stream {
-        let of_stream = all.into_iter().filter(|placed| file_of(placed).is_some_and(|file| **file == *STDIN));
+        let is_of_stream = |source: &Option<Position>| source.as_ref().is_some_and(|source| *source.file == *STDIN);
+        // Other files are only read.
+        found.by_hand.retain(|(source, _)| is_of_stream(source));
+        let of_stream = all.into_iter().filter(|(source, _)| is_of_stream(source));
         let (text, are_complete) = change(STDIN, of_stream.collect(), || Ok(stream.to_owned()), found);
         return (text.map_or_else(|| stream.to_owned(), |(_, new)| new.into_bytes()), are_complete);
     }

@@ -96,7 +96,12 @@ fn a_field_is_removed_with_its_line() {
     becomes(
         "spec:\n  securityContext:\n    fsGroup: 1\n  a: 1\n",
         remove("securityContext.fsGroup"),
-        "spec:\n  securityContext: {}\n  a: 1\n",
+        "spec:\n  a: 1\n",
+    );
+    becomes(
+        "spec:\n  volumes:\n  - emptyDir:\n      medium: Memory\n    name: a\n",
+        remove("volumes[0].emptyDir.medium"),
+        "spec:\n  volumes:\n  - emptyDir: {}\n    name: a\n",
     );
     becomes(
         "spec:\n  containers:\n  - name: a\n    image: b\n  - image: c\n    x: |\n      d\n    name: e\n",
