@@ -35,9 +35,9 @@ fn unchanged(pool: &GuardedPool, step: &Step, prunes: bool) -> Answer {
     match step {
         Step::Class(class) => Answer::Class(class.current.clone()),
         Step::WriteStatus { status, .. } if prunes => {
-            let mut pruned = pool.pool().unwrap().clone();
-            pruned.status = Some(WindowsPoolStatus { taints: Vec::new(), ..status.as_ref().clone() });
-            Answer::Written(Box::new(pruned.into()))
+            let mut stored = pool.pool().unwrap().clone();
+            stored.status = Some(WindowsPoolStatus { taints: Vec::new(), ..status.as_ref().clone() });
+            Answer::Written(Box::new(stored.into()))
         }
         _ => Answer::Written(Box::new(pool.clone())),
     }

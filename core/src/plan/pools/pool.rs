@@ -38,7 +38,7 @@ impl Pool {
     /// Validates and reads `pool`, with the taints that its status records.
     ///
     /// # Errors
-    /// Fails if the pool breaks any rule of [`violations`](crate::api::validation::violations).
+    /// Fails if the pool breaks any rule of [`violations`].
     pub fn read(pool: &WindowsPool) -> Result<Self, InvalidPool> {
         Ok(Self::new(PoolSpec::read(pool)?.into(), pool.status.as_ref()))
     }
