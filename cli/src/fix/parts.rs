@@ -32,6 +32,11 @@ pub fn parts(text: &str) -> Vec<Part> {
     parts
 }
 
+/// Returns the position of the document that has this line.
+pub fn index_at(parts: &[Part], line: u64) -> usize {
+    parts.partition_point(|part| part.line <= line).saturating_sub(1)
+}
+
 fn is_separator(line: &str) -> bool {
     let rest = line.trim_start_matches('\u{feff}').strip_prefix("---");
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
