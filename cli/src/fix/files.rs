@@ -23,7 +23,7 @@ use crate::{
 use super::{
     diff,
     edit::{Change, EditError, edit},
-    parts::{index_at, parts, pointers},
+    parts::{Pointers, index_at, parts},
 };
 
 /// An object that cannot be changed in its file.
@@ -163,14 +163,15 @@ fn change_document(old: &str, mut fixes: Vec<Placed<Fix>>, changed: &mut Changed
 fn edited(text: &str, fixes: &[Placed<Fix>]) -> Result<String, FileError> {
     let read = values(text)?;
     let [document] = read.as_slice() else { return Err(FileError::Gone) };
-    let changes: Vec<Change> = fixes.iter().map(|(_, fix)| change_of(document, fix)).collect::<Result<_, _>>()?;
+    let pointers = Pointers::of(document);
+    let changes: Vec<Change> =
+        fixes.iter().map(|(_, fix)| change_of(document, &pointers, fix)).collect::<Result<_, _>>()?;
     Ok(edit(text, document, &changes)?)
 }
 
 /// Returns the change of the object in the document.
-fn change_of(document: &Value, fix: &Fix) -> Result<Change, FileError> {
-    let found = pointers(document, &fix.object);
-    let object = match found.as_slice() {
+fn change_of(document: &Value, pointers: &Pointers, fix: &Fix) -> Result<Change, FileError> {
+    let object = match pointers.get(&fix.object) {
         [] => return Err(FileError::Gone),
         [object] => object.clone(),
         _ => return Err(FileError::Ambiguous),

@@ -22,8 +22,16 @@ const LONGEST: usize = 64 << 10;
 /// Computes the changes of findings in their files.
 #[derive(Debug, Default)]
 pub(super) struct Fixes {
-    /// The file that was read last, with its text and documents if it is UTF-8.
-    last: Option<(String, Option<(String, Vec<Part>)>)>,
+    /// The file that was read last.
+    last: Option<SourceFile>,
+}
+
+#[derive(Debug)]
+struct SourceFile {
+    name: String,
+    /// Empty if it cannot be read, or is not UTF-8.
+    text: String,
+    parts: Vec<Part>,
 }
 
 impl Fixes {
@@ -32,7 +40,7 @@ impl Fixes {
         let Finding { object, remedy, .. } = found;
         let Remedy { rank: Rank::Certain, object: None, edits, .. } = remedy else { return None };
         let (file, line) = (file.as_ref().filter(|_| !edits.is_empty())?, (*line)?);
-        let (old, parts) = self.text(file)?;
+        let SourceFile { text: old, parts, .. } = self.source(file)?;
         parts.get(index_at(parts, line)).filter(|part| part.range.len() <= LONGEST)?;
         let template = template_of(&object.kind)?;
         let fix = Fix { object: object.clone(), template, remedy: remedy.clone(), doubt: None };
@@ -45,16 +53,12 @@ impl Fixes {
         Some(json!({"description": {"text": remedy.text}, "artifactChanges": [change]}))
     }
 
-    fn text(&mut self, file: &str) -> Option<(&str, &[Part])> {
-        if self.last.as_ref().is_none_or(|(name, _)| name != file) {
-            let divided = |text: String| {
-                let parts = parts(&text);
-                (text, parts)
-            };
-            self.last = Some((file.to_owned(), std::fs::read_to_string(file).ok().map(divided)));
+    fn source(&mut self, file: &str) -> Option<&SourceFile> {
+        if self.last.as_ref().is_none_or(|last| last.name != file) {
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            self.last = Some(SourceFile { name: file.to_owned(), parts: parts(&text), text });
         }
-        let (text, parts) = self.last.as_ref()?.1.as_ref()?;
-        Some((text, parts))
+        self.last.as_ref()
     }
 }
 
