@@ -224,6 +224,16 @@ fn the_items_of_a_function_of_kustomize_are_changed() {
 }
 
 #[test]
+fn objects_of_the_cluster_are_changed_too() {
+    let class = "apiVersion: node.k8s.io/v1beta1 # old\nkind: RuntimeClass\nmetadata: {name: windows}\nhandler: runhcs-wcow-process\n";
+    let fixed = winpool(&["fix", "-f", "-"], Path::new("."), class);
+    assert_eq!(out(&fixed), class.replace("v1beta1", "v1"));
+    let pool = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec:\n  podDefaults: {runtimeClassName: windows-2019}\n";
+    let moved = winpool(&["fix", "-f", "-", "--retire", "2019", "--move-to", "2022"], Path::new("."), pool);
+    assert_eq!(out(&moved), pool.replace("windows-2019", "windows-2022"), "{}", notes(&moved));
+}
+
+#[test]
 fn a_workload_moves_to_another_version() {
     let build = "      nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}\n";
     let pinned =
