@@ -45,6 +45,7 @@ use super::{
 
 pub use diff::{Replacement, replacements};
 pub use files::{Changed, change_text};
+pub use parts::{Part, index_at, parts};
 
 /// Print the changes of workloads that need no decision: a diff of manifests, or commands for a cluster.
 ///

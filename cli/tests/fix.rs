@@ -172,6 +172,28 @@ fn a_file_that_cannot_be_changed_safely_is_named_and_the_others_are_done() {
 }
 
 #[test]
+fn the_items_of_a_list_around_one_that_cannot_be_changed_are_done() {
+    let pod = |name: &str, selector: &str| {
+        format!("- apiVersion: v1\n  kind: Pod\n  metadata: {{name: {name}}}\n  spec: {{{selector}containers: []}}\n")
+    };
+    let aliased = pod("b", "nodeSelector: *selector, ");
+    let pods = [pod("a", ""), aliased, pod("c", ""), pod("d", ""), pod("e", "")];
+    let list = format!("apiVersion: v1\nkind: List\nx-selector: &selector {{team: a}}\nitems:\n{}", pods.concat());
+    let fixed = winpool(&["fix", "-f", "-"], Path::new("."), &list);
+    let all = "containers: [], nodeSelector: {kubernetes.io/os: linux}";
+    let (first, rest) = list.split_once("- apiVersion: v1\n  kind: Pod\n  metadata: {name: c}").unwrap();
+    let first = first.replacen("{containers: []", &format!("{{{all}"), 1);
+    let rest = rest.replace("containers: []", all);
+    assert_eq!(out(&fixed), format!("{first}- apiVersion: v1\n  kind: Pod\n  metadata: {{name: c}}{rest}"));
+    assert!(
+        notes(&fixed).contains("Pod default/b is not changed: /spec/nodeSelector is an alias"),
+        "{}",
+        notes(&fixed)
+    );
+    assert!(notes(&fixed).ends_with("winpool: 4 changed, 0 by hand\n"), "{}", notes(&fixed));
+}
+
+#[test]
 fn a_stream_is_printed_with_its_changes() {
     let probable = SHOP.replace("'nginx:1.27'", "tool-windows:1");
     let directory = directory(&[("pool.yaml", POOL), ("probable.yaml", &probable)]);
@@ -199,6 +221,16 @@ fn the_items_of_a_function_of_kustomize_are_changed() {
     let fixed = winpool(&["fix", "-f", "-"], Path::new("."), &list);
     let expected = format!("{pod}      nodeSelector:\n        kubernetes.io/os: linux\n");
     assert_eq!(out(&fixed), list.replace(pod, &expected));
+}
+
+#[test]
+fn objects_of_the_cluster_are_changed_too() {
+    let class = "apiVersion: node.k8s.io/v1beta1 # old\nkind: RuntimeClass\nmetadata: {name: windows}\nhandler: runhcs-wcow-process\n";
+    let fixed = winpool(&["fix", "-f", "-"], Path::new("."), class);
+    assert_eq!(out(&fixed), class.replace("v1beta1", "v1"));
+    let pool = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec:\n  podDefaults: {runtimeClassName: windows-2019}\n";
+    let moved = winpool(&["fix", "-f", "-", "--retire", "2019", "--move-to", "2022"], Path::new("."), pool);
+    assert_eq!(out(&moved), pool.replace("windows-2019", "windows-2022"), "{}", notes(&moved));
 }
 
 #[test]

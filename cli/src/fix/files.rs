@@ -23,7 +23,7 @@ use crate::{
 use super::{
     diff,
     edit::{Change, EditError, edit},
-    parts::{parts, pointers},
+    parts::{Pointers, index_at, parts},
 };
 
 /// An object that cannot be changed in its file.
@@ -125,8 +125,7 @@ pub fn change_text(text: &str, fixes: Vec<Placed<Fix>>) -> Changed {
     let mut by_part: BTreeMap<usize, Vec<Placed<Fix>>> = BTreeMap::new();
     for (source, fix) in fixes {
         let line = source.as_ref().map_or(0, |source| source.line);
-        let index = all.partition_point(|part| part.line <= line).saturating_sub(1);
-        by_part.entry(index).or_default().push((source, fix));
+        by_part.entry(index_at(&all, line)).or_default().push((source, fix));
     }
     let (mut changed, mut at) = (Changed::default(), 0);
     let slice = |range: Range<usize>| text.get(range).unwrap_or_default();
@@ -141,36 +140,38 @@ pub fn change_text(text: &str, fixes: Vec<Placed<Fix>>) -> Changed {
     changed
 }
 
-/// Makes the changes in a document. If one of them cannot be made, makes the others.
-fn change_document(old: &str, fixes: Vec<Placed<Fix>>, changed: &mut Changed) -> String {
-    if let Ok(new) = edited(old, &fixes) {
-        changed.made.extend(fixes);
-        return new;
-    }
-    let mut text = old.to_owned();
-    for placed in fixes {
-        match edited(&text, std::slice::from_ref(&placed)) {
-            Ok(new) => {
-                text = new;
-                changed.made.push(placed);
-            }
-            Err(error) => changed.failed.push((placed, error)),
+/// Makes the changes in a document. If one of them cannot be made, makes the others: halves that have no such change are made
+/// at once.
+fn change_document(old: &str, mut fixes: Vec<Placed<Fix>>, changed: &mut Changed) -> String {
+    match edited(old, &fixes) {
+        Ok(new) => {
+            changed.made.extend(fixes);
+            new
+        }
+        Err(error) if fixes.len() == 1 => {
+            changed.failed.extend(fixes.pop().map(|placed| (placed, error)));
+            old.to_owned()
+        }
+        Err(_) => {
+            let rest = fixes.split_off(fixes.len() / 2);
+            let text = change_document(old, fixes, changed);
+            change_document(&text, rest, changed)
         }
     }
-    text
 }
 
 fn edited(text: &str, fixes: &[Placed<Fix>]) -> Result<String, FileError> {
     let read = values(text)?;
     let [document] = read.as_slice() else { return Err(FileError::Gone) };
-    let changes: Vec<Change> = fixes.iter().map(|(_, fix)| change_of(document, fix)).collect::<Result<_, _>>()?;
+    let pointers = Pointers::of(document);
+    let changes: Vec<Change> =
+        fixes.iter().map(|(_, fix)| change_of(document, &pointers, fix)).collect::<Result<_, _>>()?;
     Ok(edit(text, document, &changes)?)
 }
 
 /// Returns the change of the object in the document.
-fn change_of(document: &Value, fix: &Fix) -> Result<Change, FileError> {
-    let found = pointers(document, &fix.object);
-    let object = match found.as_slice() {
+fn change_of(document: &Value, pointers: &Pointers, fix: &Fix) -> Result<Change, FileError> {
+    let object = match pointers.get(&fix.object) {
         [] => return Err(FileError::Gone),
         [object] => object.clone(),
         _ => return Err(FileError::Ambiguous),

@@ -1,10 +1,10 @@
 //! The parts of a file: its documents, and the objects in them.
 
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use winpool_answers::workload::namespace_of;
+use winpool_answers::workload::{DEFAULT_NAMESPACE, namespace_of};
 use winpool_core::api::ObjectReference;
 
 /// A document in a text.
@@ -30,6 +30,11 @@ pub fn parts(text: &str) -> Vec<Part> {
     }
     add(&mut parts, text, start.0..at, start.1);
     parts
+}
+
+/// Returns the position of the document that has this line.
+pub fn index_at(parts: &[Part], line: u64) -> usize {
+    parts.partition_point(|part| part.line <= line).saturating_sub(1)
 }
 
 fn is_separator(line: &str) -> bool {
@@ -69,26 +74,36 @@ fn ends_of_objects(json: &str) -> Vec<usize> {
     ends
 }
 
-/// Returns the JSON Pointers of the objects in a document with this kind, namespace and name: its own, or those of items of a List.
-pub fn pointers(document: &Value, object: &ObjectReference) -> Vec<String> {
-    let mut found = Vec::new();
-    find(document, String::new(), "", object, &mut found);
-    found
-}
+/// The JSON Pointers of the objects in a document, by kind, namespace and name: its own, or those of items of a List.
+#[derive(Debug, Default)]
+pub struct Pointers(HashMap<[String; 3], Vec<String>>);
 
-fn find(value: &Value, pointer: String, kind_of_list: &str, object: &ObjectReference, found: &mut Vec<String>) {
-    let kind = value["kind"].as_str().unwrap_or(kind_of_list);
-    if let Some(items) = value["items"].as_array() {
-        for (index, item) in items.iter().enumerate() {
-            find(item, format!("{pointer}/items/{index}"), kind.trim_end_matches("List"), object, found);
-        }
-        return;
+impl Pointers {
+    pub fn of(document: &Value) -> Self {
+        let mut pointers = Self::default();
+        pointers.add(document, String::new(), "");
+        pointers
     }
-    let metadata = &value["metadata"];
-    let name = metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap_or_default();
-    let is_there = object.namespace.as_deref().is_none_or(|namespace| namespace == namespace_of(value));
-    if kind == object.kind && name == object.name && is_there {
-        found.push(pointer);
+
+    fn add(&mut self, value: &Value, pointer: String, kind_of_list: &str) {
+        let kind = value["kind"].as_str().unwrap_or(kind_of_list);
+        if let Some(items) = value["items"].as_array() {
+            for (index, item) in items.iter().enumerate() {
+                self.add(item, format!("{pointer}/items/{index}"), kind.trim_end_matches("List"));
+            }
+            return;
+        }
+        let metadata = &value["metadata"];
+        let name = metadata["name"].as_str().or(metadata["generateName"].as_str()).unwrap_or_default();
+        let key = [kind, namespace_of(value), name].map(str::to_owned);
+        self.0.entry(key).or_default().push(pointer);
+    }
+
+    /// Returns those of this object. An object without a namespace is one of the cluster.
+    pub fn get(&self, ObjectReference { kind, namespace, name }: &ObjectReference) -> &[String] {
+        let namespace = namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+        let key = [kind.as_str(), namespace, name].map(str::to_owned);
+        self.0.get(&key).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -130,7 +145,8 @@ mod tests {
             {"kind": "PodList", "items": [pod("a", "shop"), pod("b", "shop")]},
             {"kind": "Pod", "metadata": {"generateName": "c-"}},
         ]});
-        let at = |namespace: &str, name: &str| pointers(&list, &ObjectReference::namespaced("Pod", namespace, name));
+        let pointers = Pointers::of(&list);
+        let at = |namespace: &str, name: &str| pointers.get(&ObjectReference::namespaced("Pod", namespace, name));
         assert_eq!(at("default", "a"), ["/items/0"]);
         assert_eq!(at("shop", "a"), ["/items/1/items/0"]);
         assert_eq!(at("default", "c-"), ["/items/2"]);

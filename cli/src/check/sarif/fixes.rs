@@ -10,17 +10,28 @@ use winpool_answers::{
 };
 
 use crate::{
-    fix::{Replacement, change_text, replacements},
+    fix::{Part, Replacement, change_text, index_at, parts, replacements},
     located::Located,
 };
 
 use super::uri;
 
+/// The longest document, in bytes, whose findings have fixes. Each needs the whole document, and a List of a cluster has thousands.
+const LONGEST: usize = 64 << 10;
+
 /// Computes the changes of findings in their files.
 #[derive(Debug, Default)]
 pub(super) struct Fixes {
-    /// The file that was read last, with its text if it is UTF-8.
-    last: Option<(String, Option<String>)>,
+    /// The file that was read last.
+    last: Option<SourceFile>,
+}
+
+#[derive(Debug)]
+struct SourceFile {
+    name: String,
+    /// Empty if it cannot be read, or is not UTF-8.
+    text: String,
+    parts: Vec<Part>,
 }
 
 impl Fixes {
@@ -29,7 +40,8 @@ impl Fixes {
         let Finding { object, remedy, .. } = found;
         let Remedy { rank: Rank::Certain, object: None, edits, .. } = remedy else { return None };
         let (file, line) = (file.as_ref().filter(|_| !edits.is_empty())?, (*line)?);
-        let old = self.text(file)?;
+        let SourceFile { text: old, parts, .. } = self.source(file)?;
+        parts.get(index_at(parts, line)).filter(|part| part.range.len() <= LONGEST)?;
         let template = template_of(&object.kind)?;
         let fix = Fix { object: object.clone(), template, remedy: remedy.clone(), doubt: None };
         let new = change_text(old, vec![(Some(Position { file: file.as_str().into(), line }), fix)]);
@@ -41,11 +53,12 @@ impl Fixes {
         Some(json!({"description": {"text": remedy.text}, "artifactChanges": [change]}))
     }
 
-    fn text(&mut self, file: &str) -> Option<&str> {
-        if self.last.as_ref().is_none_or(|(name, _)| name != file) {
-            self.last = Some((file.to_owned(), std::fs::read_to_string(file).ok()));
+    fn source(&mut self, file: &str) -> Option<&SourceFile> {
+        if self.last.as_ref().is_none_or(|last| last.name != file) {
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            self.last = Some(SourceFile { name: file.to_owned(), parts: parts(&text), text });
         }
-        self.last.as_ref()?.1.as_deref()
+        self.last.as_ref()
     }
 }
 
