@@ -3,9 +3,19 @@
 
 #![deny(missing_docs, reason = "users read them")]
 
+pub mod names;
+mod pool;
+pub mod quantity;
+mod status;
+mod taint;
+pub mod validation;
+
 #[cfg(test)]
-pub(crate) use crate::api::pool::{HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER};
-pub use crate::api::{
+mod tests;
+
+#[cfg(test)]
+pub(crate) use self::pool::{HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER};
+pub use self::{
     pool::{
         ANY_VERSION, DEFAULT_ARCHITECTURE, DeletionPolicy, HostMatch, Isolation, Mode, NamedBuild, Overhead,
         PodDefaults, RuntimeClassDiscovery, RuntimeClassSpec, TaintPolicy, WindowsPool, WindowsPoolSpec,
@@ -16,13 +26,3 @@ pub use crate::api::{
     },
     taint::{ParseTaintError, Taint},
 };
-
-pub mod names;
-mod pool;
-pub mod quantity;
-mod status;
-mod taint;
-pub mod validation;
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,14 @@
 //! Decisions: the changes that each Node and RuntimeClass needs, and why. An empty plan sends nothing.
 
-pub use crate::plan::{
+pub mod classes;
+pub mod nodes;
+pub mod patch;
+pub mod pods;
+pub mod pools;
+pub mod reconcile;
+pub mod taints;
+
+pub use self::{
     classes::{
         ClassesPlan, NodeSummary, plan_classes,
         runtime_class::{
@@ -28,11 +36,3 @@ pub use crate::plan::{
     },
     taints::{Consent, LaggingClass, PoolConsent},
 };
-
-pub mod classes;
-pub mod nodes;
-pub mod patch;
-pub mod pods;
-pub mod pools;
-pub mod reconcile;
-pub mod taints;

@@ -2,8 +2,14 @@
 //!
 //! Decisions, lint rules and explanations all use [`PodSpec`] and [`Class`], so they get the same answers.
 
-pub(crate) use crate::pod::spec::selector_of;
-pub use crate::pod::{
+pub mod affinity;
+pub mod errors;
+mod object;
+mod spec;
+pub mod tolerations;
+
+pub(crate) use self::spec::selector_of;
+pub use self::{
     errors::{Cause, Certainty, KnownError, known_error},
     object::{
         ContainerFailure, DaemonSet, LISTED_KINDS, Pod, PodProgress, StartStatus, WireMetadata, WirePod, WorkloadKind,
@@ -12,9 +18,3 @@ pub use crate::pod::{
     spec::{ARCH_KEYS, BETA_OS, Class, OS_KEYS, PodSpec, SYSTEM_LABELS, System, is_on_windows_only, selects_windows},
     tolerations::{Tolerance, tolerance, tolerate},
 };
-
-pub mod affinity;
-pub mod errors;
-mod object;
-mod spec;
-pub mod tolerations;

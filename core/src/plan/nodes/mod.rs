@@ -5,16 +5,16 @@
 //! the answer. The operator, `winpool plan` and the model in the tests are such interpreters, and decide nothing. The
 //! table has no clock and no lock.
 
-pub use crate::plan::nodes::{
-    attempt::{Attempt, AttemptState, NodeAnswer, NodeStep},
-    node::NodeObject,
-    numbers::NodeCount,
-    table::{NodeEvent, NodeNote, NodeTable},
-};
-
 pub(crate) mod assessment;
 pub(crate) mod attempt;
 pub(crate) mod capability_labels;
 pub(crate) mod node;
 pub(crate) mod numbers;
 pub(crate) mod table;
+
+pub use self::{
+    attempt::{Attempt, AttemptState, NodeAnswer, NodeStep},
+    node::NodeObject,
+    numbers::NodeCount,
+    table::{NodeEvent, NodeNote, NodeTable},
+};

@@ -4,6 +4,11 @@
 //! of the table: who uses a RuntimeClass, which pods were created before their class got its selector, which pods fail
 //! because of Windows, and which pods for Windows lack a toleration. The table has no clock and no client, and no question costs a request.
 
+pub(crate) mod fact;
+pub(crate) mod failures;
+pub(crate) mod table;
+pub(crate) mod tolerations;
+
 pub use crate::plan::{
     pods::{
         fact::{Placement, PodFact, PodStage},
@@ -13,8 +18,3 @@ pub use crate::plan::{
     },
     taints::daemon_sets::Objector,
 };
-
-pub(crate) mod fact;
-pub(crate) mod failures;
-pub(crate) mod table;
-pub(crate) mod tolerations;

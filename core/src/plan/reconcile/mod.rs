@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-pub use crate::plan::reconcile::{
+pub use self::{
     memory::{Memory, Now, Outage, POLL_INTERVAL, Pauses},
     step::{Answer, CachedCluster, ClassRequest, ClassStep, ControlPlaneInfo, Note, Refusal, Step},
 };
