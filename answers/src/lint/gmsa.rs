@@ -50,7 +50,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "gmsa-use-not-allowed",
-        Judgement(Warning, Rejected),
+        Judgement(Warning, Fails),
         Scope::Any,
         "securityContext.windowsOptions.gmsaCredentialSpecName",
         "no known role allows the ServiceAccount of the pod to use the GMSACredentialSpec, so the GMSA webhook refuses the pod",

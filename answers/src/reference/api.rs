@@ -25,7 +25,7 @@ const NAMES: &str = "<!-- Written by `make generate` from core/src/api/names.rs.
 const CONDITIONS: &str = "## Conditions
 
 The conditions of a WindowsPool. Each is always present unless its meaning says otherwise. If it reports a problem, its message says
-what to do. `Ready` covers everything that winpool can do: blocked nodes, unless all are, and an end of support do not affect it.
+what to do. `Ready` covers everything that winpool can do: blocked nodes and an end of support do not affect it.
 
 | Condition | True means |
 |---|---|

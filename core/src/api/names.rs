@@ -132,6 +132,8 @@ pub mod reason {
         pub const WRITE_FAILED: &str = "WriteFailed";
         /// The API server does not store a field of the status that winpool needs: the CustomResourceDefinition is older than winpool.
         pub const STATUS_NOT_STORED: &str = "StatusNotStored";
+        /// A policy removes the annotation `winpool.dev/applied` from winpool's writes of nodes.
+        pub const RECORD_REMOVED: &str = "RecordRemoved";
         /// Taints wait until winpool has listed the pods, for pods that run on the nodes and get the toleration first, or for
         /// RuntimeClasses that do not yet tolerate them.
         pub const WAITING: &str = "Waiting";

@@ -151,7 +151,7 @@ async fn a_taint_whose_record_admission_removes_is_named_and_leaves_with_the_poo
     let _operator = Operator::impatient(harness.account.config.clone());
     harness.apply_pool(json!({})).await;
     let words = "removes the annotation winpool.dev/applied";
-    let says_so = |pool: &WindowsPool| problems(pool).contains("AdmissionDenied") && problems(pool).contains(words);
+    let says_so = |pool: &WindowsPool| problems(pool).contains("RecordRemoved") && problems(pool).contains(words);
     let pool = harness.pool_until("default", "names the refusal", says_so).await;
     assert_eq!(condition(&pool, "Ready"), Some("False"), "{}", problems(&pool));
     assert!(has_taint(&harness.node("win").await, OS_WINDOWS));

@@ -17,6 +17,7 @@ use crate::{
             node::{NodeFields, NodeState, Sighting, Watched},
             table::Entry,
         },
+        patch::STRIPPED,
         pools::pool::Policy,
         taints::Consent,
     },
@@ -175,6 +176,7 @@ impl NodeProblem {
                      node.kubernetes.io/windows-build; check the kubelet"
                 ),
             ),
+            Self::Denied(message) if **message == *STRIPPED => (reason::RECORD_REMOVED, format!("{nodes}: {message}")),
             Self::Denied(message) => (
                 reason::ADMISSION_DENIED,
                 format!("{nodes}: the API server refuses the change, winpool tries again within 10 minutes: {message}"),

@@ -60,8 +60,10 @@ pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     if !observation.unreadable.is_empty() {
         return unreadable_verdict(&observation.unreadable);
     }
-    if let Some(problem) = observation.problems.iter().find(|problem| problem.reason == reason::STATUS_NOT_STORED) {
-        return Verdict::no(reason::STATUS_NOT_STORED, problem.message.clone());
+    for lost in [reason::STATUS_NOT_STORED, reason::RECORD_REMOVED] {
+        if let Some(problem) = observation.problems.iter().find(|problem| problem.reason == lost) {
+            return Verdict::no(lost, problem.message.clone());
+        }
     }
     let pending_classes = count(observation, ClassState::Pending);
     if pool.spec.mode == Mode::DryRun {
@@ -89,10 +91,6 @@ pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     }
     if nodes.selected == 0 {
         return no_nodes(pool, observation);
-    }
-    if nodes.converged == 0 && nodes.blocked > 0 {
-        let message = format!("winpool cannot change any of {}, see problems", count_of(nodes.blocked, "node"));
-        return Verdict::no(node_reason(observation), message);
     }
     let mut message = format!("{} of {} converged", nodes.converged, count_of(nodes.selected, "node"));
     // Writing to a String never fails.
@@ -162,17 +160,6 @@ fn every_node(nodes: NodeCounts, done: &str) -> String {
     }
 }
 
-/// The reason of the first problem with a node.
-fn node_reason(observation: &Observation) -> &'static str {
-    let problem = observation.problems.iter().find(|problem| problem.object.kind == "Node");
-    match problem.map(|problem| problem.reason.as_str()) {
-        Some(reason::ADMISSION_DENIED) => reason::ADMISSION_DENIED,
-        Some(reason::CONTESTED) => reason::CONTESTED,
-        Some(reason::OPERATING_SYSTEM_DIFFERS) => reason::OPERATING_SYSTEM_DIFFERS,
-        _ => reason::BUILD_UNKNOWN,
-    }
-}
-
 fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &str) -> Verdict {
     let nodes = observation.nodes;
     if nodes.selected == 0 {
@@ -187,7 +174,14 @@ fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &
     if nodes.pending > 0 {
         return Verdict::no(reason::IN_PROGRESS, format!("{} not {done} yet", count_of(missing, "node")));
     }
-    Verdict::no(node_reason(observation), format!("{} cannot be {done}, see problems", count_of(missing, "node")))
+    let node_problem = observation.problems.iter().find(|problem| problem.object.kind == "Node");
+    let reason = match node_problem.map(|problem| problem.reason.as_str()) {
+        Some(reason::ADMISSION_DENIED) => reason::ADMISSION_DENIED,
+        Some(reason::CONTESTED) => reason::CONTESTED,
+        Some(reason::OPERATING_SYSTEM_DIFFERS) => reason::OPERATING_SYSTEM_DIFFERS,
+        _ => reason::BUILD_UNKNOWN,
+    };
+    Verdict::no(reason, format!("{} cannot be {done}, see problems", count_of(missing, "node")))
 }
 
 /// False only if Microsoft or the cluster's vendor no longer supports a build in use. Kubernetes' lists are reported
