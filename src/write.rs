@@ -109,8 +109,8 @@ impl Applier {
         })
     }
 
-    /// Sends a guarded patch to a node. Returns the version that it has then. Of the answer, which has only the metadata,
-    /// nothing else is read, because the watch brings the node; a node can be large.
+    /// Sends a guarded patch to a node. Returns the version that it has then, and what the API server has stored of winpool's record.
+    /// Nothing else of the answer is decoded, because the watch shows the node; it is only the metadata, but that can be large.
     pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<Option<WrittenMetadata>, RequestError> {
         let nodes = Request::new(self.nodes.resource_url());
         // The default looks for unknown and duplicate fields in the patch and the whole node, and only warns of them.
@@ -332,7 +332,7 @@ fn patch_parameters() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// The only fields of an answer that are decoded, because there is one for every node that is written.
+/// The only fields of an answer that are decoded, because every write of a node has one.
 #[derive(Debug, Deserialize)]
 struct WrittenNode {
     metadata: WrittenMetadata,

@@ -205,7 +205,7 @@ impl<'a> WorkloadManifest<'a> {
 }
 
 /// Returns the group of an API version; empty for the core group.
-pub(crate) fn group_of(api_version: &str) -> &str {
+pub fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 

@@ -116,12 +116,12 @@ fn severities() -> impl TypedValueParser<Value = Severity> {
     })
 }
 
-fn known_rules() -> Suggested<String> {
+pub(super) fn known_rules() -> Suggested<String> {
     Suggested::new(known_rule, || rules().map(|rule| PossibleValue::new(rule.id)).collect())
 }
 
 fn known_rule(name: &str) -> Result<String, String> {
-    rule(name).map(|rule| rule.id.to_owned()).ok_or_else(|| "there is no rule of this name".to_owned())
+    rule(name).map(|rule| rule.id.to_owned()).ok_or_else(|| "there is no rule with this name".to_owned())
 }
 
 pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {

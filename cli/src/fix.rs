@@ -11,12 +11,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::builder::PossibleValue;
 use winpool_answers::{
     explain::upgrade::upgrade,
     fix::{ByHand, Choice, Fix, Fixes, Moves, fixes},
     image::Images,
-    lint::{Facts, rule, rules},
+    lint::Facts,
     view::{Position, View, Written},
 };
 use winpool_client::{
@@ -38,7 +37,6 @@ use super::{
     live,
     output::OutputError,
     resolve::Resolve,
-    suggested::Suggested,
     view::{self, RulesScope, Seen},
     why,
 };
@@ -80,10 +78,10 @@ pub struct Arguments {
     #[arg(long, short = 'A', conflicts_with_all = ["files", "namespace"])]
     pub all_namespaces: bool,
     /// Rule whose findings to fix; all if not set. Repeat the flag for several rules.
-    #[arg(long, value_name = "RULE", value_parser = known_rules(), hide_possible_values = true)]
+    #[arg(long, value_name = "RULE", value_parser = check::known_rules(), hide_possible_values = true)]
     pub only: Vec<String>,
     /// Rule whose findings to leave alone. Repeat the flag for several rules.
-    #[arg(long, value_name = "RULE", value_parser = known_rules(), hide_possible_values = true)]
+    #[arg(long, value_name = "RULE", value_parser = check::known_rules(), hide_possible_values = true)]
     pub skip: Vec<String>,
     /// Also change workloads that are only probably for Windows, such as by a word in the name of an image.
     #[arg(long)]
@@ -101,13 +99,6 @@ pub struct Arguments {
     pub resolve: Resolve,
     #[command(flatten)]
     pub assume: Assume,
-}
-
-fn known_rules() -> Suggested<String> {
-    let known = |name: &str| {
-        rule(name).map(|rule| rule.id.to_owned()).ok_or_else(|| "there is no rule of this name".to_owned())
-    };
-    Suggested::new(known, || rules().map(|rule| PossibleValue::new(rule.id)).collect())
 }
 
 impl Arguments {

@@ -39,7 +39,7 @@ fn provisioners() -> impl TypedValueParser<Value = Provisioner> {
     PossibleValuesParser::new(PROVISIONERS.map(|(_, name, title)| PossibleValue::new(name).help(title))).try_map(
         |name| {
             let named = PROVISIONERS.into_iter().find(|(_, known, _)| *known == name);
-            named.map(|(provisioner, ..)| provisioner).ok_or("there is none of this name")
+            named.map(|(provisioner, ..)| provisioner).ok_or("there is none with this name")
         },
     )
 }

@@ -174,7 +174,7 @@ fn vendor_of(node: &NodeFields) -> Option<(Build, Vendor)> {
     Some((node.windows_version()?.build, Vendor::of(&node.labels)?))
 }
 
-/// Returns notes about the pods and workloads that cannot be read.
+/// Returns notes about what cannot be read: pods, workloads and the policy `assign-class`.
 pub fn unread(snapshot: &Snapshot) -> Vec<String> {
     let pods = snapshot.pods.refusal().map(|message| format!("Pods cannot be listed: {message}"));
     let unlisted = snapshot.workloads.refused();

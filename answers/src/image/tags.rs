@@ -50,8 +50,8 @@ fn is_base(word: &str) -> bool {
     BASE_IMAGES.iter().any(|base| word.eq_ignore_ascii_case(base))
 }
 
-/// Returns the same image with those of these tags that name `build` and otherwise agree with the image's own tag. A tag without a version
-/// agrees with tags that add one, also with the name of a base image: `1.4` with `1.4-windowsservercore-ltsc2025`.
+/// Returns the same image with those of these tags that name `build` and otherwise agree with the image's own tag. A tag without
+/// a version agrees with tags that add one, also with the name of a base image: `1.4` with `1.4-windowsservercore-ltsc2025`.
 ///
 /// Microsoft's word for the build comes first, then other words, then full versions, the newest first.
 pub fn tagged_for_build(image: &str, build: Build, tags: &[String]) -> Vec<String> {

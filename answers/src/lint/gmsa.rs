@@ -62,7 +62,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Warning, Fails),
         Scope::Any,
         "securityContext.windowsOptions.gmsaCredentialSpecName",
-        "the cluster has no GMSA webhook, so nothing replaces the name by the credential specification that the kubelet needs",
+        "the cluster has no GMSA webhook, so nothing replaces the name with the credential specification that the kubelet needs",
         "install the webhook of kubernetes-sigs/windows-gmsa, on Linux nodes",
         own(no_webhook),
     ),

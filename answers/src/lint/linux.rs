@@ -84,18 +84,16 @@ fn injected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 }
 
 fn programs(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
-    const ACTIONS: [[&str; 2]; 5] = [
-        ["", "startupProbe"],
-        ["", "livenessProbe"],
-        ["", "readinessProbe"],
-        ["lifecycle", "postStart"],
-        ["lifecycle", "preStop"],
+    const COMMANDS: [&[&str]; 5] = [
+        &["startupProbe", "exec", "command"],
+        &["livenessProbe", "exec", "command"],
+        &["readinessProbe", "exec", "command"],
+        &["lifecycle", "postStart", "exec", "command"],
+        &["lifecycle", "preStop", "exec", "command"],
     ];
     for (path, container) in containers(subject.workload.raw) {
-        for [parent, action] in ACTIONS {
-            let keys: Vec<&str> =
-                [parent, action, "exec", "command"].into_iter().filter(|key| !key.is_empty()).collect();
-            let program = get(container, &keys).and_then(|command| command.get(0)).and_then(Value::as_str);
+        for keys in COMMANDS {
+            let program = get(container, keys).and_then(|command| command.get(0)).and_then(Value::as_str);
             if let Some(program) = program.filter(|program| is_of_linux(program)) {
                 let program: String = program.chars().take(100).collect();
                 let message =

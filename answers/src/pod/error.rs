@@ -51,8 +51,7 @@ pub(super) fn errors_of(status: &PodStatus) -> Vec<PodError> {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let mut errors: Vec<PodError> = containers.flat_map(of_container).collect();
     let is_present = status.phase.as_deref() == Some("Failed");
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let (reason, message) = (text(&status.reason), text(&status.message));
+    let (reason, message) = (status.reason.clone().unwrap_or_default(), status.message.clone().unwrap_or_default());
     let known = known_error(&reason).or_else(|| known_error(&message)).copied();
     if known.is_some() || is_present && !reason.is_empty() {
         errors.push(PodError { container: None, reason, message, known, is_present, reported: None });
@@ -65,11 +64,8 @@ fn of_container(status: &ContainerStatus) -> Vec<PodError> {
     let state = |state: &Option<_>| state.clone().unwrap_or_default();
     let (now, before) = (state(&status.state), state(&status.last_state));
     let is_present = now.running.is_none();
-    let waiting = now.waiting.as_ref().map(|waiting| {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        (text(&waiting.reason), text(&waiting.message))
-    });
-    let ended = [&now, &before].into_iter().filter_map(|state| state.terminated.as_ref().map(ended));
+    let waiting = now.waiting.map(|waiting| (waiting.reason.unwrap_or_default(), waiting.message.unwrap_or_default()));
+    let ended = [now.terminated, before.terminated].into_iter().flatten().map(|state| ended(&state));
     let mut errors: Vec<PodError> = Vec::new();
     for (reason, message) in waiting.into_iter().chain(ended) {
         let known = known_error(&message).copied();
@@ -97,8 +93,8 @@ fn ended(ended: &ContainerStateTerminated) -> (String, String) {
 
 impl Pod {
     /// Adds what an Event about this pod says: a known error, the scheduler's reason if the status does not have it, and any
-    /// other warning while no container has started and the pod has made no progress since. A sandbox that cannot be created shows nowhere else. Has no effect if the
-    /// Event is about another pod, or an earlier one of the same name.
+    /// other warning while no container has started and the pod has made no progress since. Only an Event reports a sandbox that cannot
+    /// be created. Has no effect if the Event is about another pod, or about an earlier one with the same name.
     pub fn note(&mut self, event: &PodEvent) {
         let is_earlier = if event.uid.is_empty() || self.uid.is_empty() {
             event.last.zip(self.created).is_some_and(|(last, created)| last < created)

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use winpool_core::api::ObjectReference;
 
 use super::{Edit, Operation, Remedy, parsed};
+use crate::workload::template_of;
 
 impl Remedy {
     /// Returns the change as a JSON merge patch (RFC 7396) of the object, if none of the edits is in a list.
@@ -24,16 +25,17 @@ impl Remedy {
     /// accepts it. `object` has the problem.
     pub fn command(&self, object: &ObjectReference) -> Option<String> {
         let object = self.object.as_ref().unwrap_or(object);
-        let template = template_of(&object.kind)?;
-        Some(match self.merge_patch(template) {
+        let template = changing_template(&object.kind)?;
+        Some(match self.merge_patch(&template) {
             Some(patch) => kubectl_patch(object, "merge", &patch),
-            None => kubectl_patch(object, "json", &self.patch_of_items(template)?),
+            None => kubectl_patch(object, "json", &self.patch_of_items(&template)?),
         })
     }
 
-    /// Returns the command that makes the change in this object of a cluster, which is `written` there, if the API server accepts it.
+    /// Returns the command that makes the change in this object of a cluster, if the API server accepts it. `written` is the object as
+    /// the API server has it.
     pub fn command_for(&self, object: &ObjectReference, written: &Value) -> Option<String> {
-        let patch = self.json_patch(written, template_of(&object.kind)?);
+        let patch = self.json_patch(written, &changing_template(&object.kind)?);
         Some(kubectl_patch(object, "json", &json!(patch)))
     }
 
@@ -49,12 +51,12 @@ impl Remedy {
     }
 }
 
-/// Returns the JSON Pointer of the pod template in objects of this kind; `None` if a pod template of this kind does not change.
-fn template_of(kind: &str) -> Option<&'static str> {
+/// Returns the JSON Pointer of the pod template in objects of this kind, or of a whole `WindowsPool`; `None` if the object does not change,
+/// or new pods do not follow a change.
+fn changing_template(kind: &str) -> Option<String> {
     match kind {
-        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicationController" => Some("/spec/template"),
-        "CronJob" => Some("/spec/jobTemplate/spec/template"),
-        "WindowsPool" => Some(""),
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicationController" | "CronJob" => template_of(kind),
+        "WindowsPool" => Some(String::new()),
         _ => None,
     }
 }

@@ -37,7 +37,7 @@ pub enum FileError {
     Input(#[from] InputError),
     #[error("the document does not have the object any more")]
     Gone,
-    #[error("the document has several objects of this name")]
+    #[error("the document has several objects with this name")]
     Ambiguous,
     #[error("a field of it has a value of another type than winpool expects")]
     Differs,

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use winpool_answers::workload::group_of;
 use winpool_core::plan::GuardedPool;
 
 /// An object in a manifest.
@@ -16,7 +17,7 @@ pub struct Manifest {
 impl Manifest {
     /// The group of `apiVersion`; empty for the core group.
     pub fn group(&self) -> &str {
-        self.api_version.split_once('/').map_or("", |(group, _)| group)
+        group_of(&self.api_version)
     }
 
     /// True if the object is of this kind, in any version.

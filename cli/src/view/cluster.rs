@@ -116,6 +116,9 @@ pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadE
     Ok(reader.done())
 }
 
+/// The API group of webhooks and admission policies.
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
 /// The API group of roles and their bindings.
 pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -184,8 +187,7 @@ impl<'c> Reader<'c> {
             return;
         }
         let named = async |kind: &str| {
-            let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
-            let api = Api::<DynamicObject>::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk));
+            let (_, api) = resource(self.client, None, ADMISSION, kind);
             in_time(api.get(POLICY)).await
         };
         let both = async {
@@ -271,12 +273,12 @@ impl<'c> Reader<'c> {
         let roles = "permissions to use GMSACredentialSpecs are not checked";
         let kinds = [(RBAC, "Role"), (RBAC, "ClusterRole"), (RBAC, "RoleBinding"), (RBAC, "ClusterRoleBinding")];
         self.view.permissions = self.all_of(&kinds, roles).await?;
-        let webhook = ("admissionregistration.k8s.io", "MutatingWebhookConfiguration");
+        let webhook = (ADMISSION, "MutatingWebhookConfiguration");
         self.view.webhooks = self.all_of(&[webhook], "it is not checked if there is a GMSA webhook").await?;
         Ok(())
     }
 
-    /// Reads the objects of these kinds. The roles of most users cannot list them, so that this is no gap of the answer.
+    /// Reads the objects of these kinds. Most users may not list them, so the answer does not count as incomplete without them.
     async fn all_of(&mut self, kinds: &[(&str, &'static str)], lacks: &str) -> Result<Known<Vec<Value>>, ReadError> {
         let mut all = Vec::new();
         for (group, kind) in kinds {

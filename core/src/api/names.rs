@@ -130,7 +130,8 @@ pub mod reason {
         pub const READ_FAILED: &str = "ReadFailed";
         /// A write failed, or the API server did not answer it; winpool retries it.
         pub const WRITE_FAILED: &str = "WriteFailed";
-        /// The API server does not store a field of the status that winpool needs: the CustomResourceDefinition is older than winpool.
+        /// The API server does not store a field of the status that winpool needs: the CustomResourceDefinition is older than
+        /// winpool, or a webhook removes the field.
         pub const STATUS_NOT_STORED: &str = "StatusNotStored";
         /// A policy removes the annotation `winpool.dev/applied` from winpool's writes of nodes.
         pub const RECORD_REMOVED: &str = "RecordRemoved";

@@ -254,7 +254,6 @@ fn version_is_free() -> Rule {
 }
 
 // The values of the pool's fields that offer a choice.
-//
 
 /// The mode of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -319,7 +318,6 @@ pub enum HostMatch {
 }
 
 // `WindowsPool.spec.runtimeClasses`.
-//
 
 /// A RuntimeClass that the pool has even without nodes of its build.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]

@@ -274,7 +274,7 @@ impl ObjectReference {
     }
 
     /// The CustomResourceDefinition of WindowsPools.
-    pub fn definition() -> Self {
+    pub fn custom_resource_definition() -> Self {
         Self::cluster_scoped("CustomResourceDefinition", "windowspools.winpool.dev")
     }
 

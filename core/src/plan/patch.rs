@@ -34,8 +34,8 @@ pub const REVERTED: &str = "a mutating webhook or admission policy reverts it, s
                             winpool's ServiceAccount from it";
 
 /// The reason for which a patch of a node that the API server accepted is a refusal nevertheless.
-pub(crate) const STRIPPED: &str = "a mutating webhook or admission policy removes the annotation winpool.dev/applied, by which winpool \
-                            knows its own taints; exclude winpool's ServiceAccount from it";
+pub(crate) const STRIPPED: &str = "a mutating webhook or admission policy removes the annotation winpool.dev/applied, in which \
+                                   winpool records its taints; exclude winpool's ServiceAccount from it";
 
 /// The patch that applies `plan` to the node with this uid.
 pub fn node_patch(uid: &str, node: &NodeFields, plan: &NodePlan, policy: &Policy) -> Patch {

@@ -139,7 +139,6 @@ fn cron_job(job: &str) -> Option<&str> {
 }
 
 // The part of the status of a pod that shows if it starts.
-//
 
 /// The reasons of containers that ended because they could not be started. Others wrote their last message themselves.
 const NOT_STARTED: [&str; 2] = ["StartError", "ContainerCannotRun"];
@@ -205,7 +204,6 @@ fn is_past_sandbox(status: &ContainerStatus) -> bool {
 }
 
 // Metadata of pods, workloads and templates.
-//
 
 /// Metadata without managedFields, which are larger than the rest.
 #[derive(Default, Deserialize)]
@@ -247,7 +245,6 @@ impl WireMetadata {
 }
 
 // `DaemonSets`: their names and the template of their pods.
-//
 
 /// The fields of a `DaemonSet` that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -108,7 +108,6 @@ impl PodSpec {
 }
 
 // The operating system that a pod says it is for.
-//
 
 /// The operating system label before Kubernetes 1.14.
 pub const BETA_OS: &str = "beta.kubernetes.io/os";
@@ -246,7 +245,6 @@ impl System {
 }
 
 // The part of a RuntimeClass that places pods.
-//
 
 /// The fields of an existing or planned RuntimeClass that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq)]

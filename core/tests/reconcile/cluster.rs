@@ -30,7 +30,7 @@ pub const MINE: &str = "os=windows:NoSchedule";
 /// The API server's answer to a request that it does not execute.
 type Refuse = dyn Fn(&str) -> Option<Refusal>;
 
-/// The answer to a write that a webhook reverts, or from which an old definition `prunes` the taints.
+/// The answer to a write that a webhook reverts, or from which an old CustomResourceDefinition `prunes` the taints.
 fn unchanged(pool: &GuardedPool, step: &Step, prunes: bool) -> Answer {
     match step {
         Step::Class(class) => Answer::Class(class.current.clone()),
@@ -52,7 +52,7 @@ pub struct World {
     pub refuse: Box<Refuse>,
     /// Requests whose line begins like this are accepted, and a webhook reverts them.
     pub reverts: Option<&'static str>,
-    /// True if the definition of pools has no `status.taints`, so that a reverted status is stored without them.
+    /// True if the CustomResourceDefinition has no `status.taints`: writes that are reverted then store a status without them.
     pub prunes: bool,
     /// The table by which pods are counted, in tests about that.
     pub counted: Option<PodTable>,

@@ -60,7 +60,7 @@ fn a_status_that_is_reverted_proves_nothing() {
 }
 
 #[test]
-fn a_definition_without_the_taints_of_the_status_is_named_and_no_taint_is_added() {
+fn an_api_server_that_does_not_store_the_taints_of_the_status_is_named_and_no_taint_is_added() {
     let mut world = World::with("{}");
     (world.reverts, world.prunes) = (Some("WriteStatus"), true);
     world.wait(5);
@@ -73,7 +73,7 @@ fn a_definition_without_the_taints_of_the_status_is_named_and_no_taint_is_added(
     assert!(world.taints("win").is_empty());
     let sent = sent_in(&mut world, 600, "WriteStatus");
     assert!((8..=18).contains(&sent), "{sent}, about once a minute");
-    // The definition was replaced.
+    // The CustomResourceDefinition of this version was applied.
     (world.reverts, world.prunes) = (None, false);
     world.wait(62);
     assert_eq!((world.has_taint("win"), world.problems(reason::STATUS_NOT_STORED).len()), ((true, true), 0));

@@ -25,9 +25,10 @@ use winpool_e2e::{ApiServer, Etcd, Program, Usage, start_child, wait_for};
 pub const CHILD: &str = "child";
 
 /// Heartbeats in parallel: the machine is busy, but not overloaded.
+const HEARTBEATS: usize = 16;
+
 /// The most CPU time, in seconds, that an idle process needs in a second.
 const IDLE: f64 = 0.02;
-const HEARTBEATS: usize = 16;
 
 pub struct Stage {
     // Dropped first, or it would report that the API server is gone.

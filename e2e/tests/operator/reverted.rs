@@ -170,7 +170,7 @@ async fn a_taint_whose_record_admission_removes_is_named_and_leaves_with_the_poo
 }
 
 #[tokio::test]
-async fn a_definition_that_is_older_than_winpool_is_named() {
+async fn a_custom_resource_definition_that_is_older_than_winpool_is_named() {
     let harness = Harness::new().await;
     harness.join("win").await;
     let older = |schema: &mut Value| {
@@ -181,11 +181,11 @@ async fn a_definition_that_is_older_than_winpool_is_named() {
     let _operator = harness.operator().await;
     harness.apply_pool(json!({})).await;
     let says_so = |pool: &WindowsPool| problems(pool).contains("StatusNotStored");
-    let pool = harness.pool_until("default", "names the definition", says_so).await;
+    let pool = harness.pool_until("default", "names the CustomResourceDefinition", says_so).await;
     assert_eq!(condition(&pool, "Ready"), Some("False"));
     assert_eq!(taints(&harness.node("win").await), [NOT_READY]);
     schema::with_schema(&harness.client, &json!({"taints": []}), false, |_| {}).await;
-    wait_for("the pool is ready with the newer definition", 3 * LIMIT, async || {
+    wait_for("the pool is ready with the newer CustomResourceDefinition", 3 * LIMIT, async || {
         let pool = harness.pools().get("default").await?;
         Ok((condition(&pool, "Ready") == Some("True")).then_some(()))
     })

@@ -55,7 +55,8 @@ pub(super) struct Errors {
 }
 
 impl Errors {
-    /// Reads the errors of `pods`, and notes in `results` on which nodes they do not start. Pods that are being deleted do not count.
+    /// Reads the errors of `pods`, and notes in `results` on which nodes they do not start. Pods that are being deleted do not
+    /// count.
     pub fn of(candidate: &AdmittedPod<'_>, pods: &[Pod], machines: &[Node], results: &mut [NodeResult]) -> Self {
         let mut errors = Self::default();
         for pod in pods.iter().filter(|pod| !pod.is_terminating) {

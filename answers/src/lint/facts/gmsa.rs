@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::{lint::gmsa::GROUP, view::Known};
+use crate::{lint::gmsa::GROUP, view::Known, workload::namespace_of};
 
 const RESOURCE: &str = "gmsacredentialspecs";
 
@@ -52,7 +52,7 @@ impl GmsaFacts {
         let roles: Vec<&UseRole> = self.roles.as_ref()?.iter().filter(|role| role.allows(object)).collect();
         let gives = |binding: &&Value| {
             let of_cluster = binding["kind"] == "ClusterRoleBinding";
-            let in_namespace = binding["metadata"]["namespace"].as_str().unwrap_or("default");
+            let in_namespace = namespace_of(binding);
             let role = &binding["roleRef"];
             let is_role = |known: &UseRole| {
                 role["kind"] == *known.kind
@@ -62,7 +62,7 @@ impl GmsaFacts {
             (of_cluster || in_namespace == namespace) && roles.iter().copied().any(is_role)
         };
         let subjects = self.bindings.iter().filter(gives).flat_map(|binding| {
-            let in_namespace = binding["metadata"]["namespace"].as_str().unwrap_or("default");
+            let in_namespace = namespace_of(binding);
             binding["subjects"].as_array().into_iter().flatten().map(move |subject| (subject, in_namespace))
         });
         Some(subjects.into_iter().any(|(subject, binding)| is_account(subject, binding, namespace, account)))
@@ -81,7 +81,7 @@ impl UseRole {
         });
         let names = |rule: &Value| rule["resourceNames"].as_array().into_iter().flatten().map(text).collect();
         let objects: Vec<Vec<String>> = rules.map(names).collect();
-        let namespace = role["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
+        let namespace = namespace_of(role).to_owned();
         let role = Self { kind: text(&role["kind"]), namespace, name: text(&role["metadata"]["name"]), objects };
         Some(role).filter(|role| !role.objects.is_empty())
     }

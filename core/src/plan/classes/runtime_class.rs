@@ -358,7 +358,6 @@ pub fn describe(action: &ClassAction) -> Option<String> {
 }
 
 // The end of a RuntimeClass that no pool wants any more.
-//
 
 /// The end of a class that is winpool's and that no pool wants any more.
 #[derive(Clone, Debug, PartialEq)]

@@ -318,7 +318,6 @@ fn users(cluster: &CachedCluster<'_>, class: &str) -> Result<ClassUsers, Unknown
 }
 
 // The nodes that a class selects, now and next.
-//
 
 impl Memory {
     /// The classes that select a build whose capability label is not on all nodes that run its images. A label that nodes

@@ -186,7 +186,6 @@ pub struct NodeObject {
 }
 
 // The taint list of a node, changes of it, and winpool's record of the taints that it added.
-//
 
 /// `spec.taints` of a node as the API server sent it, with its parsed form.
 ///
@@ -260,7 +259,6 @@ pub struct TaintChange {
 }
 
 // The label and the annotation by which winpool records on a node what it added.
-//
 
 /// The label `winpool.dev/pool` and the annotation `winpool.dev/applied` of a node.
 pub(crate) struct NodeRecord<'n> {
@@ -314,7 +312,6 @@ impl<'n> NodeRecord<'n> {
 }
 
 // What this process knows of a node besides its object: the past of its builds, and if pods on it come first.
-//
 
 /// The time for which winpool does not correct a build label that contradicts the node's report. After an in-place
 /// upgrade the kubelet writes the label of the new build first, and reports that build 0.2 seconds later, or some

@@ -133,7 +133,7 @@ impl NodeShare {
         refusal: Option<Arc<str>>,
         other_writer: Option<Arc<str>>,
     ) -> Self {
-        // It is no pool's node any more. A deleted pool finds it in the API server.
+        // A node with another operating system belongs to no pool. The deletion of its pool finds it by a list from the API server.
         if node.was_reimaged() {
             return Self::default();
         }
@@ -196,7 +196,6 @@ impl NodeProblem {
 }
 
 // The sums over the nodes of one pool. They are updated with each node, so one change costs the same in any cluster.
-//
 
 /// The sums over the nodes of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]

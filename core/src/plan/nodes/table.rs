@@ -227,7 +227,6 @@ impl fmt::Debug for NodeTable {
 }
 
 // The record of one node: everything that this process knows about it.
-//
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
@@ -473,7 +472,6 @@ impl fmt::Debug for Running {
 }
 
 // The exchange with the API server about a node: the next request, and what follows from its answer.
-//
 
 impl NodeTable {
     /// Returns the next step for a node. Unless it is a wait, its answer belongs to [`Self::answer`].

@@ -152,7 +152,6 @@ fn failures(pod: &Pod) -> Box<[ContainerFailure]> {
 }
 
 // What decides on which nodes a pod may run. Thousands of pods share few placements, so each is stored once.
-//
 
 /// The limit of the text of one placement, in bytes. Users can write longer ones.
 const LONGEST: usize = 2048;

@@ -221,7 +221,6 @@ fn variant(host: Option<&NodeObject>, failure: &ContainerFailure) -> Cause {
 }
 
 // What status says about pods: the pods that fail because of Windows, by pool, cause and workload, and the pods of classes.
-//
 
 /// The limit of workloads that are kept as examples while pods are counted. Others only count.
 const GROUPS: usize = 1000;
@@ -387,7 +386,6 @@ impl FailureGroup {
 }
 
 // Events about pods: what their own status does not say.
-//
 
 /// The reasons of the Events that winpool watches. The status of a pod does not say why it has no sandbox, or why a kubelet that
 /// started has ended it.

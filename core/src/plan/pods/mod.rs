@@ -2,7 +2,8 @@
 //!
 //! An interpreter shows the table what the watch of pods and the watch of Events show. Every question about pods is a function
 //! of the table: who uses a RuntimeClass, which pods were created before their class got its selector, which pods fail
-//! because of Windows, and which pods for Windows lack a toleration. The table has no clock and no client, and no question costs a request.
+//! because of Windows, and which pods for Windows lack a toleration. The table has no clock and no client, and no question costs
+//! a request.
 
 pub(crate) mod fact;
 pub(crate) mod failures;

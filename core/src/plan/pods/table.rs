@@ -528,7 +528,6 @@ impl PodTable {
 }
 
 // Pods that use a RuntimeClass.
-//
 
 /// The number of pods or workloads that are named as examples.
 const NAMED: usize = 5;
@@ -587,7 +586,6 @@ impl ClassPods {
 }
 
 // Where pods of workloads have started. A pod that does not say its system is for Windows if its workload runs there.
-//
 
 /// The time for which a workload is remembered after its last pod has started or was seen to run.
 const REMEMBERED: Duration = Duration::from_hours(24);

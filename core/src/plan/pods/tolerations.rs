@@ -240,7 +240,6 @@ impl WindowsNodes {
 // The table knows which pods may be for Windows. An interpreter asks for the next patch, sends it, and passes on the answer.
 // Pods that wait for a node come before pods that run, and namespaces take turns, so that nobody who creates thousands of
 // pods delays the pods of others.
-//
 
 /// The first pause of a workload whose pods may not be changed, and the longest one.
 const REFUSED: [Duration; 2] = [Duration::from_mins(1), Duration::from_hours(1)];

@@ -312,7 +312,8 @@ impl DeletionMemory {
         self.idle >= patience
     }
 
-    /// Counts as progress if less is `left` than before. Winpool's own release of an overdue deletion is no progress.
+    /// Starts the time limit again if less is `left` than before. An overdue deletion stays overdue, also when winpool then releases
+    /// objects.
     pub(crate) fn progress(&mut self, left: usize, patience: Duration) {
         if !self.is_overdue(patience) && self.left.is_none_or(|before| left < before) {
             self.left = Some(left);
@@ -322,7 +323,6 @@ impl DeletionMemory {
 }
 
 // Decides if a deleted pool may be released.
-//
 
 /// The cleanup that a pool which is being deleted still waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

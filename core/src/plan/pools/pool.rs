@@ -175,8 +175,8 @@ impl Policy {
         keys.into_iter()
     }
 
-    /// True if winpool may have added this taint to a node. The node's annotation alone is no proof, because a kubelet
-    /// can forge it.
+    /// True if winpool may have added this taint to a node. The node's annotation does not prove it, because a kubelet can write the
+    /// annotation too.
     pub fn may_remove(&self, taint: &Taint) -> bool {
         self.removable.contains(taint)
     }
@@ -192,7 +192,6 @@ fn demands(PoolEntry { pool, ready }: &PoolEntry) -> u64 {
 }
 
 // Metadata and spec of a pool, validated and typed.
-//
 
 /// The taints that a pool wants on its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -434,7 +433,6 @@ impl PoolSpec {
 }
 
 // Pools as they are watched. A pool that cannot be decoded must not stop the watch of the others.
-//
 
 /// A pool that may not decode, with its status. The status is read separately, because the taints that it records are
 /// needed even if the spec cannot be read.

@@ -328,7 +328,6 @@ pub enum HeldBecause {
 }
 
 // The status of a pool: its inputs, and when it is written.
-//
 
 impl Memory {
     /// Writes the status of a pool that is not being deleted, or waits.
@@ -353,11 +352,9 @@ impl Memory {
         let object = || ObjectReference::windows_pool(&pool.spec.name);
         problems.extend(failed.map(|retry| write_failed(object(), retry.refusal.message())));
         let not_stored = memory.retries.get(&RequestKind::Status).map(|retry| retry.refusal.message());
-        problems.extend(
-            not_stored
-                .filter(|message| *message == NOT_STORED)
-                .map(|message| Problem::new(reason::STATUS_NOT_STORED, ObjectReference::definition(), message)),
-        );
+        problems.extend(not_stored.filter(|message| *message == NOT_STORED).map(|message| {
+            Problem::new(reason::STATUS_NOT_STORED, ObjectReference::custom_resource_definition(), message)
+        }));
         problems.extend(tally.problems());
         if let PodHealth::Seen { summary, .. } = &cluster.health {
             let failing = summary.pools.get(&pool.spec.name).into_iter().flat_map(|failures| &failures.workloads);

@@ -282,7 +282,6 @@ impl PoolMemory {
 }
 
 // Requests that failed, and the pauses before winpool sends them again.
-//
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
@@ -357,7 +356,6 @@ pub(crate) fn write_failed(object: ObjectReference, message: &str) -> Problem {
 }
 
 // Kinds that cannot be read at present. What the caches show of them may be old.
-//
 
 /// The time for which reads have to fail before they count. A restart of the API server is shorter.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -427,7 +425,6 @@ impl Default for Pauses {
 }
 
 // Write conflicts: distinguishes a repair from another writer that keeps reverting winpool's changes.
-//
 
 /// This many writes of the same change within [`WINDOW`] are a conflict.
 const WRITES: usize = 3;

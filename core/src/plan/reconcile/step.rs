@@ -166,9 +166,10 @@ pub enum Answer {
     Refused(Refusal),
 }
 
-/// The reason for which a status that the API server accepted is of no use.
-pub(crate) const NOT_STORED: &str = "the API server does not store status.taints, without which winpool adds no taint: the definition is older \
-                          than this winpool, or a webhook removes the field; apply the CustomResourceDefinition of this version";
+/// The reason for which winpool adds no taint although the API server accepted the status.
+pub(crate) const NOT_STORED: &str = "the API server does not store status.taints, and winpool adds no taint that it cannot record \
+                                     there; apply the CustomResourceDefinition of this version, and exclude winpool's \
+                                     ServiceAccount from webhooks that remove the field";
 
 impl Answer {
     /// The answer as it counts: a write that is accepted and changes nothing is refused.

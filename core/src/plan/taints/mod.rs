@@ -161,7 +161,6 @@ pub(crate) fn owned(applied: Option<&Applied>, policy: &Policy) -> BTreeSet<Tain
 //   without it away, and find no node for it.
 //
 // With `taintPolicy: TaintOnly` the last three do not count, nor for a taint that only prefers other nodes.
-//
 
 /// The basis on which a wanted taint may be added to a node.
 #[derive(Clone, Copy, Debug)]
