@@ -280,12 +280,10 @@ GENERATED := crd:$(CRD) advise:config/components/advise/policy.yaml \
 	schema:docs/reference/output.schema.json
 
 .PHONY: generate
-generate: ## Write all generated files: CRD, policy advise, references, tables in guides, values table of the chart
+generate: ## Write all generated files: CRD, policy advise, references, values table of the chart
 	@$(BUILD) -q --bin generate
 	@for pair in $(GENERATED); do \
 		target/debug/generate print $${pair%%:*} > $${pair#*:}.new && mv $${pair#*:}.new $${pair#*:} || exit 1; done
-	@awk -f docs/errors.awk docs/reference/errors.md docs/guides/troubleshooting.md > docs/guides/troubleshooting.md.new
-	@mv docs/guides/troubleshooting.md.new docs/guides/troubleshooting.md
 	@awk -f charts/values.awk charts/winpool/values.yaml charts/winpool/README.md > charts/winpool/README.md.new
 	@mv charts/winpool/README.md.new charts/winpool/README.md
 

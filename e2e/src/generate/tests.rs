@@ -1,17 +1,6 @@
 use super::*;
 
 #[test]
-fn the_troubleshooting_guide_has_the_table_of_errors() {
-    let guide = include_str!("../../../docs/guides/troubleshooting.md");
-    let (_, table) = guide.split_once("<!-- errors -->\n\n").unwrap();
-    let rows: Vec<&str> = table.split_once("\n\n<!-- end of errors -->").unwrap().0.lines().collect();
-    let of_reference = include_str!("../../../docs/reference/errors.md").lines().filter(|line| line.starts_with('|'));
-    let expected: Vec<String> = of_reference.map(|row| row.rsplitn(5, '|').nth(4).unwrap().to_owned() + "|").collect();
-    assert_eq!(rows, expected, "run `make generate`");
-    assert!(rows.len() > 8, "{rows:?}");
-}
-
-#[test]
 fn the_committed_files_are_those_that_the_code_makes() {
     for (what, committed) in [
         (What::Crd, include_str!("../../../crds/winpool.dev_windowspools.yaml")),
