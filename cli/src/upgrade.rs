@@ -42,7 +42,7 @@ pub fn text(upgrade: &Upgrade) -> Text {
     for note in &upgrade.notes {
         text.wrapped("", WARN, &format!("Note: {note}"));
     }
-    text.hanging("", "  ", DIM, "Unknown:", &format!(" {}", unknown(&upgrade.assume)));
+    text.hanging("", "  ", DIM, "Not considered:", &format!(" {}", unknown(&upgrade.assume)));
     text
 }
 
@@ -71,11 +71,11 @@ fn short<'a>(builds: impl IntoIterator<Item = &'a String>) -> String {
     builds.into_iter().map(name).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// Names the unknown properties: the new revision, and labels.
+/// Names the unknown properties: the update level of the new nodes, and labels.
 fn unknown(assume: &[AssumedNodes]) -> String {
     let all: BTreeSet<&str> = assume.iter().flat_map(|part| &part.unknown).map(String::as_str).collect();
     let (revision, labels): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| !name.contains('/'));
-    let revision = revision.into_iter().map(|name| format!("the new {name}"));
+    let revision = revision.into_iter().map(|_| "the update level of the new nodes".to_owned());
     revision.chain(labels.into_iter().map(str::to_owned)).collect::<Vec<_>>().join(", ")
 }
 

@@ -222,14 +222,14 @@ impl Assumed {
         unknown.map(String::as_str).filter(|label| *label != REVISION).collect()
     }
 
-    /// Returns what is not known, in words: `the new revision, kubernetes.azure.com/node-image-version`.
+    /// Returns what is not known, in words: the update level of the new nodes, and labels.
     pub fn unknown(&self) -> String {
-        ["the new revision"].into_iter().chain(self.unknown_labels()).collect::<Vec<_>>().join(", ")
+        ["the update level of the new nodes"].into_iter().chain(self.unknown_labels()).collect::<Vec<_>>().join(", ")
     }
 
     /// Returns the assumption as a note of the answer.
     pub fn note(&self) -> String {
-        format!("This is the answer if {}. Unknown: {}.", self.sentence(), self.unknown())
+        format!("This is the answer if {}. Not considered: {}.", self.sentence(), self.unknown())
     }
 
     /// Returns the assumption in a sentence: `win-1 and win-2 run Windows Server 2025`.
