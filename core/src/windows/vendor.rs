@@ -130,6 +130,11 @@ pub const VENDORS: &[VendorSupport] = &[
         ..VendorSupport::new(Vendor::OpenShift, 17763, "https://github.com/openshift/openshift-docs/pull/105866")
     },
     VendorSupport {
+        note: Some("needs WMCO 10.22 or later"),
+        checked: date(2026, 11, 28),
+        ..VendorSupport::new(Vendor::OpenShift, 26100, "https://github.com/openshift/openshift-docs/pull/111470")
+    },
+    VendorSupport {
         note: Some("Calico does not support it yet"),
         ..VendorSupport::new(Vendor::Rke2, 26100, "https://github.com/projectcalico/calico/issues/11691")
     },
