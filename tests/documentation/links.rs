@@ -67,6 +67,23 @@ fn every_file_that_contributing_names_is_there() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
+/// On all pages, by the whole path.
+#[test]
+fn every_file_that_a_page_names_is_there() {
+    const DIRECTORIES: [&str; 10] =
+        ["answers/", "charts/", "cli/", "client/", "config/", "core/", "e2e/", "fuzz/", "src/", "tests/"];
+    let is_plain = |word: &&str| word.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
+    let mut missing = Vec::new();
+    for page in Page::all() {
+        let text = std::fs::read_to_string(Path::new(ROOT).join(&page.path)).unwrap();
+        let named = text.split('`').skip(1).step_by(2).filter(is_plain);
+        let of_ours = named.filter(|word| DIRECTORIES.iter().any(|directory| word.starts_with(directory)));
+        let gone = of_ours.filter(|name| !Path::new(ROOT).join(name).exists());
+        missing.extend(gone.map(|name| format!("{}: {name}", page.path.display())));
+    }
+    assert!(missing.is_empty(), "\n{}", missing.join("\n"));
+}
+
 fn tree(directory: &Path, there: &mut BTreeSet<PathBuf>) {
     for entry in std::fs::read_dir(Path::new(ROOT).join(directory)).unwrap() {
         let entry = entry.unwrap();
