@@ -49,7 +49,9 @@ fn a_selector_by_the_version_of_today_matches_no_node_after_the_upgrade() {
     assert_eq!(schedulable(&out), 1, "{out}");
     let (_, out, _) = why(&["--assume", "kubernetes.azure.com/os-sku=Windows2022:2025"]);
     assert_eq!(schedulable(&out), 0, "{out}");
-    for part in ["win runs Windows Server 2025", "kubernetes.azure.com/node-image-version", "the update level of the new nodes"] {
+    for part in
+        ["win runs Windows Server 2025", "kubernetes.azure.com/node-image-version", "the update level of the new nodes"]
+    {
         assert!(out.contains(part), "{out}");
     }
 }
