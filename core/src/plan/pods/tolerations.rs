@@ -185,9 +185,8 @@ impl WindowsNodes {
 
     /// The tolerations that the pod lacks, if it is for Windows.
     pub(crate) fn lacked_by(&mut self, pod: &PodFact, history: &PodHistory) -> LackedTolerations {
-        let is_known = history.says_windows(&pod.workload, &pod.placement);
-        let found = self.found(&pod.placement).filter(|found| found.says_windows || is_known);
-        found.map(|found| found.lacks.clone()).unwrap_or_default()
+        let is_for_windows = |found: &&Found| found.says_windows || history.says_windows(&pod.workload, &pod.placement);
+        self.found(&pod.placement).filter(is_for_windows).map(|found| found.lacks.clone()).unwrap_or_default()
     }
 
     /// The pools with nodes that the pod fits but for taints, if it does not show that it is for Windows.
