@@ -14,8 +14,18 @@ use winpool_client::node::{self, ListedNode};
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        Applied, ClassAction, Consent, NodePlan, NodeSummary, PlannedClass, Policy, Pool, PoolEntry, assess,
-        node_patch, nodes::NodeObject, plan_classes, runtime_class_patch,
+        classes::{
+            NodeSummary, plan_classes,
+            runtime_class::{ClassAction, PlannedClass},
+        },
+        nodes::{
+            NodeObject,
+            assessment::assess,
+            node::{Applied, NodePlan},
+        },
+        patch::{node_patch, runtime_class_patch},
+        pools::pool::{Policy, Pool, PoolEntry},
+        taints::Consent,
     },
     windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, container_runtime::RuntimeVersion, image},
 };

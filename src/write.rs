@@ -43,10 +43,11 @@ use winpool_client::{
 use winpool_core::{
     api::{WindowsPoolStatus, names},
     plan::{
-        ClassRetirement, GuardedPool, finalizer_patch,
+        classes::runtime_class::ClassRetirement,
         nodes::{NodeAnswer, NodeObject, NodeStep},
+        patch::{finalizer_patch, runtime_class_patch, status_patch},
         pods::TolerationRequest,
-        runtime_class_patch, status_patch,
+        pools::pool::GuardedPool,
     },
     words::plain,
 };

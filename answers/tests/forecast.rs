@@ -15,7 +15,7 @@ use winpool_answers::{
     view::Known,
 };
 use winpool_core::{
-    plan::policy_of,
+    plan::pools::pool::policy_of,
     pod::{PodProgress, WorkloadKind},
 };
 

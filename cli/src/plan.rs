@@ -19,7 +19,7 @@ use winpool_answers::{
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
     api::ObjectReference,
-    plan::{GuardedPool, owner},
+    plan::{classes::runtime_class::owner, pools::pool::GuardedPool},
     pod::{Class, WorkloadKind},
     words::count,
 };

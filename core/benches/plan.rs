@@ -14,8 +14,14 @@ use winpool_core::{
     api::{TaintPolicy, WindowsPool, WindowsPoolSpec, names},
     labels::Labels,
     plan::{
-        Consent, NodeFields, Policy, Pool, PoolEntry, TaintList, assess, node_patch,
-        nodes::{NodeEvent, NodeObject, NodeTable},
+        nodes::{
+            NodeEvent, NodeObject, NodeTable,
+            assessment::assess,
+            node::{NodeFields, TaintList},
+        },
+        patch::node_patch,
+        pools::pool::{Policy, Pool, PoolEntry},
+        taints::Consent,
     },
     windows::{
         Build, ContainerRuntime, KernelVersion,

@@ -4,7 +4,15 @@ use crate::common::{self, UID, apply, assess, node, plan_classes, policy, pool, 
 use serde_json::{Value, json};
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{Cleanup, Extent, Hosts, LabelUsers, NodePlan, Pool, node_patch, pods::PodTable},
+    plan::{
+        nodes::{capability_labels::LabelUsers, node::NodePlan},
+        patch::node_patch,
+        pods::PodTable,
+        pools::{
+            cleanup::{Cleanup, Extent},
+            pool::{Hosts, Pool},
+        },
+    },
     pod::{Pod, PodProgress, PodSpec},
     windows::Build,
 };

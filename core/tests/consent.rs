@@ -4,7 +4,11 @@ use std::time::Instant;
 
 use crate::common::{self, node, policy, read, with_consent};
 use serde_json::Value;
-use winpool_core::plan::{Consent, LaggingClass, Pool, Watched, assess};
+use winpool_core::plan::{
+    nodes::{assessment::assess, node::Watched},
+    pools::pool::Pool,
+    taints::{Consent, LaggingClass},
+};
 
 const MINE: &str = "os=windows:NoSchedule";
 const RECORDED: &str = "status: {taints: [{taint: 'os=windows:NoSchedule'}, {taint: 'os=windows:PreferNoSchedule'}]}";

@@ -8,7 +8,12 @@ use crate::common::{
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
-    plan::{self, Consent, NodeState, Policy, PoolEntry, assess_as},
+    plan::{
+        self,
+        nodes::{assessment::assess_as, node::NodeState},
+        pools::pool::{Policy, PoolEntry},
+        taints::Consent,
+    },
     windows::taint::SPELLINGS,
 };
 
@@ -238,7 +243,7 @@ fn a_held_taint_delays_only_the_nodes_that_lack_it() {
     ] {
         let converged = converge_with(&tainted(taints), &policy, Consent::Withheld);
         assert_eq!(taints_of(&converged), after, "{taints:?}");
-        let assessment = plan::assess(&read(&converged), &policy, Consent::Withheld);
+        let assessment = plan::nodes::assessment::assess(&read(&converged), &policy, Consent::Withheld);
         assert_eq!(assessment.held, parse(held), "{taints:?}");
     }
 }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        NodeState, Policy,
-        nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep, NodeTable},
+        nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep, NodeTable, node::NodeState},
+        pools::pool::Policy,
     },
     windows::Build,
 };

@@ -5,7 +5,11 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
-    plan::{FieldChange, NodePlan, Policy, node_patch, runtime_class_patch},
+    plan::{
+        nodes::node::NodePlan,
+        patch::{FieldChange, node_patch, runtime_class_patch},
+        pools::pool::Policy,
+    },
 };
 
 fn patch_of(node: &Value, policy: &Policy) -> Patch {

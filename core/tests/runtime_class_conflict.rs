@@ -7,7 +7,13 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::json;
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{ClassAction, ClassesPlan, NodeSummary, PlannedClass, Policy, PoolEntry, describe, is_made_by_winpool},
+    plan::{
+        classes::{
+            ClassesPlan, NodeSummary,
+            runtime_class::{ClassAction, PlannedClass, describe, is_made_by_winpool},
+        },
+        pools::pool::{Policy, PoolEntry},
+    },
 };
 
 /// `windows-2019` of the Kubernetes documentation, made by hand, merged with `changes`.

@@ -7,7 +7,13 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 use serde_json::json;
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{ClassAction, ClassesPlan, DesiredClass, NodeSummary, PlannedClass, Pool, describe},
+    plan::{
+        classes::{
+            ClassesPlan, NodeSummary,
+            runtime_class::{ClassAction, DesiredClass, PlannedClass, describe},
+        },
+        pools::pool::Pool,
+    },
     windows::{Build, product::PRODUCTS},
 };
 

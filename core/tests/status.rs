@@ -12,7 +12,13 @@ use winpool_core::{
         names::{condition, reason},
         number,
     },
-    plan::{HeldBecause, HeldTaints, Observation, Overlap, Pool, status, suspended_status},
+    plan::{
+        nodes::numbers::Overlap,
+        pools::{
+            pool::Pool,
+            status::{HeldBecause, HeldTaints, Observation, status, suspended_status},
+        },
+    },
     windows::{Build, KubernetesSupport, KubernetesVersion, Vendor},
     words::is_command,
 };

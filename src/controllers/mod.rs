@@ -22,8 +22,8 @@ use kube::{Api, Client, core::PartialObjectMeta, runtime::reflector::Store};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use winpool_core::plan::{
-    Policy,
     nodes::NodeEvent,
+    pools::pool::Policy,
     reconcile::{Now, Pauses},
 };
 
@@ -32,7 +32,7 @@ use crate::{election::Leadership, metrics::Metrics, nodes::SharedNodes, write::A
 use budget::Budget;
 pub use pods::SharedPods;
 pub use watch_health::WatchHealth;
-pub use winpool_core::plan::GuardedPool;
+pub use winpool_core::plan::pools::pool::GuardedPool;
 
 /// The state that both controllers share.
 pub struct Context {

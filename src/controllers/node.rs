@@ -22,9 +22,9 @@ use winpool_client::{
 };
 use winpool_core::{
     api::names::reason,
-    plan::{
-        MetadataChange, NodePlan, TaintChange,
-        nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep},
+    plan::nodes::{
+        NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep,
+        node::{MetadataChange, NodePlan, TaintChange},
     },
     words::joined,
 };

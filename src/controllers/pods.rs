@@ -18,10 +18,9 @@ use winpool_client::{
     watches::Selection,
 };
 use winpool_core::plan::{
-    GuardedPool,
     nodes::NodeTable,
     pods::{ClusterFacts, PodHealth, PodPauses, PodTable, REASONS, UnknownPods},
-    policy_of,
+    pools::pool::{GuardedPool, policy_of},
     reconcile::{Now, Outage},
 };
 

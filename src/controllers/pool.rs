@@ -19,7 +19,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_client::{causes::shortened, control_plane::kubernetes_version, watches::Selection};
 use winpool_core::plan::{
-    GuardedPool,
+    pools::pool::GuardedPool,
     reconcile::{CachedCluster, ControlPlaneInfo, Memory, POLL_INTERVAL, Step, next},
 };
 

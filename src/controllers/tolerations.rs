@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use winpool_client::{causes::shortened, error::RequestError};
 use winpool_core::plan::{
     pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes},
-    policy_of,
+    pools::pool::policy_of,
 };
 
 use crate::telemetry::list;

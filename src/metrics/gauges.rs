@@ -15,7 +15,7 @@ use prometheus_client::{
 };
 use winpool_core::{
     api::{ClassState, WindowsPoolStatus, number},
-    plan::NodeState,
+    plan::nodes::node::NodeState,
     pod::Cause,
     windows::vendor::ends_of_support,
 };

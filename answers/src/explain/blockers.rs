@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::{Isolation, ObjectReference, WindowsPool, names},
-    plan::{Hosts, Pool},
+    plan::pools::pool::{Hosts, Pool},
     pod::{OS_KEYS, SYSTEM_LABELS},
     windows::{
         Build, KubernetesSupport,

@@ -17,7 +17,7 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::Value;
-use winpool_core::{api::WindowsPool, plan::GuardedPool, windows::KubernetesVersion};
+use winpool_core::{api::WindowsPool, plan::pools::pool::GuardedPool, windows::KubernetesVersion};
 
 use crate::{
     autoscalers::Autoscalers,

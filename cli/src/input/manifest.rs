@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_answers::workload::group_of;
-use winpool_core::plan::GuardedPool;
+use winpool_core::plan::pools::pool::GuardedPool;
 
 /// An object in a manifest.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -27,7 +27,7 @@ use winpool_client::{
     pods,
 };
 use winpool_core::{
-    plan::GuardedPool,
+    plan::pools::pool::GuardedPool,
     pod::{LISTED_KINDS, WorkloadKind},
     windows::KubernetesVersion,
 };

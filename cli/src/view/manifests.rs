@@ -18,7 +18,7 @@ use winpool_answers::{
 };
 use winpool_core::{
     api::names,
-    plan::GuardedPool,
+    plan::pools::pool::GuardedPool,
     pod::{LISTED_KINDS, PodProgress, WorkloadKind},
 };
 

@@ -202,7 +202,7 @@ fn the_tolerations_are_those_of_pools_whose_nodes_the_pod_fits() {
             let created = format!("{{metadata: {{creationTimestamp: '2026-01-0{}T00:00:00Z'}}}}", 9 - number);
             let mut object = serde_json::to_value(crate::common::pool_object(&created)).unwrap();
             json_patch::merge(&mut object, &crate::common::yaml(changes));
-            winpool_core::plan::Pool::read(&serde_json::from_value(object).unwrap()).unwrap()
+            winpool_core::plan::pools::pool::Pool::read(&serde_json::from_value(object).unwrap()).unwrap()
         };
         world.policy = policy(pools.iter().enumerate().map(with_name));
         assert_eq!(gets(&mut world, &spec), expected, "{pools:?} {spec}");

@@ -12,10 +12,12 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
     api::TaintPolicy,
     plan::{
-        Applied, GuardedPool, NodePlan, Policy, Pool, PoolEntry,
-        nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
+        nodes::{
+            NodeAnswer, NodeEvent, NodeStep, NodeTable,
+            node::{Applied, NodePlan},
+        },
         pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
-        policy_of,
+        pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of},
         reconcile::{Answer, CachedCluster, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
     },
 };

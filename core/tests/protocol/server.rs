@@ -9,11 +9,11 @@ use winpool_answers::explain::forecast::apply_request;
 use winpool_core::{
     api::{Taint, TaintStatus, WindowsPoolStatus, names},
     plan::{
-        GuardedPool, finalizer_patch, lacks_tolerations,
+        classes::runtime_class::{lacks_tolerations, owner},
         nodes::{NodeAnswer, NodeObject},
-        owner,
+        patch::{finalizer_patch, status_patch},
+        pools::pool::GuardedPool,
         reconcile::{Answer, ClassRequest, Refusal, Step},
-        status_patch,
     },
     windows::KernelVersion,
 };

@@ -16,8 +16,9 @@ use winpool_answers::{
 use winpool_core::{
     api::{Problem, WindowsPool, WindowsPoolStatus, names},
     plan::{
-        GuardedPool, NodeFields, Policy,
+        nodes::node::NodeFields,
         pods::{ClusterFacts, PodHealth, PodTable},
+        pools::pool::{GuardedPool, Policy},
         reconcile::{Answer, ClassRequest, Outage, Refusal, Step},
     },
     pod::{PodProgress, WorkloadKind},

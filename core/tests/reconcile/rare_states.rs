@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use winpool_core::{
     api::names::condition,
     plan::{
-        GuardedPool, PoolEntry,
         nodes::NodeTable,
         pods::{PodHealth, UnknownPods},
+        pools::pool::{GuardedPool, PoolEntry},
         reconcile::{CachedCluster, ControlPlaneInfo, Note, Refusal, Step},
     },
 };

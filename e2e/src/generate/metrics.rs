@@ -3,7 +3,7 @@
 use winpool_client::{error::RequestError, request_info};
 use winpool_core::{
     api::{ClassState, names::condition},
-    plan::NodeState,
+    plan::nodes::node::NodeState,
     pod::Cause,
     windows::{Vendor, vendor::MICROSOFT},
     words::joined,
@@ -126,7 +126,10 @@ mod tests {
 
     use serde_json::{Value, json};
     use winpool_client::{node::ListedNode, request_info::RequestInfo, requests::Counter};
-    use winpool_core::plan::{GuardedPool, nodes::NodeEvent, policy_of};
+    use winpool_core::plan::{
+        nodes::NodeEvent,
+        pools::pool::{GuardedPool, policy_of},
+    };
     use winpool_operator::{metrics::Metrics, nodes::SharedNodes};
 
     use super::*;

@@ -8,7 +8,7 @@ use kube::{Resource, runtime::events::EventType};
 use winpool_client::causes::shortened;
 use winpool_core::{
     api::{self, Problem, names::reason},
-    plan::{GuardedPool, reconcile::Note},
+    plan::{pools::pool::GuardedPool, reconcile::Note},
 };
 
 use crate::{controllers::Context, telemetry::list};

@@ -8,9 +8,9 @@ use winpool_client::{causes::shortened, error::RequestError, pages};
 use winpool_core::{
     api::names,
     plan::{
-        GuardedPool,
+        patch::runtime_class_patch,
+        pools::pool::GuardedPool,
         reconcile::{Answer, ClassRequest, Refusal, Step},
-        runtime_class_patch,
     },
 };
 

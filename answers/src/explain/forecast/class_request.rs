@@ -4,8 +4,8 @@ use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1
 use kube::ResourceExt;
 use serde_json::json;
 use winpool_core::plan::{
+    patch::runtime_class_patch,
     reconcile::{ClassRequest, Refusal},
-    runtime_class_patch,
 };
 
 /// Returns the class after this request, as an API server would; `None` if it is absent. A new class gets `uid`.

@@ -8,7 +8,10 @@ use winpool_core::{
         Mode, ObjectReference, Problem, TaintPolicy, WindowsPoolSpec, WindowsPoolStatus,
         names::{self, reason},
     },
-    plan::{GuardedPool, HeldBecause, HeldTaints},
+    plan::pools::{
+        pool::GuardedPool,
+        status::{HeldBecause, HeldTaints},
+    },
 };
 
 use crate::{explain::pod_count::pod_counts, view::changed_pool};

@@ -11,10 +11,13 @@ use kube::ResourceExt;
 use winpool_core::{
     api::{WindowsPoolStatus, names},
     plan::{
-        GuardedPool, HeldTaints, NodeFields, Policy, Pool, finalizers,
-        nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable},
+        nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable, node::NodeFields},
+        patch::finalizers,
         pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
-        policy_of,
+        pools::{
+            pool::{GuardedPool, Policy, Pool, policy_of},
+            status::HeldTaints,
+        },
         reconcile::{
             Answer, CachedCluster, ClassRequest, ControlPlaneInfo, Memory, Now, Outage, Pauses, Refusal, Step, next,
         },

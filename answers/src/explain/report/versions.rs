@@ -6,7 +6,7 @@ use k8s_openapi::jiff::{Timestamp, civil::Date};
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
-    plan::policy_of,
+    plan::pools::pool::policy_of,
     windows::{
         Build, KubernetesSupport, KubernetesVersion, Vendor,
         product::{self, Product},

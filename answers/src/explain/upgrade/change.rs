@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use winpool_core::{
     api::names,
-    plan::owner,
+    plan::classes::runtime_class::owner,
     pod::{Class, System, WorkloadKind, selects_windows},
     windows::image,
 };
