@@ -30,7 +30,6 @@ use kube::{
     core::Request,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use winpool_client::{
@@ -110,9 +109,8 @@ impl Applier {
         })
     }
 
-    /// Sends a guarded patch to a node. Returns the version that it has then, and what the API server has stored of winpool's record.
-    /// Nothing else of the answer is decoded, because the watch shows the node; it is only the metadata, but that can be large.
-    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<Option<WrittenMetadata>, RequestError> {
+    /// Sends a guarded patch to a node. Returns the metadata that it has then, unless that is too large.
+    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<Option<NodeObject>, RequestError> {
         let nodes = Request::new(self.nodes.resource_url());
         // The default looks for unknown and duplicate fields in the patch and the whole node, and only warns of them.
         let parameters = PatchParams { field_validation: Some(ValidationDirective::Ignore), ..patch_parameters() };
@@ -122,7 +120,7 @@ impl Applier {
             let (mut answer, mut begin) = (pin!(self.client.request_stream(request).await?), Vec::new());
             answer.as_mut().take(METADATA).read_to_end(&mut begin).await.map_err(kube::Error::ReadEvents)?;
             copy(answer, &mut sink()).await.map_err(kube::Error::ReadEvents)?;
-            Ok(serde_json::from_slice::<WrittenNode>(&begin).ok().map(|node| node.metadata))
+            Ok(serde_json::from_slice::<ListedNode>(&begin).ok().map(|node| node.object))
         });
         let result = sent.await;
         self.metrics.node_write(&result);
@@ -134,11 +132,11 @@ impl Applier {
         match step {
             NodeStep::Patch { patch, plan } => {
                 let written = self.patch_node(node, patch).await?;
-                let Some(WrittenMetadata { resource_version, labels, annotations }) = written else {
+                let Some(NodeObject { resource_version, node, .. }) = written else {
                     return Ok(NodeAnswer::Written(None));
                 };
-                let is_stripped = plan.is_stripped(labels.pool.as_deref(), annotations.applied.as_deref());
-                Ok(if is_stripped { NodeAnswer::Stripped } else { NodeAnswer::Written(resource_version) })
+                let is_stripped = plan.is_stripped(node.labels.get(names::POOL), node.applied.as_deref());
+                Ok(if is_stripped { NodeAnswer::Stripped } else { NodeAnswer::Written(Some(resource_version)) })
             }
             NodeStep::Read | NodeStep::FindOtherWriter | NodeStep::Wait(_) => {
                 self.read_node(node).await.map(|found| NodeAnswer::Node(Box::new(found)))
@@ -331,34 +329,6 @@ fn post_parameters() -> PostParams {
 
 fn patch_parameters() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
-}
-
-/// The only fields of an answer that are decoded, because every write of a node has one.
-#[derive(Debug, Deserialize)]
-struct WrittenNode {
-    metadata: WrittenMetadata,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WrittenMetadata {
-    resource_version: Option<Box<str>>,
-    #[serde(default)]
-    labels: WrittenLabels,
-    #[serde(default)]
-    annotations: WrittenAnnotations,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct WrittenLabels {
-    #[serde(rename = "winpool.dev/pool")]
-    pool: Option<Box<str>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct WrittenAnnotations {
-    #[serde(rename = "winpool.dev/applied")]
-    applied: Option<Box<str>>,
 }
 
 fn json(patch: JsonPatch) -> Patch<()> {

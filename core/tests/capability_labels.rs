@@ -101,7 +101,7 @@ fn compatible_selects_the_capability_label_and_any_selects_no_build() {
     );
     let plan = plan_classes(&pool, &policy([pool.clone()]), &seen(&[], &[]), &[]);
     let [all, compatible] = plan.classes.as_slice() else { panic!("{plan:?}") };
-    assert_eq!((all.desired.hosts, all.state), (Hosts::Any, ClassState::Pending));
+    assert_eq!((all.desired.hosts, all.action.state()), (Hosts::Any, ClassState::Pending));
     assert_eq!(json!(all.desired.node_selector), json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"}));
     assert_eq!(
         json!(compatible.desired.node_selector),

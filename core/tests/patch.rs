@@ -230,9 +230,9 @@ fn either_part_of_a_plan_can_be_sent_alone() {
 #[test]
 fn a_class_patch_tests_the_uid_and_replaces_the_resource_version() {
     let changes = [
-        FieldChange { path: vec!["scheduling"], from: Value::Null, to: json!({"nodeSelector": {"a": "b"}}) },
-        FieldChange { path: vec!["overhead"], from: json!({"podFixed": {"cpu": "1"}}), to: Value::Null },
-        FieldChange { path: vec!["metadata", "labels", names::POOL], from: json!("old"), to: json!("default") },
+        FieldChange { path: vec!["scheduling"], to: json!({"nodeSelector": {"a": "b"}}) },
+        FieldChange { path: vec!["overhead"], to: Value::Null },
+        FieldChange { path: vec!["metadata", "labels", names::POOL], to: json!("default") },
     ];
     insta::assert_snapshot!(text(&runtime_class_patch("class-uid", "77", &changes)));
 }

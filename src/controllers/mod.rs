@@ -79,7 +79,7 @@ impl Context {
             for nodes in [&*self.nodes, &self.reimaged] {
                 nodes.lock().observe(NodeEvent::TermBegan, Instant::now());
             }
-            self.pods.lock().begin_term();
+            self.pods.lock().help.begin_term();
             *self.open_term.lock() = Some(term);
             self.changed.send_replace(());
 
@@ -88,7 +88,7 @@ impl Context {
             self.nodes.write_by(None);
             self.reimaged.write_by(None);
             self.metrics.leads(false);
-            self.metrics.keep_pools(|_| false);
+            self.metrics.gauges.keep_pools(|_| false);
             tracing::warn!("this process no longer leads: another process has the Lease, or it could not be renewed");
         }
     }

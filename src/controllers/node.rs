@@ -22,9 +22,12 @@ use winpool_client::{
 };
 use winpool_core::{
     api::names::reason,
-    plan::nodes::{
-        NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep,
-        node::{MetadataChange, NodePlan, TaintChange},
+    plan::{
+        nodes::{
+            NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep,
+            node::{MetadataChange, NodePlan, TaintChange},
+        },
+        refusal::Refusal,
     },
     words::joined,
 };
@@ -136,7 +139,7 @@ async fn write(name: &str, nodes: &SharedNodes, context: &Context) -> Option<Ins
             let result = execute(name, step, context).await;
             let (answer, error) = match result {
                 Ok(answer) => (answer, None),
-                Err(error) => (NodeAnswer::from(&error), Some(error)),
+                Err(error) => (NodeAnswer::Refused(Refusal::from(&error)), Some(error)),
             };
             let news = {
                 let mut table = nodes.lock();
@@ -145,8 +148,8 @@ async fn write(name: &str, nodes: &SharedNodes, context: &Context) -> Option<Ins
             };
             wake_pools(nodes, context);
             for (object, note) in news {
-                if let NodeNote::Failed { reason, .. } = note {
-                    failure = Some(reason);
+                if let NodeNote::Failed { .. } = note {
+                    failure = error.as_ref().map(RequestError::as_str);
                 }
                 report(object, note, error.as_ref(), context).await;
             }
@@ -175,8 +178,9 @@ async fn report(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestE
             log_written(node, pool.as_deref(), &plan);
             return send_taint_event(&object, &plan, context).await;
         }
-        NodeNote::Failed { reason, pause } => {
-            let (error, wait_ms) = (error.map(shortened), pause.as_millis());
+        NodeNote::Failed { pause } => {
+            let (reason, error) = (error.map(RequestError::as_str), error.map(shortened));
+            let wait_ms = pause.as_millis();
             return tracing::warn!(node, reason, error, wait_ms, "node not written; trying again");
         }
         NodeNote::Refused { message, pause } => {

@@ -22,6 +22,7 @@ use winpool_core::{
         nodes::{Attempt, AttemptState, NodeAnswer, NodeObject, capability_labels::LabelUsers, node::NodePlan},
         pods::PodTable,
         pools::{cleanup::Extent, pool::GuardedPool},
+        refusal::Refusal,
     },
     words,
 };
@@ -305,7 +306,7 @@ impl Cleaner {
         loop {
             let (answer, error) = match self.applier.execute(&found.name, step).await {
                 Ok(answer) => (answer, None),
-                Err(error) => (NodeAnswer::from(&error), Some(error)),
+                Err(error) => (NodeAnswer::Refused(Refusal::from(&error)), Some(error)),
             };
             step = match attempt.answer(answer, policy) {
                 AttemptState::Next(step) => step,
@@ -319,7 +320,7 @@ impl Cleaner {
                 AttemptState::Written | AttemptState::Gone => return Ok(()),
                 AttemptState::Refused(_, message) => return Err(RequestError::Denied(message)),
                 AttemptState::Denied(message) => return Err(error.unwrap_or(RequestError::Denied(message))),
-                AttemptState::Failed(_) => return Err(error.unwrap_or(RequestError::Conflict)),
+                AttemptState::Failed => return Err(error.unwrap_or(RequestError::Conflict)),
             };
         }
     }

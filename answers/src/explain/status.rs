@@ -325,7 +325,7 @@ fn build_summary(build: Option<Build>, node_count: usize, vendors: &BTreeSet<(Bu
     let product = build.and_then(product::by_build);
     let vendors = vendors.iter().filter(|(its, _)| build == Some(*its));
     let support_by = |(build, vendor): &(Build, Vendor)| {
-        (vendor.as_str().to_owned(), vendor.support_of(*build).and_then(|support| support.end))
+        (vendor.as_str().to_owned(), vendor.support_of(*build).map(|support| support.end))
     };
     BuildSummary {
         build: build.map(|build| build.to_string()),

@@ -38,7 +38,7 @@ pub use written::Written;
 /// Parses the version of a release of Kubernetes: `1.36` or `v1.36.3`.
 pub fn kubernetes_version(release: &str) -> Option<KubernetesVersion> {
     let mut parts = release.strip_prefix('v').unwrap_or(release).split('.');
-    KubernetesVersion::parse(parts.next()?, parts.next()?).ok()
+    KubernetesVersion::parse(parts.next()?, parts.next()?)
 }
 
 /// Returns the pool with this change, if it could be decoded, or else the same pool.

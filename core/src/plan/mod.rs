@@ -6,4 +6,5 @@ pub mod patch;
 pub mod pods;
 pub mod pools;
 pub mod reconcile;
+pub mod refusal;
 pub mod taints;

@@ -245,9 +245,9 @@ pub fn class(text: &str) -> Arc<RuntimeClass> {
 /// The classes of the cluster after everything in `plan` was written.
 pub fn settle(existing: &[Arc<RuntimeClass>], plan: &ClassesPlan) -> Vec<Arc<RuntimeClass>> {
     let mut classes = existing.to_vec();
-    for PlannedClass { desired, action, .. } in &plan.classes {
+    for PlannedClass { desired, action } in &plan.classes {
         match action {
-            ClassAction::Nothing | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => {}
+            ClassAction::Nothing(_) | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => {}
             ClassAction::Create(new) => classes.push(class(&json!(new).to_string())),
             ClassAction::Change { changes, .. } => {
                 let old = classes.iter_mut().find(|c| c.metadata.name.as_ref() == Some(&desired.name)).unwrap();

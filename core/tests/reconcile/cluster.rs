@@ -12,6 +12,7 @@ use winpool_answers::{
     explain::forecast::{Simulation, Snapshot},
     pod::{Pod, PodSpec},
     view::Workload,
+    workload::WorkloadKind,
 };
 use winpool_core::{
     api::{Problem, WindowsPool, WindowsPoolStatus, names},
@@ -19,9 +20,10 @@ use winpool_core::{
         nodes::node::NodeFields,
         pods::{ClusterFacts, PodHealth, PodTable},
         pools::pool::{GuardedPool, Policy},
-        reconcile::{Answer, ClassRequest, Outage, Refusal, Step},
+        reconcile::{Answer, ClassRequest, Outage, Step},
+        refusal::Refusal,
     },
-    pod::{PodProgress, WorkloadKind},
+    pod::PodProgress,
 };
 
 use crate::common::{self, at_registration, node, pool_object, read, recorded_in};

@@ -8,7 +8,8 @@ use winpool_core::{
         nodes::NodeTable,
         pods::{PodHealth, UnknownPods},
         pools::pool::{GuardedPool, PoolEntry},
-        reconcile::{CachedCluster, ControlPlaneInfo, Note, Refusal, Step},
+        reconcile::{CachedCluster, ControlPlaneInfo, Note, Step},
+        refusal::Refusal,
     },
 };
 

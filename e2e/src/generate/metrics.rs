@@ -162,7 +162,7 @@ mod tests {
             "type": "Ready", "status": "True", "reason": "Converged", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
         let status = json!({"runtimeClasses": [class], "problems": [problem], "conditions": [condition]});
-        metrics.pool("default", &read(status));
+        metrics.gauges.status("default", &read(status));
         metrics.encode().unwrap()
     }
 

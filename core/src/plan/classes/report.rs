@@ -57,7 +57,7 @@ impl Memory {
                 return missing(pool, &planned.desired, known);
             };
             // A class that another owner manages holds no taint by itself; its pods do.
-            if planned.state == ClassState::Satisfied {
+            if planned.action.state() == ClassState::Satisfied {
                 return None;
             }
             let widened = known.and_then(|known| known.widened.as_ref());
@@ -97,11 +97,11 @@ impl Memory {
         let known = KnownClasses { memory, existing, builds, health };
         for planned in plan.classes {
             problems.extend(known.problems(pool, &planned, now));
-            let PlannedClass { desired: DesiredClass { name, hosts, isolation, handler, .. }, state, .. } = planned;
+            let PlannedClass { desired: DesiredClass { name, hosts, isolation, handler, .. }, action } = planned;
             // Its nodes get their labels by the policy that is published next.
             let is_due = pool.spec.enforces() && plan.to_label.get(&name) == Some(&0);
             let is_contested = known.memory_of(&name).is_some_and(|memory| memory.is_contested(now));
-            let state = if is_due || is_contested { ClassState::Pending } else { state };
+            let state = if is_due || is_contested { ClassState::Pending } else { action.state() };
             let handler = known.find(&name).map_or(handler, |class| class.handler.clone());
             classes.push(known.status(name, hosts.build(), isolation, handler, state));
         }

@@ -27,8 +27,9 @@ use crate::{
         pools::pool::{Hosts, Pool},
         reconcile::{
             memory::{Memory, POLL_INTERVAL, WriteConflict, write_failed},
-            step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Refusal, Step},
+            step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Step},
         },
+        refusal::Refusal,
     },
     pod::selector_of,
     windows::Build,
@@ -242,7 +243,7 @@ impl Memory {
             }
             (_, Answer::Class(class)) => self.class_written(pool, step, class, now),
             (_, Answer::Refused(refusal)) => {
-                if matches!(refusal, Refusal::Conflict | Refusal::Gone) && memory.attempts < ATTEMPTS {
+                if refusal.is_late() && memory.attempts < ATTEMPTS {
                     memory.attempts += 1;
                     memory.answer = None;
                     return;

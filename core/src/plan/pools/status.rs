@@ -203,7 +203,7 @@ fn build_status(
         build: build.to_string(),
         product: product::by_build(build).map(|product| product.name.to_owned()),
         kubernetes_support: observation.support_of(build),
-        end_of_support: product::by_build(build).map(|product| product.end_of_support().to_string()),
+        end_of_support: product::by_build(build).map(|product| product.end_of_support.to_string()),
         vendors: vendors(observation, build),
         nodes: number(revisions.values().sum()),
         runtime_class: discovered.filter(|name| observation.classes.iter().any(|class| class.name == *name)),
@@ -221,7 +221,7 @@ fn vendors(observation: &Observation, build: Build) -> Vec<VendorStatus> {
         let support = vendor.support_of(build);
         VendorStatus {
             name: vendor.as_str().to_owned(),
-            end_of_support: support.and_then(|support| support.end).map(|day| day.to_string()),
+            end_of_support: support.map(|support| support.end.to_string()),
             removed_in: support.and_then(|support| support.removed).map(|minor| format!("1.{minor}")),
         }
     })

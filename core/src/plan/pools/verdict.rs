@@ -189,7 +189,7 @@ fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &
 pub fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
     let today = now.to_zoned(TimeZone::UTC).date();
     let name = |build: &Build| product::name_of(*build);
-    let ended = |build: &&Build| product::by_build(**build).is_some_and(|p| p.end_of_support() < today);
+    let ended = |build: &&Build| product::by_build(**build).is_some_and(|p| p.end_of_support < today);
     let unlisted = |build: &&Build| observation.support_of(**build) == KubernetesSupport::Unlisted;
     let ended = joined(observation.builds.keys().filter(ended).map(name));
     let unlisted = joined(observation.builds.keys().filter(unlisted).map(name));
@@ -215,8 +215,8 @@ fn vendor_support(observation: &Observation, today: Date) -> (Vec<String>, Vec<S
     let (mut ended, mut removed) = (Vec::new(), Vec::new());
     for row in rows {
         let (vendor, name) = (row.vendor.as_str(), product::name_of(row.build));
-        if let Some(end) = row.end.filter(|_| row.has_ended(today)) {
-            ended.push(format!("{vendor} supported {name} until {end}"));
+        if row.has_ended(today) {
+            ended.push(format!("{vendor} supported {name} until {}", row.end));
         }
         if let Some(version) = observation.kubernetes.and_then(|now| row.removed_after(now)) {
             removed.push(format!("{vendor} has no nodes of {name} with Kubernetes {version} or later"));

@@ -1,7 +1,6 @@
 //! The state of the pool loop between steps.
 
 use std::{
-    borrow::Borrow,
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::Arc,
@@ -21,7 +20,8 @@ use crate::{
             pool::{GuardedPool, Policy, Pool, PoolEntry, managed_taints, read_all},
             status::ever_applied,
         },
-        reconcile::step::{CachedCluster, Note, Refusal, Step},
+        reconcile::step::{CachedCluster, Note, Step},
+        refusal::Refusal,
         taints::{PoolConsent, daemon_sets::Objector},
     },
 };
@@ -256,7 +256,7 @@ impl PoolMemory {
     pub(crate) fn failed(&mut self, request: RequestKind, refusal: &Refusal, patience: Duration, now: Instant) {
         let failures = self.retries.get(&request).map_or(1, |retry| retry.failures + 1);
         // At first the cache is behind, and the pool's own event follows.
-        let is_late = request.writes() && matches!(refusal, Refusal::Conflict | Refusal::Gone);
+        let is_late = request.writes() && refusal.is_late();
         let counted = if is_late { failures.saturating_sub(ATTEMPTS) } else { failures };
         let until = if counted == 0 { now } else { now + refusal.pause(counted, patience) };
         self.retries.insert(request, Retry { failures, until, refusal: refusal.clone() });
@@ -281,10 +281,7 @@ impl PoolMemory {
     }
 }
 
-// Requests that failed, and the pauses before winpool sends them again.
-
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+// Requests that failed.
 
 /// A kind of request for a pool that is retried after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -319,34 +316,6 @@ pub(crate) struct Retry {
     pub(crate) failures: u32,
     pub(crate) until: Instant,
     pub(crate) refusal: Refusal,
-}
-
-impl Refusal {
-    /// The reason, as a message.
-    pub(crate) fn message(&self) -> &str {
-        match self {
-            Self::Denied(message) | Self::Failed(message) => message,
-            Self::Conflict | Self::Gone => "the object keeps changing",
-        }
-    }
-
-    /// The pause after this many failures in a row: half a second after the first, then twice as long each time, up to
-    /// a minute.
-    pub(crate) fn pause(&self, failures: u32, patience: Duration) -> Duration {
-        let doublings = failures.saturating_sub(1).min(10);
-        match self {
-            Self::Denied(message) => refusal_pause(message, patience),
-            _ => LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(doublings)),
-        }
-    }
-}
-
-/// The pause after the API server refused a write with this message. A policy refuses the same write again. But administrators
-/// give and take permissions at any time.
-pub(crate) fn refusal_pause(message: &str, patience: Duration) -> Duration {
-    // The text of the API server's authorizer: `User "x" cannot patch resource "nodes" in API group "" at the cluster scope`.
-    let names_user = message.split_once("User \"").is_some_and(|(_, rest)| rest.contains("\" cannot "));
-    if names_user { patience.min(LONGEST_PAUSE) } else { patience }
 }
 
 /// The problem for a write that failed and is retried.
@@ -477,14 +446,10 @@ impl<T: Default + PartialEq> WriteConflict<T> {
     }
 
     /// The pause before `what` is written again, if another writer keeps reverting it.
-    pub fn pause<W>(&self, what: &W, now: Instant) -> Option<Duration>
-    where
-        T: Borrow<W>,
-        W: PartialEq + ?Sized,
-    {
+    pub fn pause(&self, what: &T, now: Instant) -> Option<Duration> {
         let last = self.writes.back()?;
         let wait = (*last + self.pause).saturating_duration_since(now);
-        (self.what.as_ref().map(Borrow::borrow) == Some(what) && self.is_a_fight() && !wait.is_zero()).then_some(wait)
+        (self.what.as_ref() == Some(what) && self.is_a_fight() && !wait.is_zero()).then_some(wait)
     }
 }
 

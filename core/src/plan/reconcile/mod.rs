@@ -23,12 +23,13 @@ use crate::{
         pods::table::UnknownPods,
         pools::pool::{GuardedPool, Pool, managed_taints},
         reconcile::memory::{CACHE_BEHIND, PoolMemory, RequestKind, Retry, STATUS_INTERVAL},
+        refusal::Refusal,
     },
 };
 
 pub use self::{
     memory::{Memory, Now, Outage, POLL_INTERVAL, Pauses},
-    step::{Answer, CachedCluster, ClassRequest, ClassStep, ControlPlaneInfo, Note, Refusal, Step},
+    step::{Answer, CachedCluster, ClassRequest, ClassStep, ControlPlaneInfo, Note, Step},
 };
 
 /// Returns the next step for the pool with this name.
@@ -114,7 +115,7 @@ impl Memory {
                 self.notes.extend(news.iter().map(|note| (pool.to_owned(), note.clone())));
             }
             // The pool has changed since the status was computed: its own event follows.
-            (Step::WriteStatus { .. }, Answer::Refused(Refusal::Conflict | Refusal::Gone)) => {
+            (Step::WriteStatus { .. }, Answer::Refused(refusal)) if refusal.is_late() => {
                 (memory.fresh, memory.written) = (false, None);
             }
             // The API server validates the whole object, so an invalid spec is a possible reason.

@@ -22,6 +22,7 @@ use crate::{
         },
         pools::pool::{GuardedPool, Policy, Pool},
         reconcile::memory::Outage,
+        refusal::Refusal,
         taints::daemon_sets::Objector,
     },
     windows::KubernetesVersion,
@@ -191,19 +192,6 @@ impl Answer {
             (_, answer) => answer,
         }
     }
-}
-
-/// The reason why a request was not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The object has changed since the request was computed, or exists already.
-    Conflict,
-    /// The object is gone.
-    Gone,
-    /// The API server, or a policy in it, refuses the request and will refuse it again.
-    Denied(String),
-    /// The API server failed, or did not answer in time.
-    Failed(String),
 }
 
 /// A note for logs and Events.
