@@ -14,12 +14,10 @@ use winpool_core::{
         nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable, node::NodeFields},
         patch::finalizers,
         pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
-        pools::{
-            pool::{GuardedPool, Policy, Pool, policy_of},
-            status::HeldTaints,
-        },
+        pools::pool::{GuardedPool, Policy, Pool, policy_of},
         reconcile::{Answer, CachedCluster, ClassRequest, ControlPlaneInfo, Memory, Now, Outage, Pauses, Step, next},
         refusal::Refusal,
+        taints::objections::HeldTaints,
     },
     pod::{self as operator, Class, PodProgress},
     windows::KubernetesVersion,
@@ -259,7 +257,7 @@ impl Simulation {
     pub(super) fn held(&mut self, pool: &Pool) -> Option<HeldTaints> {
         self.with_cluster(|cluster, memory, _| {
             let tally = cluster.nodes.tally(&pool.spec.name);
-            memory.held(cluster, pool, tally)
+            memory.held(cluster, pool, &memory.objections(cluster, pool), tally)
         })
     }
 

@@ -34,6 +34,7 @@ use crate::{
             memory::{Memory, Now, PoolMemory, RequestKind, whole_seconds, write_failed},
             step::{CachedCluster, NOT_STORED, Note, Step},
         },
+        taints::objections::HeldTaints,
     },
     windows::{Build, KubernetesSupport, KubernetesVersion, Vendor, product},
     words::plain,
@@ -59,17 +60,15 @@ pub fn status(
 ) -> WindowsPoolStatus {
     let nodes = observation.nodes;
     let mut conditions = Conditions { previous, now, generation: observation.generation, done: Vec::new() };
-    conditions.push(condition::READY, verdict::ready(pool, observation));
-    conditions.push(condition::NODES_LABELED, verdict::labels_verdict(pool, observation));
-    conditions.push(
-        condition::TAINTS_APPLIED,
-        match &observation.held {
-            _ if !observation.unreadable.is_empty() => verdict::unreadable_verdict(&observation.unreadable),
-            Some(held) => verdict::held_verdict(pool, held),
-            None if nodes.held > 0 => verdict::waiting(nodes.held),
-            None => verdict::taints_verdict(pool, observation),
-        },
-    );
+    let of_nodes: [(&str, fn(&Pool, &Observation) -> Verdict); 3] = [
+        (condition::READY, verdict::ready),
+        (condition::NODES_LABELED, verdict::labels_verdict),
+        (condition::TAINTS_APPLIED, verdict::taints_verdict),
+    ];
+    for (name, verdict) in of_nodes {
+        let unreadable = verdict::unreadable_verdict(&observation.unreadable);
+        conditions.push(name, unreadable.unwrap_or_else(|| verdict(pool, observation)));
+    }
     conditions.push(condition::RUNTIME_CLASSES_APPLIED, verdict::classes_verdict(pool, observation));
     conditions.push(condition::WINDOWS_SUPPORTED, verdict::support_verdict(observation, now));
     match &observation.health {
@@ -307,26 +306,6 @@ impl Observation {
     }
 }
 
-/// Taints that wait, with the reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldTaints {
-    pub taints: BTreeSet<Taint>,
-    pub because: HeldBecause,
-}
-
-/// The reason why taints wait.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeldBecause {
-    /// These `DaemonSets` would make no pods for nodes with the taint, each with the number of these nodes.
-    DaemonSets(BTreeMap<String, usize>),
-    /// winpool cannot read pods or `DaemonSets`; with the reason.
-    PodsUnreadable(String),
-    /// It is not known that a policy confines winpool's permission to patch pods; with the reason.
-    Unconfined(String),
-    /// These RuntimeClasses do not tolerate them yet.
-    Classes(BTreeSet<String>),
-}
-
 // The status of a pool: its inputs, and when it is written.
 
 impl Memory {
@@ -376,7 +355,7 @@ impl Memory {
             untainted: tally.untainted,
             unreadable: cluster.unreadable(now.instant),
             taints: self.taints(guarded, pool, &objections, tally),
-            held: self.held_by(cluster, pool, &objections, tally),
+            held: self.held(cluster, pool, &objections, tally),
             kubernetes: cluster.control_plane.kubernetes,
             overlap: tally.overlap(),
             builds: tally.revisions.clone(),

@@ -6,60 +6,47 @@ use k8s_openapi::jiff::{Timestamp, civil::Date, tz::TimeZone};
 use serde_json::json;
 
 use crate::{
-    api::{
-        ClassState, Mode, NodeCounts, TaintPolicy,
-        names::{self, reason},
-    },
+    api::{ClassState, Mode, NodeCounts, TaintPolicy, names::reason},
     plan::{
         nodes::numbers::Overlap,
         pods::failures::PoolFailures,
-        pools::{
-            pool::Pool,
-            status::{HeldBecause, HeldTaints, Observation},
-        },
+        pools::{pool::Pool, status::Observation},
     },
-    pod::tolerations,
     windows::{Build, KubernetesSupport, product},
     words::{count as count_of, joined, yaml},
 };
 
-/// The limit of workloads named in a condition.
-const WORKLOADS: usize = 10;
-
 /// The status, reason and message of a condition.
-pub(crate) struct Verdict {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
     pub status: &'static str,
     pub reason: &'static str,
     pub message: String,
 }
 
 impl Verdict {
-    fn yes(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn yes(reason: &'static str, message: impl Into<String>) -> Self {
         Self { status: "True", reason, message: message.into() }
     }
 
-    fn no(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn no(reason: &'static str, message: impl Into<String>) -> Self {
         Self { status: "False", reason, message: message.into() }
     }
 
-    fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
         Self { status: "Unknown", reason, message: message.into() }
     }
 }
 
 /// The verdict about nodes while kinds cannot be read, which are given with the reasons.
-pub fn unreadable_verdict(unreadable: &BTreeMap<&'static str, String>) -> Verdict {
-    let kinds = joined(unreadable.keys());
-    let why = unreadable.first_key_value().map(|(_, why)| why.as_str()).unwrap_or_default();
+pub fn unreadable_verdict(unreadable: &BTreeMap<&'static str, String>) -> Option<Verdict> {
+    let (kinds, (_, why)) = (joined(unreadable.keys()), unreadable.first_key_value()?);
     let message = format!("winpool cannot read {kinds}, so this status may be old, and no taint is added: {why}");
-    Verdict::unknown(reason::READ_FAILED, message)
+    Some(Verdict::unknown(reason::READ_FAILED, message))
 }
 
 pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     let nodes = observation.nodes;
-    if !observation.unreadable.is_empty() {
-        return unreadable_verdict(&observation.unreadable);
-    }
     for lost in [reason::STATUS_NOT_STORED, reason::RECORD_REMOVED] {
         if let Some(problem) = observation.problems.iter().find(|problem| problem.reason == lost) {
             return Verdict::no(lost, problem.message.clone());
@@ -75,7 +62,7 @@ pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
         return Verdict::no(reason::IN_PROGRESS, message);
     }
     if let Some(held) = &observation.held {
-        return Verdict { status: "False", ..held_verdict(pool, held) };
+        return Verdict { status: "False", ..held.verdict.clone() };
     }
     if nodes.held > 0 {
         return waiting(nodes.held);
@@ -121,7 +108,7 @@ fn no_nodes(pool: &Pool, observation: &Observation) -> Verdict {
 }
 
 /// The pods are not listed yet, or pods that run on the nodes are to get tolerations first.
-pub fn waiting(held: i64) -> Verdict {
+fn waiting(held: i64) -> Verdict {
     Verdict::no(
         reason::WAITING,
         format!(
@@ -133,14 +120,17 @@ pub fn waiting(held: i64) -> Verdict {
 
 /// The verdict about labels.
 pub fn labels_verdict(pool: &Pool, observation: &Observation) -> Verdict {
-    if !observation.unreadable.is_empty() {
-        return unreadable_verdict(&observation.unreadable);
-    }
     nodes_verdict(pool, observation, observation.unlabeled, "labelled")
 }
 
-/// The verdict about taints, if none waits.
+/// The verdict about taints.
 pub fn taints_verdict(pool: &Pool, observation: &Observation) -> Verdict {
+    if let Some(held) = &observation.held {
+        return held.verdict.clone();
+    }
+    if observation.nodes.held > 0 {
+        return waiting(observation.nodes.held);
+    }
     if pool.spec.taint_policy != TaintPolicy::Never {
         return nodes_verdict(pool, observation, observation.untainted, "tainted");
     }
@@ -252,43 +242,6 @@ pub fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
         count_of(*nodes, "node")
     );
     Verdict::yes(reason::OLDER_POOL, message)
-}
-
-/// The reason why the taints wait, with the remedy.
-pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) -> Verdict {
-    let named = joined(taints);
-    match because {
-        HeldBecause::PodsUnreadable(message) => Verdict::unknown(
-            reason::PODS_NOT_SEEN,
-            format!("{named} held: winpool cannot read pods or DaemonSets: {message}; or set taintPolicy: TaintOnly"),
-        ),
-        HeldBecause::Unconfined(why) => Verdict::no(
-            reason::NOT_CONFINED,
-            format!(
-                "{named} held: the API server does not confine winpool's permission to patch pods: {why}; install the policy in \
-                 config/rbac/confine_pods.yaml for winpool's account, or set taintPolicy: TaintOnly"
-            ),
-        ),
-        HeldBecause::Classes(classes) => {
-            let classes = joined(classes);
-            let message = format!("{named} held until these RuntimeClasses tolerate it: {classes}; see problems");
-            Verdict::no(reason::WAITING, message)
-        }
-        HeldBecause::DaemonSets(sets) => {
-            let described = sets.iter().take(WORKLOADS);
-            let described = joined(described.map(|(name, nodes)| format!("{name} ({})", count_of(*nodes, "node"))));
-            let more = sets.len().saturating_sub(WORKLOADS);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let held = if pool.spec.mode == Mode::DryRun { "would be held" } else { "held" };
-            let message = format!(
-                "{named} {held}: with it these DaemonSets would make no pods: {described}{more}. Add to their pod templates: \
-                 {}; or annotate them with {}: \"true\"; or set taintPolicy: TaintOnly",
-                tolerations::to_write(taints),
-                names::IGNORE
-            );
-            Verdict::no(reason::DAEMON_SETS_NOT_TOLERATING, message)
-        }
-    }
 }
 
 pub fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {

@@ -1,7 +1,7 @@
 //! The taints of a node: those that it should have, and if one may be added now.
 
 pub(crate) mod daemon_sets;
-pub(crate) mod objections;
+pub mod objections;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
