@@ -28,7 +28,7 @@ use kube::{
         DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions, ValidationDirective,
     },
     core::Request,
-    runtime::events::{Event, EventType, Recorder, Reporter},
+    runtime::events::{Event, Recorder, Reporter},
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -274,11 +274,10 @@ impl Applier {
     }
 
     /// Writes an Event about an object. One that cannot be written is dropped.
-    pub async fn event(&self, object: &ObjectReference, type_: EventType, reason: &str, action: &str, note: String) {
-        let note = Some(plain(&note, NOTE));
-        let event = Event { type_, reason: reason.to_owned(), action: action.to_owned(), note, secondary: None };
+    pub async fn event(&self, object: &ObjectReference, mut event: Event) {
+        event.note = event.note.map(|note| plain(&note, NOTE));
         if let Err(error) = self.send(self.recorder.publish(&event, object)).await {
-            tracing::debug!(reason, error = shortened(&error), "Event not written");
+            tracing::debug!(reason = event.reason, error = shortened(&error), "Event not written");
         }
     }
 }

@@ -50,7 +50,7 @@ fn a_taint_needs_a_record_and_known_pods_unless_it_waits_for_nobody() {
     ] {
         let known = pool(&changes);
         let unknown = with_consent(known.clone(), |consent| consent.may_add = false);
-        let blind = with_consent(known.clone(), |consent| consent.is_blind = true);
+        let blind = with_consent(known.clone(), |consent| consent.cannot_read = true);
         let found = [known, unknown, blind].map(|pool| gets_taint(&pool, &bare()));
         assert_eq!(found, [expected, while_unknown, false], "{fact}");
     }

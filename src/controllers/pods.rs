@@ -40,7 +40,7 @@ pub struct SharedPods {
     lists: watch::Sender<()>,
     /// Notifies of pods that may be for Windows.
     pub(super) candidates: watch::Sender<()>,
-    /// The outages of these watches. They do not make the operator blind.
+    /// The outages of these watches. Nodes are written during them too.
     watch_health: Arc<WatchHealth>,
 }
 

@@ -42,7 +42,7 @@ pub struct Gauges {
 #[derive(Default)]
 struct PoolGauges {
     status: WindowsPoolStatus,
-    /// The numbers of failing pods by cause, if the search is enabled.
+    /// The numbers of failing pods by cause, if they are known.
     failing: Option<BTreeMap<Cause, usize>>,
 }
 

@@ -56,7 +56,7 @@ impl Memory {
             let Some(class) = existing.iter().find(|class| class.name_any() == *name) else {
                 return missing(pool, &planned.desired, known);
             };
-            // A class that another owner manages holds no taint by itself; its pods do.
+            // winpool does not change a class that another owner manages, so no taint waits for it.
             if planned.action.state() == ClassState::Satisfied {
                 return None;
             }
@@ -107,7 +107,7 @@ impl Memory {
         }
         for class in plan.leftover.iter().filter_map(|name| known.find(name)) {
             let name = class.name_any();
-            problems.extend(known.memory_of(&name).and_then(|memory| memory.stands(None, now)).cloned());
+            problems.extend(known.memory_of(&name).and_then(|memory| memory.wait_reason(None, now)).cloned());
             let (build, handler) = (selected_build(class), class.handler.clone());
             let status = known.status(name, build, Isolation::default(), handler, ClassState::Pending);
             // It stays in status until it is gone: winpool never deletes a class without its uid.
@@ -161,7 +161,7 @@ impl KnownClasses<'_> {
         match &planned.action {
             ClassAction::OtherHandler(problem) | ClassAction::Conflict(problem) => problems.push(problem.clone()),
             _ if pool.spec.enforces() => {
-                problems.extend(memory.and_then(|memory| memory.stands(Some(planned), now)).cloned());
+                problems.extend(memory.and_then(|memory| memory.wait_reason(Some(planned), now)).cloned());
             }
             action => {
                 problems.extend(

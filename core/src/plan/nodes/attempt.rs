@@ -51,9 +51,9 @@ pub enum NodeAnswer {
 #[derive(Clone, PartialEq)]
 pub struct Attempt {
     /// The node that the patch in flight was computed from.
-    object: Arc<NodeObject>,
+    pub(crate) object: Arc<NodeObject>,
     /// The plan in flight.
-    plan: NodePlan,
+    pub(crate) plan: NodePlan,
     part: PlanPart,
     /// The parts that were refused, and the last message.
     denied: Option<(NodePlan, String)>,
@@ -139,16 +139,6 @@ impl Attempt {
         Some(self.send(policy))
     }
 
-    /// The node that the patch in flight was computed from.
-    pub fn object(&self) -> &Arc<NodeObject> {
-        &self.object
-    }
-
-    /// The plan in flight.
-    pub fn plan(&self) -> &NodePlan {
-        &self.plan
-    }
-
     /// True if it sends the parts of a plan.
     pub fn is_split(&self) -> bool {
         self.part != PlanPart::Whole
@@ -201,7 +191,7 @@ impl Attempt {
         if found.uid != self.object.uid {
             return AttemptState::Gone;
         }
-        // A patch that tests what was not read, because that is too large, fails for ever.
+        // winpool does not read values that are too large, so a patch that tests one always fails.
         if reading == ReadReason::Stale && found.resource_version == self.object.resource_version {
             let message = "the patch's tests fail although the node is as it was read";
             return AttemptState::Refused(self.plan.clone().into(), message.to_owned());

@@ -281,7 +281,7 @@ pub(crate) struct FailedAttempts {
     pub(crate) until: Instant,
 }
 
-/// The next need of a node.
+/// What a node needs next.
 pub(crate) enum Need {
     /// Nothing before this moment, unless the node changes.
     Nothing(Option<Instant>),
@@ -296,7 +296,7 @@ impl Entry {
         Consent::Known { name: &self.object.name, watched: &self.watched, now }
     }
 
-    /// Returns the need of the node by this policy. `object` is the node as the watch shows it, or as it was read for an
+    /// Returns what the node needs by this policy. `object` is the node as the watch shows it, or as it was read for an
     /// attempt.
     pub(crate) fn need(&self, object: &NodeObject, policy: &Policy, now: Instant) -> Need {
         let assessment = assess(&object.node, policy, self.consent(now));
@@ -313,7 +313,7 @@ impl Entry {
         }
     }
 
-    /// Returns the need of the node, as far as the watch shows it.
+    /// Returns what the node needs by this policy, as the watch shows it. After a failed attempt it waits.
     pub(crate) fn next(&self, policy: &Policy, now: Instant) -> Need {
         let failure = self.wait_reasons.as_ref().and_then(|wait_reasons| wait_reasons.failure);
         if let Some(failure) = failure.filter(|failure| now < failure.until) {
@@ -537,7 +537,7 @@ impl NodeTable {
             AttemptState::Refused(plan, message) => self.refuse(name, *plan, message, now),
             AttemptState::Denied(message) => match running.attempt.split(&running.by) {
                 Some(step) => self.send(running, step),
-                None => self.refuse(name, running.attempt.plan().clone(), message, now),
+                None => self.refuse(name, running.attempt.plan.clone(), message, now),
             },
             AttemptState::PlanAgain(object) => self.plan_again(name, running, object, now),
         }
@@ -559,7 +559,7 @@ impl NodeTable {
     }
 
     fn send(&mut self, running: Running, step: NodeStep) -> NodeStep {
-        let object = running.attempt.object();
+        let object = &running.attempt.object;
         let (name, uid) = (Arc::clone(&object.name), object.uid.clone());
         self.requests.insert(name, Request { uid, purpose: Purpose::Attempt(Box::new(running)) });
         step
@@ -574,18 +574,18 @@ impl NodeTable {
     /// Records that a patch was accepted: the whole plan, or a part of it.
     fn record_write(&mut self, name: &str, running: &mut Running, now: Instant) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let (object, is_whole) = (running.attempt.object(), !running.attempt.is_split());
+        let (object, is_whole) = (&running.attempt.object, !running.attempt.is_split());
         entry.is_behind = entry.object.resource_version == running.seen;
         // Once for all parts, and even if the next one fails.
         if !std::mem::replace(&mut running.has_written, true) {
             entry.conflict.get_or_insert_default().written(running.by.demands(running.pool.as_deref()), now);
         }
-        if let Some(MetadataChange { to: Some(record), .. }) = &running.attempt.plan().applied {
+        if let Some(MetadataChange { to: Some(record), .. }) = &running.attempt.plan.applied {
             entry.watched.applied = Some(record.as_str().into());
         }
         let since = entry.pending_since.take_if(|_| is_whole);
         let waited = since.map(|since| now.saturating_duration_since(since));
-        let (pool, plan) = (running.pool.clone(), running.attempt.plan().clone().into());
+        let (pool, plan) = (running.pool.clone(), running.attempt.plan.clone().into());
         self.notes.push((Arc::clone(object), NodeNote::Written { pool, plan, waited }));
     }
 
@@ -603,7 +603,7 @@ impl NodeTable {
         NodeStep::Wait(Some(until))
     }
 
-    /// Waits, longer each time, instead of fighting over the node.
+    /// Waits, longer each time, because another writer keeps reverting winpool's changes.
     fn back_off(&mut self, name: &str, until: Instant, writer: String, now: Instant) -> NodeStep {
         let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
         if entry.other_writer().is_none_or(|known| *known.name != *writer) {

@@ -421,8 +421,8 @@ impl Memory {
 
 /// Returns a note if the taints of the pool are held or no longer held since the previous status.
 fn taints_note(previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus) -> Option<Note> {
-    // Others say that winpool is on its way, or have a note of their own.
-    const NOTED: [&str; 3] = [reason::DONE, reason::DAEMON_SETS_NOT_TOLERATING, reason::PODS_CREATED_TOO_EARLY];
+    // With other reasons winpool is still working, or a problem has a note of its own.
+    const NOTED: [&str; 2] = [reason::DONE, reason::DAEMON_SETS_NOT_TOLERATING];
     let find = |status: &WindowsPoolStatus| {
         let mut conditions = status.conditions.iter();
         let found = conditions.find(|condition| condition.type_ == condition::TAINTS_APPLIED)?;

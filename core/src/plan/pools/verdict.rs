@@ -165,13 +165,12 @@ fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &
         return Verdict::no(reason::IN_PROGRESS, format!("{} not {done} yet", count_of(missing, "node")));
     }
     let node_problem = observation.problems.iter().find(|problem| problem.object.kind == "Node");
-    let reason = match node_problem.map(|problem| problem.reason.as_str()) {
-        Some(reason::ADMISSION_DENIED) => reason::ADMISSION_DENIED,
-        Some(reason::CONTESTED) => reason::CONTESTED,
-        Some(reason::OPERATING_SYSTEM_DIFFERS) => reason::OPERATING_SYSTEM_DIFFERS,
-        _ => reason::BUILD_UNKNOWN,
-    };
-    Verdict::no(reason, format!("{} cannot be {done}, see problems", count_of(missing, "node")))
+    let mut reasons = [reason::ADMISSION_DENIED, reason::CONTESTED, reason::OPERATING_SYSTEM_DIFFERS].into_iter();
+    let reason = reasons.find(|reason| node_problem.is_some_and(|problem| problem.reason == *reason));
+    Verdict::no(
+        reason.unwrap_or(reason::BUILD_UNKNOWN),
+        format!("{} cannot be {done}, see problems", count_of(missing, "node")),
+    )
 }
 
 /// False only if Microsoft or the cluster's vendor no longer supports a build in use. Kubernetes' lists are reported

@@ -179,16 +179,16 @@ impl Memory {
     pub(crate) fn hold_back(&mut self, cluster: &CachedCluster<'_>, pool: &str, now: Instant) -> Option<Step> {
         let published = self.published(pool)?;
         let before = &published.consent;
-        let is_blind = before.is_blind || !cluster.unreadable(now).is_empty();
+        let cannot_read = before.cannot_read || !cluster.unreadable(now).is_empty();
         let may_add = before.may_add && cluster.may_add_taints();
         // At rest both are the same list.
         let known = cluster.objectors().ok().filter(|known| !Arc::ptr_eq(known, &before.objectors));
         let came = known.into_iter().flat_map(|known| known.iter()).filter(|set| !before.objectors.contains(set));
         let came: Vec<Objector> = came.cloned().collect();
-        if (is_blind, may_add) == (before.is_blind, before.may_add) && came.is_empty() {
+        if (cannot_read, may_add) == (before.cannot_read, before.may_add) && came.is_empty() {
             return None;
         }
-        let mut consent = PoolConsent { may_add, is_blind, ..PoolConsent::clone(before) };
+        let mut consent = PoolConsent { may_add, cannot_read, ..PoolConsent::clone(before) };
         if !came.is_empty() {
             Arc::make_mut(&mut consent.objectors).extend(came);
         }
@@ -243,9 +243,9 @@ impl PoolMemory {
         self.written.as_ref().filter(|_| !self.is_shown)
     }
 
-    /// True while a kind cannot be read.
-    pub(crate) fn is_blind(&self) -> bool {
-        self.intent.as_ref().is_some_and(|intent| intent.consent.is_blind)
+    /// True while winpool cannot read a kind.
+    pub(crate) fn cannot_read(&self) -> bool {
+        self.intent.as_ref().is_some_and(|intent| intent.consent.cannot_read)
     }
 
     pub(crate) fn class(&mut self, name: &str) -> &mut ClassMemory {
@@ -424,12 +424,12 @@ impl<T: Default + PartialEq> WriteConflict<T> {
         if self.what.as_ref() != Some(&what) {
             *self = Self { what: Some(what), ..Self::default() };
         }
-        let was_a_fight = self.is_a_fight();
+        let was_conflict = self.is_conflict();
         self.writes.push_back(now);
         while self.writes.front().is_some_and(|write| now.duration_since(*write) > WINDOW + self.pause) {
             self.writes.pop_front();
         }
-        self.pause = match (self.is_a_fight(), was_a_fight) {
+        self.pause = match (self.is_conflict(), was_conflict) {
             (false, _) => Duration::ZERO,
             (true, false) => FIRST_BACK_OFF,
             (true, true) => LONGEST_BACK_OFF.min(self.pause * 2),
@@ -441,7 +441,7 @@ impl<T: Default + PartialEq> WriteConflict<T> {
         self.writes.back().is_some_and(|last| now.duration_since(*last) <= WINDOW + self.pause)
     }
 
-    fn is_a_fight(&self) -> bool {
+    fn is_conflict(&self) -> bool {
         self.writes.len() >= WRITES
     }
 
@@ -449,7 +449,7 @@ impl<T: Default + PartialEq> WriteConflict<T> {
     pub fn pause(&self, what: &T, now: Instant) -> Option<Duration> {
         let last = self.writes.back()?;
         let wait = (*last + self.pause).saturating_duration_since(now);
-        (self.what.as_ref() == Some(what) && self.is_a_fight() && !wait.is_zero()).then_some(wait)
+        (self.what.as_ref() == Some(what) && self.is_conflict() && !wait.is_zero()).then_some(wait)
     }
 }
 

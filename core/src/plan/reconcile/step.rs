@@ -200,7 +200,7 @@ pub enum Note {
     /// A RuntimeClass was written: `RuntimeClassCreated` and so on, and the fields.
     ClassWritten(String, &'static str, Vec<String>),
     /// A RuntimeClass is not written for a while.
-    ClassPostponed(String, Problem, Duration),
+    ClassPostponed(Problem, Duration),
     ClassDeleted(String),
     /// A RuntimeClass is no longer managed, because the pool does not want it and it is not to be deleted.
     ClassReleased {

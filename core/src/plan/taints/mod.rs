@@ -176,7 +176,7 @@ impl Consent<'_> {
         // Even a repair needs the present state of RuntimeClasses and of the pool: while they cannot be read, a class may
         // have lost its tolerations, or the pool the taint. A taint that is not recorded in status could not be removed
         // again.
-        !pool.consent.is_blind
+        !pool.consent.cannot_read
             && pool.managed_taints.contains(taint)
             && !waits_for_a_class(pool, taint, node)
             && (pool.spec.waits_for_nobody(taint)
@@ -218,7 +218,7 @@ pub struct PoolConsent {
     /// The builds whose capability labels the pool's RuntimeClasses select, now or as soon as the nodes have them.
     pub images: BTreeSet<Build>,
     /// True while winpool cannot read nodes, pools or RuntimeClasses, so that no node gets a taint.
-    pub is_blind: bool,
+    pub cannot_read: bool,
 }
 
 impl PoolConsent {

@@ -60,7 +60,7 @@ impl Memory {
             lagging,
             images: plan.images(&existing),
             planned_builds: seen.builds.into_keys().chain(plan.builds()).collect(),
-            is_blind: !cluster.unreadable(now.instant).is_empty(),
+            cannot_read: !cluster.unreadable(now.instant).is_empty(),
         };
         let lingering = seen.tolerate.into_iter().filter(|taint| pool.managed_taints.contains(taint));
         Intent { consent: consent.into(), carried: tally.owned().cloned().chain(lingering).collect() }
@@ -264,7 +264,7 @@ fn is_at_registration(pool: &Pool, consent: &PoolConsent, taint: &Taint, is_reco
         return true;
     }
     let lags = consent.lagging.iter().any(|class| class.lags(taint));
-    let is_unknown = consent.is_blind || !consent.may_add;
+    let is_unknown = consent.cannot_read || !consent.may_add;
     let objects = || consent.objectors.iter().any(|objector| objector.would_run_in(spec, taint, since));
     !lags && (if is_unknown { is_recorded } else { !objects() })
 }
