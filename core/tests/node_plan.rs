@@ -193,12 +193,6 @@ fn the_build_label_follows_the_reported_version() {
         ("10.0.20348.825", Some("10.0.17763"), Some("10.0.20348"), NodeState::Pending),
         ("10.0.20348.825", Some("windows-2022"), Some("10.0.20348"), NodeState::Pending),
         ("10.0.14393", None, Some("10.0.14393"), NodeState::Pending),
-        (
-            "10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)",
-            None,
-            Some("10.0.14393"),
-            NodeState::Pending,
-        ),
         ("", Some("10.0.17763"), Some("10.0.17763"), NodeState::Converged),
         ("5.15.0-1019-azure", Some("10.0.17763"), Some("10.0.17763"), NodeState::Converged),
         ("", None, None, NodeState::Blocked),

@@ -51,7 +51,7 @@ pub enum KubernetesSupport {
     Listed,
     /// The list does not contain the build.
     Unlisted,
-    /// This release of winpool does not know the list: the version is newer, or 1.10 to 1.13.
+    /// This release of winpool does not know the list: the version is newer, or before 1.14, with which Windows nodes became stable.
     #[default]
     Unknown,
 }
@@ -69,9 +69,6 @@ const fn documented(first: u32, last: u32, builds: &'static [u32]) -> Documented
 
 /// The section "Windows OS version support" of kubernetes/website, under its various names and places.
 const DOCUMENTED: &[Documented] = &[
-    documented(5, 8, &[14393]),
-    // "Windows Server 2016 RTM or later, 1709 preferred". Later releases are not named, so they are not listed.
-    documented(9, 9, &[14393, 16299]),
     // The documentation of 1.14 to 1.16 calls 1709 and 1803 "Not Supported"; a later table adds version 1809 of the
     // Semi-Annual Channel, which is the build of Windows Server 2019.
     documented(14, 17, &[17763]),
@@ -101,8 +98,6 @@ mod tests {
     #[test]
     fn each_version_lists_what_its_documentation_says() {
         let rows = [
-            (5..=8, "2016"),
-            (9..=9, "2016 1709"),
             (14..=17, "2019"),
             (18..=18, "2019 1903 1909"),
             (19..=19, "2019 1909 2004"),
@@ -135,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_version_without_a_known_list_is_unknown() {
-        for minor in [0, 4, 10, 11, 12, 13, 38, 100] {
+        for minor in [0, 4, 9, 10, 11, 12, 13, 38, 100] {
             for product in PRODUCTS {
                 assert_eq!(support(minor, product.build.number()), Unknown, "1.{minor}");
             }

@@ -474,7 +474,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn three_writes_within_ten_minutes_are_a_fight_and_pauses_grow() {
+    fn three_writes_within_ten_minutes_are_a_conflict_and_pauses_grow() {
         let start = Instant::now();
         let mut conflict = WriteConflict::default();
         conflict.written("taint", start);
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn repairs_that_are_far_apart_or_of_different_things_are_no_fight() {
+    fn repairs_that_are_far_apart_or_of_different_things_are_no_conflict() {
         let start = Instant::now();
         let mut conflict = WriteConflict::default();
         for number in 0..20 {
