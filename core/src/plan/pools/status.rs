@@ -20,7 +20,7 @@ use crate::{
         number,
     },
     plan::{
-        classes::ClassesPlan,
+        classes::{CLASSES, ClassesPlan},
         nodes::numbers::{Overlap, Tally},
         pods::{
             failures::{PodHealth, WorkloadFailure},
@@ -42,7 +42,6 @@ use crate::{
 
 const BUILDS: usize = 32;
 const TAINTS: usize = 32;
-const CLASSES: usize = 64;
 const PROBLEMS: usize = 10;
 const WORKLOADS: usize = 10;
 /// The time for which the name of a helped workload is kept: a `CronJob` may run once a month.
