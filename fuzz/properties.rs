@@ -322,7 +322,7 @@ fn settle(existing: &[Arc<RuntimeClass>], plan: &[PlannedClass]) -> Vec<Arc<Runt
     for PlannedClass { desired, action, .. } in plan {
         let place = classes.iter().position(|class| class.metadata.name.as_ref() == Some(&desired.name));
         match action {
-            ClassAction::Nothing | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => {}
+            ClassAction::Nothing(_) | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => {}
             ClassAction::Create(class) => classes.push(anew(class)),
             ClassAction::Change { changes, .. } => {
                 let class = &mut classes[place.unwrap()];

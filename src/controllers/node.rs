@@ -201,9 +201,9 @@ async fn report(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestE
     send_event(&object, EventType::Warning, reason, message, context).await;
 }
 
-async fn send_event(node: &NodeObject, type_: EventType, reason: &str, note: String, context: &Context) {
+async fn send_event(object: &NodeObject, type_: EventType, reason: &str, note: String, context: &Context) {
     let (reason, action, note) = (reason.to_owned(), "Patch".to_owned(), Some(note));
-    let object = ListedNode::from(node.clone()).object_ref(&());
+    let object = ListedNode::from(object.clone()).object_ref(&());
     context.applier.event(&object, Event { type_, reason, action, note, secondary: None }).await;
 }
 

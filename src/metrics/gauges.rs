@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn support_ends_when_its_last_day_does() {
         // Microsoft supports Windows Server 2019 until 2029-01-09.
-        let last_day = product::by_build(Build::new(17763)).unwrap().end_of_support();
+        let last_day = product::by_build(Build::new(17763)).unwrap().end_of_support;
         assert_eq!(end_of(last_day), Some(1_862_697_600));
     }
 }

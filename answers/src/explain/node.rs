@@ -82,7 +82,7 @@ pub fn node_explanation(
         node: name.to_owned(),
         build: build.map(|build| build.to_string()),
         product: product.map(|product| product.name.to_owned()),
-        end_of_support: product.map(|product| product.end_of_support().to_string()),
+        end_of_support: product.map(|product| product.end_of_support.to_string()),
         pool: assessment.pool.clone(),
         state: state_under(name, node, outcome).to_owned(),
         reasons,

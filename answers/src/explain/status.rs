@@ -330,7 +330,7 @@ fn build_summary(build: Option<Build>, node_count: usize, vendors: &BTreeSet<(Bu
     BuildSummary {
         build: build.map(|build| build.to_string()),
         version: product.map(|product| product.version.to_owned()),
-        end_of_support: product.map(product::Product::end_of_support),
+        end_of_support: product.map(|product| product.end_of_support),
         vendors: vendors.map(support_by).collect(),
         node_count,
     }

@@ -240,7 +240,7 @@ fn class(name: &str) -> RuntimeClass {
 }
 
 async fn relabel(applier: &Applier, class: &RuntimeClass, pool: &str) -> Result<RuntimeClass, RequestError> {
-    let change = FieldChange { path: vec!["metadata", "labels", POOL], from: Value::Null, to: json!(pool) };
+    let change = FieldChange { path: vec!["metadata", "labels", POOL], to: json!(pool) };
     let (uid, version) = (class.uid().unwrap(), class.resource_version().unwrap());
     applier.patch_class(&class.name_any(), runtime_class_patch(&uid, &version, &[change])).await
 }

@@ -1,7 +1,7 @@
 //! The RuntimeClasses of a pool: discovered and declared ones, and those that it created earlier.
 
 pub(crate) mod report;
-pub(crate) mod runtime_class;
+pub mod runtime_class;
 pub(crate) mod steps;
 
 use std::{

@@ -261,7 +261,7 @@ impl Memory {
                     _ => (write_failed(object, refusal.message()), None),
                 };
                 memory.postpone(planned, problem.clone(), now + wait);
-                self.note(pool, note.unwrap_or_else(|| Note::ClassPostponed(problem, wait)));
+                self.note(pool, note.unwrap_or(Note::ClassPostponed(problem, wait)));
             }
             _ => {}
         }

@@ -159,7 +159,10 @@ impl Attempt {
         match (self.reading.take(), self.in_effect(answer)) {
             (_, NodeAnswer::Refused(Refusal::Gone)) => AttemptState::Gone,
             (Some(reading), NodeAnswer::Node(found)) => self.found(reading, *found),
-            (Some(_), _) | (None, NodeAnswer::Node(_) | NodeAnswer::OtherWriter(_)) => AttemptState::Failed,
+            (Some(_), _)
+            | (None, NodeAnswer::Node(_) | NodeAnswer::OtherWriter(_) | NodeAnswer::Refused(Refusal::Failed(_))) => {
+                AttemptState::Failed
+            }
             (None, NodeAnswer::Written(version)) => self.next_part(policy, Ok(version)),
             (None, NodeAnswer::Stripped) => AttemptState::Refused(self.plan.clone().into(), STRIPPED.to_owned()),
             (None, NodeAnswer::Refused(Refusal::Denied(message))) if self.is_split() => {
@@ -168,7 +171,6 @@ impl Attempt {
             (None, NodeAnswer::Refused(Refusal::Denied(message))) => AttemptState::Denied(message),
             (None, NodeAnswer::Refused(Refusal::Stale)) => self.read(ReadReason::Stale),
             (None, NodeAnswer::Refused(Refusal::Conflict)) => self.read(ReadReason::Conflict),
-            (None, NodeAnswer::Refused(Refusal::Failed(_))) => AttemptState::Failed,
         }
     }
 

@@ -59,14 +59,12 @@ pub fn status(
 ) -> WindowsPoolStatus {
     let nodes = observation.nodes;
     let mut conditions = Conditions { previous, now, generation: observation.generation, done: Vec::new() };
-    let of_nodes: [(&str, fn(&Pool, &Observation) -> Verdict); 3] = [
-        (condition::READY, verdict::ready),
-        (condition::NODES_LABELED, verdict::labels_verdict),
-        (condition::TAINTS_APPLIED, verdict::taints_verdict),
-    ];
-    for (name, verdict) in of_nodes {
-        let unreadable = verdict::unreadable_verdict(&observation.unreadable);
-        conditions.push(name, unreadable.unwrap_or_else(|| verdict(pool, observation)));
+    for (name, verdict) in [
+        (condition::READY, verdict::ready(pool, observation)),
+        (condition::NODES_LABELED, verdict::labels_verdict(pool, observation)),
+        (condition::TAINTS_APPLIED, verdict::taints_verdict(pool, observation)),
+    ] {
+        conditions.push(name, verdict::unreadable_verdict(&observation.unreadable).unwrap_or(verdict));
     }
     conditions.push(condition::RUNTIME_CLASSES_APPLIED, verdict::classes_verdict(pool, observation));
     conditions.push(condition::WINDOWS_SUPPORTED, verdict::support_verdict(observation, now));

@@ -206,11 +206,11 @@ impl Objections {
         let taints: BTreeSet<Taint> = self.held.keys().cloned().collect();
         let described = daemon_sets.iter().take(DAEMON_SETS);
         let described = joined(described.map(|(name, nodes)| format!("{name} ({})", count(*nodes, "node"))));
-        let more = daemon_sets.len().saturating_sub(DAEMON_SETS);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let others = daemon_sets.len().saturating_sub(DAEMON_SETS);
+        let others = if others > 0 { format!(" and {others} more") } else { String::new() };
         let held = if mode == Mode::DryRun { "would be held" } else { "held" };
         let message = format!(
-            "{} {held}: with it these DaemonSets would make no pods: {described}{more}. Add to their pod templates: {}; or \
+            "{} {held}: with it these DaemonSets would make no pods: {described}{others}. Add to their pod templates: {}; or \
              annotate them with {}: \"true\"; or set taintPolicy: TaintOnly",
             joined(&taints),
             to_write(&taints),
