@@ -264,7 +264,7 @@ impl Placement {
     }
 }
 
-fn requirements(term: &NodeSelectorTerm) -> impl Iterator<Item = &NodeSelectorRequirement> {
+pub(crate) fn requirements(term: &NodeSelectorTerm) -> impl Iterator<Item = &NodeSelectorRequirement> {
     term.match_expressions.iter().chain(&term.match_fields).flatten()
 }
 

@@ -25,7 +25,7 @@ use crate::{
         reconcile::memory::Now,
         taints::daemon_sets::{DaemonSets, Objector, is_daemon_set},
     },
-    pod::{Class, ContainerFailure, DaemonSet, KnownError, Pod, PodProgress, System},
+    pod::{Class, ContainerFailure, KnownError, Pod, PodProgress, System},
     words::count,
 };
 
@@ -87,8 +87,9 @@ pub struct PodTable {
     windows: WindowsNodes,
     /// True if the nodes are known.
     has_looked: bool,
-    help: HelpQueue,
-    daemon_sets: DaemonSets,
+    /// The pods that are to get tolerations.
+    pub help: HelpQueue,
+    pub daemon_sets: DaemonSets,
     /// `DaemonSets` that do not say their system, and whose pods have started on a Windows node.
     agents: BTreeSet<Arc<str>>,
     /// Those that are for Windows; `None` before all lists are complete and were looked at.
@@ -256,26 +257,6 @@ impl PodTable {
         self.objectors.as_ref()
     }
 
-    /// A list of all `DaemonSets` begins.
-    pub fn begin_daemon_sets(&mut self) {
-        self.daemon_sets.begin_list();
-    }
-
-    /// It is complete.
-    pub fn end_daemon_sets(&mut self, now: Instant) {
-        self.daemon_sets.end_list(now);
-    }
-
-    /// Takes in a `DaemonSet`, as a list or the watch shows it.
-    pub fn see_daemon_set(&mut self, set: &DaemonSet, now: Instant) {
-        self.daemon_sets.see(set, now);
-    }
-
-    /// The `DaemonSet` was deleted.
-    pub fn deleted_daemon_set(&mut self, namespace: &str, name: &str, now: Instant) {
-        self.daemon_sets.deleted(namespace, name, now);
-    }
-
     /// True if pods were looked at for this pool as it is now.
     pub fn has_looked_for(&self, pool: &PoolSpec) -> bool {
         self.windows.has_pool(pool)
@@ -284,12 +265,6 @@ impl PodTable {
     /// The time at which winpool first added each taint of the pool to a node, as far as [`Self::objectors`] know it.
     pub(crate) fn since(&self, pool: &str) -> BTreeMap<Taint, Timestamp> {
         self.windows.since(pool)
-    }
-
-    /// The nodes on which pods run that are to get tolerations before the nodes get taints, and the time at which these are
-    /// fewer nodes although nothing happens.
-    pub fn awaited(&self, now: Instant) -> (BTreeSet<Arc<str>>, Option<Instant>) {
-        self.help.awaited(now)
     }
 
     /// The number of pods that lack tolerations, by pool and workload.
@@ -315,11 +290,6 @@ impl PodTable {
         self.help.next(|name| pods.get(name).map(|seen| &seen.fact), now)
     }
 
-    /// The time of the next request, if all present ones wait.
-    pub fn help_due(&self) -> Option<Instant> {
-        self.help.due()
-    }
-
     /// The time at which [`Self::look`] finds something else although nothing changes.
     pub fn look_due(&self) -> Option<Instant> {
         self.daemon_sets.due(self.pauses.replaced)
@@ -329,11 +299,6 @@ impl PodTable {
     pub fn helped(&mut self, name: &str, answer: TolerationAnswer, now: Now) {
         let workload = self.pods.get(name).map(|seen| Arc::clone(&seen.fact.workload));
         self.changed |= self.help.answer(name, workload, answer, now);
-    }
-
-    /// Forgets the requests of an earlier term of leadership.
-    pub fn begin_term(&mut self) {
-        self.help.begin_term();
     }
 
     /// Forgets workloads that ended long ago.
