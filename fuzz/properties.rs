@@ -14,8 +14,18 @@ use winpool_client::node::{self, ListedNode};
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        Applied, ClassAction, Consent, NodePlan, NodeSummary, PlannedClass, Policy, Pool, PoolEntry, assess,
-        node_patch, nodes::NodeObject, plan_classes, runtime_class_patch,
+        classes::{
+            NodeSummary, plan_classes,
+            runtime_class::{ClassAction, PlannedClass},
+        },
+        nodes::{
+            NodeObject,
+            assessment::assess,
+            node::{Applied, NodePlan},
+        },
+        patch::{node_patch, runtime_class_patch},
+        pools::pool::{Policy, Pool, PoolEntry},
+        taints::Consent,
     },
     windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, container_runtime::RuntimeVersion, image},
 };
@@ -43,9 +53,9 @@ pub fn versions(data: &[u8]) {
         );
     }
     if let Some((major, minor)) = text.split_once('.')
-        && let Ok(version) = KubernetesVersion::parse(major, minor)
+        && let Some(version) = KubernetesVersion::parse(major, minor)
     {
-        assert_eq!(KubernetesVersion::parse(&version.major.to_string(), &version.minor.to_string()), Ok(version));
+        assert_eq!(KubernetesVersion::parse(&version.major.to_string(), &version.minor.to_string()), Some(version));
     }
     if let Ok(taint) = text.parse::<Taint>() {
         assert_eq!(taint.to_string().parse(), Ok(taint));
@@ -312,7 +322,7 @@ fn settle(existing: &[Arc<RuntimeClass>], plan: &[PlannedClass]) -> Vec<Arc<Runt
     for PlannedClass { desired, action, .. } in plan {
         let place = classes.iter().position(|class| class.metadata.name.as_ref() == Some(&desired.name));
         match action {
-            ClassAction::Nothing | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => {}
+            ClassAction::Nothing(_) | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => {}
             ClassAction::Create(class) => classes.push(anew(class)),
             ClassAction::Change { changes, .. } => {
                 let class = &mut classes[place.unwrap()];

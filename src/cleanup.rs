@@ -24,7 +24,7 @@ use winpool_client::{
 use winpool_core::{
     api::names,
     election::{LEASE_DURATION, is_held},
-    plan::Extent,
+    plan::pools::cleanup::Extent,
 };
 
 use crate::{

@@ -12,7 +12,6 @@ use prometheus_client::{
     registry::Registry,
 };
 use winpool_client::{error::RequestError, request_info::RequestInfo, requests};
-use winpool_core::api::WindowsPoolStatus;
 
 use crate::nodes::SharedNodes;
 
@@ -131,16 +130,6 @@ impl Metrics {
     /// Records a write of a RuntimeClass; `operation` is one of `OPERATIONS`.
     pub fn class_write<T>(&self, operation: &'static str, result: &Result<T, RequestError>) {
         self.class_writes.get_or_create(&[("operation", operation), ("result", word(result))]).inc();
-    }
-
-    /// Forgets deleted pools.
-    pub fn keep_pools(&self, exists: impl Fn(&str) -> bool) {
-        self.gauges.keep_pools(exists);
-    }
-
-    /// Records the status of a pool.
-    pub fn pool(&self, pool: &str, status: &WindowsPoolStatus) {
-        self.gauges.status(pool, status);
     }
 
     /// Records that a node that needed a write has it.

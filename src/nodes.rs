@@ -9,8 +9,8 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use winpool_core::plan::{
-    Policy,
     nodes::{NodeEvent, NodeTable},
+    pools::pool::Policy,
 };
 
 /// The table of nodes that one watch shows. The lock is never held across an await.

@@ -28,9 +28,8 @@ use kube::{
         DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions, ValidationDirective,
     },
     core::Request,
-    runtime::events::{Event, EventType, Recorder, Reporter},
+    runtime::events::{Event, Recorder, Reporter},
 };
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use winpool_client::{
@@ -43,10 +42,11 @@ use winpool_client::{
 use winpool_core::{
     api::{WindowsPoolStatus, names},
     plan::{
-        ClassRetirement, GuardedPool, finalizer_patch,
+        classes::runtime_class::ClassRetirement,
         nodes::{NodeAnswer, NodeObject, NodeStep},
+        patch::{finalizer_patch, runtime_class_patch, status_patch},
         pods::TolerationRequest,
-        runtime_class_patch, status_patch,
+        pools::pool::GuardedPool,
     },
     words::plain,
 };
@@ -109,9 +109,8 @@ impl Applier {
         })
     }
 
-    /// Sends a guarded patch to a node. Returns the version that it has then, and what the API server has stored of winpool's record.
-    /// Nothing else of the answer is decoded, because the watch shows the node; it is only the metadata, but that can be large.
-    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<Option<WrittenMetadata>, RequestError> {
+    /// Sends a guarded patch to a node. Returns the metadata that it has then, unless that is too large.
+    pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<Option<NodeObject>, RequestError> {
         let nodes = Request::new(self.nodes.resource_url());
         // The default looks for unknown and duplicate fields in the patch and the whole node, and only warns of them.
         let parameters = PatchParams { field_validation: Some(ValidationDirective::Ignore), ..patch_parameters() };
@@ -121,7 +120,7 @@ impl Applier {
             let (mut answer, mut begin) = (pin!(self.client.request_stream(request).await?), Vec::new());
             answer.as_mut().take(METADATA).read_to_end(&mut begin).await.map_err(kube::Error::ReadEvents)?;
             copy(answer, &mut sink()).await.map_err(kube::Error::ReadEvents)?;
-            Ok(serde_json::from_slice::<WrittenNode>(&begin).ok().map(|node| node.metadata))
+            Ok(serde_json::from_slice::<ListedNode>(&begin).ok().map(|node| node.object))
         });
         let result = sent.await;
         self.metrics.node_write(&result);
@@ -133,11 +132,11 @@ impl Applier {
         match step {
             NodeStep::Patch { patch, plan } => {
                 let written = self.patch_node(node, patch).await?;
-                let Some(WrittenMetadata { resource_version, labels, annotations }) = written else {
+                let Some(NodeObject { resource_version, node, .. }) = written else {
                     return Ok(NodeAnswer::Written(None));
                 };
-                let is_stripped = plan.is_stripped(labels.pool.as_deref(), annotations.applied.as_deref());
-                Ok(if is_stripped { NodeAnswer::Stripped } else { NodeAnswer::Written(resource_version) })
+                let is_stripped = plan.is_stripped(node.labels.get(names::POOL), node.applied.as_deref());
+                Ok(if is_stripped { NodeAnswer::Stripped } else { NodeAnswer::Written(Some(resource_version)) })
             }
             NodeStep::Read | NodeStep::FindOtherWriter | NodeStep::Wait(_) => {
                 self.read_node(node).await.map(|found| NodeAnswer::Node(Box::new(found)))
@@ -275,11 +274,10 @@ impl Applier {
     }
 
     /// Writes an Event about an object. One that cannot be written is dropped.
-    pub async fn event(&self, object: &ObjectReference, type_: EventType, reason: &str, action: &str, note: String) {
-        let note = Some(plain(&note, NOTE));
-        let event = Event { type_, reason: reason.to_owned(), action: action.to_owned(), note, secondary: None };
+    pub async fn event(&self, object: &ObjectReference, mut event: Event) {
+        event.note = event.note.map(|note| plain(&note, NOTE));
         if let Err(error) = self.send(self.recorder.publish(&event, object)).await {
-            tracing::debug!(reason, error = shortened(&error), "Event not written");
+            tracing::debug!(reason = event.reason, error = shortened(&error), "Event not written");
         }
     }
 }
@@ -330,34 +328,6 @@ fn post_parameters() -> PostParams {
 
 fn patch_parameters() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
-}
-
-/// The only fields of an answer that are decoded, because every write of a node has one.
-#[derive(Debug, Deserialize)]
-struct WrittenNode {
-    metadata: WrittenMetadata,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WrittenMetadata {
-    resource_version: Option<Box<str>>,
-    #[serde(default)]
-    labels: WrittenLabels,
-    #[serde(default)]
-    annotations: WrittenAnnotations,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct WrittenLabels {
-    #[serde(rename = "winpool.dev/pool")]
-    pool: Option<Box<str>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct WrittenAnnotations {
-    #[serde(rename = "winpool.dev/applied")]
-    applied: Option<Box<str>>,
 }
 
 fn json(patch: JsonPatch) -> Patch<()> {

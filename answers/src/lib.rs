@@ -12,6 +12,7 @@ pub mod pod;
 pub mod reference;
 pub mod remedy;
 pub mod render;
+pub mod support;
 pub mod system;
 pub mod view;
 pub mod workload;

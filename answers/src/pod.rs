@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Tole
 use winpool_core::{
     api::{Isolation, names},
     labels::Labels,
-    plan::capability_of,
+    plan::nodes::capability_labels,
     pod::{
         Class,
         affinity::{found, holds, is_empty},
@@ -64,7 +64,7 @@ impl ClassExt for Class {
     }
 
     fn image_build(&self) -> Option<Build> {
-        self.build().or_else(|| self.selector.keys().find_map(|key| capability_of(key)))
+        self.build().or_else(|| self.selector.keys().find_map(|key| capability_labels::build_of(key)))
     }
 
     fn preference(&self, name: &str) -> (bool, usize, usize, String) {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{HostMatch, ObjectReference, Taint, names},
-    plan::{HostMatchField, PoolSpec},
+    plan::pools::pool::{HostMatchField, PoolSpec},
     pod::tolerations::{toleration, written},
     words::yaml,
 };

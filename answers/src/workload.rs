@@ -93,6 +93,55 @@ pub fn is_known(group: &str, kind: &str) -> bool {
     KINDS.iter().any(is_it)
 }
 
+/// The kinds with templates that the command line reads, with group and plural. All are of version v1.
+pub const LISTED_KINDS: [(WorkloadKind, &str, &str); 7] = [
+    (WorkloadKind::Deployment, "apps", "deployments"),
+    (WorkloadKind::StatefulSet, "apps", "statefulsets"),
+    (WorkloadKind::DaemonSet, "apps", "daemonsets"),
+    (WorkloadKind::ReplicaSet, "apps", "replicasets"),
+    (WorkloadKind::ReplicationController, "", "replicationcontrollers"),
+    (WorkloadKind::Job, "batch", "jobs"),
+    (WorkloadKind::CronJob, "batch", "cronjobs"),
+];
+
+/// A kind of workload whose templates the command line reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WorkloadKind {
+    Deployment,
+    StatefulSet,
+    DaemonSet,
+    ReplicaSet,
+    ReplicationController,
+    Job,
+    CronJob,
+}
+
+impl WorkloadKind {
+    /// The name of the kind.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::ReplicationController => "ReplicationController",
+            Self::Job => "Job",
+            Self::CronJob => "CronJob",
+        }
+    }
+
+    /// Its group and plural in `LISTED_KINDS`.
+    pub fn resource(self) -> (&'static str, &'static str) {
+        let listed = LISTED_KINDS.iter().find(|(kind, ..)| *kind == self);
+        listed.map_or(("", ""), |(_, group, plural)| (*group, *plural))
+    }
+
+    /// Returns the kind with this name, if its templates are listed.
+    pub fn by_name(name: &str) -> Option<Self> {
+        LISTED_KINDS.iter().map(|(kind, ..)| *kind).find(|kind| kind.as_str() == name)
+    }
+}
+
 impl<'a> WorkloadManifest<'a> {
     /// Reads an object. Returns `None` if it has no pod spec: it creates no pods, or it is a patch of kustomize for a workload.
     /// An object of an unknown kind creates pods if it has a pod spec with containers at one of the `SHAPES`.

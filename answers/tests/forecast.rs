@@ -13,11 +13,9 @@ use winpool_answers::{
     },
     pod::Pod,
     view::Known,
+    workload::WorkloadKind,
 };
-use winpool_core::{
-    plan::policy_of,
-    pod::{PodProgress, WorkloadKind},
-};
+use winpool_core::{plan::pools::pool::policy_of, pod::PodProgress};
 
 use crate::common::{self, class, node, pool_object, tainted, yaml};
 

@@ -10,8 +10,9 @@ use winpool_answers::{
     pod::Pod,
     remedy::Remedy,
     view::{self, Workload},
+    workload::WorkloadKind,
 };
-use winpool_core::pod::{Class, WorkloadKind};
+use winpool_core::pod::Class;
 
 use crate::common::{class, node, yaml};
 

@@ -12,11 +12,11 @@ use winpool_answers::{
     placement::selects,
     pod::{ClassExt, Pod, PodSpec, Target},
     view::{Known, Node, View, Workload},
-    workload::WorkloadManifest,
+    workload::{WorkloadKind, WorkloadManifest},
 };
 use winpool_core::{
     api::WindowsPool,
-    pod::{Class, System, WorkloadKind},
+    pod::{Class, System},
 };
 
 use crate::common::{node, pool_object, snapshot};

@@ -10,8 +10,9 @@ use winpool_answers::{
     image::Images,
     pod::{ClassExt, Pod, PodSpec},
     view::{self, Workload},
+    workload::WorkloadKind,
 };
-use winpool_core::pod::{Class, WorkloadKind};
+use winpool_core::pod::Class;
 
 const BUILDS: [&str; 3] = ["10.0.17763", "10.0.20348", "10.0.26100"];
 

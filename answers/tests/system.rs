@@ -10,9 +10,8 @@ use winpool_answers::{
     lint::{Facts, check},
     remedy::Rank,
     view::{Known, Node, SeenNode, View, Workload},
-    workload::WorkloadManifest,
+    workload::{WorkloadKind, WorkloadManifest},
 };
-use winpool_core::pod::WorkloadKind;
 
 /// Two Linux nodes and two Windows nodes, in a pool of each system.
 fn nodes() -> Vec<SeenNode> {

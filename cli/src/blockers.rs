@@ -19,7 +19,7 @@ use winpool_answers::{
 use winpool_client::terminal::Outcome;
 use winpool_core::{
     api::{Isolation, ObjectReference},
-    plan::GuardedPool,
+    plan::pools::pool::GuardedPool,
     windows::{KubernetesSupport, KubernetesVersion, product::Product},
     words::count,
 };

@@ -2,14 +2,16 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_answers::image::can_run;
+use winpool_answers::{
+    image::can_run,
+    support::{STATEMENTS, Statement, mainstream_end},
+};
 use winpool_client::terminal::Outcome;
 use winpool_core::{
     api::Isolation,
     windows::{
         Build, KubernetesSupport, KubernetesVersion,
         product::{PRODUCTS, Product},
-        vendor::{VENDORS, VendorSupport},
     },
 };
 
@@ -85,13 +87,13 @@ pub struct VendorRow {
 }
 
 impl VendorRow {
-    fn of(row: &VendorSupport) -> Self {
+    fn of(row: &Statement) -> Self {
         let version = |minor: u32| format!("1.{minor}");
         Self {
             name: row.vendor.as_str(),
             since: row.first.map(version),
-            removed_in: row.removed.map(version),
-            end_of_support: row.end.map(|day| day.to_string()),
+            removed_in: row.support().and_then(|support| support.removed).map(version),
+            end_of_support: row.support().map(|support| support.end.to_string()),
             images_end: row.images_end.map(|day| day.to_string()),
             note: row.note,
             source: row.source,
@@ -112,9 +114,9 @@ impl WindowsRelease {
             product: product.name,
             image_tags: product.image_tags,
             kubernetes: listed(product.build),
-            mainstream_end: product.mainstream_end.to_string(),
-            end_of_support: product.end_of_support().to_string(),
-            vendors: VENDORS.iter().filter(|row| row.build == product.build).map(VendorRow::of).collect(),
+            mainstream_end: mainstream_end(product).to_string(),
+            end_of_support: product.end_of_support.to_string(),
+            vendors: STATEMENTS.iter().filter(|row| row.build == product.build).map(VendorRow::of).collect(),
             process_isolation: runs(Isolation::Process),
             hyper_v_isolation: runs(Isolation::HyperV),
         }

@@ -3,7 +3,7 @@
 use thiserror::Error;
 use winpool_answers::view::assume::AssumeError;
 use winpool_client::kubeconfig::Unusable;
-use winpool_core::plan::InvalidPool;
+use winpool_core::plan::pools::pool::InvalidPool;
 
 use crate::registry::OptionsError;
 

@@ -17,6 +17,7 @@ use winpool_answers::{
     image::Images,
     lint::Facts,
     view::{Position, View, Written},
+    workload::WorkloadKind,
 };
 use winpool_client::{
     client::connect,
@@ -25,7 +26,6 @@ use winpool_client::{
 };
 use winpool_core::{
     api::ObjectReference,
-    pod::WorkloadKind,
     windows::{KubernetesVersion, product::Product},
 };
 

@@ -38,7 +38,7 @@ use view::{RulesScope, Seen};
 use winpool_client::kubeconfig::Connection;
 use winpool_core::windows::{
     Build, KubernetesVersion,
-    product::{self, Channel, PRODUCTS, Product},
+    product::{self, PRODUCTS, Product},
 };
 
 pub use error::Error;
@@ -89,7 +89,7 @@ pub struct Common {
 /// Parses a Windows release in an argument, and suggests those with long support.
 fn releases() -> Suggested<&'static Product> {
     let values = || {
-        let ltsc = PRODUCTS.iter().filter(|product| product.channel == Channel::Ltsc);
+        let ltsc = PRODUCTS.iter().filter(|product| product.is_ltsc);
         ltsc.map(|product| PossibleValue::new(product.version)).collect()
     };
     Suggested::new(release, values)

@@ -14,13 +14,13 @@ use winpool_answers::{
     lint::{Facts, check_images, check_tolerations},
     pod::{PodSpec, Target},
     view::{Known, Placed, View, Workload, changed_pool},
-    workload::WorkloadManifest,
+    workload::{WorkloadKind, WorkloadManifest},
 };
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
     api::ObjectReference,
-    plan::{GuardedPool, owner},
-    pod::{Class, WorkloadKind},
+    plan::{classes::runtime_class::owner, pools::pool::GuardedPool},
+    pod::Class,
     words::count,
 };
 

@@ -4,7 +4,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use winpool_answers::render::{PROVISIONERS, Provisioner, refusal, render, windows_of};
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
-    plan::{GuardedPool, Pool},
+    plan::pools::pool::{GuardedPool, Pool},
     windows::product::Product,
 };
 

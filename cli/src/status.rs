@@ -10,7 +10,7 @@ use winpool_answers::explain::{
 use winpool_client::terminal::Outcome;
 use winpool_core::{
     api::names::reason,
-    plan::NodeState,
+    plan::nodes::node::NodeState,
     words::{count, joined},
 };
 

@@ -7,9 +7,9 @@ mod pod;
 pub(super) use class::section as scaling;
 
 use winpool_client::terminal::Outcome;
-use winpool_core::pod::{LISTED_KINDS, WorkloadKind};
 
 use super::{Common, Error, assume::Assume, output, resolve::Resolve};
+use winpool_answers::workload::{LISTED_KINDS, WorkloadKind};
 
 /// Explain the state of a node, or why pods can or cannot be scheduled and started.
 ///

@@ -1,7 +1,5 @@
 //! The version of the control plane. It changes while the operator runs.
 
-use std::fmt::Display;
-
 use kube::Client;
 use winpool_core::windows::KubernetesVersion;
 
@@ -9,9 +7,9 @@ use crate::{causes::shortened, error::in_time};
 
 /// Returns the version of Kubernetes, if it can be read.
 pub async fn kubernetes_version(client: &Client) -> Option<KubernetesVersion> {
-    let answer = in_time(client.apiserver_version()).await;
-    let unreadable =
-        |error: &dyn Display| tracing::debug!(error = shortened(&error), "the version of Kubernetes cannot be read");
-    let answer = answer.inspect_err(|error| unreadable(error)).ok()?;
-    KubernetesVersion::parse(&answer.major, &answer.minor).inspect_err(|error| unreadable(error)).ok()
+    let answer = in_time(client.apiserver_version())
+        .await
+        .inspect_err(|error| tracing::debug!(error = shortened(error), "the version of Kubernetes cannot be read"));
+    let answer = answer.ok()?;
+    KubernetesVersion::parse(&answer.major, &answer.minor)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 use thiserror::Error;
-use winpool_core::plan::nodes::NodeAnswer;
+use winpool_core::plan::refusal::Refusal;
 
 use super::causes::with_causes;
 
@@ -86,7 +86,7 @@ impl Unreadable {
     }
 }
 
-impl From<&RequestError> for NodeAnswer {
+impl From<&RequestError> for Refusal {
     fn from(error: &RequestError) -> Self {
         match error {
             RequestError::Stale => Self::Stale,
@@ -94,7 +94,7 @@ impl From<&RequestError> for NodeAnswer {
             RequestError::Gone => Self::Gone,
             RequestError::Denied(message) => Self::Denied(message.clone()),
             RequestError::Failed(_) | RequestError::TimedOut(_) | RequestError::NotLeading => {
-                Self::Failed(error.as_str())
+                Self::Failed(error.to_string())
             }
         }
     }

@@ -17,7 +17,10 @@ use serde_json::Value;
 use winpool_core::{
     api::names,
     labels::Labels,
-    plan::{self, TaintList, nodes::NodeObject},
+    plan::{
+        self,
+        nodes::{NodeObject, node::TaintList},
+    },
 };
 
 use crate::shared::Shared;
@@ -127,7 +130,7 @@ impl From<WireNode> for ListedNode {
             name: metadata.name.into(),
             uid: metadata.uid,
             resource_version: metadata.resource_version,
-            node: plan::NodeFields {
+            node: plan::nodes::node::NodeFields {
                 labels,
                 has_annotations,
                 applied: annotation(names::APPLIED).map(Into::into),

@@ -1,13 +1,13 @@
 //! Warnings about pods, as a watch decodes them.
 
 use k8s_openapi::{
-    api::core::v1::{Event, EventSeries, EventSource, ObjectReference},
-    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time},
+    api::core::v1::{Event, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 use serde::Deserialize;
 use winpool_core::plan::pods::PodEvent;
 
-/// An Event with the metadata that kube needs.
+/// An Event of a kubelet, with the metadata that kube needs. Kubelets write core Events with these fields.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
 #[resource(inherit = Event)]
 #[serde(from = "WireEvent")]
@@ -31,28 +31,21 @@ struct WireEvent {
     reason: Option<String>,
     message: Option<String>,
     source: Option<EventSource>,
-    reporting_instance: Option<String>,
     first_timestamp: Option<Time>,
     last_timestamp: Option<Time>,
-    event_time: Option<MicroTime>,
-    series: Option<EventSeries>,
 }
 
 impl From<WireEvent> for ListedEvent {
     fn from(wire: WireEvent) -> Self {
         let ObjectMeta { name, namespace, resource_version, .. } = wire.metadata;
-        let host =
-            wire.source.and_then(|source| source.host).filter(|host| !host.is_empty()).or(wire.reporting_instance);
-        let at = wire.event_time.map(|time| time.0);
-        let last = wire.series.and_then(|series| series.last_observed_time).map(|time| time.0).or(at);
         let event = PodEvent {
             namespace: wire.involved_object.namespace.unwrap_or_default(),
             pod: wire.involved_object.name.unwrap_or_default(),
-            node: host.unwrap_or_default(),
+            node: wire.source.and_then(|source| source.host).unwrap_or_default(),
             reason: wire.reason.unwrap_or_default(),
             message: wire.message.unwrap_or_default(),
-            first: wire.first_timestamp.map(|time| time.0).or(at),
-            last: wire.last_timestamp.map(|time| time.0).or(last),
+            first: wire.first_timestamp.map(|time| time.0),
+            last: wire.last_timestamp.map(|time| time.0),
         };
         Self { metadata: ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() }, event }
     }

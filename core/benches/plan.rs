@@ -14,8 +14,14 @@ use winpool_core::{
     api::{TaintPolicy, WindowsPool, WindowsPoolSpec, names},
     labels::Labels,
     plan::{
-        Consent, NodeFields, Policy, Pool, PoolEntry, TaintList, assess, node_patch,
-        nodes::{NodeEvent, NodeObject, NodeTable},
+        nodes::{
+            NodeEvent, NodeObject, NodeTable,
+            assessment::assess,
+            node::{NodeFields, TaintList},
+        },
+        patch::node_patch,
+        pools::pool::{Policy, Pool, PoolEntry},
+        taints::Consent,
     },
     windows::{
         Build, ContainerRuntime, KernelVersion,
@@ -128,11 +134,9 @@ fn recount(criterion: &mut Criterion) {
 }
 
 fn builds(criterion: &mut Criterion) {
-    for (name, text) in [
-        ("kernelVersion of today", "10.0.20348.2655"),
-        ("kernelVersion of 1.7", "10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)"),
-        ("kernelVersion that is none", "6.12.48+deb13-amd64"),
-    ] {
+    for (name, text) in
+        [("kernelVersion of today", "10.0.20348.2655"), ("kernelVersion that is none", "6.12.48+deb13-amd64")]
+    {
         criterion.bench_function(name, |b| b.iter(|| black_box(text).parse::<KernelVersion>().ok()));
     }
     let (host, image) = (Build::new(26100), Build::new(20348));

@@ -4,7 +4,15 @@ use crate::common::{self, UID, apply, assess, node, plan_classes, policy, pool, 
 use serde_json::{Value, json};
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{Cleanup, Extent, Hosts, LabelUsers, NodePlan, Pool, node_patch, pods::PodTable},
+    plan::{
+        nodes::{capability_labels::LabelUsers, node::NodePlan},
+        patch::node_patch,
+        pods::PodTable,
+        pools::{
+            cleanup::{Cleanup, Extent},
+            pool::{Hosts, Pool},
+        },
+    },
     pod::{Pod, PodProgress, PodSpec},
     windows::Build,
 };
@@ -93,7 +101,7 @@ fn compatible_selects_the_capability_label_and_any_selects_no_build() {
     );
     let plan = plan_classes(&pool, &policy([pool.clone()]), &seen(&[], &[]), &[]);
     let [all, compatible] = plan.classes.as_slice() else { panic!("{plan:?}") };
-    assert_eq!((all.desired.hosts, all.state), (Hosts::Any, ClassState::Pending));
+    assert_eq!((all.desired.hosts, all.action.state()), (Hosts::Any, ClassState::Pending));
     assert_eq!(json!(all.desired.node_selector), json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"}));
     assert_eq!(
         json!(compatible.desired.node_selector),

@@ -4,7 +4,13 @@ use crate::common::{UID, apply, class, marked, node, now, pool_object, read, rec
 use serde_json::{Value, json};
 use winpool_core::{
     api::{WindowsPool, names},
-    plan::{ClassRetirement, Cleanup, Extent, LabelUsers, NodeRelease, node_patch, pods::PodTable, retire_class},
+    plan::{
+        classes::runtime_class::{ClassRetirement, retire_class},
+        nodes::capability_labels::LabelUsers,
+        patch::node_patch,
+        pods::PodTable,
+        pools::cleanup::{Cleanup, Extent, NodeRelease},
+    },
     pod::{Pod, PodProgress, PodSpec},
 };
 

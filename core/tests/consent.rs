@@ -4,7 +4,11 @@ use std::time::Instant;
 
 use crate::common::{self, node, policy, read, with_consent};
 use serde_json::Value;
-use winpool_core::plan::{Consent, LaggingClass, Pool, Watched, assess};
+use winpool_core::plan::{
+    nodes::{assessment::assess, node::Watched},
+    pools::pool::Pool,
+    taints::{Consent, LaggingClass},
+};
 
 const MINE: &str = "os=windows:NoSchedule";
 const RECORDED: &str = "status: {taints: [{taint: 'os=windows:NoSchedule'}, {taint: 'os=windows:PreferNoSchedule'}]}";
@@ -46,7 +50,7 @@ fn a_taint_needs_a_record_and_known_pods_unless_it_waits_for_nobody() {
     ] {
         let known = pool(&changes);
         let unknown = with_consent(known.clone(), |consent| consent.may_add = false);
-        let blind = with_consent(known.clone(), |consent| consent.is_blind = true);
+        let blind = with_consent(known.clone(), |consent| consent.cannot_read = true);
         let found = [known, unknown, blind].map(|pool| gets_taint(&pool, &bare()));
         assert_eq!(found, [expected, while_unknown, false], "{fact}");
     }

@@ -11,7 +11,14 @@ use winpool_core::{
         NodeCounts,
         names::{self, reason},
     },
-    plan::{Assessment, Consent, LABEL_SETTLES, NodeShare, NodeState, Sighting, Tally, Watched, assess},
+    plan::{
+        nodes::{
+            assessment::{Assessment, assess},
+            node::{LABEL_SETTLES, NodeState, Sighting, Watched},
+            numbers::{NodeShare, Tally},
+        },
+        taints::Consent,
+    },
 };
 
 const OLD: &str = "10.0.20348";

@@ -5,7 +5,13 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, TaintStatus, WindowsPoolStatus},
-    plan::{Observation, Pool, ever_applied, status, status_patch},
+    plan::{
+        patch::status_patch,
+        pools::{
+            pool::Pool,
+            status::{Observation, ever_applied, status},
+        },
+    },
 };
 
 fn report(pool: &Pool, observation: &Observation) -> WindowsPoolStatus {

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        NodeState, Policy,
-        nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep, NodeTable},
+        nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep, NodeTable, node::NodeState},
+        pools::pool::Policy,
+        refusal::Refusal,
     },
     windows::Build,
 };
@@ -80,7 +81,7 @@ impl Scene {
     }
 
     fn denied(&mut self) -> NodeStep {
-        self.answer(NodeAnswer::Denied("nodes \"win\" is forbidden: no".to_owned()))
+        self.answer(NodeAnswer::Refused(Refusal::Denied("nodes \"win\" is forbidden: no".to_owned())))
     }
 
     fn read(&mut self, version: u64, value: &Value) -> NodeStep {
@@ -97,7 +98,7 @@ impl Scene {
             NodeNote::Written { .. } => "written",
             NodeNote::Refused { .. } => "refused",
             NodeNote::Contested { .. } => "contested",
-            NodeNote::Failed { reason, .. } => reason,
+            NodeNote::Failed { .. } => "failed",
         };
         self.table.take_notes().into_iter().map(|(_, note)| name(note)).collect()
     }
@@ -143,7 +144,7 @@ fn a_refused_taint_delays_no_label_and_is_not_sent_again_before_its_pause_ends()
             step
         } else {
             assert_eq!(writes(&step), "label taint", "its tests fail, so admission does not see it");
-            assert_eq!(writes(&scene.answer(NodeAnswer::Stale)), "read");
+            assert_eq!(writes(&scene.answer(NodeAnswer::Refused(Refusal::Stale))), "read");
             scene.read(3, &labelled)
         };
         assert_eq!(until(&step), scene.now + PATIENCE);
@@ -201,9 +202,12 @@ fn a_permission_that_comes_back_is_noticed_within_a_minute() {
     let message = "nodes \"win\" is forbidden: User \"winpool\" cannot patch resource \"nodes\" in API group \"\" at the cluster scope";
     let mut scene = Scene::new(always(), &bare());
     scene.next();
-    assert_eq!(writes(&scene.answer(NodeAnswer::Denied(message.to_owned()))), "label");
-    scene.answer(NodeAnswer::Denied(message.to_owned()));
-    assert_eq!(until(&scene.answer(NodeAnswer::Denied(message.to_owned()))), scene.now + Duration::from_mins(1));
+    assert_eq!(writes(&scene.answer(NodeAnswer::Refused(Refusal::Denied(message.to_owned())))), "label");
+    scene.answer(NodeAnswer::Refused(Refusal::Denied(message.to_owned())));
+    assert_eq!(
+        until(&scene.answer(NodeAnswer::Refused(Refusal::Denied(message.to_owned())))),
+        scene.now + Duration::from_mins(1)
+    );
 }
 
 #[test]
@@ -261,7 +265,7 @@ fn a_version_that_another_writer_made_meanwhile_proves_nothing() {
 fn a_patch_whose_tests_fail_on_an_unchanged_node_is_a_refusal() {
     let mut scene = Scene::new(always(), &bare());
     assert_eq!(writes(&scene.next()), "label taint");
-    assert_eq!(writes(&scene.answer(NodeAnswer::Stale)), "read");
+    assert_eq!(writes(&scene.answer(NodeAnswer::Refused(Refusal::Stale))), "read");
     assert_eq!(until(&scene.read(1, &bare())), scene.now + PATIENCE);
     assert_eq!((scene.notes(), scene.states()), (vec!["refused"], vec![NodeState::Blocked]));
 }
@@ -272,12 +276,12 @@ fn a_node_that_changes_all_the_time_is_tried_four_times_and_then_later() {
     let mut step = scene.next();
     for version in 2..5 {
         assert_eq!(writes(&step), "label taint", "{version}");
-        assert_eq!(writes(&scene.answer(NodeAnswer::Conflict)), "read");
+        assert_eq!(writes(&scene.answer(NodeAnswer::Refused(Refusal::Conflict))), "read");
         step = scene.read(version, &bare());
     }
-    let wait = until(&scene.answer(NodeAnswer::Conflict)) - scene.now;
+    let wait = until(&scene.answer(NodeAnswer::Refused(Refusal::Conflict))) - scene.now;
     assert!(wait >= SECOND / 2 && wait <= SECOND, "{wait:?}");
-    assert_eq!(scene.notes(), ["conflict"]);
+    assert_eq!(scene.notes(), ["failed"]);
 }
 
 #[test]
@@ -310,7 +314,7 @@ fn failures_make_the_pause_longer_and_an_event_does_not_shorten_it() {
     let mut last = Duration::ZERO;
     for failures in 0..12 {
         assert_eq!(writes(&scene.next()), "label taint", "after {failures} failures");
-        let wait = until(&scene.answer(NodeAnswer::Failed("timed_out"))) - scene.now;
+        let wait = until(&scene.answer(NodeAnswer::Refused(Refusal::Failed("timed_out".to_owned())))) - scene.now;
         assert!(failures > 6 || wait > last, "{wait:?} after {last:?}");
         scene.see(failures + 2, &bare());
         assert_eq!(until(&scene.next()), scene.now + wait);
@@ -319,7 +323,7 @@ fn failures_make_the_pause_longer_and_an_event_does_not_shorten_it() {
     }
     assert!(last >= Duration::from_mins(1) && last <= Duration::from_mins(2), "{last:?}");
     scene.next();
-    scene.answer(NodeAnswer::Failed("failed"));
+    scene.answer(NodeAnswer::Refused(Refusal::Failed("failed".to_owned())));
     scene.table.observe(NodeEvent::TermBegan, scene.now);
     scene.table.write_by(Some(always()), scene.now);
     assert_eq!(writes(&scene.next()), "label taint", "a new term begins at once");
@@ -361,7 +365,7 @@ fn a_node_that_registers_again_between_two_parts_gets_none_of_the_first_node() {
 fn a_node_that_turns_out_to_be_another_one_waits_for_the_watch() {
     let mut scene = Scene::new(always(), &bare());
     scene.next();
-    assert_eq!(writes(&scene.answer(NodeAnswer::Stale)), "read");
+    assert_eq!(writes(&scene.answer(NodeAnswer::Refused(Refusal::Stale))), "read");
     let new = NodeObject { uid: "new".into(), ..NodeObject::clone(&object("win", 7, &bare())) };
     assert_eq!(writes(&scene.answer(NodeAnswer::Node(Box::new(new.clone())))), "wait");
     assert_eq!(scene.table.observe(NodeEvent::Seen(new.into()), scene.now).len(), 1);
@@ -370,7 +374,11 @@ fn a_node_that_turns_out_to_be_another_one_waits_for_the_watch() {
 
 #[test]
 fn a_process_that_no_longer_leads_sends_no_further_part() {
-    for answer in [NodeAnswer::Written(None), NodeAnswer::Denied("no".to_owned()), NodeAnswer::Stale] {
+    for answer in [
+        NodeAnswer::Written(None),
+        NodeAnswer::Refused(Refusal::Denied("no".to_owned())),
+        NodeAnswer::Refused(Refusal::Stale),
+    ] {
         let mut scene = Scene::new(always(), &bare());
         scene.next();
         assert_eq!(writes(&scene.denied()), "label");
@@ -398,7 +406,7 @@ fn a_node_that_goes_to_another_pool_while_a_patch_is_in_flight_is_written_for_th
     };
     assert_eq!(pool_of(&scene.next()).as_deref(), Some("a"));
     scene.see(2, &team("b"));
-    assert_eq!(writes(&scene.answer(NodeAnswer::Stale)), "read");
+    assert_eq!(writes(&scene.answer(NodeAnswer::Refused(Refusal::Stale))), "read");
     assert_eq!(pool_of(&scene.read(2, &team("b"))).as_deref(), Some("b"));
     assert_eq!(writes(&scene.written(3)), "wait");
     let notes = scene.table.take_notes();

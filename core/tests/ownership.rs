@@ -6,7 +6,7 @@ use crate::common::{applied, assess, converge, label, marked, node, policy, pool
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
-    plan::{Policy, Pool, PoolEntry},
+    plan::pools::pool::{Policy, Pool, PoolEntry},
 };
 
 const DEFAULT: &str = "os=windows:NoSchedule";

@@ -5,7 +5,11 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
-    plan::{FieldChange, NodePlan, Policy, node_patch, runtime_class_patch},
+    plan::{
+        nodes::node::NodePlan,
+        patch::{FieldChange, node_patch, runtime_class_patch},
+        pools::pool::Policy,
+    },
 };
 
 fn patch_of(node: &Value, policy: &Policy) -> Patch {
@@ -226,9 +230,9 @@ fn either_part_of_a_plan_can_be_sent_alone() {
 #[test]
 fn a_class_patch_tests_the_uid_and_replaces_the_resource_version() {
     let changes = [
-        FieldChange { path: vec!["scheduling"], from: Value::Null, to: json!({"nodeSelector": {"a": "b"}}) },
-        FieldChange { path: vec!["overhead"], from: json!({"podFixed": {"cpu": "1"}}), to: Value::Null },
-        FieldChange { path: vec!["metadata", "labels", names::POOL], from: json!("old"), to: json!("default") },
+        FieldChange { path: vec!["scheduling"], to: json!({"nodeSelector": {"a": "b"}}) },
+        FieldChange { path: vec!["overhead"], to: Value::Null },
+        FieldChange { path: vec!["metadata", "labels", names::POOL], to: json!("default") },
     ];
     insta::assert_snapshot!(text(&runtime_class_patch("class-uid", "77", &changes)));
 }

@@ -7,7 +7,12 @@ use serde_json::{Value, json};
 use winpool_answers::explain::forecast::{Snapshot, forecast};
 use winpool_core::{
     api::{Taint, WindowsPool, validation::violations},
-    plan::{Applied, ClassAction, Policy, Pool, node_patch},
+    plan::{
+        classes::runtime_class::ClassAction,
+        nodes::node::Applied,
+        patch::node_patch,
+        pools::pool::{Policy, Pool},
+    },
 };
 
 use crate::common::{self, UID, apply, assess, node, plan_classes, policy, read, seen, settle, snapshot};
@@ -222,7 +227,7 @@ proptest! {
         let Some(pool) = assessment.pool.as_deref().and_then(|name| policy.pool(name)) else { return Ok(()) };
         prop_assume!(!assessment.ignored);
         let list = read(&planned).taints;
-        let exact = pool.spec.taints != winpool_core::plan::WantedTaints::Guard;
+        let exact = pool.spec.taints != winpool_core::plan::pools::pool::WantedTaints::Guard;
         for wanted in pool.spec.wanted_taints() {
             let there = list.taints().iter().any(|taint| taint.same_identity(&wanted));
             let guarded = !exact && assessment.tolerate.iter().any(|taint| taint.effect != "PreferNoSchedule");
@@ -277,7 +282,7 @@ proptest! {
         for pool in &pools {
             let again = plan_classes(pool, &policy, &seen, &classes);
             for class in &again.classes {
-                let quiet = matches!(class.action, ClassAction::Nothing | ClassAction::Conflict(_));
+                let quiet = matches!(class.action, ClassAction::Nothing(_) | ClassAction::Conflict(_));
                 prop_assert!(quiet, "{class:#?}");
             }
             prop_assert_eq!(again, plan_classes(pool, &policy, &seen, &classes));

@@ -7,7 +7,10 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_core::{
     api::Taint,
-    plan::{Policy, Pool, WantedTaints, node_patch},
+    plan::{
+        patch::node_patch,
+        pools::pool::{Policy, Pool, WantedTaints},
+    },
 };
 
 /// A change of the cluster.

@@ -7,7 +7,13 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::json;
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{ClassAction, ClassesPlan, NodeSummary, PlannedClass, Policy, PoolEntry, describe, is_made_by_winpool},
+    plan::{
+        classes::{
+            ClassesPlan, NodeSummary,
+            runtime_class::{ClassAction, PlannedClass, describe, is_made_by_winpool},
+        },
+        pools::pool::{Policy, PoolEntry},
+    },
 };
 
 /// `windows-2019` of the Kubernetes documentation, made by hand, merged with `changes`.
@@ -37,7 +43,7 @@ fn planned(existing: &Arc<RuntimeClass>, policy: &Policy) -> PlannedClass {
 
 fn conflict(planned: &PlannedClass) -> &str {
     let ClassAction::Conflict(problem) = &planned.action else { panic!("{planned:?}") };
-    assert_eq!(planned.state, ClassState::Conflict);
+    assert_eq!(planned.action.state(), ClassState::Conflict);
     assert_eq!(
         (problem.reason.as_str(), problem.object.to_string().as_str()),
         (reason::CLASS_CONFLICT, "RuntimeClass windows-2019")
@@ -60,7 +66,7 @@ fn a_matching_foreign_class_is_satisfied_and_not_changed() {
     ];
     for changes in satisfying {
         let planned = planned(&by_hand(changes), &policy([pool("{}")]));
-        assert_eq!((planned.action, planned.state), (ClassAction::Nothing, ClassState::Satisfied), "{changes}");
+        assert_eq!(planned.action, ClassAction::Nothing(ClassState::Satisfied), "{changes}");
     }
 }
 
@@ -90,11 +96,11 @@ fn a_matching_class_without_owner_is_adopted_and_keeps_its_fields() {
     for changes in ["{}", wider, "metadata: {labels: {team: a}}"] {
         let existing = with_handler(changes);
         let first = planned(&existing, &policy([pool("{}")]));
-        assert_eq!(first.state, ClassState::Pending, "{changes}");
+        assert_eq!(first.action.state(), ClassState::Pending, "{changes}");
         assert!(matches!(first.action, ClassAction::Change { tolerations: false, .. }), "{changes}");
         let settled = settle(&[Arc::clone(&existing)], &ClassesPlan { classes: vec![first], ..ClassesPlan::default() });
         let second = planned(&settled[0], &policy([pool("{}")]));
-        assert_eq!((second.action, second.state), (ClassAction::Nothing, ClassState::Adopted), "{changes}");
+        assert_eq!(second.action, ClassAction::Nothing(ClassState::Adopted), "{changes}");
         let mut expected = json!(*existing);
         expected["metadata"]["labels"]["winpool.dev/pool"] = "default".into();
         let mut found = json!(*settled[0]);
@@ -111,7 +117,7 @@ fn a_class_with_another_manager_is_reported_with_the_ways_to_correct_it() {
     let policy = policy([pool("{}")]);
     for (marks, manager) in MANAGED {
         let right = planned(&with_handler(marks), &policy);
-        assert_eq!((right.action, right.state), (ClassAction::Nothing, ClassState::Satisfied), "{marks}");
+        assert_eq!(right.action, ClassAction::Nothing(ClassState::Satisfied), "{marks}");
         let trap = "scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}}";
         let mut value = json!(*with_handler(marks));
         json_patch::merge(&mut value, &yaml(trap));
@@ -141,7 +147,7 @@ fn a_class_that_is_handed_over_by_the_label_gets_the_scheduling_that_the_pool_ne
         let first = planned(&before, &policy);
         assert!(matches!(first.action, ClassAction::Change { tolerations: true, .. }), "{first:?}");
         let settled = settle(&[before], &ClassesPlan { classes: vec![first], ..ClassesPlan::default() });
-        assert_eq!(planned(&settled[0], &policy).state, ClassState::Adopted, "{marks}");
+        assert_eq!(planned(&settled[0], &policy).action.state(), ClassState::Adopted, "{marks}");
         let mut after = json!(*settled[0]);
         let tolerations = after["scheduling"]["tolerations"].take();
         value["scheduling"] = json!({"tolerations": null, "nodeSelector": {
@@ -239,10 +245,10 @@ fn a_younger_pool_does_not_take_over_a_class_that_an_older_pool_wants() {
     let all_there =
         "scheduling: {tolerations: [{operator: Exists}]}\nmetadata: {labels: {app.kubernetes.io/managed-by: Helm}}";
     let plan = plan_classes(&pool("metadata: {name: default}"), &policy, &of_the_younger, &[by_hand(all_there)]);
-    assert_eq!(plan.classes[0].state, ClassState::Satisfied, "no write is needed");
+    assert_eq!(plan.classes[0].action.state(), ClassState::Satisfied, "no write is needed");
     let seen = |name: &str| if name == "older" { NodeSummary::default() } else { of_the_younger(name) };
     let plan = plan_classes(&younger, &policy, &seen, &[with_handler("{}")]);
-    assert_eq!(plan.classes[0].state, ClassState::Pending, "the older one has no such nodes");
+    assert_eq!(plan.classes[0].action.state(), ClassState::Pending, "the older one has no such nodes");
 }
 
 #[test]
@@ -268,7 +274,7 @@ fn a_class_of_a_pool_that_is_gone_is_taken_over() {
     let settled = settle(&[orphan], &plan);
     let labels = settled[0].metadata.labels.as_ref().unwrap();
     assert_eq!((labels["winpool.dev/pool"].as_str(), labels["team"].as_str()), ("default", "a"));
-    assert_eq!(self::planned(&settled[0], &policy).state, ClassState::Applied);
+    assert_eq!(self::planned(&settled[0], &policy).action.state(), ClassState::Applied);
 }
 
 #[test]
@@ -281,7 +287,7 @@ fn a_class_of_winpools_with_another_handler_gets_all_else_and_is_reported_with_t
     let settled = settle(&[wrong], &ClassesPlan { classes: vec![first], ..ClassesPlan::default() });
     let second = planned(&settled[0], &policy);
     let ClassAction::OtherHandler(problem) = &second.action else { panic!("{second:?}") };
-    assert_eq!((problem.reason.as_str(), second.state), (reason::CLASS_CONFLICT, ClassState::Conflict));
+    assert_eq!((problem.reason.as_str(), second.action.state()), (reason::CLASS_CONFLICT, ClassState::Conflict));
     assert!(problem.message.contains("kubectl delete runtimeclass windows-2019"), "{}", problem.message);
 }
 
@@ -289,6 +295,6 @@ fn a_class_of_winpools_with_another_handler_gets_all_else_and_is_reported_with_t
 fn a_conflict_of_one_class_leaves_the_others_alone() {
     let trap = by_hand("scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}}");
     let plan = plan_classes(&pool("{}"), &policy([pool("{}")]), &seen(&[17763, 20348], &[]), &[trap]);
-    let states: Vec<_> = plan.classes.iter().map(|class| (class.desired.name.as_str(), class.state)).collect();
+    let states: Vec<_> = plan.classes.iter().map(|class| (class.desired.name.as_str(), class.action.state())).collect();
     assert_eq!(states, [("windows-2019", ClassState::Conflict), ("windows-2022", ClassState::Pending)]);
 }

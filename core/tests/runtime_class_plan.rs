@@ -7,7 +7,13 @@ use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
 use serde_json::json;
 use winpool_core::{
     api::{ClassState, names::reason},
-    plan::{ClassAction, ClassesPlan, DesiredClass, NodeSummary, PlannedClass, Pool, describe},
+    plan::{
+        classes::{
+            ClassesPlan, NodeSummary,
+            runtime_class::{ClassAction, DesiredClass, PlannedClass, describe},
+        },
+        pools::pool::Pool,
+    },
     windows::{Build, product::PRODUCTS},
 };
 
@@ -224,14 +230,10 @@ fn drift_is_repaired_in_one_write() {
         };
         assert_eq!(changes.iter().map(|c| c.path.join(".")).collect::<Vec<_>>(), [field], "{change}");
         assert_eq!(*tolerations, lacked_tolerations, "{change}");
-        assert_eq!(only(&first).state, ClassState::Pending);
+        assert_eq!(only(&first).action.state(), ClassState::Pending);
         let settled = settle(&existing, &first);
         let second = plan(&pool(DRIFTING), &seen(&[17763], &[]), &settled);
-        assert_eq!(
-            (&only(&second).action, only(&second).state),
-            (&ClassAction::Nothing, ClassState::Applied),
-            "{change}"
-        );
+        assert_eq!(only(&second).action, ClassAction::Nothing(ClassState::Applied), "{change}");
     }
 }
 
@@ -240,7 +242,10 @@ fn overhead_that_a_pool_does_not_want_is_removed() {
     let first = plan(&pool("{}"), &seen(&[17763], &[]), &[class(RIGHT)]);
     let settled = settle(&[class(RIGHT)], &first);
     assert_eq!(settled[0].overhead, None);
-    assert_eq!(only(&plan(&pool("{}"), &seen(&[17763], &[]), &settled)).action, ClassAction::Nothing);
+    assert_eq!(
+        only(&plan(&pool("{}"), &seen(&[17763], &[]), &settled)).action,
+        ClassAction::Nothing(ClassState::Applied)
+    );
 }
 
 #[test]
@@ -255,12 +260,15 @@ fn a_class_with_the_same_meaning_is_not_written() {
     ];
     for change in same {
         let plan = plan(&pool(DRIFTING), &seen(&[17763], &[]), &[drifted(change)]);
-        assert_eq!((&only(&plan).action, only(&plan).state), (&ClassAction::Nothing, ClassState::Applied), "{change}");
+        assert_eq!(only(&plan).action, ClassAction::Nothing(ClassState::Applied), "{change}");
     }
     let unordered =
         "scheduling: {tolerations: [{key: os, value: windows, effect: NoSchedule}, {key: a, operator: Exists}]}";
     let spec = "spec: {runtimeClasses: [{name: windows-2019, version: '2019', overhead: {podFixed: {memory: 1Gi}}, tolerations: [{key: a, operator: Exists}]}]}";
-    assert_eq!(only(&plan(&pool(spec), &seen(&[], &[]), &[drifted(unordered)])).action, ClassAction::Nothing);
+    assert_eq!(
+        only(&plan(&pool(spec), &seen(&[], &[]), &[drifted(unordered)])).action,
+        ClassAction::Nothing(ClassState::Applied)
+    );
 }
 
 #[test]
@@ -281,7 +289,10 @@ fn classes_of_named_builds_stay_without_nodes_and_others_go() {
         let plan = plan(&pool(later), &seen(&[], &[]), &existing);
         assert_eq!(names(&plan), stays, "{later}");
         assert_eq!(plan.leftover, goes, "{later}");
-        assert!(plan.classes.iter().all(|class| class.action == ClassAction::Nothing), "{later}: {plan:#?}");
+        assert!(
+            plan.classes.iter().all(|class| class.action == ClassAction::Nothing(ClassState::Applied)),
+            "{later}: {plan:#?}"
+        );
     }
     let guarded = plan(&pool("{}"), &seen(&[], &["os=Windows:NoSchedule"]), &existing);
     assert!(matches!(only(&guarded).action, ClassAction::Change { tolerations: true, .. }), "kept in step");

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use clap::{CommandFactory, ValueEnum};
+use clap::CommandFactory;
 use thiserror::Error;
 use winpool::{reference, schema};
 use winpool_answers::{lint::advise, reference as pages};
@@ -11,35 +11,18 @@ use winpool_answers::{lint::advise, reference as pages};
 pub mod metrics;
 #[cfg(test)]
 mod tests;
+mod values;
 
-/// The files that can be generated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum What {
-    /// `crds/winpool.dev_windowspools.yaml`.
-    Crd,
-    /// `config/components/advise/policy.yaml`.
-    Advise,
-    /// `docs/reference/check-rules.md`.
-    CheckRules,
-    /// `docs/reference/command-line.md`.
-    CommandLine,
-    /// `docs/reference/metrics.md`.
-    Metrics,
-    /// `docs/reference/windowspool.md`.
-    #[value(name = "windowspool")]
-    WindowsPool,
-    /// `docs/reference/conditions.md`.
-    Conditions,
-    /// `docs/reference/errors.md`.
-    Errors,
-    /// `docs/reference/output.schema.json`.
-    Schema,
-}
-
-/// YAML output failed, which does not happen in practice.
 #[derive(Debug, Error)]
-#[error("cannot write it as YAML: {0}")]
-pub struct Error(#[from] serde_yaml::ser::Error);
+pub enum Error {
+    /// This does not happen in practice.
+    #[error("cannot write it as YAML: {0}")]
+    Yaml(#[from] serde_yaml::ser::Error),
+    #[error("{path}: {source}")]
+    File { path: String, source: std::io::Error },
+    #[error("{0} has no lines <!-- values --> and <!-- end of values -->")]
+    NoTable(&'static str),
+}
 
 const HEADER: &str = "\
 # Written by `make generate` from the rules of `winpool check`. What they find in a Windows workload is shown as a warning
@@ -47,21 +30,39 @@ const HEADER: &str = "\
 # Kubernetes 1.33 and later.
 ";
 
-/// Returns the text of a file.
-pub fn generate(what: What) -> Result<String, Error> {
-    Ok(match what {
-        What::Crd => reference::crd()?,
-        What::Advise => policies()?,
-        What::CheckRules => pages::rules::reference(),
-        What::CommandLine => {
-            reference::markdown(&mut winpool::commands::Cli::command(), &mut winpool_operator::commands::Cli::command())
-        }
-        What::Metrics => metrics::page(),
-        What::WindowsPool => pages::api::fields(),
-        What::Conditions => pages::api::meanings(),
-        What::Errors => pages::errors::reference(),
-        What::Schema => format!("{:#}\n", schema::schema()),
-    })
+/// Returns each file, with its path below the root of the repository.
+pub fn files(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
+    let mut commands = (winpool::commands::Cli::command(), winpool_operator::commands::Cli::command());
+    let mut files = vec![
+        ("crds/winpool.dev_windowspools.yaml", reference::crd()?),
+        ("config/components/advise/policy.yaml", policies()?),
+        ("docs/reference/check-rules.md", pages::rules::reference()),
+        ("docs/reference/command-line.md", reference::markdown(&mut commands.0, &mut commands.1)),
+        ("docs/reference/metrics.md", metrics::page()),
+        ("docs/reference/windowspool.md", pages::api::fields()),
+        ("docs/reference/conditions.md", pages::api::meanings()),
+        ("docs/reference/errors.md", pages::errors::reference()),
+        ("docs/reference/output.schema.json", format!("{:#}\n", schema::schema())),
+    ];
+    let values = read(root, "charts/winpool/values.yaml")?;
+    let path = "charts/winpool/README.md";
+    let (page, start, end) = (read(root, path)?, "<!-- values -->\n", "<!-- end of values -->");
+    let parts = page.split_once(start).and_then(|(head, rest)| Some((head, rest.split_once(end)?.1)));
+    let (head, tail) = parts.ok_or(Error::NoTable(path))?;
+    files.push((path, format!("{head}{start}\n{}\n{end}{tail}", values::table(&values))));
+    Ok(files)
+}
+
+fn read(root: &Path, path: &str) -> Result<String, Error> {
+    std::fs::read_to_string(root.join(path)).map_err(|source| Error::File { path: path.to_owned(), source })
+}
+
+/// Writes each file below this root.
+pub fn write(root: &Path) -> Result<(), Error> {
+    for (path, text) in files(root)? {
+        std::fs::write(root.join(path), text).map_err(|source| Error::File { path: path.to_owned(), source })?;
+    }
+    Ok(())
 }
 
 fn policies() -> Result<String, Error> {

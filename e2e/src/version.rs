@@ -73,7 +73,7 @@ async fn ask() -> Result<KubernetesVersion> {
 /// Reads `v1.36.3`.
 fn read(version: &str) -> Option<KubernetesVersion> {
     let mut numbers = version.strip_prefix('v')?.split('.');
-    KubernetesVersion::parse(numbers.next()?, numbers.next()?).ok()
+    KubernetesVersion::parse(numbers.next()?, numbers.next()?)
 }
 
 fn unreadable(told_by: &'static str, version: &str) -> Error {

@@ -7,7 +7,7 @@ use std::{
 
 use kube::ResourceExt;
 use winpool_client::terminal::{escape, some as first};
-use winpool_core::{api::names, plan::ClassRetirement, words::count};
+use winpool_core::{api::names, plan::classes::runtime_class::ClassRetirement, words::count};
 
 use crate::removal::{
     cleanup::{ManagedNodes, ManagedObjects},

@@ -22,8 +22,8 @@ use kube::{Api, Client, core::PartialObjectMeta, runtime::reflector::Store};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use winpool_core::plan::{
-    Policy,
     nodes::NodeEvent,
+    pools::pool::Policy,
     reconcile::{Now, Pauses},
 };
 
@@ -32,7 +32,7 @@ use crate::{election::Leadership, metrics::Metrics, nodes::SharedNodes, write::A
 use budget::Budget;
 pub use pods::SharedPods;
 pub use watch_health::WatchHealth;
-pub use winpool_core::plan::GuardedPool;
+pub use winpool_core::plan::pools::pool::GuardedPool;
 
 /// The state that both controllers share.
 pub struct Context {
@@ -79,7 +79,7 @@ impl Context {
             for nodes in [&*self.nodes, &self.reimaged] {
                 nodes.lock().observe(NodeEvent::TermBegan, Instant::now());
             }
-            self.pods.lock().begin_term();
+            self.pods.lock().help.begin_term();
             *self.open_term.lock() = Some(term);
             self.changed.send_replace(());
 
@@ -88,7 +88,7 @@ impl Context {
             self.nodes.write_by(None);
             self.reimaged.write_by(None);
             self.metrics.leads(false);
-            self.metrics.keep_pools(|_| false);
+            self.metrics.gauges.keep_pools(|_| false);
             tracing::warn!("this process no longer leads: another process has the Lease, or it could not be renewed");
         }
     }

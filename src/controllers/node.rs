@@ -10,7 +10,10 @@ use std::{
 use futures::{Stream, StreamExt, future, stream::FuturesUnordered};
 use kube::{
     Client, Resource,
-    runtime::{events::EventType, watcher::Event},
+    runtime::{
+        events::{Event, EventType},
+        watcher,
+    },
 };
 use tokio::{task::coop::consume_budget, time::sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -23,8 +26,11 @@ use winpool_client::{
 use winpool_core::{
     api::names::reason,
     plan::{
-        MetadataChange, NodePlan, TaintChange,
-        nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep},
+        nodes::{
+            NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep,
+            node::{MetadataChange, NodePlan, TaintChange},
+        },
+        refusal::Refusal,
     },
     words::joined,
 };
@@ -56,7 +62,7 @@ pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: Cancellat
 
 /// Executes the steps of all nodes, in the order in which they became due. Calls `filled` after each list.
 async fn execute_steps(
-    events: impl Stream<Item = Event<ListedNode>>,
+    events: impl Stream<Item = watcher::Event<ListedNode>>,
     filled: impl Fn(),
     nodes: &SharedNodes,
     context: &Context,
@@ -83,7 +89,7 @@ async fn execute_steps(
             () = stop.cancelled() => break,
             Some((name, until)) = running.next() => queue.done(&name, until),
             Some(event) = events.next() => {
-                let is_list = matches!(event, Event::InitDone);
+                let is_list = matches!(event, watcher::Event::InitDone);
                 let event = node_event(event, &mut listed);
                 let due = event.map(|event| nodes.lock().observe(event, Instant::now()));
                 due.into_iter().flatten().for_each(|name| queue.add(&name));
@@ -100,7 +106,8 @@ async fn execute_steps(
 }
 
 /// The event for the table. Until a list is complete, the table has the state before it.
-fn node_event(event: Event<ListedNode>, listed: &mut Vec<Arc<NodeObject>>) -> Option<NodeEvent> {
+fn node_event(event: watcher::Event<ListedNode>, listed: &mut Vec<Arc<NodeObject>>) -> Option<NodeEvent> {
+    use watcher::Event;
     match event {
         Event::Init => listed.clear(),
         Event::InitApply(ListedNode { object, .. }) => listed.push(Arc::new(object)),
@@ -136,7 +143,7 @@ async fn write(name: &str, nodes: &SharedNodes, context: &Context) -> Option<Ins
             let result = execute(name, step, context).await;
             let (answer, error) = match result {
                 Ok(answer) => (answer, None),
-                Err(error) => (NodeAnswer::from(&error), Some(error)),
+                Err(error) => (NodeAnswer::Refused(Refusal::from(&error)), Some(error)),
             };
             let news = {
                 let mut table = nodes.lock();
@@ -145,8 +152,8 @@ async fn write(name: &str, nodes: &SharedNodes, context: &Context) -> Option<Ins
             };
             wake_pools(nodes, context);
             for (object, note) in news {
-                if let NodeNote::Failed { reason, .. } = note {
-                    failure = Some(reason);
+                if let NodeNote::Failed { .. } = note {
+                    failure = error.as_ref().map(RequestError::as_str);
                 }
                 report(object, note, error.as_ref(), context).await;
             }
@@ -175,8 +182,9 @@ async fn report(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestE
             log_written(node, pool.as_deref(), &plan);
             return send_taint_event(&object, &plan, context).await;
         }
-        NodeNote::Failed { reason, pause } => {
-            let (error, wait_ms) = (error.map(shortened), pause.as_millis());
+        NodeNote::Failed { pause } => {
+            let (reason, error) = (error.map(RequestError::as_str), error.map(shortened));
+            let wait_ms = pause.as_millis();
             return tracing::warn!(node, reason, error, wait_ms, "node not written; trying again");
         }
         NodeNote::Refused { message, pause } => {
@@ -190,8 +198,13 @@ async fn report(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestE
             (reason::CONTESTED, writer)
         }
     };
-    let object = ListedNode::from(NodeObject::clone(&object)).object_ref(&());
-    context.applier.event(&object, EventType::Warning, reason, "Patch", message).await;
+    send_event(&object, EventType::Warning, reason, message, context).await;
+}
+
+async fn send_event(object: &NodeObject, type_: EventType, reason: &str, note: String, context: &Context) {
+    let (reason, action, note) = (reason.to_owned(), "Patch".to_owned(), Some(note));
+    let object = ListedNode::from(object.clone()).object_ref(&());
+    context.applier.event(&object, Event { type_, reason, action, note, secondary: None }).await;
 }
 
 /// Writes an Event about taints that winpool added or removed, unless there were too many in this minute.
@@ -204,8 +217,7 @@ async fn send_taint_event(object: &NodeObject, plan: &NodePlan, context: &Contex
         (added, removed) => (reason::TAINTS_ADDED, format!("winpool added {added} and removed {removed}")),
     };
     if context.taint_events.lock().take(Instant::now()) {
-        let object = ListedNode::from(object.clone()).object_ref(&());
-        context.applier.event(&object, EventType::Normal, reason, "Patch", message).await;
+        send_event(object, EventType::Normal, reason, message, context).await;
     }
 }
 

@@ -18,10 +18,9 @@ use winpool_client::{
     watches::Selection,
 };
 use winpool_core::plan::{
-    GuardedPool,
     nodes::NodeTable,
     pods::{ClusterFacts, PodHealth, PodPauses, PodTable, REASONS, UnknownPods},
-    policy_of,
+    pools::pool::{GuardedPool, policy_of},
     reconcile::{Now, Outage},
 };
 
@@ -41,7 +40,7 @@ pub struct SharedPods {
     lists: watch::Sender<()>,
     /// Notifies of pods that may be for Windows.
     pub(super) candidates: watch::Sender<()>,
-    /// The outages of these watches. They do not make the operator blind.
+    /// The outages of these watches. Nodes are written during them too.
     watch_health: Arc<WatchHealth>,
 }
 
@@ -151,12 +150,12 @@ async fn follow_daemon_sets(context: &Context) {
     let shown = watch.for_each(async |event: watcher::Result<Event<ListedDaemonSet>>| {
         let (mut table, now) = (context.pods.lock(), Instant::now());
         match event {
-            Ok(Event::Init) => table.begin_daemon_sets(),
+            Ok(Event::Init) => table.daemon_sets.begin_list(),
             Ok(Event::InitApply(ListedDaemonSet { set, .. }) | Event::Apply(ListedDaemonSet { set, .. })) => {
-                table.see_daemon_set(&set, now);
+                table.daemon_sets.see(&set, now);
             }
-            Ok(Event::InitDone) => table.end_daemon_sets(now),
-            Ok(Event::Delete(ListedDaemonSet { set, .. })) => table.deleted_daemon_set(&set.namespace, &set.name, now),
+            Ok(Event::InitDone) => table.daemon_sets.end_list(now),
+            Ok(Event::Delete(ListedDaemonSet { set, .. })) => table.daemon_sets.deleted(&set.namespace, &set.name, now),
             Err(_) => {}
         }
         if table.has_unseen() {

@@ -19,17 +19,14 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_client::{causes::shortened, control_plane::kubernetes_version, watches::Selection};
 use winpool_core::plan::{
-    GuardedPool,
-    reconcile::{CachedCluster, ControlPlaneInfo, Memory, POLL_INTERVAL, Step, next},
+    pools::pool::GuardedPool,
+    reconcile::{Answer, CachedCluster, ControlPlaneInfo, Memory, POLL_INTERVAL, Step, next},
 };
 
 use super::{Context, now};
 
 mod notes;
 mod steps;
-mod task_result;
-
-use task_result::TaskResult;
 
 const CONTROLLER: &str = "pool";
 /// The pause before the control plane is asked again while it does not confine winpool.
@@ -61,6 +58,20 @@ where
         Ok(Event::Init | Event::InitApply(_)) | Err(_) => {}
     });
     notice.await;
+}
+
+/// The result of a task that was started.
+enum TaskResult {
+    /// A step of a pool with its answer and, if it failed, one word for metrics.
+    Step {
+        pool: String,
+        step: Step,
+        answer: Answer,
+        error: Option<&'static str>,
+    },
+    ControlPlane(ControlPlaneInfo),
+    /// An Event was written, or the term of leadership ended before.
+    Nothing,
 }
 
 /// The pool loop of one process.
@@ -109,7 +120,12 @@ impl Loop {
             let wake = self.advance();
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(done) = self.under_way.next() => self.take_in_all(done),
+                Some(done) = self.under_way.next() => {
+                    self.take_in(done);
+                    while let Some(Some(done)) = self.under_way.next().now_or_never() {
+                        self.take_in(done);
+                    }
+                }
                 () = changed.changed().then(|_| sleep_until(next.into())) => {
                     (next, self.is_dirty) = (Instant::now() + BETWEEN_CHANGES, true);
                 }
@@ -119,13 +135,6 @@ impl Loop {
         }
         // Requests in flight may end; no new ones begin.
         while self.under_way.next().await.is_some() {}
-    }
-
-    fn take_in_all(&mut self, first: TaskResult) {
-        self.take_in(first);
-        while let Some(Some(done)) = self.under_way.next().now_or_never() {
-            self.take_in(done);
-        }
     }
 
     fn take_in(&mut self, done: TaskResult) {
@@ -156,7 +165,7 @@ impl Loop {
         if !self.context.unlisted.is_empty() {
             return far;
         }
-        self.read_caches();
+        (self.pools, self.classes) = (self.context.pools.state(), self.context.classes.state());
         if term.is_none() {
             // Keeps the sums of a standby up to date, so that it can take over.
             self.context.nodes.lock().count_by(self.memory.policy(&self.pools), Instant::now());
@@ -168,7 +177,7 @@ impl Loop {
         }
         wake = wake.min(self.count_pods().unwrap_or(far));
         let exists = |name: &str| self.pools.iter().any(|pool| pool.name_any() == name);
-        self.context.metrics.keep_pools(exists);
+        self.context.metrics.gauges.keep_pools(exists);
         self.rounds.retain(|name, _| exists(name));
         let without_deleted = self.with_cluster(|memory, cluster| memory.drop_gone(cluster, Instant::now()));
         if let Some(Step::Publish(policy)) = without_deleted {
@@ -204,7 +213,7 @@ impl Loop {
                 Step::Publish(policy) => self.context.publish(&policy),
                 Step::Wait(until) => {
                     if let Some(status) = self.memory.status_of(&name) {
-                        self.context.metrics.pool(&name, status);
+                        self.context.metrics.gauges.status(&name, status);
                     }
                     let failing = self.context.pods.health(&self.context.nodes.lock(), Instant::now()).counts(&name);
                     self.context.metrics.gauges.failing(&name, failing);
@@ -222,11 +231,6 @@ impl Loop {
                 }
             }
         }
-    }
-
-    /// Takes over what the caches show at this moment.
-    fn read_caches(&mut self) {
-        (self.pools, self.classes) = (self.context.pools.state(), self.context.classes.state());
     }
 
     fn with_cluster<T>(&mut self, work: impl FnOnce(&mut Memory, &mut CachedCluster<'_>) -> T) -> T {

@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use winpool_client::{causes::shortened, error::RequestError};
 use winpool_core::plan::{
     pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes},
-    policy_of,
+    pools::pool::policy_of,
+    refusal::Refusal,
 };
 
 use crate::telemetry::list;
@@ -44,7 +45,7 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
             }
             context.pods.lock().look(nodes, now_is);
         }
-        let (awaited, awaited_until) = context.pods.lock().awaited(now_is);
+        let (awaited, awaited_until) = context.pods.lock().help.awaited(now_is);
         if last_awaited != awaited {
             last_awaited.clone_from(&awaited);
             context.nodes.await_pods(awaited);
@@ -63,7 +64,7 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
         {
             under_way.push(help(&context, request).boxed());
         }
-        let due = context.pods.lock().help_due().filter(|_| leads && under_way.len() < AT_ONCE);
+        let due = context.pods.lock().help.due().filter(|_| leads && under_way.len() < AT_ONCE);
         let look = is_changed.then_some(next_look).into_iter().chain(context.pods.lock().look_due());
         let wake = due.into_iter().chain(look).chain(awaited_until).fold(next_search, Instant::min);
         tokio::select! {
@@ -101,12 +102,5 @@ async fn help(context: &Context, request: TolerationRequest) -> (String, Tolerat
         Err(RequestError::Stale | RequestError::Conflict | RequestError::Gone) => {}
         Err(error) => tracing::warn!(pod, taints, error = shortened(error), "tolerations not added"),
     }
-    let answer = match result {
-        Ok(tolerations) => TolerationAnswer::Written(tolerations),
-        Err(RequestError::Stale | RequestError::Conflict) => TolerationAnswer::Stale,
-        Err(RequestError::Gone) => TolerationAnswer::Gone,
-        Err(RequestError::Denied(message)) => TolerationAnswer::Denied(message),
-        Err(RequestError::Failed(_) | RequestError::TimedOut(_) | RequestError::NotLeading) => TolerationAnswer::Failed,
-    };
-    (pod, answer)
+    (pod, result.map_err(|error| Refusal::from(&error)))
 }

@@ -15,7 +15,7 @@ use prometheus_client::{
 };
 use winpool_core::{
     api::{ClassState, WindowsPoolStatus, number},
-    plan::NodeState,
+    plan::nodes::node::NodeState,
     pod::Cause,
     windows::vendor::ends_of_support,
 };
@@ -41,12 +41,8 @@ pub struct Gauges {
 /// The state of a pool as the pool controller last saw it.
 #[derive(Default)]
 struct PoolGauges {
-    classes: BTreeMap<ClassState, i64>,
-    /// The numbers of problems, by reason.
-    problems: BTreeMap<String, i64>,
-    /// The conditions' types and statuses.
-    conditions: BTreeMap<String, String>,
-    /// The numbers of failing pods by cause, if the search is enabled.
+    status: WindowsPoolStatus,
+    /// The numbers of failing pods by cause, if they are known.
     failing: Option<BTreeMap<Cause, usize>>,
 }
 
@@ -55,18 +51,8 @@ impl Gauges {
         Self { nodes, leader, pools: Arc::default() }
     }
 
-    pub(super) fn status(&self, pool: &str, status: &WindowsPoolStatus) {
-        let mut seen = PoolGauges::default();
-        for class in &status.runtime_classes {
-            *seen.classes.entry(class.state).or_default() += 1;
-        }
-        for problem in &status.problems {
-            *seen.problems.entry(problem.reason.clone()).or_default() += 1;
-        }
-        seen.conditions = status.conditions.iter().map(|c| (c.type_.clone(), c.status.clone())).collect();
-        let mut pools = self.pools.lock();
-        let pool = pools.entry(pool.to_owned()).or_default();
-        *pool = PoolGauges { failing: pool.failing.take(), ..seen };
+    pub fn status(&self, pool: &str, status: &WindowsPoolStatus) {
+        self.pools.lock().entry(pool.to_owned()).or_default().status = status.clone();
     }
 
     pub fn failing(&self, pool: &str, counts: Option<BTreeMap<Cause, usize>>) {
@@ -74,7 +60,7 @@ impl Gauges {
     }
 
     /// Forgets deleted pools.
-    pub(super) fn keep_pools(&self, exists: impl Fn(&str) -> bool) {
+    pub fn keep_pools(&self, exists: impl Fn(&str) -> bool) {
         self.pools.lock().retain(|pool, _| exists(pool));
     }
 
@@ -110,28 +96,28 @@ impl Gauges {
         let pools = self.pools.lock();
         let mut family = reference::RUNTIME_CLASSES.encode(encoder)?;
         for (pool, seen) in pools.iter() {
-            for (state, count) in &seen.classes {
-                gauge(&mut family, &[("pool", pool), ("state", state.as_str())], *count)?;
+            for (state, count) in counts(seen.status.runtime_classes.iter().map(|class| class.state)) {
+                gauge(&mut family, &[("pool", pool), ("state", state.as_str())], count)?;
             }
         }
         let mut family = reference::POOL_PROBLEMS.encode(encoder)?;
         for (pool, seen) in pools.iter() {
-            for (reason, count) in &seen.problems {
-                gauge(&mut family, &[("pool", pool), ("reason", reason)], *count)?;
+            for (reason, count) in counts(seen.status.problems.iter().map(|problem| &problem.reason)) {
+                gauge(&mut family, &[("pool", pool), ("reason", reason)], count)?;
             }
         }
         let mut family = reference::PENDING_CHANGES.encode(encoder)?;
         for (pool, seen) in pools.iter() {
-            let classes = seen.classes.get(&ClassState::Pending).copied().unwrap_or_default();
-            let nodes = number(self.nodes.lock().tally(pool).unfinished());
-            gauge(&mut family, &[("pool", pool)], nodes.saturating_add(classes))?;
+            let classes = seen.status.runtime_classes.iter().filter(|class| class.state == ClassState::Pending).count();
+            let nodes = self.nodes.lock().tally(pool).unfinished();
+            gauge(&mut family, &[("pool", pool)], number(nodes + classes))?;
         }
         let mut family = reference::POOL_CONDITION.encode(encoder)?;
         for (pool, seen) in pools.iter() {
-            for (type_, is) in &seen.conditions {
+            for condition in &seen.status.conditions {
                 for status in CONDITION_STATUS {
-                    let labels = [("pool", pool.as_str()), ("type", type_), ("status", status)];
-                    gauge(&mut family, &labels, i64::from(is == status))?;
+                    let labels = [("pool", pool.as_str()), ("type", &condition.type_), ("status", status)];
+                    gauge(&mut family, &labels, i64::from(condition.status == status))?;
                 }
             }
         }
@@ -162,6 +148,14 @@ impl Collector for Gauges {
     }
 }
 
+/// Counts equal values.
+fn counts<T: Ord>(values: impl Iterator<Item = T>) -> BTreeMap<T, i64> {
+    values.fold(BTreeMap::new(), |mut counts, value| {
+        *counts.entry(value).or_default() += 1;
+        counts
+    })
+}
+
 fn gauge(family: &mut MetricEncoder, labels: &[(&str, &str)], value: i64) -> fmt::Result {
     ConstGauge::new(value).encode(family.encode_family(&labels)?)
 }
@@ -181,7 +175,7 @@ mod tests {
     #[test]
     fn support_ends_when_its_last_day_does() {
         // Microsoft supports Windows Server 2019 until 2029-01-09.
-        let last_day = product::by_build(Build::new(17763)).unwrap().end_of_support();
+        let last_day = product::by_build(Build::new(17763)).unwrap().end_of_support;
         assert_eq!(end_of(last_day), Some(1_862_697_600));
     }
 }

@@ -81,8 +81,8 @@ metrics! {
     );
     FAILING_PODS = gauge(
         "winpool_failing_pods",
-        "Pods that fail because of Windows, as far as winpool sees them: Pending ones of one page of 500, up to 10 of \
-         each workload that start and fail, and 1 for each workload whose pods the kubelet refuses. Absent if this search is disabled",
+        "Pods that fail because of Windows. Those that the kubelet refused, or that failed for good, count as 1 for each \
+         workload and error. Absent while the pods are not known, and if there are no Windows nodes",
     );
     END_OF_SUPPORT = gauge(
         "winpool_windows_end_of_support_timestamp_seconds",

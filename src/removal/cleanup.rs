@@ -17,10 +17,12 @@ use winpool_client::{
 use winpool_core::{
     api::{DeletionPolicy, Taint, WindowsPool, WindowsPoolSpec, names},
     plan::{
-        self, ClassRetirement, Extent, GuardedPool, KeptTaints, LabelUsers, NodePlan,
-        nodes::{Attempt, AttemptState, NodeAnswer, NodeObject},
+        self,
+        classes::runtime_class::{ClassRetirement, KeptTaints, retire_class},
+        nodes::{Attempt, AttemptState, NodeAnswer, NodeObject, capability_labels::LabelUsers, node::NodePlan},
         pods::PodTable,
-        retire_class,
+        pools::{cleanup::Extent, pool::GuardedPool},
+        refusal::Refusal,
     },
     words,
 };
@@ -83,7 +85,7 @@ pub struct ManagedNodes {
 }
 
 impl ManagedNodes {
-    fn add(&mut self, object: NodeObject, rules: &plan::Cleanup, users: &LabelUsers) {
+    fn add(&mut self, object: NodeObject, rules: &plan::pools::cleanup::Cleanup, users: &LabelUsers) {
         let release = rules.node(&object.node, users);
         let name = || object.name.to_string();
         self.ignored.extend(release.ignored.then(name));
@@ -96,7 +98,7 @@ impl ManagedNodes {
 
 /// The objects in the cluster that winpool manages.
 pub struct ManagedObjects {
-    rules: plan::Cleanup,
+    rules: plan::pools::cleanup::Cleanup,
     /// The users of capability labels, which stay because of them.
     pub users: LabelUsers,
     pub nodes: ManagedNodes,
@@ -148,7 +150,7 @@ impl Cleaner {
     /// removed.
     pub async fn find(&self) -> Result<ManagedObjects, Unreadable> {
         let pools = self.find_pools().await?;
-        let rules = plan::Cleanup::new(pools.iter().map(as_far_as_readable), self.extent);
+        let rules = plan::pools::cleanup::Cleanup::new(pools.iter().map(as_far_as_readable), self.extent);
         let pools = pools.into_iter().filter(GuardedPool::has_finalizer).map(|pool| pool.metadata).collect();
 
         let (mut nodes, mut labelled, mut kept) = (ManagedNodes::default(), Vec::new(), Vec::new());
@@ -202,7 +204,10 @@ impl Cleaner {
     }
 
     /// winpool's RuntimeClasses, and the others.
-    async fn find_classes(&self, rules: &plan::Cleanup) -> Result<(Vec<RuntimeClass>, Vec<RuntimeClass>), Unreadable> {
+    async fn find_classes(
+        &self,
+        rules: &plan::pools::cleanup::Cleanup,
+    ) -> Result<(Vec<RuntimeClass>, Vec<RuntimeClass>), Unreadable> {
         let mut all = Vec::new();
         let listed = pages::each(&self.classes, ListParams::default(), |class: RuntimeClass| all.push(class)).await;
         listed.map_err(Unreadable::of("RuntimeClasses"))?;
@@ -301,7 +306,7 @@ impl Cleaner {
         loop {
             let (answer, error) = match self.applier.execute(&found.name, step).await {
                 Ok(answer) => (answer, None),
-                Err(error) => (NodeAnswer::from(&error), Some(error)),
+                Err(error) => (NodeAnswer::Refused(Refusal::from(&error)), Some(error)),
             };
             step = match attempt.answer(answer, policy) {
                 AttemptState::Next(step) => step,
@@ -315,7 +320,7 @@ impl Cleaner {
                 AttemptState::Written | AttemptState::Gone => return Ok(()),
                 AttemptState::Refused(_, message) => return Err(RequestError::Denied(message)),
                 AttemptState::Denied(message) => return Err(error.unwrap_or(RequestError::Denied(message))),
-                AttemptState::Failed(_) => return Err(error.unwrap_or(RequestError::Conflict)),
+                AttemptState::Failed => return Err(error.unwrap_or(RequestError::Conflict)),
             };
         }
     }

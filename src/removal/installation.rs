@@ -27,7 +27,7 @@ use winpool_client::{
     error::{RequestError, Unreadable, in_time},
     watches,
 };
-use winpool_core::{api::names, plan::Extent};
+use winpool_core::{api::names, plan::pools::cleanup::Extent};
 
 use crate::{
     removal::cleanup::{Cleaner, Leftover, LeftoverReason},

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::{Isolation, ObjectReference, WindowsPool, names},
-    plan::{Hosts, Pool},
+    plan::pools::pool::{Hosts, Pool},
     pod::{OS_KEYS, SYSTEM_LABELS},
     windows::{
         Build, KubernetesSupport,
@@ -25,6 +25,7 @@ use crate::{
     lint::Facts,
     pod::{ClassExt, Target, path_of},
     remedy::{Edit, Remedy},
+    support::mainstream_end,
     workload::WorkloadManifest,
 };
 
@@ -126,8 +127,8 @@ impl RetiredWindows {
         Self {
             build: product.build.to_string(),
             product: product.name.to_owned(),
-            mainstream_end: product.mainstream_end,
-            end_of_support: product.end_of_support(),
+            mainstream_end: mainstream_end(product),
+            end_of_support: product.end_of_support,
             kubernetes: version.map(|version| version.to_string()),
             kubernetes_support: version.map_or(KubernetesSupport::Unknown, |version| version.support_of(product.build)),
             node_count: facts.knows_nodes().then(|| facts.builds().get(&product.build).copied().unwrap_or_default()),

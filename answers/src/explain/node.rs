@@ -7,7 +7,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::{Mode, ObjectReference, Taint, names},
-    plan::{Applied, Assessment, Consent, NodeFields, NodeState, Policy, Pool, assess},
+    plan::{
+        nodes::{
+            assessment::{Assessment, assess},
+            node::{Applied, NodeFields, NodeState},
+        },
+        pools::pool::{Policy, Pool},
+        taints::Consent,
+    },
     windows::{product, taint::SPELLINGS},
 };
 
@@ -75,7 +82,7 @@ pub fn node_explanation(
         node: name.to_owned(),
         build: build.map(|build| build.to_string()),
         product: product.map(|product| product.name.to_owned()),
-        end_of_support: product.map(|product| product.end_of_support().to_string()),
+        end_of_support: product.map(|product| product.end_of_support.to_string()),
         pool: assessment.pool.clone(),
         state: state_under(name, node, outcome).to_owned(),
         reasons,
@@ -221,5 +228,5 @@ pub(super) fn selects(class: &RuntimeClass, node: &NodeFields) -> bool {
     // Kubernetes adds and removes its own taints with the node's condition.
     let keeps_off = |taint: &&Taint| taint.effect != "PreferNoSchedule" && !taint.has_foreign_key();
     let keeps_off = node.taints.taints().iter().filter(keeps_off);
-    node.labels.matches(selector) && !winpool_core::plan::lacks_tolerations(class, keeps_off)
+    node.labels.matches(selector) && !winpool_core::plan::classes::runtime_class::lacks_tolerations(class, keeps_off)
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use winpool_core::{
     api::{ObjectReference, names},
-    pod::{Class, WorkloadKind},
+    pod::Class,
 };
 
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
     remedy::Remedy,
     system::doubt,
     view::{Node, Workload},
-    workload::or_default,
+    workload::{WorkloadKind, or_default},
 };
 
 use admitted::{Admitted, PlacedBy};

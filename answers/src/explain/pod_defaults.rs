@@ -3,7 +3,7 @@
 use kube::ResourceExt;
 use winpool_core::{
     api::{ObjectReference, Problem},
-    plan::GuardedPool,
+    plan::pools::pool::GuardedPool,
 };
 
 use crate::view::Known;

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use winpool_core::{
     api::{Mode, ObjectReference, WindowsPoolSpec},
-    plan::{GuardedPool, owner, reconcile::Now},
+    plan::{classes::runtime_class::owner, pools::pool::GuardedPool, reconcile::Now},
     pod::Class,
 };
 

@@ -16,7 +16,10 @@ use winpool_core::{
         names::{self, reason},
         number,
     },
-    plan::{GuardedPool, NodeFields, NodeState, Policy, Pool, policy_of},
+    plan::{
+        nodes::node::{NodeFields, NodeState},
+        pools::pool::{GuardedPool, Policy, Pool, policy_of},
+    },
     pod::{Class, selects_windows},
     windows::{Build, Vendor, product, vendor::ends_of_support},
 };
@@ -245,7 +248,7 @@ pub fn status(snapshot: &Snapshot, is_assumed: bool) -> ClusterStatus {
         runtime_classes: windows_classes
             .map(|class| ClassSummary {
                 name: class.name_any(),
-                pool: winpool_core::plan::owner(class).map(str::to_owned),
+                pool: winpool_core::plan::classes::runtime_class::owner(class).map(str::to_owned),
                 state: snapshot.pools.iter().find_map(|pool| class_state(pool, &class.name_any())),
                 node_count: snapshot.nodes.values().filter(|node| selects(class, node)).count(),
                 pods: pods.map(|pods| count_pods(pods, &class.name_any())),
@@ -322,12 +325,12 @@ fn build_summary(build: Option<Build>, node_count: usize, vendors: &BTreeSet<(Bu
     let product = build.and_then(product::by_build);
     let vendors = vendors.iter().filter(|(its, _)| build == Some(*its));
     let support_by = |(build, vendor): &(Build, Vendor)| {
-        (vendor.as_str().to_owned(), vendor.support_of(*build).and_then(|support| support.end))
+        (vendor.as_str().to_owned(), vendor.support_of(*build).map(|support| support.end))
     };
     BuildSummary {
         build: build.map(|build| build.to_string()),
         version: product.map(|product| product.version.to_owned()),
-        end_of_support: product.map(product::Product::end_of_support),
+        end_of_support: product.map(|product| product.end_of_support),
         vendors: vendors.map(support_by).collect(),
         node_count,
     }

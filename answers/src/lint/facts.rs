@@ -17,7 +17,10 @@ use serde_json::Value;
 use winpool_core::{
     api::{Taint, names},
     labels::Labels,
-    plan::{NodeSummary, Policy, Pool, PoolEntry, PoolSpec, classes::is_declared, plan_classes},
+    plan::{
+        classes::{NodeSummary, is_declared, plan_classes},
+        pools::pool::{Policy, Pool, PoolEntry, PoolSpec},
+    },
     pod::{ARCH_KEYS, Class, OS_KEYS, System, Tolerance, is_on_windows_only, tolerance},
     windows::{
         Build, KubernetesVersion,

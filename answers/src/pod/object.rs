@@ -1,10 +1,11 @@
 //! Pods, with what answers read of them beyond what decides about nodes.
 
+use crate::workload::WorkloadKind;
 use k8s_openapi::{api::core::v1::PodStatus, jiff::Timestamp};
 use serde::Deserialize;
 use winpool_core::{
     api::names,
-    pod::{self as operator, PodProgress, StartStatus, WireMetadata, WorkloadKind, controlled_by, has_run},
+    pod::{self as operator, PodProgress, StartStatus, WireMetadata, controlled_by, has_run},
 };
 
 use super::{

@@ -6,7 +6,7 @@ use winpool_core::pod::errors::{ERRORS, KnownError};
 
 use super::api::prose;
 
-/// Returns the table as Markdown. Errors with the same meaning and remedy share a row.
+/// Returns the page.
 pub fn reference() -> String {
     let mut text = "<!-- Written by `make generate` from core/src/pod/errors.rs. -->\n# Errors of Windows pods\n\n\
         If the status or the Events of a pod have one of these errors, `winpool why pod/NAME` shows what it means.\n\
@@ -14,18 +14,27 @@ pub fn reference() -> String {
         [Monitoring](../guides/monitoring.md#pods-that-fail-because-of-windows).\n\n\
         | Error | Meaning | Remedy | Cause | Seen in | Source |\n|---|---|---|---|---|---|\n"
         .to_owned();
-    for group in ERRORS.chunk_by(|a, b| (a.meaning, a.remedy) == (b.meaning, b.remedy)) {
-        let Some(KnownError { meaning, remedy, counted, seen_in, .. }) = group.first() else { continue };
-        let errors: Vec<String> = group.iter().map(texts).collect();
+    for group in groups() {
+        let Some(KnownError { counted, seen_in, .. }) = group.first() else { continue };
         let mut sources: Vec<&str> = group.iter().map(|known| known.source).collect();
         sources.dedup();
-        let (errors, sources) = (errors.join("; "), sources.join(", "));
-        // Writing to a String never fails.
         let cause = counted.map_or_else(|| "-".to_owned(), |(cause, _)| format!("`{}`", cause.as_str()));
-        let (meaning, remedy) = (sentence(meaning), sentence(remedy));
-        let _ = writeln!(text, "| {errors} | {meaning} | {remedy} | {cause} | {seen_in} | {sources} |");
+        // Writing to a String never fails.
+        let _ = writeln!(text, "{} {cause} | {seen_in} | {} |", row(group), sources.join(", "));
     }
     text
+}
+
+/// Errors with the same meaning and remedy share a row.
+fn groups() -> impl Iterator<Item = &'static [KnownError]> {
+    ERRORS.chunk_by(|a, b| (a.meaning, a.remedy) == (b.meaning, b.remedy))
+}
+
+fn row(group: &[KnownError]) -> String {
+    let errors: Vec<String> = group.iter().map(texts).collect();
+    let texts = group.first().map(|known| (sentence(known.meaning), sentence(known.remedy)));
+    let (meaning, remedy) = texts.unwrap_or_default();
+    format!("| {} | {meaning} | {remedy} |", errors.join("; "))
 }
 
 fn sentence(text: &str) -> String {

@@ -17,7 +17,7 @@ pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
         | (Provisioner::Aks, "2022" | "2025")
         | (Provisioner::Karpenter | Provisioner::Eksctl, "2019" | "2022" | "2025") => None,
         (Provisioner::Gke, _) => Some(format!("GKE has node pools of Windows 2019 and 2022 only, not of {version}")),
-        (Provisioner::Aks, _) => Some(match Vendor::Aks.support_of(windows.build).and_then(|support| support.end) {
+        (Provisioner::Aks, _) => Some(match Vendor::Aks.support_of(windows.build).map(|support| support.end) {
             Some(end) => format!("AKS supported Windows {version} until {end}. Use 2022 or 2025"),
             None => format!("AKS has node pools of Windows 2022 and 2025 only, not of {version}"),
         }),

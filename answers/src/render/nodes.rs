@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 
 use winpool_core::{
     api::{Taint, TaintPolicy, names},
-    plan::{Hosts, Pool, capability_label, classes::is_declared},
+    plan::{
+        classes::is_declared,
+        nodes::capability_labels,
+        pools::pool::{Hosts, Pool},
+    },
     pod::BETA_OS,
     windows::{
         compatibility::can_run,
@@ -88,7 +92,7 @@ fn capabilities(pool: &Pool, windows: &Product) -> BTreeSet<String> {
     let discovered = builds.filter(|build| pool.spec.discover && !is_declared(pool, &pool.spec.class_name(*build)));
     let all = declared.chain(discovered.map(|build| pool.spec.discovered_hosts(build)));
     let runs = |hosts: Hosts| match hosts {
-        Hosts::Running(image) if can_run(image, windows.build) => Some(capability_label(image)),
+        Hosts::Running(image) if can_run(image, windows.build) => Some(capability_labels::key(image)),
         _ => None,
     };
     all.filter_map(runs).collect()

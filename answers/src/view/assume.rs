@@ -13,7 +13,14 @@ use thiserror::Error;
 use winpool_core::{
     api::names,
     labels::Labels,
-    plan::{Consent, NodeFields, NodePlan, Policy, assess, policy_of},
+    plan::{
+        nodes::{
+            assessment::assess,
+            node::{NodeFields, NodePlan},
+        },
+        pools::pool::{Policy, policy_of},
+        taints::Consent,
+    },
     pod::affinity::holds,
     windows::{
         Build,

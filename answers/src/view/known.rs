@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::WorkloadKind;
-
 use super::Workload;
+use crate::workload::WorkloadKind;
 
 /// The objects of a kind. What is not known is never taken for none.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -17,7 +17,7 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::Value;
-use winpool_core::{api::WindowsPool, plan::GuardedPool, windows::KubernetesVersion};
+use winpool_core::{api::WindowsPool, plan::pools::pool::GuardedPool, windows::KubernetesVersion};
 
 use crate::{
     autoscalers::Autoscalers,
@@ -38,7 +38,7 @@ pub use written::Written;
 /// Parses the version of a release of Kubernetes: `1.36` or `v1.36.3`.
 pub fn kubernetes_version(release: &str) -> Option<KubernetesVersion> {
     let mut parts = release.strip_prefix('v').unwrap_or(release).split('.');
-    KubernetesVersion::parse(parts.next()?, parts.next()?).ok()
+    KubernetesVersion::parse(parts.next()?, parts.next()?)
 }
 
 /// Returns the pool with this change, if it could be decoded, or else the same pool.

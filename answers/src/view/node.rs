@@ -102,7 +102,7 @@ pub struct Node {
 
 impl Node {
     /// Returns the node with this name, without its resources and handlers.
-    pub fn of(name: &str, seen: &plan::NodeFields) -> Self {
+    pub fn of(name: &str, seen: &plan::nodes::node::NodeFields) -> Self {
         let reported = seen.operating_system.as_deref();
         let os = seen.labels.get(names::OS).or(reported).filter(|os| !os.is_empty()).map(str::to_owned);
         let is_windows = os.as_deref() == Some(names::WINDOWS);

@@ -27,7 +27,10 @@ use winpool_answers::{
 };
 use winpool_core::{
     api::{Taint, WindowsPool},
-    plan::{NodeFields, TaintList, nodes::NodeObject},
+    plan::nodes::{
+        NodeObject,
+        node::{NodeFields, TaintList},
+    },
     windows::KubernetesVersion,
 };
 

@@ -11,8 +11,9 @@ use winpool_answers::{
     lint::{Facts, rule, rules},
     remedy::Rank,
     view::{Node, Workload},
+    workload::WorkloadKind,
 };
-use winpool_core::pod::{Class, WorkloadKind};
+use winpool_core::pod::Class;
 
 use super::{
     example_remedies::{Case, cases},

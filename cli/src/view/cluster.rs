@@ -18,7 +18,7 @@ use winpool_answers::{
     lint::gmsa,
     pod::Pod,
     view::{Known, Placed, Reduced, SeenNode, View, Workload},
-    workload::KINDS,
+    workload::{KINDS, LISTED_KINDS, WorkloadKind},
 };
 use winpool_client::{
     control_plane::kubernetes_version,
@@ -26,11 +26,7 @@ use winpool_client::{
     node::ListedNode,
     pods,
 };
-use winpool_core::{
-    plan::GuardedPool,
-    pod::{LISTED_KINDS, WorkloadKind},
-    windows::KubernetesVersion,
-};
+use winpool_core::{plan::pools::pool::GuardedPool, windows::KubernetesVersion};
 
 use crate::{
     gaps::{Gaps, Lacks},

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use winpool_answers::{
     pod::Pod,
     view::{Known, Reduced, Workload},
-    workload::KINDS,
+    workload::{KINDS, WorkloadKind},
 };
 use winpool_client::{control_plane::kubernetes_version, pods};
-use winpool_core::{pod::WorkloadKind, windows::KubernetesVersion};
+use winpool_core::windows::KubernetesVersion;
 
 use crate::live::{self, ReadError};
 

@@ -14,13 +14,9 @@ use winpool_answers::{
     },
     pod::{Pod, PodEvent},
     view::{Known, Position, Reduced, SeenNode, View, Workload},
-    workload::{WorkloadManifest, is_known},
+    workload::{LISTED_KINDS, WorkloadKind, WorkloadManifest, is_known},
 };
-use winpool_core::{
-    api::names,
-    plan::GuardedPool,
-    pod::{LISTED_KINDS, PodProgress, WorkloadKind},
-};
+use winpool_core::{api::names, plan::pools::pool::GuardedPool, pod::PodProgress};
 
 use crate::{
     gaps::Gaps,

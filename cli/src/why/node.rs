@@ -5,7 +5,7 @@ use winpool_answers::explain::{
     node::{NodeExplanation, UNOWNED, node_explanation},
     status::unread,
 };
-use winpool_core::plan::policy_of;
+use winpool_core::plan::pools::pool::policy_of;
 
 use crate::{
     Common, Error,

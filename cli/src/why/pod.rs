@@ -19,12 +19,9 @@ use winpool_answers::{
     pod::{Pod, PodSpec},
     remedy::Remedy,
     view::{Node, Reduced, View, Workload},
-    workload::{DEFAULT_NAMESPACE, WorkloadManifest},
+    workload::{DEFAULT_NAMESPACE, WorkloadKind, WorkloadManifest},
 };
-use winpool_core::{
-    api::names,
-    pod::{Class, WorkloadKind},
-};
+use winpool_core::{api::names, pod::Class};
 
 use crate::{
     Common, Error,

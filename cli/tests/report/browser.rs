@@ -1,8 +1,8 @@
 //! The page in a real browser: it fits narrow and wide windows, asks for nothing, and people with disabilities can use it.
 
 use serde_json::Value;
-use winpool_answers::view::Known;
-use winpool_core::pod::WorkloadKind;
+use winpool_answers::{view::Known, workload::WorkloadKind};
+
 use winpool_e2e::{Browser, axe};
 
 use super::{

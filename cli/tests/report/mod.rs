@@ -20,8 +20,9 @@ use winpool_answers::{
         assume::{Assumption, assume},
         kubernetes_version,
     },
+    workload::WorkloadKind,
 };
-use winpool_core::{plan::reconcile::Now, pod::WorkloadKind};
+use winpool_core::plan::reconcile::Now;
 
 use cluster::{Objects, hostile, many, mixed};
 

@@ -24,5 +24,5 @@ pub use self::{
         BuildStatus, ClassState, HelpedWorkload, NodeCounts, ObjectReference, Problem, Revisions, RuntimeClassStatus,
         Summary, TaintStatus, VendorStatus, WindowsPoolStatus, number,
     },
-    taint::{ParseTaintError, Taint},
+    taint::{Taint, UnreadableTaint},
 };

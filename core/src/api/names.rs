@@ -69,7 +69,7 @@ pub mod condition {
         pub const WINDOWS_SUPPORTED: &str = "WindowsSupported";
         /// No pod is known to fail because of Windows. The causes are an image for Linux or another build, the pause image,
         /// the network, labels that no node has, and a refusal by the kubelet. This condition does not affect `Ready`.
-        /// Absent if this search is disabled.
+        /// Absent if there are no Windows nodes.
         pub const WORKLOADS_HEALTHY: &str = "WorkloadsHealthy";
         /// Older pools own nodes that this pool selects too. Absent if there are none.
         pub const OVERLAPPING: &str = "Overlapping";

@@ -4,7 +4,6 @@ use std::{fmt, str::FromStr};
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::windows::taint::marks_windows;
 
@@ -88,21 +87,16 @@ impl fmt::Display for Taint {
 }
 
 /// The text is not `key=value:effect` or `key:effect`.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is not a taint; write key=value:effect, such as os=windows:NoSchedule")]
-pub struct ParseTaintError(String);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadableTaint;
 
 impl FromStr for Taint {
-    type Err = ParseTaintError;
+    type Err = UnreadableTaint;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || ParseTaintError(text.to_owned());
-        let (identity, effect) = text.rsplit_once(':').ok_or_else(error)?;
+        let (identity, effect) = text.rsplit_once(':').ok_or(UnreadableTaint)?;
         let (key, value) = identity.split_once('=').unwrap_or((identity, ""));
-        if key.is_empty() || effect.is_empty() {
-            return Err(error());
-        }
-        Ok(Self::new(key, value, effect))
+        if key.is_empty() || effect.is_empty() { Err(UnreadableTaint) } else { Ok(Self::new(key, value, effect)) }
     }
 }
 

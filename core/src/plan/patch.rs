@@ -18,6 +18,7 @@ use json_patch::{
     AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
 };
 use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
@@ -82,15 +83,19 @@ fn needs_version(node: &NodeFields, plan: &NodePlan) -> bool {
         || node.labels.get(names::WINDOWS_BUILD) != build.as_deref()
 }
 
-/// A change of one field, with its path and its values before and after. `null` means absent.
+/// A change of one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldChange {
     /// Path from the object's root.
     pub path: Vec<&'static str>,
-    /// The value that was read.
-    pub from: Value,
-    /// The value to write.
+    /// The value to write; `null` removes the field.
     pub to: Value,
+}
+
+impl FieldChange {
+    pub(crate) fn new(path: &[&'static str], to: &impl Serialize) -> Self {
+        Self { path: path.to_vec(), to: json!(to) }
+    }
 }
 
 /// The patch that applies `changes` to a RuntimeClass if it is still the object that was read.
@@ -101,7 +106,7 @@ pub fn runtime_class_patch(uid: &str, resource_version: &str, changes: &[FieldCh
     let mut patch = Operations::default();
     patch.test(&["metadata", "uid"], json!(uid));
     patch.replace(&["metadata", "resourceVersion"], json!(resource_version));
-    for FieldChange { path, to, .. } in changes {
+    for FieldChange { path, to } in changes {
         patch.set(path, to.clone());
     }
     Patch(patch.0)

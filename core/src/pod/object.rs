@@ -205,6 +205,11 @@ fn is_past_sandbox(status: &ContainerStatus) -> bool {
 
 // Metadata of pods, workloads and templates.
 
+/// Kubernetes' own kinds of workloads, and their groups.
+const KINDS: [&str; 7] =
+    ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"];
+const GROUPS: [&str; 3] = ["", "apps", "batch"];
+
 /// Metadata without managedFields, which are larger than the rest.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -232,13 +237,12 @@ impl WireMetadata {
         self.name.take().or(self.generate_name.take()).unwrap_or_default()
     }
 
-    /// Kind and name of the controller. A foreign kind with the name of a listed one is written with its group:
+    /// Kind and name of the controller. A foreign kind with the name of one of Kubernetes' own is written with its group:
     /// `StatefulSet.apps.kruise.io`.
     pub fn controller(&self) -> Option<(String, String)> {
         let owner = self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        let listed = WorkloadKind::by_name(&owner.kind);
-        let is_foreign = listed.is_some_and(|kind| kind.resource().0 != group);
+        let is_foreign = KINDS.contains(&owner.kind.as_str()) && !GROUPS.contains(&group);
         let kind = if is_foreign { format!("{}.{group}", owner.kind) } else { owner.kind.clone() };
         Some((kind, owner.name.clone()))
     }
@@ -280,42 +284,5 @@ impl DaemonSet {
             uid: metadata.uid.unwrap_or_default(),
             template: spec.unwrap_or_default(),
         })
-    }
-}
-
-/// The kinds with templates that the command line reads, with group and plural. All are of version v1.
-pub const LISTED_KINDS: [(WorkloadKind, &str, &str); 7] = [
-    (WorkloadKind::Deployment, "apps", "deployments"),
-    (WorkloadKind::StatefulSet, "apps", "statefulsets"),
-    (WorkloadKind::DaemonSet, "apps", "daemonsets"),
-    (WorkloadKind::ReplicaSet, "apps", "replicasets"),
-    (WorkloadKind::ReplicationController, "", "replicationcontrollers"),
-    (WorkloadKind::Job, "batch", "jobs"),
-    (WorkloadKind::CronJob, "batch", "cronjobs"),
-];
-
-named! {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-    pub enum WorkloadKind {
-        Deployment = "Deployment",
-        StatefulSet = "StatefulSet",
-        DaemonSet = "DaemonSet",
-        ReplicaSet = "ReplicaSet",
-        ReplicationController = "ReplicationController",
-        Job = "Job",
-        CronJob = "CronJob",
-    }
-}
-
-impl WorkloadKind {
-    /// Its group and plural in `LISTED_KINDS`.
-    pub fn resource(self) -> (&'static str, &'static str) {
-        let listed = LISTED_KINDS.iter().find(|(kind, ..)| *kind == self);
-        listed.map_or(("", ""), |(_, group, plural)| (*group, *plural))
-    }
-
-    /// Returns the kind with this name, if its templates are listed.
-    pub fn by_name(name: &str) -> Option<Self> {
-        LISTED_KINDS.iter().map(|(kind, ..)| *kind).find(|kind| kind.as_str() == name)
     }
 }

@@ -44,44 +44,22 @@ pub struct UnreadableVersion;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KernelVersion {
     pub build: Build,
-    /// The update revision (UBR), which monthly updates raise; early kubelets do not report it.
+    /// The update revision (UBR), which monthly updates raise; `None` if only the build is known.
     pub revision: Option<u32>,
 }
 
 impl FromStr for KernelVersion {
     type Err = UnreadableVersion;
 
-    /// Parses the three forms that kubelets have written: `10.0.17763.6659` (1.9 and later), `10.0.14393` (development
-    /// versions of 1.9) and `10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)` (1.7).
+    /// Parses `10.0.17763.6659`, or `10.0.17763` without a revision.
     fn from_str(text: &str) -> Result<Self, UnreadableVersion> {
-        dotted(text).or_else(|| with_build_lab(text)).ok_or(UnreadableVersion)
+        let rest = text.strip_prefix("10.0.").ok_or(UnreadableVersion)?;
+        let (build, revision) = match rest.split_once('.') {
+            Some((build, revision)) => (build, Some(decimal(revision).ok_or(UnreadableVersion)?)),
+            None => (rest, None),
+        };
+        Ok(Self { build: build_number(build).ok_or(UnreadableVersion)?, revision })
     }
-}
-
-/// Parses `10.0.B` or `10.0.B.R`.
-fn dotted(text: &str) -> Option<KernelVersion> {
-    let rest = text.strip_prefix("10.0.")?;
-    let (build, revision) = match rest.split_once('.') {
-        Some((build, revision)) => (build, Some(decimal(revision)?)),
-        None => (rest, None),
-    };
-    Some(KernelVersion { build: build_number(build)?, revision })
-}
-
-/// Parses `10.0 B (B.R.amd64fre.<branch>.<date>)`. The part in parentheses is `BuildLabEx` of the Windows registry.
-fn with_build_lab(text: &str) -> Option<KernelVersion> {
-    let (build, lab) = text.strip_prefix("10.0 ")?.split_once(" (")?;
-    let build = build_number(build)?;
-    let mut parts = lab.strip_suffix(')')?.split('.');
-    // The two differ only on a partially updated host, whose build is then unknown.
-    if build_number(parts.next()?)? != build {
-        return None;
-    }
-    let revision = decimal(parts.next()?)?;
-    // `amd64fre` is the architecture, and a free (release) or checked (debug) build.
-    let flavour = parts.next()?;
-    let is_build_lab = flavour.ends_with("fre") || flavour.ends_with("chk");
-    is_build_lab.then_some(KernelVersion { build, revision: Some(revision) })
 }
 
 fn build_number(text: &str) -> Option<Build> {
@@ -118,8 +96,6 @@ mod tests {
             ("10.0.19041.804", 19041, Some(804)),
             ("10.0.17134.112", 17134, Some(112)),
             ("10.0.14393", 14393, None),
-            ("10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)", 14393, Some(1715)),
-            ("10.0 16299 (16299.0.amd64fre.rs3_release.170922-1354)", 16299, Some(0)),
             ("10.0.17763.1397", 17763, Some(1397)),
             // Invented, because no such node is described in public.
             ("10.0.18362.1256", 18362, Some(1256)),
@@ -154,11 +130,8 @@ mod tests {
             "10.1.17763.437",
             "10.0.１７７６３",
             "10.0 14393",
-            "10.0 14393 ()",
-            "10.0 14393 (14393)",
-            "10.0 14393 (14393.1715)",
-            "10.0 14393 (17763.1715.amd64fre.rs1_release.170906-1810)",
-            "10.0 14393 (14393.1715.amd64fre.rs1_release.170906-1810",
+            // Kubelets wrote this before 1.9.
+            "10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)",
             "Microsoft Windows [Version 10.0.14393]",
             "5.15.0-1019-azure",
             "6.1.0-13-amd64",
@@ -194,8 +167,6 @@ mod tests {
             let build = Build::new(number);
             let full = KernelVersion { build, revision: Some(revision) };
             prop_assert_eq!(format!("{build}.{revision}").parse(), Ok(full));
-            let lab = format!("10.0 {number} ({number}.{revision}.amd64fre.rs1_release.170906-1810)");
-            prop_assert_eq!(lab.parse(), Ok(full));
             prop_assert_eq!(build.to_string().parse(), Ok(KernelVersion { build, revision: None }));
         }
 

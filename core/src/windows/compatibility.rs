@@ -12,7 +12,7 @@ use std::ops::RangeBounds;
 use super::{
     Build,
     container_runtime::{ContainerRuntime, RuntimeName, RuntimeVersion, VersionStage},
-    product::{Channel, PRODUCTS},
+    product::PRODUCTS,
 };
 
 /// The first build whose images run on later hosts without a virtual machine. Microsoft calls this the stable ABI.
@@ -86,7 +86,7 @@ pub fn can_run(image: Build, host: Build) -> bool {
 
 /// The newest LTSC release of the stable ABI among these builds, or else its first one.
 pub fn newest_ltsc(among: impl RangeBounds<Build>) -> Build {
-    let ltsc = PRODUCTS.iter().filter(|product| product.channel == Channel::Ltsc).map(|product| product.build);
+    let ltsc = PRODUCTS.iter().filter(|product| product.is_ltsc).map(|product| product.build);
     ltsc.filter(|build| *build >= STABLE_ABI && among.contains(build)).max().unwrap_or(STABLE_ABI)
 }
 

@@ -13,7 +13,7 @@ use super::{
 const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows", "mcr.microsoft.com/dotnet/framework"];
 /// Words of a tag or of a name that stand for Windows.
 pub const WINDOWS_WORDS: [&str; 5] = ["windows", "win", "windowsservercore", "servercore", "nanoserver"];
-/// Those of them that name a base image.
+/// The words among these that name a base image.
 pub const BASE_IMAGES: [&str; 3] = ["windowsservercore", "servercore", "nanoserver"];
 /// The prefixes of the year of a release, and of Microsoft's tags: `win2019`, `win1809`, `winltsc2022` (Datadog's agent).
 pub const BEFORE_A_YEAR: [&str; 3] = ["win", "ws", "windows"];

@@ -7,7 +7,6 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use super::{Build, number};
 
@@ -23,12 +22,9 @@ impl KubernetesVersion {
     ///
     /// `minor` is "numeric possibly followed by +" (kubernetes/component-base `version/base.go`): builds that were not
     /// made from a release tag report `36+`.
-    pub fn parse(major: &str, minor: &str) -> Result<Self, ParseKubernetesVersionError> {
-        let version = || {
-            let minor = minor.strip_suffix('+').unwrap_or(minor);
-            Some(Self { major: number(major)?, minor: number(minor)? })
-        };
-        version().ok_or_else(|| ParseKubernetesVersionError { major: excerpt(major), minor: excerpt(minor) })
+    pub fn parse(major: &str, minor: &str) -> Option<Self> {
+        let minor = minor.strip_suffix('+').unwrap_or(minor);
+        Some(Self { major: number(major)?, minor: number(minor)? })
     }
 
     /// Returns the support of a Windows build for nodes, by the documentation of this version.
@@ -48,16 +44,6 @@ impl fmt::Display for KubernetesVersion {
     }
 }
 
-/// The API server's version cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "the API server reports major {major:?} and minor {minor:?} as its version; expected two numbers, such as 1 and 36"
-)]
-pub struct ParseKubernetesVersionError {
-    major: String,
-    minor: String,
-}
-
 /// The support of a Windows build in the documentation of a Kubernetes version.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum KubernetesSupport {
@@ -65,7 +51,7 @@ pub enum KubernetesSupport {
     Listed,
     /// The list does not contain the build.
     Unlisted,
-    /// This release of winpool does not know the list: the version is newer, or 1.10 to 1.13.
+    /// This release of winpool does not know the list: the version is newer, or before 1.14, with which Windows nodes became stable.
     #[default]
     Unknown,
 }
@@ -83,9 +69,6 @@ const fn documented(first: u32, last: u32, builds: &'static [u32]) -> Documented
 
 /// The section "Windows OS version support" of kubernetes/website, under its various names and places.
 const DOCUMENTED: &[Documented] = &[
-    documented(5, 8, &[14393]),
-    // "Windows Server 2016 RTM or later, 1709 preferred". Later releases are not named, so they are not listed.
-    documented(9, 9, &[14393, 16299]),
     // The documentation of 1.14 to 1.16 calls 1709 and 1803 "Not Supported"; a later table adds version 1809 of the
     // Semi-Annual Channel, which is the build of Windows Server 2019.
     documented(14, 17, &[17763]),
@@ -99,10 +82,6 @@ const DOCUMENTED: &[Documented] = &[
     // no Windows release, and the page without a version, concepts/windows/intro, lists the same two.
     documented(35, 37, &[20348, 26100]),
 ];
-
-fn excerpt(text: &str) -> String {
-    text.chars().take(40).collect()
-}
 
 #[cfg(test)]
 mod tests {
@@ -119,8 +98,6 @@ mod tests {
     #[test]
     fn each_version_lists_what_its_documentation_says() {
         let rows = [
-            (5..=8, "2016"),
-            (9..=9, "2016 1709"),
             (14..=17, "2019"),
             (18..=18, "2019 1903 1909"),
             (19..=19, "2019 1909 2004"),
@@ -153,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_version_without_a_known_list_is_unknown() {
-        for minor in [0, 4, 10, 11, 12, 13, 38, 100] {
+        for minor in [0, 4, 9, 10, 11, 12, 13, 38, 100] {
             for product in PRODUCTS {
                 assert_eq!(support(minor, product.build.number()), Unknown, "1.{minor}");
             }
@@ -190,26 +167,16 @@ mod tests {
             ("v1", "36"),
             ("1+", "36"),
         ] {
-            assert!(KubernetesVersion::parse(major, minor).is_err(), "{major:?} {minor:?}");
+            assert!(KubernetesVersion::parse(major, minor).is_none(), "{major:?} {minor:?}");
         }
-    }
-
-    #[test]
-    fn an_error_says_what_was_read_and_stays_short() {
-        insta::assert_snapshot!(
-            KubernetesVersion::parse("v1", "").unwrap_err(),
-            @r#"the API server reports major "v1" and minor "" as its version; expected two numbers, such as 1 and 36"#
-        );
-        let long = "x".repeat(100_000);
-        assert!(KubernetesVersion::parse(&long, &long).unwrap_err().to_string().len() < 300);
     }
 
     proptest! {
         #[test]
         fn a_version_is_read_back_as_written_with_and_without_plus(major: u32, minor: u32) {
             let version = KubernetesVersion { major, minor };
-            prop_assert_eq!(KubernetesVersion::parse(&major.to_string(), &minor.to_string()), Ok(version));
-            prop_assert_eq!(KubernetesVersion::parse(&major.to_string(), &format!("{minor}+")), Ok(version));
+            prop_assert_eq!(KubernetesVersion::parse(&major.to_string(), &minor.to_string()), Some(version));
+            prop_assert_eq!(KubernetesVersion::parse(&major.to_string(), &format!("{minor}+")), Some(version));
         }
 
         #[test]

@@ -19,56 +19,44 @@ pub struct Product {
     pub version: &'static str,
     /// The full name: `Windows Server 2019`.
     pub name: &'static str,
-    pub channel: Channel,
+    /// True for the Long-Term Servicing Channel. The others are the Semi-Annual Channel, which Microsoft ended with 20H2, and
+    /// the Annual Channel for Containers.
+    pub is_ltsc: bool,
     /// Tags of Microsoft's base images of this build; there are more tags, by update and by full version. Empty for
     /// 23H2, which has no base images of its own and runs those of Windows Server 2022.
     pub image_tags: &'static [&'static str],
-    /// First day of general availability.
-    pub available: Date,
-    /// Last day of mainstream support.
-    pub mainstream_end: Date,
-    /// Last day of extended support, if there is any after mainstream support.
-    pub extended_end: Option<Date>,
+    /// The last day on which Microsoft publishes fixes.
+    pub end_of_support: Date,
 }
 
 impl Product {
     /// Returns the spellings of the version: `2022`, and `ltsc2022` for a release of the Long-Term Servicing Channel.
     pub fn spellings(&self) -> impl Iterator<Item = String> + use<> {
-        let long_term = (self.channel == Channel::Ltsc).then(|| format!("ltsc{}", self.version));
+        let long_term = self.is_ltsc.then(|| format!("ltsc{}", self.version));
         [self.version.to_owned()].into_iter().chain(long_term)
     }
-
-    /// Returns the last day on which Microsoft publishes fixes.
-    pub const fn end_of_support(&self) -> Date {
-        match self.extended_end {
-            Some(day) => day,
-            None => self.mainstream_end,
-        }
-    }
 }
 
-/// The servicing channel of a release.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Channel {
-    /// Long-Term Servicing Channel: five years of mainstream and five of extended support.
-    Ltsc,
-    /// Semi-Annual Channel, 18 months; Microsoft ended it with 20H2.
-    Sac,
-    /// Annual Channel for Containers: a container host without base images of its own.
-    AnnualChannel,
-}
-
-/// Returns a release of the Semi-Annual Channel, which had only mainstream support.
-const fn semi_annual(
+/// Returns a release of the Long-Term Servicing Channel.
+const fn ltsc(
     build: u32,
     version: &'static str,
     name: &'static str,
     image_tags: &'static [&'static str],
-    available: Date,
-    mainstream_end: Date,
+    end_of_support: Date,
 ) -> Product {
-    let (build, channel) = (Build::new(build), Channel::Sac);
-    Product { build, version, name, channel, image_tags, available, mainstream_end, extended_end: None }
+    Product { build: Build::new(build), version, name, is_ltsc: true, image_tags, end_of_support }
+}
+
+/// Returns a release of another channel.
+const fn other(
+    build: u32,
+    version: &'static str,
+    name: &'static str,
+    image_tags: &'static [&'static str],
+    end_of_support: Date,
+) -> Product {
+    Product { is_ltsc: false, ..ltsc(build, version, name, image_tags, end_of_support) }
 }
 
 /// Every known release, in ascending order of build.
@@ -76,69 +64,24 @@ const fn semi_annual(
 /// Builds of Windows clients are not included, although some share a number with a server (26100 is Windows 11 24H2
 /// too).
 pub const PRODUCTS: &[Product] = &[
-    Product {
-        build: Build::new(14393),
-        version: "2016",
-        name: "Windows Server 2016",
-        channel: Channel::Ltsc,
-        // Tags of images that are no longer published: Server Core ltsc2016, Nano Server sac2016, and 1607 for both.
-        image_tags: &["ltsc2016", "sac2016", "1607"],
-        available: date(2016, 10, 15),
-        mainstream_end: date(2022, 1, 11),
-        // Microsoft's container documentation states the 11th, and its product lifecycle pages the 12th.
-        extended_end: Some(date(2027, 1, 11)),
-    },
-    semi_annual(16299, "1709", "Windows Server, version 1709", &["1709"], date(2017, 10, 17), date(2019, 4, 9)),
-    semi_annual(17134, "1803", "Windows Server, version 1803", &["1803"], date(2018, 4, 30), date(2019, 11, 12)),
+    // Tags of images that are no longer published: Server Core ltsc2016, Nano Server sac2016, and 1607 for both.
+    // Microsoft's container documentation states the 11th, and its product lifecycle pages the 12th.
+    ltsc(14393, "2016", "Windows Server 2016", &["ltsc2016", "sac2016", "1607"], date(2027, 1, 11)),
+    other(16299, "1709", "Windows Server, version 1709", &["1709"], date(2019, 4, 9)),
+    other(17134, "1803", "Windows Server, version 1803", &["1803"], date(2019, 11, 12)),
     // Version 1809 of the Semi-Annual Channel, until 2020-11-10, has the same build; its images continue under these
     // tags.
-    Product {
-        build: Build::new(17763),
-        version: "2019",
-        name: "Windows Server 2019",
-        channel: Channel::Ltsc,
-        image_tags: &["ltsc2019", "1809"],
-        available: date(2018, 11, 13),
-        mainstream_end: date(2024, 1, 9),
-        extended_end: Some(date(2029, 1, 9)),
-    },
-    semi_annual(18362, "1903", "Windows Server, version 1903", &["1903"], date(2019, 5, 21), date(2020, 12, 8)),
-    semi_annual(18363, "1909", "Windows Server, version 1909", &["1909"], date(2019, 11, 12), date(2021, 5, 11)),
-    semi_annual(19041, "2004", "Windows Server, version 2004", &["2004"], date(2020, 5, 27), date(2021, 12, 14)),
+    ltsc(17763, "2019", "Windows Server 2019", &["ltsc2019", "1809"], date(2029, 1, 9)),
+    other(18362, "1903", "Windows Server, version 1903", &["1903"], date(2020, 12, 8)),
+    other(18363, "1909", "Windows Server, version 1909", &["1909"], date(2021, 5, 11)),
+    other(19041, "2004", "Windows Server, version 2004", &["2004"], date(2021, 12, 14)),
     // Its end was first announced as 2022-05-10, and then moved by Microsoft.
-    semi_annual(19042, "20h2", "Windows Server, version 20H2", &["20H2"], date(2020, 10, 20), date(2022, 8, 9)),
-    Product {
-        build: Build::new(20348),
-        version: "2022",
-        name: "Windows Server 2022",
-        channel: Channel::Ltsc,
-        image_tags: &["ltsc2022"],
-        available: date(2021, 8, 18),
-        mainstream_end: date(2026, 10, 13),
-        extended_end: Some(date(2031, 10, 14)),
-    },
+    other(19042, "20h2", "Windows Server, version 20H2", &["20H2"], date(2022, 8, 9)),
+    ltsc(20348, "2022", "Windows Server 2022", &["ltsc2022"], date(2031, 10, 14)),
     // Azure Stack HCI 23H2 reportedly has this build too.
-    Product {
-        build: Build::new(25398),
-        version: "23h2",
-        name: "Windows Server, version 23H2",
-        channel: Channel::AnnualChannel,
-        image_tags: &[],
-        available: date(2023, 10, 24),
-        mainstream_end: date(2025, 4, 24),
-        extended_end: Some(date(2025, 10, 24)),
-    },
-    Product {
-        build: Build::new(26100),
-        version: "2025",
-        name: "Windows Server 2025",
-        channel: Channel::Ltsc,
-        image_tags: &["ltsc2025"],
-        available: date(2024, 11, 1),
-        // Later texts state 2029-11-13 and 2034-11-14.
-        mainstream_end: date(2029, 10, 9),
-        extended_end: Some(date(2034, 10, 10)),
-    },
+    other(25398, "23h2", "Windows Server, version 23H2", &[], date(2025, 10, 24)),
+    // Later texts state 2034-11-14.
+    ltsc(26100, "2025", "Windows Server 2025", &["ltsc2025"], date(2034, 10, 10)),
 ];
 
 /// Returns the release with this build, or `None` for a client, a preview, or a release newer than this table.
@@ -177,14 +120,6 @@ mod tests {
     fn versions_can_be_part_of_a_runtime_class_name() {
         for product in PRODUCTS {
             assert!(product.version.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
-        }
-    }
-
-    #[test]
-    fn support_ends_after_it_began() {
-        for product in PRODUCTS {
-            assert!(product.available < product.mainstream_end, "{}", product.name);
-            assert!(product.mainstream_end <= product.end_of_support(), "{}", product.name);
         }
     }
 

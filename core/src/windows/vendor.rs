@@ -1,7 +1,7 @@
 //! The support of Windows versions by vendors of clusters, besides Microsoft's own.
 //!
-//! The table contains only public statements of vendors; everything else is unknown. Each row has its source and the day
-//! on which the source was last read.
+//! The table contains only public statements of vendors; everything else is unknown. The sources, and what vendors say besides,
+//! are in `answers/src/support.rs`.
 
 use k8s_openapi::jiff::civil::{Date, date};
 
@@ -38,41 +38,27 @@ impl Vendor {
         LABELS.iter().find(has).map(|(_, vendor)| *vendor)
     }
 
-    /// Returns the statement of the vendor about a build, if there is one.
+    /// Returns the end of the vendor's support of a build, if the vendor names one.
     pub fn support_of(self, build: Build) -> Option<&'static VendorSupport> {
         VENDORS.iter().find(|row| row.vendor == self && row.build == build)
     }
 }
 
-/// The statement of a vendor about a Windows version.
+/// The end of a vendor's support of a Windows version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VendorSupport {
     pub vendor: Vendor,
     pub build: Build,
-    /// The first minor version of Kubernetes 1 with which it can be used.
-    pub first: Option<u32>,
+    /// The last day on which the vendor supports it.
+    pub end: Date,
     /// The first minor version of Kubernetes 1 with which it cannot be used any more.
     pub removed: Option<u32>,
-    /// The last day on which the vendor supports it.
-    pub end: Option<Date>,
-    /// The last day on which its node images exist; afterwards such nodes cannot be created or replaced.
-    pub images_end: Option<Date>,
-    /// A restriction that the other fields do not cover.
-    pub note: Option<&'static str>,
-    pub source: &'static str,
-    /// The day on which the source was last read.
-    pub checked: Date,
 }
 
 impl VendorSupport {
-    const fn new(vendor: Vendor, build: u32, source: &'static str) -> Self {
-        let (build, checked) = (Build::new(build), date(2026, 11, 23));
-        Self { vendor, build, first: None, removed: None, end: None, images_end: None, note: None, source, checked }
-    }
-
     /// True if the vendor no longer supports it on this day.
     pub fn has_ended(&self, today: Date) -> bool {
-        self.end.is_some_and(|end| end < today)
+        self.end < today
     }
 
     /// Returns the first version of Kubernetes with which it cannot be used any more, if that is newer than `now`.
@@ -91,53 +77,21 @@ pub fn ends_of_support<'a>(
     build: Build,
     vendors: impl IntoIterator<Item = &'a (Build, Vendor)>,
 ) -> impl Iterator<Item = (&'static str, Date)> {
-    let by_microsoft = product::by_build(build).map(|product| (MICROSOFT, product.end_of_support()));
+    let by_microsoft = product::by_build(build).map(|product| (MICROSOFT, product.end_of_support));
     let of_build = vendors.into_iter().filter(move |(its, _)| *its == build);
-    let by_vendor = of_build.filter_map(move |(_, vendor)| Some((vendor.as_str(), vendor.support_of(build)?.end?)));
+    let by_vendor = of_build.filter_map(move |(_, vendor)| Some((vendor.as_str(), vendor.support_of(build)?.end)));
     by_microsoft.into_iter().chain(by_vendor)
 }
 
-const ANNUAL_CHANNEL: &str = "https://github.com/Azure/AKS/issues/5608";
-const EKS_IMAGES: &str = "https://docs.aws.amazon.com/eks/latest/userguide/eks-ami-versions-windows.html";
+const fn ends(vendor: Vendor, build: u32, end: Date, removed: Option<u32>) -> VendorSupport {
+    VendorSupport { vendor, build: Build::new(build), end, removed }
+}
 
-/// Every statement of a vendor, by vendor and build.
+/// Every end that a vendor names.
 pub const VENDORS: &[VendorSupport] = &[
-    VendorSupport {
-        removed: Some(33),
-        end: Some(date(2026, 3, 1)),
-        images_end: Some(date(2027, 3, 31)),
-        ..VendorSupport::new(Vendor::Aks, 17763, "https://github.com/Azure/AKS/issues/4268")
-    },
-    VendorSupport {
-        removed: Some(37),
-        end: Some(date(2028, 6, 30)),
-        images_end: Some(date(2029, 6, 29)),
-        ..VendorSupport::new(Vendor::Aks, 20348, "https://github.com/Azure/AKS/releases/tag/2026-06-19")
-    },
-    VendorSupport {
-        end: Some(date(2026, 5, 15)),
-        images_end: Some(date(2027, 5, 14)),
-        ..VendorSupport::new(Vendor::Aks, 25398, ANNUAL_CHANNEL)
-    },
-    VendorSupport {
-        first: Some(32),
-        note: Some("needs FIPS: --enable-fips-image"),
-        ..VendorSupport::new(Vendor::Aks, 26100, "https://github.com/Azure/AKS/issues/4447")
-    },
-    VendorSupport { first: Some(35), ..VendorSupport::new(Vendor::Eks, 26100, EKS_IMAGES) },
-    VendorSupport {
-        note: Some("WMCO 10.21 is the last that supports it"),
-        ..VendorSupport::new(Vendor::OpenShift, 17763, "https://github.com/openshift/openshift-docs/pull/105866")
-    },
-    VendorSupport {
-        note: Some("needs WMCO 10.22 or later"),
-        checked: date(2026, 11, 28),
-        ..VendorSupport::new(Vendor::OpenShift, 26100, "https://github.com/openshift/openshift-docs/pull/111470")
-    },
-    VendorSupport {
-        note: Some("Calico does not support it yet"),
-        ..VendorSupport::new(Vendor::Rke2, 26100, "https://github.com/projectcalico/calico/issues/11691")
-    },
+    ends(Vendor::Aks, 17763, date(2026, 3, 1), Some(33)),
+    ends(Vendor::Aks, 20348, date(2028, 6, 30), Some(37)),
+    ends(Vendor::Aks, 25398, date(2026, 5, 15), None),
 ];
 
 #[cfg(test)]
@@ -164,14 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn no_vendor_speaks_twice_about_a_build_and_images_outlive_support() {
+    fn no_vendor_speaks_twice_about_a_build() {
         for (place, row) in VENDORS.iter().enumerate() {
             assert_eq!(
                 VENDORS.iter().position(|other| (other.vendor, other.build) == (row.vendor, row.build)),
                 Some(place)
             );
-            assert!(row.images_end.is_none_or(|images| row.end.is_some_and(|end| end < images)), "{row:?}");
-            assert!(row.source.starts_with("https://") && row.checked > date(2026, 1, 1), "{row:?}");
         }
     }
 

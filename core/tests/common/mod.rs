@@ -14,8 +14,19 @@ use winpool_answers::{
 use winpool_core::{
     api::{Taint, WindowsPool, WindowsPoolStatus, names},
     plan::{
-        self, Assessment, ClassAction, ClassesPlan, Consent, GuardedPool, NodeFields, NodeSummary, PlannedClass,
-        Policy, Pool, PoolConsent, PoolEntry, PoolSpec, TaintList, node_patch, reconcile::Now, runtime_class_patch,
+        self,
+        classes::{
+            ClassesPlan, NodeSummary,
+            runtime_class::{ClassAction, PlannedClass},
+        },
+        nodes::{
+            assessment::Assessment,
+            node::{NodeFields, TaintList},
+        },
+        patch::{node_patch, runtime_class_patch},
+        pools::pool::{GuardedPool, Policy, Pool, PoolEntry, PoolSpec},
+        reconcile::Now,
+        taints::{Consent, PoolConsent},
     },
     windows::Build,
 };
@@ -147,7 +158,7 @@ pub fn policy(pools: impl IntoIterator<Item = Pool>) -> Policy {
 
 /// The assessment of the node if every workload consents.
 pub fn assess(node: &NodeFields, policy: &Policy) -> Assessment {
-    plan::assess(node, policy, Consent::Given)
+    plan::nodes::assessment::assess(node, policy, Consent::Given)
 }
 
 /// The node after the one request that `policy` asks for, if any. Planning again must ask for none.
@@ -158,12 +169,12 @@ pub fn converge(node: &Value, policy: &Policy) -> Value {
 /// [`converge`] with this consent.
 pub fn converge_with(node: &Value, policy: &Policy, consent: Consent<'_>) -> Value {
     let seen = read(node);
-    let plan = plan::assess(&seen, policy, consent).plan;
+    let plan = plan::nodes::assessment::assess(&seen, policy, consent).plan;
     if plan.is_empty() {
         return node.clone();
     }
     let after = apply(node, &node_patch(UID, &seen, &plan, policy)).unwrap();
-    let again = plan::assess(&read(&after), policy, consent).plan;
+    let again = plan::nodes::assessment::assess(&read(&after), policy, consent).plan;
     assert!(again.is_empty(), "not right after one request: {again:#?}\n{after:#}");
     after
 }
@@ -199,7 +210,7 @@ pub fn plan_classes(
     seen: &dyn Fn(&str) -> NodeSummary,
     existing: &[Arc<RuntimeClass>],
 ) -> ClassesPlan {
-    plan::plan_classes(pool, policy, seen, existing, &|_| true)
+    plan::classes::plan_classes(pool, policy, seen, existing, &|_| true)
 }
 
 /// The moment that every test starts at.
@@ -234,9 +245,9 @@ pub fn class(text: &str) -> Arc<RuntimeClass> {
 /// The classes of the cluster after everything in `plan` was written.
 pub fn settle(existing: &[Arc<RuntimeClass>], plan: &ClassesPlan) -> Vec<Arc<RuntimeClass>> {
     let mut classes = existing.to_vec();
-    for PlannedClass { desired, action, .. } in &plan.classes {
+    for PlannedClass { desired, action } in &plan.classes {
         match action {
-            ClassAction::Nothing | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => {}
+            ClassAction::Nothing(_) | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => {}
             ClassAction::Create(new) => classes.push(class(&json!(new).to_string())),
             ClassAction::Change { changes, .. } => {
                 let old = classes.iter_mut().find(|c| c.metadata.name.as_ref() == Some(&desired.name)).unwrap();

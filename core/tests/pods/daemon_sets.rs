@@ -19,15 +19,15 @@ fn windows(name: &str) -> DaemonSet {
 
 impl World {
     fn see_set(&mut self, set: &DaemonSet) {
-        self.table.see_daemon_set(set, self.now.instant);
+        self.table.daemon_sets.see(set, self.now.instant);
     }
 
     fn list_sets(&mut self, sets: &[DaemonSet]) {
-        self.table.begin_daemon_sets();
+        self.table.daemon_sets.begin_list();
         for set in sets {
             self.see_set(set);
         }
-        self.table.end_daemon_sets(self.now.instant);
+        self.table.daemon_sets.end_list(self.now.instant);
     }
 
     /// The names of the `DaemonSets` for Windows, after a look.
@@ -52,17 +52,17 @@ fn they_are_known_once_both_lists_are_complete() {
     assert_eq!(world.objectors(), None);
     world.list();
     assert_eq!(world.objectors(), None);
-    world.table.begin_daemon_sets();
+    world.table.daemon_sets.begin_list();
     world.see_set(&windows("a"));
     assert_eq!(world.objectors(), None);
-    world.table.end_daemon_sets(world.now.instant);
+    world.table.daemon_sets.end_list(world.now.instant);
     assert_eq!(world.objectors().unwrap(), ["a"]);
     // During a later list the last result stays.
-    world.table.begin_daemon_sets();
+    world.table.daemon_sets.begin_list();
     world.see_set(&windows("b"));
     assert_eq!(world.objectors().unwrap(), ["a"]);
     world.see_set(&windows("a"));
-    world.table.end_daemon_sets(world.now.instant);
+    world.table.daemon_sets.end_list(world.now.instant);
     assert_eq!(world.objectors().unwrap(), ["a", "b"]);
 }
 
@@ -70,7 +70,7 @@ fn they_are_known_once_both_lists_are_complete() {
 fn one_that_is_gone_counts_for_ten_minutes_unless_another_one_of_its_name_comes() {
     type Change = fn(&mut World);
     let goes: [(&str, Change); 3] = [
-        ("it is deleted", |world| world.table.deleted_daemon_set("shop", "a", world.now.instant)),
+        ("it is deleted", |world| world.table.daemon_sets.deleted("shop", "a", world.now.instant)),
         ("it is being deleted", |world| {
             let metadata = json!({"deletionTimestamp": "2026-03-01T12:00:00Z"});
             world.see_set(&set("a", &metadata, &json!({"os": {"name": "windows"}})));

@@ -9,6 +9,7 @@ use winpool_core::{
     plan::{
         nodes::{NodeEvent, NodeObject},
         pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes},
+        refusal::Refusal,
     },
     pod::tolerations::toleration,
 };
@@ -202,7 +203,7 @@ fn the_tolerations_are_those_of_pools_whose_nodes_the_pod_fits() {
             let created = format!("{{metadata: {{creationTimestamp: '2026-01-0{}T00:00:00Z'}}}}", 9 - number);
             let mut object = serde_json::to_value(crate::common::pool_object(&created)).unwrap();
             json_patch::merge(&mut object, &crate::common::yaml(changes));
-            winpool_core::plan::Pool::read(&serde_json::from_value(object).unwrap()).unwrap()
+            winpool_core::plan::pools::pool::Pool::read(&serde_json::from_value(object).unwrap()).unwrap()
         };
         world.policy = policy(pools.iter().enumerate().map(with_name));
         assert_eq!(gets(&mut world, &spec), expected, "{pools:?} {spec}");
@@ -289,7 +290,7 @@ fn the_patch_tests_the_pod_and_all_its_tolerations() {
         assert_eq!(json!(patch), expected);
         assert!(matches!(patch.0[0], PatchOperation::Test(_)));
         world.table.deleted("shop", "web");
-        world.answer("web", TolerationAnswer::Gone);
+        world.answer("web", Err(Refusal::Gone));
     }
 }
 
@@ -330,14 +331,14 @@ fn asked() -> World {
 #[test]
 fn a_pod_is_not_asked_again_until_the_watch_has_had_time_to_show_its_tolerations() {
     let mut world = asked();
-    world.answer("web", TolerationAnswer::Written(tolerations()));
+    world.answer("web", Ok(tolerations()));
     world.look();
     assert_eq!(world.next(), None);
     let helped = world.summary().help["default"].helped.clone();
     assert_eq!(helped.into_keys().map(|name| name.to_string()).collect::<Vec<_>>(), ["Deployment shop/web"]);
     world.wait(5);
     assert!(world.next().is_some());
-    world.answer("web", TolerationAnswer::Stale);
+    world.answer("web", Err(Refusal::Stale));
     let spec = tolerating(select("kubernetes.io/os", "windows"), json!(tolerations()));
     world.table.see(&decode(&waiting("web", &spec)), world.now);
     world.look();
@@ -351,14 +352,14 @@ fn a_workload_is_named_also_if_the_watch_shows_its_pod_before_the_answer_comes()
     let spec = tolerating(select("kubernetes.io/os", "windows"), json!(tolerations()));
     world.table.see(&decode(&waiting("web", &spec)), world.now);
     world.look();
-    world.answer("web", TolerationAnswer::Written(tolerations()));
+    world.answer("web", Ok(tolerations()));
     assert!(world.summary().help["default"].helped.contains_key("Deployment shop/web"));
 }
 
 #[test]
 fn a_refused_workload_waits_twice_as_long_each_time_and_is_named() {
-    let denied = || TolerationAnswer::Denied("pods \"web\" is forbidden: no toleration here".to_owned());
-    let reverted = || TolerationAnswer::Written(Vec::new());
+    let denied = || Err(Refusal::Denied("pods \"web\" is forbidden: no toleration here".to_owned()));
+    let reverted = || Ok(Vec::new());
     for (answer, says) in [
         (denied as fn() -> _, "pods is forbidden: no toleration here"),
         (reverted, "a mutating webhook or admission policy reverts it"),
@@ -385,46 +386,48 @@ fn a_refused_workload_waits_twice_as_long_each_time_and_is_named() {
 #[test]
 fn a_failed_request_is_repeated_and_a_test_that_always_fails_is_a_refusal() {
     let mut world = asked();
-    for answer in [TolerationAnswer::Failed, TolerationAnswer::Stale, TolerationAnswer::Failed] {
+    for answer in
+        [Err(Refusal::Failed("failed".to_owned())), Err(Refusal::Stale), Err(Refusal::Failed("failed".to_owned()))]
+    {
         world.answer("web", answer);
         assert_eq!(world.next(), None);
         world.wait(1);
         assert!(world.next().is_some());
     }
     for _ in 0..5 {
-        world.answer("web", TolerationAnswer::Stale);
+        world.answer("web", Err(Refusal::Stale));
         world.wait(1);
         world.next();
     }
     assert!(world.summary().help["default"].refused.values().any(|why| why.contains("the test of the patch fails")));
-    assert!(world.table.help_due().unwrap() > world.now.instant + Duration::from_secs(50));
+    assert!(world.table.help.due().unwrap() > world.now.instant + Duration::from_secs(50));
 }
 
 #[test]
 fn a_new_leader_begins_anew() {
     let mut world = asked();
-    world.answer("web", TolerationAnswer::Denied("no".to_owned()));
-    world.table.begin_term();
+    world.answer("web", Err(Refusal::Denied("no".to_owned())));
+    world.table.help.begin_term();
     assert!(world.next().is_some());
-    world.table.begin_term();
-    world.answer("web", TolerationAnswer::Written(tolerations()));
+    world.table.help.begin_term();
+    world.answer("web", Ok(tolerations()));
     assert!(world.summary().help.is_empty(), "an answer to a request of an earlier term");
 }
 
 #[test]
 fn a_node_waits_for_each_pod_that_runs_there_to_be_tried_once_and_for_two_minutes_at_most() {
     let windows = json!({"os": {"name": "windows"}});
-    let written = TolerationAnswer::Written(vec![toleration(&WINDOWS.parse().unwrap())]);
+    let written = Ok(vec![toleration(&WINDOWS.parse().unwrap())]);
     for (answer, waits) in [
         (written, false),
-        (TolerationAnswer::Denied("no".to_owned()), false),
-        (TolerationAnswer::Gone, false),
-        (TolerationAnswer::Stale, true),
-        (TolerationAnswer::Failed, true),
+        (Err(Refusal::Denied("no".to_owned())), false),
+        (Err(Refusal::Gone), false),
+        (Err(Refusal::Stale), true),
+        (Err(Refusal::Failed("failed".to_owned())), true),
     ] {
         let mut world = world();
         let awaited = |world: &World| {
-            let (nodes, until) = world.table.awaited(world.now.instant);
+            let (nodes, until) = world.table.help.awaited(world.now.instant);
             (nodes.into_iter().map(|name| name.to_string()).collect::<Vec<_>>(), until.is_some())
         };
         world.table.see(&decode(&started("web-0", "web", "win", &windows)), world.now);
@@ -434,7 +437,7 @@ fn a_node_waits_for_each_pod_that_runs_there_to_be_tried_once_and_for_two_minute
         assert_eq!(world.all().len(), 2);
         world.answer("web-0", answer.clone());
         assert_eq!(awaited(&world).0.len(), usize::from(waits), "{answer:?}");
-        if matches!(answer, TolerationAnswer::Denied(_)) {
+        if matches!(answer, Err(Refusal::Denied(_))) {
             world.table.see(&decode(&started("web-1", "web", "win", &windows)), world.now);
             world.look();
             assert_eq!((awaited(&world).0.len(), world.all().len(), awaited(&world).0.len()), (1, 0, 0));

@@ -14,7 +14,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, TaintPolicy, WindowsPool, names},
-    plan::{GuardedPool, Pool, nodes::NodeObject},
+    plan::{
+        nodes::NodeObject,
+        pools::pool::{GuardedPool, Pool},
+    },
     pod::{DaemonSet, Pod, PodProgress, PodSpec},
 };
 

@@ -12,11 +12,14 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
     api::TaintPolicy,
     plan::{
-        Applied, GuardedPool, NodePlan, Policy, Pool, PoolEntry,
-        nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
+        nodes::{
+            NodeAnswer, NodeEvent, NodeStep, NodeTable,
+            node::{Applied, NodePlan},
+        },
         pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
-        policy_of,
+        pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of},
         reconcile::{Answer, CachedCluster, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
+        refusal::Refusal,
     },
 };
 
@@ -163,9 +166,9 @@ impl Operator {
         let now = Now { instant: self.now, time: TODAY };
         let works = if let Pods::Seen(works) = &self.pods { works.as_slice() } else { &[] };
         let mut table = PodTable::of(works.iter().flat_map(Work::pods), now);
-        table.begin_daemon_sets();
-        works.iter().filter_map(Work::daemon_set).for_each(|set| table.see_daemon_set(&set, self.now));
-        table.end_daemon_sets(self.now);
+        table.daemon_sets.begin_list();
+        works.iter().filter_map(Work::daemon_set).for_each(|set| table.daemon_sets.see(&set, self.now));
+        table.daemon_sets.end_list(self.now);
         // Without DaemonSets the nodes decide nothing.
         let none = NodeTable::default();
         let nodes = if works.is_empty() { &none } else { &self.windows };
@@ -275,7 +278,7 @@ impl Operator {
 
     fn take_node_answer(&mut self, name: &'static str, is_windows: bool, answer: NodeAnswer, from: Box<str>) {
         let (now, is_written) = (self.now, matches!(answer, NodeAnswer::Written(_)));
-        let is_denied = matches!(answer, NodeAnswer::Denied(_));
+        let is_denied = matches!(answer, NodeAnswer::Refused(Refusal::Denied(_)));
         let answer = match answer {
             NodeAnswer::Written(_) if self.broken == Break::TrustsAnswers => NodeAnswer::Written(None),
             answer => answer,
@@ -301,7 +304,8 @@ impl Operator {
     fn deny_parts(&mut self, name: &'static str, is_windows: bool, mut step: NodeStep) -> NodeStep {
         let now = self.now;
         while matches!(step, NodeStep::Patch { .. }) {
-            step = self.table(is_windows).answer(name, NodeAnswer::Denied("a policy".to_owned()), now);
+            step =
+                self.table(is_windows).answer(name, NodeAnswer::Refused(Refusal::Denied("a policy".to_owned())), now);
         }
         step
     }
@@ -324,7 +328,7 @@ impl Operator {
                 if self.broken == Break::BlindDeletion {
                     // The operator does not know that the request is in flight.
                     let now = self.now;
-                    self.table(is_windows).answer(name, NodeAnswer::Gone, now);
+                    self.table(is_windows).answer(name, NodeAnswer::Refused(Refusal::Gone), now);
                 }
             }
         }

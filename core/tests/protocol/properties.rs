@@ -9,7 +9,11 @@ use winpool_core::{
         Mode, TaintPolicy,
         names::{self, condition},
     },
-    plan::{Consent, Policy, PoolEntry, WantedTaints, assess},
+    plan::{
+        nodes::assessment::assess,
+        pools::pool::{Policy, PoolEntry, WantedTaints},
+        taints::Consent,
+    },
 };
 
 use super::{

@@ -9,11 +9,12 @@ use winpool_answers::explain::forecast::apply_request;
 use winpool_core::{
     api::{Taint, TaintStatus, WindowsPoolStatus, names},
     plan::{
-        GuardedPool, finalizer_patch, lacks_tolerations,
+        classes::runtime_class::{lacks_tolerations, owner},
         nodes::{NodeAnswer, NodeObject},
-        owner,
-        reconcile::{Answer, ClassRequest, Refusal, Step},
-        status_patch,
+        patch::{finalizer_patch, status_patch},
+        pools::pool::GuardedPool,
+        reconcile::{Answer, ClassRequest, Step},
+        refusal::Refusal,
     },
     windows::KernelVersion,
 };
@@ -77,11 +78,11 @@ impl State {
             None => self.deliver(node, &request, most),
             Some(Fault::Lost(Write::Node)) => {
                 self.deliver(node, &request, most);
-                NodeAnswer::Failed("timed_out")
+                NodeAnswer::Refused(Refusal::Failed("timed_out".to_owned()))
             }
-            Some(Fault::Fails(Write::Node)) => NodeAnswer::Failed("failed"),
-            Some(Fault::Denied(Write::Node)) => NodeAnswer::Denied("a policy".to_owned()),
-            Some(Fault::Conflicts(Write::Node)) => NodeAnswer::Conflict,
+            Some(Fault::Fails(Write::Node)) => NodeAnswer::Refused(Refusal::Failed("failed".to_owned())),
+            Some(Fault::Denied(Write::Node)) => NodeAnswer::Refused(Refusal::Denied("a policy".to_owned())),
+            Some(Fault::Conflicts(Write::Node)) => NodeAnswer::Refused(Refusal::Conflict),
             Some(_) => return None,
         };
         self.faults.retain(|left| Some(*left) != fault);
@@ -97,12 +98,15 @@ impl State {
             NodeRequest::Patch { operations, known, from } => (operations, known, from),
             NodeRequest::Read => {
                 let found = self.world.nodes.truth().get(name);
-                return found
-                    .map_or(NodeAnswer::Gone, |node| NodeAnswer::Node(Box::new(NodeObject::clone(&node.seen))));
+                return found.map_or(NodeAnswer::Refused(Refusal::Gone), |node| {
+                    NodeAnswer::Node(Box::new(NodeObject::clone(&node.seen)))
+                });
             }
         };
-        let Some(had) = self.world.nodes.truth().get(name).cloned() else { return NodeAnswer::Gone };
-        let Ok(object) = apply(&had.object, &Patch(operations.clone())) else { return NodeAnswer::Stale };
+        let Some(had) = self.world.nodes.truth().get(name).cloned() else { return NodeAnswer::Refused(Refusal::Gone) };
+        let Ok(object) = apply(&had.object, &Patch(operations.clone())) else {
+            return NodeAnswer::Refused(Refusal::Stale);
+        };
         let changes = operations.iter().filter(|operation| !matches!(operation, PatchOperation::Test(_)));
         let changes: Vec<_> = changes.collect();
         let of_taints = |change: &&PatchOperation| change.path().as_str() == "/spec/taints";
@@ -114,7 +118,7 @@ impl State {
             self.count_patch(name, fingerprint(&changes, self.process.now), !has_effect, most);
         }
         if is_refused {
-            return NodeAnswer::Denied("a policy refuses taints".to_owned());
+            return NodeAnswer::Refused(Refusal::Denied("a policy refuses taints".to_owned()));
         }
         if has_effect {
             self.execute_patch(name, &had, object, known);

@@ -6,7 +6,7 @@ use serde_json::json;
 use winpool_answers::pod::Pod;
 use winpool_core::{
     api::names::reason,
-    plan::{pods::PodTable, reconcile::Refusal},
+    plan::{pods::PodTable, refusal::Refusal},
     pod::PodProgress,
 };
 

@@ -12,15 +12,18 @@ use winpool_answers::{
     explain::forecast::{Simulation, Snapshot},
     pod::{Pod, PodSpec},
     view::Workload,
+    workload::WorkloadKind,
 };
 use winpool_core::{
     api::{Problem, WindowsPool, WindowsPoolStatus, names},
     plan::{
-        GuardedPool, NodeFields, Policy,
+        nodes::node::NodeFields,
         pods::{ClusterFacts, PodHealth, PodTable},
-        reconcile::{Answer, ClassRequest, Outage, Refusal, Step},
+        pools::pool::{GuardedPool, Policy},
+        reconcile::{Answer, ClassRequest, Outage, Step},
+        refusal::Refusal,
     },
-    pod::{PodProgress, WorkloadKind},
+    pod::PodProgress,
 };
 
 use crate::common::{self, at_registration, node, pool_object, read, recorded_in};

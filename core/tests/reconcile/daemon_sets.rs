@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
-use winpool_answers::{pod::Pod, view::Known};
+use winpool_answers::{pod::Pod, view::Known, workload::WorkloadKind};
 use winpool_core::{
     api::{
         Taint,
         names::{condition, reason},
     },
     plan::{pods::UnknownPods, reconcile::Step},
-    pod::{PodProgress, WorkloadKind},
+    pod::PodProgress,
 };
 
 use super::{

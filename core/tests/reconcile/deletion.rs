@@ -1,6 +1,6 @@
 //! The end of a pool: what it waits for, and for how long.
 
-use winpool_core::{api::names::condition, plan::NodeFields};
+use winpool_core::{api::names::condition, plan::nodes::node::NodeFields};
 
 use super::cluster::{MINE, World, daemon_set, denied, failed, of_class, pool};
 use crate::common::node;
@@ -189,7 +189,7 @@ fn a_class_that_another_pool_wants_is_handed_over_or_released_after_ten_minutes(
         let seconds = seconds_until_gone(&mut world);
         assert!(if owner.is_some() { seconds < 30 } else { (580..720).contains(&seconds) }, "{seconds}");
         let class = &world.classes["windows-2022"];
-        assert_eq!((&class.metadata.uid, winpool_core::plan::owner(class)), (&before, owner));
+        assert_eq!((&class.metadata.uid, winpool_core::plan::classes::runtime_class::owner(class)), (&before, owner));
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use winpool_core::{
     api::names::{condition, reason},
     plan::{
-        NodeFields,
+        nodes::node::NodeFields,
         pods::{PodTable, UnknownPods},
         reconcile::Step,
     },

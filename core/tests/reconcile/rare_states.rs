@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use winpool_core::{
     api::names::condition,
     plan::{
-        GuardedPool, PoolEntry,
         nodes::NodeTable,
         pods::{PodHealth, UnknownPods},
-        reconcile::{CachedCluster, ControlPlaneInfo, Note, Refusal, Step},
+        pools::pool::{GuardedPool, PoolEntry},
+        reconcile::{CachedCluster, ControlPlaneInfo, Note, Step},
+        refusal::Refusal,
     },
 };
 

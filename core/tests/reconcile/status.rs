@@ -10,7 +10,8 @@ use winpool_core::{
     api::names::{condition, reason},
     plan::{
         pods::UnknownPods,
-        reconcile::{Outage, Refusal, Step},
+        reconcile::{Outage, Step},
+        refusal::Refusal,
     },
 };
 

@@ -1,6 +1,6 @@
 //! Nodes that come to a pool with a taint of winpool's.
 
-use winpool_core::{api::names, plan::NodeFields};
+use winpool_core::{api::names, plan::nodes::node::NodeFields};
 
 use super::cluster::{MINE, World, agent, failed, pool};
 use crate::common::{node, recorded_in, tainted};

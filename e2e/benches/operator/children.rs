@@ -17,10 +17,12 @@ use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
 use winpool_client::{node::ListedNode, pods::ListedPod};
 use winpool_core::plan::{
-    Consent, Policy, assess, node_patch,
-    nodes::{NodeEvent, NodeObject, NodeTable},
+    nodes::{NodeEvent, NodeObject, NodeTable, assessment::assess},
+    patch::node_patch,
     pods::PodTable,
+    pools::pool::Policy,
     reconcile::Now,
+    taints::Consent,
 };
 use winpool_e2e::Usage;
 use winpool_operator::Options;
@@ -186,10 +188,14 @@ fn decode_nodes(count: usize, template: &str) -> Result<()> {
 /// Decodes generated pods as the operator does, and shows them to its table.
 fn decode_pod_table(count: usize, template: &str) -> Result<()> {
     let (mut table, now) = (PodTable::default(), Now { instant: Instant::now(), time: Timestamp::now() });
+    let mut show = |pod: ListedPod| {
+        table.see(&pod.pod, now);
+        table.look(None, now.instant);
+    };
     // The first page is not measured: its memory is used again.
-    decode(template, PAGE, |pod: ListedPod| table.see(&pod.pod, now))?;
+    decode(template, PAGE, &mut show)?;
     let idle = Usage::own()?.resident_mb;
-    let (decoding, taking) = decode(template, count, |pod: ListedPod| table.see(&pod.pod, now))?;
+    let (decoding, taking) = decode(template, count, &mut show)?;
     let each = (decoding + taking) * 1e6 / f64::from(u32::try_from(count)?);
     let counted = table.placements().count();
     print(&json!({"counted": counted, "each": each, "table": Usage::own()?.resident_mb - idle}));

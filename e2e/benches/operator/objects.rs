@@ -6,7 +6,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use winpool_core::api::WindowsPool;
-use winpool_core::plan::{Policy, Pool, PoolEntry};
+use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry};
 use winpool_e2e::{Sample, SimulatedNode};
 
 pub const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use winpool_client::node::ListedNode;
 use winpool_core::{
     api::names,
-    plan::{Consent, Policy, assess},
+    plan::{nodes::assessment::assess, pools::pool::Policy, taints::Consent},
 };
 
 use crate::{

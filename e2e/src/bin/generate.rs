@@ -1,20 +1,26 @@
-//! Prints a file that is made from the code, or writes man pages into a directory; `make generate` uses it.
+//! Writes the files that are made from the code, or man pages into a directory; `make generate` uses it.
 #![forbid(unsafe_code)]
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Parser;
-use winpool_e2e::generate::{What, generate, man_pages};
+use winpool_e2e::generate::{man_pages, write};
 
 #[derive(Parser)]
 enum Generate {
-    Print { what: What },
-    ManPages { directory: PathBuf },
+    /// Writes all files below the current directory.
+    Files,
+    ManPages {
+        directory: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
     let result = match Generate::parse() {
-        Generate::Print { what } => generate(what).map(|text| print!("{text}")).map_err(|error| error.to_string()),
+        Generate::Files => write(Path::new(".")).map_err(|error| error.to_string()),
         Generate::ManPages { directory } => man_pages(&directory).map_err(|error| error.to_string()),
     };
     match result {

@@ -3,7 +3,7 @@
 use winpool_client::{error::RequestError, request_info};
 use winpool_core::{
     api::{ClassState, names::condition},
-    plan::NodeState,
+    plan::nodes::node::NodeState,
     pod::Cause,
     windows::{Vendor, vendor::MICROSOFT},
     words::joined,
@@ -126,7 +126,10 @@ mod tests {
 
     use serde_json::{Value, json};
     use winpool_client::{node::ListedNode, request_info::RequestInfo, requests::Counter};
-    use winpool_core::plan::{GuardedPool, nodes::NodeEvent, policy_of};
+    use winpool_core::plan::{
+        nodes::NodeEvent,
+        pools::pool::{GuardedPool, policy_of},
+    };
     use winpool_operator::{metrics::Metrics, nodes::SharedNodes};
 
     use super::*;
@@ -159,7 +162,7 @@ mod tests {
             "type": "Ready", "status": "True", "reason": "Converged", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
         let status = json!({"runtimeClasses": [class], "problems": [problem], "conditions": [condition]});
-        metrics.pool("default", &read(status));
+        metrics.gauges.status("default", &read(status));
         metrics.encode().unwrap()
     }
 

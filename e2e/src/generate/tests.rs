@@ -2,22 +2,29 @@ use super::*;
 
 #[test]
 fn the_committed_files_are_those_that_the_code_makes() {
-    for (what, committed) in [
-        (What::Crd, include_str!("../../../crds/winpool.dev_windowspools.yaml")),
-        (What::Advise, include_str!("../../../config/components/advise/policy.yaml")),
-        (What::CheckRules, include_str!("../../../docs/reference/check-rules.md")),
-        (What::CommandLine, include_str!("../../../docs/reference/command-line.md")),
-        (What::Metrics, include_str!("../../../docs/reference/metrics.md")),
-        (What::WindowsPool, include_str!("../../../docs/reference/windowspool.md")),
-        (What::Errors, include_str!("../../../docs/reference/errors.md")),
-        (What::Schema, include_str!("../../../docs/reference/output.schema.json")),
-        (What::Conditions, include_str!("../../../docs/reference/conditions.md")),
-    ] {
-        let printed = generate(what).unwrap();
-        let differs = printed.lines().zip(committed.lines()).find(|(printed, committed)| printed != committed);
-        assert_eq!(differs, None, "{what:?}: run `make generate`");
-        assert_eq!(printed.len(), committed.len(), "{what:?}: run `make generate`");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for (path, text) in files(&root).unwrap() {
+        let committed = read(&root, path).unwrap();
+        let differs = text.lines().zip(committed.lines()).find(|(text, committed)| text != committed);
+        assert_eq!(differs, None, "{path}: run `make generate`");
+        assert_eq!(text.len(), committed.len(), "{path}: run `make generate`");
+        assert!(text.lines().count() > 20, "{path}: {text}");
     }
+}
+
+#[test]
+fn the_table_of_values_has_their_paths_defaults_and_comments() {
+    let values =
+        "# First,\n# or | second.\na: 1\n\n# Of a tree.\nb:\n  # Below.\n  c: {}\n  d: x\n  e:\n# Lost.\n\nf: []\n";
+    let rows: Vec<String> = values::table(values).lines().skip(2).map(str::to_owned).collect();
+    let expected = [
+        r"| `a` | `1` | First, or \| second. |",
+        "| `b` |  | Of a tree. |",
+        "| `b.c` | `{}` | Below. |",
+        "| `b.d` | `x` |  |",
+        "| `f` | `[]` |  |",
+    ];
+    assert_eq!(rows, expected);
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! Windows nodes from public issues and documentation, from Kubernetes 1.7 to 1.33.
+//! Windows nodes from public issues and documentation, from Kubernetes 1.9 to 1.33.
 
 use super::SimulatedNode;
 
 /// A real Windows node, as far as its source shows it. A comment lists the missing fields, which are invented in the
 /// manner of the time. Missing labels and taints are left out, and the kubelet of that version sets its own labels.
 ///
-/// Kubelets before 1.14 set only `beta.kubernetes.io/os`, so a selector on `kubernetes.io/os` does not find S5 and S10
-/// to S13 until an administrator labels them; [`SimulatedNode::label`] does.
+/// Kubelets before 1.14 set only `beta.kubernetes.io/os`, so a selector on `kubernetes.io/os` does not find S5, S10
+/// and S11 until an administrator labels them; [`SimulatedNode::label`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sample {
     /// AKS, Windows Server 2022, spot.
@@ -31,12 +31,8 @@ pub enum Sample {
     S10,
     /// A kubelet under development, Windows Server 2016; kubernetes/kubernetes#50396.
     S11,
-    /// ACS, Windows Server 2016; Microsoft's container documentation, "version-compatibility".
-    S12,
-    /// ACS, version 1709; Microsoft's container documentation, "version-compatibility".
-    S13,
     /// kubeadm, Windows Server 2019; kubernetes-sigs/sig-windows-tools#112.
-    S14,
+    S12,
 }
 
 /// The labels and versions of nodes of an origin.
@@ -51,7 +47,7 @@ struct NodeReport {
 
 impl Sample {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 12] = [
         Self::S1,
         Self::S2,
         Self::S3,
@@ -64,8 +60,6 @@ impl Sample {
         Self::S10,
         Self::S11,
         Self::S12,
-        Self::S13,
-        Self::S14,
     ];
 
     pub(super) fn node(self) -> SimulatedNode {
@@ -111,8 +105,6 @@ impl Sample {
             Self::S10 => S10,
             Self::S11 => S11,
             Self::S12 => S12,
-            Self::S13 => S13,
-            Self::S14 => S14,
         }
     }
 }
@@ -260,28 +252,8 @@ const S11: NodeReport = NodeReport {
     labels: &[],
 };
 
-/// Not shown: containerRuntimeVersion, labels.
-const S12: NodeReport = NodeReport {
-    name: "38519acs9010",
-    kubelet: "v1.7.7-7+e79c96c8ff2d8e",
-    os_image: "",
-    kernel_version: "10.0 14393 (14393.1715.amd64fre.rs1_release_inmarket.170906-1810)",
-    container_runtime: "docker://Unknown",
-    labels: &[],
-};
-
-/// Not shown: containerRuntimeVersion, labels.
-const S13: NodeReport = NodeReport {
-    name: "38519acs9011",
-    kubelet: "v1.7.7-25+bc3094f1d650a2",
-    os_image: "",
-    kernel_version: "10.0 16299 (16299.0.amd64fre.rs3_release.170922-1354)",
-    container_runtime: "docker://Unknown",
-    labels: &[],
-};
-
 /// Not shown: labels, taints.
-const S14: NodeReport = NodeReport {
+const S12: NodeReport = NodeReport {
     name: "worker-win-2",
     kubelet: "v1.19.3",
     os_image: "Windows Server 2019 Datacenter",

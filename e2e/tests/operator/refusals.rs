@@ -5,8 +5,14 @@ use std::{collections::BTreeSet, sync::Arc};
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use winpool_client::error::RequestError;
 use winpool_core::plan::{
-    Consent, FieldChange, NodePlan, Policy, Pool, PoolEntry, TaintChange, assess, node_patch, nodes::NodeObject,
-    runtime_class_patch,
+    nodes::{
+        NodeObject,
+        assessment::assess,
+        node::{NodePlan, TaintChange},
+    },
+    patch::{FieldChange, node_patch, runtime_class_patch},
+    pools::pool::{Policy, Pool, PoolEntry},
+    taints::Consent,
 };
 use winpool_e2e::prelude::*;
 use winpool_operator::{election::Leadership, metrics::Metrics, write::Applier};
@@ -234,7 +240,7 @@ fn class(name: &str) -> RuntimeClass {
 }
 
 async fn relabel(applier: &Applier, class: &RuntimeClass, pool: &str) -> Result<RuntimeClass, RequestError> {
-    let change = FieldChange { path: vec!["metadata", "labels", POOL], from: Value::Null, to: json!(pool) };
+    let change = FieldChange { path: vec!["metadata", "labels", POOL], to: json!(pool) };
     let (uid, version) = (class.uid().unwrap(), class.resource_version().unwrap());
     applier.patch_class(&class.name_any(), runtime_class_patch(&uid, &version, &[change])).await
 }

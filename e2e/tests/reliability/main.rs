@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+mod absence;
 mod drift;
 mod generated;
 mod hostile;

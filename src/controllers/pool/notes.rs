@@ -4,27 +4,23 @@ use k8s_openapi::{
     api::{apps::v1::DaemonSet, core::v1::ObjectReference},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Resource, runtime::events::EventType};
+use kube::{
+    Resource,
+    runtime::events::{Event, EventType},
+};
 use winpool_client::causes::shortened;
 use winpool_core::{
     api::{self, Problem, names::reason},
-    plan::{GuardedPool, reconcile::Note},
+    plan::{pools::pool::GuardedPool, reconcile::Note},
 };
 
 use crate::{controllers::Context, telemetry::list};
 
-pub(super) struct PoolEvent {
-    type_: EventType,
-    reason: String,
-    action: String,
-    note: String,
-}
-
 /// Writes the Event: about the pool, or about the `DaemonSet` whose owner has something to do.
-pub(super) async fn send(context: &Context, pool: &GuardedPool, PoolEvent { type_, reason, action, note }: PoolEvent) {
-    let of_set = Some(&action).filter(|_| reason == reason::DAEMON_SET_WITHOUT_PODS);
+pub(super) async fn send(context: &Context, pool: &GuardedPool, event: Event) {
+    let of_set = Some(&event.action).filter(|_| event.reason == reason::DAEMON_SET_WITHOUT_PODS);
     let object = of_set.and_then(|name| daemon_set(context, name)).unwrap_or_else(|| pool.object_ref(&()));
-    context.applier.event(&object, type_, &reason, &action, note).await;
+    context.applier.event(&object, event).await;
 }
 
 /// The `DaemonSet` with a name such as `DaemonSet shop/agent`.
@@ -44,9 +40,9 @@ pub(super) fn log(pool: &str, note: &Note) {
         Note::ClassWritten(class, reason, fields) => {
             tracing::info!(pool, class, reason, fields = list(fields.clone()), "RuntimeClass written");
         }
-        Note::ClassPostponed(class, Problem { reason, message, .. }, wait) => {
+        Note::ClassPostponed(Problem { reason, object, message }, wait) => {
             let (detail, wait_ms) = (shortened(message), wait.as_millis());
-            tracing::warn!(pool, class, reason, detail, wait_ms, "RuntimeClass not written");
+            tracing::warn!(pool, class = object.name, reason, detail, wait_ms, "RuntimeClass not written");
         }
         Note::ClassDeleted(class) => tracing::info!(pool, class, "RuntimeClass deleted"),
         Note::ClassReleased { class, why } => {
@@ -75,9 +71,10 @@ pub(super) fn log(pool: &str, note: &Note) {
     }
 }
 
-pub(super) fn event(note: &Note) -> Option<PoolEvent> {
+pub(super) fn event(note: &Note) -> Option<Event> {
     let pool_event = |type_, reason: &str, action: &str, note: String| {
-        Some(PoolEvent { type_, reason: reason.to_owned(), action: action.to_owned(), note })
+        let (reason, action, note) = (reason.to_owned(), action.to_owned(), Some(note));
+        Some(Event { type_, reason, action, note, secondary: None })
     };
     match note {
         Note::ClassWritten(class, reason, fields) => {

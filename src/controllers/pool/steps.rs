@@ -8,25 +8,27 @@ use winpool_client::{causes::shortened, error::RequestError, pages};
 use winpool_core::{
     api::names,
     plan::{
-        GuardedPool,
-        reconcile::{Answer, ClassRequest, Refusal, Step},
-        runtime_class_patch,
+        patch::runtime_class_patch,
+        pools::pool::GuardedPool,
+        reconcile::{Answer, ClassRequest, Step},
+        refusal::Refusal,
     },
 };
 
 use crate::controllers::Context;
 
-use super::task_result::TaskResult;
+use super::TaskResult;
 
 pub(super) async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> TaskResult {
     let pool = guarded.name_any();
     let result = request(context, guarded, &step).await;
     let error = result.as_ref().err().map(RequestError::as_str);
-    if let Err(source) = &result {
-        let (object, reason) = (object(&step), source.as_str());
-        tracing::warn!(pool, object, reason, error = shortened(source), "a request for the pool failed");
-    }
-    TaskResult::Step { pool, step, answer: result.unwrap_or_else(|error| Answer::Refused(refusal(error))), error }
+    let answer = result.unwrap_or_else(|error| {
+        let (object, reason) = (object(&step), error.as_str());
+        tracing::warn!(pool, object, reason, error = shortened(&error), "a request for the pool failed");
+        Answer::Refused(Refusal::from(&error))
+    });
+    TaskResult::Step { pool, step, answer, error }
 }
 
 async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Result<Answer, RequestError> {
@@ -68,17 +70,6 @@ async fn class_request(context: &Context, name: &str, request: &ClassRequest) ->
         }
         ClassRequest::Delete(class) => Answer::Class(applier.delete_class(class).await?.map(Into::into)),
     })
-}
-
-fn refusal(error: RequestError) -> Refusal {
-    match error {
-        RequestError::Stale | RequestError::Conflict => Refusal::Conflict,
-        RequestError::Gone => Refusal::Gone,
-        RequestError::Denied(message) => Refusal::Denied(message),
-        error @ (RequestError::Failed(_) | RequestError::TimedOut(_) | RequestError::NotLeading) => {
-            Refusal::Failed(error.to_string())
-        }
-    }
 }
 
 fn object(step: &Step) -> String {

@@ -10,8 +10,13 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        Applied, Hosts, NodeFields, Policy, Pool, WantedTaints, classes::is_declared, is_made_by_winpool, owner,
-        reconcile::Note, selected_build,
+        classes::{
+            is_declared,
+            runtime_class::{is_made_by_winpool, owner, selected_build},
+        },
+        nodes::node::{Applied, NodeFields},
+        pools::pool::{Hosts, Policy, Pool, WantedTaints},
+        reconcile::Note,
     },
     windows::product,
 };

@@ -3,10 +3,7 @@
 use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::ResourceExt;
 use serde_json::json;
-use winpool_core::plan::{
-    reconcile::{ClassRequest, Refusal},
-    runtime_class_patch,
-};
+use winpool_core::plan::{patch::runtime_class_patch, reconcile::ClassRequest, refusal::Refusal};
 
 /// Returns the class after this request, as an API server would; `None` if it is absent. A new class gets `uid`.
 /// The caller sets the new `resourceVersion`.

@@ -8,7 +8,7 @@ use winpool_core::{
         Mode, ObjectReference, Problem, TaintPolicy, WindowsPoolSpec, WindowsPoolStatus,
         names::{self, reason},
     },
-    plan::{GuardedPool, HeldBecause, HeldTaints},
+    plan::{pools::pool::GuardedPool, taints::objections::HeldTaints},
 };
 
 use crate::{explain::pod_count::pod_counts, view::changed_pool};
@@ -35,10 +35,8 @@ impl Simulation {
                 let (name, status) = (guarded.name_any(), guarded.status.clone().unwrap_or_default());
                 let pool = guarded.read().ok();
                 let held = pool.as_ref().and_then(|pool| self.held(pool));
-                let without_pods = match held.as_ref().map(|held| &held.because) {
-                    Some(HeldBecause::DaemonSets(found)) => Some(found),
-                    _ => with_always.get(&name),
-                };
+                let by_daemon_sets = held.as_ref().map(|held| &held.daemon_sets).filter(|sets| !sets.is_empty());
+                let without_pods = by_daemon_sets.or_else(|| with_always.get(&name));
                 let mut helped = helped.remove(&name).unwrap_or_default();
                 helped.retain(|workload, _| without_pods.is_none_or(|found| !found.contains_key(workload)));
                 let is_dry_run = pool.as_ref().is_some_and(|pool| pool.spec.mode == Mode::DryRun);
@@ -76,8 +74,7 @@ fn unexplained(
     held: Option<&HeldTaints>,
     status: &WindowsPoolStatus,
 ) -> impl Iterator<Item = Problem> + use<> {
-    let by_daemon_sets = |held: &HeldTaints| matches!(held.because, HeldBecause::DaemonSets(_));
-    let says_why = held.is_some_and(|held| !by_daemon_sets(held));
+    let says_why = held.is_some_and(|held| held.daemon_sets.is_empty());
     let condition = status.conditions.iter().find(|condition| condition.type_ == names::condition::TAINTS_APPLIED);
     let problem = condition.filter(|_| says_why).map(|condition| Problem {
         reason: condition.reason.clone(),
@@ -142,8 +139,8 @@ pub(super) fn lost_with_always(snapshot: &Snapshot) -> BTreeMap<String, BTreeMap
     lost.retain(|name, _| changed.contains(name));
     let pools: Vec<_> = simulation.pools.iter().filter_map(|guarded| guarded.read().ok()).collect();
     for pool in pools.iter().filter(|pool| changed.contains(&pool.spec.name)) {
-        if let Some(HeldBecause::DaemonSets(found)) = simulation.held(pool).map(|held| held.because) {
-            lost.entry(pool.spec.name.clone()).or_default().extend(found);
+        if let Some(held) = simulation.held(pool) {
+            lost.entry(pool.spec.name.clone()).or_default().extend(held.daemon_sets);
         }
     }
     lost

@@ -11,21 +11,22 @@ use kube::ResourceExt;
 use winpool_core::{
     api::{WindowsPoolStatus, names},
     plan::{
-        GuardedPool, HeldTaints, NodeFields, Policy, Pool, finalizers,
-        nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable},
+        nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable, node::NodeFields},
+        patch::finalizers,
         pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
-        policy_of,
-        reconcile::{
-            Answer, CachedCluster, ClassRequest, ControlPlaneInfo, Memory, Now, Outage, Pauses, Refusal, Step, next,
-        },
+        pools::pool::{GuardedPool, Policy, Pool, policy_of},
+        reconcile::{Answer, CachedCluster, ClassRequest, ControlPlaneInfo, Memory, Now, Outage, Pauses, Step, next},
+        refusal::Refusal,
+        taints::objections::HeldTaints,
     },
-    pod::{self as operator, Class, PodProgress, WorkloadKind},
+    pod::{self as operator, Class, PodProgress},
     windows::KubernetesVersion,
 };
 
 use crate::{
     pod::{ClassExt, Pod},
     view::{Known, Workload, changed_pool},
+    workload::WorkloadKind,
 };
 
 use super::{class_request::apply_request, snapshot::Snapshot};
@@ -210,11 +211,11 @@ impl Simulation {
     /// Shows all pods to the operator, as its watch does.
     pub fn watch_pods(&mut self) {
         self.table = PodTable::of(self.placed_pods().map(operator::Pod::from), self.now);
-        self.table.begin_daemon_sets();
+        self.table.daemon_sets.begin_list();
         for (_, set) in self.workloads.iter().filter(|(kind, _)| *kind == WorkloadKind::DaemonSet) {
-            self.table.see_daemon_set(&set.into(), self.now.instant);
+            self.table.daemon_sets.see(&set.into(), self.now.instant);
         }
-        self.table.end_daemon_sets(self.now.instant);
+        self.table.daemon_sets.end_list(self.now.instant);
     }
 
     fn object(&mut self, name: &str, is_as_registered: bool) -> Option<Arc<NodeObject>> {
@@ -256,7 +257,7 @@ impl Simulation {
     pub(super) fn held(&mut self, pool: &Pool) -> Option<HeldTaints> {
         self.with_cluster(|cluster, memory, _| {
             let tally = cluster.nodes.tally(&pool.spec.name);
-            memory.held(cluster, pool, tally)
+            memory.held(cluster, pool, &memory.objections(cluster, pool), tally)
         })
     }
 
@@ -378,7 +379,7 @@ impl Simulation {
                 let answer = match step {
                     NodeStep::Wait(until) => break until,
                     NodeStep::Patch { .. } if self.blocked.contains(&name) => {
-                        NodeAnswer::Denied("the API server refuses the change".to_owned())
+                        NodeAnswer::Refused(Refusal::Denied("the API server refuses the change".to_owned()))
                     }
                     NodeStep::Patch { plan, .. } => {
                         wrote = true;
@@ -387,7 +388,7 @@ impl Simulation {
                     }
                     NodeStep::Read => match self.object(&name, false) {
                         Some(object) => NodeAnswer::Node(Box::new(NodeObject::clone(&object))),
-                        None => NodeAnswer::Gone,
+                        None => NodeAnswer::Refused(Refusal::Gone),
                     },
                     NodeStep::FindOtherWriter => NodeAnswer::OtherWriter("another writer".to_owned()),
                 };

@@ -6,7 +6,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
     api::names,
     labels::Labels,
-    plan::{GuardedPool, NodeFields, reconcile::Now},
+    plan::{nodes::node::NodeFields, pools::pool::GuardedPool, reconcile::Now},
     windows::KubernetesVersion,
 };
 

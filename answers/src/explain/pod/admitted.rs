@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::{Class, OS_KEYS, System, WorkloadKind, selects_windows};
+use winpool_core::pod::{Class, OS_KEYS, System, selects_windows};
 
 use crate::{
     image::Images,
@@ -10,6 +10,7 @@ use crate::{
     pod::{ClassExt, Guess, Pod, PodSpec},
     system,
     view::Node,
+    workload::WorkloadKind,
 };
 
 use super::{kubelet::kubelet_refuses, result::NodeResult};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::{Class, WorkloadKind};
+use winpool_core::pod::Class;
 
-use crate::{image::Images, placement::Obstacle, pod::Pod, remedy::Remedy, view::Node};
+use crate::{image::Images, placement::Obstacle, pod::Pod, remedy::Remedy, view::Node, workload::WorkloadKind};
 
 use super::admitted::{Admitted, PlacedBy};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use winpool_core::{
     api::{ObjectReference, Taint, names},
-    plan::capability_of,
+    plan::nodes::capability_labels,
     pod::{Class, System, selects_windows},
     windows::product::name_of,
 };
@@ -130,7 +130,8 @@ impl<'a> AdmittedPod<'a> {
         if is_older {
             // Before, winpool's class selected the build or its label.
             again.spec.node_selector.retain(|key, _| {
-                class.selector.contains_key(key) || key != names::WINDOWS_BUILD && capability_of(key).is_none()
+                class.selector.contains_key(key)
+                    || key != names::WINDOWS_BUILD && capability_labels::build_of(key).is_none()
             });
         }
         again.lands_well(machines)?;

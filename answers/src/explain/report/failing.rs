@@ -9,7 +9,7 @@ use winpool_core::{
     plan::{
         nodes::{NodeEvent, NodeTable},
         pods::{ClusterFacts, PodTable, PoolFailures},
-        policy_of,
+        pools::pool::policy_of,
         reconcile::Now,
     },
     pod::Pod,

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::{Timestamp, civil::Date};
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
-    plan::policy_of,
+    plan::pools::pool::policy_of,
     windows::{
         Build, KubernetesSupport, KubernetesVersion, Vendor,
         product::{self, Product},
@@ -16,6 +16,7 @@ use winpool_core::{
 
 use crate::{
     explain::status::{BuildSummary, ClusterStatus, days_until},
+    support::{self, Statement},
     view::View,
 };
 
@@ -145,7 +146,7 @@ pub(super) fn versions(
             product: product.map(|product| product.name.to_owned()),
             node_count: summary.node_count,
             pools: pools.map(|(pool, nodes)| PoolNodes { pool: pool.clone(), node_count: *nodes }).collect(),
-            available: product.map(|product| product.available),
+            available: product.and_then(support::available),
             microsoft: product.map(|product| of_microsoft(product, day)).unwrap_or_default(),
             vendors: build.map(|build| vendors(build, summary, day)).unwrap_or_default(),
             kubernetes_support: kubernetes
@@ -157,21 +158,23 @@ pub(super) fn versions(
 }
 
 fn of_microsoft(product: &Product, day: impl Fn(Date) -> SupportDay) -> Vec<SupportDay> {
-    [Some(product.mainstream_end), product.extended_end].into_iter().flatten().map(day).collect()
+    let mut days = vec![support::mainstream_end(product), product.end_of_support];
+    days.dedup();
+    days.into_iter().map(day).collect()
 }
 
 fn vendors(build: Build, summary: &BuildSummary, day: impl Fn(Date) -> SupportDay) -> Vec<VendorDays> {
     let shown = Vendor::ALL.into_iter().filter(|vendor| summary.vendors.contains_key(vendor.as_str()));
     let days = shown.map(|vendor| {
         let name = vendor.as_str().to_owned();
-        let Some(row) = vendor.support_of(build) else {
+        let Some(row) = Statement::of(vendor, build) else {
             return VendorDays { vendor: name, ..VendorDays::default() };
         };
         VendorDays {
             vendor: name,
-            support: row.end.map(&day),
+            support: row.support().map(|support| day(support.end)),
             images: row.images_end.map(&day),
-            removed_in: row.removed.map(|minor| KubernetesVersion { major: 1, minor }.to_string()),
+            removed_in: row.support().and_then(|support| support.removed).map(|minor| format!("1.{minor}")),
             note: row.note.map(str::to_owned),
             source: Some(row.source.to_owned()),
             checked: Some(row.checked),

@@ -9,7 +9,7 @@ use winpool_core::{
     api::ObjectReference,
     windows::{
         Build,
-        product::{Channel, PRODUCTS, Product},
+        product::{PRODUCTS, Product},
     },
 };
 
@@ -84,7 +84,7 @@ pub(super) fn by_version(view: &View, facts: &Facts, move_to: Option<&'static Pr
         PRODUCTS.iter().filter_map(|product| Some((product, target(product, move_to)?))).collect();
     let is_of_nodes = |product: &Product| facts.builds().contains_key(&product.build);
     // Releases of the Semi-Annual Channel are of interest only where nodes have them.
-    versions.retain(|(product, _)| product.channel == Channel::Ltsc || is_of_nodes(product));
+    versions.retain(|(product, _)| product.is_ltsc || is_of_nodes(product));
     let mut found: Vec<VersionWorkloads> = versions.iter().map(|(product, target)| empty(product, target)).collect();
     for (version, (product, target)) in found.iter_mut().zip(&versions) {
         for guarded in view.guarded().into_iter().flatten() {
@@ -119,7 +119,7 @@ pub(super) fn by_version(view: &View, facts: &Facts, move_to: Option<&'static Pr
 
 /// The version that replaces this one: the wanted one if it is newer, or else the next release with long-term support.
 fn target(product: &Product, wanted: Option<&'static Product>) -> Option<&'static Product> {
-    let next = || PRODUCTS.iter().find(|next| next.channel == Channel::Ltsc && next.build > product.build);
+    let next = || PRODUCTS.iter().find(|next| next.is_ltsc && next.build > product.build);
     match wanted {
         Some(wanted) => Some(wanted).filter(|wanted| wanted.build > product.build),
         None => next(),

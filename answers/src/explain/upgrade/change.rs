@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
 use winpool_core::{
     api::names,
-    plan::owner,
-    pod::{Class, System, WorkloadKind, selects_windows},
+    plan::classes::runtime_class::owner,
+    pod::{Class, System, selects_windows},
     windows::image,
 };
 
@@ -14,6 +14,7 @@ use crate::{
     pod::{ClassExt, PodSpec, path_of},
     remedy::{Edit, Rank, Remedy},
     view::Node,
+    workload::WorkloadKind,
 };
 
 use super::{

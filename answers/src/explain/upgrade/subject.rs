@@ -2,17 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use winpool_core::{
-    api::ObjectReference,
-    pod::{Class, WorkloadKind},
-    windows::Build,
-};
+use winpool_core::{api::ObjectReference, pod::Class, windows::Build};
 
 use crate::{
     explain::forecast::Snapshot,
     pod::{ClassExt, Pod, PodSpec},
     view::{Started, Workload, assume::Assumed},
-    workload::DEFAULT_NAMESPACE,
+    workload::{DEFAULT_NAMESPACE, WorkloadKind},
 };
 
 /// A workload.

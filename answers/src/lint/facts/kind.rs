@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use winpool_core::{
     api::{Taint, TaintPolicy},
     labels::Labels,
-    plan::{Policy, Pool, WantedTaints},
+    plan::pools::pool::{Policy, Pool, WantedTaints},
     windows::{Build, ContainerRuntime, compatibility::WindowsHost},
 };
 

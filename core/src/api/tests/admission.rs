@@ -14,7 +14,7 @@ use crate::{
     },
     windows::{
         compatibility::can_run,
-        product::{Channel, PRODUCTS},
+        product::PRODUCTS,
         taint::{SPELLINGS, Spelling},
     },
 };
@@ -114,7 +114,7 @@ fn the_image_tags_are_those_of_every_long_term_release() {
     let (tags, mut runs_on) = (tag_patterns("tags"), tag_patterns("runsOn"));
     let mut builds: BTreeMap<&str, &str> =
         tags.iter().map(|(pattern, build)| (build.as_str(), pattern.as_str())).collect();
-    for release in PRODUCTS.iter().filter(|product| product.channel == Channel::Ltsc) {
+    for release in PRODUCTS.iter().filter(|product| product.is_ltsc) {
         let build = release.build.to_string();
         let pattern = builds.remove(build.as_str()).unwrap_or_default();
         let tags = release.image_tags.iter().copied().filter(|tag| tag.len() > 4);

@@ -1,7 +1,7 @@
 //! The RuntimeClasses of a pool: discovered and declared ones, and those that it created earlier.
 
 pub(crate) mod report;
-pub(crate) mod runtime_class;
+pub mod runtime_class;
 pub(crate) mod steps;
 
 use std::{
@@ -16,7 +16,7 @@ use crate::{
     api::{
         DEFAULT_ARCHITECTURE, HostMatch, Isolation, ObjectReference, Problem, RuntimeClassSpec, Taint,
         names::{self, reason},
-        validation::is_dns_subdomain,
+        validation::is_class_name,
     },
     plan::{
         classes::runtime_class::{DesiredClass, PlannedClass, owner, plan_class, selected_build},
@@ -98,18 +98,18 @@ pub fn plan_classes(
     existing: &[Arc<RuntimeClass>],
     selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
 ) -> ClassesPlan {
-    let Wanted { classes, leftover, to_label, problems } = wanted(pool, &seen(&pool.spec.name), existing);
+    let (wanted, plan) = wanted(pool, &seen(&pool.spec.name), existing);
     let older: Vec<(&str, BTreeSet<String>)> = policy
         .pools()
         .filter(|other| other.spec.enforces() && policy.is_older(&other.spec.name, &pool.spec.name))
         .map(|other| (other.spec.name.as_str(), class_names(other, seen, existing)))
         .collect();
-    let classes = classes.into_values().map(|class| {
+    let classes = wanted.into_values().map(|class| {
         let taken_by = older.iter().find(|(_, names)| names.contains(&class.name)).map(|(name, _)| *name);
         let found = existing.iter().find(|found| found.metadata.name.as_ref() == Some(&class.name));
         plan_class(class, taken_by, found.map(AsRef::as_ref), policy, selects_nodes)
     });
-    ClassesPlan { classes: classes.collect(), leftover, to_label, problems }
+    ClassesPlan { classes: classes.collect(), ..plan }
 }
 
 /// The names of the classes that all other pools want, even if they do not get them.
@@ -125,18 +125,15 @@ pub fn classes_of_others(
 
 /// The names of the classes that a pool wants.
 fn class_names(pool: &Pool, seen: &dyn Fn(&str) -> NodeSummary, existing: &[Arc<RuntimeClass>]) -> BTreeSet<String> {
-    wanted(pool, &seen(&pool.spec.name), existing).classes.into_keys().collect()
+    wanted(pool, &seen(&pool.spec.name), existing).0.into_keys().collect()
 }
 
-/// The classes that a pool wants, without regard to other pools.
-struct Wanted {
-    classes: BTreeMap<String, DesiredClass>,
-    leftover: Vec<String>,
-    to_label: BTreeMap<String, usize>,
-    problems: Vec<Problem>,
-}
-
-fn wanted(pool: &Pool, seen: &NodeSummary, existing: &[Arc<RuntimeClass>]) -> Wanted {
+/// The classes that a pool wants, without regard to other pools, and the rest of the plan.
+fn wanted(
+    pool: &Pool,
+    seen: &NodeSummary,
+    existing: &[Arc<RuntimeClass>],
+) -> (BTreeMap<String, DesiredClass>, ClassesPlan) {
     let (mut problems, owned) = (Vec::new(), owned_classes(pool, existing));
     let mut classes: BTreeMap<String, DesiredClass> = BTreeMap::new();
     let mut to_label = BTreeMap::new();
@@ -161,7 +158,7 @@ fn wanted(pool: &Pool, seen: &NodeSummary, existing: &[Arc<RuntimeClass>]) -> Wa
     if pool.spec.discover {
         for build in discovered_builds(pool, seen, &owned, &mut problems) {
             let name = pool.spec.class_name(build);
-            if name.len() > 63 || !is_dns_subdomain(&name) {
+            if !is_class_name(&name) {
                 problems.push(name_problem(&name, pool, build));
                 continue;
             }
@@ -194,7 +191,7 @@ fn wanted(pool: &Pool, seen: &NodeSummary, existing: &[Arc<RuntimeClass>]) -> Wa
             classes.remove(&name);
         }
     }
-    Wanted { classes, leftover, to_label, problems }
+    (classes, ClassesPlan { classes: Vec::new(), leftover, to_label, problems })
 }
 
 fn unlabelled_problem(class: &str, build: Build, nodes: usize) -> Problem {

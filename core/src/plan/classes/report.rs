@@ -56,8 +56,8 @@ impl Memory {
             let Some(class) = existing.iter().find(|class| class.name_any() == *name) else {
                 return missing(pool, &planned.desired, known);
             };
-            // A class that another owner manages holds no taint by itself; its pods do.
-            if planned.state == ClassState::Satisfied {
+            // winpool does not change a class that another owner manages, so no taint waits for it.
+            if planned.action.state() == ClassState::Satisfied {
                 return None;
             }
             let widened = known.and_then(|known| known.widened.as_ref());
@@ -97,17 +97,17 @@ impl Memory {
         let known = KnownClasses { memory, existing, builds, health };
         for planned in plan.classes {
             problems.extend(known.problems(pool, &planned, now));
-            let PlannedClass { desired: DesiredClass { name, hosts, isolation, handler, .. }, state, .. } = planned;
+            let PlannedClass { desired: DesiredClass { name, hosts, isolation, handler, .. }, action } = planned;
             // Its nodes get their labels by the policy that is published next.
             let is_due = pool.spec.enforces() && plan.to_label.get(&name) == Some(&0);
             let is_contested = known.memory_of(&name).is_some_and(|memory| memory.is_contested(now));
-            let state = if is_due || is_contested { ClassState::Pending } else { state };
+            let state = if is_due || is_contested { ClassState::Pending } else { action.state() };
             let handler = known.find(&name).map_or(handler, |class| class.handler.clone());
             classes.push(known.status(name, hosts.build(), isolation, handler, state));
         }
         for class in plan.leftover.iter().filter_map(|name| known.find(name)) {
             let name = class.name_any();
-            problems.extend(known.memory_of(&name).and_then(|memory| memory.stands(None, now)).cloned());
+            problems.extend(known.memory_of(&name).and_then(|memory| memory.wait_reason(None, now)).cloned());
             let (build, handler) = (selected_build(class), class.handler.clone());
             let status = known.status(name, build, Isolation::default(), handler, ClassState::Pending);
             // It stays in status until it is gone: winpool never deletes a class without its uid.
@@ -161,7 +161,7 @@ impl KnownClasses<'_> {
         match &planned.action {
             ClassAction::OtherHandler(problem) | ClassAction::Conflict(problem) => problems.push(problem.clone()),
             _ if pool.spec.enforces() => {
-                problems.extend(memory.and_then(|memory| memory.stands(Some(planned), now)).cloned());
+                problems.extend(memory.and_then(|memory| memory.wait_reason(Some(planned), now)).cloned());
             }
             action => {
                 problems.extend(

@@ -52,8 +52,8 @@ pub struct DesiredClass {
 /// The action that one class needs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassAction {
-    /// Nothing: it is up to date, or another owner manages it and it meets the pool's needs.
-    Nothing,
+    /// Nothing: it is up to date, or another owner manages it and it meets the pool's needs. With its state.
+    Nothing(ClassState),
     Create(Box<RuntimeClass>),
     /// It is winpool's and differs: change it.
     Change {
@@ -72,6 +72,15 @@ impl ClassAction {
     pub(crate) fn writes(&self) -> bool {
         matches!(self, Self::Create(_) | Self::Change { .. })
     }
+
+    /// The state of the class before the action.
+    pub fn state(&self) -> ClassState {
+        match self {
+            Self::Nothing(state) => *state,
+            Self::Create(_) | Self::Change { .. } => ClassState::Pending,
+            Self::OtherHandler(_) | Self::Conflict(_) => ClassState::Conflict,
+        }
+    }
 }
 
 /// A planned class with its action.
@@ -80,8 +89,6 @@ pub struct PlannedClass {
     /// The planned state.
     pub desired: DesiredClass,
     pub action: ClassAction,
-    /// Its state before the action.
-    pub state: ClassState,
 }
 
 /// True if winpool created the class and may delete it, even if another writer removed the pool's label.
@@ -104,22 +111,22 @@ pub fn plan_class(
     selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
 ) -> PlannedClass {
     let older = |pool: &str| pool != desired.pool && policy.exists(pool) && !policy.is_older(&desired.pool, pool);
-    let (action, state) = match existing.map(|existing| (existing, owner(existing))) {
-        None => (ClassAction::Create(Box::new(desired.to_object())), ClassState::Pending),
+    let action = match existing.map(|existing| (existing, owner(existing))) {
+        None => ClassAction::Create(Box::new(desired.to_object())),
         Some((_, Some(pool))) if older(pool) => belongs_to(pool, &desired),
         Some((existing, _)) if is_made_by_winpool(existing) => plan_own(&desired, existing),
         // An administrator handed it over, or winpool adopted it. Its pool is this one, a younger one, or gone.
         Some((existing, Some(_))) => plan_adopted(&desired, existing),
         Some((existing, None)) => plan_foreign(&desired, existing, selects_nodes),
     };
-    let (action, state) = match taken_by {
+    let action = match taken_by {
         Some(pool) if action.writes() => belongs_to(pool, &desired),
-        _ => (action, state),
+        _ => action,
     };
-    PlannedClass { desired, action, state }
+    PlannedClass { desired, action }
 }
 
-fn belongs_to(older: &str, desired: &DesiredClass) -> (ClassAction, ClassState) {
+fn belongs_to(older: &str, desired: &DesiredClass) -> ClassAction {
     conflict(
         desired,
         format!(
@@ -130,36 +137,31 @@ fn belongs_to(older: &str, desired: &DesiredClass) -> (ClassAction, ClassState) 
 }
 
 /// Plans a class that winpool created: every difference but another handler is repaired.
-fn plan_own(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction, ClassState) {
+fn plan_own(desired: &DesiredClass, existing: &RuntimeClass) -> ClassAction {
     if existing.handler == desired.handler {
-        return plan_change(desired, existing, (ClassAction::Nothing, ClassState::Applied));
+        return plan_change(desired, existing, ClassAction::Nothing(ClassState::Applied));
     }
     let message = format!(
         "has the handler {} instead of {}, which cannot be changed; when no pod uses the class, delete \
          it, and winpool creates it again: kubectl delete runtimeclass {}",
         existing.handler, desired.handler, desired.name
     );
-    let done = ClassAction::OtherHandler(conflict_problem(desired, message));
-    plan_change(desired, existing, (done, ClassState::Conflict))
+    plan_change(desired, existing, ClassAction::OtherHandler(conflict_problem(desired, message)))
 }
 
 /// Plans the changes of a class that winpool manages; `done` is its plan if there are none.
-fn plan_change(
-    desired: &DesiredClass,
-    existing: &RuntimeClass,
-    done: (ClassAction, ClassState),
-) -> (ClassAction, ClassState) {
+fn plan_change(desired: &DesiredClass, existing: &RuntimeClass, done: ClassAction) -> ClassAction {
     let changes = desired.changes(existing);
     if changes.is_empty() {
         return done;
     }
     let tolerations = !untolerated(desired, existing).is_empty();
-    (ClassAction::Change { changes, tolerations }, ClassState::Pending)
+    ClassAction::Change { changes, tolerations }
 }
 
 /// Plans an adopted class: it gets the selector and tolerations that the pool needs. Its handler, its overhead, and
 /// its other selectors and tolerations stay.
-fn plan_adopted(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction, ClassState) {
+fn plan_adopted(desired: &DesiredClass, existing: &RuntimeClass) -> ClassAction {
     let mut node_selector = selector_of(existing);
     // It selects nodes by its build or by a capability label.
     node_selector.retain(|key, _| {
@@ -174,7 +176,7 @@ fn plan_adopted(desired: &DesiredClass, existing: &RuntimeClass) -> (ClassAction
         tolerations: normalised(tolerations_of(existing).into_iter().chain(lacking)),
         ..desired.clone()
     };
-    plan_change(&kept, existing, (ClassAction::Nothing, ClassState::Adopted))
+    plan_change(&kept, existing, ClassAction::Nothing(ClassState::Adopted))
 }
 
 /// Plans a class without winpool's labels.
@@ -182,14 +184,14 @@ fn plan_foreign(
     desired: &DesiredClass,
     existing: &RuntimeClass,
     selects_nodes: &dyn Fn(&BTreeMap<String, String>) -> bool,
-) -> (ClassAction, ClassState) {
+) -> ClassAction {
     let manager = other_manager(existing);
     if manager.is_none() && covers_all(desired, existing) {
         return plan_adopted(desired, existing);
     }
     let problems = incompatibilities(desired, existing, selects_nodes);
     if problems.is_empty() {
-        return (ClassAction::Nothing, ClassState::Satisfied);
+        return ClassAction::Nothing(ClassState::Satisfied);
     }
     let whose =
         manager.map_or_else(|| "is not managed by winpool".to_owned(), |manager| format!("is managed by {manager}"));
@@ -289,8 +291,8 @@ fn untolerated<'a>(desired: &'a DesiredClass, existing: &RuntimeClass) -> Vec<&'
     desired.tolerations.iter().filter(|wanted| !existing.iter().any(|toleration| covers(toleration, wanted))).collect()
 }
 
-fn conflict(desired: &DesiredClass, message: String) -> (ClassAction, ClassState) {
-    (ClassAction::Conflict(conflict_problem(desired, message)), ClassState::Conflict)
+fn conflict(desired: &DesiredClass, message: String) -> ClassAction {
+    ClassAction::Conflict(conflict_problem(desired, message))
 }
 
 fn conflict_problem(desired: &DesiredClass, message: String) -> Problem {
@@ -320,15 +322,15 @@ impl DesiredClass {
         let wanted = self.to_object();
         let mut changes = Vec::new();
         if selector_of(existing) != self.node_selector || tolerations_of(existing) != self.tolerations {
-            changes.push(change(&["scheduling"], &existing.scheduling, &wanted.scheduling));
+            changes.push(FieldChange::new(&["scheduling"], &wanted.scheduling));
         }
         if !same_amounts(&overhead_of(existing), &self.overhead) {
-            changes.push(change(&["overhead"], &existing.overhead, &wanted.overhead));
+            changes.push(FieldChange::new(&["overhead"], &wanted.overhead));
         }
         if existing.metadata.labels.is_none() {
-            changes.push(change(&["metadata", "labels"], &Value::Null, &json!({ names::POOL: self.pool })));
+            changes.push(FieldChange::new(&["metadata", "labels"], &json!({ names::POOL: self.pool })));
         } else if owner(existing) != Some(&self.pool) {
-            changes.push(change(&["metadata", "labels", names::POOL], &owner(existing), &Some(&self.pool)));
+            changes.push(FieldChange::new(&["metadata", "labels", names::POOL], &self.pool));
         }
         changes
     }
@@ -338,10 +340,6 @@ fn overhead_of(class: &RuntimeClass) -> BTreeMap<String, Quantity> {
     class.overhead.as_ref().and_then(|overhead| overhead.pod_fixed.clone()).unwrap_or_default()
 }
 
-pub(crate) fn change<A: serde::Serialize, B: serde::Serialize>(path: &[&'static str], from: &A, to: &B) -> FieldChange {
-    FieldChange { path: path.to_vec(), from: json!(from), to: json!(to) }
-}
-
 fn same_amounts(a: &BTreeMap<String, Quantity>, b: &BTreeMap<String, Quantity>) -> bool {
     a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| quantity::equal(a, b)))
 }
@@ -349,15 +347,13 @@ fn same_amounts(a: &BTreeMap<String, Quantity>, b: &BTreeMap<String, Quantity>) 
 /// A dry run's message about a class that it would write.
 pub fn describe(action: &ClassAction) -> Option<String> {
     match action {
-        ClassAction::Nothing | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => None,
+        ClassAction::Nothing(_) | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => None,
         ClassAction::Create(_) => Some("would be created".to_owned()),
         ClassAction::Change { changes, .. } => {
             Some(format!("would be changed: {}", joined(changes.iter().map(|change| change.path.join(".")))))
         }
     }
 }
-
-// The end of a RuntimeClass that no pool wants any more.
 
 /// The end of a class that is winpool's and that no pool wants any more.
 #[derive(Clone, Debug, PartialEq)]
@@ -385,12 +381,10 @@ pub fn retire_class(class: &RuntimeClass, users: Result<&ClassUsers, &str>) -> C
 
 /// Releases a class: removes winpool's labels and keeps everything else.
 pub fn release_class(class: &RuntimeClass, why: String) -> ClassRetirement {
-    let label = |key: &'static str| {
-        let value = class.labels().get(key)?;
-        Some(change(&["metadata", "labels", key], value, &Value::Null))
-    };
-    let managed_by = is_made_by_winpool(class).then(|| label(names::MANAGED_BY)).flatten();
-    ClassRetirement::Release { changes: label(names::POOL).into_iter().chain(managed_by).collect(), why }
+    let remove = |key| FieldChange::new(&["metadata", "labels", key], &Value::Null);
+    let pool = owner(class).map(|_| remove(names::POOL));
+    let managed_by = is_made_by_winpool(class).then(|| remove(names::MANAGED_BY));
+    ClassRetirement::Release { changes: pool.into_iter().chain(managed_by).collect(), why }
 }
 
 /// The taints of pools that stay on one node, with its labels: the node refuses to be changed or is ignored, its kubelet

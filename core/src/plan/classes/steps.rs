@@ -27,8 +27,9 @@ use crate::{
         pools::pool::{Hosts, Pool},
         reconcile::{
             memory::{Memory, POLL_INTERVAL, WriteConflict, write_failed},
-            step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Refusal, Step},
+            step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Step},
         },
+        refusal::Refusal,
     },
     pod::selector_of,
     windows::Build,
@@ -124,7 +125,7 @@ impl Memory {
                 && matches!(action, ClassAction::Change { .. })
                 && postponed.problem.reason == reason::CLASS_IN_USE
         });
-        if memory.stands(Some(planned), now).is_some() && !memory.is_contested(now) {
+        if memory.wait_reason(Some(planned), now).is_some() && !memory.is_contested(now) {
             return None;
         }
         let step = |request| Some(class_step(cluster, name, request, Some(planned.clone()), None, current));
@@ -156,12 +157,11 @@ impl Memory {
         wait: Duration,
         now: Instant,
     ) -> Option<Step> {
-        let class = problem.object.name.clone();
-        let known = self.of(&pool.spec.name).class(&class);
+        let known = self.of(&pool.spec.name).class(&problem.object.name);
         let is_known = known.is_contested(now);
         known.postpone(planned, problem.clone(), now + wait);
         if !is_known {
-            self.note(&pool.spec.name, Note::ClassPostponed(class, problem, wait));
+            self.note(&pool.spec.name, Note::ClassPostponed(problem, wait));
         }
         None
     }
@@ -179,7 +179,7 @@ impl Memory {
         let memory = self.of(&pool.spec.name);
         let is_recorded = class.uid().is_some_and(|uid| memory.created.contains(&uid));
         let known = memory.class(&name);
-        if known.stands(None, now).is_some() {
+        if known.wait_reason(None, now).is_some() {
             return None;
         }
         if is_being_deleted(class) {
@@ -242,7 +242,7 @@ impl Memory {
             }
             (_, Answer::Class(class)) => self.class_written(pool, step, class, now),
             (_, Answer::Refused(refusal)) => {
-                if matches!(refusal, Refusal::Conflict | Refusal::Gone) && memory.attempts < ATTEMPTS {
+                if refusal.is_late() && memory.attempts < ATTEMPTS {
                     memory.attempts += 1;
                     memory.answer = None;
                     return;
@@ -261,7 +261,7 @@ impl Memory {
                     _ => (write_failed(object, refusal.message()), None),
                 };
                 memory.postpone(planned, problem.clone(), now + wait);
-                self.note(pool, note.unwrap_or_else(|| Note::ClassPostponed(name.clone(), problem, wait)));
+                self.note(pool, note.unwrap_or(Note::ClassPostponed(problem, wait)));
             }
             _ => {}
         }
@@ -463,7 +463,7 @@ impl ClassMemory {
     }
 
     /// The reason why this class has to wait.
-    pub(crate) fn stands(&self, planned: Option<&PlannedClass>, now: Instant) -> Option<&Problem> {
+    pub(crate) fn wait_reason(&self, planned: Option<&PlannedClass>, now: Instant) -> Option<&Problem> {
         let postponed = self.postponed.as_ref().filter(|postponed| now < postponed.until)?;
         (postponed.is_contested() || postponed.target == target(planned)).then_some(&postponed.problem)
     }

@@ -9,6 +9,7 @@ use crate::plan::{
     nodes::node::{NodeObject, NodePlan},
     patch::{REVERTED, STRIPPED, node_patch},
     pools::pool::Policy,
+    refusal::Refusal,
 };
 
 /// The number of times that an attempt reads a node which changes between reading and writing.
@@ -42,16 +43,7 @@ pub enum NodeAnswer {
     Node(Box<NodeObject>),
     /// A description of the other writer, and what to do about it.
     OtherWriter(String),
-    /// A test of the patch failed: the node has changed.
-    Stale,
-    /// Another write came first.
-    Conflict,
-    /// The node does not exist.
-    Gone,
-    /// The API server, or a policy in it, refuses the patch and will refuse it again.
-    Denied(String),
-    /// The API server failed or did not answer, in one word.
-    Failed(&'static str),
+    Refused(Refusal),
 }
 
 /// An attempt to execute a plan. It decides nothing about the plan itself: whoever began it plans again if the node has
@@ -59,9 +51,9 @@ pub enum NodeAnswer {
 #[derive(Clone, PartialEq)]
 pub struct Attempt {
     /// The node that the patch in flight was computed from.
-    object: Arc<NodeObject>,
+    pub(crate) object: Arc<NodeObject>,
     /// The plan in flight.
-    plan: NodePlan,
+    pub(crate) plan: NodePlan,
     part: PlanPart,
     /// The parts that were refused, and the last message.
     denied: Option<(NodePlan, String)>,
@@ -104,8 +96,7 @@ pub enum AttemptState {
     Denied(String),
     /// This part of the plan was refused, or its tests fail although the node has not changed.
     Refused(Box<NodePlan>, String),
-    /// The attempt failed, for this reason.
-    Failed(&'static str),
+    Failed,
 }
 
 /// `resourceVersion` and the plans stand for the fields of the node.
@@ -148,16 +139,6 @@ impl Attempt {
         Some(self.send(policy))
     }
 
-    /// The node that the patch in flight was computed from.
-    pub fn object(&self) -> &Arc<NodeObject> {
-        &self.object
-    }
-
-    /// The plan in flight.
-    pub fn plan(&self) -> &NodePlan {
-        &self.plan
-    }
-
     /// True if it sends the parts of a plan.
     pub fn is_split(&self) -> bool {
         self.part != PlanPart::Whole
@@ -167,7 +148,7 @@ impl Attempt {
     pub fn in_effect(&self, answer: NodeAnswer) -> NodeAnswer {
         match answer {
             NodeAnswer::Written(Some(version)) if version == self.object.resource_version => {
-                NodeAnswer::Denied(REVERTED.to_owned())
+                NodeAnswer::Refused(Refusal::Denied(REVERTED.to_owned()))
             }
             answer => answer,
         }
@@ -176,16 +157,20 @@ impl Attempt {
     /// Takes in the answer to its last step.
     pub fn answer(&mut self, answer: NodeAnswer, policy: &Policy) -> AttemptState {
         match (self.reading.take(), self.in_effect(answer)) {
-            (_, NodeAnswer::Gone) => AttemptState::Gone,
-            (_, NodeAnswer::Failed(reason)) => AttemptState::Failed(reason),
+            (_, NodeAnswer::Refused(Refusal::Gone)) => AttemptState::Gone,
             (Some(reading), NodeAnswer::Node(found)) => self.found(reading, *found),
-            (Some(_), _) | (None, NodeAnswer::Node(_) | NodeAnswer::OtherWriter(_)) => AttemptState::Failed("failed"),
+            (Some(_), _)
+            | (None, NodeAnswer::Node(_) | NodeAnswer::OtherWriter(_) | NodeAnswer::Refused(Refusal::Failed(_))) => {
+                AttemptState::Failed
+            }
             (None, NodeAnswer::Written(version)) => self.next_part(policy, Ok(version)),
             (None, NodeAnswer::Stripped) => AttemptState::Refused(self.plan.clone().into(), STRIPPED.to_owned()),
-            (None, NodeAnswer::Denied(message)) if self.is_split() => self.next_part(policy, Err(message)),
-            (None, NodeAnswer::Denied(message)) => AttemptState::Denied(message),
-            (None, NodeAnswer::Stale) => self.read(ReadReason::Stale),
-            (None, NodeAnswer::Conflict) => self.read(ReadReason::Conflict),
+            (None, NodeAnswer::Refused(Refusal::Denied(message))) if self.is_split() => {
+                self.next_part(policy, Err(message))
+            }
+            (None, NodeAnswer::Refused(Refusal::Denied(message))) => AttemptState::Denied(message),
+            (None, NodeAnswer::Refused(Refusal::Stale)) => self.read(ReadReason::Stale),
+            (None, NodeAnswer::Refused(Refusal::Conflict)) => self.read(ReadReason::Conflict),
         }
     }
 
@@ -197,7 +182,7 @@ impl Attempt {
     /// Reads the node, unless it has changed too often. Parts are not planned again.
     fn read(&mut self, reading: ReadReason) -> AttemptState {
         if self.is_split() || self.reads == READS {
-            return AttemptState::Failed(if reading == ReadReason::Stale { "stale" } else { "conflict" });
+            return AttemptState::Failed;
         }
         (self.reads, self.reading) = (self.reads + 1, Some(reading));
         AttemptState::Next(NodeStep::Read)
@@ -208,7 +193,7 @@ impl Attempt {
         if found.uid != self.object.uid {
             return AttemptState::Gone;
         }
-        // A patch that tests what was not read, because that is too large, fails for ever.
+        // winpool does not read values that are too large, so a patch that tests one always fails.
         if reading == ReadReason::Stale && found.resource_version == self.object.resource_version {
             let message = "the patch's tests fail although the node is as it was read";
             return AttemptState::Refused(self.plan.clone().into(), message.to_owned());

@@ -5,11 +5,11 @@
 //! the answer. The operator, `winpool plan` and the model in the tests are such interpreters, and decide nothing. The
 //! table has no clock and no lock.
 
-pub(crate) mod assessment;
+pub mod assessment;
 pub(crate) mod attempt;
-pub(crate) mod capability_labels;
-pub(crate) mod node;
-pub(crate) mod numbers;
+pub mod capability_labels;
+pub mod node;
+pub mod numbers;
 pub(crate) mod table;
 
 pub use self::{

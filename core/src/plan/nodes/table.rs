@@ -17,7 +17,8 @@ use crate::{
             numbers::{Contribution, NodeCount, Sums, Tally},
         },
         pools::pool::Policy,
-        reconcile::memory::{WriteConflict, refusal_pause},
+        reconcile::memory::WriteConflict,
+        refusal::{growing_pause, refusal_pause},
         taints::Consent,
     },
     windows::{Build, Vendor},
@@ -139,7 +140,7 @@ impl NodeTable {
     pub fn is_settled(&self) -> bool {
         self.requests.values().all(|request| match &request.purpose {
             Purpose::Attempt(running) => self.written_by.as_ref().is_some_and(|by| Arc::ptr_eq(by, &running.by)),
-            Purpose::FindOtherWriter(..) => true,
+            Purpose::FindOtherWriter(_) => true,
         })
     }
 
@@ -228,9 +229,6 @@ impl fmt::Debug for NodeTable {
 
 // The record of one node: everything that this process knows about it.
 
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
-
 /// The record of one node. Fields that few nodes have are stored elsewhere, because there are thousands of nodes.
 #[derive(Clone, Default)]
 pub(crate) struct Entry {
@@ -269,11 +267,10 @@ pub(crate) struct RefusedPlan {
     pub(crate) until: Instant,
 }
 
-/// The writer that reverts a change of the node, and the end of the back-off.
+/// The writer that reverts changes of the node, and the end of the back-off.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OtherWriter {
     pub(crate) name: Arc<str>,
-    pub(crate) plan: NodePlan,
     pub(crate) until: Instant,
 }
 
@@ -284,13 +281,13 @@ pub(crate) struct FailedAttempts {
     pub(crate) until: Instant,
 }
 
-/// The next need of a node.
+/// What a node needs next.
 pub(crate) enum Need {
     /// Nothing before this moment, unless the node changes.
     Nothing(Option<Instant>),
     Patch(Box<Assessment>),
-    /// Another writer keeps reverting this plan; winpool backs off until this moment.
-    FindOtherWriter(Box<NodePlan>, Instant),
+    /// Another writer keeps reverting the changes; winpool backs off until this moment.
+    FindOtherWriter(Instant),
 }
 
 impl Entry {
@@ -299,7 +296,7 @@ impl Entry {
         Consent::Known { name: &self.object.name, watched: &self.watched, now }
     }
 
-    /// Returns the need of the node by this policy. `object` is the node as the watch shows it, or as it was read for an
+    /// Returns what the node needs by this policy. `object` is the node as the watch shows it, or as it was read for an
     /// attempt.
     pub(crate) fn need(&self, object: &NodeObject, policy: &Policy, now: Instant) -> Need {
         let assessment = assess(&object.node, policy, self.consent(now));
@@ -312,11 +309,11 @@ impl Entry {
         match (self.pause(policy, assessment.pool.as_deref(), now), self.other_writer()) {
             (None, _) => Need::Patch(Box::new(assessment)),
             (Some(_), Some(writer)) if now < writer.until => Need::Nothing(Some(writer.until)),
-            (Some(pause), _) => Need::FindOtherWriter(assessment.plan.into(), now + pause),
+            (Some(pause), _) => Need::FindOtherWriter(now + pause),
         }
     }
 
-    /// Returns the need of the node, as far as the watch shows it.
+    /// Returns what the node needs by this policy, as the watch shows it. After a failed attempt it waits.
     pub(crate) fn next(&self, policy: &Policy, now: Instant) -> Need {
         let failure = self.wait_reasons.as_ref().and_then(|wait_reasons| wait_reasons.failure);
         if let Some(failure) = failure.filter(|failure| now < failure.until) {
@@ -349,7 +346,7 @@ impl Entry {
     pub(crate) fn fail(&mut self, now: Instant) -> Duration {
         let failure = &mut self.wait_reasons.get_or_insert_default().failure;
         let count = failure.map_or(1, |failure| failure.count.saturating_add(1));
-        let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow((count - 1).min(10)));
+        let pause = growing_pause(count);
         let pause = pause + pause.mul_f64(share(&self.object.name, count));
         *failure = Some(FailedAttempts { count, until: now + pause });
         pause
@@ -427,8 +424,8 @@ pub enum NodeNote {
     Refused { message: String, pause: Duration },
     /// Another writer, described here, keeps reverting changes to the node.
     Contested { writer: String, pause: Duration },
-    /// An attempt failed for this reason, in one word.
-    Failed { reason: &'static str, pause: Duration },
+    /// An attempt failed.
+    Failed { pause: Duration },
 }
 
 /// A request in flight for a node, and why it was sent.
@@ -441,8 +438,8 @@ pub(crate) struct Request {
 #[derive(Clone, Debug)]
 pub(crate) enum Purpose {
     Attempt(Box<Running>),
-    /// The plan that another writer reverts, and the end of the back-off.
-    FindOtherWriter(Box<NodePlan>, Instant),
+    /// The end of the back-off.
+    FindOtherWriter(Instant),
 }
 
 /// An attempt in progress.
@@ -492,7 +489,7 @@ impl NodeTable {
                     if is_behind { Attempt::begin_behind(object, plan) } else { Attempt::begin(object, plan, &policy) };
                 self.send(Running::new(attempt, policy, assessment.pool, seen), step)
             }
-            Need::FindOtherWriter(plan, until) => self.find_other_writer(&object, plan, until),
+            Need::FindOtherWriter(until) => self.find_other_writer(&object, until),
         }
     }
 
@@ -503,10 +500,10 @@ impl NodeTable {
             return self.next(name, now);
         }
         match (purpose, answer) {
-            (Purpose::FindOtherWriter(plan, until), NodeAnswer::OtherWriter(writer)) => {
-                self.back_off(name, *plan, until, writer, now)
+            (Purpose::FindOtherWriter(until), NodeAnswer::OtherWriter(writer)) => {
+                self.back_off(name, until, writer, now)
             }
-            (Purpose::FindOtherWriter(..), _) => NodeStep::Wait(None),
+            (Purpose::FindOtherWriter(_), _) => NodeStep::Wait(None),
             (Purpose::Attempt(mut running), answer) => {
                 let answer = running.attempt.in_effect(answer);
                 if matches!(answer, NodeAnswer::Written(_) | NodeAnswer::Stripped) {
@@ -536,11 +533,11 @@ impl NodeTable {
                 self.entries.get_mut(name).into_iter().for_each(Entry::forget_refusal);
                 NodeStep::Wait(None)
             }
-            AttemptState::Failed(reason) => self.fail(name, reason, now),
+            AttemptState::Failed => self.fail(name, now),
             AttemptState::Refused(plan, message) => self.refuse(name, *plan, message, now),
             AttemptState::Denied(message) => match running.attempt.split(&running.by) {
                 Some(step) => self.send(running, step),
-                None => self.refuse(name, running.attempt.plan().clone(), message, now),
+                None => self.refuse(name, running.attempt.plan.clone(), message, now),
             },
             AttemptState::PlanAgain(object) => self.plan_again(name, running, object, now),
         }
@@ -553,7 +550,7 @@ impl NodeTable {
         };
         match entry.need(&object, &policy, now) {
             Need::Nothing(until) => NodeStep::Wait(until),
-            Need::FindOtherWriter(plan, until) => self.find_other_writer(&object, plan, until),
+            Need::FindOtherWriter(until) => self.find_other_writer(&object, until),
             Need::Patch(assessment) => {
                 let step = running.attempt.patch(object, assessment.plan.clone(), &policy);
                 self.send(Running::new(running.attempt, policy, assessment.pool, running.seen), step)
@@ -562,14 +559,14 @@ impl NodeTable {
     }
 
     fn send(&mut self, running: Running, step: NodeStep) -> NodeStep {
-        let object = running.attempt.object();
+        let object = &running.attempt.object;
         let (name, uid) = (Arc::clone(&object.name), object.uid.clone());
         self.requests.insert(name, Request { uid, purpose: Purpose::Attempt(Box::new(running)) });
         step
     }
 
-    fn find_other_writer(&mut self, object: &NodeObject, plan: Box<NodePlan>, until: Instant) -> NodeStep {
-        let purpose = Purpose::FindOtherWriter(plan, until);
+    fn find_other_writer(&mut self, object: &NodeObject, until: Instant) -> NodeStep {
+        let purpose = Purpose::FindOtherWriter(until);
         self.requests.insert(Arc::clone(&object.name), Request { uid: object.uid.clone(), purpose });
         NodeStep::FindOtherWriter
     }
@@ -577,18 +574,18 @@ impl NodeTable {
     /// Records that a patch was accepted: the whole plan, or a part of it.
     fn record_write(&mut self, name: &str, running: &mut Running, now: Instant) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let (object, is_whole) = (running.attempt.object(), !running.attempt.is_split());
+        let (object, is_whole) = (&running.attempt.object, !running.attempt.is_split());
         entry.is_behind = entry.object.resource_version == running.seen;
         // Once for all parts, and even if the next one fails.
         if !std::mem::replace(&mut running.has_written, true) {
             entry.conflict.get_or_insert_default().written(running.by.demands(running.pool.as_deref()), now);
         }
-        if let Some(MetadataChange { to: Some(record), .. }) = &running.attempt.plan().applied {
+        if let Some(MetadataChange { to: Some(record), .. }) = &running.attempt.plan.applied {
             entry.watched.applied = Some(record.as_str().into());
         }
         let since = entry.pending_since.take_if(|_| is_whole);
         let waited = since.map(|since| now.saturating_duration_since(since));
-        let (pool, plan) = (running.pool.clone(), running.attempt.plan().clone().into());
+        let (pool, plan) = (running.pool.clone(), running.attempt.plan.clone().into());
         self.notes.push((Arc::clone(object), NodeNote::Written { pool, plan, waited }));
     }
 
@@ -606,23 +603,22 @@ impl NodeTable {
         NodeStep::Wait(Some(until))
     }
 
-    /// Waits, longer each time, instead of fighting over the node.
-    fn back_off(&mut self, name: &str, plan: NodePlan, until: Instant, writer: String, now: Instant) -> NodeStep {
+    /// Waits, longer each time, because another writer keeps reverting winpool's changes.
+    fn back_off(&mut self, name: &str, until: Instant, writer: String, now: Instant) -> NodeStep {
         let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
         if entry.other_writer().is_none_or(|known| *known.name != *writer) {
             let pause = until.saturating_duration_since(now);
             self.notes.push((Arc::clone(&entry.object), NodeNote::Contested { writer: writer.clone(), pause }));
         }
-        entry.wait_reasons.get_or_insert_default().other_writer =
-            Some(OtherWriter { name: writer.into(), plan, until });
+        entry.wait_reasons.get_or_insert_default().other_writer = Some(OtherWriter { name: writer.into(), until });
         self.count(name, Sighting::Changed, now);
         NodeStep::Wait(Some(until))
     }
 
-    fn fail(&mut self, name: &str, reason: &'static str, now: Instant) -> NodeStep {
+    fn fail(&mut self, name: &str, now: Instant) -> NodeStep {
         let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
         let pause = entry.fail(now);
-        self.notes.push((Arc::clone(&entry.object), NodeNote::Failed { reason, pause }));
+        self.notes.push((Arc::clone(&entry.object), NodeNote::Failed { pause }));
         NodeStep::Wait(Some(now + pause))
     }
 }

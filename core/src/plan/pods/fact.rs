@@ -41,12 +41,19 @@ pub struct PodFact {
     pub is_terminating: bool,
     /// True if it has the annotation `winpool.dev/ignore`.
     pub is_ignored: bool,
+    /// Few pods have some, so it is stored apart: the table may have 150,000 pods.
+    pub(crate) trouble: Option<Box<PodTrouble>>,
+}
+
+/// What keeps a pod from running.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PodTrouble {
     /// The known errors because of which containers do not start, or because of which the kubelet refused the pod.
-    pub(crate) failures: Box<[ContainerFailure]>,
+    pub failures: Vec<ContainerFailure>,
     /// The error by an Event, while the pod has no sandbox.
-    pub(crate) sandbox: Option<Box<SandboxError>>,
+    pub sandbox: Option<SandboxError>,
     /// The time since which the scheduler finds no node.
-    pub(crate) unschedulable_since: Option<Instant>,
+    pub unschedulable_since: Option<Instant>,
 }
 
 /// The progress of an unfinished pod.
@@ -86,11 +93,15 @@ impl PodFact {
         let same_node = before.filter(|before| before.node == node);
         // While a container waits for its next attempt, older kubelets do not repeat why the last one failed.
         if let Some(before) = same_node.filter(|_| stage == PodStage::Starting && failures.is_empty()) {
-            failures.clone_from(&before.failures);
+            failures.clone_from(&before.trouble().failures);
         }
-        let sandbox = same_node.and_then(|before| before.sandbox.clone()).filter(|_| stage == PodStage::WithoutSandbox);
-        let waited = before.and_then(|before| before.unschedulable_since);
-        let unschedulable_since = (stage == PodStage::Unschedulable).then(|| waited.unwrap_or(now));
+        let sandbox = same_node.and_then(|before| before.trouble().sandbox.clone());
+        let waited = before.and_then(|before| before.trouble().unschedulable_since);
+        let trouble = PodTrouble {
+            failures,
+            sandbox: sandbox.filter(|_| stage == PodStage::WithoutSandbox),
+            unschedulable_since: (stage == PodStage::Unschedulable).then(|| waited.unwrap_or(now)),
+        };
         let uid = Uuid::try_parse(&pod.uid).ok().filter(|_| !pod.is_mirror);
         Self {
             uid: uid.unwrap_or_default(),
@@ -100,15 +111,18 @@ impl PodFact {
             stage,
             is_terminating: pod.is_terminating,
             is_ignored: pod.is_ignored,
-            failures,
-            sandbox,
-            unschedulable_since,
+            trouble: (trouble != PodTrouble::default()).then(|| Box::new(trouble)),
         }
+    }
+
+    pub(crate) fn trouble(&self) -> &PodTrouble {
+        static NONE: PodTrouble = PodTrouble { failures: Vec::new(), sandbox: None, unschedulable_since: None };
+        self.trouble.as_deref().unwrap_or(&NONE)
     }
 
     /// True if the pod may fail because of Windows. The cluster decides about the rest.
     pub(crate) fn may_fail(&self) -> bool {
-        self.stage == PodStage::Unschedulable || !self.failures.is_empty() || self.sandbox.is_some()
+        self.trouble.is_some()
     }
 
     /// True if winpool may add tolerations to it, should it be for Windows.
@@ -140,7 +154,7 @@ fn stage(pod: &Pod) -> PodStage {
 }
 
 /// The failures that count.
-fn failures(pod: &Pod) -> Box<[ContainerFailure]> {
+fn failures(pod: &Pod) -> Vec<ContainerFailure> {
     let status = &pod.start_status;
     let refusal = status.refusal.map(|error| ContainerFailure { image: String::new(), error });
     let of_containers = status.failures.iter().map(|failure| {
@@ -250,7 +264,7 @@ impl Placement {
     }
 }
 
-fn requirements(term: &NodeSelectorTerm) -> impl Iterator<Item = &NodeSelectorRequirement> {
+pub(crate) fn requirements(term: &NodeSelectorTerm) -> impl Iterator<Item = &NodeSelectorRequirement> {
     term.match_expressions.iter().chain(&term.match_fields).flatten()
 }
 

@@ -87,13 +87,13 @@ impl Judge<'_> {
 
     /// The reason why a pod was refused or failed for good. A Linux node refuses pods for Windows too.
     pub fn ended(&self, name: &str, pod: &PodFact) -> Option<PodFailure> {
-        let refusal = pod.failures.first().map(|failure| failure.error);
+        let refusal = pod.trouble().failures.first().map(|failure| failure.error);
         let refusal = refusal.filter(|error| matches!(error.counted, Some((Cause::OsName, _))));
         refusal.map_or_else(|| self.not_started(name, pod), |error| self.known(name, pod, error))
     }
 
     fn without_sandbox(&self, name: &str, pod: &PodFact) -> Option<PodFailure> {
-        let sandbox = pod.sandbox.as_ref()?;
+        let sandbox = pod.trouble().sandbox.as_ref()?;
         let (_, certainty) = sandbox.error.counted?;
         let lasts = || self.now.duration_since(sandbox.began) >= self.network;
         let is_certain = self.host(pod).is_some() && (certainty != Certainty::IfItLasts || lasts());
@@ -103,7 +103,7 @@ impl Judge<'_> {
     /// The reason why a container of the pod does not run.
     fn not_started(&self, name: &str, pod: &PodFact) -> Option<PodFailure> {
         let host = self.host(pod);
-        pod.failures.iter().find_map(|failure| {
+        pod.trouble().failures.iter().find_map(|failure| {
             let (cause, certainty) = failure.error.counted?;
             let is_certain = match certainty {
                 Certainty::Always => host.is_some(),

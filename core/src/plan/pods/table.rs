@@ -17,7 +17,7 @@ use crate::{
     plan::{
         classes::runtime_class::owner,
         pods::{
-            fact::{Placement, PodFact, PodStage, SandboxError},
+            fact::{Placement, PodFact, PodStage, PodTrouble, SandboxError},
             failures::{ClusterFacts, Judge, PodEvent, PodFailures, PodSummary, moment},
             tolerations::{HelpQueue, TolerationAnswer, TolerationRequest, WindowsNodes},
         },
@@ -25,7 +25,7 @@ use crate::{
         reconcile::memory::Now,
         taints::daemon_sets::{DaemonSets, Objector, is_daemon_set},
     },
-    pod::{Class, ContainerFailure, DaemonSet, KnownError, Pod, PodProgress, System},
+    pod::{Class, ContainerFailure, KnownError, Pod, PodProgress, System},
     words::count,
 };
 
@@ -79,8 +79,7 @@ pub struct PodTable {
     ended: BTreeMap<(Arc<str>, &'static str), EndedPod>,
     /// Pods that were on a node and have finished or were deleted, the last one at the end.
     gone: VecDeque<(Arc<str>, PodFact)>,
-    /// Pods that may be for Windows, and those of them that were not looked at yet.
-    candidates: BTreeSet<Arc<str>>,
+    /// Pods that may be for Windows and were not looked at yet.
     unseen: BTreeSet<Arc<str>>,
     /// Pods that do not say their system and have started since the last look.
     started: BTreeSet<Arc<str>>,
@@ -88,8 +87,9 @@ pub struct PodTable {
     windows: WindowsNodes,
     /// True if the nodes are known.
     has_looked: bool,
-    help: HelpQueue,
-    daemon_sets: DaemonSets,
+    /// The pods that are to get tolerations.
+    pub help: HelpQueue,
+    pub daemon_sets: DaemonSets,
     /// `DaemonSets` that do not say their system, and whose pods have started on a Windows node.
     agents: BTreeSet<Arc<str>>,
     /// Those that are for Windows; `None` before all lists are complete and were looked at.
@@ -177,7 +177,6 @@ impl PodTable {
             && (fact.placement.may_show_windows() || self.history.says_windows(&fact.workload, &fact.placement))
         {
             self.unseen.insert(Arc::clone(&name));
-            self.candidates.insert(Arc::clone(&name));
         } else {
             self.help.forget(&name);
         }
@@ -208,16 +207,19 @@ impl PodTable {
             let by_workload = |(_, Seen { fact, .. }): &(&Arc<str>, &Seen)| {
                 fact.may_be_helped() && self.history.says_windows(&fact.workload, &fact.placement)
             };
-            let found: Vec<_> = self.pods.iter().filter(by_workload).map(|(name, _)| Arc::clone(name)).collect();
-            self.candidates.extend(found.iter().cloned());
-            self.unseen.extend(found);
+            self.unseen.extend(self.pods.iter().filter(by_workload).map(|(name, _)| Arc::clone(name)));
         }
-        let unseen = std::mem::take(&mut self.unseen);
-        let looked_at = if is_all { self.candidates.clone() } else { unseen };
-        for name in looked_at {
-            let Some(Seen { fact, .. }) = self.pods.get(&name) else { continue };
+        let mut look_at = |name: &Arc<str>, fact: &PodFact| {
             let lacks = self.windows.lacked_by(fact, &self.history);
-            self.help.set(&name, lacks, fact.node.as_ref(), now);
+            self.help.set(name, lacks, fact.node.as_ref(), now);
+        };
+        let unseen = std::mem::take(&mut self.unseen);
+        if is_all {
+            let all = self.pods.iter().filter(|(_, seen)| seen.fact.may_be_helped());
+            all.for_each(|(name, seen)| look_at(name, &seen.fact));
+        } else {
+            let new = unseen.iter().filter_map(|name| self.pods.get_key_value(name));
+            new.for_each(|(name, seen)| look_at(name, &seen.fact));
         }
         self.daemon_sets.forget(self.pauses.replaced, now);
         if std::mem::take(&mut self.daemon_sets.are_changed) || is_all || is_news {
@@ -255,26 +257,6 @@ impl PodTable {
         self.objectors.as_ref()
     }
 
-    /// A list of all `DaemonSets` begins.
-    pub fn begin_daemon_sets(&mut self) {
-        self.daemon_sets.begin_list();
-    }
-
-    /// It is complete.
-    pub fn end_daemon_sets(&mut self, now: Instant) {
-        self.daemon_sets.end_list(now);
-    }
-
-    /// Takes in a `DaemonSet`, as a list or the watch shows it.
-    pub fn see_daemon_set(&mut self, set: &DaemonSet, now: Instant) {
-        self.daemon_sets.see(set, now);
-    }
-
-    /// The `DaemonSet` was deleted.
-    pub fn deleted_daemon_set(&mut self, namespace: &str, name: &str, now: Instant) {
-        self.daemon_sets.deleted(namespace, name, now);
-    }
-
     /// True if pods were looked at for this pool as it is now.
     pub fn has_looked_for(&self, pool: &PoolSpec) -> bool {
         self.windows.has_pool(pool)
@@ -283,12 +265,6 @@ impl PodTable {
     /// The time at which winpool first added each taint of the pool to a node, as far as [`Self::objectors`] know it.
     pub(crate) fn since(&self, pool: &str) -> BTreeMap<Taint, Timestamp> {
         self.windows.since(pool)
-    }
-
-    /// The nodes on which pods run that are to get tolerations before the nodes get taints, and the time at which these are
-    /// fewer nodes although nothing happens.
-    pub fn awaited(&self, now: Instant) -> (BTreeSet<Arc<str>>, Option<Instant>) {
-        self.help.awaited(now)
     }
 
     /// The number of pods that lack tolerations, by pool and workload.
@@ -314,11 +290,6 @@ impl PodTable {
         self.help.next(|name| pods.get(name).map(|seen| &seen.fact), now)
     }
 
-    /// The time of the next request, if all present ones wait.
-    pub fn help_due(&self) -> Option<Instant> {
-        self.help.due()
-    }
-
     /// The time at which [`Self::look`] finds something else although nothing changes.
     pub fn look_due(&self) -> Option<Instant> {
         self.daemon_sets.due(self.pauses.replaced)
@@ -328,11 +299,6 @@ impl PodTable {
     pub fn helped(&mut self, name: &str, answer: TolerationAnswer, now: Now) {
         let workload = self.pods.get(name).map(|seen| Arc::clone(&seen.fact.workload));
         self.changed |= self.help.answer(name, workload, answer, now);
-    }
-
-    /// Forgets the requests of an earlier term of leadership.
-    pub fn begin_term(&mut self) {
-        self.help.begin_term();
     }
 
     /// Forgets workloads that ended long ago.
@@ -367,9 +333,8 @@ impl PodTable {
     fn remove(&mut self, name: &str) -> Option<PodFact> {
         let Seen { fact, .. } = self.pods.remove(name)?;
         self.may_fail.remove(name);
-        for names in [&mut self.candidates, &mut self.unseen, &mut self.started] {
-            names.remove(name);
-        }
+        self.unseen.remove(name);
+        self.started.remove(name);
         if let Some(class) = &fact.placement.class
             && let Some(of_class) = self.by_class.get_mut(class)
         {
@@ -388,7 +353,7 @@ impl PodTable {
         let fact = PodFact::of(pod, None, &mut self.placements, &mut self.texts, now.instant);
         let counts = pod.start_status.refusal.is_some() || !pod.is_terminating;
         let last = if is_news { now.instant } else { moment(pod.created, now) };
-        match fact.failures.first().map(|failure| failure.error).filter(|_| counts) {
+        match fact.trouble().failures.first().map(|failure| failure.error).filter(|_| counts) {
             Some(error) => self.ended(name.into(), error, fact, last, now.instant),
             None => self.remember(name.into(), fact),
         }
@@ -422,8 +387,9 @@ impl PodTable {
             let fact = self.pods.get(&*name).map(|seen| &seen.fact).or_else(of_gone);
             let on_node = fact.filter(|fact| fact.node.as_deref() == Some(&*event.node));
             if let Some(fact) = on_node.cloned() {
-                let failures = [ContainerFailure { image: String::new(), error }].into();
-                let fact = PodFact { failures, ..fact };
+                let failures = vec![ContainerFailure { image: String::new(), error }];
+                let trouble = Some(Box::new(PodTrouble { failures, ..PodTrouble::default() }));
+                let fact = PodFact { trouble, ..fact };
                 self.ended(name.into(), error, fact, event.seen(now), now.instant);
             }
             return;
@@ -434,9 +400,9 @@ impl PodTable {
         if fact.stage != PodStage::WithoutSandbox || fact.node.as_deref() != Some(&*event.node) {
             return;
         }
-        let is_known = fact.sandbox.as_ref().is_some_and(|known| known.error.counted == error.counted);
+        let is_known = fact.trouble().sandbox.as_ref().is_some_and(|known| known.error.counted == error.counted);
         if !is_known {
-            fact.sandbox = Some(Box::new(SandboxError { error, began: event.began(now) }));
+            fact.trouble.get_or_insert_default().sandbox = Some(SandboxError { error, began: event.began(now) });
             self.may_fail.insert(name);
             self.changed = true;
         }
@@ -487,7 +453,7 @@ impl PodTable {
         let pods = &self.pods;
         let mut help = self.help.report(|name| pods.get(name).map(|seen| &seen.fact));
         for Seen { fact, .. } in self.may_fail.iter().filter_map(|name| pods.get(name)) {
-            let since = fact.unschedulable_since.filter(|_| fact.may_be_helped());
+            let since = fact.trouble().unschedulable_since.filter(|_| fact.may_be_helped());
             if since.is_some_and(|since| now.instant.duration_since(since) >= self.pauses.unclear) {
                 for pool in self.windows.pools_closed_to(fact) {
                     help.entry(pool).or_default().unclear.insert(Arc::clone(&fact.workload));
@@ -501,10 +467,10 @@ impl PodTable {
 
     /// The first time after this one at which a count finds something else although nothing changes.
     fn changes_after(&self, last: Instant) -> Option<Instant> {
-        let sandboxes = self.may_fail.iter().filter_map(|name| self.pods.get(name)?.fact.sandbox.as_ref());
+        let sandboxes = self.may_fail.iter().filter_map(|name| self.pods.get(name)?.fact.trouble().sandbox.as_ref());
         let networks = sandboxes.map(|sandbox| sandbox.began + self.pauses.network);
         let refusals = self.ended.values().map(|ended| ended.last + self.pauses.refusals);
-        let unclear = self.may_fail.iter().filter_map(|name| self.pods.get(name)?.fact.unschedulable_since);
+        let unclear = self.may_fail.iter().filter_map(|name| self.pods.get(name)?.fact.trouble().unschedulable_since);
         let unclear = unclear.map(|since| since + self.pauses.unclear);
         networks.chain(refusals).chain(unclear).filter(|at| *at > last).min()
     }

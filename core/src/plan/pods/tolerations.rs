@@ -25,12 +25,13 @@ use crate::{
         nodes::node::NodeObject,
         patch::{REVERTED, toleration_patch},
         pods::{
-            fact::{Placement, PodFact},
+            fact::{Placement, PodFact, requirements},
             failures::ClusterFacts,
             table::PodHistory,
         },
         pools::pool::PoolSpec,
         reconcile::memory::{Now, whole_seconds},
+        refusal::Refusal,
         taints::daemon_sets::Objector,
     },
     pod::{Class, System, affinity, selects_windows, tolerate, tolerations::toleration},
@@ -102,10 +103,6 @@ impl Placement {
         let mut terms = self.terms.iter().filter(|term| !affinity::is_empty(term)).peekable();
         is_windows && pool.node_selector.iter().all(agrees) && (terms.peek().is_none() || terms.any(is_open))
     }
-}
-
-fn requirements(term: &NodeSelectorTerm) -> impl Iterator<Item = &NodeSelectorRequirement> {
-    term.match_expressions.iter().chain(&term.match_fields).flatten()
 }
 
 /// The Windows nodes, pools and RuntimeClasses at one moment, and what was found of each placement.
@@ -185,9 +182,8 @@ impl WindowsNodes {
 
     /// The tolerations that the pod lacks, if it is for Windows.
     pub(crate) fn lacked_by(&mut self, pod: &PodFact, history: &PodHistory) -> LackedTolerations {
-        let is_known = history.says_windows(&pod.workload, &pod.placement);
-        let found = self.found(&pod.placement).filter(|found| found.says_windows || is_known);
-        found.map(|found| found.lacks.clone()).unwrap_or_default()
+        let is_for_windows = |found: &&Found| found.says_windows || history.says_windows(&pod.workload, &pod.placement);
+        self.found(&pod.placement).filter(is_for_windows).map(|found| found.lacks.clone()).unwrap_or_default()
     }
 
     /// The pools with nodes that the pod fits but for taints, if it does not show that it is for Windows.
@@ -266,19 +262,8 @@ pub struct TolerationRequest {
     pub taints: Vec<Taint>,
 }
 
-/// The answer to such a request.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TolerationAnswer {
-    /// The tolerations of the pod in the answer.
-    Written(Vec<Toleration>),
-    /// The pod has changed since the table saw it.
-    Stale,
-    Gone,
-    /// The API server, or a policy in it, refuses the change and will refuse it again.
-    Denied(String),
-    /// The request failed, or another process leads.
-    Failed,
-}
+/// The answer to such a request: the tolerations that the pod has then.
+pub type TolerationAnswer = Result<Vec<Toleration>, Refusal>;
 
 /// A pod that lacks tolerations.
 #[derive(Clone, Debug, Default)]
@@ -364,7 +349,7 @@ impl PoolHelp {
 
 /// The pods that lack tolerations, and the requests for them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HelpQueue {
+pub struct HelpQueue {
     lacking: BTreeMap<Arc<str>, LackingPod>,
     waiting: Turns,
     running: Turns,
@@ -388,7 +373,8 @@ impl HelpQueue {
         }
     }
 
-    /// The nodes whose pods were not tried yet, and the time at which there are fewer although nothing happens.
+    /// The nodes on which pods run that are to get tolerations before the nodes get taints, and the time at which these are
+    /// fewer nodes although nothing happens.
     pub fn awaited(&self, now: Instant) -> (BTreeSet<Arc<str>>, Option<Instant>) {
         let awaited = self.lacking.values().filter_map(|pod| pod.node.clone().zip(pod.awaited_until));
         let awaited = awaited.filter(|(_, until)| now < *until);
@@ -458,12 +444,13 @@ impl HelpQueue {
         let Some(workload) = workload else { return false };
         let lacks_still = |tolerations: &[Toleration]| asked.keys().any(|taint| !tolerate(tolerations, taint));
         let stale = self.lacking.get_mut(&name).map(|lacking| std::mem::take(&mut lacking.stale)).unwrap_or_default();
-        let is_tried = !matches!(answer, TolerationAnswer::Stale | TolerationAnswer::Failed);
+        let is_stale = matches!(answer, Err(Refusal::Stale | Refusal::Conflict));
+        let is_tried = !is_stale && !matches!(answer, Err(Refusal::Failed(_)));
         if let Some(lacking) = self.lacking.get_mut(&name).filter(|_| is_tried) {
             lacking.awaited_until = None;
         }
         let message = match answer {
-            TolerationAnswer::Written(tolerations) if !lacks_still(&tolerations) => {
+            Ok(tolerations) if !lacks_still(&tolerations) => {
                 // Until the watch shows it, if it has not done so already. If it never does, the test of the next patch fails.
                 self.later.insert((now.instant + SHOWN, name));
                 self.refusals.remove(&workload);
@@ -474,15 +461,15 @@ impl HelpQueue {
                 self.forget_oldest();
                 return true;
             }
-            TolerationAnswer::Written(_) => REVERTED.to_owned(),
-            TolerationAnswer::Denied(message) => message,
-            TolerationAnswer::Gone => return false,
-            TolerationAnswer::Stale if stale + 1 >= STALE => {
+            Ok(_) => REVERTED.to_owned(),
+            Err(Refusal::Denied(message)) => message,
+            Err(Refusal::Gone) => return false,
+            Err(_) if is_stale && stale + 1 >= STALE => {
                 "the test of the patch fails although the pod is as it was seen".to_owned()
             }
-            TolerationAnswer::Stale | TolerationAnswer::Failed => {
+            Err(Refusal::Stale | Refusal::Conflict | Refusal::Failed(_)) => {
                 if let Some(lacking) = self.lacking.get_mut(&name) {
-                    lacking.stale = stale + u32::from(answer == TolerationAnswer::Stale);
+                    lacking.stale = stale + u32::from(is_stale);
                 }
                 self.later.insert((now.instant + AGAIN, name));
                 return false;

@@ -26,8 +26,9 @@ use crate::{
         pools::pool::{GuardedPool, Policy, Pool},
         reconcile::{
             memory::{Memory, Now, RequestKind},
-            step::{CachedCluster, Note, Refusal, Step},
+            step::{CachedCluster, Note, Step},
         },
+        refusal::Refusal,
         taints::{Consent, kept_on},
     },
     words::{count, joined},

@@ -4,4 +4,4 @@ pub mod cleanup;
 pub(crate) mod deletion;
 pub mod pool;
 pub mod status;
-pub(crate) mod verdict;
+pub mod verdict;

@@ -20,7 +20,7 @@ use crate::{
         number,
     },
     plan::{
-        classes::ClassesPlan,
+        classes::{CLASSES, ClassesPlan},
         nodes::numbers::{Overlap, Tally},
         pods::{
             failures::{PodHealth, WorkloadFailure},
@@ -34,6 +34,7 @@ use crate::{
             memory::{Memory, Now, PoolMemory, RequestKind, whole_seconds, write_failed},
             step::{CachedCluster, NOT_STORED, Note, Step},
         },
+        taints::objections::HeldTaints,
     },
     windows::{Build, KubernetesSupport, KubernetesVersion, Vendor, product},
     words::plain,
@@ -41,7 +42,6 @@ use crate::{
 
 const BUILDS: usize = 32;
 const TAINTS: usize = 32;
-const CLASSES: usize = 64;
 const PROBLEMS: usize = 10;
 const WORKLOADS: usize = 10;
 /// The time for which the name of a helped workload is kept: a `CronJob` may run once a month.
@@ -59,17 +59,13 @@ pub fn status(
 ) -> WindowsPoolStatus {
     let nodes = observation.nodes;
     let mut conditions = Conditions { previous, now, generation: observation.generation, done: Vec::new() };
-    conditions.push(condition::READY, verdict::ready(pool, observation));
-    conditions.push(condition::NODES_LABELED, verdict::labels_verdict(pool, observation));
-    conditions.push(
-        condition::TAINTS_APPLIED,
-        match &observation.held {
-            _ if !observation.unreadable.is_empty() => verdict::unreadable_verdict(&observation.unreadable),
-            Some(held) => verdict::held_verdict(pool, held),
-            None if nodes.held > 0 => verdict::waiting(nodes.held),
-            None => verdict::taints_verdict(pool, observation),
-        },
-    );
+    for (name, verdict) in [
+        (condition::READY, verdict::ready(pool, observation)),
+        (condition::NODES_LABELED, verdict::labels_verdict(pool, observation)),
+        (condition::TAINTS_APPLIED, verdict::taints_verdict(pool, observation)),
+    ] {
+        conditions.push(name, verdict::unreadable_verdict(&observation.unreadable).unwrap_or(verdict));
+    }
     conditions.push(condition::RUNTIME_CLASSES_APPLIED, verdict::classes_verdict(pool, observation));
     conditions.push(condition::WINDOWS_SUPPORTED, verdict::support_verdict(observation, now));
     match &observation.health {
@@ -203,7 +199,7 @@ fn build_status(
         build: build.to_string(),
         product: product::by_build(build).map(|product| product.name.to_owned()),
         kubernetes_support: observation.support_of(build),
-        end_of_support: product::by_build(build).map(|product| product.end_of_support().to_string()),
+        end_of_support: product::by_build(build).map(|product| product.end_of_support.to_string()),
         vendors: vendors(observation, build),
         nodes: number(revisions.values().sum()),
         runtime_class: discovered.filter(|name| observation.classes.iter().any(|class| class.name == *name)),
@@ -221,7 +217,7 @@ fn vendors(observation: &Observation, build: Build) -> Vec<VendorStatus> {
         let support = vendor.support_of(build);
         VendorStatus {
             name: vendor.as_str().to_owned(),
-            end_of_support: support.and_then(|support| support.end).map(|day| day.to_string()),
+            end_of_support: support.map(|support| support.end.to_string()),
             removed_in: support.and_then(|support| support.removed).map(|minor| format!("1.{minor}")),
         }
     })
@@ -307,26 +303,6 @@ impl Observation {
     }
 }
 
-/// Taints that wait, with the reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldTaints {
-    pub taints: BTreeSet<Taint>,
-    pub because: HeldBecause,
-}
-
-/// The reason why taints wait.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeldBecause {
-    /// These `DaemonSets` would make no pods for nodes with the taint, each with the number of these nodes.
-    DaemonSets(BTreeMap<String, usize>),
-    /// winpool cannot read pods or `DaemonSets`; with the reason.
-    PodsUnreadable(String),
-    /// It is not known that a policy confines winpool's permission to patch pods; with the reason.
-    Unconfined(String),
-    /// These RuntimeClasses do not tolerate them yet.
-    Classes(BTreeSet<String>),
-}
-
 // The status of a pool: its inputs, and when it is written.
 
 impl Memory {
@@ -376,7 +352,7 @@ impl Memory {
             untainted: tally.untainted,
             unreadable: cluster.unreadable(now.instant),
             taints: self.taints(guarded, pool, &objections, tally),
-            held: self.held_by(cluster, pool, &objections, tally),
+            held: self.held(cluster, pool, &objections, tally),
             kubernetes: cluster.control_plane.kubernetes,
             overlap: tally.overlap(),
             builds: tally.revisions.clone(),
@@ -442,8 +418,8 @@ impl Memory {
 
 /// Returns a note if the taints of the pool are held or no longer held since the previous status.
 fn taints_note(previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus) -> Option<Note> {
-    // Others say that winpool is on its way, or have a note of their own.
-    const NOTED: [&str; 3] = [reason::DONE, reason::DAEMON_SETS_NOT_TOLERATING, reason::PODS_CREATED_TOO_EARLY];
+    // With other reasons winpool is still working, or a problem has a note of its own.
+    const NOTED: [&str; 2] = [reason::DONE, reason::DAEMON_SETS_NOT_TOLERATING];
     let find = |status: &WindowsPoolStatus| {
         let mut conditions = status.conditions.iter();
         let found = conditions.find(|condition| condition.type_ == condition::TAINTS_APPLIED)?;

@@ -6,60 +6,47 @@ use k8s_openapi::jiff::{Timestamp, civil::Date, tz::TimeZone};
 use serde_json::json;
 
 use crate::{
-    api::{
-        ClassState, Mode, NodeCounts, TaintPolicy,
-        names::{self, reason},
-    },
+    api::{ClassState, Mode, NodeCounts, TaintPolicy, names::reason},
     plan::{
         nodes::numbers::Overlap,
         pods::failures::PoolFailures,
-        pools::{
-            pool::Pool,
-            status::{HeldBecause, HeldTaints, Observation},
-        },
+        pools::{pool::Pool, status::Observation},
     },
-    pod::tolerations,
     windows::{Build, KubernetesSupport, product},
     words::{count as count_of, joined, yaml},
 };
 
-/// The limit of workloads named in a condition.
-const WORKLOADS: usize = 10;
-
 /// The status, reason and message of a condition.
-pub(crate) struct Verdict {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
     pub status: &'static str,
     pub reason: &'static str,
     pub message: String,
 }
 
 impl Verdict {
-    fn yes(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn yes(reason: &'static str, message: impl Into<String>) -> Self {
         Self { status: "True", reason, message: message.into() }
     }
 
-    fn no(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn no(reason: &'static str, message: impl Into<String>) -> Self {
         Self { status: "False", reason, message: message.into() }
     }
 
-    fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
         Self { status: "Unknown", reason, message: message.into() }
     }
 }
 
 /// The verdict about nodes while kinds cannot be read, which are given with the reasons.
-pub fn unreadable_verdict(unreadable: &BTreeMap<&'static str, String>) -> Verdict {
-    let kinds = joined(unreadable.keys());
-    let why = unreadable.first_key_value().map(|(_, why)| why.as_str()).unwrap_or_default();
+pub fn unreadable_verdict(unreadable: &BTreeMap<&'static str, String>) -> Option<Verdict> {
+    let (kinds, (_, why)) = (joined(unreadable.keys()), unreadable.first_key_value()?);
     let message = format!("winpool cannot read {kinds}, so this status may be old, and no taint is added: {why}");
-    Verdict::unknown(reason::READ_FAILED, message)
+    Some(Verdict::unknown(reason::READ_FAILED, message))
 }
 
 pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     let nodes = observation.nodes;
-    if !observation.unreadable.is_empty() {
-        return unreadable_verdict(&observation.unreadable);
-    }
     for lost in [reason::STATUS_NOT_STORED, reason::RECORD_REMOVED] {
         if let Some(problem) = observation.problems.iter().find(|problem| problem.reason == lost) {
             return Verdict::no(lost, problem.message.clone());
@@ -75,7 +62,7 @@ pub fn ready(pool: &Pool, observation: &Observation) -> Verdict {
         return Verdict::no(reason::IN_PROGRESS, message);
     }
     if let Some(held) = &observation.held {
-        return Verdict { status: "False", ..held_verdict(pool, held) };
+        return Verdict { status: "False", ..held.verdict.clone() };
     }
     if nodes.held > 0 {
         return waiting(nodes.held);
@@ -121,7 +108,7 @@ fn no_nodes(pool: &Pool, observation: &Observation) -> Verdict {
 }
 
 /// The pods are not listed yet, or pods that run on the nodes are to get tolerations first.
-pub fn waiting(held: i64) -> Verdict {
+fn waiting(held: i64) -> Verdict {
     Verdict::no(
         reason::WAITING,
         format!(
@@ -133,14 +120,17 @@ pub fn waiting(held: i64) -> Verdict {
 
 /// The verdict about labels.
 pub fn labels_verdict(pool: &Pool, observation: &Observation) -> Verdict {
-    if !observation.unreadable.is_empty() {
-        return unreadable_verdict(&observation.unreadable);
-    }
     nodes_verdict(pool, observation, observation.unlabeled, "labelled")
 }
 
-/// The verdict about taints, if none waits.
+/// The verdict about taints.
 pub fn taints_verdict(pool: &Pool, observation: &Observation) -> Verdict {
+    if let Some(held) = &observation.held {
+        return held.verdict.clone();
+    }
+    if observation.nodes.held > 0 {
+        return waiting(observation.nodes.held);
+    }
     if pool.spec.taint_policy != TaintPolicy::Never {
         return nodes_verdict(pool, observation, observation.untainted, "tainted");
     }
@@ -175,13 +165,12 @@ fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &
         return Verdict::no(reason::IN_PROGRESS, format!("{} not {done} yet", count_of(missing, "node")));
     }
     let node_problem = observation.problems.iter().find(|problem| problem.object.kind == "Node");
-    let reason = match node_problem.map(|problem| problem.reason.as_str()) {
-        Some(reason::ADMISSION_DENIED) => reason::ADMISSION_DENIED,
-        Some(reason::CONTESTED) => reason::CONTESTED,
-        Some(reason::OPERATING_SYSTEM_DIFFERS) => reason::OPERATING_SYSTEM_DIFFERS,
-        _ => reason::BUILD_UNKNOWN,
-    };
-    Verdict::no(reason, format!("{} cannot be {done}, see problems", count_of(missing, "node")))
+    let mut reasons = [reason::ADMISSION_DENIED, reason::CONTESTED, reason::OPERATING_SYSTEM_DIFFERS].into_iter();
+    let reason = reasons.find(|reason| node_problem.is_some_and(|problem| problem.reason == *reason));
+    Verdict::no(
+        reason.unwrap_or(reason::BUILD_UNKNOWN),
+        format!("{} cannot be {done}, see problems", count_of(missing, "node")),
+    )
 }
 
 /// False only if Microsoft or the cluster's vendor no longer supports a build in use. Kubernetes' lists are reported
@@ -189,7 +178,7 @@ fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &
 pub fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
     let today = now.to_zoned(TimeZone::UTC).date();
     let name = |build: &Build| product::name_of(*build);
-    let ended = |build: &&Build| product::by_build(**build).is_some_and(|p| p.end_of_support() < today);
+    let ended = |build: &&Build| product::by_build(**build).is_some_and(|p| p.end_of_support < today);
     let unlisted = |build: &&Build| observation.support_of(**build) == KubernetesSupport::Unlisted;
     let ended = joined(observation.builds.keys().filter(ended).map(name));
     let unlisted = joined(observation.builds.keys().filter(unlisted).map(name));
@@ -215,8 +204,8 @@ fn vendor_support(observation: &Observation, today: Date) -> (Vec<String>, Vec<S
     let (mut ended, mut removed) = (Vec::new(), Vec::new());
     for row in rows {
         let (vendor, name) = (row.vendor.as_str(), product::name_of(row.build));
-        if let Some(end) = row.end.filter(|_| row.has_ended(today)) {
-            ended.push(format!("{vendor} supported {name} until {end}"));
+        if row.has_ended(today) {
+            ended.push(format!("{vendor} supported {name} until {}", row.end));
         }
         if let Some(version) = observation.kubernetes.and_then(|now| row.removed_after(now)) {
             removed.push(format!("{vendor} has no nodes of {name} with Kubernetes {version} or later"));
@@ -252,43 +241,6 @@ pub fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
         count_of(*nodes, "node")
     );
     Verdict::yes(reason::OLDER_POOL, message)
-}
-
-/// The reason why the taints wait, with the remedy.
-pub fn held_verdict(pool: &Pool, HeldTaints { taints, because }: &HeldTaints) -> Verdict {
-    let named = joined(taints);
-    match because {
-        HeldBecause::PodsUnreadable(message) => Verdict::unknown(
-            reason::PODS_NOT_SEEN,
-            format!("{named} held: winpool cannot read pods or DaemonSets: {message}; or set taintPolicy: TaintOnly"),
-        ),
-        HeldBecause::Unconfined(why) => Verdict::no(
-            reason::NOT_CONFINED,
-            format!(
-                "{named} held: the API server does not confine winpool's permission to patch pods: {why}; install the policy in \
-                 config/rbac/confine_pods.yaml for winpool's account, or set taintPolicy: TaintOnly"
-            ),
-        ),
-        HeldBecause::Classes(classes) => {
-            let classes = joined(classes);
-            let message = format!("{named} held until these RuntimeClasses tolerate it: {classes}; see problems");
-            Verdict::no(reason::WAITING, message)
-        }
-        HeldBecause::DaemonSets(sets) => {
-            let described = sets.iter().take(WORKLOADS);
-            let described = joined(described.map(|(name, nodes)| format!("{name} ({})", count_of(*nodes, "node"))));
-            let more = sets.len().saturating_sub(WORKLOADS);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let held = if pool.spec.mode == Mode::DryRun { "would be held" } else { "held" };
-            let message = format!(
-                "{named} {held}: with it these DaemonSets would make no pods: {described}{more}. Add to their pod templates: \
-                 {}; or annotate them with {}: \"true\"; or set taintPolicy: TaintOnly",
-                tolerations::to_write(taints),
-                names::IGNORE
-            );
-            Verdict::no(reason::DAEMON_SETS_NOT_TOLERATING, message)
-        }
-    }
 }
 
 pub fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {

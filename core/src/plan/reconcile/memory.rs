@@ -1,7 +1,6 @@
 //! The state of the pool loop between steps.
 
 use std::{
-    borrow::Borrow,
     collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     sync::Arc,
@@ -21,7 +20,8 @@ use crate::{
             pool::{GuardedPool, Policy, Pool, PoolEntry, managed_taints, read_all},
             status::ever_applied,
         },
-        reconcile::step::{CachedCluster, Note, Refusal, Step},
+        reconcile::step::{CachedCluster, Note, Step},
+        refusal::Refusal,
         taints::{PoolConsent, daemon_sets::Objector},
     },
 };
@@ -179,16 +179,16 @@ impl Memory {
     pub(crate) fn hold_back(&mut self, cluster: &CachedCluster<'_>, pool: &str, now: Instant) -> Option<Step> {
         let published = self.published(pool)?;
         let before = &published.consent;
-        let is_blind = before.is_blind || !cluster.unreadable(now).is_empty();
+        let cannot_read = before.cannot_read || !cluster.unreadable(now).is_empty();
         let may_add = before.may_add && cluster.may_add_taints();
         // At rest both are the same list.
         let known = cluster.objectors().ok().filter(|known| !Arc::ptr_eq(known, &before.objectors));
         let came = known.into_iter().flat_map(|known| known.iter()).filter(|set| !before.objectors.contains(set));
         let came: Vec<Objector> = came.cloned().collect();
-        if (is_blind, may_add) == (before.is_blind, before.may_add) && came.is_empty() {
+        if (cannot_read, may_add) == (before.cannot_read, before.may_add) && came.is_empty() {
             return None;
         }
-        let mut consent = PoolConsent { may_add, is_blind, ..PoolConsent::clone(before) };
+        let mut consent = PoolConsent { may_add, cannot_read, ..PoolConsent::clone(before) };
         if !came.is_empty() {
             Arc::make_mut(&mut consent.objectors).extend(came);
         }
@@ -243,9 +243,9 @@ impl PoolMemory {
         self.written.as_ref().filter(|_| !self.is_shown)
     }
 
-    /// True while a kind cannot be read.
-    pub(crate) fn is_blind(&self) -> bool {
-        self.intent.as_ref().is_some_and(|intent| intent.consent.is_blind)
+    /// True while winpool cannot read a kind.
+    pub(crate) fn cannot_read(&self) -> bool {
+        self.intent.as_ref().is_some_and(|intent| intent.consent.cannot_read)
     }
 
     pub(crate) fn class(&mut self, name: &str) -> &mut ClassMemory {
@@ -256,7 +256,7 @@ impl PoolMemory {
     pub(crate) fn failed(&mut self, request: RequestKind, refusal: &Refusal, patience: Duration, now: Instant) {
         let failures = self.retries.get(&request).map_or(1, |retry| retry.failures + 1);
         // At first the cache is behind, and the pool's own event follows.
-        let is_late = request.writes() && matches!(refusal, Refusal::Conflict | Refusal::Gone);
+        let is_late = request.writes() && refusal.is_late();
         let counted = if is_late { failures.saturating_sub(ATTEMPTS) } else { failures };
         let until = if counted == 0 { now } else { now + refusal.pause(counted, patience) };
         self.retries.insert(request, Retry { failures, until, refusal: refusal.clone() });
@@ -281,10 +281,7 @@ impl PoolMemory {
     }
 }
 
-// Requests that failed, and the pauses before winpool sends them again.
-
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+// Requests that failed.
 
 /// A kind of request for a pool that is retried after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -319,34 +316,6 @@ pub(crate) struct Retry {
     pub(crate) failures: u32,
     pub(crate) until: Instant,
     pub(crate) refusal: Refusal,
-}
-
-impl Refusal {
-    /// The reason, as a message.
-    pub(crate) fn message(&self) -> &str {
-        match self {
-            Self::Denied(message) | Self::Failed(message) => message,
-            Self::Conflict | Self::Gone => "the object keeps changing",
-        }
-    }
-
-    /// The pause after this many failures in a row: half a second after the first, then twice as long each time, up to
-    /// a minute.
-    pub(crate) fn pause(&self, failures: u32, patience: Duration) -> Duration {
-        let doublings = failures.saturating_sub(1).min(10);
-        match self {
-            Self::Denied(message) => refusal_pause(message, patience),
-            _ => LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(doublings)),
-        }
-    }
-}
-
-/// The pause after the API server refused a write with this message. A policy refuses the same write again. But administrators
-/// give and take permissions at any time.
-pub(crate) fn refusal_pause(message: &str, patience: Duration) -> Duration {
-    // The text of the API server's authorizer: `User "x" cannot patch resource "nodes" in API group "" at the cluster scope`.
-    let names_user = message.split_once("User \"").is_some_and(|(_, rest)| rest.contains("\" cannot "));
-    if names_user { patience.min(LONGEST_PAUSE) } else { patience }
 }
 
 /// The problem for a write that failed and is retried.
@@ -455,12 +424,12 @@ impl<T: Default + PartialEq> WriteConflict<T> {
         if self.what.as_ref() != Some(&what) {
             *self = Self { what: Some(what), ..Self::default() };
         }
-        let was_a_fight = self.is_a_fight();
+        let was_conflict = self.is_conflict();
         self.writes.push_back(now);
         while self.writes.front().is_some_and(|write| now.duration_since(*write) > WINDOW + self.pause) {
             self.writes.pop_front();
         }
-        self.pause = match (self.is_a_fight(), was_a_fight) {
+        self.pause = match (self.is_conflict(), was_conflict) {
             (false, _) => Duration::ZERO,
             (true, false) => FIRST_BACK_OFF,
             (true, true) => LONGEST_BACK_OFF.min(self.pause * 2),
@@ -472,19 +441,15 @@ impl<T: Default + PartialEq> WriteConflict<T> {
         self.writes.back().is_some_and(|last| now.duration_since(*last) <= WINDOW + self.pause)
     }
 
-    fn is_a_fight(&self) -> bool {
+    fn is_conflict(&self) -> bool {
         self.writes.len() >= WRITES
     }
 
     /// The pause before `what` is written again, if another writer keeps reverting it.
-    pub fn pause<W>(&self, what: &W, now: Instant) -> Option<Duration>
-    where
-        T: Borrow<W>,
-        W: PartialEq + ?Sized,
-    {
+    pub fn pause(&self, what: &T, now: Instant) -> Option<Duration> {
         let last = self.writes.back()?;
         let wait = (*last + self.pause).saturating_duration_since(now);
-        (self.what.as_ref().map(Borrow::borrow) == Some(what) && self.is_a_fight() && !wait.is_zero()).then_some(wait)
+        (self.what.as_ref() == Some(what) && self.is_conflict() && !wait.is_zero()).then_some(wait)
     }
 }
 
@@ -509,7 +474,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn three_writes_within_ten_minutes_are_a_fight_and_pauses_grow() {
+    fn three_writes_within_ten_minutes_are_a_conflict_and_pauses_grow() {
         let start = Instant::now();
         let mut conflict = WriteConflict::default();
         conflict.written("taint", start);
@@ -531,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn repairs_that_are_far_apart_or_of_different_things_are_no_fight() {
+    fn repairs_that_are_far_apart_or_of_different_things_are_no_conflict() {
         let start = Instant::now();
         let mut conflict = WriteConflict::default();
         for number in 0..20 {

@@ -23,12 +23,13 @@ use crate::{
         pods::table::UnknownPods,
         pools::pool::{GuardedPool, Pool, managed_taints},
         reconcile::memory::{CACHE_BEHIND, PoolMemory, RequestKind, Retry, STATUS_INTERVAL},
+        refusal::Refusal,
     },
 };
 
 pub use self::{
     memory::{Memory, Now, Outage, POLL_INTERVAL, Pauses},
-    step::{Answer, CachedCluster, ClassRequest, ClassStep, ControlPlaneInfo, Note, Refusal, Step},
+    step::{Answer, CachedCluster, ClassRequest, ClassStep, ControlPlaneInfo, Note, Step},
 };
 
 /// Returns the next step for the pool with this name.
@@ -41,8 +42,8 @@ pub fn next(cluster: &mut CachedCluster<'_>, memory: &mut Memory, name: &str, no
     }
 }
 
-/// Returns the next step for the pool; `None` if the changes that the pool may make to nodes are others now, so that
-/// nodes have to be counted again first.
+/// Returns the next step for the pool; `None` if the changes that the pool may make to nodes have changed, so that nodes
+/// have to be counted again first.
 fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Option<Step> {
     memory.forget(cluster, now.instant);
     let Some(guarded) = cluster.pools.iter().find(|pool| pool.name_any() == name) else {
@@ -114,7 +115,7 @@ impl Memory {
                 self.notes.extend(news.iter().map(|note| (pool.to_owned(), note.clone())));
             }
             // The pool has changed since the status was computed: its own event follows.
-            (Step::WriteStatus { .. }, Answer::Refused(Refusal::Conflict | Refusal::Gone)) => {
+            (Step::WriteStatus { .. }, Answer::Refused(refusal)) if refusal.is_late() => {
                 (memory.fresh, memory.written) = (false, None);
             }
             // The API server validates the whole object, so an invalid spec is a possible reason.
@@ -176,7 +177,7 @@ impl Memory {
             memory.intent = intent;
             return None;
         }
-        // Before status says so.
+        // Nodes get a taint only after status records it, so the policy is published later.
         let status_due = match self.report(cluster, guarded, pool, plan, tally, now) {
             Step::Wait(until) => until,
             step => return Some(step),
@@ -211,7 +212,7 @@ impl Memory {
         let Some(memory) = self.pools.get(&pool.spec.name) else { return true };
         let is_first = pool.spec.enforces() && !memory.published.as_ref().is_some_and(|pool| pool.spec.enforces());
         let are_pods_unseen = cluster.objectors() == Err(&UnknownPods::NotListed) || cluster.has_yet_to_look_for(pool);
-        is_first && tally.waits() && are_pods_unseen && !memory.is_blind()
+        is_first && tally.waits() && are_pods_unseen && !memory.cannot_read()
     }
 
     /// The pool as nodes may be assessed by it now: with the taints that its status records, and no others.

@@ -22,6 +22,7 @@ use crate::{
         },
         pools::pool::{GuardedPool, Policy, Pool},
         reconcile::memory::Outage,
+        refusal::Refusal,
         taints::daemon_sets::Objector,
     },
     windows::KubernetesVersion,
@@ -193,26 +194,13 @@ impl Answer {
     }
 }
 
-/// The reason why a request was not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The object has changed since the request was computed, or exists already.
-    Conflict,
-    /// The object is gone.
-    Gone,
-    /// The API server, or a policy in it, refuses the request and will refuse it again.
-    Denied(String),
-    /// The API server failed, or did not answer in time.
-    Failed(String),
-}
-
 /// A note for logs and Events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
     /// A RuntimeClass was written: `RuntimeClassCreated` and so on, and the fields.
     ClassWritten(String, &'static str, Vec<String>),
     /// A RuntimeClass is not written for a while.
-    ClassPostponed(String, Problem, Duration),
+    ClassPostponed(Problem, Duration),
     ClassDeleted(String),
     /// A RuntimeClass is no longer managed, because the pool does not want it and it is not to be deleted.
     ClassReleased {

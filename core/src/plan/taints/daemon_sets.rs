@@ -33,7 +33,7 @@ struct DaemonSet {
 
 /// The `DaemonSets` by name, such as `DaemonSet shop/agent`, without ignored ones.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DaemonSets {
+pub struct DaemonSets {
     sets: BTreeMap<Arc<str>, DaemonSet>,
     list: u32,
     /// True if the last list was complete and no other one has begun.
@@ -43,10 +43,12 @@ pub(crate) struct DaemonSets {
 }
 
 impl DaemonSets {
+    /// A list of all of them begins.
     pub fn begin_list(&mut self) {
         (self.list, self.is_complete) = (self.list.wrapping_add(1), false);
     }
 
+    /// The list is complete.
     pub fn end_list(&mut self, now: Instant) {
         for set in self.sets.values_mut().filter(|set| set.list != self.list) {
             set.gone.get_or_insert(now);
@@ -54,6 +56,7 @@ impl DaemonSets {
         (self.is_complete, self.are_changed) = (true, true);
     }
 
+    /// Takes in a `DaemonSet`, as a list or the watch shows it.
     pub fn see(&mut self, set: &pod::DaemonSet, now: Instant) {
         if set.is_over {
             return self.deleted(&set.namespace, &set.name, now);
@@ -73,6 +76,7 @@ impl DaemonSets {
         );
     }
 
+    /// The `DaemonSet` was deleted.
     pub fn deleted(&mut self, namespace: &str, set: &str, now: Instant) {
         if let Some(set) = self.sets.get_mut(&*name(namespace, set)) {
             set.gone.get_or_insert(now);

@@ -1,7 +1,7 @@
 //! The taints of a node: those that it should have, and if one may be added now.
 
 pub(crate) mod daemon_sets;
-pub(crate) mod objections;
+pub mod objections;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -64,7 +64,8 @@ pub(crate) fn plan(
 ) -> TaintPlan {
     let rules = Rules { node, pool, consent, owned: owned(applied, policy) };
     let (held, wanted) = rules.wanted();
-    let leaves = |taint: &&Taint| rules.removes(taint, !held.is_empty());
+    // A node that waits for a taint keeps the taints that it replaces, so that it is never without one.
+    let leaves = |taint: &&Taint| held.is_empty() && rules.is_outdated(taint);
     let removed: Vec<Taint> = node.taints.taints().iter().filter(leaves).cloned().collect();
     let (mut to, mut kept): (Vec<Value>, Vec<Taint>) = node
         .taints
@@ -109,7 +110,7 @@ impl Rules<'_> {
 
     /// The wanted taints: those that the node lacks and may not get now, and the others.
     fn wanted(&self) -> (Vec<Taint>, Vec<Taint>) {
-        let stays = |taint: &&Taint| !self.removes(taint, false);
+        let stays = |taint: &&Taint| !self.is_outdated(taint);
         let stays: Vec<&Taint> = self.node.taints.taints().iter().filter(stays).collect();
         let wanted = match self.wants() {
             None => Vec::new(),
@@ -123,12 +124,6 @@ impl Rules<'_> {
         })
     }
 
-    /// True if the taint leaves the node. A node that waits for a taint keeps the taints that it replaces, so that it is
-    /// never without one.
-    fn removes(&self, taint: &Taint, waits: bool) -> bool {
-        !waits && self.is_outdated(taint)
-    }
-
     /// True if the pool replaces the taint, or if winpool added it and no pool wants it any more.
     fn is_outdated(&self, taint: &Taint) -> bool {
         let is_wanted = match self.wants() {
@@ -136,11 +131,8 @@ impl Rules<'_> {
             Some(WantedTaints::Guard) => guards(taint),
             Some(WantedTaints::Exactly(list)) => list.contains(taint),
         };
-        self.is_retired(taint) || (self.owned.contains(taint) && !is_wanted)
-    }
-
-    fn is_retired(&self, taint: &Taint) -> bool {
-        self.pool.is_some_and(|pool| pool.spec.retired_taints.contains(taint))
+        let is_retired = self.pool.is_some_and(|pool| pool.spec.retired_taints.contains(taint));
+        is_retired || (self.owned.contains(taint) && !is_wanted)
     }
 }
 
@@ -184,7 +176,7 @@ impl Consent<'_> {
         // Even a repair needs the present state of RuntimeClasses and of the pool: while they cannot be read, a class may
         // have lost its tolerations, or the pool the taint. A taint that is not recorded in status could not be removed
         // again.
-        !pool.consent.is_blind
+        !pool.consent.cannot_read
             && pool.managed_taints.contains(taint)
             && !waits_for_a_class(pool, taint, node)
             && (pool.spec.waits_for_nobody(taint)
@@ -226,7 +218,7 @@ pub struct PoolConsent {
     /// The builds whose capability labels the pool's RuntimeClasses select, now or as soon as the nodes have them.
     pub images: BTreeSet<Build>,
     /// True while winpool cannot read nodes, pools or RuntimeClasses, so that no node gets a taint.
-    pub is_blind: bool,
+    pub cannot_read: bool,
 }
 
 impl PoolConsent {

@@ -1,9 +1,16 @@
 //! Decides which taints pools may add to nodes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
-    api::{ObjectReference, Problem, Taint, TaintPolicy, TaintStatus, names::reason, number},
+    api::{
+        Mode, ObjectReference, Problem, Taint, TaintPolicy, TaintStatus,
+        names::{self, reason},
+        number,
+    },
     plan::{
         classes::ClassesPlan,
         nodes::{
@@ -13,7 +20,7 @@ use crate::{
         pods::table::UnknownPods,
         pools::{
             pool::{GuardedPool, Pool, WantedTaints},
-            status::{HeldBecause, HeldTaints},
+            verdict::Verdict,
         },
         reconcile::{
             memory::{Intent, Memory, Now},
@@ -53,14 +60,14 @@ impl Memory {
             lagging,
             images: plan.images(&existing),
             planned_builds: seen.builds.into_keys().chain(plan.builds()).collect(),
-            is_blind: !cluster.unreadable(now.instant).is_empty(),
+            cannot_read: !cluster.unreadable(now.instant).is_empty(),
         };
         let lingering = seen.tolerate.into_iter().filter(|taint| pool.managed_taints.contains(taint));
         Intent { consent: consent.into(), carried: tally.owned().cloned().chain(lingering).collect() }
     }
 
     /// The `DaemonSets` that would lose pods by taints of the pool, or that have lost them.
-    pub(crate) fn objections(&self, cluster: &CachedCluster<'_>, pool: &Pool) -> Objections {
+    pub fn objections(&self, cluster: &CachedCluster<'_>, pool: &Pool) -> Objections {
         let mut objections = Objections::default();
         let Some(consent) = self.consent(pool) else { return objections };
         let wanted = if pool.spec.taint_policy == TaintPolicy::Never { Vec::new() } else { pool.spec.wanted_taints() };
@@ -126,13 +133,8 @@ impl Memory {
         self.intended(pool).managed_taints.iter().cloned().map(status).collect()
     }
 
-    /// The reason why taints wait, if it is known.
-    pub fn held(&self, cluster: &CachedCluster<'_>, pool: &Pool, tally: &Tally) -> Option<HeldTaints> {
-        self.held_by(cluster, pool, &self.objections(cluster, pool), tally)
-    }
-
-    /// The same, if these `DaemonSets` object.
-    pub(crate) fn held_by(
+    /// The taints of the pool that wait, if it is known why.
+    pub fn held(
         &self,
         cluster: &CachedCluster<'_>,
         pool: &Pool,
@@ -140,31 +142,45 @@ impl Memory {
         tally: &Tally,
     ) -> Option<HeldTaints> {
         let consent = self.consent(pool).filter(|_| tally.waits())?;
-        let held = || pool.spec.deniable_taints().into_iter().filter(|taint| tally.is_held(taint));
-        let unconfined = cluster.control_plane.unconfined.clone().filter(|_| held().next().is_some());
-        if let Some(why) = unconfined {
-            return Some(HeldTaints { taints: held().collect(), because: HeldBecause::Unconfined(why) });
-        }
-        let (taints, because) = match cluster.objectors() {
-            _ if !objections.held.is_empty() => {
-                let mut sets = BTreeMap::new();
-                for (name, nodes) in objections.held.values().flatten() {
-                    let most = sets.entry(name.to_string()).or_insert(*nodes);
-                    *most = (*most).max(*nodes);
-                }
-                (objections.held.keys().cloned().collect(), HeldBecause::DaemonSets(sets))
+        let held: BTreeSet<Taint> =
+            pool.spec.deniable_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
+        let unconfined = cluster.control_plane.unconfined.as_ref().filter(|_| !held.is_empty());
+        let named = joined(&held);
+        let (taints, verdict) = match cluster.objectors() {
+            _ if let Some(why) = unconfined => {
+                let message = format!(
+                    "{named} held: the API server does not confine winpool's permission to patch pods: {why}; install the \
+                     policy in config/rbac/confine_pods.yaml for winpool's account, or set taintPolicy: TaintOnly"
+                );
+                (held, Verdict::no(reason::NOT_CONFINED, message))
             }
+            _ if !objections.held.is_empty() => return Some(objections.held_taints(pool.spec.mode)),
             _ if !consent.lagging.is_empty() => {
-                let names = consent.lagging.iter().map(|class| class.name.clone()).collect();
-                (consent.lagging.iter().flat_map(|class| class.taints.clone()).collect(), HeldBecause::Classes(names))
+                let taints: BTreeSet<Taint> = consent.lagging.iter().flat_map(|class| class.taints.clone()).collect();
+                let (named, classes) = (joined(&taints), joined(consent.lagging.iter().map(|class| &class.name)));
+                let message = format!("{named} held until these RuntimeClasses tolerate it: {classes}; see problems");
+                (taints, Verdict::no(reason::WAITING, message))
             }
-            Err(UnknownPods::Denied(message) | UnknownPods::Unreadable(message)) => {
-                (held().collect(), HeldBecause::PodsUnreadable(message.clone()))
+            Err(UnknownPods::Denied(why) | UnknownPods::Unreadable(why)) => {
+                let message = format!(
+                    "{named} held: winpool cannot read pods or DaemonSets: {why}; or set taintPolicy: TaintOnly"
+                );
+                (held, Verdict::unknown(reason::PODS_NOT_SEEN, message))
             }
             Err(UnknownPods::NotListed) | Ok(_) => return None,
         };
-        Some(HeldTaints { taints, because })
+        Some(HeldTaints { taints, daemon_sets: BTreeMap::new(), verdict })
     }
+}
+
+/// Taints that wait.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeldTaints {
+    pub taints: BTreeSet<Taint>,
+    /// The `DaemonSets` that hold them, each with the number of nodes for which it would make no pods.
+    pub daemon_sets: BTreeMap<String, usize>,
+    /// What the condition `TaintsApplied` says about them.
+    pub verdict: Verdict,
 }
 
 /// For each taint the `DaemonSets`, each with a number of nodes.
@@ -172,7 +188,7 @@ type DaemonSetNodes = BTreeMap<Taint, BTreeMap<Arc<str>, usize>>;
 
 /// The `DaemonSets` for Windows that do not tolerate taints of a pool.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Objections {
+pub struct Objections {
     /// Those that keep a taint off nodes.
     held: DaemonSetNodes,
     /// Those that make no pods for nodes that have it.
@@ -180,6 +196,29 @@ pub(crate) struct Objections {
 }
 
 impl Objections {
+    /// The taints that `DaemonSets` keep off nodes.
+    fn held_taints(&self, mode: Mode) -> HeldTaints {
+        let mut daemon_sets = BTreeMap::new();
+        for (name, nodes) in self.held.values().flatten() {
+            let most = daemon_sets.entry(name.to_string()).or_insert(*nodes);
+            *most = (*most).max(*nodes);
+        }
+        let taints: BTreeSet<Taint> = self.held.keys().cloned().collect();
+        let described = daemon_sets.iter().take(DAEMON_SETS);
+        let described = joined(described.map(|(name, nodes)| format!("{name} ({})", count(*nodes, "node"))));
+        let others = daemon_sets.len().saturating_sub(DAEMON_SETS);
+        let others = if others > 0 { format!(" and {others} more") } else { String::new() };
+        let held = if mode == Mode::DryRun { "would be held" } else { "held" };
+        let message = format!(
+            "{} {held}: with it these DaemonSets would make no pods: {described}{others}. Add to their pod templates: {}; or \
+             annotate them with {}: \"true\"; or set taintPolicy: TaintOnly",
+            joined(&taints),
+            to_write(&taints),
+            names::IGNORE
+        );
+        HeldTaints { taints, daemon_sets, verdict: Verdict::no(reason::DAEMON_SETS_NOT_TOLERATING, message) }
+    }
+
     /// A problem for each `DaemonSet` that makes no pods for nodes because of taints.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
         let mut sets: BTreeMap<&Arc<str>, (usize, Vec<&Taint>)> = BTreeMap::new();
@@ -225,7 +264,26 @@ fn is_at_registration(pool: &Pool, consent: &PoolConsent, taint: &Taint, is_reco
         return true;
     }
     let lags = consent.lagging.iter().any(|class| class.lags(taint));
-    let is_unknown = consent.is_blind || !consent.may_add;
+    let is_unknown = consent.cannot_read || !consent.may_add;
     let objects = || consent.objectors.iter().any(|objector| objector.would_run_in(spec, taint, since));
     !lags && (if is_unknown { is_recorded } else { !objects() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_daemon_sets_that_hold_a_taint_are_named_and_the_others_counted() {
+        let sets = (0..12).map(|number| (format!("DaemonSet shop/agent-{number:02}").into(), 2)).collect();
+        let objections = Objections { held: [(Taint::os_windows(), sets)].into(), ..Objections::default() };
+        let HeldTaints { taints, daemon_sets, verdict } = objections.held_taints(Mode::Enforce);
+        assert_eq!((taints, daemon_sets.len()), ([Taint::os_windows()].into(), 12));
+        for part in
+            ["os=windows:NoSchedule held", "DaemonSet shop/agent-09 (2 nodes) and 2 more", "taintPolicy: TaintOnly"]
+        {
+            assert!(verdict.message.contains(part), "{part}: {}", verdict.message);
+        }
+        assert_eq!((verdict.status, verdict.reason), ("False", reason::DAEMON_SETS_NOT_TOLERATING));
+    }
 }

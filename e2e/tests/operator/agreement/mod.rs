@@ -13,12 +13,10 @@ use winpool_answers::{
     image::Images,
     pod::{self, daemon_set_node},
     view::{self, Workload},
+    workload::WorkloadKind,
 };
 use winpool_client::node::ListedNode;
-use winpool_core::{
-    api::names,
-    pod::{Class, WorkloadKind},
-};
+use winpool_core::{api::names, pod::Class};
 use winpool_e2e::prelude::*;
 
 const PODS: usize = 50;

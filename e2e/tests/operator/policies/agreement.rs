@@ -15,7 +15,14 @@ use proptest::{
 use winpool_client::node::ListedNode;
 use winpool_core::{
     api::Taint,
-    plan::{Applied, Consent, Policy, Pool, PoolEntry, WantedTaints, Watched, assess},
+    plan::{
+        nodes::{
+            assessment::assess,
+            node::{Applied, Watched},
+        },
+        pools::pool::{Policy, Pool, PoolEntry, WantedTaints},
+        taints::Consent,
+    },
     pod::{PodSpec, tolerate},
     windows::taint::SPELLINGS,
 };

@@ -9,7 +9,10 @@ use kube::api::DynamicObject;
 use winpool_answers::explain::forecast::{ForecastOutcome, Snapshot, forecast};
 use winpool_core::{
     api::TaintPolicy,
-    plan::{self, GuardedPool, Pool, WantedTaints},
+    plan::{
+        self,
+        pools::pool::{GuardedPool, Pool, WantedTaints},
+    },
 };
 use winpool_e2e::{
     harness::schema::{loosen_schema, object, untyped},
@@ -289,9 +292,12 @@ async fn compare(client: &Client, fresh: &Snapshot, when: &str, tally: &mut Tall
 }
 
 /// The node without the capability labels that a new cluster would not have. They stay while they are true.
-fn without_older_facts(node: &plan::NodeFields, expected: &plan::NodeFields) -> plan::NodeFields {
+fn without_older_facts(
+    node: &plan::nodes::node::NodeFields,
+    expected: &plan::nodes::node::NodeFields,
+) -> plan::nodes::node::NodeFields {
     let older = node.labels.with_prefix("runs.winpool.dev/").filter(|(key, _)| expected.labels.get(key).is_none());
-    plan::NodeFields { labels: node.labels.with(older.map(|(key, _)| (key, None))), ..node.clone() }
+    plan::nodes::node::NodeFields { labels: node.labels.with(older.map(|(key, _)| (key, None))), ..node.clone() }
 }
 
 async fn pools_as_they_are(client: &Client) -> Value {
@@ -300,7 +306,7 @@ async fn pools_as_they_are(client: &Client) -> Value {
 }
 
 /// The fields of a node that winpool can write. The order of taints and the marks without taints depend on the history.
-fn face_of_node(node: &plan::NodeFields) -> Value {
+fn face_of_node(node: &plan::nodes::node::NodeFields) -> Value {
     let mut labels: BTreeMap<_, _> = node.labels.with_prefix("").collect();
     let taints: BTreeSet<String> = node.taints.taints().iter().map(ToString::to_string).collect();
     let applied = node.applied.as_deref().filter(|applied| !applied.ends_with(r#""taints":[]}"#));

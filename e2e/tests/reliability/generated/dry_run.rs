@@ -12,7 +12,7 @@ use winpool_answers::{
     explain::forecast::forecast,
     view::{Known, View},
 };
-use winpool_core::plan::GuardedPool;
+use winpool_core::plan::pools::pool::GuardedPool;
 use winpool_e2e::{prelude::*, scene::install_crd};
 
 use super::{first, generator::Generator};

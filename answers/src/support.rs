@@ -1,0 +1,134 @@
+//! What vendors say about the support of Windows versions, besides the last day of support, by which the operator judges.
+
+use k8s_openapi::jiff::civil::{Date, date};
+use winpool_core::windows::{Build, Vendor, product::Product, vendor::VendorSupport};
+
+/// By build, the first day of general availability, and the last day of mainstream support if extended support follows it.
+const BY_MICROSOFT: [(u32, Date, Option<Date>); 11] = [
+    (14393, date(2016, 10, 15), Some(date(2022, 1, 11))),
+    (16299, date(2017, 10, 17), None),
+    (17134, date(2018, 4, 30), None),
+    (17763, date(2018, 11, 13), Some(date(2024, 1, 9))),
+    (18362, date(2019, 5, 21), None),
+    (18363, date(2019, 11, 12), None),
+    (19041, date(2020, 5, 27), None),
+    (19042, date(2020, 10, 20), None),
+    (20348, date(2021, 8, 18), Some(date(2026, 10, 13))),
+    (25398, date(2023, 10, 24), Some(date(2025, 4, 24))),
+    // Later texts state 2029-11-13.
+    (26100, date(2024, 11, 1), Some(date(2029, 10, 9))),
+];
+
+fn by_microsoft(product: &Product) -> Option<&'static (u32, Date, Option<Date>)> {
+    BY_MICROSOFT.iter().find(|(build, ..)| *build == product.build.number())
+}
+
+/// Returns the first day of general availability.
+pub fn available(product: &Product) -> Option<Date> {
+    by_microsoft(product).map(|(_, available, _)| *available)
+}
+
+/// Returns the last day of mainstream support.
+pub fn mainstream_end(product: &Product) -> Date {
+    by_microsoft(product).and_then(|(.., end)| *end).unwrap_or(product.end_of_support)
+}
+
+/// The statement of another vendor about a Windows version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statement {
+    pub vendor: Vendor,
+    pub build: Build,
+    /// The first minor version of Kubernetes 1 with which it can be used.
+    pub first: Option<u32>,
+    /// The last day on which its node images exist; afterwards such nodes cannot be created or replaced.
+    pub images_end: Option<Date>,
+    /// A restriction that the other fields do not cover.
+    pub note: Option<&'static str>,
+    pub source: &'static str,
+    /// The day on which the source was last read.
+    pub checked: Date,
+}
+
+impl Statement {
+    const fn new(vendor: Vendor, build: u32, source: &'static str) -> Self {
+        let (build, checked) = (Build::new(build), date(2026, 11, 23));
+        Self { vendor, build, first: None, images_end: None, note: None, source, checked }
+    }
+
+    /// Returns the statement of this vendor about a build, if there is one.
+    pub fn of(vendor: Vendor, build: Build) -> Option<&'static Self> {
+        STATEMENTS.iter().find(|row| row.vendor == vendor && row.build == build)
+    }
+
+    /// Returns the end of support, if the statement names one.
+    pub fn support(&self) -> Option<&'static VendorSupport> {
+        self.vendor.support_of(self.build)
+    }
+}
+
+const ANNUAL_CHANNEL: &str = "https://github.com/Azure/AKS/issues/5608";
+const EKS_IMAGES: &str = "https://docs.aws.amazon.com/eks/latest/userguide/eks-ami-versions-windows.html";
+
+/// Every statement of a vendor, by vendor and build. What is not in it is unknown.
+pub const STATEMENTS: &[Statement] = &[
+    Statement {
+        images_end: Some(date(2027, 3, 31)),
+        ..Statement::new(Vendor::Aks, 17763, "https://github.com/Azure/AKS/issues/4268")
+    },
+    Statement {
+        images_end: Some(date(2029, 6, 29)),
+        ..Statement::new(Vendor::Aks, 20348, "https://github.com/Azure/AKS/releases/tag/2026-06-19")
+    },
+    Statement { images_end: Some(date(2027, 5, 14)), ..Statement::new(Vendor::Aks, 25398, ANNUAL_CHANNEL) },
+    Statement {
+        first: Some(32),
+        note: Some("needs FIPS: --enable-fips-image"),
+        ..Statement::new(Vendor::Aks, 26100, "https://github.com/Azure/AKS/issues/4447")
+    },
+    Statement { first: Some(35), ..Statement::new(Vendor::Eks, 26100, EKS_IMAGES) },
+    Statement {
+        note: Some("WMCO 10.21 is the last that supports it"),
+        ..Statement::new(Vendor::OpenShift, 17763, "https://github.com/openshift/openshift-docs/pull/105866")
+    },
+    Statement {
+        note: Some("needs WMCO 10.22 or later"),
+        checked: date(2026, 11, 28),
+        ..Statement::new(Vendor::OpenShift, 26100, "https://github.com/openshift/openshift-docs/pull/111470")
+    },
+    Statement {
+        note: Some("Calico does not support it yet"),
+        ..Statement::new(Vendor::Rke2, 26100, "https://github.com/projectcalico/calico/issues/11691")
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use winpool_core::windows::{product::PRODUCTS, vendor::VENDORS};
+
+    use super::*;
+
+    #[test]
+    fn support_of_every_release_ends_after_it_began() {
+        for product in PRODUCTS {
+            let begin = available(product).unwrap_or_else(|| panic!("{} has no row", product.name));
+            assert!(begin < mainstream_end(product), "{}", product.name);
+            assert!(mainstream_end(product) <= product.end_of_support, "{}", product.name);
+        }
+    }
+
+    #[test]
+    fn no_vendor_speaks_twice_about_a_build_and_images_outlive_support() {
+        for row in STATEMENTS {
+            assert_eq!(Statement::of(row.vendor, row.build), Some(row));
+            assert!(row.images_end.is_none_or(|images| row.support().is_some_and(|s| s.end < images)), "{row:?}");
+            assert!(row.source.starts_with("https://") && row.checked > date(2026, 1, 1), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn every_end_that_the_operator_knows_has_a_source() {
+        for row in VENDORS {
+            assert!(Statement::of(row.vendor, row.build).is_some(), "{row:?}");
+        }
+    }
+}

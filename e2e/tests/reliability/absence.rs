@@ -1,0 +1,38 @@
+//! No winpool runs for a while, and pods for Windows are created. The scheduler is real.
+
+use std::time::{Duration, Instant};
+
+use winpool_e2e::{Program, harness::node_of, prelude::*};
+
+use crate::program;
+
+const PODS: u32 = 50;
+const ABSENCE: Duration = Duration::from_mins(1);
+/// The time within which each pod has a node, from the start of the first process.
+const BOUND: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+#[ignore = "takes minutes: make chaos-long"]
+async fn fifty_pods_that_were_created_while_both_replicas_were_gone_have_nodes_within_ten_seconds() {
+    let harness = Harness::with_nodes([SimulatedNode::server_2022("win"), SimulatedNode::linux().name("lin")]).await;
+    let (server, program) = (&harness.server, program().await);
+    let both = [(); 2].map(|()| Program::start(&program, server).unwrap());
+    harness.apply_until_ready(json!({})).await;
+    harness.is_tainted("win").await;
+    // They are killed: nobody gives the Lease back.
+    drop(both);
+
+    let start = Instant::now();
+    for number in 0..PODS {
+        harness.run_pod(&format!("web-{number}"), json!({"nodeSelector": {"kubernetes.io/os": "windows"}})).await;
+        tokio::time::sleep_until((start + ABSENCE / PODS * (number + 1)).into()).await;
+    }
+    let pods = async || harness.pods().list(&ListParams::default()).await.unwrap().items;
+    assert!(pods().await.iter().all(|pod| node_of(pod).is_none()), "nobody helps them");
+
+    let _both = [(); 2].map(|()| Program::start(&program, server).unwrap());
+    let start = Instant::now();
+    let bound = async || Ok(pods().await.iter().all(|pod| node_of(pod).is_some()).then_some(()));
+    wait_for("all pods have a node", BOUND, bound).await.unwrap();
+    println!("absence: {PODS} pods have a node {:.1} s after the start", start.elapsed().as_secs_f64());
+}
