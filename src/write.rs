@@ -341,7 +341,7 @@ struct WrittenNode {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WrittenMetadata {
-    resource_version: Option<Box<str>>,
+    pub resource_version: Option<Box<str>>,
     #[serde(default)]
     labels: WrittenLabels,
     #[serde(default)]

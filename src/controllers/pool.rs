@@ -178,6 +178,12 @@ impl Loop {
             wake = wake.min(self.advance_pool(&pool).unwrap_or(far));
         }
         self.report_notes();
+        if self.memory.is_uninstalled
+            && self.busy.is_empty()
+            && self.memory.is_done(&self.pools, &self.context.nodes.lock())
+        {
+            self.context.clean.cancel();
+        }
         // A pool changed how nodes are counted, which may concern pools before it.
         if self.context.nodes.lock().take_changed() { Instant::now() } else { wake }
     }
@@ -226,7 +232,8 @@ impl Loop {
 
     /// Takes over what the caches show at this moment.
     fn read_caches(&mut self) {
-        (self.pools, self.classes) = (self.context.pools.state(), self.context.classes.state());
+        (self.pools, self.classes) = (self.context.pools(), self.context.classes.state());
+        self.memory.is_uninstalled = self.context.uninstalled.is_cancelled();
     }
 
     fn with_cluster<T>(&mut self, work: impl FnOnce(&mut Memory, &mut CachedCluster<'_>) -> T) -> T {

@@ -27,10 +27,10 @@ pub use self::{
     },
     patch::{FieldChange, finalizer_patch, finalizers, node_patch, runtime_class_patch, status_patch},
     pools::{
-        cleanup::{Cleanup, Extent, NodeRelease},
+        cleanup::{Cleanup, NodeRelease},
         pool::{
             GuardedPool, HostMatchField, Hosts, InvalidPool, Policy, Pool, PoolEntry, PoolSpec, WantedTaints,
-            policy_of, read_all,
+            has_finalizer, policy_of, read_all,
         },
         status::{HeldBecause, HeldTaints, Observation, ever_applied, status, suspended_status},
     },

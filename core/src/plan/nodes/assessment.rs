@@ -34,7 +34,7 @@ pub struct Assessment {
     pub held: Vec<Taint>,
     /// winpool's taints on it once the plan is executed.
     pub owned: Vec<Taint>,
-    /// Wanted taints that it lacks, for any reason.
+    /// Wanted taints that it lacks although it contradicts itself.
     pub uncarried: Vec<Taint>,
     /// The pool that no longer owns the node, and whose labels, annotations and taints are about to be removed from it.
     pub releasing: Option<String>,
@@ -153,7 +153,6 @@ fn owned(
         pool: pool.spec.name.clone(),
         taints: taints.owned.iter().map(ToString::to_string).collect(),
     });
-    let present = node.taints.taints();
     let plan = NodePlan {
         windows_build,
         capability_labels,
@@ -161,16 +160,7 @@ fn owned(
         pool: record.label_change(applied.as_ref().map(|applied| applied.pool.as_str())),
         applied: record.annotation_change(applied.as_ref()),
     };
-    let wanted = pool.spec.wanted_taints();
-    Assessment {
-        differing: taints.differing,
-        held: taints.held,
-        owned: taints.owned,
-        label_settles,
-        uncarried: wanted.into_iter().filter(|taint| !present.contains(taint)).collect(),
-        plan,
-        ..known
-    }
+    Assessment { differing: taints.differing, held: taints.held, owned: taints.owned, label_settles, plan, ..known }
 }
 
 /// Counts a node that contradicts itself for its pool, without a change. Neither its version nor its taints make

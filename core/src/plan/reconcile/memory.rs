@@ -15,6 +15,7 @@ use crate::{
     api::{ObjectReference, Problem, Taint, WindowsPoolStatus, names::reason},
     plan::{
         classes::steps::ClassMemory,
+        nodes::table::NodeTable,
         pods::table::PodPauses,
         pools::{
             deletion::DeletionMemory,
@@ -34,6 +35,8 @@ const ATTEMPTS: u32 = 4;
 pub struct Memory {
     /// The pause after a refused request, and the time that a deletion waits without progress.
     pub patience: Duration,
+    /// True while winpool is being uninstalled: what the API server refuses stays, because nobody can wait for it.
+    pub is_uninstalled: bool,
     pub(crate) pauses: Pauses,
     pub(crate) pools: BTreeMap<String, PoolMemory>,
     /// The last published policy.
@@ -100,6 +103,22 @@ impl Memory {
         self.forget(cluster, now);
         cluster.nodes.count_by(self.policy(cluster.pools), now);
         self.publish(cluster, None)
+    }
+
+    /// True if nothing is left to do for these deleted pools.
+    pub fn is_done(&self, pools: &[Arc<GuardedPool>], nodes: &NodeTable) -> bool {
+        let is_done = |pool: &Arc<GuardedPool>| {
+            let name = pool.name_any();
+            let known = self.pools.get(&name);
+            // The cache does not show winpool's last write of the pool yet.
+            let is_written =
+                known.is_some_and(|known| known.old_version.is_some() && known.old_version == pool.resource_version());
+            let retry = known.and_then(|known| known.retries.get(&RequestKind::Finalizer));
+            let keeps_finalizer = retry.is_some_and(|retry| matches!(retry.refusal, Refusal::Denied(_)));
+            let waits = pool.has_finalizer() || is_written;
+            (!waits || keeps_finalizer) && nodes.tally(&name).counts().pending == 0
+        };
+        nodes.is_settled() && pools.iter().all(is_done)
     }
 
     pub(crate) fn note(&mut self, pool: &str, note: Note) {
