@@ -1,5 +1,6 @@
 //! `winpool-operator cleanup`: removes winpool's changes from a cluster, after showing them.
 
+pub mod cleaner;
 mod list;
 mod operators;
 mod show;
@@ -10,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use cleaner::{Cleaner, Leftover, LeftoverReason};
 use kube::{Client, Config};
 use list::list;
 use operators::{SEIZED, commands_to_stop, namespace_of};
@@ -31,10 +33,7 @@ use crate::{
     metrics::Metrics,
     nodes::SharedNodes,
     operator,
-    removal::{
-        cleanup::{Cleaner, Leftover, LeftoverReason},
-        installation::InstallationObjects,
-    },
+    uninstall::InstallationObjects,
     write::{Applier, Leases},
 };
 
@@ -191,12 +190,9 @@ pub async fn clean_up(
         left = Box::pin(installation.release(&applier, |held| still_runs.is_empty() || held.is_deleted())).await?;
     }
     if let Some(seized) = seized {
+        let wait = if arguments.uninstalling && left.is_empty() { UNINSTALLED } else { SEIZED };
         // If that fails, the Lease expires, or is deleted with its namespace.
-        let _ = match (had_leader, arguments.uninstalling && left.is_empty()) {
-            (false, _) => seized.release().await,
-            (true, true) => seized.shorten(UNINSTALLED).await,
-            (true, false) => Ok(()),
-        };
+        let _ = seized.release(had_leader.then_some(wait)).await;
     }
     if !left.is_empty() {
         return Err(CleanupError::Left(left));

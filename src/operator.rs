@@ -21,8 +21,8 @@ use crate::{
     election::{Elector, Leadership},
     metrics::Metrics,
     nodes::SharedNodes,
-    removal::installation::{self, InstallationObjects},
     server, together,
+    uninstall::{self, InstallationObjects},
     write::Applier,
 };
 
@@ -240,7 +240,7 @@ async fn stand(
         () = resign.cancelled() => return false,
         _ = unlisted.wait_for(Vec::is_empty) => {}
     }
-    elector.run(resign, (uninstalled, installation::BUDGET)).await
+    elector.run(resign, (uninstalled, uninstall::BUDGET)).await
 }
 
 /// A client whose requests are counted, and that can withhold the bodies of several writes.

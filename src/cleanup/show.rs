@@ -13,9 +13,12 @@ use winpool_core::{
     words::count,
 };
 
-use crate::removal::{cleanup::ManagedObjects, installation::HeldObject};
+use crate::uninstall::HeldObject;
 
-use super::list::{SHOWN, list};
+use super::{
+    cleaner::ManagedObjects,
+    list::{SHOWN, list},
+};
 
 /// Shows the objects that were found.
 pub fn show(cluster: &str, managed: &ManagedObjects, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {

@@ -10,7 +10,7 @@ use winpool_operator::{
     cleanup::{Arguments, clean_up},
     election::Leadership,
     metrics::Metrics,
-    removal::installation::InstallationObjects,
+    uninstall::InstallationObjects,
     write::Applier,
 };
 

@@ -107,11 +107,13 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
         ignored: node.is_ignored(),
         ..Assessment::default()
     };
-    if node.contradicts_itself() {
-        return contradictory(node, pool, policy, &record, counted);
-    }
     // Only on evidence: an existing pool no longer owns the node, or another pool owns it.
     let former = record.pool().filter(|_| pool.is_none() && record.belongs_to_a_live_pool(policy));
+    // Nothing releases it once a deleted pool is gone.
+    let is_last_chance = former.and_then(|name| policy.pool(name)).is_some_and(|pool| pool.spec.deleting);
+    if node.contradicts_itself() && !is_last_chance {
+        return contradictory(node, pool, policy, &record, counted);
+    }
     let known = Assessment {
         version: node.windows_version(),
         tolerate: pool.map(|pool| to_tolerate(node, pool, policy)).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! The objects of winpool's own installation. Their deletion shows the operator that it is being removed.
+//! The end of winpool: the objects of its installation, whose deletion shows the operator that it is being removed.
 //!
 //! The manifests put the finalizer `winpool.dev/cleanup` on the operator's own account and permissions. Their deletion
 //! then waits for the operator, which still has the permissions and cleans up the cluster first.
@@ -30,8 +30,8 @@ use winpool_client::{
 use winpool_core::plan::has_finalizer;
 
 use crate::{
+    cleanup::cleaner::{Leftover, LeftoverReason},
     controllers::Context,
-    removal::cleanup::{Leftover, LeftoverReason},
     write::Applier,
 };
 
