@@ -23,7 +23,7 @@ use winpool_core::plan::{
     reconcile::{CachedCluster, ControlPlaneInfo, Memory, POLL_INTERVAL, Step, next},
 };
 
-use super::{Context, now};
+use super::{Context, now, watch_health::answer};
 
 mod notes;
 mod steps;
@@ -55,6 +55,11 @@ where
             context.changed.send_replace(());
         }
         Ok(Event::Apply(_) | Event::Delete(_)) => {
+            context.changed.send_replace(());
+        }
+        // Without the CRD there are no pools, and nothing hinders the end of winpool.
+        Err(error) if context.uninstalled.is_cancelled() && answer(&error).is_some_and(|status| status.code == 404) => {
+            context.unlisted.remove(kind);
             context.changed.send_replace(());
         }
         // Until a list is complete the cache has the state before it.
@@ -180,7 +185,7 @@ impl Loop {
         self.report_notes();
         if self.memory.is_uninstalled
             && self.busy.is_empty()
-            && self.memory.is_done(&self.pools, &self.context.nodes.lock())
+            && self.memory.has_uninstalled(&self.pools, &self.context.nodes.lock())
         {
             self.context.clean.cancel();
         }

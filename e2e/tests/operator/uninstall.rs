@@ -80,6 +80,17 @@ async fn an_operator_that_is_removed_deletes_neither_a_copy_of_a_class_nor_the_c
 }
 
 #[tokio::test]
+async fn an_operator_that_has_never_seen_the_crd_can_be_removed() {
+    let harness = Harness::new().await;
+    harness.delete_definition().await;
+    harness.definition_is_gone().await;
+    let operator = start(&harness);
+    harness.account.uninstall().await;
+    operator.ended_within(Duration::from_secs(40)).await;
+    harness.account.is_uninstalled().await;
+}
+
+#[tokio::test]
 async fn a_process_that_gets_sigterm_checks_if_it_is_being_removed() {
     let harness = Harness::new().await;
     let before = join(&harness, "win", "a").await;

@@ -271,7 +271,7 @@ impl Tally {
         }
         for problem in &contribution.problems {
             let (example, number) = self.problems.entry(problem.clone()).or_insert_with(|| (Arc::clone(first), 0));
-            if first < example {
+            if *first < *example {
                 *example = Arc::clone(first);
             }
             *number += nodes;

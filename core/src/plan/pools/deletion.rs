@@ -23,6 +23,7 @@ use crate::{
         nodes::{
             assessment::{assess, is_being_handed_over},
             node::{NodeObject, NodeRecord},
+            table::NodeTable,
         },
         pools::pool::{GuardedPool, Policy, Pool},
         reconcile::{
@@ -202,6 +203,21 @@ impl Memory {
             return Err(format!("RuntimeClass {} cannot be deleted or released yet", still.join(", ")));
         }
         Ok(None)
+    }
+
+    /// True if nothing is left to do for these pools, which are treated as deleted.
+    pub fn has_uninstalled(&self, pools: &[Arc<GuardedPool>], nodes: &NodeTable) -> bool {
+        let is_done = |pool: &Arc<GuardedPool>| {
+            let (name, version) = (pool.name_any(), pool.resource_version());
+            let known = self.pools.get(&name);
+            // The cache does not show winpool's last write of the pool yet.
+            let is_behind = known.is_some_and(|known| known.old_version.is_some() && known.old_version == version);
+            let retry = known.and_then(|known| known.retries.get(&RequestKind::Finalizer));
+            let is_denied = retry.is_some_and(|retry| matches!(retry.refusal, Refusal::Denied(_)));
+            let is_released = is_denied || !pool.has_finalizer() && !is_behind;
+            is_released && nodes.tally(&name).counts().pending == 0
+        };
+        nodes.is_settled() && pools.iter().all(is_done)
     }
 
     fn note_nodes_left(&mut self, pool: &Pool, nodes: &NodeCounts) {

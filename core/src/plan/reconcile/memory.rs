@@ -15,7 +15,6 @@ use crate::{
     api::{ObjectReference, Problem, Taint, WindowsPoolStatus, names::reason},
     plan::{
         classes::steps::ClassMemory,
-        nodes::table::NodeTable,
         pods::table::PodPauses,
         pools::{
             deletion::DeletionMemory,
@@ -103,22 +102,6 @@ impl Memory {
         self.forget(cluster, now);
         cluster.nodes.count_by(self.policy(cluster.pools), now);
         self.publish(cluster, None)
-    }
-
-    /// True if nothing is left to do for these deleted pools.
-    pub fn is_done(&self, pools: &[Arc<GuardedPool>], nodes: &NodeTable) -> bool {
-        let is_done = |pool: &Arc<GuardedPool>| {
-            let name = pool.name_any();
-            let known = self.pools.get(&name);
-            // The cache does not show winpool's last write of the pool yet.
-            let is_written =
-                known.is_some_and(|known| known.old_version.is_some() && known.old_version == pool.resource_version());
-            let retry = known.and_then(|known| known.retries.get(&RequestKind::Finalizer));
-            let keeps_finalizer = retry.is_some_and(|retry| matches!(retry.refusal, Refusal::Denied(_)));
-            let waits = pool.has_finalizer() || is_written;
-            (!waits || keeps_finalizer) && nodes.tally(&name).counts().pending == 0
-        };
-        nodes.is_settled() && pools.iter().all(is_done)
     }
 
     pub(crate) fn note(&mut self, pool: &str, note: Note) {
