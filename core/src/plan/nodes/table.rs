@@ -18,7 +18,7 @@ use crate::{
             numbers::{Contribution, NodeCount, Tally, fold, share},
         },
         pools::pool::Policy,
-        reconcile::memory::{WriteConflict, refusal_pause},
+        reconcile::memory::{WriteConflict, growing_pause, refusal_pause},
         taints::Consent,
     },
     windows::{Build, Vendor, product},
@@ -267,9 +267,6 @@ impl fmt::Debug for NodeTable {
 
 // The record of one node: everything that this process knows about it.
 
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
-
 /// The record of one node. Fields that few nodes have are stored elsewhere, because there are thousands of nodes.
 #[derive(Clone, Default)]
 pub(crate) struct Entry {
@@ -397,7 +394,7 @@ impl Entry {
     pub(crate) fn fail(&mut self, now: Instant) -> Duration {
         let failure = &mut self.wait_reasons.get_or_insert_default().failure;
         let count = failure.map_or(1, |failure| failure.count.saturating_add(1));
-        let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow((count - 1).min(10)));
+        let pause = growing_pause(count);
         let pause = pause + pause.mul_f64(jitter(&self.object.name, count));
         *failure = Some(FailedAttempts { count, until: now + pause });
         pause

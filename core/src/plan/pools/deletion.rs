@@ -51,45 +51,32 @@ impl Memory {
         pool: &Pool,
         now: Now,
     ) -> Step {
-        let intended = self.intended(pool);
-        if let Some(step) = self.before_the_end(cluster, guarded, intended, now) {
-            return step;
+        let (name, intended) = (&pool.spec.name, self.intended(pool));
+        if let Some(publish) = self.publish(cluster, Some(intended)) {
+            return publish;
+        }
+        if !guarded.has_finalizer() {
+            if guarded.finalizers().is_empty() || self.is_uninstalled {
+                return Step::Wait(None);
+            }
+            let message = format!(
+                "the pool is being deleted, and winpool is done with it; it stays until these finalizers are removed: {}",
+                guarded.finalizers().join(", ")
+            );
+            return self.suspend(guarded, reason::DELETING, &message, now);
+        }
+        if let Some(retry) = self.of(name).retry(RequestKind::Finalizer, now.instant) {
+            return Step::Wait(Some(retry.until));
         }
         if pool.spec.needs_cleanup()
             && let Some(step) = self.clean_up_first(cluster, guarded, pool, now)
         {
             return step;
         }
-        if self.of(&pool.spec.name).old_version != guarded.resource_version() {
-            self.note(&pool.spec.name, Note::CleanedUp);
+        if self.of(name).old_version != guarded.resource_version() {
+            self.note(name, Note::CleanedUp);
         }
         self.set_finalizer(guarded, false, now.instant)
-    }
-
-    /// Publishes the policy without the pool. Then nothing is to be done if the finalizer is gone, or while its
-    /// removal may not be retried.
-    fn before_the_end(
-        &mut self,
-        cluster: &CachedCluster<'_>,
-        guarded: &GuardedPool,
-        intended: Arc<Pool>,
-        now: Now,
-    ) -> Option<Step> {
-        if let Some(publish) = self.publish(cluster, Some(intended)) {
-            return Some(publish);
-        }
-        if guarded.has_finalizer() {
-            let retry = self.of(&guarded.name_any()).retry(RequestKind::Finalizer, now.instant);
-            return retry.map(|retry| Step::Wait(Some(retry.until)));
-        }
-        if guarded.finalizers().is_empty() {
-            return Some(Step::Wait(None));
-        }
-        let others = guarded.finalizers().join(", ");
-        let message = format!(
-            "the pool is being deleted, and winpool is done with it; it stays until these finalizers are removed: {others}"
-        );
-        Some(self.suspend(guarded, reason::DELETING, &message, now))
     }
 
     /// The next step before the finalizer may go; `None` once everything is done, or has taken too long.
@@ -112,7 +99,8 @@ impl Memory {
             Ok(step) => step,
             Err(why) => {
                 let started = self.of(&pool.spec.name).deletion.started.unwrap_or(now.instant);
-                let says_so = now.instant >= started + SAID_AFTER.min(self.patience / 2);
+                // A pool that is treated as deleted is not.
+                let says_so = !self.is_uninstalled && now.instant >= started + SAID_AFTER.min(self.patience / 2);
                 let message = format!("the pool is being deleted and waits: {why}");
                 let wait =
                     if says_so { self.suspend(guarded, reason::DELETING, &message, now) } else { Step::Wait(None) };

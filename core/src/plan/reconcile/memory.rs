@@ -332,15 +332,18 @@ impl Refusal {
         }
     }
 
-    /// The pause after this many failures in a row: half a second after the first, then twice as long each time, up to
-    /// a minute.
+    /// The pause after this many failures in a row.
     pub(crate) fn pause(&self, failures: u32, patience: Duration) -> Duration {
-        let doublings = failures.saturating_sub(1).min(10);
         match self {
             Self::Denied(message) => refusal_pause(message, patience),
-            _ => LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(doublings)),
+            _ => growing_pause(failures),
         }
     }
+}
+
+/// The pause after this many failures in a row: half a second after the first, then twice as long each time, up to a minute.
+pub(crate) fn growing_pause(failures: u32) -> Duration {
+    LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(failures.saturating_sub(1).min(10)))
 }
 
 /// The pause after the API server refused a write with this message. A policy refuses the same write again. But administrators
