@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use futures::{
-    FutureExt, StreamExt, TryFutureExt, future, pin_mut,
+    FutureExt, StreamExt, future, pin_mut,
     stream::{FuturesUnordered, select_all},
 };
 use k8s_openapi::{
@@ -111,35 +111,24 @@ impl InstallationObjects {
             () = self.removal() => return true,
             () = stop.cancelled() => {}
         }
-        // A pod may be terminated before the watch reports the reason. Namespaces are not watched: the pods of a
-        // deleted namespace go first.
-        self.is_being_removed().await.unwrap_or_else(|error| {
-            tracing::debug!(error = shortened(&error), "cannot find out if winpool is being removed");
-            false
-        })
+        // A pod may be terminated before the watch reports the reason.
+        tokio::time::timeout(FINAL_READ_TIMEOUT, self.is_being_deleted()).await.unwrap_or(false)
     }
 
-    /// True if any of the objects, or their namespace, is being deleted.
-    async fn is_being_removed(&self) -> Result<bool, RequestError> {
+    /// True if any of the objects that can be read, or their namespace, is being deleted. Namespaces are not watched: the
+    /// pods of a deleted namespace go first.
+    async fn is_being_deleted(&self) -> bool {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let namespace = in_time(namespaces.get_metadata_opt(&self.namespace));
-        let namespace =
-            namespace.map_ok(|found| found.is_some_and(|found| found.metadata.deletion_timestamp.is_some()));
-        let reads =
-            self.parts.iter().map(|part| self.read(part).map_ok(|held| held.is_some_and(|held| held.is_deleted())));
-        let mut reads: FuturesUnordered<_> = reads.map(FutureExt::boxed).chain([namespace.boxed()]).collect();
-        let all = async {
-            let mut failed = None;
-            while let Some(read) = reads.next().await {
-                match read {
-                    Ok(true) => return Ok(true),
-                    Ok(false) => {}
-                    Err(error) => failed = Some(error),
-                }
-            }
-            failed.map_or(Ok(false), Err)
+        let namespace = async {
+            let found = in_time(namespaces.get_metadata_opt(&self.namespace)).await;
+            found.ok().flatten().is_some_and(|found| found.metadata.deletion_timestamp.is_some())
         };
-        tokio::time::timeout(FINAL_READ_TIMEOUT, all).await.unwrap_or(Err(RequestError::TimedOut(FINAL_READ_TIMEOUT)))
+        let parts = self.parts.iter().map(async |part| {
+            let held = self.read(part).await;
+            held.ok().flatten().is_some_and(|held| held.is_deleted())
+        });
+        let reads: FuturesUnordered<_> = parts.map(FutureExt::boxed).chain([namespace.boxed()]).collect();
+        reads.any(future::ready).await
     }
 
     async fn removal(&self) {
