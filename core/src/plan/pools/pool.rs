@@ -12,7 +12,6 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
 };
-use kube::ResourceExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
