@@ -22,7 +22,7 @@ use crate::{
     metrics::Metrics,
     nodes::SharedNodes,
     server, together,
-    uninstall::{self, InstallationObjects},
+    uninstall::InstallationObjects,
     write::Applier,
 };
 
@@ -240,7 +240,7 @@ async fn stand(
         () = resign.cancelled() => return false,
         _ = unlisted.wait_for(Vec::is_empty) => {}
     }
-    elector.run(resign, (uninstalled, uninstall::BUDGET)).await
+    elector.run(resign, uninstalled).await
 }
 
 /// A client whose requests are counted, and that can withhold the bodies of several writes.

@@ -39,7 +39,7 @@ impl Contender {
     fn new(client: Client) -> Self {
         let (elector, resign) = (Elector::new(client, NAMESPACE), CancellationToken::new());
         let leadership = elector.leadership();
-        Self { leadership, resign: resign.clone(), task: tokio::spawn(elector.run(resign)) }
+        Self { leadership, resign: resign.clone(), task: tokio::spawn(elector.run(resign, CancellationToken::new())) }
     }
 
     async fn leads(&self) -> u64 {
