@@ -20,7 +20,7 @@ use winpool_answers::{
 };
 use winpool_client::terminal::Outcome;
 use winpool_core::{
-    api::{Isolation, ObjectReference},
+    api::Isolation,
     plan::GuardedPool,
     windows::{KubernetesSupport, KubernetesVersion, product::Product},
     words::count,
