@@ -119,9 +119,9 @@ fn winpool(arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// The findings about an input that are no notes: rule and field.
+/// The findings about an input: rule and field.
 fn found(input: &str) -> Vec<String> {
-    let (_, out, error) = winpool(&["check", "-o", "json", "--min-severity", "warning"], &format!("{NODES}{input}"));
+    let (_, out, error) = winpool(&["check", "-o", "json"], &format!("{NODES}{input}"));
     let report: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{error}"));
     let findings = report["findings"].as_array().unwrap().iter();
     let text = |field: &Value| field.as_str().unwrap().to_owned();

@@ -125,9 +125,13 @@ fn a_report_has_the_numbers_of_each_team() {
     let csv = of_shop(&["report", "--by", "label:team", "-o", "csv"]);
     insta::assert_snapshot!("report_by_team_csv", csv);
     let page = of_shop(&["report", "--by", "label:team", "-o", "md"]);
-    let start = page.find("## By the label team").unwrap();
-    let end = page.find("## Taints").unwrap();
-    insta::assert_snapshot!("report_by_team", &page[start..end]);
+    // The section between these has days that pass.
+    let part = |from: &str, to: &str| {
+        let (start, end) = (page.find(from).unwrap(), page.find(to).unwrap());
+        page[start..end].to_owned()
+    };
+    let parts = part("## By the label team", "## Windows versions") + &part("## Workloads by", "## Taints");
+    insta::assert_snapshot!("report_by_team", parts);
     let page = of_shop(&["report", "--by", "label:team"]);
     for part in
         ["<h2>By the label team</h2>", "<h4>team: web</h4>", "<h4>Without the label team</h4>", "Deployment shop/cart"]
@@ -169,7 +173,7 @@ fn the_reports_of_many_clusters_are_one_page() {
             .map(|line| {
                 line.split(" | ")
                     .enumerate()
-                    .filter(|(at, _)| *at != 1)
+                    .filter(|(at, _)| ![1, 4, 5].contains(at))
                     .map(|(_, cell)| cell)
                     .collect::<Vec<_>>()
                     .join(" | ")
@@ -239,7 +243,7 @@ fn a_report_from_a_file_may_have_any_text_and_any_day() {
     report["versions"][0]["product"] = json!(evil);
     report["versions"][0]["microsoft"] = json!([{"day": "9999-12-31", "daysLeft": i32::MIN}]);
     report["versions"][0]["vendors"] = json!([
-        {"vendor": evil, "source": "javascript:alert(1)", "checked": "2026-01-01", "support": {"day": "-9999-01-01", "daysLeft": i32::MIN}},
+        {"vendor": evil, "source": "javascript:alert(1)", "checked": "2026-01-01", "support": {"day": "-009999-01-01", "daysLeft": i32::MIN}},
     ]);
     for time in ["2026-11-24T06:30:00Z", "9999-12-30T00:00:00Z", "-009999-01-02T01:59:59Z"] {
         report["time"] = json!(time);
