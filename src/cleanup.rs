@@ -1,5 +1,6 @@
 //! `winpool-operator cleanup`: removes winpool's changes from a cluster, after showing them.
 
+pub mod cleaner;
 mod list;
 mod operators;
 mod show;
@@ -10,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use cleaner::{Cleaner, Leftover, LeftoverReason};
 use kube::{Client, Config};
 use list::list;
 use operators::{SEIZED, commands_to_stop, namespace_of};
@@ -24,7 +26,6 @@ use winpool_client::{
 use winpool_core::{
     api::names,
     election::{LEASE_DURATION, is_held},
-    plan::pools::cleanup::Extent,
 };
 
 use crate::{
@@ -32,10 +33,7 @@ use crate::{
     metrics::Metrics,
     nodes::SharedNodes,
     operator,
-    removal::{
-        cleanup::{Cleaner, Leftover, LeftoverReason},
-        installation::InstallationObjects,
-    },
+    uninstall::InstallationObjects,
     write::{Applier, Leases},
 };
 
@@ -150,7 +148,7 @@ pub async fn clean_up(
     let client = operator::connect(config, None).map_err(Unusable::from)?;
     let metrics = Arc::new(Metrics::new(Arc::new(SharedNodes::default())));
     let applier = |leadership| Applier::new(client.clone(), leadership, Arc::clone(&metrics));
-    let reader = Cleaner::new(client.clone(), applier(Leadership::alone()), Extent::Everything);
+    let reader = Cleaner::new(client.clone(), applier(Leadership::alone()));
     let namespace = namespace(&client, arguments).await;
     let installation = InstallationObjects::new(client.clone(), &arguments.installation, &namespace);
 
@@ -172,11 +170,12 @@ pub async fn clean_up(
         }
         return if still_runs.is_empty() { Ok(Outcome::Done) } else { Err(CleanupError::StillRuns(still_runs)) };
     }
-    let doubtful = !managed.nodes.doubtful.is_empty();
-    let alone =
-        Box::pin(Alone::get(&client, &namespace)).await.map_err(|source| CleanupError::Lease { namespace, source })?;
-    let applier = applier(alone.leadership());
-    let cleaner = Cleaner::new(client.clone(), applier.clone(), Extent::Everything);
+    let doubtful = !managed.doubtful.is_empty();
+    let seized =
+        Box::pin(seize(&client, &namespace)).await.map_err(|source| CleanupError::Lease { namespace, source })?;
+    let had_leader = seized.as_ref().is_some_and(Seized::had_leader);
+    let applier = applier(seized.as_ref().map_or_else(Leadership::alone, Seized::leadership));
+    let cleaner = Cleaner::new(client.clone(), applier.clone());
     let mut left = Box::pin(cleaner.run(managed, &|line| eprintln!("{}", escape(&line)))).await?;
     if left.is_empty() {
         tokio::time::sleep(SETTLE).await;
@@ -184,13 +183,17 @@ pub async fn clean_up(
         left.extend(found.objects().map(|object| Leftover { object, why: LeftoverReason::CameBack }));
     }
     (still_runs.came_back, left) = left.into_iter().partition(Leftover::came_back);
-    still_runs.stands_by = alone.had_leader() && !arguments.uninstalling;
+    still_runs.stands_by = had_leader && !arguments.uninstalling;
     still_runs.commands = commands(&client, arguments).await;
     if !held.is_empty() && left.is_empty() && still_runs.came_back.is_empty() {
         // An operator that keeps running needs its finalizers, so that it cleans up when it is removed.
         left = Box::pin(installation.release(&applier, |held| still_runs.is_empty() || held.is_deleted())).await?;
     }
-    let operator_stands_by = Box::pin(alone.end(arguments.uninstalling && left.is_empty())).await;
+    if let Some(seized) = seized {
+        let wait = if arguments.uninstalling && left.is_empty() { UNINSTALLED } else { SEIZED };
+        // If that fails, the Lease expires, or is deleted with its namespace.
+        let _ = seized.release(had_leader.then_some(wait)).await;
+    }
     if !left.is_empty() {
         return Err(CleanupError::Left(left));
     }
@@ -198,10 +201,6 @@ pub async fn clean_up(
         return Err(CleanupError::StillRuns(still_runs));
     }
     writeln!(out, "Done.")?;
-    if operator_stands_by && !arguments.uninstalling {
-        let minutes = SEIZED.as_secs() / 60;
-        writeln!(out, "The operator is paused for {minutes} minutes and then restores everything: remove it now.")?;
-    }
     if doubtful { Err(CleanupError::Doubtful) } else { Ok(Outcome::Done) }
 }
 
@@ -217,45 +216,13 @@ async fn commands(client: &Client, arguments: &Arguments) -> Vec<String> {
     })
 }
 
-/// The Lease, held so that no operator restores what cleanup removes.
-struct Alone {
-    /// `None` if no operator has ever created the Lease.
-    seized: Option<Seized>,
-}
-
-impl Alone {
-    async fn get(client: &Client, namespace: &str) -> Result<Self, RequestError> {
-        let Some(lease) = Leases::new(client.clone(), namespace).read().await? else {
-            return Ok(Self { seized: None });
-        };
-        if is_held(&lease) {
-            eprintln!("the Lease is held: operators stop writing within {} s", 2 * LEASE_DURATION.as_secs());
-        }
-        Ok(Self { seized: Some(Seized::take(client.clone(), namespace, SEIZED).await?) })
+/// Takes the Lease, so that no operator restores what cleanup removes. `None` if no operator has ever created it.
+async fn seize(client: &Client, namespace: &str) -> Result<Option<Seized>, RequestError> {
+    let Some(lease) = Leases::new(client.clone(), namespace).read().await? else { return Ok(None) };
+    if is_held(&lease) {
+        eprintln!("the Lease is held: operators stop writing within {} s", 2 * LEASE_DURATION.as_secs());
     }
-
-    fn leadership(&self) -> Leadership {
-        self.seized.as_ref().map_or_else(Leadership::alone, Seized::leadership)
-    }
-
-    /// True if an operator led before.
-    fn had_leader(&self) -> bool {
-        self.seized.as_ref().is_some_and(Seized::had_leader)
-    }
-
-    /// Ends the cleanup. Returns true if an operator led before. It is paused until the Lease expires.
-    async fn end(self, uninstalled: bool) -> bool {
-        let had_leader = self.had_leader();
-        if let Some(seized) = self.seized {
-            // If that fails, the Lease expires, or is deleted with its namespace.
-            let _ = match (had_leader, uninstalled) {
-                (false, _) => seized.release().await,
-                (true, true) => seized.shorten(UNINSTALLED).await,
-                (true, false) => Ok(()),
-            };
-        }
-        had_leader
-    }
+    Seized::take(client.clone(), namespace, SEIZED).await.map(Some)
 }
 
 async fn namespace(client: &Client, arguments: &Arguments) -> String {

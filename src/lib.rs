@@ -9,9 +9,9 @@ pub mod controllers;
 pub mod election;
 pub mod metrics;
 pub mod nodes;
-pub mod removal;
 pub mod server;
 pub mod telemetry;
+pub mod uninstall;
 pub mod write;
 
 mod operator;

@@ -1,10 +1,6 @@
 //! The operator's process: caches, controllers, endpoints and termination.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use clap::ArgAction;
 use futures::FutureExt;
@@ -25,8 +21,8 @@ use crate::{
     election::{Elector, Leadership},
     metrics::Metrics,
     nodes::SharedNodes,
-    removal::installation::{self, InstallationObjects},
     server, together,
+    uninstall::InstallationObjects,
     write::Applier,
 };
 
@@ -118,7 +114,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let writing = connect(config, Some(Arc::clone(&metrics)))?;
     let client = pages::small(writing.clone());
     let installation = options.installation.map(|name| InstallationObjects::new(client.clone(), &name, &namespace));
-    let ending = stop.child_token();
+    let (ending, uninstalled) = (CancellationToken::new(), CancellationToken::new());
     let lease_namespace = options.lease_namespace.unwrap_or(namespace);
     let elector = options.leader_election.then(|| Elector::new(client.clone(), &lease_namespace));
     let leadership = elector.as_ref().map_or_else(Leadership::alone, Elector::leadership);
@@ -140,6 +136,8 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         classes,
         own_pod: options.pod,
         unlisted: Unlisted::default(),
+        uninstalled: uninstalled.clone(),
+        clean: CancellationToken::new(),
         watch_health: Arc::clone(&watch_health),
         pods: SharedPods::new(options.pauses.pods, WatchHealth::new(changed.clone())),
         changed,
@@ -153,7 +151,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     // In its own task, so that no work of the controllers delays a renewal.
     let (mut election, resign, went_back) = (JoinSet::new(), CancellationToken::new(), CancellationToken::new());
     if let Some(elector) = elector {
-        let standing = stand(elector, context.unlisted.subscribe(), resign.clone());
+        let standing = stand(elector, context.unlisted.subscribe(), resign.clone(), uninstalled);
         let (stop, went_back) = (stop.clone(), went_back.clone());
         election.spawn(async move {
             if standing.await {
@@ -190,17 +188,23 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         }
     };
     let removal = async {
-        let installation = installation?;
-        let removed = installation.is_removed(&stop).await;
-        let (leads, until) = (context.leadership.term().is_some(), Instant::now() + installation::BUDGET);
+        let Some(installation) = &installation else {
+            stop.cancelled().await;
+            ending.cancel();
+            return false;
+        };
+        let is_removed = installation.is_removed(&stop).await;
+        let is_clean = is_removed && installation.clean_up(&context).await;
         ending.cancel();
-        removed.then_some((installation, leads, until))
+        if is_clean {
+            installation.release_all(&parting).await;
+        }
+        is_removed
     }
     .boxed();
-    let (in_time, removed) = tokio::join!(working, removal);
-    if let Some((installation, leads, until)) = removed {
+    let (in_time, is_removed) = tokio::join!(working, removal);
+    if is_removed {
         // The Lease is kept, so that no other process leads any more.
-        installation.remove(parting, leads, until).boxed().await;
         tracing::info!("winpool ends");
         return Ok(());
     }
@@ -226,12 +230,17 @@ async fn listen(address: Option<SocketAddr>) -> Result<Option<TcpListener>, Erro
 
 /// Becomes a candidate once the caches are filled, so that a leader can work at once. Returns true if the API server's
 /// history went back.
-async fn stand(elector: Elector, mut unlisted: watch::Receiver<Vec<&'static str>>, resign: CancellationToken) -> bool {
+async fn stand(
+    elector: Elector,
+    mut unlisted: watch::Receiver<Vec<&'static str>>,
+    resign: CancellationToken,
+    uninstalled: CancellationToken,
+) -> bool {
     tokio::select! {
         () = resign.cancelled() => return false,
         _ = unlisted.wait_for(Vec::is_empty) => {}
     }
-    elector.run(resign).await
+    elector.run(resign, uninstalled).await
 }
 
 /// A client whose requests are counted, and that can withhold the bodies of several writes.

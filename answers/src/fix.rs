@@ -18,7 +18,7 @@ use crate::{
     remedy::{Edit, Operation, Rank, Remedy},
     system,
     view::{Placed, View},
-    workload::WorkloadManifest,
+    workload::{WorkloadManifest, template_of},
 };
 
 /// The steps for one workload, at most. Each solves a problem, so there are far fewer.
@@ -93,47 +93,47 @@ impl Fixes {
     }
 }
 
-/// Changes beside those of rules: for another Windows version.
+/// Changes beside those of rules, by object and pod template: for another Windows version.
 #[derive(Debug, Default)]
-pub struct Moves(BTreeMap<String, Vec<Remedy>>);
+pub struct Moves(BTreeMap<(String, String), Vec<Remedy>>);
 
 impl Moves {
     /// Adds the changes that move workloads and pools from one Windows version to another, as `winpool blockers` says.
     pub fn away_from(&mut self, retired: Build, target: Build, view: &View, facts: &Facts) {
-        let mut add = |blocker: Blocker| {
-            let name = blocker.object.to_string();
-            blocker.pins.into_iter().for_each(|pin| self.add(name.clone(), pin.remedy));
+        let mut add = |template: &str, blocker: Blocker| {
+            blocker.pins.into_iter().for_each(|pin| self.add(&blocker.object, template, pin.remedy));
         };
         view.written.each(|_, workload| {
             if let Some(Group::Pinned(blocker)) = group(workload, facts, &view.written.started, retired, Some(target)) {
-                add(blocker);
+                add(&workload.template(), blocker);
             }
         });
         let pools = view.guarded().into_iter().flatten().filter_map(|pool| pool.pool().ok());
-        pools.filter_map(|pool| pool_blockers(pool, facts, retired, Some(target))).for_each(add);
+        pools.filter_map(|pool| pool_blockers(pool, facts, retired, Some(target))).for_each(|blocker| add("", blocker));
     }
 
     /// Adds the changes with which workloads run during an upgrade and afterwards, as `winpool plan --assume` says.
     pub fn for_upgrade(&mut self, upgrade: Upgrade) {
         for workload in upgrade.workloads {
             if let Some(remedy) = workload.remedy {
-                self.add(workload.object.to_string(), remedy);
+                let template = template_of(&workload.object.kind).unwrap_or_default();
+                self.add(&workload.object, &template, remedy);
             }
         }
     }
 
     /// Adds a remedy of this object, or of the object that the remedy names.
-    fn add(&mut self, name: String, remedy: Remedy) {
-        let name = remedy.object.as_ref().map_or(name, ToString::to_string);
-        let known = self.0.entry(name).or_default();
+    fn add(&mut self, object: &ObjectReference, template: &str, remedy: Remedy) {
+        let (object, template) = remedy.object.as_ref().map_or((object, template), |object| (object, ""));
+        let known = self.0.entry((object.to_string(), template.to_owned())).or_default();
         if !known.contains(&remedy) {
             known.push(remedy);
         }
     }
 
     /// Returns the edits to make in this object, and what there is to decide. A change of a pool is one that the user has asked for.
-    fn of(&self, object: &ObjectReference) -> (Vec<Edit>, Vec<String>) {
-        let all = self.0.get(&object.to_string()).into_iter().flatten();
+    fn of(&self, object: &ObjectReference, template: &str) -> (Vec<Edit>, Vec<String>) {
+        let all = self.0.get(&(object.to_string(), template.to_owned())).into_iter().flatten();
         let is_taken =
             |remedy: &&Remedy| !remedy.edits.is_empty() && (remedy.rank == Rank::Certain || remedy.object.is_some());
         let (taken, left): (Vec<_>, Vec<_>) = all.partition(is_taken);
@@ -157,7 +157,7 @@ pub fn fixes(view: &View, facts: &Facts, choice: &Choice, moves: &Moves) -> Fixe
     });
     for (source, pool) in view.pools.known().into_iter().flatten() {
         let object = ObjectReference::windows_pool(pool.metadata.name.as_deref().unwrap_or_default());
-        let (edits, decisions) = moves.of(&object);
+        let (edits, decisions) = moves.of(&object, "");
         let fix = Fix { object, template: String::new(), remedy: Remedy::of(edits), doubt: None };
         fixes.add((source.clone(), fix), decisions);
     }
@@ -195,8 +195,12 @@ fn fix(
     }
     let left = changed.findings(facts, open);
     let mut decisions: Vec<String> = left.iter().filter(|finding| choice.tells(finding)).map(told).collect();
-    let (edits, others) = moves.of(&workload.object());
-    changed.apply(&edits);
+    let (edits, others) = moves.of(&workload.object(), &workload.template());
+    if workload.is_assembled() {
+        decisions.extend(edits.iter().map(ToString::to_string));
+    } else {
+        changed.apply(&edits);
+    }
     decisions.extend(others);
     let doubt = doubt.filter(|_| !changed.edits.is_empty());
     let fix =

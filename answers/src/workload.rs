@@ -31,6 +31,10 @@ pub struct WorkloadManifest<'a> {
     pub raw: &'a Value,
     /// `metadata` of the Pod or of the template; `null` if there is none.
     pub metadata: &'a Value,
+    /// The paths of the parts of an assembled pod spec; `null` for others.
+    pub pieces: &'a Value,
+    /// `metadata` of the object.
+    pub own_metadata: &'a Value,
     /// True if the object has `spec.selector`.
     pub has_selector: bool,
     /// The kind and name of the object that controls this one.
@@ -49,6 +53,11 @@ const SHAPES: [&str; 3] = [TEMPLATE, "spec.jobTargetRef.template.spec", "spec.te
 /// A kind whose template has fields of a pod spec, but no list of containers: the runners of actions-runner-controller before its
 /// scale sets.
 const RUNNERS: (&str, &str) = ("actions.summerwind.dev", "RunnerDeployment");
+
+/// The field of `spec` in which winpool puts the pods of an object whose controller assembles them from fields of its own.
+pub const ASSEMBLED: &str = "assembledPods";
+/// The field beside such a pod spec that has the path of each of its parts in the object.
+pub const PIECES: &str = "pieces";
 
 /// The known kinds, with their API group and the path of their pod spec.
 pub const KINDS: [(&str, &str, &str); 9] = [
@@ -170,7 +179,9 @@ impl<'a> WorkloadManifest<'a> {
     pub fn read_all(object: &'a Value) -> Result<Vec<Self>, Malformed> {
         let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
         let mut paths = Vec::new();
-        if !is_known(group_of(text("apiVersion")), text("kind")) {
+        if let Some(pods) = object["spec"][ASSEMBLED].as_array() {
+            paths.extend((0..pods.len()).map(|index| format!("spec.{ASSEMBLED}[{index}].spec")));
+        } else if !is_known(group_of(text("apiVersion")), text("kind")) {
             find_templates(&object["spec"], "spec", 0, &mut paths);
         }
         let found: Vec<Self> =
@@ -205,6 +216,8 @@ impl<'a> WorkloadManifest<'a> {
             pod,
             raw,
             metadata,
+            pieces: parent.map_or(&Value::Null, |parent| &parent[PIECES]),
+            own_metadata: &object["metadata"],
             has_selector: get(object, &["spec", "selector"]).is_some(),
             controller: controller.and_then(|owner| Some((owner["kind"].as_str()?, owner["name"].as_str()?))),
         }))
@@ -223,6 +236,8 @@ impl<'a> WorkloadManifest<'a> {
             pod: workload.template.clone(),
             raw: &Value::Null,
             metadata: &Value::Null,
+            pieces: &Value::Null,
+            own_metadata: &Value::Null,
             has_selector: true,
             controller: None,
         }
@@ -235,6 +250,25 @@ impl<'a> WorkloadManifest<'a> {
     /// Returns the labels of its pods.
     pub fn labels(&self) -> BTreeMap<String, String> {
         BTreeMap::deserialize(&self.metadata["labels"]).unwrap_or_default()
+    }
+
+    /// Returns the path in the object of a field of the pod spec, or of `metadata`, which is next to it.
+    pub fn field(&self, own: &str) -> String {
+        let is_part =
+            |part: &str| own.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        let pieces = self.pieces.as_object().into_iter().flatten();
+        let piece = pieces.filter(|(part, _)| is_part(part)).max_by_key(|(part, _)| part.len());
+        match (piece.and_then(|(part, path)| Some((part, path.as_str()?))), self.pieces[""].as_str()) {
+            (Some((part, path)), _) => format!("{path}{}", own.get(part.len()..).unwrap_or_default()),
+            (None, Some(path)) => format!("{path}.{own}"),
+            (None, None) if own.starts_with("metadata.") => format!("{}{own}", self.path.trim_end_matches("spec")),
+            (None, None) => format!("{}.{own}", self.path),
+        }
+    }
+
+    /// True if its controller assembles its pods, so that no pod template in the object can be edited.
+    pub fn is_assembled(&self) -> bool {
+        self.pieces.is_object()
     }
 
     /// Returns the JSON Pointer of the pod template in the object; empty for a Pod.

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use anstyle::Style;
+use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_answers::{
     explain::{
         blockers::{Blocker, Group, Pin, RetiredWindows, group, pool_blockers},
+        groups::By,
         images::{Move, moved, other_tags},
         report::{MovableWorkload, UnclearWorkload},
     },
@@ -18,7 +20,7 @@ use winpool_answers::{
 };
 use winpool_client::terminal::Outcome;
 use winpool_core::{
-    api::{Isolation, ObjectReference},
+    api::Isolation,
     plan::pools::pool::GuardedPool,
     windows::{KubernetesSupport, KubernetesVersion, product::Product},
     words::count,
@@ -27,12 +29,13 @@ use winpool_core::{
 use crate::registry::Registry;
 
 use super::{
-    Common, Error,
+    Error, Origin,
     assume::Assume,
+    by::Grouping,
     check,
     gaps::{notes_text, show_unlisted},
-    located::Located,
-    output::{self, BOLD, DIM, Text},
+    located::{About, Located, groups},
+    output::{self, BOLD, DIM, GOOD, Text},
     resolve::{Resolve, list_tags, look_up},
     view::Seen,
 };
@@ -46,7 +49,8 @@ use super::{
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool blockers --retire 2019
-  winpool blockers --retire ltsc2019 --move-to ltsc2022 -f deploy/")]
+  winpool blockers --retire ltsc2019 --move-to ltsc2022 -f deploy/
+  winpool blockers --retire 2019 --by label:team -o csv > teams.csv")]
 pub struct Arguments {
     /// Version to retire, such as 2019, or its build.
     #[arg(long, value_name = "VERSION", value_parser = super::releases(), hide_possible_values = true)]
@@ -55,7 +59,12 @@ pub struct Arguments {
     #[arg(long, value_name = "VERSION", value_parser = super::releases(), hide_possible_values = true)]
     pub move_to: Option<&'static Product>,
     #[command(flatten)]
-    pub common: Common,
+    pub origin: Origin,
+    /// Output format; text if not set.
+    #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
+    pub format: BlockersFormat,
+    #[command(flatten)]
+    pub grouping: Grouping,
     /// Kubernetes version, such as 1.36; the version of the cluster if not set.
     #[arg(long, value_name = "VERSION", value_parser = check::version)]
     pub kubernetes_version: Option<KubernetesVersion>,
@@ -65,12 +74,29 @@ pub struct Arguments {
     pub assume: Assume,
 }
 
+/// The output format of blockers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum BlockersFormat {
+    /// Sentences, for people.
+    #[default]
+    Text,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// CSV, for spreadsheets: a row for each field to change.
+    Csv,
+}
+
 /// The workloads and pools that prevent you from retiring a Windows version.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockersReport {
     #[serde(flatten)]
     retirement: RetiredWindows,
+    /// What the answer is grouped by: `namespace`, or `label:` and a key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
     /// The workloads and pools that are pinned to it.
     blockers: Vec<Located<Blocker>>,
     /// Workloads that run on these nodes or can be scheduled there. winpool cannot tell if they run on other nodes.
@@ -94,18 +120,30 @@ impl BlockersReport {
     }
 }
 
+impl Arguments {
+    async fn read(&self) -> Result<Seen, Error> {
+        self.origin.workloads(self.kubernetes_version, self.grouping.needs_namespaces()).await
+    }
+}
+
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     if let Some(target) = arguments.move_to.filter(|target| target.build <= arguments.retire.build) {
         return Err(Error::OlderTarget { retired: arguments.retire.name, target: target.name });
     }
-    let Seen { mut view, mut gaps } = arguments.common.origin.workloads(arguments.kubernetes_version).await?;
+    let Seen { mut view, mut gaps } = arguments.read().await?;
     let assumed = arguments.assume.note(&mut view)?;
     let mut facts = Facts::of(&view);
     gaps.in_registries = resolve(&arguments.resolve, &view.written, &mut facts, arguments.move_to).await?;
-    let workloads_are_known = arguments.common.origin.files.is_empty() || !view.written.is_empty();
-    let mut report = report(&view, &facts, arguments.retire, arguments.move_to, workloads_are_known);
+    let workloads_are_known = arguments.origin.files.is_empty() || !view.written.is_empty();
+    let mut report = report(&view, &facts, &arguments, workloads_are_known);
     report.notes.extend(assumed);
-    output::print(arguments.common.output.format, &report, || text(&report))?;
+    let print = |format| output::print(format, &report, || text(&report, arguments.grouping.by.as_ref()));
+    match arguments.format {
+        BlockersFormat::Text => print(output::Format::Text)?,
+        BlockersFormat::Json => print(output::Format::Json)?,
+        BlockersFormat::Yaml => print(output::Format::Yaml)?,
+        BlockersFormat::Csv => output::print_csv(&HEADER, rows(&report))?,
+    }
     let is_clear = report.blockers.is_empty() && !report.has_unknown();
     Ok(gaps.outcome(if is_clear { Outcome::Done } else { Outcome::Pending }))
 }
@@ -145,34 +183,50 @@ async fn resolve(
     Ok(has_unknown)
 }
 
-fn report(
-    view: &View,
-    facts: &Facts,
-    retire: &Product,
-    move_to: Option<&Product>,
-    workloads_are_known: bool,
-) -> BlockersReport {
+fn report(view: &View, facts: &Facts, arguments: &Arguments, workloads_are_known: bool) -> BlockersReport {
+    let Arguments { retire, move_to, grouping, .. } = arguments;
     let (retired, target) = (retire.build, move_to.map(|product| product.build));
+    let groups = grouping.groups(view);
     let of_pool = |pool: &GuardedPool| pool_blockers(pool.pool().ok()?, facts, retired, target);
     let pools = view.pools.known().into_iter().flatten();
-    let mut found: Vec<_> =
-        pools.filter_map(|(source, pool)| Some(Located::new(of_pool(pool)?, source.as_ref()))).collect();
+    let mut found: Vec<_> = pools
+        .filter_map(|(source, pool)| Some(Located::new(of_pool(pool)?, source.as_ref(), groups.as_ref())))
+        .collect();
     let (mut unknown, mut can_move) = (Vec::new(), Vec::new());
     view.written.each(|source, workload| {
-        let object = workload.object();
+        let (object, groups) = (workload.object(), groups.as_ref());
         match group(workload, facts, &view.written.started, retired, target) {
-            Some(Group::Pinned(blocker)) => found.push(Located::new(blocker, source)),
-            Some(Group::Unknown(reason)) => unknown.push(Located::new(UnclearWorkload { object, reason }, source)),
-            Some(Group::CanMove(evidence)) => can_move.push(Located::new(MovableWorkload { object, evidence }, source)),
+            Some(Group::Pinned(blocker)) => found.push(Located::new(blocker, source, groups)),
+            Some(Group::Unknown(reason)) => {
+                unknown.push(Located::new(UnclearWorkload { object, reason }, source, groups));
+            }
+            Some(Group::CanMove(evidence)) => {
+                can_move.push(Located::new(MovableWorkload { object, evidence }, source, groups));
+            }
             None => {}
         }
     });
     let unlisted = view.forbidden();
     let retirement = RetiredWindows::of(retire, facts);
-    BlockersReport { retirement, blockers: found, unknown, can_move, workloads_are_known, unlisted, notes: Vec::new() }
+    let (by, notes) = (grouping.text(), Vec::new());
+    BlockersReport { retirement, by, blockers: found, unknown, can_move, workloads_are_known, unlisted, notes }
 }
 
-fn text(report: &BlockersReport) -> Text {
+/// The columns of CSV.
+const HEADER: [&str; 11] =
+    ["group", "state", "kind", "namespace", "name", "field", "value", "change", "reason", "file", "line"];
+
+/// Returns the rows of CSV: each field that pins an object, and the other workloads.
+fn rows(report: &BlockersReport) -> impl Iterator<Item = Vec<String>> {
+    let pinned = report.blockers.iter().flat_map(|blocker| {
+        blocker.found.pins.iter().map(|pin| blocker.row(["pinned"], [&pin.field, &pin.value, &pin.remedy.text, ""]))
+    });
+    let unknown = report.unknown.iter().map(|it| it.row(["unknown"], ["", "", "", &it.found.reason]));
+    let can_move = report.can_move.iter().map(|it| it.row(["canMove"], ["", "", "", it.found.evidence.describe()]));
+    pinned.chain(unknown).chain(can_move)
+}
+
+fn text(report: &BlockersReport, by: Option<&By>) -> Text {
     let mut text = Text::new();
     let RetiredWindows { build, product, mainstream_end, end_of_support, kubernetes, kubernetes_support, node_count } =
         &report.retirement;
@@ -192,28 +246,16 @@ fn text(report: &BlockersReport) -> Text {
         let nothing =
             if report.has_unknown() { "Nothing is known to be pinned to it." } else { "Nothing is pinned to it." };
         text.styled("", DIM, nothing);
-    } else {
-        for Located { found: blocker, file, line } in &report.blockers {
-            text.styled("", BOLD, &placed(&blocker.object, file.as_deref(), *line));
-            for Pin { field, value, remedy, .. } in &blocker.pins {
-                text.paragraph("    ", &format!("{field}: {value}"));
-                text.hanging("        ", "          ", BOLD, "change", &format!(": {}", remedy.text));
+    }
+    let all = report.blockers.iter().map(|it| &it.group).chain(report.can_move.iter().map(|it| &it.group));
+    for (index, group) in groups(all.chain(report.unknown.iter().map(|it| &it.group))).into_iter().enumerate() {
+        if let Some(by) = by {
+            if index > 0 || report.blockers.is_empty() {
+                text.gap();
             }
+            text.styled("", GOOD, &by.title(group));
         }
-    }
-    if !report.can_move.is_empty() {
-        text.gap().styled("", BOLD, "These can move");
-        for Located { found: MovableWorkload { object, evidence }, file, line } in &report.can_move {
-            let why = format!(": {}", evidence.describe());
-            text.hanging("  ", "    ", Style::new(), &placed(object, file.as_deref(), *line), &why);
-        }
-    }
-    if !report.unknown.is_empty() {
-        let number = count(report.unknown.len(), "workload");
-        text.gap().styled("", BOLD, &format!("Not assessed: {number}"));
-        for Located { found: UnclearWorkload { object, reason }, file, line } in &report.unknown {
-            text.hanging("  ", "    ", Style::new(), &placed(object, file.as_deref(), *line), &format!(": {reason}"));
-        }
+        lists(&mut text, report, group);
     }
     if !report.workloads_are_known {
         let why = "winpool cannot tell which workloads are pinned to it, because the manifests have none.";
@@ -226,7 +268,36 @@ fn text(report: &BlockersReport) -> Text {
     text
 }
 
+/// Adds the workloads and pools of a group.
+fn lists(text: &mut Text, report: &BlockersReport, group: Option<&str>) {
+    let is_of_it = |of: &Option<String>| of.as_deref() == group;
+    for it in report.blockers.iter().filter(|it| is_of_it(&it.group)) {
+        text.styled("", BOLD, &placed(it));
+        for Pin { field, value, remedy, .. } in &it.found.pins {
+            text.paragraph("    ", &format!("{field}: {value}"));
+            text.hanging("        ", "          ", BOLD, "change", &format!(": {}", remedy.text));
+        }
+    }
+    let can_move: Vec<_> = report.can_move.iter().filter(|it| is_of_it(&it.group)).collect();
+    if !can_move.is_empty() {
+        text.gap().styled("", BOLD, "These can move");
+        for it in can_move {
+            let why = format!(": {}", it.found.evidence.describe());
+            text.hanging("  ", "    ", Style::new(), &placed(it), &why);
+        }
+    }
+    let unknown: Vec<_> = report.unknown.iter().filter(|it| is_of_it(&it.group)).collect();
+    if !unknown.is_empty() {
+        text.gap().styled("", BOLD, &format!("Not assessed: {}", count(unknown.len(), "workload")));
+        for it in unknown {
+            text.hanging("  ", "    ", Style::new(), &placed(it), &format!(": {}", it.found.reason));
+        }
+    }
+}
+
 /// Formats the position and the object: `web.yaml:3: Deployment shop/web`.
-fn placed(object: &ObjectReference, file: Option<&str>, line: Option<u64>) -> String {
-    file.map_or_else(|| object.to_string(), |file| format!("{file}:{}: {object}", line.unwrap_or_default()))
+fn placed<T: About>(located: &Located<T>) -> String {
+    let object = located.found.object();
+    let of_file = |file: &String| format!("{file}:{}: {object}", located.line.unwrap_or_default());
+    located.file.as_ref().map_or_else(|| object.to_string(), of_file)
 }

@@ -23,6 +23,7 @@ use winpool_core::windows::KubernetesVersion;
 use super::{
     Error, Origin,
     assume::Assume,
+    by::Grouping,
     gaps::Gaps,
     input::{Fields, Position},
     live::{self, ReadError},
@@ -46,6 +47,7 @@ pub use report::CheckReport;
 #[command(after_help = "Examples:
   winpool check -A
   winpool check -f deploy/ -f windowspool.yaml
+  winpool check -A --by label:team -o csv > teams.csv
   helm template web | winpool check -f - --fail-on error")]
 pub struct Arguments {
     #[command(flatten)]
@@ -72,6 +74,8 @@ pub struct Arguments {
     #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
     pub format: CheckFormat,
     #[command(flatten)]
+    pub grouping: Grouping,
+    #[command(flatten)]
     pub resolve: Resolve,
     #[command(flatten)]
     pub assume: Assume,
@@ -89,6 +93,8 @@ pub enum CheckFormat {
     Yaml,
     /// SARIF 2.1.0, for code scanning.
     Sarif,
+    /// CSV, for spreadsheets: a row for each finding.
+    Csv,
 }
 
 impl Arguments {
@@ -135,17 +141,39 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     facts.add_images(arguments.resolve.images(|| view.written.images()).await?);
     let report = live::during("checking workloads", || report(&view, &facts, &arguments, assumed));
     gaps.in_registries = report.has_unknown_images;
-    let print = |format| output::print(format, &report, || text::text(&report));
+    let print = |format| output::print(format, &report, || text::text(&report, arguments.grouping.by.as_ref()));
     match arguments.format {
         CheckFormat::Text => print(output::Format::Text)?,
         CheckFormat::Json => print(output::Format::Json)?,
         CheckFormat::Yaml => print(output::Format::Yaml)?,
+        CheckFormat::Csv => output::print_csv(&HEADER, report.findings.iter().map(row))?,
         CheckFormat::Sarif => {
             output::print(output::Format::Json, &sarif::log(&report, gaps == Gaps::default()), Text::new)?;
         }
     }
     let fails = report.worst >= Some(arguments.fail_on);
     Ok(gaps.outcome(if fails { Outcome::Pending } else { Outcome::Done }))
+}
+
+/// The columns of CSV.
+const HEADER: [&str; 12] = [
+    "group",
+    "severity",
+    "rule",
+    "consequence",
+    "kind",
+    "namespace",
+    "name",
+    "field",
+    "message",
+    "remedy",
+    "file",
+    "line",
+];
+
+fn row(located: &Located<Finding>) -> Vec<String> {
+    let Finding { severity, rule, consequence, field, message, remedy, .. } = &located.found;
+    located.row([severity.as_str(), rule, &consequence.to_string()], [field, message, &remedy.text])
 }
 
 /// Reads manifests, a namespace or the cluster, and prints notes about what cannot be read.
@@ -155,7 +183,12 @@ async fn read(arguments: &Arguments) -> Result<Seen, Error> {
         let namespace = arguments.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = connect(config).map_err(Unusable::from)?;
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
-        let scope = RulesScope { namespace, version: arguments.kubernetes_version, has_objects: true };
+        let scope = RulesScope {
+            namespace,
+            version: arguments.kubernetes_version,
+            has_objects: true,
+            has_namespaces: arguments.grouping.needs_namespaces(),
+        };
         let mut seen = view::rules(&client, scope).await?;
         if let Some(namespace) = namespace.filter(|_| seen.view.written.is_empty()) {
             exists(&client, namespace, &mut seen).await?;
@@ -187,7 +220,9 @@ async fn exists(client: &Client, namespace: &str, seen: &mut Seen) -> Result<(),
 
 fn report(view: &View, facts: &Facts, arguments: &Arguments, assumed: Option<String>) -> CheckReport {
     let (skipped, unlisted) = (view.skipped.clone(), view.forbidden());
+    let groups = arguments.grouping.groups(view);
     let mut report = CheckReport {
+        by: arguments.grouping.text(),
         findings: Vec::new(),
         skipped,
         unlisted,
@@ -207,7 +242,7 @@ fn report(view: &View, facts: &Facts, arguments: &Arguments, assumed: Option<Str
                 report.worst = report.worst.max(Some(finding.severity));
             }
             if arguments.shows(&finding) {
-                report.findings.push(Located::new(finding, source));
+                report.findings.push(Located::new(finding, source, groups.as_ref()));
             } else {
                 *report.hidden.entry(finding.severity).or_default() += 1;
             }
@@ -223,7 +258,7 @@ fn report(view: &View, facts: &Facts, arguments: &Arguments, assumed: Option<Str
 /// Sets the line of each finding to the line of its field, if that can be found.
 fn name_fields(findings: &mut [Located<Finding>]) {
     let mut last: Option<(String, Option<Fields>)> = None;
-    for Located { found, file, line } in findings {
+    for Located { found, file, line, .. } in findings {
         let (Some(file), Some(line)) = (file, line) else { continue };
         if last.as_ref().is_none_or(|(name, _)| name != file) {
             last = Some((file.clone(), Fields::of(file)));

@@ -49,6 +49,8 @@ pub enum Error {
     NotRendered(String),
     #[error("cannot read the earlier report {path}: {reason}; make it with winpool report -o json")]
     Previous { path: String, reason: String },
+    #[error("{path} is not the report of a cluster: {reason}; make it with winpool report -o json")]
+    Report { path: String, reason: String },
     #[error("--move-to has to be a newer version than the one to retire: {target} does not replace {retired}")]
     OlderTarget { retired: &'static str, target: &'static str },
 }

@@ -121,7 +121,7 @@ impl Arguments {
         if self.assume.is_wanted() {
             let (files, version) = (&self.origin.files, self.kubernetes_version);
             let seen = if files.is_empty() {
-                view::everything(&self.origin.connection.client().await?, version).await?
+                view::everything(&self.origin.connection.client().await?, version, false).await?
             } else {
                 Seen::everything_with(files, stream, version)?
             };
@@ -137,7 +137,7 @@ impl Arguments {
             let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
             let client = connect(config).map_err(Unusable::from)?;
             let namespace = (!self.all_namespaces).then_some(namespace.as_str());
-            view::rules(&client, RulesScope { namespace, version, has_objects: false }).await?
+            view::rules(&client, RulesScope { namespace, version, ..RulesScope::default() }).await?
         } else {
             Seen::fixes_in(&self.origin.files, stream, version)?
         };

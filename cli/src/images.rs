@@ -64,7 +64,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     if arguments.annotate {
         return annotate::run(&origin.files, &registry, arguments.common.output.format).await;
     }
-    let Seen { view, mut gaps } = origin.workloads(None).await?;
+    let Seen { view, mut gaps } = origin.workloads(None, false).await?;
     let used = used(&view.written);
     let mut images = Images::default();
     look_up(&registry, &used.keys().cloned().collect(), &mut images).await;

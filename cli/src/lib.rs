@@ -4,6 +4,7 @@ mod annotate;
 mod assume;
 pub mod blockers;
 pub mod builds;
+mod by;
 pub mod check;
 pub mod commands;
 mod error;
@@ -64,9 +65,9 @@ impl Origin {
     }
 
     /// Reads the workloads of the manifests or of the whole cluster, and prints notes about what cannot be read.
-    async fn workloads(&self, version: Option<KubernetesVersion>) -> Result<Seen, Error> {
+    async fn workloads(&self, version: Option<KubernetesVersion>, has_namespaces: bool) -> Result<Seen, Error> {
         let mut seen = if self.files.is_empty() {
-            let scope = RulesScope { version, ..RulesScope::default() };
+            let scope = RulesScope { version, has_namespaces, ..RulesScope::default() };
             view::rules(&self.connection.client().await?, scope).await?
         } else {
             Seen::rules_in(&self.files, version)?

@@ -48,6 +48,9 @@ pub enum OutputError {
     /// YAML output failed, which does not happen in practice.
     #[error("cannot write the output as YAML: {0}")]
     Yaml(#[from] serde_yaml::ser::Error),
+    /// CSV output failed, which does not happen in practice.
+    #[error("cannot write the output as CSV: {0}")]
+    Csv(#[from] csv::Error),
 }
 
 /// Prints `data` in this format; `text` returns the text for people.
@@ -57,6 +60,23 @@ pub fn print(format: Format, data: &impl Serialize, text: impl FnOnce() -> Text)
         Format::Json => Ok(emit(&escape_json(&(serde_json::to_string_pretty(data)? + "\n")))?),
         Format::Yaml => Ok(emit(&escape_json(&serde_yaml::to_string(data)?))?),
     }
+}
+
+/// Prints a table for spreadsheets: a row with the names of the columns, and the others.
+pub fn print_csv(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<(), OutputError> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(header)?;
+    for row in rows {
+        table.write_record(row.iter().map(|cell| spreadsheet(cell)))?;
+    }
+    let bytes = table.into_inner().map_err(csv::IntoInnerError::into_error)?;
+    Ok(emit(&String::from_utf8_lossy(&bytes))?)
+}
+
+/// Escapes a cell. A spreadsheet would run a text of another user that begins as a formula.
+fn spreadsheet(cell: &str) -> String {
+    let mark = if cell.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
+    format!("{mark}{}", escape(cell))
 }
 
 /// Groups items with equal keys, in the order of their first item. Returns this item and the names of all.

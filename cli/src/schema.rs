@@ -3,8 +3,13 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use winpool_answers::explain::{
-    forecast::Forecast, node::NodeExplanation, pod::PodExplanation, report::Report, scale::ScaleExplanation,
-    status::ClusterStatus, upgrade::Upgrade,
+    forecast::Forecast,
+    node::NodeExplanation,
+    pod::PodExplanation,
+    report::{Fleet, Report},
+    scale::ScaleExplanation,
+    status::ClusterStatus,
+    upgrade::Upgrade,
 };
 
 use super::{blockers, builds, check, images};
@@ -22,6 +27,7 @@ pub fn schema() -> Value {
         ("plan", generator.subschema_for::<Forecast>()),
         ("plan --assume", generator.subschema_for::<Upgrade>()),
         ("report", generator.subschema_for::<Report>()),
+        ("report FILE...", generator.subschema_for::<Fleet>()),
         ("status", generator.subschema_for::<ClusterStatus>()),
         ("why class", generator.subschema_for::<ScaleExplanation>()),
         ("why node", generator.subschema_for::<NodeExplanation>()),

@@ -303,13 +303,13 @@ fn a_workload_that_another_one_controls_is_reported_once() {
     assert!(objects(&format!("{DEPLOYMENT}{}", owned("elsewhere"))).starts_with("3 workloads checked"));
 }
 
-async fn create(client: &Client, path: &str, object: Value) {
+pub async fn create(client: &Client, path: &str, object: Value) {
     let request =
         kube::core::Request::new(path).create(&PostParams::default(), object.to_string().into_bytes()).unwrap();
     client.request::<Value>(request).await.unwrap();
 }
 
-fn live(server: &ApiServer, arguments: &[&str]) -> Value {
+pub fn live(server: &ApiServer, arguments: &[&str]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_winpool"));
     command.env("COLUMNS", "80");
     let output = command.args(arguments).args(["-o", "json"]).env("KUBECONFIG", server.kubeconfig()).output().unwrap();

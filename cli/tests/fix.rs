@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::input::with_input;
 
 mod cluster;
+mod landing;
 mod programs;
 
 const POOL: &str = "apiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {name: default}\nspec: {}\n";

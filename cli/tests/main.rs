@@ -4,10 +4,12 @@
 
 mod access;
 mod agreement;
+mod assembled;
 mod assume;
 mod blockers;
 mod check;
 mod cli;
+mod extensions;
 mod failing;
 mod fix;
 mod fuzz;
@@ -21,6 +23,7 @@ mod piped;
 mod proxy;
 mod reads_only;
 mod report;
+mod teams;
 mod unknown;
 mod upgrade;
 mod why;

@@ -79,11 +79,6 @@ impl Unreadable {
     pub fn of(what: &'static str) -> impl FnOnce(RequestError) -> Self {
         move |source| Self { what, source }
     }
-
-    /// True if the permission is missing, or the account is gone.
-    pub fn is_forbidden(&self) -> bool {
-        self.source.is_forbidden()
-    }
 }
 
 impl From<&RequestError> for Refusal {

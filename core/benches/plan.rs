@@ -133,6 +133,31 @@ fn recount(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// One node has changed, so the numbers of its pool are computed again when a status is due.
+fn numbers(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("numbers after an event");
+    for size in [1000, 5000, 15_000] {
+        let (mut table, now) = (NodeTable::new(Duration::from_mins(10)), Instant::now());
+        table.count_by(policy(), now);
+        let object = |number: usize, node: NodeFields| {
+            let name = format!("node-{number}").into();
+            let (uid, resource_version) = (number.to_string().into(), "1".into());
+            Arc::new(NodeObject { name, uid, resource_version, node, is_as_registered: false })
+        };
+        table.observe(NodeEvent::Listed((1..size).map(|number| object(number, right_node(number))).collect()), now);
+        let mut changes = [object(0, new_node(0)), object(0, right_node(0))].into_iter().cycle();
+        for (what, is_due) in [("the event alone", false), ("and a status is due", true)] {
+            group.bench_function(format!("{size} nodes, {what}"), |b| {
+                b.iter(|| {
+                    table.observe(NodeEvent::Seen(changes.next().expect("a cycle has no end")), now);
+                    is_due.then(|| table.tally("default").counts())
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
 fn builds(criterion: &mut Criterion) {
     for (name, text) in
         [("kernelVersion of today", "10.0.20348.2655"), ("kernelVersion that is none", "6.12.48+deb13-amd64")]
@@ -158,6 +183,6 @@ fn configured() -> Criterion {
 criterion_group! {
     name = core;
     config = configured();
-    targets = one_node, pool, recount, builds
+    targets = one_node, pool, recount, numbers, builds
 }
 criterion_main!(core);

@@ -1,29 +1,40 @@
 //! Removing winpool from a cluster: changes of nodes, and classes that are deleted or stay.
 
-use crate::common::{UID, apply, class, marked, node, now, pool_object, read, recorded, tainted, taints_of};
+use crate::common::{self, UID, apply, class, marked, node, now, pool_object, read, recorded, tainted, taints_of};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_core::{
-    api::{WindowsPool, names},
+    api::names,
     plan::{
-        classes::runtime_class::{ClassRetirement, retire_class},
+        classes::runtime_class::{ClassRetirement, KeptTaints, retire_class},
         nodes::capability_labels::LabelUsers,
         patch::node_patch,
         pods::PodTable,
-        pools::cleanup::{Cleanup, Extent, NodeRelease},
+        pools::{
+            cleanup::{Cleanup, NodeRelease},
+            pool::{GuardedPool, policy_of},
+        },
     },
     pod::{Pod, PodProgress, PodSpec},
 };
 
 const GUARD: &str = "os=windows:NoSchedule";
 const LABEL: &str = "runs.winpool.dev/10.0.20348";
-const EXTENTS: [Extent; 2] = [Extent::Everything, Extent::AsPoolsSay];
 
-fn cleanup(pools: &[&str], extent: Extent) -> Cleanup {
-    Cleanup::new(pools.iter().map(|changes| pool_object(changes)), extent)
+fn guarded(pools: &[&str]) -> Vec<GuardedPool> {
+    pools.iter().map(|changes| pool_object(changes).into()).collect()
 }
 
 fn everything(pools: &[&str]) -> Cleanup {
-    cleanup(pools, Extent::Everything)
+    Cleanup::new(&guarded(pools))
+}
+
+/// The node after winpool was uninstalled: the loop treats the pools as deleted.
+fn uninstalled(node: &Value, pools: &[&str]) -> Value {
+    let policy = policy_of(&guarded(pools).iter().map(GuardedPool::deleted).collect::<Vec<_>>());
+    let seen = read(node);
+    let plan = common::assess(&seen, &policy).plan;
+    if plan.is_empty() { node.clone() } else { apply(node, &node_patch(UID, &seen, &plan, &policy)).unwrap() }
 }
 
 /// The node after it was cleaned, and the decision. A second cleanup must find nothing.
@@ -49,7 +60,7 @@ fn full_of_marks() -> Value {
 }
 
 #[test]
-fn deletion_policies_count_only_for_a_cleanup_that_follows_the_pools() {
+fn deletion_policies_count_only_when_winpool_is_uninstalled() {
     let cases = [
         ("{}", true),
         ("{metadata: {deletionTimestamp: '2026-02-01T00:00:00Z'}}", true),
@@ -60,16 +71,13 @@ fn deletion_policies_count_only_for_a_cleanup_that_follows_the_pools() {
         ("{spec: {retiredTaints: [{key: a, effect: NoExecute}]}}", true),
     ];
     for (pool, goes) in cases {
-        for extent in EXTENTS {
-            let (after, parting) = clean(&full_of_marks(), &cleanup(&[pool], extent));
-            let mut expected = tainted(&["dedicated=batch:NoExecute"]);
-            if extent == Extent::AsPoolsSay {
-                expected["metadata"]["labels"][LABEL] = "true".into();
-            }
-            let expected = if goes || extent == Extent::Everything { expected } else { full_of_marks() };
-            assert_eq!(after, expected, "{pool} {extent:?}");
-            assert_eq!((parting.ignored, parting.doubtful), (false, Vec::new()), "{pool} {extent:?}");
-        }
+        let mut expected = tainted(&["dedicated=batch:NoExecute"]);
+        let (after, parting) = clean(&full_of_marks(), &everything(&[pool]));
+        assert_eq!(after, expected, "{pool}");
+        assert_eq!((parting.ignored, parting.doubtful), (false, Vec::new()), "{pool}");
+        expected["metadata"]["labels"][LABEL] = "true".into();
+        let expected = if goes { expected } else { full_of_marks() };
+        assert_eq!(uninstalled(&full_of_marks(), &[pool]), expected, "{pool}");
     }
 }
 
@@ -89,8 +97,7 @@ fn labels_of_a_deleted_pool_are_removed_and_unlisted_taints_stay() {
         let (after, parting) = clean(&orphan, &everything(&pools));
         assert_eq!(after, tainted(taints), "{pools:?}");
         assert_eq!(parting.doubtful, doubtful, "{pools:?}");
-        let (after, _) = clean(&orphan, &cleanup(&pools, Extent::AsPoolsSay));
-        assert_eq!(after, orphan, "a pool that is merely absent is no evidence");
+        assert_eq!(uninstalled(&orphan, &pools), orphan, "a pool that is merely absent is no evidence");
     }
 }
 
@@ -134,13 +141,9 @@ fn each_single_mark_is_found() {
 fn a_node_without_marks_is_left_alone() {
     for changes in ["{}", "{metadata: {labels: {kubernetes.io/os: linux}}}"] {
         let node = node(changes);
-        for extent in EXTENTS {
-            assert_eq!(
-                cleanup(&["{}"], extent).node(&read(&node), &LabelUsers::default()),
-                NodeRelease::default(),
-                "{changes}"
-            );
-        }
+        let release = everything(&["{}"]).node(&read(&node), &LabelUsers::default());
+        assert_eq!(release, NodeRelease::default(), "{changes}");
+        assert_eq!(uninstalled(&node, &["{}"]), node, "{changes}");
     }
 }
 
@@ -149,68 +152,48 @@ fn an_ignored_node_keeps_its_marks_and_is_named_if_it_has_any() {
     let ignored = json!({"metadata": {"annotations": {names::IGNORE: "true"}}});
     for (mut node, has_marks) in [(full_of_marks(), true), (node("{}"), false)] {
         json_patch::merge(&mut node, &ignored);
-        for extent in EXTENTS {
-            let parting = cleanup(&["{}"], extent).node(&read(&node), &LabelUsers::default());
-            assert!(parting.plan.is_empty());
-            assert_eq!(parting.ignored, has_marks);
-        }
+        let parting = everything(&["{}"]).node(&read(&node), &LabelUsers::default());
+        assert!(parting.plan.is_empty());
+        assert_eq!(parting.ignored, has_marks);
+        assert_eq!(uninstalled(&node, &["{}"]), node);
     }
 }
 
 #[test]
 fn a_node_that_came_back_as_linux_loses_its_windows_build_too() {
-    for extent in EXTENTS {
-        let mut reimaged = full_of_marks();
-        reimaged["metadata"]["labels"][names::OS] = "linux".into();
-        let (after, _) = clean(&reimaged, &cleanup(&["{}"], extent));
-        let mut expected = tainted(&["dedicated=batch:NoExecute"]);
-        expected["metadata"]["labels"][names::OS] = "linux".into();
-        expected["metadata"]["labels"].as_object_mut().unwrap().remove(names::WINDOWS_BUILD);
-        assert_eq!(after, expected, "{extent:?}");
+    let both = |node: &Value| [clean(node, &everything(&["{}"])).0, uninstalled(node, &["{}"])];
+    let mut reimaged = full_of_marks();
+    reimaged["metadata"]["labels"][names::OS] = "linux".into();
+    let mut expected = tainted(&["dedicated=batch:NoExecute"]);
+    expected["metadata"]["labels"][names::OS] = "linux".into();
+    expected["metadata"]["labels"].as_object_mut().unwrap().remove(names::WINDOWS_BUILD);
+    assert_eq!(both(&reimaged), [expected.clone(), expected]);
 
-        // The node's label contradicts its report. winpool's labels and annotations are removed nevertheless.
-        let mut contradicting = full_of_marks();
-        contradicting["status"]["nodeInfo"]["operatingSystem"] = "linux".into();
-        let (after, _) = clean(&contradicting, &cleanup(&["{}"], extent));
-        let mut expected = tainted(&[]);
-        if extent == Extent::AsPoolsSay {
-            expected["metadata"]["labels"][LABEL] = "true".into();
-        }
-        assert_eq!(after["metadata"], expected["metadata"], "{extent:?}");
-    }
+    // The node's label contradicts its report. winpool's labels and annotations are removed nevertheless.
+    let mut contradicting = full_of_marks();
+    contradicting["status"]["nodeInfo"]["operatingSystem"] = "linux".into();
+    let clean = tainted(&[])["metadata"].clone();
+    let mut with_fact = clean.clone();
+    with_fact["labels"][LABEL] = "true".into();
+    assert_eq!(both(&contradicting).map(|node| node["metadata"].clone()), [clean, with_fact]);
 }
 
 #[test]
-fn a_pool_without_taints_is_no_evidence_for_any_taint() {
-    let mut unreadable: WindowsPool = pool_object("{}");
-    unreadable.spec.taints = Some(Vec::new());
-    let (after, parting) = clean(&full_of_marks(), &Cleanup::new([unreadable.clone()], Extent::Everything));
+fn a_pool_that_cannot_be_decoded_is_evidence_for_the_taints_of_its_status_only() {
+    let unreadable = |status: Value| {
+        let metadata = json!({"name": "default", "finalizers": [names::CLEANUP]});
+        GuardedPool::deserialize(json!({"metadata": metadata, "spec": [], "status": status})).unwrap()
+    };
+    let (after, parting) = clean(&full_of_marks(), &Cleanup::new(&[unreadable(Value::Null)]));
     assert_eq!(taints_of(&after), ["dedicated=batch:NoExecute", GUARD]);
     assert_eq!(parting.doubtful, [GUARD.parse().unwrap()]);
-    unreadable.status = pool_object(&format!("{{status: {{taints: [{{taint: '{GUARD}'}}]}}}}")).status;
-    let (after, _) = clean(&full_of_marks(), &Cleanup::new([unreadable], Extent::Everything));
+    let recorded = unreadable(json!({"taints": [{"taint": GUARD}]}));
+    let (after, _) = clean(&full_of_marks(), &Cleanup::new(&[recorded.clone()]));
     assert_eq!(taints_of(&after), ["dedicated=batch:NoExecute"]);
-}
-
-#[test]
-fn classes_are_removed_with_their_pool_or_with_everything() {
-    let made = "app.kubernetes.io/managed-by: winpool";
-    // The labels of a class, and the answers for a complete cleanup and for one that follows the pools.
-    let cases = [
-        (format!("{made}, winpool.dev/pool: default"), true, true),
-        ("winpool.dev/pool: default".to_owned(), true, true),
-        (format!("{made}, winpool.dev/pool: retaining"), true, false),
-        (format!("{made}, winpool.dev/pool: gone"), true, false),
-        (made.to_owned(), true, false),
-        ("app.kubernetes.io/managed-by: Helm".to_owned(), false, false),
-        (String::new(), false, false),
-    ];
-    let pools = ["{}", "{metadata: {name: retaining}, spec: {deletionPolicy: Retain}}"];
-    for (labels, all, said) in cases {
-        let class = class(&format!("{{metadata: {{name: windows-2022, labels: {{{labels}}}}}, handler: h}}"));
-        let concerned = EXTENTS.map(|extent| cleanup(&pools, extent).concerns_class(&class));
-        assert_eq!(concerned, [all, said], "{labels}");
-    }
+    // A pool with the finalizer was to clean up.
+    assert!(recorded.read().is_err());
+    let deleted = recorded.deleted().read().unwrap();
+    assert!(deleted.spec.needs_cleanup() && deleted.spec.wanted_taints().is_empty());
 }
 
 #[test]
@@ -261,50 +244,32 @@ fn a_class_is_needed_while_a_node_keeps_a_taint_in_any_spelling() {
         ("{key: node.kubernetes.io/not-ready, effect: NoSchedule}", false),
     ] {
         let node = read(&node(&format!("spec: {{taints: [{taint}]}}")));
-        for extent in EXTENTS {
-            let kept = cleanup(&["{}"], extent).kept_taints(&node);
-            assert_eq!(kept.is_some(), is_kept, "{taint}");
-        }
+        let kept = everything(&["{}"]).kept_taints(&node);
+        assert_eq!(kept.is_some(), is_kept, "{taint}");
     }
 }
 
 #[test]
-fn an_uninstallation_keeps_the_classes_that_the_deletion_of_their_pool_would_keep() {
-    let labels = |build: &str| {
-        read(&node(&format!("metadata: {{labels: {{node.kubernetes.io/windows-build: {build}}}}}"))).labels
+fn a_class_stays_while_a_node_that_it_selects_keeps_a_taint_that_it_tolerates() {
+    let kept = |build: &str| -> KeptTaints {
+        let node = node(&format!("metadata: {{labels: {{node.kubernetes.io/windows-build: {build}}}}}"));
+        (read(&node).labels, vec![GUARD.parse().unwrap()])
     };
-    let guard = [(labels("10.0.20348"), vec![GUARD.parse().unwrap()])];
-    let elsewhere = [(labels("10.0.17763"), vec![GUARD.parse().unwrap()])];
-    let tolerating = "tolerations: [{key: os, operator: Exists}], ";
-    for (name, recorded, tolerations, kept, end) in [
-        ("mine", "class-uid", "", &[][..], None),
-        ("mine", "class-uid", tolerating, &[], None),
-        ("mine", "class-uid", "", &guard, None),
-        ("mine", "class-uid", tolerating, &guard, Some("nodes keep a taint that it tolerates")),
-        ("mine", "class-uid", tolerating, &elsewhere, None),
-        ("copy", "other", "", &[], Some("winpool has no record that it created this class")),
-        // winpool ended before it recorded the class.
-        ("windows-2022", "other", "", &[], None),
-        ("declared", "other", "", &[], None),
+    for (tolerations, kept, stays) in [
+        ("", vec![], false),
+        ("tolerations: [{key: os, operator: Exists}], ", vec![], false),
+        ("", vec![kept("10.0.20348")], false),
+        ("tolerations: [{key: os, operator: Exists}], ", vec![kept("10.0.20348")], true),
+        ("tolerations: [{key: os, operator: Exists}], ", vec![kept("10.0.17763")], false),
     ] {
         let class = class(&format!(
-            "{{metadata: {{name: {name}, labels: {{app.kubernetes.io/managed-by: winpool, \
+            "{{metadata: {{name: mine, labels: {{app.kubernetes.io/managed-by: winpool, \
                winpool.dev/pool: default}}}}, handler: h, \
                scheduling: {{{tolerations}nodeSelector: {{node.kubernetes.io/windows-build: 10.0.20348}}}}}}"
         ));
-        let pool = format!(
-            "{{spec: {{runtimeClasses: [{{name: declared, version: '2019'}}]}}, status: {{runtimeClasses: [ \
-               {{name: x, uid: {recorded}, build: Any, handler: h, state: Applied, nodes: 0}}]}}}}"
-        );
-        for extent in EXTENTS {
-            let spared = cleanup(&[&pool], extent).spare(&class, ClassRetirement::Delete, kept);
-            let why = match &spared {
-                ClassRetirement::Delete => None,
-                ClassRetirement::Release { why, .. } => Some(why.as_str()),
-            };
-            let always = "nodes keep a taint that it tolerates";
-            let end = end.filter(|why| *why == always || extent == Extent::AsPoolsSay);
-            assert_eq!(why, end, "{name} {recorded} {tolerations} {kept:?}");
-        }
+        let end = Cleanup::class(&class, Ok(&PodTable::default().users("mine")), &kept);
+        let why = "nodes keep a taint that it tolerates";
+        let is_released = matches!(&end, ClassRetirement::Release { why: because, .. } if because == why);
+        assert!(is_released == stays && (stays || end == ClassRetirement::Delete), "{tolerations} {kept:?}: {end:?}");
     }
 }

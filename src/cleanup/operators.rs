@@ -17,9 +17,7 @@ use winpool_client::{
 };
 use winpool_core::api::names;
 
-use crate::removal::cleanup::Leftover;
-
-use super::list::list;
+use super::{cleaner::Leftover, list::list};
 
 /// The time for which a running operator is paused. It suffices for the cleanup and for removing the operator.
 pub(super) const SEIZED: Duration = Duration::from_mins(10);

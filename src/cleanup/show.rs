@@ -6,15 +6,19 @@ use std::{
 };
 
 use kube::ResourceExt;
-use winpool_client::terminal::{escape, some as first};
-use winpool_core::{api::names, plan::classes::runtime_class::ClassRetirement, words::count};
-
-use crate::removal::{
-    cleanup::{ManagedNodes, ManagedObjects},
-    installation::HeldObject,
+use winpool_client::terminal::{escape, some};
+use winpool_core::{
+    api::names::{self, CLEANUP},
+    plan::classes::runtime_class::ClassRetirement,
+    words::count,
 };
 
-use super::list::SHOWN;
+use crate::uninstall::HeldObject;
+
+use super::{
+    cleaner::ManagedObjects,
+    list::{SHOWN, list},
+};
 
 /// Shows the objects that were found.
 pub fn show(cluster: &str, managed: &ManagedObjects, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {
@@ -23,88 +27,62 @@ pub fn show(cluster: &str, managed: &ManagedObjects, held: &[HeldObject], out: &
     } else {
         writeln!(out, "Found in {cluster}:")?;
     }
-    show_nodes(&managed.nodes, out)?;
-    let (deleted, released): (Vec<_>, Vec<_>) =
-        managed.classes.iter().partition(|(_, end)| matches!(end, ClassRetirement::Delete));
-    if !deleted.is_empty() {
-        let names = deleted.iter().map(|(class, _)| class.name_any());
-        writeln!(out, "\n{} to delete, used by no pod:\n  {}", count(deleted.len(), "RuntimeClass"), some(names))?;
-    }
-    if !released.is_empty() {
-        writeln!(out, "\n{} to release: winpool only removes its own labels:", count(released.len(), "RuntimeClass"))?;
-    }
-    for (class, end) in released {
-        if let ClassRetirement::Release { why, .. } = end {
-            writeln!(out, "  {}: {}", class.name_any(), escape(why))?;
-        }
-    }
-    let (going, staying): (Vec<_>, Vec<_>) = managed.pools.iter().partition(|pool| pool.deletion_timestamp.is_some());
-    for (pools, what) in [(staying, "to keep"), (going, "being deleted")] {
-        if !pools.is_empty() {
-            let names = pools.iter().map(|pool| pool.name.clone().unwrap_or_default());
-            let (pools, finalizer) = (count(pools.len(), "WindowsPool"), names::CLEANUP);
-            writeln!(out, "\n{pools} {what}; winpool removes the finalizer {finalizer}:\n  {}", some(names))?;
-        }
-    }
-    let (going, staying): (Vec<_>, Vec<_>) = held.iter().partition(|held| held.is_deleted());
-    for (held, what) in [(staying, "to keep"), (going, "being deleted")] {
-        if !held.is_empty() {
-            writeln!(out, "\nObjects of the installation {what}; winpool removes the finalizer {}:", names::CLEANUP)?;
-        }
-        for held in held {
-            writeln!(out, "  {}", held.object())?;
-        }
-    }
-    show_what_stays(managed, out)
-}
-
-fn show_nodes(nodes: &ManagedNodes, out: &mut impl Write) -> io::Result<()> {
-    if nodes.plans.is_empty() {
-        return Ok(());
-    }
-    let names = nodes.plans.iter().map(|(node, _)| node.name.to_string());
-    writeln!(out, "\n{} with winpool's labels and annotation:\n  {}", count(nodes.plans.len(), "Node"), some(names))?;
+    let ManagedObjects { nodes, classes, pools, ignored, doubtful, users, .. } = managed;
     let mut taints: BTreeMap<String, usize> = BTreeMap::new();
-    for taint in nodes.plans.iter().flat_map(|(_, plan)| plan.taints.iter().flat_map(|change| &change.removed)) {
+    for taint in nodes.iter().flat_map(|(_, plan)| plan.taints.iter().flat_map(|change| &change.removed)) {
         *taints.entry(taint.to_string()).or_default() += 1;
     }
-    for (taint, nodes) in taints {
-        writeln!(out, "  {nodes} with the taint {taint}, which winpool added")?;
-    }
-    Ok(())
-}
+    let taints =
+        taints.into_iter().map(|(taint, nodes)| format!("{nodes} with the taint {taint}, which winpool added"));
+    let names = nodes.iter().map(|(node, _)| node.name.to_string());
+    let lines: Vec<_> = named(names).into_iter().chain(taints).collect();
+    section(out, &format!("{} with winpool's labels and annotation", count(nodes.len(), "Node")), &lines)?;
 
-fn show_what_stays(ManagedObjects { nodes, users, .. }: &ManagedObjects, out: &mut impl Write) -> io::Result<()> {
-    if !nodes.ignored.is_empty() {
-        let (count, names) = (count(nodes.ignored.len(), "Node"), some(nodes.ignored.iter().cloned()));
-        writeln!(out, "\nNot changed: {count} with {}: \"true\":\n  {names}", names::IGNORE)?;
+    let (mut deleted, mut released) = (Vec::new(), Vec::new());
+    for (class, end) in classes {
+        match end {
+            ClassRetirement::Delete => deleted.push(class.name_any()),
+            ClassRetirement::Release { why, .. } => released.push(format!("{}: {}", class.name_any(), escape(why))),
+        }
     }
-    if !nodes.doubtful.is_empty() {
-        writeln!(out, "\nNot changed: taints that only the annotation of their node claims for winpool:")?;
+    let heading = format!("{} to delete, used by no pod", count(deleted.len(), "RuntimeClass"));
+    section(out, &heading, &named(deleted))?;
+    let heading = format!("{} to release: winpool only removes its own labels", count(released.len(), "RuntimeClass"));
+    section(out, &heading, &released)?;
+
+    for (is_going, what) in [(false, "to keep"), (true, "being deleted")] {
+        let going = pools.iter().filter(|pool| pool.deletion_timestamp.is_some() == is_going);
+        let names: Vec<_> = going.map(|pool| pool.name.clone().unwrap_or_default()).collect();
+        let pools = count(names.len(), "WindowsPool");
+        section(out, &format!("{pools} {what}; winpool removes the finalizer {CLEANUP}"), &named(names))?;
     }
-    for (node, taint) in nodes.doubtful.iter().take(SHOWN) {
+    for (is_going, what) in [(false, "to keep"), (true, "being deleted")] {
+        let objects: Vec<_> =
+            held.iter().filter(|held| held.is_deleted() == is_going).map(HeldObject::object).collect();
+        let heading = format!("Objects of the installation {what}; winpool removes the finalizer {CLEANUP}");
+        section(out, &heading, &objects)?;
+    }
+
+    let nodes = count(ignored.len(), "Node");
+    section(out, &format!("Not changed: {nodes} with {}: \"true\"", names::IGNORE), &named(ignored.clone()))?;
+    let doubtful = doubtful.iter().map(|(node, taint)| {
         let (key, effect) = (&taint.key, &taint.effect);
-        writeln!(out, "  {taint}; if it is winpool's: kubectl taint nodes {node} {key}:{effect}-")?;
-    }
-    if let Some(more) = nodes.doubtful.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        writeln!(out, "  and {more} more")?;
-    }
-    let in_use: Vec<_> = users.in_use().collect();
-    if !in_use.is_empty() {
-        writeln!(
-            out,
-            "\nNot changed: labels of nodes that pods or RuntimeClasses select; run this again when these are gone:"
-        )?;
-    }
-    for (label, user) in in_use.iter().take(SHOWN) {
-        writeln!(out, "  {}: {}", escape(label), escape(user))?;
-    }
-    if let Some(more) = in_use.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        writeln!(out, "  and {more} more")?;
-    }
-    Ok(())
+        format!("{taint}; if it is winpool's: kubectl taint nodes {node} {key}:{effect}-")
+    });
+    let heading = "Not changed: taints that only the annotation of their node claims for winpool";
+    section(out, heading, &doubtful.collect::<Vec<_>>())?;
+    let in_use = users.in_use().map(|(label, user)| format!("{}: {}", escape(label), escape(user)));
+    let heading = "Not changed: labels of nodes that pods or RuntimeClasses select; run this again when these are gone";
+    section(out, heading, &in_use.collect::<Vec<_>>())
 }
 
-fn some(names: impl Iterator<Item = String>) -> String {
-    first(&names.collect::<Vec<_>>(), SHOWN)
+/// One line with these names, if there are some.
+fn named(names: impl IntoIterator<Item = String>) -> Vec<String> {
+    let names: Vec<_> = names.into_iter().collect();
+    if names.is_empty() { names } else { vec![some(&names, SHOWN)] }
+}
+
+/// Shows these lines under a heading, if there are some.
+fn section(out: &mut impl Write, heading: &str, lines: &[String]) -> io::Result<()> {
+    if lines.is_empty() { Ok(()) } else { writeln!(out, "\n{heading}:\n{}", list(lines)) }
 }

@@ -21,6 +21,7 @@ use k8s_openapi::{
 use kube::{Api, Client, core::PartialObjectMeta, runtime::reflector::Store};
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use winpool_core::plan::{
     nodes::NodeEvent,
     pools::pool::Policy,
@@ -54,6 +55,10 @@ pub struct Context {
     /// The name of the pod of this process, if it runs in the cluster.
     pub own_pod: Option<String>,
     pub unlisted: Unlisted,
+    /// Cancelled once winpool is being uninstalled. From then on all pools are treated as deleted.
+    pub uninstalled: CancellationToken,
+    /// Cancelled once nothing is left to do for them.
+    pub clean: CancellationToken,
     /// Shows which kinds cannot be read.
     pub watch_health: Arc<WatchHealth>,
     pub pods: SharedPods,
@@ -91,6 +96,15 @@ impl Context {
             self.metrics.gauges.keep_pools(|_| false);
             tracing::warn!("this process no longer leads: another process has the Lease, or it could not be renewed");
         }
+    }
+
+    /// The pools as the cache shows them; all of them as deleted while winpool is being uninstalled.
+    pub fn pools(&self) -> Vec<Arc<GuardedPool>> {
+        let pools = self.pools.state();
+        if !self.uninstalled.is_cancelled() {
+            return pools;
+        }
+        pools.iter().map(|pool| Arc::new(pool.deleted())).collect()
     }
 
     /// The current term, once the nodes belong to it.

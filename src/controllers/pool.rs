@@ -23,7 +23,7 @@ use winpool_core::plan::{
     reconcile::{Answer, CachedCluster, ControlPlaneInfo, Memory, POLL_INTERVAL, Step, next},
 };
 
-use super::{Context, now};
+use super::{Context, now, watch_health::answer};
 
 mod notes;
 mod steps;
@@ -52,6 +52,11 @@ where
             context.changed.send_replace(());
         }
         Ok(Event::Apply(_) | Event::Delete(_)) => {
+            context.changed.send_replace(());
+        }
+        // Without the CRD there are no pools, and nothing hinders the end of winpool.
+        Err(error) if context.uninstalled.is_cancelled() && answer(&error).is_some_and(|status| status.code == 404) => {
+            context.unlisted.remove(kind);
             context.changed.send_replace(());
         }
         // Until a list is complete the cache has the state before it.
@@ -165,7 +170,8 @@ impl Loop {
         if !self.context.unlisted.is_empty() {
             return far;
         }
-        (self.pools, self.classes) = (self.context.pools.state(), self.context.classes.state());
+        (self.pools, self.classes) = (self.context.pools(), self.context.classes.state());
+        self.memory.is_uninstalled = self.context.uninstalled.is_cancelled();
         if term.is_none() {
             // Keeps the sums of a standby up to date, so that it can take over.
             self.context.nodes.lock().count_by(self.memory.policy(&self.pools), Instant::now());
@@ -187,6 +193,12 @@ impl Loop {
             wake = wake.min(self.advance_pool(&pool).unwrap_or(far));
         }
         self.report_notes();
+        if self.memory.is_uninstalled
+            && self.busy.is_empty()
+            && self.memory.has_uninstalled(&self.pools, &self.context.nodes.lock())
+        {
+            self.context.clean.cancel();
+        }
         // A pool changed how nodes are counted, which may concern pools before it.
         if self.context.nodes.lock().take_changed() { Instant::now() } else { wake }
     }

@@ -82,13 +82,13 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
 
 /// True if a pool waits for a look: its nodes get no taint before.
 fn has_new_pool(context: &Context) -> bool {
-    let policy = policy_of(&context.pools.state());
+    let policy = policy_of(&context.pools());
     let table = context.pods.lock();
     policy.pools().any(|pool| pool.spec.adds_tolerations() && !table.has_looked_for(&pool.spec))
 }
 
 fn windows_nodes(context: &Context) -> WindowsNodes {
-    let (pools, classes) = (context.pools.state(), context.classes.state());
+    let (pools, classes) = (context.pools(), context.classes.state());
     let nodes = context.nodes.lock();
     WindowsNodes::of(&ClusterFacts { nodes: &nodes, policy: &policy_of(&pools), classes: &classes })
 }

@@ -124,7 +124,7 @@ impl WatchHealth {
 }
 
 /// The API server's answer, if there was one.
-fn answer(error: &watcher::Error) -> Option<&Status> {
+pub(super) fn answer(error: &watcher::Error) -> Option<&Status> {
     use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
     match error {
         WatchError(status)

@@ -20,7 +20,7 @@ use winpool_core::{
     election::{Candidate, ElectionStep, RETRY_PERIOD, Term},
 };
 
-use crate::{telemetry::outages, write::Leases};
+use crate::{telemetry::outages, uninstall::BUDGET, write::Leases};
 
 use super::leadership::Leadership;
 
@@ -62,8 +62,9 @@ impl Elector {
     }
 
     /// Runs until `resign` is cancelled, and then releases the Lease. If the future is dropped before, the Lease has
-    /// to expire. Returns early, and true, if the API server's history went back.
-    pub async fn run(mut self, resign: CancellationToken) -> bool {
+    /// to expire. Returns early, and true, if the API server's history went back. A process that leads when `uninstalled` is
+    /// cancelled goes on leading until it has cleaned up, even if its Lease is deleted.
+    pub async fn run(mut self, resign: CancellationToken, uninstalled: CancellationToken) -> bool {
         while !self.candidate.history_went_back() {
             let next = tokio::select! {
                 biased;
@@ -73,6 +74,11 @@ impl Elector {
             tokio::select! {
                 biased;
                 () = resign.cancelled() => break,
+                () = uninstalled.cancelled(), if self.term.borrow().is_some() => {
+                    let until = Instant::now() + BUDGET;
+                    self.term.send_modify(|term| *term = term.map(|term| Term { until, ..term }));
+                    return false;
+                }
                 event = self.events.next() => if let Some(Ok(lease)) = event {
                     self.candidate.notice(lease, Instant::now());
                 },
@@ -256,7 +262,7 @@ mod tests {
         let attempts = watch::Sender::new(0);
         let elector = Elector::new(without_namespace(attempts.clone()), "nowhere");
         tokio::select! {
-            _ = elector.run(CancellationToken::new()) => unreachable!("nobody asks it to resign"),
+            _ = elector.run(CancellationToken::new(), CancellationToken::new()) => unreachable!("nobody asks it to resign"),
             attempted = async { attempts.subscribe().wait_for(|count| *count == 3).await.map(drop) } => attempted.unwrap(),
         }
         let text = lines.text();

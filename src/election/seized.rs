@@ -89,14 +89,14 @@ impl Seized {
         self.leadership.clone()
     }
 
-    /// Ends the time for which operators stay standby `duration` from now.
-    pub async fn shorten(self, duration: Duration) -> Result<(), RequestError> {
-        let identity = self.lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
-        self.leases.write(&held_by(self.lease, &identity, duration, Timestamp::now())).await.map(|_| ())
-    }
-
-    /// Releases the Lease, so that the next process can lead.
-    pub async fn release(self) -> Result<(), RequestError> {
-        self.leases.write(&released(self.lease, Timestamp::now())).await.map(|_| ())
+    /// Releases the Lease, so that the next process can lead, at once or after this time.
+    pub async fn release(self, wait: Option<Duration>) -> Result<(), RequestError> {
+        let (lease, now) = (self.lease, Timestamp::now());
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+        let lease = match wait {
+            Some(wait) => held_by(lease, &holder, wait, now),
+            None => released(lease, now),
+        };
+        self.leases.write(&lease).await.map(|_| ())
     }
 }

@@ -146,7 +146,7 @@ pub fn blockers(
     let pod = &workload.pod;
     let mut pins = Vec::new();
     let mut pin = |by, field: &str, value: &str, remedy: Remedy| {
-        pins.push(Pin::new(by, format!("{}.{field}", workload.path), value, remedy));
+        pins.push(Pin::new(by, workload.field(field), value, remedy));
     };
     let label = retired.to_string();
     if pod.selected(names::WINDOWS_BUILD) == Some(label.as_str()) {
@@ -215,7 +215,7 @@ fn label_pin(workload: &WorkloadManifest<'_>, facts: &Facts, retired: Build, tar
     let other = target.filter(|_| by == By::Selector).and_then(|to| label_of_build(&pod.node_selector, facts, to));
     let unnamed = || Remedy::advice(format!("select {nodes}; now only nodes of {retired} match"));
     let remedy = other.map_or_else(unnamed, |label| Remedy::of(vec![label]));
-    Some(Pin::new(by, format!("{}.{field}", workload.path), &value, remedy))
+    Some(Pin::new(by, workload.field(field), &value, remedy))
 }
 
 /// True for labels that do not say the operating system or the architecture.
@@ -282,7 +282,7 @@ fn image_pins(
             Some(MovesTo::SameTag) => is_pinned,
             _ => !has_moved && is_for_it || is_pinned && moves_to.is_some(),
         };
-        let field = format!("{}.{own_path}", workload.path);
+        let field = workload.field(&own_path);
         counts.then(|| Pin { moves_to, ..Pin::new(By::Image, field, name, remedy) })
     });
     pins.collect()

@@ -3,6 +3,7 @@
 
 pub mod blockers;
 pub mod forecast;
+pub mod groups;
 pub mod images;
 pub mod installation;
 pub mod node;

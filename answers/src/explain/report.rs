@@ -3,6 +3,8 @@
 mod classes;
 mod failing;
 mod findings;
+mod fleet;
+mod groups;
 mod lacks;
 mod numbers;
 mod order;
@@ -14,12 +16,13 @@ mod workloads;
 
 use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use winpool_core::{plan::reconcile::Now, windows::product::Product};
 
 use crate::{
     explain::{
         forecast::Snapshot,
+        groups::{By, Groups},
         installation::Installation,
         status::{PoolSummary, name_held_for, status},
     },
@@ -31,19 +34,24 @@ use crate::{
 pub use classes::ClassUse;
 pub use failing::FailingPool;
 pub use findings::BrokenRule;
+pub use fleet::Fleet;
+pub use groups::GroupNumbers;
 pub use lacks::Lack;
 pub use numbers::{About, Numbers};
-pub use pages::{html, markdown};
+pub use pages::{fleet_html, fleet_markdown, html, markdown};
 pub use progress::{Earlier, NumberChange, Progress};
 pub use taints::WaitingTaint;
 pub use versions::{PoolNodes, SupportDay, VendorDays, VersionNodes};
 pub use workloads::{MovableWorkload, PinnedObject, UnclearWorkload, VersionWorkloads};
 
 /// Windows in a cluster at one moment. An absent part is not known; `unknown` has the reasons.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "WindowsReport")]
 pub struct Report {
+    /// The name of the cluster, from `--name` or the context; absent for manifests without `--name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// The time at which winpool read the cluster.
     #[schemars(with = "String")]
     pub time: Timestamp,
@@ -57,6 +65,12 @@ pub struct Report {
     pub unknown: Vec<Lack>,
     /// The numbers that the pages show first.
     pub numbers: Numbers,
+    /// What `--by` groups by: `namespace`, or `label:` and a key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The numbers of each group, with `--by`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<GroupNumbers>>,
     /// The changes since an earlier report, with `--previous`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
@@ -94,6 +108,16 @@ impl Report {
         self.unknown.iter().all(|lack| [lacks::IMAGES, lacks::INSTALLATION].contains(&lack.what.as_str()))
     }
 
+    /// True if it lacks nothing: everything is known, and each workload is assessed.
+    pub fn is_complete(&self) -> bool {
+        self.unknown.is_empty() && self.numbers.unknown.unwrap_or_default() == 0
+    }
+
+    /// What the lists are grouped by.
+    fn grouping(&self) -> By {
+        self.by.as_deref().and_then(|by| by.parse().ok()).unwrap_or(By::Namespace)
+    }
+
     /// True if there is no WindowsPool.
     fn has_no_pool(&self) -> bool {
         self.pools.as_ref().is_some_and(Vec::is_empty)
@@ -120,6 +144,10 @@ impl Report {
 /// The input of a report besides the cluster.
 #[derive(Debug)]
 pub struct ReportInputs<'a> {
+    /// The name of the cluster.
+    pub cluster: Option<String>,
+    /// What to group by.
+    pub by: Option<By>,
     pub now: Now,
     /// The answers of registries about images.
     pub images: Images,
@@ -139,19 +167,25 @@ pub fn report(view: View, question: ReportInputs<'_>) -> Report {
     let kubernetes = view.kubernetes;
     let knows_pools = view.pools.known().is_some();
     let owners = versions::owners(&view);
-    let workloads = workloads::are_known(&view).then(|| workloads::by_version(&view, &facts, question.move_to));
+    let groups = question.by.as_ref().map(|by| Groups::of(&view, by));
+    let workloads =
+        workloads::are_known(&view).then(|| workloads::by_version(&view, &facts, question.move_to, groups.as_ref()));
     let users = classes::users(&view);
-    let findings = findings::by_rule(&view, &facts);
+    let mut numbers = groups.map(|groups| groups::Numbers::new(groups, workloads.as_deref().unwrap_or_default()));
+    let findings = findings::by_rule(&view, &facts, |finding| numbers.iter_mut().for_each(|all| all.add(finding)));
     let failures = failing::failures(&view, now);
     let knows_classes = view.classes.known().is_some();
     let snapshot = Snapshot::of(view, now);
     let mut state = status(&snapshot, question.assumed.is_some());
     name_held_for(&mut state.pools, snapshot);
     let mut report = Report {
+        cluster: question.cluster,
         time: now.time,
         kubernetes: kubernetes.map(|version| version.to_string()),
         assumed: question.assumed,
         numbers: Numbers::default(),
+        by: question.by.map(|by| by.to_string()),
+        groups: numbers.map(groups::Numbers::listed),
         progress: None,
         installation: question.installation,
         pods_without_class: state.pods_without_class.filter(|_| owners.is_some()),

@@ -135,15 +135,12 @@ fn applies(scope: Scope, subject: &Subject<'_>) -> bool {
     }
 }
 
-/// Returns the path of a field in the object. `metadata` is next to the pod spec, `apiVersion` is a field of the object.
+/// Returns the path of a field in the object. `apiVersion` is a field of the object itself.
 fn path_of(workload: &WorkloadManifest<'_>, field: &str) -> String {
     if field == "apiVersion" {
         return field.to_owned();
     }
-    match field.strip_prefix("metadata.") {
-        Some(_) => format!("{}{field}", workload.path.trim_end_matches("spec")),
-        None => format!("{}.{field}", workload.path),
-    }
+    workload.field(field)
 }
 
 fn finding(rule: &Rule, subject: &Subject<'_>, hit: Hit) -> Finding {

@@ -68,6 +68,8 @@ pub struct View {
     pub written: Written,
     /// The namespace that the user asked about, if it had to be looked up.
     pub namespace: Known<()>,
+    /// The labels of namespaces, by name, as far as the question needs them.
+    pub namespace_labels: BTreeMap<String, BTreeMap<String, String>>,
     pub services: Known<Vec<Placed<Value>>>,
     /// The `GMSACredentialSpec` objects.
     pub credential_specs: Known<Vec<Placed<Value>>>,

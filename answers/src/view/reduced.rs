@@ -65,7 +65,9 @@ impl From<Value> for Reduced {
             let (kind, name) = workload.controller?;
             Some((workload.object().to_string(), format!("{kind} {}/{name}", workload.namespace)))
         });
-        let owner = workload.map(|workload| identity(workload.kind, &workload, workload.name));
+        // A run that refers to its task has no containers: its pods show them.
+        let owner = workload.filter(|workload| !workload.is_assembled() || !workload.pod.containers.is_empty());
+        let owner = owner.map(|workload| identity(workload.kind, &workload, workload.name));
         Self { text: object.to_string().into(), owner, is_finished, started, controller }
     }
 }
@@ -87,6 +89,9 @@ fn is_finished(kind: &Value, status: &Value) -> bool {
     match kind.as_str() {
         Some("Pod") => ["Succeeded", "Failed"].iter().any(|phase| status["phase"] == *phase),
         Some("Job") => status["conditions"].as_array().is_some_and(|conditions| conditions.iter().any(ends)),
+        // Of Argo Workflows and Tekton.
+        Some("Workflow") => status["finishedAt"].is_string(),
+        Some("TaskRun" | "PipelineRun") => status["completionTime"].is_string(),
         _ => false,
     }
 }

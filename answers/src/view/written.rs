@@ -68,6 +68,11 @@ impl Written {
         }
     }
 
+    /// Calls `visit` for each object, as it was written.
+    pub fn each_object(&self, mut visit: impl FnMut(&Value)) {
+        self.found.iter().for_each(|(_, text)| visit(&parsed(text)));
+    }
+
     /// Returns the workload of this kind and name. A workload that names no namespace is in this one.
     pub fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
         let is_it = |object: &Value| {

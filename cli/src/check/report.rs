@@ -11,6 +11,9 @@ use crate::located::Located;
 /// The result of a check.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CheckReport {
+    /// What the findings are grouped by: `namespace`, or `label:` and a key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::check) by: Option<String>,
     /// The problems that were found.
     pub(in crate::check) findings: Vec<Located<Finding>>,
     /// The number of objects that were not checked because winpool finds no pod template in them, by kind.

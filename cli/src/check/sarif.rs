@@ -52,7 +52,7 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-fn result(Located { found, file, line }: &Located<Finding>, fix: Option<Value>) -> Value {
+fn result(Located { found, file, line, .. }: &Located<Finding>, fix: Option<Value>) -> Value {
     let Finding { object, field, message, remedy, .. } = found;
     let name = format!("{object} {field}");
     let mut location = json!({"logicalLocations": [{"fullyQualifiedName": name, "kind": "element"}]});

@@ -3,14 +3,17 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use anstyle::Style;
-use winpool_answers::finding::{Consequence, Finding, Severity};
+use winpool_answers::{
+    explain::groups::By,
+    finding::{Consequence, Finding, Severity},
+};
 use winpool_client::terminal;
 use winpool_core::words::count;
 
 use crate::{
     gaps::{notes_text, show_unlisted},
-    located::Located,
-    output::{BAD, BOLD, DIM, Text, WARN},
+    located::{Located, groups},
+    output::{BAD, BOLD, DIM, GOOD, Text, WARN},
 };
 
 use super::CheckReport;
@@ -23,35 +26,13 @@ type Problem<'a> = (Reverse<Severity>, &'a str, &'a str, Consequence);
 /// The findings about one problem, by remedy.
 type ByRemedy<'a> = BTreeMap<&'a str, Vec<&'a Located<Finding>>>;
 
-pub(super) fn text(report: &CheckReport) -> Text {
-    let mut problems: BTreeMap<Problem<'_>, ByRemedy<'_>> = BTreeMap::new();
-    for located in &report.findings {
-        let Finding { rule, severity, consequence, message, remedy, .. } = &located.found;
-        let problem = (Reverse(*severity), rule.as_str(), message.as_str(), *consequence);
-        problems.entry(problem).or_default().entry(remedy.text.as_str()).or_default().push(located);
-    }
+pub(super) fn text(report: &CheckReport, by: Option<&By>) -> Text {
     let mut text = Text::new();
-    for ((Reverse(severity), rule, message, consequence), remedies) in &problems {
-        let consequence = if *consequence == Consequence::Note { String::new() } else { format!(" ({consequence})") };
-        let head = format!("{severity}[{rule}]{consequence}");
-        text.gap().hanging("", "    ", style(*severity), &head, &format!(": {message}"));
-        for (remedy, findings) in remedies {
-            text.hanging("  ", "      ", BOLD, "help", &format!(": {remedy}"));
-            let (nodes, others): (Vec<_>, Vec<_>) =
-                findings.iter().copied().partition(|one| one.found.object.kind == "Node");
-            for finding in others {
-                place(&mut text, finding);
-            }
-            match nodes.as_slice() {
-                [first, _, ..] => {
-                    let names: Vec<&str> = nodes.iter().map(|node| node.found.object.name.as_str()).collect();
-                    let (nodes, names) = (count(names.len(), "node"), terminal::some(&names, NAMED));
-                    text.hanging("    ", "        ", DIM, &nodes, &format!(": {names}, {}", first.found.field));
-                }
-                [one] => place(&mut text, one),
-                [] => {}
-            }
+    for group in groups(report.findings.iter().map(|located| &located.group)) {
+        if let Some(by) = by {
+            text.gap().styled("", GOOD, &by.title(group));
         }
+        problems(&mut text, report.findings.iter().filter(|located| located.group.as_deref() == group));
     }
     summary(&mut text, report);
     show_unlisted(&mut text, &report.unlisted);
@@ -66,8 +47,40 @@ pub(super) fn text(report: &CheckReport) -> Text {
     text
 }
 
+/// Adds the problems of these findings.
+fn problems<'a>(text: &mut Text, findings: impl Iterator<Item = &'a Located<Finding>>) {
+    let mut problems: BTreeMap<Problem<'_>, ByRemedy<'_>> = BTreeMap::new();
+    for located in findings {
+        let Finding { rule, severity, consequence, message, remedy, .. } = &located.found;
+        let problem = (Reverse(*severity), rule.as_str(), message.as_str(), *consequence);
+        problems.entry(problem).or_default().entry(remedy.text.as_str()).or_default().push(located);
+    }
+    for ((Reverse(severity), rule, message, consequence), remedies) in &problems {
+        let consequence = if *consequence == Consequence::Note { String::new() } else { format!(" ({consequence})") };
+        let head = format!("{severity}[{rule}]{consequence}");
+        text.gap().hanging("", "    ", style(*severity), &head, &format!(": {message}"));
+        for (remedy, findings) in remedies {
+            text.hanging("  ", "      ", BOLD, "help", &format!(": {remedy}"));
+            let (nodes, others): (Vec<_>, Vec<_>) =
+                findings.iter().copied().partition(|one| one.found.object.kind == "Node");
+            for finding in others {
+                place(text, finding);
+            }
+            match nodes.as_slice() {
+                [first, _, ..] => {
+                    let names: Vec<&str> = nodes.iter().map(|node| node.found.object.name.as_str()).collect();
+                    let (nodes, names) = (count(names.len(), "node"), terminal::some(&names, NAMED));
+                    text.hanging("    ", "        ", DIM, &nodes, &format!(": {names}, {}", first.found.field));
+                }
+                [one] => place(text, one),
+                [] => {}
+            }
+        }
+    }
+}
+
 /// Adds the place of a finding: file, line, object and field.
-fn place(text: &mut Text, Located { found, file, line }: &Located<Finding>) {
+fn place(text: &mut Text, Located { found, file, line, .. }: &Located<Finding>) {
     let within = format!("{}, {}", found.object, found.field);
     match file {
         Some(file) => {

@@ -3,7 +3,7 @@
 //! yaml-edit makes the edits. No edit is trusted: winpool reads the result again as kubectl does and compares the values, and
 //! compares the bytes around each edit.
 
-use std::str::FromStr;
+use std::{collections::BTreeMap, ops::Range, str::FromStr};
 
 use json_patch::{
     AddOperation, Patch, PatchOperation, RemoveOperation,
@@ -11,7 +11,7 @@ use json_patch::{
 };
 use serde_json::{Map, Value};
 use thiserror::Error;
-use yaml_edit::{ScalarValue, YamlFile, YamlNode, YamlValue};
+use yaml_edit::{Document, ScalarValue, TextPosition, YamlFile, YamlNode, YamlValue};
 
 use crate::input::{InputError, values};
 
@@ -44,33 +44,83 @@ pub struct Change {
 /// Returns the text of the document, which has this value, with these changes.
 pub fn edit(text: &str, document: &Value, changes: &[Change]) -> Result<String, EditError> {
     let (text, mark) = text.strip_prefix(MARK).map_or((text, ""), |text| (text, MARK));
+    let new = match items(text, changes) {
+        Some(items) => by_item(text, items)?,
+        None => changed(text, changes)?,
+    };
+    let mut expected = document.clone();
+    for Change { object, patch } in changes {
+        json_patch::patch(&mut expected, &within(object, patch))
+            .map_err(|error| EditError::Shape(error.to_string()))?;
+    }
+    match values(&new)?.as_slice() {
+        [found] if without_empty(found.clone()) == without_empty(expected) => Ok(format!("{mark}{new}")),
+        _ => Err(EditError::Elsewhere("the object".to_owned())),
+    }
+}
+
+/// The text of an item of a List, with its changes.
+type Item = (Range<usize>, Vec<Change>);
+
+/// Returns the items of a List that change, if several do. yaml-edit takes longer for an edit the longer the document is.
+fn items(text: &str, changes: &[Change]) -> Option<Vec<Item>> {
+    let mut by_index: BTreeMap<usize, Vec<Change>> = BTreeMap::new();
+    for Change { object, patch } in changes {
+        let rest = object.strip_prefix("/items/")?;
+        let (index, object) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let change = Change { object: object.to_owned(), patch: patch.clone() };
+        by_index.entry(index.parse().ok()?).or_default().push(change);
+    }
+    let file = YamlFile::from_str(text).ok().filter(|_| by_index.len() > 1)?;
+    let YamlNode::Sequence(list) = file.documents().next()?.as_mapping()?.get("items")? else { return None };
+    let all: Vec<Range<usize>> = list.values().map(|item| whole_lines(text, item.byte_range())).collect();
+    by_index.into_iter().map(|(index, changes)| Some((all.get(index)?.clone(), changes))).collect()
+}
+
+/// Returns the range with the dash and the indentation before it, so that its text is a document of its own.
+fn whole_lines(text: &str, range: TextPosition) -> Range<usize> {
+    let (start, end) = (range.start as usize, range.end as usize);
+    let before = text.get(..start).unwrap_or_default();
+    let line = before.rfind('\n').map_or(0, |end| end + 1);
+    let is_indented = before.get(line..).is_some_and(|indent| indent.trim_start_matches([' ', '-']).is_empty());
+    if is_indented { line..end } else { start..end }
+}
+
+/// Makes the changes in the items, each by itself.
+fn by_item(text: &str, items: Vec<Item>) -> Result<String, EditError> {
+    let (mut new, mut at) = (String::new(), 0);
+    let slice = |range: Range<usize>| text.get(range).unwrap_or_default();
+    for (range, changes) in items {
+        new.push_str(slice(at..range.start));
+        new.push_str(&changed(slice(range.clone()), &changes)?);
+        at = range.end;
+    }
+    new.push_str(slice(at..text.len()));
+    Ok(new)
+}
+
+/// Makes the changes in a document that is an object, or a list of one.
+fn changed(text: &str, changes: &[Change]) -> Result<String, EditError> {
     let file = YamlFile::from_str(text).map_err(|error| EditError::Unreadable(error.to_string()))?;
-    let root = file.documents().next().and_then(|document| document.as_mapping());
-    let root = YamlNode::Mapping(root.ok_or_else(|| EditError::Shape("the document".to_owned()))?);
-    let (mut expected, mut length) = (document.clone(), text.len());
+    let document = file.documents().next();
+    let object = document.as_ref().and_then(Document::as_mapping).map(YamlNode::Mapping);
+    let item = || document.as_ref()?.as_sequence()?.get(0);
+    let root = object.or_else(item).ok_or_else(|| EditError::Shape("the document".to_owned()))?;
+    let mut length = text.len();
     for Change { object, patch } in changes {
         let own = descend(root.clone(), &parsed(object))?;
-        // Comparing a List as a whole after each edit would take minutes.
-        let now = || if changes.len() > 1 { own.to_string() } else { file.to_string() };
         for operation in &patch.0 {
-            let before = now();
+            let before = file.to_string();
             let limits = apply(&own, operation)?;
-            let after = now();
+            let after = file.to_string();
             if !is_one_change(&before, &after, limits) {
                 return Err(EditError::Elsewhere(operation.path().to_string()));
             }
             length = (length + after.len()).saturating_sub(before.len());
         }
-        json_patch::patch(&mut expected, &within(object, patch))
-            .map_err(|error| EditError::Shape(error.to_string()))?;
     }
     let new = file.to_string();
-    match values(&new)?.as_slice() {
-        [found] if without_empty(found.clone()) == without_empty(expected) && new.len() == length => {
-            Ok(format!("{mark}{new}"))
-        }
-        _ => Err(EditError::Elsewhere("the object".to_owned())),
-    }
+    if new.len() == length { Ok(new) } else { Err(EditError::Elsewhere("the object".to_owned())) }
 }
 
 /// The bytes that an operation may take out of a text, and those that it may put in.

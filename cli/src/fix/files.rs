@@ -82,14 +82,14 @@ fn file_of((source, _): &Placed<Fix>) -> Option<&Arc<str>> {
 
 /// Groups the changes by file. Two paths may lead to one file, and so to one object twice.
 fn by_file(all: Vec<Placed<Fix>>) -> impl Iterator<Item = (Arc<str>, Vec<Placed<Fix>>)> {
-    type Own = BTreeMap<(Option<u64>, String), Placed<Fix>>;
+    type Own = BTreeMap<(Option<u64>, String, String), Placed<Fix>>;
     let mut files: BTreeMap<PathBuf, (Arc<str>, Own)> = BTreeMap::new();
     for placed in all {
         let Some(file) = file_of(&placed).cloned() else { continue };
         let whole = fs::canonicalize(&*file).unwrap_or_else(|_| PathBuf::from(&*file));
         let (_, own) = files.entry(whole).or_insert_with(|| (file, BTreeMap::new()));
         let line = placed.0.as_ref().map(|source| source.line);
-        own.entry((line, placed.1.object.to_string())).or_insert(placed);
+        own.entry((line, placed.1.object.to_string(), placed.1.template.clone())).or_insert(placed);
     }
     files.into_values().map(|(file, own)| (file, own.into_values().collect()))
 }

@@ -1,6 +1,6 @@
 //! Reads a live cluster into a view, in pages.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::{core, node::v1::RuntimeClass};
 use kube::{
@@ -84,6 +84,8 @@ pub struct RulesScope<'a> {
     pub version: Option<KubernetesVersion>,
     /// True if rules read objects besides workloads too.
     pub has_objects: bool,
+    /// True if the answer needs the labels of namespaces.
+    pub has_namespaces: bool,
 }
 
 /// Reads the workloads as they were written, and what rules need besides. A user without permission to list that can
@@ -103,6 +105,9 @@ pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadE
     let pools = reader.pools_if_installed().await;
     reader.view.pools = reader.unless_forbidden(pools, LACKS)?;
     reader.written(scope.namespace).await?;
+    if scope.has_namespaces {
+        reader.namespaces(scope.namespace).await?;
+    }
     if scope.has_objects {
         let (_, services) = resource(client, scope.namespace, "", "Service");
         let services = live::collect("services", &services, ListParams::default(), placed).await;
@@ -246,6 +251,24 @@ impl<'c> Reader<'c> {
         refused.filter(|_| !is_listed).map_or(Ok(()), Err)
     }
 
+    /// Reads the labels of all namespaces, or of one. Without them an answer has all findings, and fewer groups.
+    pub async fn namespaces(&mut self, namespace: Option<&str>) -> Result<(), ReadError> {
+        const WHAT: &str = "namespaces";
+        let (_, api) = resource(self.client, None, "", "Namespace");
+        let read = match namespace {
+            Some(name) => live::get::<_, Value>(WHAT, &api, name).await.map(|found| found.into_iter().collect()),
+            None => live::collect(WHAT, &api, ListParams::default(), |namespace: Value| namespace).await,
+        };
+        match read {
+            Ok(namespaces) => self.view.namespace_labels.extend(namespaces.iter().filter_map(labels)),
+            Err(error @ ReadError::Forbidden { .. }) => {
+                self.notes.push(format!("{error}; workloads are not grouped by the labels of their namespaces"));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
     /// Notes that pods or workloads of this kind are not known.
     pub fn refuse(&mut self, kind: &str, reason: String) {
         match WorkloadKind::by_name(kind) {
@@ -300,6 +323,13 @@ impl<'c> Reader<'c> {
         }
         live::known(listed)
     }
+}
+
+/// Returns the name and the labels of a namespace.
+pub(super) fn labels(namespace: &Value) -> Option<(String, BTreeMap<String, String>)> {
+    let metadata = &namespace["metadata"];
+    let labels = BTreeMap::deserialize(&metadata["labels"]).unwrap_or_default();
+    Some((metadata["name"].as_str()?.to_owned(), labels))
 }
 
 pub(super) fn placed<T>(object: T) -> Placed<T> {

@@ -27,7 +27,11 @@ pub(super) fn is_of_deployment(object: &Value) -> bool {
 }
 
 /// Reads everything. What the user may not list is not known in the view.
-pub async fn everything(client: &Client, version: Option<KubernetesVersion>) -> Result<Seen, ReadError> {
+pub async fn everything(
+    client: &Client,
+    version: Option<KubernetesVersion>,
+    has_namespaces: bool,
+) -> Result<Seen, ReadError> {
     let mut reader = Reader::new(client);
     reader.view.kubernetes = match version {
         Some(version) => Some(version),
@@ -46,6 +50,9 @@ pub async fn everything(client: &Client, version: Option<KubernetesVersion>) -> 
     let (_, services) = resource(client, None, "", "Service");
     let services = live::collect("services", &services, ListParams::default(), placed).await;
     reader.view.services = reader.unless_forbidden(services, "Services are not checked")?;
+    if has_namespaces {
+        reader.namespaces(None).await?;
+    }
     reader.credential_specs().await?;
     reader.assign_class().await;
     reader.view.sort();

@@ -24,7 +24,8 @@ use crate::{
 };
 
 use super::{
-    cluster::{RBAC, SeenOnWire},
+    assembled::assembled,
+    cluster::{RBAC, SeenOnWire, labels},
     event,
     everything::is_of_deployment,
     needs::Needs,
@@ -70,6 +71,8 @@ enum ManifestObject {
     Written(Reduced),
     /// A workload without a pod spec, or with one that cannot be read, and the part of it that can.
     Refused(Vec<Finding>, Option<Reduced>),
+    /// A namespace. Its labels say whose its workloads are; no rule checks it.
+    Namespace(Value),
     /// A role or a binding, with its kind. No rule checks it.
     Permission(Value, String),
     Skipped(String),
@@ -102,6 +105,7 @@ fn is_decoded(manifest: &Manifest) -> bool {
 
 /// Reads an object for commands that need it as it was written.
 fn written(manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
+    let manifest = Manifest { value: assembled(manifest.value), ..manifest };
     match WorkloadManifest::read_all(&manifest.value) {
         Ok(workloads) if !workloads.is_empty() => return Ok(ManifestObject::Written(manifest.value.into())),
         Ok(_) => {}
@@ -118,6 +122,8 @@ fn written(manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
         ManifestObject::Service(manifest.value)
     } else if manifest.is(gmsa::GROUP, "GMSACredentialSpec") {
         ManifestObject::CredentialSpec(manifest.value)
+    } else if manifest.is("", "Namespace") {
+        ManifestObject::Namespace(manifest.value)
     } else if manifest.group() == RBAC {
         ManifestObject::Permission(manifest.value, manifest.kind)
     } else {
@@ -222,6 +228,10 @@ impl ManifestObject {
                 if let Some(rest) = rest {
                     view.written.add(Some(source), rest);
                 }
+            }
+            Self::Namespace(namespace) => {
+                *view.skipped.entry("Namespace".to_owned()).or_default() += 1;
+                view.namespace_labels.extend(labels(&namespace));
             }
             Self::Permission(object, kind) => {
                 *view.skipped.entry(kind).or_default() += 1;

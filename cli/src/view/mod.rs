@@ -1,5 +1,6 @@
 //! Reads a live cluster or manifests into one view.
 
+mod assembled;
 mod autoscalers;
 mod cluster;
 mod event;

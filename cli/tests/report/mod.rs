@@ -37,6 +37,8 @@ fn view(objects: &Objects) -> View {
 /// The report about this view on a certain day.
 fn of_view(view: View, previous: Option<&Earlier>, lacks: Vec<Lack>) -> Report {
     let question = ReportInputs {
+        cluster: None,
+        by: None,
         now: Now { instant: Instant::now(), time: "2026-11-24T06:30:00Z".parse().unwrap() },
         images: Images::default(),
         move_to: None,

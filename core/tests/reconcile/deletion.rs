@@ -42,6 +42,32 @@ fn a_pool_is_deleted_with_its_taints_labels_and_classes() {
 }
 
 #[test]
+fn a_class_that_no_status_records_is_deleted_if_the_deleted_pool_wants_it_and_released_if_not() {
+    let mut world = world();
+    let labels = "labels: {winpool.dev/pool: default, app.kubernetes.io/managed-by: winpool}";
+    world.class(&format!("{{metadata: {{name: copy, {labels}}}, handler: h}}"));
+    // The former leader ended before it recorded its class.
+    world.change_pool("default", "status: {runtimeClasses: null}");
+    world.restart();
+    world.delete();
+    assert!(seconds_until_gone(&mut world) < 5);
+    assert_eq!(world.classes.keys().collect::<Vec<_>>(), ["copy"]);
+    assert!(world.is_released("copy"));
+}
+
+#[test]
+fn an_uninstall_does_not_wait_for_what_the_api_server_refuses() {
+    let mut world = world();
+    world.blocked.insert("win-1".to_owned());
+    world.refuse("Patch", denied());
+    world.memory.is_uninstalled = true;
+    world.delete();
+    assert!(seconds_until_gone(&mut world) < 5);
+    assert_eq!((world.taints("win-1").len(), world.taints("win-2").len()), (1, 0));
+    assert!(world.classes.contains_key("windows-2022"));
+}
+
+#[test]
 fn a_class_that_pods_use_is_released_when_its_pool_is_deleted() {
     let mut world = world();
     world.pods = Ok(vec![of_class("windows-2022")]);

@@ -33,7 +33,7 @@ async fn outlast(client: Client, namespace: &str, clock: impl Fn() -> Timestamp,
     let mut lease = leases.create(&PostParams::default(), &held(None)).await.unwrap();
     let (elector, resign) = (Elector::new(client, namespace), CancellationToken::new());
     let leadership = elector.leadership();
-    let candidate = tokio::spawn(elector.run(resign.clone()));
+    let candidate = tokio::spawn(elector.run(resign.clone(), CancellationToken::new()));
     for _ in 0..renewals {
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(leadership.term(), None, "the Lease is renewed");

@@ -39,7 +39,7 @@ impl Contender {
     fn new(client: Client) -> Self {
         let (elector, resign) = (Elector::new(client, NAMESPACE), CancellationToken::new());
         let leadership = elector.leadership();
-        Self { leadership, resign: resign.clone(), task: tokio::spawn(elector.run(resign)) }
+        Self { leadership, resign: resign.clone(), task: tokio::spawn(elector.run(resign, CancellationToken::new())) }
     }
 
     async fn leads(&self) -> u64 {
@@ -186,7 +186,7 @@ async fn a_lease_taken_by_force_stops_the_leader_until_it_is_released() {
     assert_eq!(audit.requests().split_off(stopped), Vec::new(), "operators ask nothing and write nothing");
 
     let released = Instant::now();
-    seized.release().await.unwrap();
+    seized.release(None).await.unwrap();
     harness.is_marked("meanwhile").await;
     println!("Lease released: an operator has written after {:?}", released.elapsed());
     for operator in operators {
@@ -197,5 +197,5 @@ async fn a_lease_taken_by_force_stops_the_leader_until_it_is_released() {
     let started = Instant::now();
     let seized = Seized::take(harness.client.clone(), NAMESPACE, Duration::from_mins(10)).await.unwrap();
     assert!(started.elapsed() < LEASE_DURATION, "no process held it: nothing to wait for");
-    seized.release().await.unwrap();
+    seized.release(None).await.unwrap();
 }

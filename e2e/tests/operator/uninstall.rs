@@ -10,7 +10,7 @@ use winpool_operator::{
     cleanup::{Arguments, clean_up},
     election::Leadership,
     metrics::Metrics,
-    removal::installation::InstallationObjects,
+    uninstall::InstallationObjects,
     write::Applier,
 };
 
@@ -77,6 +77,17 @@ async fn an_operator_that_is_removed_deletes_neither_a_copy_of_a_class_nor_the_c
         let class = harness.classes().get(name).await.unwrap();
         assert!(!class.labels().contains_key(POOL), "{name} is released");
     }
+}
+
+#[tokio::test]
+async fn an_operator_that_has_never_seen_the_crd_can_be_removed() {
+    let harness = Harness::new().await;
+    harness.delete_definition().await;
+    harness.definition_is_gone().await;
+    let operator = start(&harness);
+    harness.account.uninstall().await;
+    operator.ended_within(Duration::from_secs(40)).await;
+    harness.account.is_uninstalled().await;
 }
 
 #[tokio::test]

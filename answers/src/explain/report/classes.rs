@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use winpool_core::api::ObjectReference;
 
 use crate::{explain::status::ClassSummary, view::View};
@@ -11,7 +11,7 @@ use crate::{explain::status::ClassSummary, view::View};
 use super::order::by_namespace;
 
 /// A RuntimeClass.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClassUse {
     #[serde(flatten)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::{ObjectReference, Problem, names::reason},
     plan::{
@@ -18,7 +18,7 @@ use winpool_core::{
 use crate::{explain::status::PoolSummary, view::View};
 
 /// The pods of a pool that fail because of Windows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailingPool {
     /// The pool.
     pub pool: String,
@@ -33,7 +33,7 @@ pub struct FailingPool {
 }
 
 /// A workload whose pods fail.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailingWorkload {
     /// The workload.
     pub object: ObjectReference,

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use winpool_core::api::ObjectReference;
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 use super::order::by_namespace;
 
 /// A rule that objects break.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BrokenRule {
     /// The name of the rule.
     pub rule: String,
@@ -33,11 +33,12 @@ pub struct BrokenRule {
     pub objects: Vec<ObjectReference>,
 }
 
-/// Checks everything in the view.
-pub(super) fn by_rule(view: &View, facts: &Facts) -> Vec<BrokenRule> {
+/// Checks everything in the view, and calls `seen` with each finding.
+pub(super) fn by_rule(view: &View, facts: &Facts, mut seen: impl FnMut(&Finding)) -> Vec<BrokenRule> {
     let mut rules: BTreeMap<(Reverse<Severity>, String), BrokenRule> = BTreeMap::new();
     survey(view, facts, true, |_, findings| {
         for finding in findings {
+            seen(&finding);
             let object = finding.object.clone();
             let key = (Reverse(finding.severity), finding.rule.clone());
             let broken = rules.entry(key).or_insert_with(|| BrokenRule::of(finding));

@@ -1,7 +1,7 @@
 //! What a report does not know.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::view::{Known, View};
 
@@ -11,7 +11,7 @@ pub(super) const MANIFESTS: &str = "manifests";
 pub(super) const POOL: &str = "pool";
 
 /// Something that is not known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lack {
     /// The objects that winpool did not see, such as `nodes`.
     pub what: String,

@@ -1,6 +1,9 @@
 //! The numbers of a report.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter::Sum,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -95,6 +98,23 @@ impl Numbers {
         }
     }
 
+    /// The numbers, in the order of the pages.
+    fn all_mut(&mut self) -> [&mut Option<usize>; 11] {
+        [
+            &mut self.node_count,
+            &mut self.nodes_out_of_support,
+            &mut self.nodes_near_end,
+            &mut self.pinned,
+            &mut self.unknown,
+            &mut self.can_move,
+            &mut self.held_taints,
+            &mut self.failing_pods,
+            &mut self.errors,
+            &mut self.warnings,
+            &mut self.infos,
+        ]
+    }
+
     /// The numbers with their names, in the order of the pages.
     pub fn named(&self) -> [(&'static str, Option<usize>, About); 11] {
         use About::{Nodes, Workloads};
@@ -111,6 +131,24 @@ impl Numbers {
             ("Findings: warnings", self.warnings, Workloads),
             ("Findings: notes", self.infos, Workloads),
         ]
+    }
+}
+
+/// Adds the numbers that are known.
+impl<'n> Sum<&'n Numbers> for Numbers {
+    fn sum<I: Iterator<Item = &'n Self>>(all: I) -> Self {
+        let mut sum = Self::default();
+        for numbers in all {
+            let mut numbers = numbers.clone();
+            for (sum, number) in sum.all_mut().into_iter().zip(numbers.all_mut()) {
+                *sum = number.map_or(*sum, |number| Some(sum.unwrap_or_default().saturating_add(number)));
+            }
+            for (build, number) in numbers.nodes_by_build {
+                let sum = sum.nodes_by_build.entry(build).or_default();
+                *sum = sum.saturating_add(number);
+            }
+        }
+        sum
     }
 }
 

@@ -5,5 +5,5 @@ mod limits;
 mod markdown;
 mod sentences;
 
-pub use html::page as html;
-pub use markdown::page as markdown;
+pub use html::{fleet as fleet_html, page as html};
+pub use markdown::{fleet as fleet_markdown, page as markdown};

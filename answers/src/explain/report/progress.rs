@@ -31,7 +31,7 @@ struct EarlierObject {
 }
 
 /// The changes since an earlier report.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
     /// The time of the earlier report.
@@ -48,7 +48,7 @@ pub struct Progress {
 }
 
 /// A number then and now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NumberChange {
     /// The name of the number.
     pub name: String,

@@ -1,12 +1,12 @@
 //! The taints that winpool does not add yet.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::explain::{pod_count::PodCount, status::PoolSummary};
 
 /// A taint that waits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingTaint {
     /// The pool.

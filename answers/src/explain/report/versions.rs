@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::{Timestamp, civil::Date};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use winpool_core::{
     plan::pools::pool::policy_of,
     windows::{
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The nodes of a Windows version.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionNodes {
     /// The build, such as `10.0.20348`; absent for nodes whose build is not known.
@@ -47,7 +47,7 @@ pub struct VersionNodes {
 }
 
 /// The nodes of a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolNodes {
     /// The pool; absent for nodes that no pool selects.
@@ -58,7 +58,7 @@ pub struct PoolNodes {
 }
 
 /// A last day of support.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SupportDay {
     /// The last day.
@@ -69,7 +69,7 @@ pub struct SupportDay {
 }
 
 /// A vendor's support of a Windows version.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VendorDays {
     /// The vendor, such as `AKS`.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::ObjectReference,
     windows::{
@@ -14,7 +14,10 @@ use winpool_core::{
 };
 
 use crate::{
-    explain::blockers::{Blocker, Evidence, Group, Pin, group, pool_blockers},
+    explain::{
+        blockers::{Blocker, Evidence, Group, Pin, group, pool_blockers},
+        groups::{Grouped, Groups, order},
+    },
     lint::Facts,
     view::View,
 };
@@ -22,7 +25,7 @@ use crate::{
 use super::order::by_namespace;
 
 /// The workloads that need a Windows version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionWorkloads {
     /// The build of the version.
@@ -32,15 +35,15 @@ pub struct VersionWorkloads {
     /// The product to move to.
     pub move_to: String,
     /// The workloads and pools that are pinned to the version.
-    pub pinned: Vec<PinnedObject>,
+    pub pinned: Vec<Grouped<PinnedObject>>,
     /// Workloads that run there or can be scheduled there. winpool cannot tell if they run on other nodes.
-    pub unknown: Vec<UnclearWorkload>,
+    pub unknown: Vec<Grouped<UnclearWorkload>>,
     /// Workloads that also run on the version to move to.
-    pub can_move: Vec<MovableWorkload>,
+    pub can_move: Vec<Grouped<MovableWorkload>>,
 }
 
 /// A pinned workload or pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PinnedObject {
     /// The workload or pool.
     pub object: ObjectReference,
@@ -49,7 +52,7 @@ pub struct PinnedObject {
 }
 
 /// A workload of which winpool cannot tell if it runs on other nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnclearWorkload {
     /// The workload.
     pub object: ObjectReference,
@@ -58,7 +61,7 @@ pub struct UnclearWorkload {
 }
 
 /// A workload that also runs on nodes of another version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MovableWorkload {
     /// The workload.
     pub object: ObjectReference,
@@ -79,7 +82,13 @@ pub(super) fn are_known(view: &View) -> bool {
 }
 
 /// Returns the versions of the nodes that a newer one can replace, and other versions to which something is pinned.
-pub(super) fn by_version(view: &View, facts: &Facts, move_to: Option<&'static Product>) -> Vec<VersionWorkloads> {
+pub(super) fn by_version(
+    view: &View,
+    facts: &Facts,
+    move_to: Option<&'static Product>,
+    groups: Option<&Groups>,
+) -> Vec<VersionWorkloads> {
+    let grouped = Grouping(groups);
     let mut versions: Vec<_> =
         PRODUCTS.iter().filter_map(|product| Some((product, target(product, move_to)?))).collect();
     let is_of_nodes = |product: &Product| facts.builds().contains_key(&product.build);
@@ -91,7 +100,8 @@ pub(super) fn by_version(view: &View, facts: &Facts, move_to: Option<&'static Pr
             let blocker =
                 guarded.pool().ok().and_then(|pool| pool_blockers(pool, facts, product.build, Some(target.build)));
             let object = || ObjectReference::windows_pool(&guarded.name_any());
-            version.pinned.extend(blocker.map(|blocker| PinnedObject { object: object(), pins: blocker.pins }));
+            let pinned = blocker.map(|blocker| PinnedObject { object: object(), pins: blocker.pins });
+            version.pinned.extend(pinned.map(|pinned| grouped.of(&object(), pinned)));
         }
     }
     view.written.each(|_, workload| {
@@ -99,10 +109,14 @@ pub(super) fn by_version(view: &View, facts: &Facts, move_to: Option<&'static Pr
             let object = || workload.object();
             match group(workload, facts, &view.written.started, product.build, Some(target.build)) {
                 Some(Group::Pinned(Blocker { pins, .. })) => {
-                    version.pinned.push(PinnedObject { object: object(), pins });
+                    version.pinned.push(grouped.of(&object(), PinnedObject { object: object(), pins }));
                 }
-                Some(Group::Unknown(reason)) => version.unknown.push(UnclearWorkload { object: object(), reason }),
-                Some(Group::CanMove(evidence)) => version.can_move.push(MovableWorkload { object: object(), evidence }),
+                Some(Group::Unknown(reason)) => {
+                    version.unknown.push(grouped.of(&object(), UnclearWorkload { object: object(), reason }));
+                }
+                Some(Group::CanMove(evidence)) => {
+                    version.can_move.push(grouped.of(&object(), MovableWorkload { object: object(), evidence }));
+                }
                 None => {}
             }
         }
@@ -110,11 +124,20 @@ pub(super) fn by_version(view: &View, facts: &Facts, move_to: Option<&'static Pr
     let builds: BTreeSet<String> = facts.builds().keys().map(Build::to_string).collect();
     found.retain(|version| builds.contains(&version.build) || !version.pinned.is_empty());
     for version in &mut found {
-        version.pinned.sort_by_cached_key(|pinned| by_namespace(&pinned.object));
-        version.unknown.sort_by_cached_key(|unclear| by_namespace(&unclear.object));
-        version.can_move.sort_by_cached_key(|moving| by_namespace(&moving.object));
+        version.pinned.sort_by_cached_key(|it| (order(it.group.as_deref()), by_namespace(&it.object)));
+        version.unknown.sort_by_cached_key(|it| (order(it.group.as_deref()), by_namespace(&it.object)));
+        version.can_move.sort_by_cached_key(|it| (order(it.group.as_deref()), by_namespace(&it.object)));
     }
     found
+}
+
+/// The groups, if they were asked for.
+struct Grouping<'g>(Option<&'g Groups>);
+
+impl Grouping<'_> {
+    fn of<T>(&self, object: &ObjectReference, found: T) -> Grouped<T> {
+        Grouped { found, group: self.0.and_then(|groups| groups.group(object)) }
+    }
 }
 
 /// The version that replaces this one: the wanted one if it is newer, or else the next release with long-term support.

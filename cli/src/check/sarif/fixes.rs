@@ -36,7 +36,7 @@ struct SourceFile {
 
 impl Fixes {
     /// Returns the change that needs no decision. `None` if there is none, or if the file cannot be changed safely.
-    pub fn of(&mut self, Located { found, file, line }: &Located<Finding>) -> Option<Value> {
+    pub fn of(&mut self, Located { found, file, line, .. }: &Located<Finding>) -> Option<Value> {
         let Finding { object, remedy, .. } = found;
         let Remedy { rank: Rank::Certain, object: None, edits, .. } = remedy else { return None };
         let (file, line) = (file.as_ref().filter(|_| !edits.is_empty())?, (*line)?);

@@ -17,7 +17,7 @@ use crate::{
     },
     plan::{
         classes::{
-            ClassesPlan,
+            ClassesPlan, is_declared,
             runtime_class::{
                 ClassAction, DesiredClass, PlannedClass, describe, is_made_by_winpool, lacks_tolerations, owner,
                 selected_build,
@@ -79,6 +79,17 @@ impl Memory {
             wanted.contains(&class.name_any()) && is_made_by_winpool(class) && owner(class) == Some(&pool.spec.name)
         };
         let own = existing.iter().filter(|_| pool.spec.enforces()).filter(is_own);
+        self.of(&pool.spec.name).created.extend(own.filter_map(|class| class.uid()));
+    }
+
+    /// Records the same of a pool that is being deleted.
+    pub(crate) fn record_wanted(&mut self, pool: &Pool, owned: &[Arc<RuntimeClass>]) {
+        let is_wanted = |class: &&Arc<RuntimeClass>| {
+            let name = class.name_any();
+            let is_discovered = |build| pool.spec.discover && pool.spec.class_name(build) == name;
+            is_declared(pool, &name) || selected_build(class).is_some_and(is_discovered)
+        };
+        let own = owned.iter().filter(|class| is_made_by_winpool(class)).filter(is_wanted);
         self.of(&pool.spec.name).created.extend(own.filter_map(|class| class.uid()));
     }
 

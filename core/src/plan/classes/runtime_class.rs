@@ -400,5 +400,7 @@ pub(crate) fn is_needed_by<'a>(class: &RuntimeClass, kept: impl IntoIterator<Ite
     selected.any(|(_, taints)| taints.iter().any(|taint| !lacks_tolerations(class, [taint])))
 }
 
-/// The reason why such a class is not deleted.
+/// The reason why a class with winpool's labels that winpool may not have created is not deleted.
+pub(crate) const COPY: &str = "winpool has no record that it created this class";
+/// The reason why a class that is needed is not deleted.
 pub(crate) const KEPT_TAINT: &str = "nodes keep a taint that it tolerates";

@@ -17,7 +17,7 @@ use crate::{
             ClassesPlan, plan_classes,
             report::{being_deleted, contested, is_being_deleted, needs_other_builds, not_recorded},
             runtime_class::{
-                ClassAction, ClassRetirement, DesiredClass, KEPT_TAINT, PlannedClass, is_made_by_winpool,
+                COPY, ClassAction, ClassRetirement, DesiredClass, KEPT_TAINT, PlannedClass, is_made_by_winpool,
                 release_class, retire_class, selected_build,
             },
         },
@@ -189,14 +189,14 @@ impl Memory {
         if let Some(pause) = known.back_off(Some(class), now) {
             return self.postpone(pool, None, contested(&name, Some(class)), pause, now);
         }
-        if is_made_by_winpool(class) && !is_recorded && !release {
-            // A user copied a class with its labels, or winpool ended before it recorded the class that it had
-            // created.
+        // A user copied a class with its labels, or winpool ended before it recorded the class that it had created.
+        let is_copy = is_made_by_winpool(class) && !is_recorded && !release;
+        if is_copy && !pool.spec.deleting {
             known.postpone(None, not_recorded(&name), now + POLL_INTERVAL);
             return None;
         }
-        let retirement = if release {
-            release_class(class, KEPT_TAINT.to_owned())
+        let retirement = if is_copy || release {
+            release_class(class, if is_copy { COPY } else { KEPT_TAINT }.to_owned())
         } else {
             match users(cluster, &name) {
                 Ok(users) => retire_class(class, Ok(&users)),
@@ -221,8 +221,11 @@ impl Memory {
     pub(crate) fn waits_for_class(&self, pool: &Pool, name: &str) -> bool {
         let Some(memory) = self.pools.get(&pool.spec.name) else { return false };
         let known = memory.classes.get(name).and_then(|class| class.postponed.as_ref());
-        let is_others = |reason: &str| [reason::CLASS_NOT_RECORDED, reason::IN_PROGRESS].contains(&reason);
-        known.is_none_or(|postponed| !is_others(&postponed.problem.reason))
+        known.is_none_or(|postponed| match postponed.problem.reason.as_str() {
+            reason::CLASS_NOT_RECORDED | reason::IN_PROGRESS => false,
+            reason::ADMISSION_DENIED => !self.is_uninstalled,
+            _ => true,
+        })
     }
 
     pub(crate) fn class_answered(&mut self, pool: &str, step: &ClassStep, answer: Answer, now: Instant) {

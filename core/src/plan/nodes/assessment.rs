@@ -34,7 +34,7 @@ pub struct Assessment {
     pub held: Vec<Taint>,
     /// winpool's taints on it once the plan is executed.
     pub owned: Vec<Taint>,
-    /// Wanted taints that it lacks, for any reason.
+    /// Wanted taints that it lacks although it contradicts itself.
     pub uncarried: Vec<Taint>,
     /// The pool that no longer owns the node, and whose labels, annotations and taints are about to be removed from it.
     pub releasing: Option<String>,
@@ -107,11 +107,13 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
         ignored: node.is_ignored(),
         ..Assessment::default()
     };
-    if node.contradicts_itself() {
-        return contradictory(node, pool, policy, &record, counted);
-    }
     // Only on evidence: an existing pool no longer owns the node, or another pool owns it.
     let former = record.pool().filter(|_| pool.is_none() && record.belongs_to_a_live_pool(policy));
+    // Nothing releases it once a deleted pool is gone.
+    let is_last_chance = former.and_then(|name| policy.pool(name)).is_some_and(|pool| pool.spec.deleting);
+    if node.contradicts_itself() && !is_last_chance {
+        return contradictory(node, pool, policy, &record, counted);
+    }
     let known = Assessment {
         version: node.windows_version(),
         tolerate: pool.map(|pool| to_tolerate(node, pool, policy)).unwrap_or_default(),
@@ -153,7 +155,6 @@ fn owned(
         pool: pool.spec.name.clone(),
         taints: taints.owned.iter().map(ToString::to_string).collect(),
     });
-    let present = node.taints.taints();
     let plan = NodePlan {
         windows_build,
         capability_labels,
@@ -161,16 +162,7 @@ fn owned(
         pool: record.label_change(applied.as_ref().map(|applied| applied.pool.as_str())),
         applied: record.annotation_change(applied.as_ref()),
     };
-    let wanted = pool.spec.wanted_taints();
-    Assessment {
-        differing: taints.differing,
-        held: taints.held,
-        owned: taints.owned,
-        label_settles,
-        uncarried: wanted.into_iter().filter(|taint| !present.contains(taint)).collect(),
-        plan,
-        ..known
-    }
+    Assessment { differing: taints.differing, held: taints.held, owned: taints.owned, label_settles, plan, ..known }
 }
 
 /// Counts a node that contradicts itself for its pool, without a change. Neither its version nor its taints make

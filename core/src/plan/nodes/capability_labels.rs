@@ -65,12 +65,10 @@ pub struct LabelUsers {
 }
 
 impl LabelUsers {
-    /// Adds the labels of a node. Returns true if it has some.
-    pub fn add_node(&mut self, node: &NodeFields) -> bool {
-        let mut present = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX).peekable();
-        let has_some = present.peek().is_some();
+    /// Adds the labels of a node.
+    pub fn add_node(&mut self, node: &NodeFields) {
+        let present = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX);
         self.labels.extend(present.map(|(key, _)| (key.to_owned(), None)));
-        has_some
     }
 
     /// Adds the unfinished pods, which need the labels that they select.

@@ -13,7 +13,7 @@ pub mod numbers;
 pub(crate) mod table;
 
 pub use self::{
-    attempt::{Attempt, AttemptState, NodeAnswer, NodeStep},
+    attempt::{NodeAnswer, NodeStep},
     node::NodeObject,
     numbers::NodeCount,
     table::{NodeEvent, NodeNote, NodeTable},

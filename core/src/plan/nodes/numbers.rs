@@ -1,27 +1,26 @@
 //! The contribution of one node to the sums of pools.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Instant,
 };
 
 use crate::{
     api::{NodeCounts, ObjectReference, Problem, Taint, names::reason, number},
-    interner::Interner,
     plan::{
         classes::NodeSummary,
         nodes::{
             assessment::{Assessment, assess, assess_as},
             capability_labels::build_of,
-            node::{NodeFields, NodeState, Sighting, Watched},
+            node::{NodeFields, NodeState, Watched},
             table::Entry,
         },
         patch::STRIPPED,
         pools::pool::Policy,
         taints::Consent,
     },
-    windows::{Build, KernelVersion, Vendor, product},
+    windows::{Build, KernelVersion, Vendor},
     words::count as count_of,
 };
 
@@ -39,8 +38,6 @@ pub struct Contribution {
     pub(crate) unfinished: bool,
     pub(crate) tolerate: Vec<Taint>,
     pub(crate) owned: Vec<Taint>,
-    /// Wanted taints that it lacks, for any reason.
-    pub(crate) uncarried: Vec<Taint>,
     /// The builds whose capability labels it is to get.
     pub(crate) unlabelled: Vec<Build>,
     pub(crate) problems: Vec<NodeProblem>,
@@ -94,7 +91,6 @@ impl Contribution {
             untainted: plan.taints.is_some() || !held.is_empty() || differs && !uncarried.is_empty(),
             unfinished: !plan.is_empty() || !held.is_empty() || is_to_be_labelled,
             held,
-            uncarried,
             tolerate,
             owned: assessment.owned,
             problems,
@@ -195,7 +191,7 @@ impl NodeProblem {
     }
 }
 
-// The sums over the nodes of one pool. They are updated with each node, so one change costs the same in any cluster.
+// The sums over the nodes of one pool. They are computed when somebody asks after a node has changed.
 
 /// The sums over the nodes of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -203,22 +199,21 @@ pub struct Tally {
     states: BTreeMap<(Option<Build>, NodeState), usize>,
     /// Nodes by build and revision.
     pub(crate) revisions: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
-    /// Nodes by build and the vendor that their labels show.
-    pub(crate) vendors: BTreeMap<(Build, Vendor), usize>,
-    tolerate: BTreeMap<Taint, usize>,
+    /// The builds that nodes run, each with the vendor that their labels show.
+    pub(crate) vendors: BTreeSet<(Build, Vendor)>,
+    tolerate: BTreeSet<Taint>,
     owned: BTreeMap<Taint, usize>,
-    problems: BTreeMap<NodeProblem, BTreeSet<Arc<str>>>,
+    /// The first node with each problem, and the number of nodes with it.
+    problems: BTreeMap<NodeProblem, (Arc<str>, usize)>,
     /// The number of nodes without the right label.
     pub(crate) unlabeled: usize,
     /// The number of nodes without the right taints.
     pub(crate) untainted: usize,
     held: BTreeMap<Taint, usize>,
-    uncarried: BTreeMap<Taint, usize>,
     /// The builds whose capability labels nodes are to get.
     unlabelled: BTreeMap<Build, usize>,
     unfinished: usize,
-    /// Nodes that an older pool owns, with that pool.
-    overlaps: BTreeMap<Arc<str>, String>,
+    overlap: Option<Overlap>,
 }
 
 /// Nodes that an older pool owns.
@@ -231,82 +226,56 @@ pub struct Overlap {
     pub owner: String,
 }
 
-/// Adds one to the count of this key, or subtracts one.
-fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, usize>, key: &K, adds: bool) {
-    match counts.get_mut(key) {
-        Some(count) if adds => *count += 1,
-        Some(count) if *count > 1 => *count -= 1,
-        Some(_) => _ = counts.remove(key),
-        None if adds => _ = counts.insert(key.clone(), 1),
-        None => {}
+/// The sums of all pools over these nodes, which are sorted by name.
+pub(crate) fn fold(entries: &BTreeMap<Arc<str>, Entry>) -> BTreeMap<String, Tally> {
+    let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
+    // Most nodes share their contribution, so it is added once for all of them.
+    let mut shared: HashMap<*const Contribution, (&Contribution, &Arc<str>, usize)> = HashMap::new();
+    for (name, entry) in entries {
+        for contribution in &entry.contributions {
+            shared.entry(Arc::as_ptr(contribution)).or_insert((contribution, name, 0)).2 += 1;
+        }
+        for (pool, owner) in &entry.overlaps {
+            let first = || Overlap { nodes: 0, example: name.to_string(), owner: owner.clone() };
+            tallies.entry(pool.clone()).or_default().overlap.get_or_insert_with(first).nodes += 1;
+        }
     }
+    for (contribution, first, nodes) in shared.into_values() {
+        tallies.entry(contribution.pool.clone()).or_default().add(first, contribution, nodes);
+    }
+    tallies
 }
 
 impl Tally {
-    pub fn add(&mut self, name: &Arc<str>, contribution: &Contribution) {
-        self.change(name, contribution, true);
-    }
-
-    pub fn subtract(&mut self, name: &Arc<str>, contribution: &Contribution) {
-        self.change(name, contribution, false);
-    }
-
-    fn change(&mut self, name: &Arc<str>, contribution: &Contribution, adds: bool) {
-        let build = contribution.version.map(|version| version.build);
-        count(&mut self.states, &(build, contribution.state), adds);
-        if let Some(version) = contribution.version {
-            let mut revisions = self.revisions.remove(&version.build).unwrap_or_default();
-            count(&mut revisions, &version.revision, adds);
-            self.revisions.extend((!revisions.is_empty()).then_some((version.build, revisions)));
+    /// Adds the contribution of so many nodes, of which this is the first.
+    pub fn add(&mut self, first: &Arc<str>, contribution: &Contribution, nodes: usize) {
+        let Contribution { version, vendor, state, unlabeled, untainted, unfinished, .. } = contribution;
+        *self.states.entry((version.map(|version| version.build), *state)).or_default() += nodes;
+        if let Some(version) = version {
+            *self.revisions.entry(version.build).or_default().entry(version.revision).or_default() += nodes;
+            self.vendors.extend(vendor.map(|vendor| (version.build, vendor)));
         }
-        if let Some((version, vendor)) = contribution.version.zip(contribution.vendor) {
-            count(&mut self.vendors, &(version.build, vendor), adds);
+        for (number, counts) in
+            [(&mut self.unlabeled, unlabeled), (&mut self.untainted, untainted), (&mut self.unfinished, unfinished)]
+        {
+            *number += if *counts { nodes } else { 0 };
         }
-        for (number, counts) in [
-            (&mut self.unlabeled, contribution.unlabeled),
-            (&mut self.untainted, contribution.untainted),
-            (&mut self.unfinished, contribution.unfinished),
-        ] {
-            let one = usize::from(counts);
-            *number = if adds { *number + one } else { number.saturating_sub(one) };
-        }
-        for (counts, taints) in [
-            (&mut self.held, &contribution.held),
-            (&mut self.tolerate, &contribution.tolerate),
-            (&mut self.owned, &contribution.owned),
-            (&mut self.uncarried, &contribution.uncarried),
-        ] {
+        self.tolerate.extend(contribution.tolerate.iter().cloned());
+        for (counts, taints) in [(&mut self.held, &contribution.held), (&mut self.owned, &contribution.owned)] {
             for taint in taints {
-                count(counts, taint, adds);
+                *counts.entry(taint.clone()).or_default() += nodes;
             }
         }
         for image in &contribution.unlabelled {
-            count(&mut self.unlabelled, image, adds);
+            *self.unlabelled.entry(*image).or_default() += nodes;
         }
         for problem in &contribution.problems {
-            let mut nodes = self.problems.remove(problem).unwrap_or_default();
-            if adds {
-                nodes.insert(Arc::clone(name));
-            } else {
-                nodes.remove(name);
+            let (example, number) = self.problems.entry(problem.clone()).or_insert_with(|| (Arc::clone(first), 0));
+            if *first < *example {
+                *example = Arc::clone(first);
             }
-            self.problems.extend((!nodes.is_empty()).then(|| (problem.clone(), nodes)));
+            *number += nodes;
         }
-    }
-
-    /// True if no node contributes anything.
-    pub fn is_empty(&self) -> bool {
-        self.states.is_empty() && self.overlaps.is_empty()
-    }
-
-    /// Records that the pool selects this node and the older pool `owner` owns it.
-    pub fn overlaps(&mut self, node: &Arc<str>, owner: &str) {
-        self.overlaps.insert(Arc::clone(node), owner.to_owned());
-    }
-
-    /// Removes that record.
-    pub fn overlaps_no_longer(&mut self, node: &str) {
-        self.overlaps.remove(node);
     }
 
     /// Numbers of nodes by build, if it is known, and state.
@@ -325,9 +294,8 @@ impl Tally {
     }
 
     /// Nodes that the pool selects and an older one owns.
-    pub fn overlap(&self) -> Option<Overlap> {
-        let (example, owner) = self.overlaps.first_key_value()?;
-        Some(Overlap { nodes: self.overlaps.len(), example: example.to_string(), owner: owner.clone() })
+    pub fn overlap(&self) -> Option<&Overlap> {
+        self.overlap.as_ref()
     }
 
     /// Nodes by state.
@@ -374,17 +342,14 @@ impl Tally {
     pub fn seen(&self) -> NodeSummary {
         NodeSummary {
             builds: self.revisions.iter().map(|(build, revisions)| (*build, revisions.values().sum())).collect(),
-            tolerate: self.tolerate.keys().cloned().collect(),
+            tolerate: self.tolerate.clone(),
             ..NodeSummary::default()
         }
     }
 
     /// One problem of each kind, with the number of nodes and one example.
     pub fn problems(&self) -> Vec<Problem> {
-        self.problems
-            .iter()
-            .filter_map(|(problem, nodes)| Some(problem.describe(nodes.first()?, nodes.len())))
-            .collect()
+        self.problems.iter().map(|(problem, (example, nodes))| problem.describe(example, *nodes)).collect()
     }
 }
 
@@ -400,105 +365,8 @@ pub struct NodeCount {
     pub count: usize,
 }
 
-#[derive(Clone, Default)]
-pub(crate) struct Sums {
-    /// The policy by which nodes are counted *before* they are written by it: a pool's RuntimeClasses are made from the
-    /// builds of its nodes, and must exist before the pool may change the nodes.
-    policy: Arc<Policy>,
-    pools: BTreeMap<String, Tally>,
-    none: Tally,
-    /// Shared, because most nodes contribute the same to their pool.
-    contributions: Interner<Contribution>,
-    /// True if a sum changed since this was last asked.
-    pub(crate) changed: bool,
-}
-
-impl Sums {
-    /// Counts by this policy from now on. Returns true if it is another one than before.
-    pub(crate) fn count_by(&mut self, policy: Policy) -> bool {
-        let is_new = *self.policy != policy;
-        if is_new {
-            self.policy = Arc::new(policy);
-        }
-        is_new
-    }
-
-    pub(crate) fn tally(&self, pool: &str) -> &Tally {
-        self.pools.get(pool).unwrap_or(&self.none)
-    }
-
-    pub(crate) fn states(&self) -> Vec<NodeCount> {
-        let of_pool = |(name, tally): (&String, &Tally)| -> Vec<_> {
-            let pool = self.policy.pool(name);
-            let named = |build| match pool {
-                Some(pool) => pool.spec.version_of(build).is_some(),
-                None => product::by_build(build).is_some(),
-            };
-            let states = tally.states().map(|(build, state, count)| NodeCount {
-                pool: name.clone(),
-                build,
-                named: build.is_some_and(named),
-                state,
-                count,
-            });
-            states.collect()
-        };
-        self.pools.iter().flat_map(of_pool).collect()
-    }
-
-    /// The builds that nodes of pools run, each with the vendor that their labels show.
-    pub(crate) fn vendors(&self) -> BTreeSet<(Build, Vendor)> {
-        self.pools.values().flat_map(|tally| tally.vendors.keys().copied()).collect()
-    }
-
-    /// Counts a node, for the first time or again.
-    pub(crate) fn count(
-        &mut self,
-        name: &Arc<str>,
-        entry: &mut Entry,
-        before: Option<&Watched>,
-        sighting: Sighting,
-        now: Instant,
-    ) {
-        let policy = Arc::clone(&self.policy);
-        let object = Arc::clone(&entry.object);
-        entry.watched = Watched::next(before, &object.node, sighting, now);
-        let share = share(entry, &policy, now);
-        let contributions: Box<[_]> =
-            share.contributions.into_iter().map(|added| self.contributions.intern(added)).collect();
-        if contributions != entry.contributions || share.overlaps != entry.overlaps {
-            self.subtract(name, entry);
-            for (pool, owner) in &share.overlaps {
-                self.pools.entry(pool.clone()).or_default().overlaps(name, owner);
-            }
-            for contribution in &contributions {
-                self.pools.entry(contribution.pool.clone()).or_default().add(name, contribution);
-            }
-            (entry.contributions, entry.overlaps, self.changed) = (contributions, share.overlaps, true);
-        }
-    }
-
-    /// Takes a node out of all sums.
-    pub(crate) fn subtract(&mut self, name: &Arc<str>, entry: &Entry) {
-        for (pool, _) in &entry.overlaps {
-            self.change(pool, |tally| tally.overlaps_no_longer(name));
-        }
-        for contribution in &entry.contributions {
-            self.change(&contribution.pool, |tally| tally.subtract(name, contribution));
-        }
-    }
-
-    fn change(&mut self, pool: &str, change: impl FnOnce(&mut Tally)) {
-        let Some(tally) = self.pools.get_mut(pool) else { return };
-        change(tally);
-        if tally.is_empty() {
-            self.pools.remove(pool);
-        }
-    }
-}
-
 /// The contributions of a node to its pools, with its refusals and other writers.
-fn share(entry: &mut Entry, policy: &Policy, now: Instant) -> NodeShare {
+pub(crate) fn share(entry: &mut Entry, policy: &Policy, now: Instant) -> NodeShare {
     let object = Arc::clone(&entry.object);
     let watched = entry.watched.clone();
     let consent = Consent::Known { name: &object.name, watched: &watched, now };

@@ -4,24 +4,25 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use crate::{
+    interner::Interner,
     plan::{
         nodes::{
             assessment::{Assessment, assess},
             attempt::{Attempt, AttemptState, NodeAnswer, NodeStep},
             node::{MetadataChange, NodeObject, NodePlan, Sighting, Watched},
-            numbers::{Contribution, NodeCount, Sums, Tally},
+            numbers::{Contribution, NodeCount, Tally, fold, share},
         },
         pools::pool::Policy,
         reconcile::memory::WriteConflict,
         refusal::{growing_pause, refusal_pause},
         taints::Consent,
     },
-    windows::{Build, Vendor},
+    windows::{Build, Vendor, product},
 };
 
 /// All nodes that a watch shows, and the requests in flight.
@@ -33,7 +34,17 @@ pub struct NodeTable {
     pub(crate) requests: BTreeMap<Arc<str>, Request>,
     /// The policy that nodes are written by; `None` while this process does not lead.
     pub(crate) written_by: Option<Arc<Policy>>,
-    pub(crate) sums: Sums,
+    /// The policy by which nodes are counted *before* they are written by it: a pool's RuntimeClasses are made from the
+    /// builds of its nodes, and must exist before the pool may change the nodes.
+    counted_by: Arc<Policy>,
+    /// Shared, because most nodes contribute the same to their pool.
+    contributions: Interner<Contribution>,
+    /// The sums of pools; empty after a node has changed.
+    tallies: OnceLock<BTreeMap<String, Tally>>,
+    /// The sums of a pool without nodes.
+    none: Tally,
+    /// True if a sum may have changed since this was last asked.
+    changed: bool,
     /// The nodes whose pods are to get tolerations first.
     awaited: BTreeSet<Arc<str>>,
     pub(crate) notes: Vec<(Arc<NodeObject>, NodeNote)>,
@@ -79,7 +90,7 @@ impl NodeTable {
                 self.written_by = None;
                 self.requests.clear();
                 self.entries.values_mut().for_each(Entry::begin_term);
-                self.count_all(Sighting::Listed, now);
+                self.count_all(now);
                 Vec::new()
             }
         }
@@ -87,8 +98,9 @@ impl NodeTable {
 
     /// Counts nodes by this policy from now on.
     pub fn count_by(&mut self, policy: Policy, now: Instant) {
-        if self.sums.count_by(policy) {
-            self.count_all(Sighting::Changed, now);
+        if *self.counted_by != policy {
+            self.counted_by = Arc::new(policy);
+            self.count_all(now);
         }
     }
 
@@ -101,17 +113,36 @@ impl NodeTable {
 
     /// The sums over the nodes of a pool.
     pub fn tally(&self, pool: &str) -> &Tally {
-        self.sums.tally(pool)
+        self.tallies().get(pool).unwrap_or(&self.none)
+    }
+
+    fn tallies(&self) -> &BTreeMap<String, Tally> {
+        self.tallies.get_or_init(|| fold(&self.entries))
     }
 
     /// The numbers of nodes by pool, build and state.
     pub fn states(&self) -> Vec<NodeCount> {
-        self.sums.states()
+        let of_pool = |(name, tally): (&String, &Tally)| -> Vec<_> {
+            let pool = self.counted_by.pool(name);
+            let named = |build| match pool {
+                Some(pool) => pool.spec.version_of(build).is_some(),
+                None => product::by_build(build).is_some(),
+            };
+            let states = tally.states().map(|(build, state, count)| NodeCount {
+                pool: name.clone(),
+                build,
+                named: build.is_some_and(named),
+                state,
+                count,
+            });
+            states.collect()
+        };
+        self.tallies().iter().flat_map(of_pool).collect()
     }
 
     /// The builds that nodes of pools run, each with the vendor that their labels show.
     pub fn vendors(&self) -> BTreeSet<(Build, Vendor)> {
-        self.sums.vendors()
+        self.tallies().values().flat_map(|tally| tally.vendors.iter().copied()).collect()
     }
 
     /// All nodes by name, each with the part of its past that this process knows.
@@ -146,7 +177,11 @@ impl NodeTable {
 
     /// True if a sum has changed since the last call.
     pub fn take_changed(&mut self) -> bool {
-        std::mem::take(&mut self.sums.changed)
+        std::mem::take(&mut self.changed)
+    }
+
+    fn has_changed(&mut self) {
+        (self.tallies, self.changed) = (OnceLock::new(), true);
     }
 
     /// Returns the notes since the last call, each with its node.
@@ -173,7 +208,7 @@ impl NodeTable {
     fn await_pods(&mut self, name: &str, now: Instant) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.watched.awaits_pods = self.awaited.contains(name);
-        self.count(name, Sighting::Changed, now);
+        self.count(name, now);
     }
 
     fn see(&mut self, object: Arc<NodeObject>, sighting: Sighting, now: Instant) {
@@ -185,35 +220,39 @@ impl NodeTable {
         let Some(entry) = self.entries.get_mut(&name) else {
             let is_registered = sighting == Sighting::Changed && object.is_as_registered;
             let sighting = if is_registered { Sighting::Registered } else { sighting };
-            let entry = self.entries.entry(Arc::clone(&name)).or_insert(Entry { object, ..Entry::default() });
-            self.sums.count(&name, entry, None, sighting, now);
-            self.sums.changed = true;
-            if self.awaited.contains(&name) {
-                self.await_pods(&name, now);
-            }
-            return;
+            let mut watched = Watched::next(None, &object.node, sighting, now);
+            watched.awaits_pods = self.awaited.contains(&name);
+            self.entries.insert(Arc::clone(&name), Entry { object, watched, ..Entry::default() });
+            self.has_changed();
+            return self.count(&name, now);
         };
         entry.is_behind &= entry.object.resource_version == object.resource_version;
+        entry.watched = Watched::next(Some(&entry.watched), &object.node, sighting, now);
         entry.object = object;
-        self.count(&name, sighting, now);
+        self.count(&name, now);
     }
 
     fn remove(&mut self, name: &str) {
-        let Some((name, entry)) = self.entries.remove_entry(name) else { return };
-        self.sums.subtract(&name, &entry);
-        self.sums.changed = true;
+        if self.entries.remove(name).is_some() {
+            self.has_changed();
+        }
     }
 
-    pub(crate) fn count(&mut self, name: &str, sighting: Sighting, now: Instant) {
+    /// Computes the contribution of the node again.
+    fn count(&mut self, name: &str, now: Instant) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let (name, before) = (Arc::clone(&entry.object.name), std::mem::take(&mut entry.watched));
-        self.sums.count(&name, entry, Some(&before), sighting, now);
+        if entry.contribute(&self.counted_by, &mut self.contributions, now) {
+            self.has_changed();
+        }
     }
 
-    fn count_all(&mut self, sighting: Sighting, now: Instant) {
-        for (name, entry) in &mut self.entries {
-            let before = std::mem::take(&mut entry.watched);
-            self.sums.count(name, entry, Some(&before), sighting, now);
+    fn count_all(&mut self, now: Instant) {
+        let mut is_changed = false;
+        for entry in self.entries.values_mut() {
+            is_changed |= entry.contribute(&self.counted_by, &mut self.contributions, now);
+        }
+        if is_changed {
+            self.has_changed();
         }
     }
 }
@@ -291,6 +330,15 @@ pub(crate) enum Need {
 }
 
 impl Entry {
+    /// Computes what the node contributes to pools. Returns true if that has changed.
+    fn contribute(&mut self, policy: &Policy, shared: &mut Interner<Contribution>, now: Instant) -> bool {
+        let share = share(self, policy, now);
+        let contributions: Box<[_]> = share.contributions.into_iter().map(|added| shared.intern(added)).collect();
+        let is_changed = contributions != self.contributions || share.overlaps != self.overlaps;
+        (self.contributions, self.overlaps) = (contributions, share.overlaps);
+        is_changed
+    }
+
     /// The facts from which it is decided if the node may get a taint.
     pub(crate) fn consent(&self, now: Instant) -> Consent<'_> {
         Consent::Known { name: &self.object.name, watched: &self.watched, now }
@@ -347,7 +395,7 @@ impl Entry {
         let failure = &mut self.wait_reasons.get_or_insert_default().failure;
         let count = failure.map_or(1, |failure| failure.count.saturating_add(1));
         let pause = growing_pause(count);
-        let pause = pause + pause.mul_f64(share(&self.object.name, count));
+        let pause = pause + pause.mul_f64(jitter(&self.object.name, count));
         *failure = Some(FailedAttempts { count, until: now + pause });
         pause
     }
@@ -373,7 +421,7 @@ impl Entry {
 }
 
 /// A number from 0 to 1 that differs from node to node and from attempt to attempt.
-fn share(name: &str, count: u32) -> f64 {
+fn jitter(name: &str, count: u32) -> f64 {
     let mut hasher = DefaultHasher::new();
     (name, count).hash(&mut hasher);
     f64::from(u16::try_from(hasher.finish() & 0xFFFF).unwrap_or_default()) / f64::from(u16::MAX)
@@ -480,7 +528,7 @@ impl NodeTable {
         match need {
             Need::Nothing(until) => {
                 // A taint may no longer be added, although the node has not changed.
-                self.count(name, Sighting::Changed, now);
+                self.count(name, now);
                 NodeStep::Wait(until)
             }
             Need::Patch(assessment) => {
@@ -599,7 +647,7 @@ impl NodeTable {
         entry.wait_reasons.get_or_insert_default().refusal = Some(RefusedPlan { plan, message: shared, until });
         let note = NodeNote::Refused { message, pause };
         self.notes.push((Arc::clone(&entry.object), note));
-        self.count(name, Sighting::Changed, now);
+        self.count(name, now);
         NodeStep::Wait(Some(until))
     }
 
@@ -611,7 +659,7 @@ impl NodeTable {
             self.notes.push((Arc::clone(&entry.object), NodeNote::Contested { writer: writer.clone(), pause }));
         }
         entry.wait_reasons.get_or_insert_default().other_writer = Some(OtherWriter { name: writer.into(), until });
-        self.count(name, Sighting::Changed, now);
+        self.count(name, now);
         NodeStep::Wait(Some(until))
     }
 

@@ -13,6 +13,7 @@ use crate::{
     api::{
         NodeCounts, ObjectReference, Problem, Taint,
         names::{self, reason},
+        number,
     },
     plan::{
         classes::{
@@ -22,6 +23,7 @@ use crate::{
         nodes::{
             assessment::{assess, is_being_handed_over},
             node::{NodeObject, NodeRecord},
+            table::NodeTable,
         },
         pools::pool::{GuardedPool, Policy, Pool},
         reconcile::{
@@ -50,57 +52,32 @@ impl Memory {
         pool: &Pool,
         now: Now,
     ) -> Step {
-        let intended = self.intended(pool);
-        if let Some(step) = self.before_the_end(cluster, guarded, Some(intended), now) {
-            return step;
+        let (name, intended) = (&pool.spec.name, self.intended(pool));
+        if let Some(publish) = self.publish(cluster, Some(intended)) {
+            return publish;
+        }
+        if !guarded.has_finalizer() {
+            if guarded.finalizers().is_empty() || self.is_uninstalled {
+                return Step::Wait(None);
+            }
+            let message = format!(
+                "the pool is being deleted, and winpool is done with it; it stays until these finalizers are removed: {}",
+                guarded.finalizers().join(", ")
+            );
+            return self.suspend(guarded, reason::DELETING, &message, now);
+        }
+        if let Some(retry) = self.of(name).retry(RequestKind::Finalizer, now.instant) {
+            return Step::Wait(Some(retry.until));
         }
         if pool.spec.needs_cleanup()
             && let Some(step) = self.clean_up_first(cluster, guarded, pool, now)
         {
             return step;
         }
-        if self.of(&pool.spec.name).old_version != guarded.resource_version() {
-            self.note(&pool.spec.name, Note::CleanedUp);
+        if self.of(name).old_version != guarded.resource_version() {
+            self.note(name, Note::CleanedUp);
         }
         self.set_finalizer(guarded, false, now.instant)
-    }
-
-    /// Releases a pool that cannot be decoded: there is no record of its changes any more.
-    pub(crate) fn abandon(&mut self, cluster: &CachedCluster<'_>, guarded: &GuardedPool, now: Now) -> Step {
-        self.before_the_end(cluster, guarded, None, now).unwrap_or_else(|| {
-            let message =
-                "the spec cannot be decoded, so nodes keep their labels and taints, and RuntimeClasses stay".to_owned();
-            let name = guarded.name_any();
-            let left = Problem::new(reason::INVALID_SPEC, ObjectReference::windows_pool(&name), message);
-            self.note(&name, Note::Left(left));
-            self.set_finalizer(guarded, false, now.instant)
-        })
-    }
-
-    /// Publishes the policy without the pool. Then nothing is to be done if the finalizer is gone, or while its
-    /// removal may not be retried.
-    fn before_the_end(
-        &mut self,
-        cluster: &CachedCluster<'_>,
-        guarded: &GuardedPool,
-        intended: Option<Arc<Pool>>,
-        now: Now,
-    ) -> Option<Step> {
-        if let Some(publish) = self.publish(cluster, intended) {
-            return Some(publish);
-        }
-        if guarded.has_finalizer() {
-            let retry = self.of(&guarded.name_any()).retry(RequestKind::Finalizer, now.instant);
-            return retry.map(|retry| Step::Wait(Some(retry.until)));
-        }
-        if guarded.finalizers().is_empty() {
-            return Some(Step::Wait(None));
-        }
-        let others = guarded.finalizers().join(", ");
-        let message = format!(
-            "the pool is being deleted, and winpool is done with it; it stays until these finalizers are removed: {others}"
-        );
-        Some(self.suspend(guarded, reason::DELETING, &message, now))
     }
 
     /// The next step before the finalizer may go; `None` once everything is done, or has taken too long.
@@ -123,7 +100,8 @@ impl Memory {
             Ok(step) => step,
             Err(why) => {
                 let started = self.of(&pool.spec.name).deletion.started.unwrap_or(now.instant);
-                let says_so = now.instant >= started + SAID_AFTER.min(self.patience / 2);
+                // A pool that is treated as deleted is not.
+                let says_so = !self.is_uninstalled && now.instant >= started + SAID_AFTER.min(self.patience / 2);
                 let message = format!("the pool is being deleted and waits: {why}");
                 let wait =
                     if says_so { self.suspend(guarded, reason::DELETING, &message, now) } else { Step::Wait(None) };
@@ -169,24 +147,29 @@ impl Memory {
     ) -> Result<Option<Step>, String> {
         let patience = self.patience;
         let policy = self.policy(cluster.pools);
-        let cleanup = self.pending_cleanup(cluster, pool, &policy, now);
+        let (unseen, unclean) = self.unclean_nodes(cluster, pool, &policy, now);
         let existing = self.classes(cluster, &pool.spec.name);
         let owned: Vec<_> = existing.iter().filter(|class| owner(class) == Some(&pool.spec.name)).cloned().collect();
+        self.record_wanted(pool, &owned);
         let left = usize::try_from(nodes.selected).unwrap_or(usize::MAX);
         let memory = self.of(&pool.spec.name);
         let deletion = &mut memory.deletion;
-        deletion.progress(left.saturating_add(cleanup.unseen).saturating_add(owned.len()), patience);
+        deletion.progress(left.saturating_add(unseen).saturating_add(owned.len()), patience);
         let overdue = deletion.is_overdue(patience);
         if let Some(retry) = memory.retry(RequestKind::Nodes, now).filter(|_| !overdue) {
             return Err(format!("the nodes cannot be listed: {}", retry.refusal.message()));
         }
-        if cleanup.keep(overdue) {
-            return Err(cleanup.describe());
+        // The pool is the record of what winpool added to its nodes, so anything left after it is released stays for ever.
+        if let Some(why) = unclean.filter(|_| !overdue) {
+            return Err(why);
+        }
+        if !cluster.nodes.is_settled() {
+            return Err("requests are under way".to_owned());
         }
         let seen = |name: &str| cluster.nodes.tally(name).seen();
         let wanted = classes_of_others(pool, &policy, &seen, &existing);
         let kept = kept_taints(cluster, pool, &policy);
-        let stays_needed = |class: &RuntimeClass| cleanup.unseen > 0 || is_needed_by(class, &kept);
+        let stays_needed = |class: &RuntimeClass| unseen > 0 || is_needed_by(class, &kept);
         for class in &owned {
             let handed_over = wanted.contains(&class.name_any());
             if handed_over && !overdue {
@@ -211,6 +194,21 @@ impl Memory {
         Ok(None)
     }
 
+    /// True if nothing is left to do for these pools, which are treated as deleted.
+    pub fn has_uninstalled(&self, pools: &[Arc<GuardedPool>], nodes: &NodeTable) -> bool {
+        let is_done = |pool: &Arc<GuardedPool>| {
+            let (name, version) = (pool.name_any(), pool.resource_version());
+            let known = self.pools.get(&name);
+            // The cache does not show winpool's last write of the pool yet.
+            let is_behind = known.is_some_and(|known| known.old_version.is_some() && known.old_version == version);
+            let retry = known.and_then(|known| known.retries.get(&RequestKind::Finalizer));
+            let is_denied = retry.is_some_and(|retry| matches!(retry.refusal, Refusal::Denied(_)));
+            let is_released = is_denied || !pool.has_finalizer() && !is_behind;
+            is_released && nodes.tally(&name).counts().pending == 0
+        };
+        nodes.is_settled() && pools.iter().all(is_done)
+    }
+
     fn note_nodes_left(&mut self, pool: &Pool, nodes: &NodeCounts) {
         if nodes.selected == 0 {
             return;
@@ -227,17 +225,17 @@ impl Memory {
         self.note(&pool.spec.name, Note::Left(left));
     }
 
-    /// The cleanup that is left: requests in flight, nodes that the API server knows, and nodes in the cache.
-    fn pending_cleanup(
+    /// The number of nodes with the pool's label that the cache does not show, and what the cleanup of nodes waits for.
+    fn unclean_nodes(
         &self,
         cluster: &CachedCluster<'_>,
         pool: &Pool,
         policy: &Policy,
         now: Instant,
-    ) -> PendingCleanup {
+    ) -> (usize, Option<String>) {
         let labelled = self.pools.get(&pool.spec.name).and_then(|memory| memory.deletion.labelled.as_ref());
         let mut unseen = labelled.map(|(nodes, _)| nodes.clone()).unwrap_or_default();
-        let mut nodes = cluster.nodes.tally(&pool.spec.name).counts();
+        let NodeCounts { mut pending, blocked, contested, .. } = cluster.nodes.tally(&pool.spec.name).counts();
         let (mut handing_over, mut example) = (false, None);
         let others = || {
             let published = self.pools.values().filter_map(|memory| memory.published.as_ref());
@@ -257,13 +255,25 @@ impl Memory {
                 if releasing {
                     example.get_or_insert_with(|| name.to_string());
                 }
-                if nodes.pending == 0 && releasing && !cluster.nodes.is_blocked(name, &assessment.plan, policy, now) {
-                    nodes.pending = 1;
+                if pending == 0 && releasing && !cluster.nodes.is_blocked(name, &assessment.plan, policy, now) {
+                    pending = 1;
                 }
             }
         }
         let example = example.or_else(|| unseen.first().cloned());
-        PendingCleanup { nodes, handing_over, writing: !cluster.nodes.is_settled(), unseen: unseen.len(), example }
+        // Nobody waits for an operator that is being uninstalled.
+        let is_patient = i64::from(!self.is_uninstalled);
+        let numbers = [
+            (pending, "still to be cleaned"),
+            (blocked * is_patient, "that the API server does not let winpool change"),
+            (contested * is_patient, "that another writer keeps changing back"),
+            (number(unseen.len()), "that the cache does not show, or that run another system now"),
+        ];
+        let hindered = numbers.into_iter().filter(|(nodes, _)| *nodes > 0);
+        let mut parts: Vec<_> = hindered.map(|(nodes, what)| format!("{} {what}", count(nodes, "node"))).collect();
+        parts.extend(handing_over.then(|| "another pool has yet to take over a node".to_owned()));
+        let example = example.map(|node| format!(", such as {node}")).unwrap_or_default();
+        (unseen.len(), (!parts.is_empty()).then(|| parts.join("; ") + &example))
     }
 }
 
@@ -319,83 +329,6 @@ impl DeletionMemory {
         if !self.is_overdue(patience) && self.left.is_none_or(|before| left < before) {
             self.left = Some(left);
             self.idle = Duration::ZERO;
-        }
-    }
-}
-
-// Decides if a deleted pool may be released.
-
-/// The cleanup that a pool which is being deleted still waits for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PendingCleanup {
-    /// The nodes with its labels, annotations or taints, as the cache shows them.
-    pub nodes: NodeCounts,
-    /// True if another pool still has to take over one of them.
-    pub handing_over: bool,
-    /// True if node patches are in flight that were planned before the pool's deletion was seen, and may still label
-    /// nodes for it.
-    pub writing: bool,
-    /// Nodes with its label that the cache does not show yet, or that run another operating system now.
-    pub unseen: usize,
-    /// The name of one of those nodes.
-    pub example: Option<String>,
-}
-
-impl PendingCleanup {
-    /// True if the pool has to wait. The pool is the record of what winpool added to its nodes, so anything left after
-    /// it is released stays for ever. Once it is `overdue`, it only waits for its own requests in flight.
-    pub fn keep(&self, overdue: bool) -> bool {
-        let NodeCounts { pending, blocked, contested, .. } = self.nodes;
-        let hindered = pending > 0 || blocked > 0 || contested > 0 || self.handing_over || self.unseen > 0;
-        self.writing || (!overdue && hindered)
-    }
-
-    /// A message that says what it waits for.
-    pub fn describe(&self) -> String {
-        let NodeCounts { pending, blocked, contested, .. } = self.nodes;
-        let mut parts = Vec::new();
-        let mut add = |number: i64, what: &str| {
-            if number > 0 {
-                parts.push(format!("{} {what}", count(number, "node")));
-            }
-        };
-        add(pending, "still to be cleaned");
-        add(blocked, "that the API server does not let winpool change");
-        add(contested, "that another writer keeps changing back");
-        add(
-            i64::try_from(self.unseen).unwrap_or(i64::MAX),
-            "that the cache does not show, or that run another system now",
-        );
-        if self.handing_over {
-            parts.push("another pool has yet to take over a node".to_owned());
-        }
-        if self.writing {
-            parts.push("requests are under way".to_owned());
-        }
-        let example = self.example.as_ref().map(|node| format!(", such as {node}")).unwrap_or_default();
-        parts.join("; ") + &example
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pool_stays_for_what_can_still_be_done_and_not_for_ever() {
-        let nodes = |pending, blocked, ignored| NodeCounts { pending, blocked, ignored, ..NodeCounts::default() };
-        let nothing = PendingCleanup::default;
-        for (cleanup, keep, keep_overdue) in [
-            (nothing(), false, false),
-            (PendingCleanup { nodes: nodes(0, 0, 1), ..nothing() }, false, false),
-            (PendingCleanup { nodes: nodes(1, 0, 0), ..nothing() }, true, false),
-            (PendingCleanup { nodes: nodes(0, 1, 0), ..nothing() }, true, false),
-            (PendingCleanup { handing_over: true, ..nothing() }, true, false),
-            (PendingCleanup { unseen: 1, ..nothing() }, true, false),
-            (PendingCleanup { writing: true, ..nothing() }, true, true),
-        ] {
-            assert_eq!((cleanup.keep(false), cleanup.keep(true)), (keep, keep_overdue), "{cleanup:?}");
-            assert_eq!(cleanup.describe().is_empty(), !keep, "{cleanup:?}");
         }
     }
 }

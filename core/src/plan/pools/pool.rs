@@ -8,8 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
-use kube::ResourceExt;
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    jiff::Timestamp,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -17,7 +19,7 @@ use thiserror::Error;
 use crate::{
     api::{
         ANY_VERSION, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint,
-        TaintPolicy, WindowsPool, WindowsPoolStatus, names,
+        TaintPolicy, WindowsPool, WindowsPoolSpec, WindowsPoolStatus, names,
         validation::{Violation, violations},
     },
     labels::Labels,
@@ -512,11 +514,21 @@ impl GuardedPool {
 
     /// True if the deletion of the pool waits for winpool.
     pub fn has_finalizer(&self) -> bool {
-        self.finalizers().iter().any(|finalizer| finalizer == names::CLEANUP)
+        has_finalizer(&self.metadata)
     }
 
     pub fn is_being_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The pool as if it were being deleted.
+    pub fn deleted(&self) -> Self {
+        let mut pool = self.clone();
+        pool.metadata.deletion_timestamp.get_or_insert(Time(Timestamp::UNIX_EPOCH));
+        if let Ok(object) = &mut pool.pool {
+            object.metadata = pool.metadata.clone();
+        }
+        Self { spec: spec_of(&pool.metadata, &pool.pool), ..pool }
     }
 
     /// The pool in the form that plans use.
@@ -528,9 +540,20 @@ impl GuardedPool {
     }
 }
 
+/// True if the deletion of the object waits for winpool.
+pub fn has_finalizer(object: &ObjectMeta) -> bool {
+    object.finalizers.iter().flatten().any(|finalizer| finalizer == names::CLEANUP)
+}
+
 fn spec_of(metadata: &ObjectMeta, pool: &Result<WindowsPool, String>) -> Result<Arc<PoolSpec>, InvalidPool> {
     match pool {
         Ok(pool) => PoolSpec::read(pool).map(Arc::new),
+        // It wants no taint. The taints that its status records still count, and it has the finalizer if it was to clean up.
+        Err(_) if metadata.deletion_timestamp.is_some() => {
+            let deletion_policy = if has_finalizer(metadata) { DeletionPolicy::Delete } else { DeletionPolicy::Retain };
+            let spec = WindowsPoolSpec { taints: Some(Vec::new()), deletion_policy, ..WindowsPoolSpec::default() };
+            PoolSpec::read(&WindowsPool { metadata: metadata.clone(), spec, status: None }).map(Arc::new)
+        }
         Err(error) => {
             let violation = Violation { field: "spec".to_owned(), message: error.clone() };
             let name = metadata.name.clone().unwrap_or_default();

@@ -34,6 +34,8 @@ const ATTEMPTS: u32 = 4;
 pub struct Memory {
     /// The pause after a refused request, and the time that a deletion waits without progress.
     pub patience: Duration,
+    /// True while winpool is being uninstalled: what the API server refuses stays, because nobody can wait for it.
+    pub is_uninstalled: bool,
     pub(crate) pauses: Pauses,
     pub(crate) pools: BTreeMap<String, PoolMemory>,
     /// The last published policy.

@@ -66,7 +66,6 @@ fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now
         known.classes.values_mut().for_each(ClassMemory::end_back_off);
     }
     let step = match guarded.read() {
-        Err(_) if guarded.is_being_deleted() => memory.abandon(cluster, guarded, now),
         Err(error) => memory.stop(cluster, guarded, reason::INVALID_SPEC, &error.to_string(), now),
         Ok(pool) if pool.spec.deleting => memory.clean_up(cluster, guarded, &memory.with_written(&pool), now),
         Ok(pool) => return memory.bring_up_to_date(cluster, guarded, &memory.with_written(&pool), now),

@@ -12,8 +12,8 @@ use winpool_core::words::count;
 use empty::none;
 
 use super::{
-    super::{FailingPool, Progress, Report, WaitingTaint},
-    limits::{OBJECTS, shown},
+    super::{FailingPool, Fleet, Progress, Report, WaitingTaint},
+    limits::{OBJECTS, WORKLOADS, shown},
     sentences,
 };
 
@@ -25,6 +25,47 @@ const ICON: &str = "data:,";
 
 /// Renders the page.
 pub fn page(report: &Report) -> String {
+    document(sentences::TITLE, &head(report), &body(report, ""))
+}
+
+/// Renders the page about several clusters.
+pub fn fleet(fleet: &Fleet) -> String {
+    let columns = sentences::CLUSTER.iter().chain(&sentences::NUMBERS).enumerate();
+    let is_number = |column: usize| (column >= sentences::CLUSTER.len()).then_some("number");
+    let rows = sentences::clusters(fleet);
+    let head = html! { header { h1 { (sentences::FLEET) } } };
+    let body = html! {
+        section id="clusters" {
+            h2 { (sentences::CLUSTERS) }
+            div.wide {
+                table {
+                    thead { tr { @for (at, name) in columns { th scope="col" class=[is_number(at)] { (name) } } } }
+                    tbody {
+                        @for (row, cells) in rows.iter().enumerate() {
+                            tr {
+                                @for (at, cell) in cells.iter().enumerate() {
+                                    @if at > 0 { td class=[is_number(at)] { (cell) } }
+                                    @else if row < fleet.clusters.len() { th scope="row" { a href={"#cluster-" (row)} { (cell) } } }
+                                    @else { th scope="row" { strong { (cell) } } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @for (index, report) in fleet.clusters.iter().enumerate() {
+            section.cluster id={"cluster-" (index)} {
+                h1 { (shown(report.cluster.as_deref().unwrap_or_default())) }
+                p.meta { @for part in &sentences::subject(report) { span { (part) } " " } }
+                (self::body(report, &format!("cluster-{index}-")))
+            }
+        }
+    };
+    document(sentences::FLEET, &head, &body)
+}
+
+fn document(title: &str, head: &Markup, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -35,12 +76,12 @@ pub fn page(report: &Report) -> String {
                 meta name="color-scheme" content="light dark";
                 meta name="generator" content=(concat!("winpool ", env!("CARGO_PKG_VERSION")));
                 link rel="icon" href=(ICON);
-                title { (sentences::TITLE) }
+                title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                (head(report))
-                main { (body(report)) }
+                (head)
+                main { (body) }
                 footer { p { "Made by winpool " (env!("CARGO_PKG_VERSION")) ". The numbers are those of " code { "winpool report -o json" } "." } }
             }
         }
@@ -71,11 +112,12 @@ const SECTIONS: [(&str, &str); 7] = [
     ("pools", sentences::POOLS),
 ];
 
-fn body(report: &Report) -> Markup {
-    let has_all = report.has_all_workloads();
+/// The sections about a cluster. Their names begin with `prefix`, because a page may have several clusters.
+fn body(report: &Report, prefix: &str) -> Markup {
+    let section = |id: &str, title: &str, content: Option<Markup>| section(&format!("{prefix}{id}"), title, content);
     let without_pool = || report.has_no_pool().then(|| none(sentences::WITHOUT_POOL));
     html! {
-        (lacks(report))
+        (lacks(report, prefix))
         section aria-label="Numbers" {
             dl.numbers {
                 @for (name, number, is_complete) in report.named_numbers() {
@@ -83,15 +125,16 @@ fn body(report: &Report) -> Markup {
                 }
             }
         }
-        @if let Some(progress) = &report.progress { (self::progress(progress)) }
+        @if report.groups.is_some() { (section("groups", &sentences::by(&report.grouping()), Some(groups(report)))) }
+        @if let Some(progress) = &report.progress { (self::progress(progress, prefix)) }
         (section("versions", sentences::VERSIONS, report.versions.as_deref().map(|versions| timeline::versions(versions, report))))
-        (section("workloads", sentences::WORKLOADS, report.workloads.as_deref().map(|versions| lists::workloads(versions, has_all))))
+        (section("workloads", sentences::WORKLOADS, report.workloads.as_deref().map(|versions| lists::workloads(versions, report))))
         (section("taints", sentences::TAINTS, report.taints.as_deref().map(taints)))
         (section("classes", sentences::CLASSES, report.runtime_classes.as_deref().map(|classes| lists::classes(classes, report.pods_without_class))))
         (section("findings", sentences::FINDINGS, report.numbers.errors.map(|_| lists::findings(&report.findings))))
         (section("failing", sentences::FAILING, report.failing_pods.as_deref().map(failing).or_else(without_pool)))
         @if let Some(installation) = &report.installation {
-            section id="winpool" {
+            section id={(prefix) "winpool"} {
                 h2 { (sentences::WINPOOL) }
                 @for sentence in sentences::installation(installation) { p { (sentence) } }
             }
@@ -113,10 +156,29 @@ fn section(id: &str, title: &str, content: Option<Markup>) -> Markup {
     }
 }
 
-fn lacks(report: &Report) -> Markup {
+/// The numbers of each group.
+fn groups(report: &Report) -> Markup {
+    let by = report.grouping();
+    let groups = report.groups.as_deref().unwrap_or_default();
+    let numbers = |cells: &[String]| html! { @for cell in cells.iter().skip(1) { td.number { (cell) } } };
+    html! {
+        table {
+            thead { tr { @for (at, name) in sentences::GROUP.iter().enumerate() { th scope="col" class=[(at > 0).then_some("number")] { (name) } } } }
+            tbody {
+                @for group in groups.iter().take(WORKLOADS) {
+                    @let cells = sentences::group(&by, group);
+                    tr { @for name in cells.iter().take(1) { th scope="row" { (name) } } (numbers(&cells)) }
+                }
+            }
+        }
+        @if let Some(more) = sentences::more(groups.len(), WORKLOADS) { p.more { (more) } }
+    }
+}
+
+fn lacks(report: &Report, prefix: &str) -> Markup {
     html! {
         @if !report.unknown.is_empty() {
-            section.lacks id="unknown" {
+            section.lacks id={(prefix) "unknown"} {
                 h2 { (sentences::UNKNOWN) }
                 ul { @for lack in &report.unknown { li { strong { (shown(&lack.what)) } ": " (sentences::lack(lack)) } } }
             }
@@ -124,9 +186,9 @@ fn lacks(report: &Report) -> Markup {
     }
 }
 
-fn progress(progress: &Progress) -> Markup {
+fn progress(progress: &Progress, prefix: &str) -> Markup {
     html! {
-        section id="progress" {
+        section id={(prefix) "progress"} {
             h2 { (sentences::PROGRESS) }
             p { (sentences::since(progress)) }
             table {

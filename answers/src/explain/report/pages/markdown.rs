@@ -6,12 +6,16 @@ use winpool_core::{api::ObjectReference, words::count};
 
 use super::{
     super::{
-        BrokenRule, ClassUse, FailingPool, PinnedObject, Progress, Report, VersionNodes, VersionWorkloads, WaitingTaint,
+        BrokenRule, ClassUse, FailingPool, Fleet, PinnedObject, Progress, Report, VersionNodes, VersionWorkloads,
+        WaitingTaint,
     },
     limits::{OBJECTS, WORKLOADS, shown},
     sentences,
 };
-use crate::explain::status::{NO_POOL, PoolSummary};
+use crate::explain::{
+    groups::Grouped,
+    status::{NO_POOL, PoolSummary},
+};
 
 /// The characters that Markdown or HTML may interpret.
 const SPECIAL: &[char] = &['\\', '`', '*', '_', '{', '}', '[', ']', '<', '>', '#', '|', '~', '&', '@', '!', '$'];
@@ -54,10 +58,10 @@ impl Page {
     }
 
     /// Adds a table with these names of columns.
-    fn table<const N: usize>(&mut self, names: [&str; N], rows: impl Iterator<Item = [String; N]>) {
-        self.block(&format!("| {} |", names.join(" | "))).line(&format!("|{}", "---|".repeat(N)));
+    fn table(&mut self, names: &[&str], rows: impl Iterator<Item = impl AsRef<[String]>>) {
+        self.block(&format!("| {} |", names.join(" | "))).line(&format!("|{}", "---|".repeat(names.len())));
         for row in rows {
-            self.line(&format!("| {} |", row.join(" | ")));
+            self.line(&format!("| {} |", row.as_ref().join(" | ")));
         }
     }
 }
@@ -77,7 +81,27 @@ fn safe(text: &str) -> String {
 /// Renders the page.
 pub fn page(report: &Report) -> String {
     let mut page = Page::default();
-    page.block(&format!("# {}", sentences::TITLE)).block(&safe(&sentences::subject(report).join(" · ")));
+    page.block(&format!("# {}", sentences::TITLE));
+    body(&mut page, report);
+    page.0
+}
+
+/// Renders the page about several clusters.
+pub fn fleet(fleet: &Fleet) -> String {
+    let mut page = Page::default();
+    page.block(&format!("# {}", sentences::FLEET));
+    let columns = [&sentences::CLUSTER[..], &sentences::NUMBERS[..]].concat();
+    let rows = sentences::clusters(fleet).into_iter();
+    page.table(&columns, rows.map(|row| row.iter().map(|cell| safe(cell)).collect::<Vec<_>>()));
+    for report in &fleet.clusters {
+        page.block(&format!("# {}", safe(&shown(report.cluster.as_deref().unwrap_or_default()))));
+        body(&mut page, report);
+    }
+    page.0
+}
+
+fn body(page: &mut Page, report: &Report) {
+    page.block(&safe(&sentences::subject(report).join(" · ")));
     if !report.unknown.is_empty() {
         page.block(&format!("## {}", sentences::UNKNOWN));
         let lacks = report.unknown.iter();
@@ -85,14 +109,23 @@ pub fn page(report: &Report) -> String {
     }
     let numbers = report.named_numbers();
     let rows = numbers.map(|(name, number, is_complete)| [name.to_owned(), sentences::number(number, is_complete)]);
-    page.table(["", "Number"], rows);
+    page.table(&["", "Number"], rows);
+    if let Some(groups) = &report.groups {
+        let by = report.grouping();
+        page.block(&format!("## {}", safe(&sentences::by(&by))));
+        let rows = groups.iter().take(WORKLOADS).map(|group| sentences::group(&by, group).map(|cell| safe(&cell)));
+        page.table(&sentences::GROUP, rows);
+        if let Some(more) = sentences::more(groups.len(), WORKLOADS) {
+            page.block(&more);
+        }
+    }
     if let Some(progress) = &report.progress {
-        self::progress(&mut page, progress);
+        self::progress(page, progress);
     }
     let kubernetes = report.kubernetes.as_deref();
     page.section(sentences::VERSIONS, report.versions.as_deref(), |page, all| versions(page, all, kubernetes));
     page.section(sentences::WORKLOADS, report.workloads.as_deref(), |page, all| {
-        workloads(page, all, report.has_all_workloads());
+        workloads(page, all, report);
     });
     page.section(sentences::TAINTS, report.taints.as_deref(), taints);
     page.section(sentences::CLASSES, report.runtime_classes.as_deref(), |page, all| {
@@ -109,7 +142,6 @@ pub fn page(report: &Report) -> String {
         page.items(sentences::installation(installation).iter().map(|sentence| safe(sentence)));
     }
     page.section(sentences::POOLS, report.pools.as_deref(), pools);
-    page.0
 }
 
 fn progress(page: &mut Page, progress: &Progress) {
@@ -118,7 +150,7 @@ fn progress(page: &mut Page, progress: &Progress) {
         let [before, now, difference] = sentences::changed(change);
         [safe(&shown(&change.name)), before, now, difference]
     });
-    page.table(["", "Then", "Now", "Change"], rows);
+    page.table(&["", "Then", "Now", "Change"], rows);
     for (title, objects) in [("No longer pinned", &progress.freed), ("Newly pinned", &progress.newly_pinned)] {
         if !objects.is_empty() {
             page.block(&format!("{title}: {}", names(objects)));
@@ -135,7 +167,7 @@ fn versions(page: &mut Page, versions: &[VersionNodes], kubernetes: Option<&str>
         page.block(&format!("### {}: {state}", safe(version.name())));
         page.block(&safe(&sentences::nodes(version)));
         let vendors = version.vendors.iter().map(|vendor| {
-            let source = vendor.source.as_ref().zip(vendor.checked);
+            let source = sentences::source(vendor);
             let source = source.map(|(source, checked)| format!(" [Source]({source}) (read on {checked})."));
             safe(&sentences::vendor(vendor, kubernetes)) + &source.unwrap_or_default()
         });
@@ -143,24 +175,41 @@ fn versions(page: &mut Page, versions: &[VersionNodes], kubernetes: Option<&str>
     }
 }
 
-fn workloads(page: &mut Page, versions: &[VersionWorkloads], is_complete: bool) {
+fn workloads(page: &mut Page, versions: &[VersionWorkloads], report: &Report) {
+    let is_complete = report.has_all_workloads();
     if versions.is_empty() {
         page.block("No node has a Windows version that a newer one replaces, and nothing is pinned to one.");
     }
     for version in versions {
-        page.block(&format!("### {} → {}", version.product, version.move_to))
-            .block(&sentences::groups(version, is_complete));
+        page.block(&format!("### {} → {}", safe(&shown(&version.product)), safe(&shown(&version.move_to))))
+            .block(&safe(&sentences::groups(version, is_complete)));
         let [pinned, unknown, can_move] = sentences::GROUPS;
-        group(page, pinned, &version.pinned, self::pinned);
-        group(page, unknown, &version.unknown, |it| format!("{}: {}", bold(&it.object), safe(&shown(&it.reason))));
-        group(page, can_move, &version.can_move, |it| format!("{}: {}", bold(&it.object), it.evidence.describe()));
+        group(page, report, pinned, &version.pinned, self::pinned);
+        group(page, report, unknown, &version.unknown, |it| {
+            format!("{}: {}", bold(&it.object), safe(&shown(&it.reason)))
+        });
+        group(page, report, can_move, &version.can_move, |it| {
+            format!("{}: {}", bold(&it.object), it.evidence.describe())
+        });
     }
 }
 
-fn group<T>(page: &mut Page, title: &str, all: &[T], entry: impl Fn(&T) -> String) {
-    if !all.is_empty() {
-        page.block(&format!("#### {title} ({})", all.len()));
-        page.items(all.iter().take(WORKLOADS).map(entry).chain(sentences::more(all.len(), WORKLOADS)));
+/// Adds a list. With groups, each of them has a title.
+fn group<T>(page: &mut Page, report: &Report, title: &str, all: &[Grouped<T>], entry: impl Fn(&T) -> String) {
+    if all.is_empty() {
+        return;
+    }
+    page.block(&format!("#### {title} ({})", all.len()));
+    let listed = all.get(..WORKLOADS).unwrap_or(all);
+    for of_one in listed.chunk_by(|one, other| one.group == other.group) {
+        if let (Some(_), [first, ..]) = (&report.by, of_one) {
+            let title = sentences::title(&report.grouping(), first.group.as_deref());
+            page.block(&format!("##### {}", safe(&title)));
+        }
+        page.items(of_one.iter().map(|it| entry(&it.found)));
+    }
+    if let Some(more) = sentences::more(all.len(), WORKLOADS) {
+        page.line(&format!("- {more}"));
     }
 }
 
@@ -201,7 +250,7 @@ fn classes(page: &mut Page, classes: &[ClassUse], without: Option<usize>) {
             let users = format!("{}: {}", class.users.len(), names(&class.users));
             [safe(&shown(&class.class.name)), pool, state, nodes, pods, users]
         });
-        page.table(["RuntimeClass", "Pool", "State", "Nodes", "Pods", "Workloads"], rows);
+        page.table(&["RuntimeClass", "Pool", "State", "Nodes", "Pods", "Workloads"], rows);
     }
     if let Some(pods) = without {
         page.block(&format!("Pods on Windows nodes without a RuntimeClass: {pods}."));
@@ -215,7 +264,7 @@ fn findings(page: &mut Page, rules: &[BrokenRule]) {
     }
     for rule in rules {
         let (severity, _) = sentences::severity(rule.severity);
-        page.block(&format!("### {severity}: {} ({})", rule.rule, count(rule.findings, "finding")));
+        page.block(&format!("### {severity}: {} ({})", safe(&shown(&rule.rule)), count(rule.findings, "finding")));
         page.block(&safe(&sentences::sentence(&rule.message)));
         page.block(&format!("Remedy: {}", safe(&sentences::sentence(&rule.remedy))));
         page.block(&names(&rule.objects));
@@ -227,7 +276,7 @@ fn failing(page: &mut Page, pools: &[FailingPool]) {
         page.block("No pod is known to fail because of Windows.");
     }
     for pool in pools {
-        page.block(&format!("Pool {}. {}", safe(&shown(&pool.pool)), sentences::failing(pool)));
+        page.block(&format!("Pool {}. {}", safe(&shown(&pool.pool)), safe(&sentences::failing(pool))));
         let workloads = pool.workloads.iter().map(|it| (&it.object, &it.message));
         let workloads = workloads.chain(pool.reported.iter().map(|it| (&it.object, &it.message)));
         let more = (pool.more > 0).then(|| format!("and {}", count(pool.more, "other workload")));
@@ -244,7 +293,7 @@ fn pools(page: &mut Page, pools: &[PoolSummary]) {
         let [mode, ready, converged, message] = sentences::pool(pool).map(|text| safe(&text));
         [safe(&shown(&pool.name)), mode, ready, converged, message]
     });
-    page.table(["Pool", "Mode", "Ready", "Converged nodes", "Message"], rows);
+    page.table(&["Pool", "Mode", "Ready", "Converged nodes", "Message"], rows);
     for pool in pools.iter().filter(|pool| !pool.problems.is_empty()) {
         let problems = pool
             .problems

@@ -1,10 +1,11 @@
 //! The sentences of both pages.
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{Timestamp, civil::Date};
 use winpool_core::{api::ObjectReference, windows::KubernetesSupport, words::count};
 
 use crate::{
     explain::{
+        groups::By,
         installation::{Installation, InstallationState},
         pod_count::PodCount,
         status::PoolSummary,
@@ -15,13 +16,32 @@ use crate::{
 
 use super::{
     super::{
-        ClassUse, FailingPool, Lack, NumberChange, PinnedObject, Progress, Report, SupportDay, VendorDays,
-        VersionNodes, VersionWorkloads, WaitingTaint, numbers::NEAR,
+        ClassUse, FailingPool, Fleet, GroupNumbers, Lack, NumberChange, PinnedObject, Progress, Report, SupportDay,
+        VendorDays, VersionNodes, VersionWorkloads, WaitingTaint, numbers::NEAR,
     },
     limits::shown,
 };
 
 pub(super) const TITLE: &str = "Windows in this cluster";
+pub(super) const FLEET: &str = "Windows in all clusters";
+pub(super) const CLUSTERS: &str = "Clusters";
+/// The columns about a cluster in the table of clusters, before its numbers.
+pub(super) const CLUSTER: [&str; 3] = ["Cluster", "Report of", "Kubernetes"];
+/// The short names of the numbers, in their order. The table leaves out the last one, notes.
+pub(super) const NUMBERS: [&str; 10] = [
+    "Windows nodes",
+    "Out of support",
+    "Ends within a year",
+    "Pinned",
+    "Not assessed",
+    "Can move",
+    "Held taints",
+    "Failing pods",
+    "Errors",
+    "Warnings",
+];
+/// The columns of the table of groups.
+pub(super) const GROUP: [&str; 6] = ["Group", "Pinned", "Not assessed", "Can move", "Errors", "Warnings"];
 pub(super) const UNKNOWN: &str = "What this report does not know";
 pub(super) const PROGRESS: &str = "Progress";
 pub(super) const VERSIONS: &str = "Windows versions and their support";
@@ -43,10 +63,57 @@ pub(super) fn time(time: Timestamp) -> String {
 
 /// The time and the cluster of the report.
 pub(super) fn subject(report: &Report) -> Vec<String> {
-    let mut parts = vec![time(report.time)];
+    let mut parts: Vec<String> = report.cluster.iter().map(|name| format!("Cluster {}", shown(name))).collect();
+    parts.push(time(report.time));
     parts.extend(report.kubernetes.as_ref().map(|version| format!("Kubernetes {version}")));
     parts.extend(report.assumed.as_ref().map(|assumed| format!("This is the report if {}.", shown(assumed))));
     parts
+}
+
+/// The rows of the table of clusters: each cluster, and the totals.
+pub(super) fn clusters(fleet: &Fleet) -> Vec<Vec<String>> {
+    let numbers = |numbers: &[(Option<usize>, bool)]| -> Vec<String> {
+        let shown = numbers.iter().take(NUMBERS.len());
+        shown.map(|(number, is_complete)| self::number(*number, *is_complete)).collect()
+    };
+    let of_report = |report: &Report| -> Vec<(Option<usize>, bool)> {
+        report.named_numbers().map(|(_, number, is_complete)| (number, is_complete)).collect()
+    };
+    let row = |report: &Report| {
+        let or_dash = |text: &Option<String>| text.as_deref().map_or_else(|| "–".to_owned(), shown);
+        let head = [or_dash(&report.cluster), time(report.time), or_dash(&report.kubernetes)];
+        [head.to_vec(), numbers(&of_report(report))].concat()
+    };
+    let all: Vec<_> = fleet.clusters.iter().map(of_report).collect();
+    let is_complete = |at: usize| all.iter().all(|own| own.get(at).is_some_and(|(number, is)| *is && number.is_some()));
+    let totals = fleet.totals.named().into_iter().enumerate();
+    let totals: Vec<_> = totals.map(|(at, (_, number, _))| (number, is_complete(at))).collect();
+    let total = [vec!["Total".to_owned(), String::new(), String::new()], numbers(&totals)].concat();
+    fleet.clusters.iter().map(row).chain([total]).collect()
+}
+
+/// The title of the numbers of groups.
+pub(super) fn by(by: &By) -> String {
+    match by {
+        By::Namespace => "By namespace".to_owned(),
+        By::Label(key) => format!("By the label {}", shown(key)),
+    }
+}
+
+/// The row of a group.
+pub(super) fn group(by: &By, group: &GroupNumbers) -> [String; 6] {
+    let GroupNumbers { group, pinned, unknown, can_move, errors, warnings, .. } = group;
+    let [pinned, unknown, can_move, errors, warnings] =
+        [pinned, unknown, can_move, errors, warnings].map(ToString::to_string);
+    [title(by, group.as_deref()), pinned, unknown, can_move, errors, warnings]
+}
+
+/// The title of a group: `shop`, `team: web`, or `Without the label team`.
+pub(super) fn title(by: &By, group: Option<&str>) -> String {
+    match (by, group) {
+        (By::Namespace, Some(name)) => shown(name),
+        _ => shown(&by.title(group)),
+    }
 }
 
 pub(super) fn lack(lack: &Lack) -> String {
@@ -87,8 +154,9 @@ pub(super) fn with_nodes(set: &PodCount) -> String {
     format!("{} ({})", full(&set.object), count(set.pods, "node"))
 }
 
-pub(super) fn namespace(object: &ObjectReference) -> String {
-    object.namespace.as_deref().map_or_else(|| "Without a namespace".to_owned(), shown)
+/// The title of the group of an object.
+pub(super) fn group_of(by: &By, group: Option<&str>, object: &ObjectReference) -> String {
+    title(by, if *by == By::Namespace { object.namespace.as_deref() } else { group })
 }
 
 /// `and 7 more`, if a list is cut.
@@ -126,7 +194,7 @@ pub(super) fn nodes(version: &VersionNodes) -> String {
 
 fn day(what: &str, SupportDay { day, days_left }: &SupportDay) -> String {
     match days_left {
-        ..0 => format!("{what} ended on {day}, {} ago", count(-days_left, "day")),
+        ..0 => format!("{what} ended on {day}, {} ago", count(days_left.unsigned_abs(), "day")),
         0 => format!("{what} ends today, {day}"),
         _ => format!("{what} ends on {day}, in {}", count(*days_left, "day")),
     }
@@ -179,6 +247,13 @@ pub(super) fn vendor(days: &VendorDays, kubernetes: Option<&str>) -> String {
     }));
     parts.extend(note.clone());
     format!("{}.", parts.join("; "))
+}
+
+/// The source of a vendor's statement, and the day on which it was read. A report in a file may contain any text in place of it.
+pub(super) fn source(vendor: &VendorDays) -> Option<(&str, Date)> {
+    let source = vendor.source.as_deref()?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/?#=&%+".contains(c);
+    (source.starts_with("https://") && source.chars().all(is_plain)).then_some((source, vendor.checked?))
 }
 
 /// The state of the support, in two words and the name of a style.

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use winpool_core::{api::ObjectReference, words::count};
 
-use crate::explain::status::{NO_POOL, PoolSummary};
+use crate::explain::{
+    groups::{By, Grouped},
+    status::{NO_POOL, PoolSummary},
+};
 
 use super::{
     super::{
-        super::{BrokenRule, ClassUse, MovableWorkload, PinnedObject, UnclearWorkload, VersionWorkloads},
+        super::{BrokenRule, ClassUse, MovableWorkload, PinnedObject, Report, UnclearWorkload, VersionWorkloads},
         limits::{OBJECTS, WORKLOADS, shown},
         sentences,
     },
@@ -19,7 +22,8 @@ use super::{
 /// The number of entries up to which a list is open at first.
 const OPEN: usize = 25;
 
-pub(super) fn workloads(versions: &[VersionWorkloads], is_complete: bool) -> Markup {
+pub(super) fn workloads(versions: &[VersionWorkloads], report: &Report) -> Markup {
+    let (is_complete, by) = (report.has_all_workloads(), report.grouping());
     html! {
         @if versions.is_empty() { (none("No node has a Windows version that a newer one replaces, and nothing is pinned to one.")) }
         @for version in versions {
@@ -27,10 +31,10 @@ pub(super) fn workloads(versions: &[VersionWorkloads], is_complete: bool) -> Mar
                 h3 { (version.product) " " span.quiet { "→ " (version.move_to) } }
                 p { (sentences::groups(version, is_complete)) }
                 (share(version))
-                (namespaces(version))
-                (pinned(version))
-                (unknown(version))
-                (can_move(version))
+                (groups(version, &by))
+                (pinned(version, &by))
+                (unknown(version, &by))
+                (can_move(version, &by))
             }
         }
     }
@@ -50,28 +54,30 @@ fn share(version: &VersionWorkloads) -> Markup {
     }
 }
 
-/// The numbers of each namespace.
-fn namespaces(version: &VersionWorkloads) -> Markup {
+/// The numbers of each namespace, or of each value of the label.
+fn groups(version: &VersionWorkloads, by: &By) -> Markup {
     let mut numbers: BTreeMap<String, [usize; 3]> = BTreeMap::new();
-    let groups = [
-        version.pinned.iter().map(|it| &it.object).collect::<Vec<_>>(),
-        version.unknown.iter().map(|it| &it.object).collect(),
-        version.can_move.iter().map(|it| &it.object).collect(),
+    let all = [
+        version.pinned.iter().map(|it| (&it.group, &it.object)).collect::<Vec<_>>(),
+        version.unknown.iter().map(|it| (&it.group, &it.object)).collect(),
+        version.can_move.iter().map(|it| (&it.group, &it.object)).collect(),
     ];
-    for (group, objects) in groups.iter().enumerate() {
-        for object in objects {
-            if let Some(number) = numbers.entry(sentences::namespace(object)).or_default().get_mut(group) {
+    for (column, objects) in all.iter().enumerate() {
+        for (group, object) in objects {
+            let title = sentences::group_of(by, group.as_deref(), object);
+            if let Some(number) = numbers.entry(title).or_default().get_mut(column) {
                 *number += 1;
             }
         }
     }
+    let head = if *by == By::Namespace { "Namespace" } else { "Group" };
     html! {
         @if !numbers.is_empty() {
             table {
-                thead { tr { th scope="col" { "Namespace" } th.number scope="col" { "Pinned" } th.number scope="col" { "Not known" } th.number scope="col" { "Can move" } } }
+                thead { tr { th scope="col" { (head) } th.number scope="col" { "Pinned" } th.number scope="col" { "Not known" } th.number scope="col" { "Can move" } } }
                 tbody {
-                    @for (namespace, numbers) in numbers.iter().take(WORKLOADS) {
-                        tr { th scope="row" { (namespace) } @for number in numbers { td.number { (number) } } }
+                    @for (title, numbers) in numbers.iter().take(WORKLOADS) {
+                        tr { th scope="row" { (title) } @for number in numbers { td.number { (number) } } }
                     }
                 }
             }
@@ -80,15 +86,22 @@ fn namespaces(version: &VersionWorkloads) -> Markup {
     }
 }
 
-/// A list that a reader can open. `entries` renders the objects of one namespace.
-fn group<T>(title: &str, all: &[T], object: fn(&T) -> &ObjectReference, entries: impl Fn(&[T]) -> Markup) -> Markup {
+/// A list that a reader can open. `entries` renders the objects of one group.
+fn group<T>(
+    title: &str,
+    all: &[Grouped<T>],
+    by: &By,
+    object: fn(&T) -> &ObjectReference,
+    entries: impl Fn(&[Grouped<T>]) -> Markup,
+) -> Markup {
     let listed = all.get(..WORKLOADS).unwrap_or(all);
+    let title_of = |it: &Grouped<T>| sentences::group_of(by, it.group.as_deref(), object(it));
     html! {
         @if !all.is_empty() {
             details open[all.len() <= OPEN] {
                 summary { (title) " " span.quiet { (all.len()) } }
-                @for of_one in listed.chunk_by(|one, other| object(one).namespace == object(other).namespace) {
-                    @for first in of_one.iter().take(1) { h4 { (sentences::namespace(object(first))) } }
+                @for of_one in listed.chunk_by(|one, other| title_of(one) == title_of(other)) {
+                    @for first in of_one.iter().take(1) { h4 { (title_of(first)) } }
                     ul.plain { (entries(of_one)) }
                 }
                 @if let Some(more) = sentences::more(all.len(), WORKLOADS) { p.more { (more) } }
@@ -97,12 +110,12 @@ fn group<T>(title: &str, all: &[T], object: fn(&T) -> &ObjectReference, entries:
     }
 }
 
-fn pinned(version: &VersionWorkloads) -> Markup {
+fn pinned(version: &VersionWorkloads, by: &By) -> Markup {
     let [title, ..] = sentences::GROUPS;
     let entry = |pinned: &PinnedObject| {
         html! {
             li {
-                strong { (sentences::named(&pinned.object)) }
+                strong { (name(by, &pinned.object)) }
                 ul.pins {
                     @for (field, value, change) in sentences::pins(pinned) {
                         li { span.field { (field) } " " code.old { (value) } " → " code { (change) } }
@@ -111,27 +124,32 @@ fn pinned(version: &VersionWorkloads) -> Markup {
             }
         }
     };
-    group(title, &version.pinned, |it| &it.object, |of_one| html! { @for it in of_one { (entry(it)) } })
+    group(title, &version.pinned, by, |it| &it.object, |of_one| html! { @for it in of_one { (entry(it)) } })
 }
 
-fn unknown(version: &VersionWorkloads) -> Markup {
+fn unknown(version: &VersionWorkloads, by: &By) -> Markup {
     let [_, title, _] = sentences::GROUPS;
-    let entries = |of_one: &[UnclearWorkload]| {
-        html! { @for it in of_one { li { strong { (sentences::named(&it.object)) } ": " (shown(&it.reason)) } } }
+    let entries = |of_one: &[Grouped<UnclearWorkload>]| {
+        html! { @for it in of_one { li { strong { (name(by, &it.object)) } ": " (shown(&it.reason)) } } }
     };
-    group(title, &version.unknown, |it| &it.object, entries)
+    group(title, &version.unknown, by, |it| &it.object, entries)
 }
 
-fn can_move(version: &VersionWorkloads) -> Markup {
+fn can_move(version: &VersionWorkloads, by: &By) -> Markup {
     let [.., title] = sentences::GROUPS;
-    let entries = |of_one: &[MovableWorkload]| {
+    let entries = |of_one: &[Grouped<MovableWorkload>]| {
         let mut by_evidence: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for moving in of_one {
-            by_evidence.entry(moving.evidence.describe()).or_default().push(sentences::named(&moving.object));
+            by_evidence.entry(moving.evidence.describe()).or_default().push(name(by, &moving.object));
         }
         html! { @for (evidence, names) in by_evidence { li { (names.join(", ")) ": " span.quiet { (evidence) } } } }
     };
-    group(title, &version.can_move, |it| &it.object, entries)
+    group(title, &version.can_move, by, |it| &it.object, entries)
+}
+
+/// The name of an object in a list: its group may have its namespace as title.
+fn name(by: &By, object: &ObjectReference) -> String {
+    if *by == By::Namespace { sentences::named(object) } else { sentences::full(object) }
 }
 
 /// Names of objects, one after the other.

@@ -17,6 +17,9 @@ use super::{
 
 /// The years before the report that the time line shows.
 const PAST: i16 = 2;
+/// The years in which a report is made.
+const FIRST_YEAR: i16 = 2000;
+const LAST_YEAR: i16 = 2200;
 /// The least number of years after the report.
 const FUTURE: i16 = 3;
 /// The number of years up to which each has a label.
@@ -35,12 +38,15 @@ struct Span {
 impl Span {
     fn of(versions: &[VersionNodes], report: &Report) -> Self {
         let today = report.time.to_zoned(TimeZone::UTC).date();
+        // A report in a file may have any day.
+        let year = today.year().clamp(FIRST_YEAR, LAST_YEAR);
         let of_version = |version: &VersionNodes| {
             let vendors = version.vendors.iter().flat_map(|vendor| [&vendor.support, &vendor.images]).flatten();
             version.microsoft.iter().chain(vendors).map(|day| day.day.year()).max()
         };
-        let last = versions.iter().filter_map(of_version).max().unwrap_or_default().max(today.year() + FUTURE);
-        Self { first: date(today.year() - PAST, 1, 1), last: date(last + 1, 1, 1), today }
+        let last =
+            versions.iter().filter_map(of_version).max().unwrap_or_default().clamp(year + FUTURE, LAST_YEAR + FUTURE);
+        Self { first: date(year - PAST, 1, 1), last: date(last + 1, 1, 1), today }
     }
 
     /// The place of a day in thousandths of the time line.
@@ -101,7 +107,7 @@ fn row(span: &Span, version: &VersionNodes, report: &Report) -> Markup {
                 @for vendor in &version.vendors {
                     li {
                         (sentences::vendor(vendor, kubernetes))
-                        @if let Some((source, checked)) = vendor.source.as_ref().zip(vendor.checked) {
+                        @if let Some((source, checked)) = sentences::source(vendor) {
                             " " a href=(source) rel="noreferrer" { "Source" } " (read on " (checked) ")."
                         }
                     }

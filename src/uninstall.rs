@@ -1,12 +1,12 @@
-//! The objects of winpool's own installation. Their deletion shows the operator that it is being removed.
+//! The end of winpool: the objects of its installation, whose deletion shows the operator that it is being removed.
 //!
 //! The manifests put the finalizer `winpool.dev/cleanup` on the operator's own account and permissions. Their deletion
 //! then waits for the operator, which still has the permissions and cleans up the cluster first.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{
-    FutureExt, StreamExt, TryFutureExt, future, pin_mut,
+    FutureExt, StreamExt, future, pin_mut,
     stream::{FuturesUnordered, select_all},
 };
 use k8s_openapi::{
@@ -27,20 +27,19 @@ use winpool_client::{
     error::{RequestError, Unreadable, in_time},
     watches,
 };
-use winpool_core::{api::names, plan::pools::cleanup::Extent};
+use winpool_core::plan::pools::pool::has_finalizer;
 
 use crate::{
-    removal::cleanup::{Cleaner, Leftover, LeftoverReason},
+    cleanup::cleaner::{Leftover, LeftoverReason},
+    controllers::Context,
     write::Applier,
 };
 
 /// The time limit for finding out, on termination, if winpool is being removed.
 const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time in which the leader may finish its requests and clean up, before a standby does it.
-const AFTER_THE_LEADER: Duration = Duration::from_secs(5);
 /// The number of attempts while others change the objects, or refuse some of them.
 const ATTEMPTS: usize = 10;
-/// The pause between two attempts to clean up.
+/// The pause between two questions of a standby if the leader has cleaned up.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// The time limit for a removal. A pod has 60 seconds to end, and the token of a ServiceAccount works for 60 seconds
@@ -112,35 +111,24 @@ impl InstallationObjects {
             () = self.removal() => return true,
             () = stop.cancelled() => {}
         }
-        // A pod may be terminated before the watch reports the reason. Namespaces are not watched: the pods of a
-        // deleted namespace go first.
-        self.is_being_removed().await.unwrap_or_else(|error| {
-            tracing::debug!(error = shortened(&error), "cannot find out if winpool is being removed");
-            false
-        })
+        // A pod may be terminated before the watch reports the reason.
+        tokio::time::timeout(FINAL_READ_TIMEOUT, self.is_being_deleted()).await.unwrap_or(false)
     }
 
-    /// True if any of the objects, or their namespace, is being deleted.
-    async fn is_being_removed(&self) -> Result<bool, RequestError> {
+    /// True if any of the objects that can be read, or their namespace, is being deleted. Namespaces are not watched: the
+    /// pods of a deleted namespace go first.
+    async fn is_being_deleted(&self) -> bool {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let namespace = in_time(namespaces.get_metadata_opt(&self.namespace));
-        let namespace =
-            namespace.map_ok(|found| found.is_some_and(|found| found.metadata.deletion_timestamp.is_some()));
-        let reads =
-            self.parts.iter().map(|part| self.read(part).map_ok(|held| held.is_some_and(|held| held.is_deleted())));
-        let mut reads: FuturesUnordered<_> = reads.map(FutureExt::boxed).chain([namespace.boxed()]).collect();
-        let all = async {
-            let mut failed = None;
-            while let Some(read) = reads.next().await {
-                match read {
-                    Ok(true) => return Ok(true),
-                    Ok(false) => {}
-                    Err(error) => failed = Some(error),
-                }
-            }
-            failed.map_or(Ok(false), Err)
+        let namespace = async {
+            let found = in_time(namespaces.get_metadata_opt(&self.namespace)).await;
+            found.ok().flatten().is_some_and(|found| found.metadata.deletion_timestamp.is_some())
         };
-        tokio::time::timeout(FINAL_READ_TIMEOUT, all).await.unwrap_or(Err(RequestError::TimedOut(FINAL_READ_TIMEOUT)))
+        let parts = self.parts.iter().map(async |part| {
+            let held = self.read(part).await;
+            held.ok().flatten().is_some_and(|held| held.is_deleted())
+        });
+        let reads: FuturesUnordered<_> = parts.map(FutureExt::boxed).chain([namespace.boxed()]).collect();
+        reads.any(future::ready).await
     }
 
     async fn removal(&self) {
@@ -206,62 +194,46 @@ impl InstallationObjects {
         Ok(left)
     }
 
-    /// Cleans up the cluster and releases the installation, which ends the operator. A standby lets the leader do it
-    /// first.
-    pub async fn remove(&self, applier: Applier, leads: bool, until: Instant) {
+    /// Lets the pool loop treat all pools as deleted, until nothing is left to do. Returns true if this process did that in
+    /// time, and false if another one did.
+    pub async fn clean_up(&self, context: &Context) -> bool {
+        let leads = context.leadership.term().is_some();
         tracing::info!(installation = self.name, leads, "winpool is being removed: cleaning up the cluster");
-        if !leads {
-            tokio::time::sleep(AFTER_THE_LEADER).await;
-            // A refusal means that the leader was done and the permissions are gone.
-            if self.is_being_removed().await.map_or_else(|error| error.is_forbidden(), |removed| !removed) {
-                tracing::info!("the leader has cleaned up");
-                return;
+        context.uninstalled.cancel();
+        context.changed.send_replace(());
+        let other_is_done = async {
+            loop {
+                tokio::time::sleep(PAUSE).await;
+                // A refusal means that the leader was done and the permissions are gone.
+                if context.leadership.term().is_none()
+                    && self.held().await.map_or_else(|error| error.is_forbidden(), |held| held.is_empty())
+                {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = context.clean.cancelled() => return true,
+            () = other_is_done => tracing::info!("the leader has cleaned up"),
+            () = tokio::time::sleep(BUDGET) => {
+                tracing::error!("not cleaned up in time; run: winpool-operator cleanup");
             }
         }
-        match tokio::time::timeout_at(until.into(), self.clean_up(applier)).await {
-            Ok(Ok(left)) if left.is_empty() => tracing::info!("cleaned up: nothing is left"),
-            Ok(Ok(left)) => left.iter().for_each(|left| tracing::warn!(detail = shortened(left), "left as it is")),
+        false
+    }
+
+    /// Releases the installation, which ends the operator.
+    pub async fn release_all(&self, applier: &Applier) {
+        match self.release(applier, |_| true).await {
+            Ok(left) if left.is_empty() => tracing::info!("cleaned up: nothing is left"),
+            Ok(left) => left.iter().for_each(|left| tracing::warn!(detail = shortened(left), "left as it is")),
             // Another replica may have finished, and with that have removed the permissions of this one.
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::warn!(
                     error = shortened(&error),
                     "not cleaned up by this replica; if no other replica did, run: winpool-operator cleanup"
                 );
             }
-            Err(_) => tracing::error!("not cleaned up in time; run: winpool-operator cleanup"),
         }
     }
-
-    /// Retries until nothing is left but objects that the API server refuses.
-    async fn clean_up(&self, applier: Applier) -> Result<Vec<Leftover>, Unreadable> {
-        let cleaner = Cleaner::new(self.client.clone(), applier.clone(), Extent::AsPoolsSay);
-        loop {
-            let error = match self.try_to_clean_up(&cleaner, &applier).await {
-                Ok(left) => match left.iter().find(|left| !left.is_denied()) {
-                    Some(first) => shortened(first),
-                    None => return Ok(left),
-                },
-                Err(error) if error.is_forbidden() => return Err(error),
-                Err(error) => shortened(&error),
-            };
-            tracing::warn!(error, "not cleaned up yet; trying again");
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    async fn try_to_clean_up(&self, cleaner: &Cleaner, applier: &Applier) -> Result<Vec<Leftover>, Unreadable> {
-        let managed = cleaner.find().await?;
-        for node in &managed.nodes.ignored {
-            tracing::warn!(node, "the node has the annotation winpool.dev/ignore and is not cleaned up");
-        }
-        let mut left = cleaner.run(managed, &|line| tracing::info!(detail = shortened(&line), "cleanup")).await?;
-        if left.iter().all(Leftover::is_denied) {
-            left.extend(self.release(applier, |_| true).await?);
-        }
-        Ok(left)
-    }
-}
-
-fn has_finalizer(object: &ObjectMeta) -> bool {
-    object.finalizers.iter().flatten().any(|finalizer| finalizer == names::CLEANUP)
 }

@@ -1,4 +1,0 @@
-//! Cleaning up, when winpool is uninstalled.
-
-pub mod cleanup;
-pub mod installation;
