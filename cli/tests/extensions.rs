@@ -76,10 +76,11 @@ async fn a_live_cluster_shows_who_may_use_a_credential_spec_and_if_there_is_a_we
     });
     create(&client, "/apis/windows.k8s.io/v1/gmsacredentialspecs", object).await;
     create(&client, "/api/v1/namespaces/shop/serviceaccounts", json!({"metadata": {"name": "web"}})).await;
-    let rule = json!({
+    let permission = json!({
         "apiGroups": ["windows.k8s.io"], "resources": ["gmsacredentialspecs"], "verbs": ["use"], "resourceNames": ["web", "other"],
     });
-    create(&client, &format!("{ROLES}/clusterroles"), json!({"metadata": {"name": "gmsa-web"}, "rules": [rule]})).await;
+    create(&client, &format!("{ROLES}/clusterroles"), json!({"metadata": {"name": "gmsa-web"}, "rules": [permission]}))
+        .await;
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gmsa-web"});
     let subject = json!({"kind": "ServiceAccount", "name": "web", "namespace": "shop"});
     let binding = json!({"metadata": {"name": "web"}, "roleRef": role, "subjects": [subject]});
@@ -135,16 +136,16 @@ async fn the_image_family_of_a_live_aks_node_class_tells_what_its_nodes_run() {
     }
     let answer = live(&server, &["why", "class/windows-2022"]);
     assert_eq!(answer["canScaleFromZero"], true, "{answer}");
-    let serves = |name: &str| {
+    let template_of = |name: &str| {
         let mut templates = answer["templates"].as_array().unwrap().iter();
         templates.find(|template| template["template"] == format!("NodePool {name}")).unwrap().clone()
     };
-    assert_eq!(serves("win-2022")["serves"], true);
+    assert_eq!(template_of("win-2022")["serves"], true);
     for (name, missing) in [
         ("win-2025", "AKSNodeClass win-2025: node.kubernetes.io/windows-build In (10.0.26100)"),
         ("linux", "AKSNodeClass linux: kubernetes.io/os In (linux)"),
     ] {
-        let template: Value = serves(name);
+        let template: Value = template_of(name);
         assert!(template["serves"] == false && template["missing"].to_string().contains(missing), "{template}");
     }
 }

@@ -16,7 +16,7 @@ pub fn commands(found: &mut Fixes, written: &Written) -> String {
     let mut text = String::new();
     let (mut changed, mut left) = (Vec::new(), Vec::new());
     let fixes = std::mem::take(&mut found.changed);
-    let known = commands_of(fixes.iter().map(|(_, fix)| (&fix.object, &fix.remedy)).collect(), written);
+    let known = commands_of(&fixes.iter().map(|(_, fix)| (&fix.object, &fix.remedy)).collect(), written);
     for (source, fix) in fixes {
         let Fix { object, remedy, .. } = &fix;
         match known.get(object).cloned().unwrap_or_else(|| remedy.command(object)) {
@@ -36,7 +36,7 @@ pub fn commands(found: &mut Fixes, written: &Written) -> String {
 
 /// Returns the command for each of these objects that was read, if there is one.
 fn commands_of(
-    remedies: BTreeMap<&ObjectReference, &Remedy>,
+    remedies: &BTreeMap<&ObjectReference, &Remedy>,
     written: &Written,
 ) -> BTreeMap<ObjectReference, Option<String>> {
     let mut commands = BTreeMap::new();

@@ -48,9 +48,15 @@ impl Numbers {
         let pinned: BTreeSet<_> = all(|it| it.pinned.iter().map(|pinned| &pinned.object).collect());
         let unknown: BTreeSet<_> = all(|it| it.unknown.iter().map(|unclear| &unclear.object).collect());
         let can_move: BTreeSet<_> = all(|it| it.can_move.iter().map(|moving| &moving.object).collect());
-        pinned.into_iter().for_each(|object| numbers.of(object).pinned += 1);
-        unknown.into_iter().for_each(|object| numbers.of(object).unknown += 1);
-        can_move.into_iter().for_each(|object| numbers.of(object).can_move += 1);
+        for object in pinned {
+            numbers.of(object).pinned += 1;
+        }
+        for object in unknown {
+            numbers.of(object).unknown += 1;
+        }
+        for object in can_move {
+            numbers.of(object).can_move += 1;
+        }
         numbers
     }
 
