@@ -187,21 +187,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
             never = context.follow_leadership() => match never {},
         }
     };
-    let removal = async {
-        let Some(installation) = &installation else {
-            stop.cancelled().await;
-            ending.cancel();
-            return false;
-        };
-        let is_removed = installation.is_removed(&stop).await;
-        let is_clean = is_removed && installation.clean_up(&context).await;
-        ending.cancel();
-        if is_clean {
-            installation.release_all(&parting).await;
-        }
-        is_removed
-    }
-    .boxed();
+    let removal = removed(installation.as_ref(), &context, &parting, &stop, &ending).boxed();
     let (in_time, is_removed) = tokio::join!(working, removal);
     if is_removed {
         // The Lease is kept, so that no other process leads any more.
@@ -215,6 +201,28 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         tracing::info!("winpool ends");
     }
     if went_back.is_cancelled() { Err(Error::HistoryWentBack) } else { Ok(()) }
+}
+
+/// Waits for the stop, and uninstalls winpool if its installation is deleted. Returns true then.
+async fn removed(
+    installation: Option<&InstallationObjects>,
+    context: &Context,
+    parting: &Applier,
+    stop: &CancellationToken,
+    ending: &CancellationToken,
+) -> bool {
+    let Some(installation) = installation else {
+        stop.cancelled().await;
+        ending.cancel();
+        return false;
+    };
+    let is_removed = installation.is_removed(stop).await;
+    let is_clean = is_removed && installation.clean_up(context).await;
+    ending.cancel();
+    if is_clean {
+        installation.release_all(parting).await;
+    }
+    is_removed
 }
 
 /// Waits for the end of the time that requests in flight have after the stop.

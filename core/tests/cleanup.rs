@@ -188,7 +188,7 @@ fn a_pool_that_cannot_be_decoded_is_evidence_for_the_taints_of_its_status_only()
     assert_eq!(taints_of(&after), ["dedicated=batch:NoExecute", GUARD]);
     assert_eq!(parting.doubtful, [GUARD.parse().unwrap()]);
     let recorded = unreadable(json!({"taints": [{"taint": GUARD}]}));
-    let (after, _) = clean(&full_of_marks(), &Cleanup::new(&[recorded.clone()]));
+    let (after, _) = clean(&full_of_marks(), &Cleanup::new(std::slice::from_ref(&recorded)));
     assert_eq!(taints_of(&after), ["dedicated=batch:NoExecute"]);
     // A pool with the finalizer was to clean up.
     assert!(recorded.read().is_err());
