@@ -162,10 +162,13 @@ fn an_ignored_node_keeps_its_marks_and_is_named_if_it_has_any() {
 #[test]
 fn a_node_that_came_back_as_linux_loses_its_windows_build_too() {
     let both = |node: &Value| [clean(node, &everything(&["{}"])).0, uninstalled(node, &["{}"])];
-    let mut reimaged = full_of_marks();
-    reimaged["metadata"]["labels"][names::OS] = "linux".into();
-    let mut expected = tainted(&["dedicated=batch:NoExecute"]);
-    expected["metadata"]["labels"][names::OS] = "linux".into();
+    let as_linux = |mut node: Value| {
+        node["metadata"]["labels"][names::OS] = "linux".into();
+        node["status"]["nodeInfo"]["operatingSystem"] = "linux".into();
+        node
+    };
+    let reimaged = as_linux(full_of_marks());
+    let mut expected = as_linux(tainted(&["dedicated=batch:NoExecute"]));
     expected["metadata"]["labels"].as_object_mut().unwrap().remove(names::WINDOWS_BUILD);
     assert_eq!(both(&reimaged), [expected.clone(), expected]);
 
