@@ -229,6 +229,10 @@ fn only_a_recorded_class_is_deleted_once_the_pool_does_not_want_it() {
     world.take_sent(&[]);
     world.wait(100);
     assert_eq!(world.take_sent(&["Delete", "Patch"]), [""; 0]);
+    // It was looked at a moment ago. No pool owns it afterwards.
+    world.delete();
+    world.wait(5);
+    assert!(world.pools.is_empty() && world.is_released("copy"));
 }
 
 #[test]

@@ -179,7 +179,9 @@ impl Memory {
         let memory = self.of(&pool.spec.name);
         let is_recorded = class.uid().is_some_and(|uid| memory.created.contains(&uid));
         let known = memory.class(&name);
-        if known.wait_reason(None, now).is_some() {
+        // The end of the pool decides about a class that is not recorded.
+        let is_decided = |problem: &Problem| pool.spec.deleting && problem.reason == reason::CLASS_NOT_RECORDED;
+        if known.wait_reason(None, now).is_some_and(|problem| !is_decided(problem)) {
             return None;
         }
         if is_being_deleted(class) {
