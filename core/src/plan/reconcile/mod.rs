@@ -5,7 +5,7 @@
 //! of them decides anything.
 //!
 //! The order is: the pool's classes, each independently; then the status that records what may be added to nodes; and
-//! then the [`Policy`](super::Policy) that nodes are assessed by. A failed write does not end the round: everything
+//! then the [`Policy`](super::pools::pool::Policy) that nodes are assessed by. A failed write does not end the round: everything
 //! that does not depend on it continues.
 
 pub(crate) mod memory;
