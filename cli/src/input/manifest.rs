@@ -30,12 +30,10 @@ impl Manifest {
         if let Value::Object(object) = &mut self.value {
             object.entry("spec").or_insert_with(|| json!({}));
         }
-        let spec = self.value.get("spec").cloned().unwrap_or_default();
         let pool = GuardedPool::deserialize(self.value)?;
-        let read = pool.pool().map_err(serde::de::Error::custom)?;
-        match list_for_object("spec", &spec, &json!(read.spec)) {
-            None => Ok(Box::new(pool)),
-            Some(path) => Err(serde::de::Error::custom(format!("{path} is a list; write an object"))),
+        match pool.pool() {
+            Ok(_) => Ok(Box::new(pool)),
+            Err(message) => Err(serde::de::Error::custom(message)),
         }
     }
 
@@ -59,22 +57,6 @@ impl Manifest {
     }
 }
 
-/// Returns the path of a list in a place where an object was decoded. serde also decodes an object from a list of its members:
-/// `spec: []` would be an empty spec. The API server refuses such objects.
-fn list_for_object(path: &str, written: &Value, read: &Value) -> Option<String> {
-    match (written, read) {
-        (Value::Array(_), Value::Object(_)) => Some(path.to_owned()),
-        (Value::Object(written), Value::Object(read)) => {
-            read.iter().find_map(|(key, read)| list_for_object(&format!("{path}.{key}"), written.get(key)?, read))
-        }
-        (Value::Array(written), Value::Array(read)) => {
-            let mut items = written.iter().zip(read).enumerate();
-            items.find_map(|(index, (written, read))| list_for_object(&format!("{path}[{index}]"), written, read))
-        }
-        _ => None,
-    }
-}
-
 /// The part of an object that a command keeps.
 pub trait Keep: Sized {
     /// False if fields without a value (`null`) are removed before. The API server ignores them too.
@@ -94,33 +76,4 @@ pub enum Copies {
     EqualOnce,
     /// The last one is kept, as with `kubectl apply`.
     LastWins,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_list_is_no_object() {
-        let read = |spec: Value| {
-            let value = json!({"metadata": {"name": "a"}, "spec": spec});
-            let manifest = Manifest { value, ..Manifest::default() };
-            manifest.into_pool().map(drop).map_err(|error| error.to_string())
-        };
-        let named = json!(["10.0.29000", "preview"]);
-        for (spec, path) in [
-            (json!([]), "spec"),
-            (json!({"podDefaults": []}), "spec.podDefaults"),
-            (
-                json!({"taints": [{"key": "a", "effect": "NoSchedule"}, ["os", "windows", "NoSchedule"]]}),
-                "spec.taints[1]",
-            ),
-            (json!({"buildNames": [named]}), "spec.buildNames[0]"),
-        ] {
-            assert_eq!(read(spec.clone()), Err(format!("{path} is a list; write an object")), "{spec}");
-        }
-        let spec =
-            json!({"podDefaults": {}, "taints": [{"key": "a", "effect": "NoSchedule"}], "nodeSelector": {"a": "b"}});
-        assert_eq!(read(spec), Ok(()));
-    }
 }

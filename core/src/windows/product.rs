@@ -48,15 +48,9 @@ const fn ltsc(
     Product { build: Build::new(build), version, name, is_ltsc: true, image_tags, end_of_support }
 }
 
-/// Returns a release of another channel.
-const fn other(
-    build: u32,
-    version: &'static str,
-    name: &'static str,
-    image_tags: &'static [&'static str],
-    end_of_support: Date,
-) -> Product {
-    Product { is_ltsc: false, ..ltsc(build, version, name, image_tags, end_of_support) }
+/// Returns this release as one of another channel.
+const fn other(release: Product) -> Product {
+    Product { is_ltsc: false, ..release }
 }
 
 /// Every known release, in ascending order of build.
@@ -67,19 +61,19 @@ pub const PRODUCTS: &[Product] = &[
     // Tags of images that are no longer published: Server Core ltsc2016, Nano Server sac2016, and 1607 for both.
     // Microsoft's container documentation states the 11th, and its product lifecycle pages the 12th.
     ltsc(14393, "2016", "Windows Server 2016", &["ltsc2016", "sac2016", "1607"], date(2027, 1, 11)),
-    other(16299, "1709", "Windows Server, version 1709", &["1709"], date(2019, 4, 9)),
-    other(17134, "1803", "Windows Server, version 1803", &["1803"], date(2019, 11, 12)),
+    other(ltsc(16299, "1709", "Windows Server, version 1709", &["1709"], date(2019, 4, 9))),
+    other(ltsc(17134, "1803", "Windows Server, version 1803", &["1803"], date(2019, 11, 12))),
     // Version 1809 of the Semi-Annual Channel, until 2020-11-10, has the same build; its images continue under these
     // tags.
     ltsc(17763, "2019", "Windows Server 2019", &["ltsc2019", "1809"], date(2029, 1, 9)),
-    other(18362, "1903", "Windows Server, version 1903", &["1903"], date(2020, 12, 8)),
-    other(18363, "1909", "Windows Server, version 1909", &["1909"], date(2021, 5, 11)),
-    other(19041, "2004", "Windows Server, version 2004", &["2004"], date(2021, 12, 14)),
+    other(ltsc(18362, "1903", "Windows Server, version 1903", &["1903"], date(2020, 12, 8))),
+    other(ltsc(18363, "1909", "Windows Server, version 1909", &["1909"], date(2021, 5, 11))),
+    other(ltsc(19041, "2004", "Windows Server, version 2004", &["2004"], date(2021, 12, 14))),
     // Its end was first announced as 2022-05-10, and then moved by Microsoft.
-    other(19042, "20h2", "Windows Server, version 20H2", &["20H2"], date(2022, 8, 9)),
+    other(ltsc(19042, "20h2", "Windows Server, version 20H2", &["20H2"], date(2022, 8, 9))),
     ltsc(20348, "2022", "Windows Server 2022", &["ltsc2022"], date(2031, 10, 14)),
     // Azure Stack HCI 23H2 reportedly has this build too.
-    other(25398, "23h2", "Windows Server, version 23H2", &[], date(2025, 10, 24)),
+    other(ltsc(25398, "23h2", "Windows Server, version 23H2", &[], date(2025, 10, 24))),
     // Later texts state 2034-11-14.
     ltsc(26100, "2025", "Windows Server 2025", &["ltsc2025"], date(2034, 10, 10)),
 ];
