@@ -134,6 +134,38 @@ fn only_the_objects_of_a_list_that_need_it_are_changed() {
     assert_eq!(changed, text.replace("{a: 2}", "{a: 2, nodeSelector: {kubernetes.io/os: linux}}"));
 }
 
+#[test]
+fn several_items_of_a_list_are_changed_in_every_style() {
+    let changed = |text: &str| {
+        let document = values(text).unwrap().remove(0);
+        let change = |index: usize| {
+            let (object, item) = (format!("/items/{index}"), &document["items"][index]);
+            Change { object, patch: Remedy::of(linux()).json_patch(item, "") }
+        };
+        edit(text, &document, &[change(0), change(2)])
+    };
+    let item = |dash: &str, indent: &str| format!("{dash}kind: Pod # a\n{indent}spec:\n{indent}  a: 1\n");
+    let added = |dash: &str, indent: &str| {
+        item(dash, indent) + &format!("{indent}  nodeSelector:\n{indent}    kubernetes.io/os: linux\n")
+    };
+    for (dash, indent) in [("- ", "  "), ("  - ", "    "), ("  -   ", "      ")] {
+        let list = |one: String, other: String| {
+            format!("kind: List\nitems:\n# one\n{one}# two\n{}{other}after: 1\n", item(dash, indent))
+        };
+        let text = list(item(dash, indent), item(dash, indent));
+        assert_eq!(changed(&text).unwrap(), list(added(dash, indent), added(dash, indent)), "{dash:?}");
+        let crlf = text.replace('\n', "\r\n");
+        let expected = list(added(dash, indent), added(dash, indent)).replace('\n', "\r\n");
+        assert_eq!(changed(&crlf).unwrap(), expected, "{dash:?}");
+    }
+    let json = "{\"items\": [\n  {\"spec\": {\"a\": 1}},\n  {\"spec\": {}}, {\"spec\": {\"a\": 1}}\n]}\n";
+    let expected = json.replace("\"a\": 1", "\"a\": 1, \"nodeSelector\": {\"kubernetes.io/os\": \"linux\"}");
+    assert_eq!(changed(json).unwrap(), expected);
+    // A change of one item would change another, too.
+    let shared = "items:\n- spec:\n    nodeSelector: &all {a: b}\n- spec: {nodeSelector: *all}\n- spec: {a: 1}\n";
+    assert!(changed(shared).is_err());
+}
+
 /// A value as it may be written after `key:`, at an indentation of 4 or more.
 fn any_value() -> impl Strategy<Value = String> {
     prop_oneof![
