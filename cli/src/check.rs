@@ -127,7 +127,7 @@ pub(super) fn known_rules() -> Suggested<String> {
 }
 
 fn known_rule(name: &str) -> Result<String, String> {
-    rule(name).map(|rule| rule.id.to_owned()).ok_or_else(|| "there is no rule with this name".to_owned())
+    rule(name).map(|rule| rule.id.to_owned()).ok_or_else(|| "winpool has no rule with this name".to_owned())
 }
 
 pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {

@@ -202,7 +202,7 @@ fn exit_codes_tell_nothing_found_from_found_and_from_failed() {
         (&["check", "-f", "-"], "a: [", 1, "stdin:1"),
         (&["check", "-f", "absent.yaml"], "", 1, "cannot read absent.yaml"),
         (&["check"], "", 1, "kubeconfig"),
-        (&["check", "-f", "web.yaml", "--ignore", "no-rule"], "", 1, "there is no rule with this name"),
+        (&["check", "-f", "web.yaml", "--ignore", "no-rule"], "", 1, "winpool has no rule with this name"),
         (&["blockers", "--retire", "2019", "-f", "-"], linux, 0, "Nothing is pinned to it."),
         (
             &["check", "-f", "-"],

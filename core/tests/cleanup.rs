@@ -97,7 +97,7 @@ fn labels_of_a_deleted_pool_are_removed_and_unlisted_taints_stay() {
         let (after, parting) = clean(&orphan, &everything(&pools));
         assert_eq!(after, tainted(taints), "{pools:?}");
         assert_eq!(parting.doubtful, doubtful, "{pools:?}");
-        assert_eq!(uninstalled(&orphan, &pools), orphan, "a pool that is merely absent is no evidence");
+        assert_eq!(uninstalled(&orphan, &pools), orphan, "a missing pool does not prove that winpool added the taint");
     }
 }
 

@@ -213,7 +213,7 @@ impl Cleaner {
             match (&result, end) {
                 (Ok(None), ClassRetirement::Delete) => report(format!("RuntimeClass {name} deleted")),
                 (Ok(_), ClassRetirement::Release { why, .. }) => {
-                    report(format!("RuntimeClass {name} stays and is no longer managed: {why}"));
+                    report(format!("winpool no longer manages RuntimeClass {name}, which stays: {why}"));
                 }
                 _ => {}
             }

@@ -50,7 +50,7 @@ pub(super) fn log(pool: &str, note: &Note) {
                 pool,
                 class,
                 detail = shortened(why),
-                "RuntimeClass released: it stays and is no longer managed"
+                "RuntimeClass released: it stays, and winpool no longer manages it"
             );
         }
         Note::Left(Problem { reason, message, .. }) => {
@@ -82,7 +82,7 @@ pub(super) fn event(note: &Note) -> Option<Event> {
             pool_event(EventType::Normal, reason, class, note)
         }
         Note::ClassReleased { class, why } => {
-            let note = format!("RuntimeClass {class} stays and is no longer managed: {why}");
+            let note = format!("winpool no longer manages RuntimeClass {class}, which stays: {why}");
             pool_event(EventType::Warning, reason::CLASS_IN_USE, class, note)
         }
         Note::Left(Problem { reason, object, message }) => {

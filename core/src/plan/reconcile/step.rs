@@ -202,7 +202,7 @@ pub enum Note {
     /// A RuntimeClass is not written for a while.
     ClassPostponed(Problem, Duration),
     ClassDeleted(String),
-    /// A RuntimeClass is no longer managed, because the pool does not want it and it is not to be deleted.
+    /// winpool no longer manages a RuntimeClass that the pool does not want, and does not delete it, for this reason.
     ClassReleased {
         class: String,
         /// The reason why it is not deleted.

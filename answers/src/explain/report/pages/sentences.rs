@@ -130,7 +130,7 @@ pub(super) fn number(number: Option<usize>, is_complete: bool) -> String {
     }
 }
 
-/// True for a number that should be zero, and is not.
+/// True if this number should be zero and is not.
 pub(super) fn is_bad(name: &str, number: Option<usize>) -> bool {
     let is_wrong = ["Nodes out of support", "Failing pods", "Findings: errors"].contains(&name);
     is_wrong && number.is_some_and(|number| number > 0)
