@@ -342,6 +342,22 @@ fn a_read_counts_as_failed_after_some_time_and_as_forbidden_only_while_it_is() {
 }
 
 #[test]
+fn a_status_that_another_writer_replaced_before_the_cache_showed_it_is_written_again() {
+    let mut world = World::at_rest("{}");
+    world.wait(5);
+    let written = world.status();
+    for change in ["status: {conditions: [], nodes: null}", "status: {taints: []}"] {
+        world.change_pool("default", "status: {summary: null}");
+        world.advance(Duration::from_secs(5));
+        while !matches!(world.step("default"), Step::WriteStatus { .. }) {}
+        world.change_pool("default", change);
+        world.wait(5);
+        let status = world.status();
+        assert_eq!((status.nodes, status.taints.len(), status.conditions.len()), (written.nodes, 1, 5), "{change}");
+    }
+}
+
+#[test]
 fn a_status_that_another_writer_replaced_is_written_again() {
     let mut world = World::at_rest("{}");
     world.wait(5);

@@ -406,6 +406,7 @@ impl Memory {
         let problems = status.problems.iter().filter(is_news).cloned().map(Note::Problem);
         let news = problems.chain(taints_note(previous, &status)).collect();
         let seen = memory.unseen_status().map(recorded).or_else(|| guarded.recorded.clone());
+        memory.written_over = guarded.resource_version();
         Step::WriteStatus { seen, status: Box::new(status), news }
     }
 

@@ -70,6 +70,8 @@ pub(crate) struct PoolMemory {
     pub(crate) written: Option<WindowsPoolStatus>,
     /// True if the cache has shown it. From then on the cache shows the status, and what others make of it.
     pub(crate) is_shown: bool,
+    /// The cached version when the status was last written, or when the cache last showed another one instead.
+    pub(crate) written_over: Option<String>,
     pub(crate) next_status: Option<Instant>,
     pub(crate) deletion: DeletionMemory,
 }
@@ -243,6 +245,15 @@ impl PoolMemory {
     /// The last written status, if the cache does not show it yet.
     pub(crate) fn unseen_status(&self) -> Option<&WindowsPoolStatus> {
         self.written.as_ref().filter(|_| !self.is_shown)
+    }
+
+    /// Notes what the cache shows of the last written status. A version with another status is either older or newer than
+    /// the write: the API server has to say if the cache is up to date.
+    pub(crate) fn compare_written(&mut self, cached: &GuardedPool) {
+        self.is_shown |= self.written.is_some() && self.written == cached.status;
+        if self.unseen_status().is_some() && self.written_over != cached.resource_version() {
+            (self.fresh, self.written_over) = (false, cached.resource_version());
+        }
     }
 
     /// True while winpool cannot read a kind.

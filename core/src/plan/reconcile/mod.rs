@@ -55,7 +55,7 @@ fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now
     }
     let recorded = guarded.status.iter().flat_map(|status| &status.runtime_classes);
     known.created.extend(recorded.filter_map(|class| class.uid.clone()));
-    known.is_shown |= known.written.is_some() && known.written == guarded.status;
+    known.compare_written(guarded);
     if let Some(step) = known.read_when_stale(guarded, now.instant) {
         return Some(step);
     }
@@ -90,6 +90,7 @@ impl Memory {
         match (step, answer) {
             (Step::ReadPool { uid, version }, Answer::Pool(found)) => {
                 memory.fresh = found.is_some_and(|found| found.uid == *uid && found.resource_version == *version);
+                memory.is_shown |= memory.fresh;
                 memory.old_version = version.clone().filter(|_| !memory.fresh);
                 memory.deletion.answered(now);
                 if !memory.fresh {
