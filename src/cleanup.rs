@@ -1,25 +1,21 @@
 //! `winpool-operator cleanup`: removes winpool's changes from a cluster, after showing them.
+//!
+//! It takes the Lease, and then does in its own process what an operator that is uninstalled does.
 
-pub mod cleaner;
-mod list;
-mod operators;
-mod show;
+mod found;
 
 use std::{
     io::{self, BufRead, IsTerminal, Write},
-    sync::Arc,
     time::Duration,
 };
 
-use cleaner::{Cleaner, Leftover, LeftoverReason};
-use kube::{Client, Config};
-use list::list;
-use operators::{SEIZED, commands_to_stop, namespace_of};
-use show::show;
+use found::{Found, list};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::{Api, Client, Config};
 use thiserror::Error;
 use winpool_client::{
     causes::with_causes,
-    error::{RequestError, Unreadable},
+    error::{RequestError, Unreadable, in_time},
     kubeconfig::{Connection, Unusable},
     terminal::{Outcome, escape},
 };
@@ -30,15 +26,14 @@ use winpool_core::{
 
 use crate::{
     election::{Leadership, Seized},
-    metrics::Metrics,
-    nodes::SharedNodes,
     operator,
+    telemetry::{self, LogFormat},
     uninstall::InstallationObjects,
-    write::{Applier, Leases},
+    write::Leases,
 };
 
-pub use operators::StillRuns;
-
+/// The time for which a running operator is paused. It suffices for the cleanup and for removing the operator.
+const SEIZED: Duration = Duration::from_mins(10);
 /// The same once all is done, if the operator is removed right after it. A new installation waits for it too.
 const UNINSTALLED: Duration = Duration::from_mins(1);
 const NAMESPACE: &str = "winpool-system";
@@ -49,10 +44,14 @@ const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/names
 /// write.
 const SETTLE: Duration = Duration::from_secs(3);
 
+/// The log lines of the command: what became of RuntimeClasses and pools, and what was refused.
+const LOG: &str = "warn,winpool_operator::controllers::pool=info,kube_runtime=error,kube_client=off";
+
 /// Remove winpool's labels, annotations, taints, finalizers and RuntimeClasses from a cluster, after showing them.
 ///
-/// WindowsPools and the CRD stay; afterwards you can delete them. Exit code 0: nothing is left to remove; 2: something is left,
-/// and you declined or used --dry-run; 1: an error, or an operator is still running, which would restore everything.
+/// WindowsPools and the CRD stay; afterwards you can delete them. So does everything of a pool with `deletionPolicy: Retain`, or
+/// in dry run. Exit code 0: nothing is left to remove; 2: something is left, and you declined or used --dry-run; 1: an error, or
+/// an operator is still running, which would restore everything.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   winpool-operator cleanup --dry-run
@@ -98,28 +97,24 @@ pub enum CleanupError {
     NoTerminal,
     #[error("cannot write or read: {0}")]
     Terminal(#[from] io::Error),
-    #[error("winpool could not remove everything:\n{}\n{}", list(.0), remedy(.0))]
-    Left(Vec<Leftover>),
-    #[error("{0}")]
-    StillRuns(StillRuns),
     #[error(
-        "everything is removed except the taints above; remove those of winpool yourself, because the nodes no longer record \
-         them"
+        "these are left:\n{}\nFor what the API server refuses, see the log above: run this as another user, change the policy, or \
+         leave a node out with the annotation winpool.dev/ignore: \"true\". A running operator restores what was removed if its \
+         Lease is not in namespace {namespace}, or if it runs with --leader-election=false: stop it. Then run this again.",
+        list(.objects)
     )]
-    Doubtful,
-}
-
-fn remedy(left: &[Leftover]) -> &'static str {
-    if left.iter().any(Leftover::is_denied) {
-        "The API server refuses a part of this. Run it as another user, change the policy, or leave a node out with the \
-         annotation winpool.dev/ignore: \"true\". Then run this again."
-    } else {
-        "Run this again, once the API server answers and nothing else writes these objects."
-    }
+    Left { objects: Vec<String>, namespace: String },
+    #[error(
+        "everything is removed, but an operator is running: it is paused for {} minutes and then restores everything. Stop it, \
+         then run this again:\n  kubectl --namespace {namespace} scale deployment {installation} --replicas=0",
+        SEIZED.as_secs() / 60
+    )]
+    StillRuns { namespace: String, installation: String },
 }
 
 /// Runs the command: shows what it would remove, asks, and removes it.
-pub async fn run(arguments: Arguments) -> Result<Outcome, CleanupError> {
+pub async fn run(arguments: Arguments) -> Result<Outcome, Box<dyn std::error::Error>> {
+    telemetry::start(LogFormat::Text, LOG)?;
     let config = arguments.connection.config().await?;
     let ask = || {
         if !io::stdin().is_terminal() {
@@ -127,7 +122,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, CleanupError> {
         }
         Ok(asks_for_yes(&mut io::stdin().lock())?)
     };
-    Box::pin(clean_up(config, &arguments, &mut io::stdout(), ask)).await
+    Ok(Box::pin(clean_up(config, &arguments, &mut io::stdout(), ask)).await?)
 }
 
 fn asks_for_yes(answers: &mut impl BufRead) -> io::Result<bool> {
@@ -145,49 +140,36 @@ pub async fn clean_up(
     ask: impl FnOnce() -> Result<bool, CleanupError>,
 ) -> Result<Outcome, CleanupError> {
     let cluster = config.cluster_url.to_string();
-    let client = operator::connect(config, None).map_err(Unusable::from)?;
-    let metrics = Arc::new(Metrics::new(Arc::new(SharedNodes::default())));
-    let applier = |leadership| Applier::new(client.clone(), leadership, Arc::clone(&metrics));
-    let reader = Cleaner::new(client.clone(), applier(Leadership::alone()));
+    let client = operator::connect(config.clone(), None).map_err(Unusable::from)?;
     let namespace = namespace(&client, arguments).await;
     let installation = InstallationObjects::new(client.clone(), &arguments.installation, &namespace);
 
-    let managed = Box::pin(reader.find()).await?;
+    let found = Box::pin(Found::read(&client)).await?;
     let held = Box::pin(installation.held()).await.unwrap_or_else(|error| {
         let error = with_causes(&error);
         eprintln!("winpool: cannot read the objects of the installation: {}", escape(&error));
         Vec::new()
     });
-    show(&cluster, &managed, &held, out)?;
-    let nothing_found = managed.is_empty() && held.is_empty();
-    if !nothing_found && (arguments.dry_run || !(arguments.yes || ask()?)) {
+    found.show(&cluster, &held, out)?;
+    if found.is_empty() && held.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    if arguments.dry_run || !(arguments.yes || ask()?) {
         return Ok(Outcome::Pending);
     }
-    let mut still_runs = StillRuns { namespace: namespace.clone(), ..StillRuns::default() };
-    if nothing_found {
-        if !arguments.dry_run {
-            still_runs.commands = commands(&client, arguments).await;
-        }
-        return if still_runs.is_empty() { Ok(Outcome::Done) } else { Err(CleanupError::StillRuns(still_runs)) };
-    }
-    let doubtful = !managed.doubtful.is_empty();
-    let seized =
-        Box::pin(seize(&client, &namespace)).await.map_err(|source| CleanupError::Lease { namespace, source })?;
+    let seize = Box::pin(seize(&client, &namespace)).await;
+    let seized = seize.map_err(|source| CleanupError::Lease { namespace: namespace.clone(), source })?;
+    let leadership = seized.as_ref().map_or_else(Leadership::alone, Seized::leadership);
+    Box::pin(operator::uninstall(config, leadership.clone(), SEIZED)).await.map_err(Unusable::from)?;
+    tokio::time::sleep(SETTLE).await;
+    let mut left: Vec<String> = Box::pin(Found::read(&client)).await?.objects().collect();
     let had_leader = seized.as_ref().is_some_and(Seized::had_leader);
-    let applier = applier(seized.as_ref().map_or_else(Leadership::alone, Seized::leadership));
-    let cleaner = Cleaner::new(client.clone(), applier.clone());
-    let mut left = Box::pin(cleaner.run(managed, &|line| eprintln!("{}", escape(&line)))).await?;
+    let still_runs = had_leader && !arguments.uninstalling;
     if left.is_empty() {
-        tokio::time::sleep(SETTLE).await;
-        let found = Box::pin(reader.find()).await?;
-        left.extend(found.objects().map(|object| Leftover { object, why: LeftoverReason::CameBack }));
-    }
-    (still_runs.came_back, left) = left.into_iter().partition(Leftover::came_back);
-    still_runs.stands_by = had_leader && !arguments.uninstalling;
-    still_runs.commands = commands(&client, arguments).await;
-    if !held.is_empty() && left.is_empty() && still_runs.came_back.is_empty() {
+        let applier = operator::applier(client, leadership);
         // An operator that keeps running needs its finalizers, so that it cleans up when it is removed.
-        left = Box::pin(installation.release(&applier, |held| still_runs.is_empty() || held.is_deleted())).await?;
+        let refused = Box::pin(installation.release(&applier, |held| !still_runs || held.is_deleted())).await?;
+        left.extend(refused.iter().map(ToString::to_string));
     }
     if let Some(seized) = seized {
         let wait = if arguments.uninstalling && left.is_empty() { UNINSTALLED } else { SEIZED };
@@ -195,25 +177,13 @@ pub async fn clean_up(
         let _ = seized.release(had_leader.then_some(wait)).await;
     }
     if !left.is_empty() {
-        return Err(CleanupError::Left(left));
+        return Err(CleanupError::Left { objects: left, namespace });
     }
-    if !still_runs.is_empty() {
-        return Err(CleanupError::StillRuns(still_runs));
+    if still_runs {
+        return Err(CleanupError::StillRuns { namespace, installation: arguments.installation.clone() });
     }
     writeln!(out, "Done.")?;
-    if doubtful { Err(CleanupError::Doubtful) } else { Ok(Outcome::Done) }
-}
-
-/// Returns the commands that stop installed operators; none if the user is uninstalling anyway.
-async fn commands(client: &Client, arguments: &Arguments) -> Vec<String> {
-    if arguments.uninstalling {
-        return Vec::new();
-    }
-    Box::pin(commands_to_stop(client)).await.unwrap_or_else(|error| {
-        let error = with_causes(&error);
-        eprintln!("winpool: cannot find out if an operator is installed: {}", escape(&error));
-        Vec::new()
-    })
+    Ok(Outcome::Done)
 }
 
 /// Takes the Lease, so that no operator restores what cleanup removes. `None` if no operator has ever created it.
@@ -231,6 +201,13 @@ async fn namespace(client: &Client, arguments: &Arguments) -> String {
         return namespace;
     }
     Box::pin(namespace_of(client, &arguments.installation)).await.unwrap_or_else(|| NAMESPACE.to_owned())
+}
+
+/// The namespace of the account that this ClusterRoleBinding gives permissions to, if it is there and can be read.
+async fn namespace_of(client: &Client, installation: &str) -> Option<String> {
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let binding = in_time(bindings.get_opt(installation)).await.ok()??;
+    binding.subjects.into_iter().flatten().find_map(|subject| subject.namespace)
 }
 
 #[cfg(test)]

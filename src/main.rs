@@ -37,14 +37,14 @@ async fn main() -> ExitCode {
 async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>> {
     match command {
         Command::Run(arguments) => run(arguments).await?,
-        Command::Cleanup(arguments) => return Ok(cleanup::run(arguments).await?),
+        Command::Cleanup(arguments) => return cleanup::run(arguments).await,
         Command::Version => terminal::emit(concat!(env!("CARGO_BIN_NAME"), " ", env!("CARGO_PKG_VERSION"), "\n"))?,
     }
     Ok(Outcome::Done)
 }
 
 async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {
-    telemetry::start(arguments.log_format)?;
+    telemetry::start(arguments.log_format, telemetry::DIRECTIVES)?;
     let config = Config::infer().await?;
     let stop = CancellationToken::new();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

@@ -3,11 +3,15 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use clap::ArgAction;
-use futures::FutureExt;
-use kube::{Api, Client, Config, runtime::reflector};
+use futures::{FutureExt, future};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::{
+    Api, Client, Config,
+    runtime::reflector::{self, store::Writer},
+};
 use parking_lot::Mutex;
 use thiserror::Error;
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
 use tokio_util::sync::CancellationToken;
 use winpool_client::{
     client::{self, ConnectError},
@@ -17,7 +21,7 @@ use winpool_client::{
 use winpool_core::plan::reconcile::Pauses;
 
 use crate::{
-    controllers::{self, CLASSES, Context, POOLS, SharedPods, Unlisted, WatchHealth},
+    controllers::{self, CLASSES, Context, GuardedPool, POOLS, SharedPods, Unlisted, WatchHealth},
     election::{Elector, Leadership},
     metrics::Metrics,
     nodes::SharedNodes,
@@ -108,50 +112,27 @@ const GRACE: Duration = Duration::from_secs(4);
 pub async fn run(config: Config, options: Options, stop: CancellationToken) -> Result<(), Error> {
     let stop = stop.child_token();
     let namespace = config.default_namespace.clone();
-    let nodes = Arc::new(SharedNodes::new(options.patience));
-    let metrics = Arc::new(Metrics::new(Arc::clone(&nodes)));
-    // Writes list nothing, so they do without the limit on the size of pages.
-    let writing = connect(config, Some(Arc::clone(&metrics)))?;
-    let client = pages::small(writing.clone());
-    let installation = options.installation.map(|name| InstallationObjects::new(client.clone(), &name, &namespace));
-    let (ending, uninstalled) = (CancellationToken::new(), CancellationToken::new());
-    let lease_namespace = options.lease_namespace.unwrap_or(namespace);
-    let elector = options.leader_election.then(|| Elector::new(client.clone(), &lease_namespace));
+    let clients = Clients::connect(config, &options)?;
+    let client = clients.reading.clone();
+    let installation =
+        options.installation.as_ref().map(|name| InstallationObjects::new(client.clone(), name, &namespace));
+    let ending = CancellationToken::new();
+    let lease_namespace = options.lease_namespace.clone().unwrap_or(namespace);
+    let elector = options.leader_election.then(|| Elector::new(client, &lease_namespace));
     let leadership = elector.as_ref().map_or_else(Leadership::alone, Elector::leadership);
-    let (pools, pool_writer) = reflector::store();
-    let (classes, class_writer) = reflector::store();
-    let parting = Applier::new(writing.clone(), Leadership::alone(), Arc::clone(&metrics));
-    let changed = watch::Sender::new(());
-    let watch_health = Arc::new(WatchHealth::new(changed.clone()));
-    let context = Arc::new(Context {
-        taint_events: Mutex::default(),
-        applier: Applier::new(writing, leadership.clone(), Arc::clone(&metrics)),
-        leadership,
-        metrics: Arc::clone(&metrics),
-        nodes,
-        reimaged: SharedNodes::new(options.patience),
-        open_term: Mutex::default(),
-        metadata: Api::all(client.clone()),
-        pools,
-        classes,
-        own_pod: options.pod,
-        unlisted: Unlisted::default(),
-        uninstalled: uninstalled.clone(),
-        clean: CancellationToken::new(),
-        watch_health: Arc::clone(&watch_health),
-        pods: SharedPods::new(options.pauses.pods, WatchHealth::new(changed.clone())),
-        changed,
-        client: client.clone(),
-        patience: options.patience,
-        pauses: options.pauses,
-    });
-    let endpoints = server::Endpoints { metrics, unlisted: context.unlisted.subscribe(), watch_health };
+    let parting = clients.applier(Leadership::alone());
+    let (context, caches) = clients.context(leadership, &options);
+    let endpoints = server::Endpoints {
+        metrics: Arc::clone(&context.metrics),
+        unlisted: context.unlisted.subscribe(),
+        watch_health: Arc::clone(&context.watch_health),
+    };
     let listener = listen(options.listen).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "winpool starts");
     // In its own task, so that no work of the controllers delays a renewal.
     let (mut election, resign, went_back) = (JoinSet::new(), CancellationToken::new(), CancellationToken::new());
     if let Some(elector) = elector {
-        let standing = stand(elector, context.unlisted.subscribe(), resign.clone(), uninstalled);
+        let standing = stand(elector, context.unlisted.subscribe(), resign.clone(), context.uninstalled.clone());
         let (stop, went_back) = (stop.clone(), went_back.clone());
         election.spawn(async move {
             if standing.await {
@@ -160,17 +141,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
             }
         });
     }
-    let controllers = Box::pin(async {
-        tokio::join!(
-            controllers::node::run(client.clone(), Arc::clone(&context), options.concurrency, ending.child_token()),
-            controllers::node::run_reimaged(client.clone(), Arc::clone(&context), ending.child_token()),
-            controllers::pool::watch(POOLS, pool_writer, Arc::clone(&context), ending.child_token()),
-            controllers::pool::watch(CLASSES, class_writer, Arc::clone(&context), ending.child_token()),
-            controllers::pool::run(Arc::clone(&context), ending.child_token()),
-            controllers::pods::run(Arc::clone(&context), ending.child_token()),
-            controllers::tolerations::run(Arc::clone(&context), ending.child_token()),
-        );
-    });
+    let controllers = Box::pin(caches.follow(&context, options.concurrency, &ending));
     let serving = async {
         if let Some(listener) = listener {
             server::serve(listener, endpoints, ending.child_token()).await;
@@ -201,6 +172,98 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
         tracing::info!("winpool ends");
     }
     if went_back.is_cancelled() { Err(Error::HistoryWentBack) } else { Ok(()) }
+}
+
+/// Treats all pools as deleted, in this process and with this leadership, until nothing is left to do or `limit` is over.
+pub async fn uninstall(config: Config, leadership: Leadership, limit: Duration) -> Result<(), ConnectError> {
+    let options = Options::default();
+    let (context, caches) = Clients::connect(config, &options)?.context(leadership, &options);
+    context.uninstalled.cancel();
+    let ending = CancellationToken::new();
+    let done = async {
+        let _ = timeout(limit, context.clean.cancelled()).await;
+        ending.cancel();
+    };
+    let controllers = Box::pin(caches.follow(&context, options.concurrency, &ending));
+    tokio::select! {
+        _ = future::join(controllers, done) => {}
+        () = overdue(&ending) => {}
+        never = context.follow_leadership() => match never {},
+    }
+    Ok(())
+}
+
+/// The clients of a process, and what they share.
+struct Clients {
+    /// Lists nothing, and so does without the limit on the size of pages.
+    writing: Client,
+    reading: Client,
+    nodes: Arc<SharedNodes>,
+    metrics: Arc<Metrics>,
+}
+
+/// The writers of the caches that the controllers keep up to date.
+struct Caches {
+    pools: Writer<GuardedPool>,
+    classes: Writer<RuntimeClass>,
+}
+
+impl Clients {
+    fn connect(config: Config, options: &Options) -> Result<Self, ConnectError> {
+        let nodes = Arc::new(SharedNodes::new(options.patience));
+        let metrics = Arc::new(Metrics::new(Arc::clone(&nodes)));
+        let writing = connect(config, Some(Arc::clone(&metrics)))?;
+        Ok(Self { reading: pages::small(writing.clone()), writing, nodes, metrics })
+    }
+
+    fn applier(&self, leadership: Leadership) -> Applier {
+        Applier::new(self.writing.clone(), leadership, Arc::clone(&self.metrics))
+    }
+
+    fn context(self, leadership: Leadership, options: &Options) -> (Arc<Context>, Caches) {
+        let (pools, pool_writer) = reflector::store();
+        let (classes, class_writer) = reflector::store();
+        let changed = watch::Sender::new(());
+        let context = Context {
+            taint_events: Mutex::default(),
+            applier: self.applier(leadership.clone()),
+            leadership,
+            metrics: self.metrics,
+            nodes: self.nodes,
+            reimaged: SharedNodes::new(options.patience),
+            open_term: Mutex::default(),
+            metadata: Api::all(self.reading.clone()),
+            pools,
+            classes,
+            own_pod: options.pod.clone(),
+            unlisted: Unlisted::default(),
+            uninstalled: CancellationToken::new(),
+            clean: CancellationToken::new(),
+            watch_health: Arc::new(WatchHealth::new(changed.clone())),
+            pods: SharedPods::new(options.pauses.pods, WatchHealth::new(changed.clone())),
+            changed,
+            client: self.reading,
+            patience: options.patience,
+            pauses: options.pauses,
+        };
+        (Arc::new(context), Caches { pools: pool_writer, classes: class_writer })
+    }
+}
+
+impl Caches {
+    /// Runs all controllers until `ending` is cancelled and their requests in flight have ended.
+    async fn follow(self, context: &Arc<Context>, concurrency: u16, ending: &CancellationToken) {
+        let (context, ending) = (|| Arc::clone(context), || ending.child_token());
+        tokio::join!(
+            controllers::node::run(context(), concurrency, ending()),
+            controllers::node::run_reimaged(context(), ending()),
+            controllers::pool::watch(POOLS, self.pools, context(), ending()),
+            controllers::pool::watch(CLASSES, self.classes, context(), ending()),
+            controllers::pool::run(context(), ending()),
+            controllers::pods::run(context(), ending()),
+            controllers::tolerations::run(context(), ending()),
+        );
+    }
 }
 
 /// Waits for the stop, and uninstalls winpool if its installation is deleted. Returns true then.
@@ -249,6 +312,11 @@ async fn stand(
         _ = unlisted.wait_for(Vec::is_empty) => {}
     }
     elector.run(resign, uninstalled).await
+}
+
+/// An applier for a command.
+pub fn applier(client: Client, leadership: Leadership) -> Applier {
+    Applier::new(client, leadership, Arc::new(Metrics::new(Arc::default())))
 }
 
 /// A client whose requests are counted, and that can withhold the bodies of several writes.

@@ -30,10 +30,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts logging, at the level of `RUST_LOG` (default `info`).
-pub fn start(format: LogFormat) -> Result<(), ParseError> {
+/// Starts logging, at the level of `RUST_LOG`, or by these directives.
+pub fn start(format: LogFormat, default: &str) -> Result<(), ParseError> {
     let directives = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
-    let filter = directives.as_deref().unwrap_or(DIRECTIVES).parse()?;
+    let filter = directives.as_deref().unwrap_or(default).parse()?;
     subscriber(format, filter, std::io::stderr, std::io::stderr().is_terminal()).init();
     Ok(())
 }

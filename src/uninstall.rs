@@ -21,6 +21,7 @@ use kube::{
     api::{ApiResource, DynamicObject},
     runtime::WatchStreamExt,
 };
+use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use winpool_client::{
     causes::{failure, shortened},
@@ -29,11 +30,7 @@ use winpool_client::{
 };
 use winpool_core::plan::pools::pool::has_finalizer;
 
-use crate::{
-    cleanup::cleaner::{Leftover, LeftoverReason},
-    controllers::Context,
-    write::Applier,
-};
+use crate::{controllers::Context, write::Applier};
 
 /// The time limit for finding out, on termination, if winpool is being removed.
 const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(3);
@@ -67,6 +64,14 @@ pub struct HeldObject {
     kind: String,
     api: Api<DynamicObject>,
     metadata: ObjectMeta,
+}
+
+/// An object that the API server refuses to release.
+#[derive(Debug, Error)]
+#[error("{object}: {error}")]
+pub struct Leftover {
+    object: String,
+    error: RequestError,
 }
 
 impl HeldObject {
@@ -183,7 +188,7 @@ impl InstallationObjects {
                 Err((_, RequestError::Gone | RequestError::Stale | RequestError::Conflict)) => {}
                 Err((number, error)) => {
                     let goes_on = error.is_denied();
-                    left.push(Leftover { object: held[number].object(), why: LeftoverReason::Refused(error) });
+                    left.push(Leftover { object: held[number].object(), error });
                     // One object that is refused permanently does not keep the others.
                     if !goes_on {
                         break;

@@ -42,9 +42,8 @@ use winpool_client::{
 use winpool_core::{
     api::{WindowsPoolStatus, names},
     plan::{
-        classes::runtime_class::ClassRetirement,
         nodes::{NodeAnswer, NodeObject, NodeStep},
-        patch::{finalizer_patch, runtime_class_patch, status_patch},
+        patch::{finalizer_patch, status_patch},
         pods::TolerationRequest,
         pools::pool::GuardedPool,
     },
@@ -206,22 +205,6 @@ impl Applier {
         let result = self.send(self.classes.delete(&class.name_any(), &parameters)).await;
         self.metrics.class_write("delete", &result);
         Ok(result?.left())
-    }
-
-    /// Deletes or releases a RuntimeClass that no pool wants any more. Returns a deleted one if finalizers keep it.
-    pub async fn retire_class(
-        &self,
-        class: &RuntimeClass,
-        end: &ClassRetirement,
-    ) -> Result<Option<RuntimeClass>, RequestError> {
-        match end {
-            ClassRetirement::Delete => self.delete_class(class).await,
-            ClassRetirement::Release { changes, .. } => {
-                let (uid, version) = (class.uid().unwrap_or_default(), class.resource_version().unwrap_or_default());
-                let patch = runtime_class_patch(&uid, &version, changes);
-                self.patch_class(&class.name_any(), patch).await.map(|_| None)
-            }
-        }
     }
 
     /// Adds winpool's finalizer to a pool, or removes it. Returns the pool that the API server answers with.

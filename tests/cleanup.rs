@@ -3,20 +3,24 @@
 use std::process::{Command, Output, Stdio};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, ResourceExt};
-use winpool_e2e::{ApiServer, SimulatedNode, lend};
+use kube::{Api, ResourceExt, api::PostParams};
+use winpool_core::api::{WindowsPool, WindowsPoolSpec};
+use winpool_e2e::{ApiServer, SimulatedNode, lend, scene::install_crd};
 
 #[tokio::test]
 async fn cleanup_lists_what_it_removes_and_asks_on_a_terminal() {
     let server = lend().await.unwrap();
     let client = server.client();
+    install_crd(&client).await.unwrap();
+    let pool = WindowsPool::new("default", WindowsPoolSpec::default());
+    Api::<WindowsPool>::all(client.clone()).create(&PostParams::default(), &pool).await.unwrap();
     let node = SimulatedNode::server_2022("win").label("winpool.dev/pool", "default");
     node.annotation("winpool.dev/applied", r#"{"pool":"default","taints":[]}"#).join(&client).await.unwrap();
     let marks = async || {
         let node: Node = Api::all(client.clone()).get("win").await.unwrap();
         node.labels().keys().chain(node.annotations().keys()).filter(|key| key.contains("winpool.dev")).count()
     };
-    let shown = "1 Node with winpool's labels and annotation:\n  win\n";
+    let shown = "1 Node with winpool's labels, annotation and taints:\n  win\n";
 
     let dry_run = cleanup(&server, &["--dry-run"]);
     assert_eq!(dry_run.status.code(), Some(2), "{dry_run:?}");

@@ -4,17 +4,10 @@ use k8s_openapi::{
     api::{apps::v1::DaemonSet, core::v1::Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, Client, api::ListParams};
+use kube::api::ListParams;
 use serde::Deserialize;
 use serde_json::Value;
-use winpool_core::{
-    plan::{pods::PodTable, reconcile::Now},
-    pod,
-};
-
-use crate::error::RequestError;
-
-use super::pages;
+use winpool_core::pod;
 
 /// Selects pods that have not finished.
 pub fn unfinished() -> ListParams {
@@ -56,15 +49,5 @@ impl From<Value> for ListedDaemonSet {
         // One that cannot be decoded has no placement, and so objects to nothing.
         let set = pod::DaemonSet::read(&object).unwrap_or_default();
         Self { metadata: ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() }, set }
-    }
-}
-
-/// Lists the unfinished pods, page by page. The inner error is the API server's message if pods may not be listed.
-pub async fn list(client: &Client, now: Now) -> Result<Result<PodTable, String>, RequestError> {
-    let mut table = PodTable::default();
-    match pages::each(&Api::<Pod>::all(client.clone()), unfinished(), |pod: pod::Pod| table.see(&pod, now)).await {
-        Ok(()) => Ok(Ok(table)),
-        Err(RequestError::Denied(message)) => Ok(Err(message)),
-        Err(error) => Err(error),
     }
 }

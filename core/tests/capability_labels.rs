@@ -5,15 +5,10 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{ClassState, names::reason},
     plan::{
-        nodes::{capability_labels::LabelUsers, node::NodePlan},
+        nodes::node::NodePlan,
         patch::node_patch,
-        pods::PodTable,
-        pools::{
-            cleanup::Cleanup,
-            pool::{Hosts, Pool},
-        },
+        pools::pool::{Hosts, Pool},
     },
-    pod::{Pod, PodProgress, PodSpec},
     windows::Build,
 };
 
@@ -126,49 +121,4 @@ fn a_capability_label_is_part_of_the_same_guarded_patch() {
     let mut changed = before.clone();
     changed["metadata"]["labels"][LABEL] = "forged".into();
     assert!(apply(&changed, &patch).is_err(), "the label is tested");
-}
-
-#[test]
-fn a_cleanup_of_everything_removes_the_labels_that_nothing_selects() {
-    let of_node = |label: &str| common::yaml(&format!("metadata: {{labels: {{{label}: 'true'}}}}"));
-    let mut node = node("{}");
-    let labels =
-        ["10.0.17763", "10.0.20348", "10.0.26100", "10.0.25398"].map(|build| format!("runs.winpool.dev/{build}"));
-    for label in &labels {
-        json_patch::merge(&mut node, &of_node(label));
-    }
-    let node = read(&node);
-    let pod = |label: &str, progress| {
-        let spec = PodSpec { node_selector: [(label.to_owned(), "true".to_owned())].into(), ..PodSpec::default() };
-        Pod { namespace: "shop".to_owned(), name: "web".to_owned(), spec, progress, ..Pod::default() }
-    };
-    let affine = || {
-        let terms =
-            common::yaml(&json!([{"matchExpressions": [{"key": labels[1], "operator": "Exists"}]}]).to_string());
-        Pod { spec: PodSpec { terms, ..PodSpec::default() }, ..pod("", PodProgress::Started) }
-    };
-    let class = common::yaml(&format!(
-        "{{metadata: {{name: own}}, handler: h, scheduling: {{nodeSelector: {{{}: 'true'}}}}}}",
-        labels[2]
-    ));
-    let mut users = LabelUsers::default();
-    users.add_node(&node);
-    // Pods may select any number of labels that no node has.
-    let named = |name: &str, pod: Pod| Pod { name: name.to_owned(), ..pod };
-    let pods = [
-        named("done", pod(&labels[0], PodProgress::Finished)),
-        affine(),
-        named("other", pod("runs.winpool.dev/10.0.1", PodProgress::Started)),
-    ];
-    users.add_pods(&PodTable::of(&pods, common::now()));
-    users.add_class(&class);
-    let in_use = [(labels[1].as_str(), "Pod shop/web"), (labels[2].as_str(), "RuntimeClass own")];
-    assert_eq!(users.in_use().collect::<Vec<_>>(), in_use);
-    let removed = |users: &LabelUsers| {
-        let plan = Cleanup::new(&[]).node(&node, users).plan;
-        plan.capability_labels.into_iter().map(|change| change.key).collect::<Vec<_>>()
-    };
-    assert_eq!(removed(&users), [labels[0].clone(), labels[3].clone()]);
-    users.add_unknown("no permission");
-    assert_eq!(removed(&users), [""; 0]);
 }

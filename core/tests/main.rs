@@ -2,7 +2,6 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod capability_labels;
-mod cleanup;
 mod common;
 mod consent;
 mod contradictions;
@@ -20,3 +19,4 @@ mod release;
 mod runtime_class_conflict;
 mod runtime_class_plan;
 mod status;
+mod uninstall;

@@ -9,7 +9,7 @@ use std::{
 
 use futures::{Stream, StreamExt, future, stream::FuturesUnordered};
 use kube::{
-    Client, Resource,
+    Resource,
     runtime::{
         events::{Event, EventType},
         watcher,
@@ -45,8 +45,8 @@ const REIMAGED: &str = "reimaged Nodes";
 
 /// Keeps Windows nodes up to date, `concurrency` of them at the same time, until `stop` is cancelled and the requests in
 /// flight have ended.
-pub async fn run(client: Client, context: Arc<Context>, concurrency: u16, stop: CancellationToken) {
-    let events = context.watch_health.watch(&client, Selection::Labels(&node::windows()), NODES);
+pub async fn run(context: Arc<Context>, concurrency: u16, stop: CancellationToken) {
+    let events = context.watch_health.watch(&context.client, Selection::Labels(&node::windows()), NODES);
     let events = events.filter_map(|event| future::ready(event.ok()));
     let filled = || context.unlisted.remove(NODES);
     execute_steps(events, filled, &context.nodes, &context, concurrency, stop).await;
@@ -54,8 +54,8 @@ pub async fn run(client: Client, context: Arc<Context>, concurrency: u16, stop: 
 
 /// Finds nodes that came back with another operating system under their old name, and removes winpool's labels,
 /// annotations and taints from them. The watch of Windows nodes cannot tell them from deleted nodes.
-pub async fn run_reimaged(client: Client, context: Arc<Context>, stop: CancellationToken) {
-    let events = context.watch_health.watch(&client, Selection::Labels(&node::reimaged()), REIMAGED);
+pub async fn run_reimaged(context: Arc<Context>, stop: CancellationToken) {
+    let events = context.watch_health.watch(&context.client, Selection::Labels(&node::reimaged()), REIMAGED);
     let events = events.filter_map(|event| future::ready(event.ok()));
     execute_steps(events, || {}, &context.reimaged, &context, 1, stop).await;
 }

@@ -1,11 +1,7 @@
 //! Capability labels are facts: they stay on nodes while they are true, so that a kubelet that starts ends no pod that
 //! selects them.
 
-use winpool_client::terminal::Outcome;
 use winpool_e2e::prelude::*;
-use winpool_operator::{Options, cleanup::clean_up};
-
-use crate::cleanup::arguments;
 
 const LABEL: &str = "runs.winpool.dev/10.0.20348";
 
@@ -82,33 +78,4 @@ async fn a_label_that_is_not_true_is_removed_whoever_wrote_it() {
     harness.edit_node("free", json!({"metadata": {"labels": labels}})).await;
     let is_true = |node: &Node| node.labels().keys().filter(|key| key.starts_with("runs.winpool.dev/")).eq([LABEL]);
     harness.node_until("free", "has only the label that is true", is_true).await;
-}
-
-#[tokio::test]
-async fn cleanup_leaves_the_labels_that_pods_and_classes_select_and_removes_them_later() {
-    let harness = stage().await;
-    let operator =
-        Operator::start_with(harness.account.config.clone(), Options { leader_election: false, ..options() });
-    with_a_pod(&harness).await;
-    operator.stop().await;
-    let clean = async || {
-        let (config, mut out) = (harness.server.config_as("winpool", &["system:masters"]).unwrap(), Vec::new());
-        let outcome = Box::pin(clean_up(config, &arguments(), &mut out, || Ok(true))).await.unwrap();
-        assert_eq!(outcome, Outcome::Done);
-        String::from_utf8(out).unwrap()
-    };
-    for _ in 0..2 {
-        let text = clean().await;
-        assert!(text.contains("  runs.winpool.dev/10.0.20348: "), "{text}");
-    }
-    harness.classes().delete("any", &DeleteParams::default()).await.unwrap();
-    assert!(clean().await.contains("  runs.winpool.dev/10.0.20348: Pod default/app"));
-    // A pod without a node may come to any of them.
-    harness.pods().delete("app", &DeleteParams::default().grace_period(0)).await.unwrap();
-    harness.run_pod("waits", json!({"nodeSelector": {LABEL: "true"}})).await;
-    assert!(clean().await.contains("Pod default/waits"));
-    assert_eq!(labelled(&harness).await, ["free", "used"]);
-    harness.pods().delete("waits", &DeleteParams::default().grace_period(0)).await.unwrap();
-    let text = clean().await;
-    assert!(labelled(&harness).await.is_empty(), "{text}");
 }

@@ -203,8 +203,8 @@ async fn a_stop_without_removal_leaves_everything() {
     let outcome = clean_up(config, &arguments, &mut out, || unreachable!("it does not ask")).await;
     let text = String::from_utf8(out).unwrap();
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    let held: String = INSTALLATION.map(|kind| format!("  {kind} winpool\n")).concat();
-    assert!(text.contains(&held), "{text}");
+    let held = INSTALLATION.map(|kind| format!("{kind} winpool")).join(", ");
+    assert!(text.contains(&format!("  {held}\n")), "{text}");
     harness.account.is_uninstalled().await;
     assert!(!has_taint(&harness.node("win").await, OS_WINDOWS));
 }

@@ -4,18 +4,11 @@
 //! RuntimeClass of its pool selects it, and keeps it while it is true: a kubelet that starts ends the pods on its node that
 //! select a label which the node lacks.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::ResourceExt;
+use std::collections::BTreeSet;
 
 use crate::{
     api::names,
-    plan::{
-        nodes::node::{MetadataChange, NodeFields},
-        pods::table::PodTable,
-    },
-    pod::selector_of,
+    plan::nodes::node::{MetadataChange, NodeFields},
     windows::{
         Build,
         compatibility::{Runs, runs},
@@ -56,63 +49,4 @@ pub(crate) fn plan(node: &NodeFields, images: &BTreeSet<Build>) -> Vec<MetadataC
 pub(crate) fn removal(node: &NodeFields) -> Vec<MetadataChange> {
     let present = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX);
     present.filter_map(|(key, value)| MetadataChange::between(key, Some(value), None)).collect()
-}
-
-/// The capability labels on nodes, each with a RuntimeClass or an unfinished pod that selects it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LabelUsers {
-    labels: BTreeMap<String, Option<String>>,
-}
-
-impl LabelUsers {
-    /// Adds the labels of a node.
-    pub fn add_node(&mut self, node: &NodeFields) {
-        let present = node.labels.with_prefix(names::CAPABILITY_LABEL_PREFIX);
-        self.labels.extend(present.map(|(key, _)| (key.to_owned(), None)));
-    }
-
-    /// Adds the unfinished pods, which need the labels that they select.
-    pub fn add_pods(&mut self, pods: &PodTable) {
-        for (placement, pod) in pods.placements() {
-            if placement.is_known {
-                placement.selected_keys().for_each(|key| self.add_user(key, || format!("Pod {pod}")));
-            } else {
-                self.add_user_of_all(|| format!("Pod {pod}"));
-            }
-        }
-    }
-
-    /// Adds a RuntimeClass, whose next pod needs the labels that it selects.
-    pub fn add_class(&mut self, class: &RuntimeClass) {
-        for key in selector_of(class).keys() {
-            self.add_user(key, || format!("RuntimeClass {}", class.name_any()));
-        }
-    }
-
-    /// Adds a user of all labels: the reason why pods cannot be listed.
-    pub fn add_unknown(&mut self, reason: &str) {
-        self.add_user_of_all(|| format!("pods cannot be listed: {reason}"));
-    }
-
-    fn add_user_of_all(&mut self, user: impl Fn() -> String) {
-        for known in self.labels.values_mut() {
-            known.get_or_insert_with(&user);
-        }
-    }
-
-    fn add_user(&mut self, label: &str, user: impl FnOnce() -> String) {
-        if let Some(known) = self.labels.get_mut(label) {
-            known.get_or_insert_with(user);
-        }
-    }
-
-    /// The user of this label, if there is one.
-    pub fn of(&self, label: &str) -> Option<&str> {
-        self.labels.get(label)?.as_deref()
-    }
-
-    /// The labels that are in use, each with a user.
-    pub fn in_use(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.labels.iter().filter_map(|(label, user)| Some((label.as_str(), user.as_deref()?)))
-    }
 }

@@ -56,8 +56,8 @@ impl Memory {
         if let Some(publish) = self.publish(cluster, Some(intended)) {
             return publish;
         }
-        if !guarded.has_finalizer() {
-            if guarded.finalizers().is_empty() || self.is_uninstalled {
+        if !guarded.has_finalizer() && !self.is_uninstalled {
+            if guarded.finalizers().is_empty() {
                 return Step::Wait(None);
             }
             let message = format!(
@@ -73,6 +73,10 @@ impl Memory {
             && let Some(step) = self.clean_up_first(cluster, guarded, pool, now)
         {
             return step;
+        }
+        self.of(name).deletion.is_done = true;
+        if !guarded.has_finalizer() {
+            return Step::Wait(None);
         }
         if self.of(name).old_version != guarded.resource_version() {
             self.note(name, Note::CleanedUp);
@@ -204,7 +208,8 @@ impl Memory {
             let retry = known.and_then(|known| known.retries.get(&RequestKind::Finalizer));
             let is_denied = retry.is_some_and(|retry| matches!(retry.refusal, Refusal::Denied(_)));
             let is_released = is_denied || !pool.has_finalizer() && !is_behind;
-            is_released && nodes.tally(&name).counts().pending == 0
+            let is_clean = known.is_some_and(|known| known.deletion.is_done);
+            is_clean && is_released && nodes.tally(&name).counts().pending == 0
         };
         nodes.is_settled() && pools.iter().all(is_done)
     }
@@ -287,6 +292,8 @@ fn kept_taints(cluster: &CachedCluster<'_>, pool: &Pool, policy: &Policy) -> Vec
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DeletionMemory {
     pub(crate) started: Option<Instant>,
+    /// True once nothing is left to do but to remove the finalizer.
+    pub(crate) is_done: bool,
     /// The time without progress while the API server answered.
     pub(crate) idle: Duration,
     pub(crate) answered: Option<Instant>,

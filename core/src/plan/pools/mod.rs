@@ -1,6 +1,5 @@
 //! Pools: what they ask for, their status, and their end.
 
-pub mod cleanup;
 pub(crate) mod deletion;
 pub mod pool;
 pub mod status;
