@@ -105,6 +105,11 @@ pub enum CleanupError {
     )]
     Left { objects: Vec<String>, namespace: String },
     #[error(
+        "everything is removed except the taints above; remove those of winpool yourself, because the nodes no longer record \
+         them"
+    )]
+    Doubtful,
+    #[error(
         "everything is removed, but an operator is running: it is paused for {} minutes and then restores everything. Stop it, \
          then run this again:\n  kubectl --namespace {namespace} scale deployment {installation} --replicas=0",
         SEIZED.as_secs() / 60
@@ -160,7 +165,9 @@ pub async fn clean_up(
     let seize = Box::pin(seize(&client, &namespace)).await;
     let seized = seize.map_err(|source| CleanupError::Lease { namespace: namespace.clone(), source })?;
     let leadership = seized.as_ref().map_or_else(Leadership::alone, Seized::leadership);
-    Box::pin(operator::uninstall(config, leadership.clone(), SEIZED)).await.map_err(Unusable::from)?;
+    Box::pin(operator::uninstall(config, leadership.clone(), found.missing.clone(), SEIZED))
+        .await
+        .map_err(Unusable::from)?;
     tokio::time::sleep(SETTLE).await;
     let mut left: Vec<String> = Box::pin(Found::read(&client)).await?.objects().collect();
     let had_leader = seized.as_ref().is_some_and(Seized::had_leader);
@@ -183,7 +190,7 @@ pub async fn clean_up(
         return Err(CleanupError::StillRuns { namespace, installation: arguments.installation.clone() });
     }
     writeln!(out, "Done.")?;
-    Ok(Outcome::Done)
+    if found.is_doubtful() { Err(CleanupError::Doubtful) } else { Ok(Outcome::Done) }
 }
 
 /// Takes the Lease, so that no operator restores what cleanup removes. `None` if no operator has ever created it.

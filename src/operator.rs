@@ -1,6 +1,6 @@
 //! The operator's process: caches, controllers, endpoints and termination.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use clap::ArgAction;
 use futures::{FutureExt, future};
@@ -61,6 +61,9 @@ pub struct Options {
     /// The other pauses of the loop of pools.
     #[arg(skip)]
     pub pauses: Pauses,
+    /// The names of pools that do not exist, and whose nodes and classes are cleaned up when winpool is uninstalled.
+    #[arg(skip)]
+    pub missing: BTreeSet<String>,
 }
 
 impl Options {
@@ -80,6 +83,7 @@ impl Default for Options {
             lease_namespace: None,
             patience: Self::DEFAULT_PATIENCE,
             pauses: Pauses::default(),
+            missing: BTreeSet::new(),
             installation: None,
             pod: None,
         }
@@ -174,9 +178,15 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     if went_back.is_cancelled() { Err(Error::HistoryWentBack) } else { Ok(()) }
 }
 
-/// Treats all pools as deleted, in this process and with this leadership, until nothing is left to do or `limit` is over.
-pub async fn uninstall(config: Config, leadership: Leadership, limit: Duration) -> Result<(), ConnectError> {
-    let options = Options::default();
+/// Treats all pools as deleted, and those that are `missing`, in this process and with this leadership, until nothing is left
+/// to do or `limit` is over.
+pub async fn uninstall(
+    config: Config,
+    leadership: Leadership,
+    missing: BTreeSet<String>,
+    limit: Duration,
+) -> Result<(), ConnectError> {
+    let options = Options { missing, ..Options::default() };
     let (context, caches) = Clients::connect(config, &options)?.context(leadership, &options);
     context.uninstalled.cancel();
     let ending = CancellationToken::new();
@@ -238,6 +248,7 @@ impl Clients {
             own_pod: options.pod.clone(),
             unlisted: Unlisted::default(),
             uninstalled: CancellationToken::new(),
+            missing: options.missing.clone(),
             clean: CancellationToken::new(),
             watch_health: Arc::new(WatchHealth::new(changed.clone())),
             pods: SharedPods::new(options.pauses.pods, WatchHealth::new(changed.clone())),

@@ -240,7 +240,11 @@ impl Applier {
     pub async fn read_pool(&self, name: &str) -> Result<Option<ObjectMeta>, RequestError> {
         // A list, because no permission to get pools is needed anywhere else.
         let named = ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
-        Ok(in_time(self.pools.list_metadata(&named)).await?.items.pop().map(|pool| pool.metadata))
+        match in_time(self.pools.list_metadata(&named)).await {
+            // Without the CRD there are no pools.
+            Err(RequestError::Gone) => Ok(None),
+            found => Ok(found?.items.pop().map(|pool| pool.metadata)),
+        }
     }
 
     /// Replaces a pool's status if the present one still records the same taints as `seen`. Returns the pool that the API

@@ -16,8 +16,11 @@ use winpool_client::{
     terminal::some,
 };
 use winpool_core::{
-    api::names::{self, CLEANUP},
-    plan::pools::pool::GuardedPool,
+    api::{
+        Taint,
+        names::{self, CLEANUP},
+    },
+    plan::{nodes::node::Applied, pools::pool::GuardedPool},
     words::count,
 };
 
@@ -26,7 +29,7 @@ use crate::uninstall::HeldObject;
 /// The number of names that are shown of each kind.
 const SHOWN: usize = 20;
 
-/// The objects with winpool's labels or finalizer. winpool removes the labels of pools that are to be cleaned up.
+/// The objects with winpool's labels or finalizer.
 #[derive(Default)]
 pub struct Found {
     nodes: Vec<String>,
@@ -37,8 +40,10 @@ pub struct Found {
     keeping: Vec<String>,
     /// Nodes of the others that the annotation `winpool.dev/ignore` protects.
     ignored: Vec<String>,
-    /// Nodes and classes whose pool does not exist.
-    orphans: Vec<String>,
+    /// The pools that do not exist although nodes or classes have their label.
+    pub missing: BTreeSet<String>,
+    /// Taints that only the annotation of their node claims for winpool, with the command that removes each.
+    doubtful: Vec<String>,
 }
 
 impl Found {
@@ -58,15 +63,19 @@ impl Found {
         }
         let nodes = labelled::<Node>(client).await.map_err(Unreadable::of("Nodes"))?;
         let classes = labelled::<RuntimeClass>(client).await.map_err(Unreadable::of("RuntimeClasses"))?;
-        for (kind, objects, named) in [("Node", nodes, &mut found.nodes), ("RuntimeClass", classes, &mut found.classes)]
-        {
-            for Labelled { name, pool, is_ignored } in objects {
-                match (cleaned.contains(&pool), is_ignored) {
-                    (true, false) => named.push(name),
-                    (true, true) => found.ignored.push(name),
-                    (false, _) if keeping.contains(&pool) => {}
-                    (false, _) => found.orphans.push(format!("{kind} {name}")),
+        for (objects, named) in [(nodes, &mut found.nodes), (classes, &mut found.classes)] {
+            for Labelled { name, pool, is_ignored, claimed } in objects {
+                if keeping.contains(&pool) {
+                    continue;
                 }
+                if !cleaned.contains(&pool) {
+                    found.doubtful.extend(claimed.iter().filter(|taint| !taint.has_foreign_key()).map(|taint| {
+                        let (key, effect) = (&taint.key, &taint.effect);
+                        format!("{taint}; if it is winpool's: kubectl taint nodes {name} {key}:{effect}-")
+                    }));
+                    found.missing.insert(pool);
+                }
+                if is_ignored { &mut found.ignored } else { &mut *named }.push(name);
             }
         }
         found.keeping.extend(keeping);
@@ -90,7 +99,8 @@ impl Found {
         } else {
             writeln!(out, "Found in {cluster}:")?;
         }
-        let Self { nodes, classes, pools, keeping, ignored, orphans } = self;
+        let Self { nodes, classes, pools, keeping, ignored, missing, doubtful } = self;
+        let missing: Vec<String> = missing.iter().cloned().collect();
         let held: Vec<String> = held.iter().map(HeldObject::object).collect();
         let number = |names: &[String], kind| count(names.len(), kind);
         for (names, heading) in [
@@ -103,17 +113,22 @@ impl Found {
             (&held, format!("Objects of the installation; winpool removes the finalizer {CLEANUP}")),
             (ignored, format!("Not changed: {} with {}: \"true\"", number(ignored, "Node"), names::IGNORE)),
             (keeping, "Not changed: everything of pools in dry run or with deletionPolicy: Retain".to_owned()),
-            (
-                orphans,
-                "Not changed, because their pool does not exist: create it, and delete it while winpool runs"
-                    .to_owned(),
-            ),
+            (&missing, "Pools that do not exist, but whose label some of these have".to_owned()),
         ] {
             if !names.is_empty() {
                 writeln!(out, "\n{heading}:\n  {}", some(names, SHOWN))?;
             }
         }
+        if self.is_doubtful() {
+            let heading = "Not changed: taints that only the annotation of their node claims for winpool";
+            writeln!(out, "\n{heading}:\n{}", list(doubtful))?;
+        }
         Ok(())
+    }
+
+    /// True if taints stay that winpool may have added.
+    pub fn is_doubtful(&self) -> bool {
+        !self.doubtful.is_empty()
     }
 }
 
@@ -123,6 +138,8 @@ struct Labelled {
     pool: String,
     /// True if it has the annotation `winpool.dev/ignore`.
     is_ignored: bool,
+    /// The taints in the annotation of a node.
+    claimed: Vec<Taint>,
 }
 
 async fn labelled<K>(client: &Client) -> Result<Vec<Labelled>, RequestError>
@@ -131,10 +148,12 @@ where
 {
     let (objects, mut found): (Api<PartialObjectMeta<K>>, _) = (Api::all(client.clone()), Vec::new());
     let listed = pages::each(&objects, ListParams::default().labels(names::POOL), |object: PartialObjectMeta<K>| {
+        let applied = object.annotations().get(names::APPLIED).and_then(|text| Applied::parse(text));
         found.push(Labelled {
             name: object.name_any(),
             pool: object.labels().get(names::POOL).cloned().unwrap_or_default(),
             is_ignored: object.annotations().get(names::IGNORE).is_some_and(|ignore| ignore == "true"),
+            claimed: applied.iter().flat_map(|applied| &applied.taints).filter_map(|text| text.parse().ok()).collect(),
         });
     });
     listed.await?;

@@ -9,6 +9,7 @@ pub mod tolerations;
 mod watch_health;
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     sync::Arc,
     time::{Duration, Instant},
@@ -57,6 +58,8 @@ pub struct Context {
     pub unlisted: Unlisted,
     /// Cancelled once winpool is being uninstalled. From then on all pools are treated as deleted.
     pub uninstalled: CancellationToken,
+    /// The names of pools that do not exist, and whose nodes and classes are cleaned up too.
+    pub missing: BTreeSet<String>,
     /// Cancelled once nothing is left to do for them.
     pub clean: CancellationToken,
     /// Shows which kinds cannot be read.
@@ -104,7 +107,8 @@ impl Context {
         if !self.uninstalled.is_cancelled() {
             return pools;
         }
-        pools.iter().map(|pool| Arc::new(pool.deleted())).collect()
+        let missing = self.missing.iter().map(|name| GuardedPool::missing(name).deleted());
+        pools.iter().map(|pool| pool.deleted()).chain(missing).map(Arc::new).collect()
     }
 
     /// The current term, once the nodes belong to it.

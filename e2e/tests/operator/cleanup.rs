@@ -147,34 +147,51 @@ async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
     harness.definition_is_gone().await;
 }
 
-/// To clean up after it, its pool has to be created and deleted.
 #[tokio::test]
-async fn what_has_no_pool_and_what_a_pool_keeps_is_named_and_stays() {
+async fn marks_of_a_missing_pool_are_removed_without_the_crd_and_a_taint_is_reported() {
+    let server = winpool_e2e::lend().await.unwrap();
+    let client = server.client();
+    let applied = format!(r#"{{"pool":"gone","taints":["{OS_WINDOWS}","node.kubernetes.io/not-ready:NoSchedule"]}}"#);
+    let node = SimulatedNode::server_2019("win").taint("os", "windows", "NoSchedule");
+    node.label(POOL, "gone").annotation(APPLIED, &applied).join(&client).await.unwrap();
+    let class = json!({
+        "metadata": {"name": "windows-2019", "labels": {"app.kubernetes.io/managed-by": "winpool", POOL: "gone"}},
+        "handler": "runhcs-wcow-process",
+    });
+    let classes: Api<RuntimeClass> = Api::all(client.clone());
+    classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+
+    let (text, outcome) = clean(&server, &["system:masters"]).await;
+    assert!(matches!(outcome, Err(CleanupError::Doubtful)), "{outcome:?}\n{text}");
+    assert!(
+        text.contains(&format!("  {OS_WINDOWS}; if it is winpool's: kubectl taint nodes win os:NoSchedule-\n")),
+        "{text}"
+    );
+    assert_eq!(text.matches("kubectl taint").count(), 1, "it names no command for the taint not-ready\n{text}");
+    let node: Node = Api::all(client).get("win").await.unwrap();
+    assert_eq!(taints(&node), [OS_WINDOWS, "node.kubernetes.io/not-ready:NoSchedule"]);
+    assert!(!node.labels().keys().any(|key| key.contains("winpool.dev")), "{:?}", node.labels());
+    assert!(!node.annotations().contains_key(APPLIED));
+    let labels = classes.get("windows-2019").await.unwrap().metadata.labels;
+    assert_eq!(labels, None, "no status records that winpool created it");
+    let (text, outcome) = clean(&server, &["system:masters"]).await;
+    assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
+}
+
+#[tokio::test]
+async fn everything_of_a_pool_that_retains_stays() {
     let harness = Harness::new().await;
-    let marked = |name: &str, pool: &str| {
-        let applied = format!(r#"{{"pool":"{pool}","taints":["{OS_WINDOWS}"]}}"#);
-        let node = SimulatedNode::server_2019(name).taint("os", "windows", "NoSchedule");
-        node.label(POOL, pool).label("team", pool).annotation(APPLIED, &applied)
-    };
-    for (name, pool) in [("orphan", "gone"), ("kept", "kept")] {
-        harness.join_node(marked(name, pool)).await;
-    }
-    harness.apply_pool_named("kept", json!({"nodeSelector": {"team": "kept"}, "deletionPolicy": "Retain"})).await;
+    harness.join_node(SimulatedNode::server_2019("win")).await;
+    let operator = harness.operator().await;
+    harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
+    operator.stop().await;
+    let before = face(&harness.node("win").await);
     let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
     assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
-    for said in [
-        "Not changed: everything of pools in dry run or with deletionPolicy: Retain:\n  kept\n",
-        "Not changed, because their pool does not exist: create it, and delete it while winpool runs:\n  Node orphan\n",
-    ] {
-        assert!(text.contains(said), "{said}\n{text}");
-    }
-    let _operator = harness.operator().await;
-    harness.apply_pool_named("gone", json!({"nodeSelector": {"team": "nobody"}})).await;
-    harness.ready("gone").await;
-    harness.delete_pool("gone").await;
-    harness.pool_is_gone("gone").await;
-    assert!(!has_taint(&harness.node("orphan").await, OS_WINDOWS));
-    assert!(has_taint(&harness.node("kept").await, OS_WINDOWS));
+    let kept = "Not changed: everything of pools in dry run or with deletionPolicy: Retain:\n  default\n";
+    assert!(text.contains(kept), "{text}");
+    assert_eq!(face(&harness.node("win").await), before);
+    assert!(harness.classes().get("windows-2019").await.unwrap().labels().contains_key(POOL));
 }
 
 #[tokio::test]

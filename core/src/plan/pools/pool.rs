@@ -544,6 +544,12 @@ impl GuardedPool {
         self.metadata.deletion_timestamp.is_some()
     }
 
+    /// A pool of this name that does not exist, and so has no uid. It wants no taint, because nothing proves that winpool added
+    /// one.
+    pub fn missing(name: &str) -> Self {
+        WindowsPool::new(name, WindowsPoolSpec { taints: Some(Vec::new()), ..WindowsPoolSpec::default() }).into()
+    }
+
     /// The pool as if it were being deleted.
     pub fn deleted(&self) -> Self {
         let mut pool = self.clone();

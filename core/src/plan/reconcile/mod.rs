@@ -89,7 +89,8 @@ impl Memory {
         }
         match (step, answer) {
             (Step::ReadPool { uid, version }, Answer::Pool(found)) => {
-                memory.fresh = found.is_some_and(|found| found.uid == *uid && found.resource_version == *version);
+                let found = found.map(|found| (found.uid, found.resource_version)).unwrap_or_default();
+                memory.fresh = found == (uid.clone(), version.clone());
                 memory.is_shown |= memory.fresh;
                 memory.old_version = version.clone().filter(|_| !memory.fresh);
                 memory.deletion.answered(now);
