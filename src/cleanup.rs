@@ -21,7 +21,7 @@ use winpool_client::{
 };
 use winpool_core::{
     api::names,
-    election::{LEASE_DURATION, is_held},
+    election::{LEASE_DURATION, has_holder},
 };
 
 use crate::{
@@ -49,8 +49,8 @@ const LOG: &str = "warn,winpool_operator::controllers::pool=info,kube_runtime=er
 
 /// Remove winpool's labels, annotations, taints, finalizers and RuntimeClasses from a cluster, after showing them.
 ///
-/// WindowsPools and the CRD stay; afterwards you can delete them. So does everything of a pool with `deletionPolicy: Retain`, or
-/// in dry run. Exit code 0: nothing is left to remove; 2: something is left, and you declined or used --dry-run; 1: an error, or
+/// WindowsPools and the CRD stay; afterwards you can delete them. Everything of a pool in dry run or with deletionPolicy Retain
+/// stays too. Exit code 0: nothing is left to remove; 2: something is left, and you declined or used --dry-run; 1: an error, or
 /// an operator is still running, which would restore everything.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -150,13 +150,13 @@ pub async fn clean_up(
     let installation = InstallationObjects::new(client.clone(), &arguments.installation, &namespace);
 
     let found = Box::pin(Found::read(&client)).await?;
-    let held = Box::pin(installation.held()).await.unwrap_or_else(|error| {
+    let installed = Box::pin(installation.unreleased()).await.unwrap_or_else(|error| {
         let error = with_causes(&error);
         eprintln!("winpool: cannot read the objects of the installation: {}", escape(&error));
         Vec::new()
     });
-    found.show(&cluster, &held, out)?;
-    if found.is_empty() && held.is_empty() {
+    found.show(&cluster, &installed, out)?;
+    if found.is_empty() && installed.is_empty() {
         return Ok(Outcome::Done);
     }
     if arguments.dry_run || !(arguments.yes || ask()?) {
@@ -175,7 +175,7 @@ pub async fn clean_up(
     if left.is_empty() {
         let applier = operator::applier(client, leadership);
         // An operator that keeps running needs its finalizers, so that it cleans up when it is removed.
-        let refused = Box::pin(installation.release(&applier, |held| !still_runs || held.is_deleted())).await?;
+        let refused = Box::pin(installation.release(&applier, |object| !still_runs || object.is_deleted())).await?;
         left.extend(refused.iter().map(ToString::to_string));
     }
     if let Some(seized) = seized {
@@ -196,8 +196,8 @@ pub async fn clean_up(
 /// Takes the Lease, so that no operator restores what cleanup removes. `None` if no operator has ever created it.
 async fn seize(client: &Client, namespace: &str) -> Result<Option<Seized>, RequestError> {
     let Some(lease) = Leases::new(client.clone(), namespace).read().await? else { return Ok(None) };
-    if is_held(&lease) {
-        eprintln!("the Lease is held: operators stop writing within {} s", 2 * LEASE_DURATION.as_secs());
+    if has_holder(&lease) {
+        eprintln!("the Lease has a holder: operators stop writing within {} s", 2 * LEASE_DURATION.as_secs());
     }
     Seized::take(client.clone(), namespace, SEIZED).await.map(Some)
 }

@@ -50,17 +50,17 @@ pub struct InstallationObjects {
     client: Client,
     name: String,
     namespace: String,
-    parts: [InstallationObject; 5],
+    parts: [ObjectKind; 5],
 }
 
 /// A kind of these objects. The object may not exist.
-struct InstallationObject {
+struct ObjectKind {
     kind: String,
     api: Api<DynamicObject>,
 }
 
 /// An object of the installation that has winpool's finalizer.
-pub struct HeldObject {
+pub struct InstalledObject {
     kind: String,
     api: Api<DynamicObject>,
     metadata: ObjectMeta,
@@ -74,9 +74,9 @@ pub struct Leftover {
     error: RequestError,
 }
 
-impl HeldObject {
+impl InstalledObject {
     /// Kind and name.
-    pub fn object(&self) -> String {
+    pub fn full_name(&self) -> String {
         format!("{} {}", self.kind, self.metadata.name.as_deref().unwrap_or_default())
     }
 
@@ -97,7 +97,7 @@ impl InstallationObjects {
             } else {
                 Api::namespaced_with(client.clone(), namespace, &resource)
             };
-            InstallationObject { kind: resource.kind, api }
+            ObjectKind { kind: resource.kind, api }
         };
         let parts = [
             part(ApiResource::erase::<ClusterRoleBinding>(&())),
@@ -129,8 +129,8 @@ impl InstallationObjects {
             found.ok().flatten().is_some_and(|found| found.metadata.deletion_timestamp.is_some())
         };
         let parts = self.parts.iter().map(async |part| {
-            let held = self.read(part).await;
-            held.ok().flatten().is_some_and(|held| held.is_deleted())
+            let object = self.read(part).await;
+            object.ok().flatten().is_some_and(|object| object.is_deleted())
         });
         let reads: FuturesUnordered<_> = parts.map(FutureExt::boxed).chain([namespace.boxed()]).collect();
         reads.any(future::ready).await
@@ -160,15 +160,15 @@ impl InstallationObjects {
     }
 
     /// The objects with winpool's finalizer.
-    pub async fn held(&self) -> Result<Vec<HeldObject>, RequestError> {
+    pub async fn unreleased(&self) -> Result<Vec<InstalledObject>, RequestError> {
         let reads = future::try_join_all(self.parts.iter().map(|part| self.read(part)));
         Ok(reads.await?.into_iter().flatten().collect())
     }
 
-    async fn read(&self, part: &InstallationObject) -> Result<Option<HeldObject>, RequestError> {
+    async fn read(&self, part: &ObjectKind) -> Result<Option<InstalledObject>, RequestError> {
         let found = in_time(part.api.get_metadata_opt(&self.name)).await?;
         let found = found.map(|found| found.metadata).filter(has_finalizer);
-        Ok(found.map(|metadata| HeldObject { kind: part.kind.clone(), api: part.api.clone(), metadata }))
+        Ok(found.map(|metadata| InstalledObject { kind: part.kind.clone(), api: part.api.clone(), metadata }))
     }
 
     /// Removes the finalizer from the objects for which `goes` is true, all at the same moment. Returns those that
@@ -176,19 +176,19 @@ impl InstallationObjects {
     pub async fn release(
         &self,
         applier: &Applier,
-        goes: impl Fn(&HeldObject) -> bool + Sync,
+        goes: impl Fn(&InstalledObject) -> bool + Sync,
     ) -> Result<Vec<Leftover>, Unreadable> {
         let mut left: Vec<Leftover> = Vec::new();
         for _ in 0..ATTEMPTS {
-            let mut held = self.held().await.map_err(Unreadable::of("the objects of the installation"))?;
-            held.retain(|held| goes(held) && left.iter().all(|left| left.object != held.object()));
-            let objects: Vec<_> = held.iter().map(|held| (&held.api, &held.metadata)).collect();
-            match applier.release(&objects).await {
+            let mut objects = self.unreleased().await.map_err(Unreadable::of("the objects of the installation"))?;
+            objects.retain(|object| goes(object) && left.iter().all(|left| left.object != object.full_name()));
+            let patched: Vec<_> = objects.iter().map(|object| (&object.api, &object.metadata)).collect();
+            match applier.release(&patched).await {
                 Ok(()) => break,
                 Err((_, RequestError::Gone | RequestError::Stale | RequestError::Conflict)) => {}
                 Err((number, error)) => {
                     let goes_on = error.is_denied();
-                    left.push(Leftover { object: held[number].object(), error });
+                    left.push(Leftover { object: objects[number].full_name(), error });
                     // One object that is refused permanently does not keep the others.
                     if !goes_on {
                         break;
@@ -211,7 +211,7 @@ impl InstallationObjects {
                 tokio::time::sleep(PAUSE).await;
                 // A refusal means that the leader was done and the permissions are gone.
                 if context.leadership.term().is_none()
-                    && self.held().await.map_or_else(|error| error.is_forbidden(), |held| held.is_empty())
+                    && self.unreleased().await.map_or_else(|error| error.is_forbidden(), |objects| objects.is_empty())
                 {
                     return;
                 }

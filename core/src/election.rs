@@ -158,7 +158,7 @@ impl Candidate {
     /// The Lease to write in order to acquire or renew it.
     pub fn claim(&self, now: Timestamp) -> Lease {
         let lease = self.seen.as_ref().and_then(|seen| seen.lease.clone());
-        held_by(lease.unwrap_or_default(), &self.identity, LEASE_DURATION, now)
+        claimed_by(lease.unwrap_or_default(), &self.identity, LEASE_DURATION, now)
     }
 
     /// The Lease to write in order to release it; `None` if this candidate does not hold it.
@@ -169,7 +169,7 @@ impl Candidate {
 }
 
 /// Returns `lease` with `identity` as its holder for `duration`, from `now`.
-pub fn held_by(mut lease: Lease, identity: &str, duration: Duration, now: Timestamp) -> Lease {
+pub fn claimed_by(mut lease: Lease, identity: &str, duration: Duration, now: Timestamp) -> Lease {
     let before = lease.spec.take().unwrap_or_default();
     let is_new = lease.metadata.resource_version.is_none();
     let renews = before.holder_identity.as_deref() == Some(identity);
@@ -194,7 +194,7 @@ pub fn released(mut lease: Lease, now: Timestamp) -> Lease {
 }
 
 /// True if the Lease has a holder, even an expired one.
-pub fn is_held(lease: &Lease) -> bool {
+pub fn has_holder(lease: &Lease) -> bool {
     holder(lease).is_some()
 }
 
@@ -217,7 +217,7 @@ mod tests {
     const NOTHING: Duration = Duration::ZERO;
 
     fn held(version: u32, holder: &str) -> Lease {
-        let mut lease = held_by(Lease::default(), holder, LEASE_DURATION, Timestamp::UNIX_EPOCH);
+        let mut lease = claimed_by(Lease::default(), holder, LEASE_DURATION, Timestamp::UNIX_EPOCH);
         lease.metadata.resource_version = Some(version.to_string());
         lease
     }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn long(lease: Lease) -> Lease {
-        held_by(lease, "b", 600 * SECOND, Timestamp::UNIX_EPOCH)
+        claimed_by(lease, "b", 600 * SECOND, Timestamp::UNIX_EPOCH)
     }
 
     #[test]
@@ -365,17 +365,17 @@ mod tests {
         };
         let of = |identity: &str| Some(identity.to_owned());
         let (first_time, later_time) = (Some(MicroTime(first)), Some(MicroTime(later)));
-        let mut lease = held_by(Lease::default(), "a", LEASE_DURATION, first);
+        let mut lease = claimed_by(Lease::default(), "a", LEASE_DURATION, first);
         assert_eq!(spec(&lease), (of("a"), first_time.clone(), first_time.clone(), Some(0)));
         lease.metadata.resource_version = of("1");
         lease.metadata.labels = Some([("kept".to_owned(), String::new())].into());
-        let renewed = held_by(lease.clone(), "a", LEASE_DURATION, later);
+        let renewed = claimed_by(lease.clone(), "a", LEASE_DURATION, later);
         assert_eq!(spec(&renewed), (of("a"), first_time.clone(), later_time.clone(), Some(0)));
         assert_eq!(renewed.metadata, lease.metadata, "guarded by the version that was read");
-        let taken = held_by(lease.clone(), "b", LEASE_DURATION, later);
+        let taken = claimed_by(lease.clone(), "b", LEASE_DURATION, later);
         assert_eq!(spec(&taken), (of("b"), later_time.clone(), later_time.clone(), Some(1)));
         let free = released(taken, later);
         assert_eq!(spec(&free), (None, later_time.clone(), later_time, Some(1)));
-        assert!(!is_held(&free) && is_held(&lease));
+        assert!(!has_holder(&free) && has_holder(&lease));
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use proptest::{collection::vec, prelude::*, strategy::ValueTree};
-use winpool_core::election::{Candidate, ElectionStep, LEASE_DURATION, is_held};
+use winpool_core::election::{Candidate, ElectionStep, LEASE_DURATION, has_holder};
 
 const CANDIDATES: usize = 3;
 /// The time limit for an answer.
@@ -219,7 +219,7 @@ fn hold(happenings: Vec<Happening>, mut world: World) {
     assert!(world.candidates.iter().all(|(candidate, _)| !candidate.history_went_back()));
     let leaders = world.candidates.iter().filter(|(candidate, _)| candidate.term(world.now).is_some()).count();
     assert_eq!(leaders, 1, "a candidate leads once the network works again");
-    assert!(is_held(world.lease.as_ref().unwrap()));
+    assert!(has_holder(world.lease.as_ref().unwrap()));
 }
 
 proptest! {

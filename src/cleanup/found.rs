@@ -5,13 +5,11 @@ use std::{
     io::{self, Write},
 };
 
-use k8s_openapi::{
-    ClusterResourceScope,
-    api::{core::v1::Node, node::v1::RuntimeClass},
-};
-use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::PartialObjectMeta};
+use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use kube::{Api, Client, ResourceExt, api::ListParams, core::PartialObjectMeta};
 use winpool_client::{
     error::{RequestError, Unreadable},
+    node::ListedNode,
     pages,
     terminal::some,
 };
@@ -20,11 +18,14 @@ use winpool_core::{
         Taint,
         names::{self, CLEANUP},
     },
-    plan::{nodes::node::Applied, pools::pool::GuardedPool},
+    plan::{
+        nodes::{NodeObject, node::Applied},
+        pools::pool::GuardedPool,
+    },
     words::count,
 };
 
-use crate::uninstall::HeldObject;
+use crate::uninstall::InstalledObject;
 
 /// The number of names that are shown of each kind.
 const SHOWN: usize = 20;
@@ -61,23 +62,31 @@ impl Found {
             Ok(()) | Err(RequestError::Gone) => {}
             Err(error) => return Err(Unreadable::of("WindowsPools")(error)),
         }
-        let nodes = labelled::<Node>(client).await.map_err(Unreadable::of("Nodes"))?;
-        let classes = labelled::<RuntimeClass>(client).await.map_err(Unreadable::of("RuntimeClasses"))?;
-        for (objects, named) in [(nodes, &mut found.nodes), (classes, &mut found.classes)] {
-            for Labelled { name, pool, is_ignored, claimed } in objects {
-                if keeping.contains(&pool) {
-                    continue;
-                }
-                if !cleaned.contains(&pool) {
-                    found.doubtful.extend(claimed.iter().filter(|taint| !taint.has_foreign_key()).map(|taint| {
-                        let (key, effect) = (&taint.key, &taint.effect);
-                        format!("{taint}; if it is winpool's: kubectl taint nodes {name} {key}:{effect}-")
-                    }));
-                    found.missing.insert(pool);
-                }
-                if is_ignored { &mut found.ignored } else { &mut *named }.push(name);
+        let mut place = |pool: &str, name: String, is_ignored: bool, named: &mut Vec<String>| {
+            if keeping.contains(pool) {
+                return;
             }
-        }
+            if !cleaned.contains(pool) {
+                found.missing.insert(pool.to_owned());
+            }
+            if is_ignored { &mut found.ignored } else { named }.push(name);
+        };
+        let labelled = || ListParams::default().labels(names::POOL);
+        let nodes: Api<Node> = Api::all(client.clone());
+        let listed = pages::each(&nodes, labelled(), |ListedNode { object, .. }: ListedNode| {
+            let pool = object.node.labels.get(names::POOL).unwrap_or_default();
+            if !keeping.contains(pool) && !cleaned.contains(pool) {
+                found.doubtful.extend(claimed(&object));
+            }
+            place(pool, object.name.to_string(), object.node.is_ignored(), &mut found.nodes);
+        });
+        listed.await.map_err(Unreadable::of("Nodes"))?;
+        let classes: Api<PartialObjectMeta<RuntimeClass>> = Api::all(client.clone());
+        let listed = pages::each(&classes, labelled(), |class: PartialObjectMeta<RuntimeClass>| {
+            let pool = class.labels().get(names::POOL).cloned().unwrap_or_default();
+            place(&pool, class.name_any(), false, &mut found.classes);
+        });
+        listed.await.map_err(Unreadable::of("RuntimeClasses"))?;
         found.keeping.extend(keeping);
         Ok(found)
     }
@@ -93,15 +102,15 @@ impl Found {
         kinds.into_iter().flat_map(|(kind, names)| names.iter().map(move |name| format!("{kind} {name}")))
     }
 
-    pub fn show(&self, cluster: &str, held: &[HeldObject], out: &mut impl Write) -> io::Result<()> {
-        if self.is_empty() && held.is_empty() {
+    pub fn show(&self, cluster: &str, installed: &[InstalledObject], out: &mut impl Write) -> io::Result<()> {
+        if self.is_empty() && installed.is_empty() {
             writeln!(out, "winpool has nothing to remove in {cluster}.")?;
         } else {
             writeln!(out, "Found in {cluster}:")?;
         }
         let Self { nodes, classes, pools, keeping, ignored, missing, doubtful } = self;
         let missing: Vec<String> = missing.iter().cloned().collect();
-        let held: Vec<String> = held.iter().map(HeldObject::object).collect();
+        let installed: Vec<String> = installed.iter().map(InstalledObject::full_name).collect();
         let number = |names: &[String], kind| count(names.len(), kind);
         for (names, heading) in [
             (nodes, format!("{} with winpool's labels, annotation and taints", number(nodes, "Node"))),
@@ -110,7 +119,7 @@ impl Found {
                 format!("{}; those that pods use stay, without winpool's labels", number(classes, "RuntimeClass")),
             ),
             (pools, format!("{}; winpool removes the finalizer {CLEANUP}", number(pools, "WindowsPool"))),
-            (&held, format!("Objects of the installation; winpool removes the finalizer {CLEANUP}")),
+            (&installed, format!("Objects of the installation; winpool removes the finalizer {CLEANUP}")),
             (ignored, format!("Not changed: {} with {}: \"true\"", number(ignored, "Node"), names::IGNORE)),
             (keeping, "Not changed: everything of pools in dry run or with deletionPolicy: Retain".to_owned()),
             (&missing, "Pools that do not exist, but whose label some of these have".to_owned()),
@@ -132,32 +141,14 @@ impl Found {
     }
 }
 
-/// An object with the label of a pool.
-struct Labelled {
-    name: String,
-    pool: String,
-    /// True if it has the annotation `winpool.dev/ignore`.
-    is_ignored: bool,
-    /// The taints in the annotation of a node.
-    claimed: Vec<Taint>,
-}
-
-async fn labelled<K>(client: &Client) -> Result<Vec<Labelled>, RequestError>
-where
-    K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone,
-{
-    let (objects, mut found): (Api<PartialObjectMeta<K>>, _) = (Api::all(client.clone()), Vec::new());
-    let listed = pages::each(&objects, ListParams::default().labels(names::POOL), |object: PartialObjectMeta<K>| {
-        let applied = object.annotations().get(names::APPLIED).and_then(|text| Applied::parse(text));
-        found.push(Labelled {
-            name: object.name_any(),
-            pool: object.labels().get(names::POOL).cloned().unwrap_or_default(),
-            is_ignored: object.annotations().get(names::IGNORE).is_some_and(|ignore| ignore == "true"),
-            claimed: applied.iter().flat_map(|applied| &applied.taints).filter_map(|text| text.parse().ok()).collect(),
-        });
-    });
-    listed.await?;
-    Ok(found)
+/// The taints on a node whose pool does not exist that only its annotation claims for winpool, with the command that removes each.
+fn claimed(NodeObject { name, node, .. }: &NodeObject) -> impl Iterator<Item = String> {
+    let applied = node.applied.as_deref().and_then(Applied::parse).unwrap_or_default();
+    let is_claimed = move |taint: &&Taint| applied.taints.contains(&taint.to_string()) && !taint.has_foreign_key();
+    node.taints.taints().iter().filter(is_claimed).map(move |taint| {
+        let (key, effect) = (&taint.key, &taint.effect);
+        format!("{taint}; if it is winpool's: kubectl taint nodes {name} {key}:{effect}-")
+    })
 }
 
 /// The first lines, indented, and the number of the others.

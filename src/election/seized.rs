@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::Client;
 use winpool_client::error::RequestError;
-use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE, held_by, is_held, released};
+use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE, claimed_by, has_holder, released};
 
 use crate::write::Leases;
 
@@ -48,22 +48,22 @@ impl Seized {
         let (mut current, mut had_leader) = (leases.read().await?, false);
         let until = Instant::now() + LEASE_DURATION;
         let first = version(current.as_ref());
-        while current.as_ref().is_some_and(is_held) && Instant::now() < until {
+        while current.as_ref().is_some_and(has_holder) && Instant::now() < until {
             tokio::time::sleep(POLL).await;
             current = leases.read().await?;
             if version(current.as_ref()) != first {
-                had_leader = current.as_ref().is_some_and(is_held);
+                had_leader = current.as_ref().is_some_and(has_holder);
                 break;
             }
         }
         for _ in 0..ATTEMPTS {
             let sent = Instant::now();
-            let claim = held_by(current.unwrap_or_default(), &identity, duration, Timestamp::now());
+            let claim = claimed_by(current.unwrap_or_default(), &identity, duration, Timestamp::now());
             let lease = match leases.write(&claim).await {
                 Ok(lease) => lease,
                 Err(RequestError::Conflict | RequestError::Gone) => {
                     current = leases.read().await?;
-                    had_leader |= current.as_ref().is_some_and(is_held);
+                    had_leader |= current.as_ref().is_some_and(has_holder);
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -94,7 +94,7 @@ impl Seized {
         let (lease, now) = (self.lease, Timestamp::now());
         let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
         let lease = match wait {
-            Some(wait) => held_by(lease, &holder, wait, now),
+            Some(wait) => claimed_by(lease, &holder, wait, now),
             None => released(lease, now),
         };
         self.leases.write(&lease).await.map(|_| ())
