@@ -1,7 +1,7 @@
 //! Properties that hold for any input. The fuzz targets call these functions on generated input, and `tests/fuzz.rs`
 //! on the seeds, with stable Rust.
 
-#[path = "../core/tests/common/apply.rs"]
+#[path = "../crates/core/tests/common/apply.rs"]
 mod apply;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Map, Value, json};
 use winpool::input::{Keep, Manifest, Objects, read_stream};
-use winpool_answers::image::tags;
+use winpool_analysis::image::tags;
 use winpool_client::node::{self, ListedNode};
 use winpool_core::{
     api::{Taint, names},

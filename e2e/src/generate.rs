@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::CommandFactory;
 use thiserror::Error;
 use winpool::{reference, schema};
-use winpool_answers::{lint::advise, reference as pages};
+use winpool_analysis::{lint::advise, reference as pages};
 
 pub mod metrics;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use winpool_answers::crd::crd;
+use winpool_analysis::crd::crd;
 use winpool_core::api::{WindowsPool, names::condition::READY};
 use winpool_operator::Options;
 

@@ -43,7 +43,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool_answers::crd::crd;
+use winpool_analysis::crd::crd;
 use winpool_core::api::{NodeCounts, WindowsPool};
 use winpool_operator::Options;
 

@@ -6,7 +6,7 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool_answers::crd::crd;
+use winpool_analysis::crd::crd;
 use winpool_core::api::WindowsPool;
 
 use crate::{LIMIT, wait_for};

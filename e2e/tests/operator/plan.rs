@@ -7,7 +7,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use winpool::{forecast::snapshot, view};
-use winpool_answers::explain::forecast::{ForecastOutcome, ForecastSummary, forecast};
+use winpool_analysis::explain::forecast::{ForecastOutcome, ForecastSummary, forecast};
 use winpool_client::node::ListedNode;
 use winpool_e2e::{WINDOWS_BUILD, prelude::*};
 

@@ -8,7 +8,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use winpool::view;
-use winpool_answers::{
+use winpool_analysis::{
     explain::upgrade::{PodOutcome, Upgrade, UpgradedWorkload, upgrade},
     image::Images,
 };

@@ -8,7 +8,8 @@ use winpool_e2e::{
 
 /// The pools of the unit tests, and what only the API server has: its messages for keys, types, enumerations and bounds.
 fn cases() -> Vec<(Value, String)> {
-    let rules: Vec<Value> = serde_yaml::from_str(include_str!("../../../core/src/api/tests/refusals.yaml")).unwrap();
+    let rules: Vec<Value> =
+        serde_yaml::from_str(include_str!("../../../crates/core/src/api/tests/refusals.yaml")).unwrap();
     let mut cases = Vec::new();
     for rule in rules {
         let pools = rule["pools"].as_object().unwrap().values().flat_map(|pools| pools.as_array().unwrap());

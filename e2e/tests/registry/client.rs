@@ -15,7 +15,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use winpool::registry::{Registry, RegistryErrorKind, RegistryOptions};
-use winpool_answers::image::{ImagePlatforms, ImageReference, Source};
+use winpool_analysis::image::{ImagePlatforms, ImageReference, Source};
 use winpool_e2e::{ImageRegistry, PASSWORD, Protection, USER, prelude::*};
 
 pub const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -55,7 +55,7 @@ pub fn index(media_type: &str, manifest: &str, platforms: &[&str]) -> Value {
 
 /// Formats platforms: `windows/amd64/10.0.20348.1`.
 fn words(platforms: &ImagePlatforms) -> Vec<String> {
-    let words = |platform: &winpool_answers::image::Platform| {
+    let words = |platform: &winpool_analysis::image::Platform| {
         let version = platform.os_version.iter().map(|version| format!("/{version}"));
         version.fold(format!("{}/{}", platform.os, platform.architecture), |text, version| text + &version)
     };

@@ -6,7 +6,7 @@
 //! `core/images/handlers.go`.
 
 use serde_json::json;
-use winpool_answers::image::{
+use winpool_analysis::image::{
     Platform,
     matching::{Host, chosen},
 };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 use winpool::{forecast::snapshot, view};
-use winpool_answers::explain::forecast::{Snapshot, forecast};
+use winpool_analysis::explain::forecast::{Snapshot, forecast};
 use winpool_e2e::Requests;
 
 /// The cluster as decisions see it.

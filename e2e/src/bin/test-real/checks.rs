@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
-use winpool_answers::crd::crd;
+use winpool_analysis::crd::crd;
 use winpool_core::{
     api::{WindowsPool, names},
     windows::KernelVersion,

@@ -1,6 +1,6 @@
 //! Random nodes and pods.
 
-use winpool_answers::remedy::Remedy;
+use winpool_analysis::remedy::Remedy;
 use winpool_e2e::prelude::*;
 
 pub const NODES: usize = 12;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::{StreamExt, stream};
 use generator::{NODES, any_node, any_spec, applied, node_name, starts};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use winpool_answers::{
+use winpool_analysis::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::Images,
     pod::{self, daemon_set_node},

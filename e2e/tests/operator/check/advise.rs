@@ -7,7 +7,7 @@ use k8s_openapi::api::{
 };
 use proptest::test_runner::TestRunner;
 use tokio::sync::OnceCell;
-use winpool_answers::lint::{Facts, advise, rule};
+use winpool_analysis::lint::{Facts, advise, rule};
 use winpool_e2e::{Lent, prelude::*, start_controller_manager};
 
 use super::{Answer, create, create_all, examples, facts, findings, generated, set, workload};

@@ -2,10 +2,10 @@
 
 mod advise;
 /// The examples of the rules' own tests.
-#[path = "../../../../answers/tests/lint/examples.rs"]
+#[path = "../../../../crates/analysis/tests/lint/examples.rs"]
 mod example;
 /// The table of remedies of the rules' own tests.
-#[path = "../../../../answers/tests/lint/example_remedies.rs"]
+#[path = "../../../../crates/analysis/tests/lint/example_remedies.rs"]
 #[expect(dead_code, reason = "the rules' own tests read the other fields")]
 mod example_remedies;
 mod generated;
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
 use kube::client::Body;
-use winpool_answers::{
+use winpool_analysis::{
     finding::Finding,
     lint::{Facts, Rule, check, rule},
     view::View,

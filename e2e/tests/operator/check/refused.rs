@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::test_runner::TestRunner;
-use winpool_answers::{finding::Consequence, lint::Facts};
+use winpool_analysis::{finding::Consequence, lint::Facts};
 use winpool_e2e::{Feature, prelude::*};
 
 use super::{
@@ -86,7 +86,7 @@ async fn each_field_and_example_is_refused_for_windows_exactly_when_check_says_s
         }
     }
     println!("{} objects were let through and {} refused, for {} rules", both[0], both[1], told.len());
-    let rules = winpool_answers::lint::rules().filter(|rule| rule.verdict.1 == Consequence::Rejected);
+    let rules = winpool_analysis::lint::rules().filter(|rule| rule.verdict.1 == Consequence::Rejected);
     let rules = rules.filter(|rule| rule.holds_for(facts.kubernetes()));
     // The others are about a class too, or about an object that cannot be decoded.
     let is_other = |id: &str| ["api-version-removed", "field-type", "pod-template-missing"].contains(&id);

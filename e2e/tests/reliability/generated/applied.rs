@@ -6,7 +6,7 @@ use std::{
 };
 
 use kube::api::DynamicObject;
-use winpool_answers::explain::forecast::{ForecastOutcome, Snapshot, forecast};
+use winpool_analysis::explain::forecast::{ForecastOutcome, Snapshot, forecast};
 use winpool_core::{
     api::TaintPolicy,
     plan::{

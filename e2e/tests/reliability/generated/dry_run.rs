@@ -8,7 +8,7 @@ use std::{
 use futures::{StreamExt, stream};
 use serde::Deserialize;
 use winpool::forecast::snapshot;
-use winpool_answers::{
+use winpool_analysis::{
     explain::forecast::forecast,
     view::{Known, View},
 };
@@ -119,7 +119,7 @@ fn generated_pools_reach_every_field() {
     for number in 1..3_000 {
         count("spec", &generator.any(number), &mut seen);
     }
-    let definition = json!(winpool_answers::crd::crd());
+    let definition = json!(winpool_analysis::crd::crd());
     let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let mut missing = Vec::new();
     fields("spec", schema, &mut |path| {

@@ -1,7 +1,7 @@
 //! Generates specs of pools from the schema. The same seed gives the same specs.
 
 use serde_json::Map;
-use winpool_answers::crd::crd;
+use winpool_analysis::crd::crd;
 use winpool_e2e::prelude::*;
 
 /// Generates specs.

@@ -1,0 +1,111 @@
+//! Rules about Linux images and programs in pods for Windows.
+//!
+//! The sources of the images and injectors are beside them, in `crates/analysis/src/image/linux_only.rs`.
+
+use serde_json::Value;
+
+use crate::{
+    finding::{
+        Consequence::Fails,
+        Severity::{Error, Warning},
+    },
+    image::linux_only::{INJECTORS, injector_of, is_only_for_linux},
+    lint::{
+        field::containers,
+        placement::builds::image_of,
+        rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
+    },
+    remedy::{Edit, Remedy},
+    workload::get,
+};
+
+pub(super) const IMAGES: &[Rule] = &[rule(
+    "linux-image",
+    Judgement(Error, Fails),
+    Scope::Windows,
+    "containers[*].image",
+    "the pod is for Windows, and the image exists only for Linux",
+    "remove the container, or use an image for Windows",
+    own(images),
+)];
+
+pub(super) const PROGRAMS: &[Rule] = &[
+    rule(
+        "linux-sidecar-injected",
+        Judgement(Warning, Fails),
+        Scope::Windows,
+        "metadata.annotations",
+        "an injector adds a Linux container to the pod, which is for Windows",
+        "set the label or annotation with which the injector leaves the pod alone",
+        own(injected),
+    ),
+    rule(
+        "linux-program",
+        Judgement(Warning, Fails),
+        Scope::Windows,
+        "containers[*].livenessProbe.exec.command",
+        "a probe or a lifecycle hook runs a program of Linux, which Windows images usually do not have",
+        "run a program of the image, such as cmd /c or powershell -Command",
+        own(programs),
+    ),
+];
+
+fn images(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let unknown = subject.pod.images().filter(|(_, image)| subject.facts.images().platforms(image).is_none());
+    for (container, image) in unknown.filter(|(_, image)| is_only_for_linux(image)) {
+        let hit = Hit::at(image_of(container));
+        hits.push(match injector_of(image) {
+            Some(injector) => {
+                let added = format!("{} has added this container, whose image exists only for Linux", injector.name);
+                hit.saying(added).remedied_by(injector.remedy())
+            }
+            None => hit,
+        });
+    }
+}
+
+fn injected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    let metadata = subject.workload.metadata;
+    for injector in &INJECTORS {
+        let (field, key) = injector.switch.place();
+        // The injectors accept both.
+        let asks = ["labels", "annotations"].into_iter().find(|field| metadata[*field][key] == injector.on);
+        let Some(asked_in) = asks else { continue };
+        let mut edits = vec![Edit::set(&["metadata", field, key], injector.off)];
+        if asked_in != field {
+            edits.insert(0, Edit::remove(&["metadata", asked_in, key]));
+        }
+        let name = injector.name;
+        let message =
+            format!("{name} adds a Linux container to the pod, which is for Windows: {key} is {}", injector.on);
+        let remedy = Remedy::of(edits).saying(injector.remedy());
+        hits.push(Hit::at(format!("metadata.{asked_in}[{key}]")).saying(message).remedied_by(remedy));
+    }
+}
+
+fn programs(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
+    const COMMANDS: [&[&str]; 5] = [
+        &["startupProbe", "exec", "command"],
+        &["livenessProbe", "exec", "command"],
+        &["readinessProbe", "exec", "command"],
+        &["lifecycle", "postStart", "exec", "command"],
+        &["lifecycle", "preStop", "exec", "command"],
+    ];
+    for (path, container) in containers(subject.workload.raw) {
+        for keys in COMMANDS {
+            let program = get(container, keys).and_then(|command| command.get(0)).and_then(Value::as_str);
+            if let Some(program) = program.filter(|program| is_of_linux(program)) {
+                let program: String = program.chars().take(100).collect();
+                let message =
+                    format!("it runs {program}, a program of Linux, which Windows images usually do not have");
+                hits.push(Hit::at(format!("{path}.{}", keys.join("."))).saying(message));
+            }
+        }
+    }
+}
+
+/// True for a shell of Linux without the end `.exe`, and for a program in a directory that Windows does not have.
+fn is_of_linux(program: &str) -> bool {
+    const DIRECTORIES: [&str; 4] = ["/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/"];
+    ["sh", "bash", "ash"].contains(&program) || DIRECTORIES.iter().any(|directory| program.starts_with(directory))
+}

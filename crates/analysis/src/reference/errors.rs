@@ -1,0 +1,52 @@
+//! The page of known errors, `docs/reference/errors.md`.
+
+use std::fmt::Write;
+
+use winpool_core::pod::errors::{ERRORS, KnownError};
+
+use super::api::prose;
+
+/// Returns the page.
+pub fn reference() -> String {
+    let mut text =
+        "<!-- Written by `make generate` from crates/core/src/pod/errors.rs. -->\n# Errors of Windows pods\n\n\
+        If the status or the Events of a pod have one of these errors, `winpool why pod/NAME` shows what it means.\n\
+        If two texts are joined by \"with\", the message contains both. The operator counts those with a cause: see\n\
+        [Monitoring](../guides/monitoring.md#pods-that-fail-because-of-windows).\n\n\
+        | Error | Meaning | Remedy | Cause | Seen in | Source |\n|---|---|---|---|---|---|\n"
+            .to_owned();
+    for group in groups() {
+        let Some(KnownError { counted, seen_in, .. }) = group.first() else { continue };
+        let mut sources: Vec<&str> = group.iter().map(|known| known.source).collect();
+        sources.dedup();
+        let cause = counted.map_or_else(|| "-".to_owned(), |(cause, _)| format!("`{}`", cause.as_str()));
+        // Writing to a String never fails.
+        let _ = writeln!(text, "{} {cause} | {seen_in} | {} |", row(group), sources.join(", "));
+    }
+    text
+}
+
+/// Errors with the same meaning and remedy share a row.
+fn groups() -> impl Iterator<Item = &'static [KnownError]> {
+    ERRORS.chunk_by(|a, b| (a.meaning, a.remedy) == (b.meaning, b.remedy))
+}
+
+fn row(group: &[KnownError]) -> String {
+    let errors: Vec<String> = group.iter().map(texts).collect();
+    let texts = group.first().map(|known| (sentence(known.meaning), sentence(known.remedy)));
+    let (meaning, remedy) = texts.unwrap_or_default();
+    format!("| {} | {meaning} | {remedy} |", errors.join("; "))
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    prose(&format!("{}.", first.into_iter().chain(letters).collect::<String>()))
+}
+
+/// The texts that identify it, as Markdown.
+fn texts(known: &KnownError) -> String {
+    let beside: Vec<String> = known.beside.iter().map(|words| format!("`{words}`")).collect();
+    let with = if beside.is_empty() { "" } else { " with " };
+    format!("`{}`{with}{}", known.error, beside.join(" or "))
+}

@@ -1,0 +1,90 @@
+//! Rules about what is added to pods: Linux containers by injectors, and addresses on EKS.
+
+use serde_json::{Value, json};
+use winpool_analysis::lint::Facts;
+
+use super::{broken, class_object, examples::windows, findings, node, placement::class, view, workload};
+
+/// The rules that are tested here.
+pub const TESTED: [&str; 2] = ["linux-sidecar-injected", "eks-address-missing"];
+
+/// The findings about a Deployment for Windows with this metadata in its template: rule, field and remedy.
+fn found(metadata: &Value) -> Vec<(String, String, String)> {
+    let mut object = workload("Deployment", &windows(&json!({})));
+    object["spec"]["template"]["metadata"] = metadata.clone();
+    let found = findings(&object, &Facts::none()).into_iter();
+    found.map(|found| (found.rule, found.field, found.remedy.text)).collect()
+}
+
+#[test]
+fn a_template_that_asks_for_a_sidecar_of_linux_is_told_the_switch() {
+    for (metadata, field, switch) in [
+        (
+            json!({"annotations": {"linkerd.io/inject": "enabled"}}),
+            "spec.template.metadata.annotations[linkerd.io/inject]",
+            "set the annotation linkerd.io/inject: \"disabled\"",
+        ),
+        (
+            json!({"annotations": {"sidecar.istio.io/inject": "true"}}),
+            "spec.template.metadata.annotations[sidecar.istio.io/inject]",
+            "set the label sidecar.istio.io/inject: \"false\"",
+        ),
+        (
+            json!({"labels": {"admission.datadoghq.com/enabled": "true"}}),
+            "spec.template.metadata.labels[admission.datadoghq.com/enabled]",
+            "set the label admission.datadoghq.com/enabled: \"false\"",
+        ),
+    ] {
+        let [(rule, found, remedy)] = found(&metadata).try_into().unwrap();
+        assert_eq!((rule.as_str(), found.as_str()), ("linux-sidecar-injected", field));
+        assert!(remedy.starts_with(switch), "{remedy}");
+    }
+    for metadata in [json!({}), json!({"annotations": {"linkerd.io/inject": "disabled"}}), Value::Null] {
+        assert_eq!(found(&metadata), []);
+    }
+}
+
+#[test]
+fn the_edit_of_an_injected_template_turns_the_injector_off() {
+    let mut object = workload("Deployment", &windows(&json!({})));
+    object["spec"]["template"]["metadata"] = json!({"annotations": {"sidecar.istio.io/inject": "true"}});
+    let finding = findings(&object, &Facts::none()).pop().unwrap();
+    let patch = finding.remedy.json_patch(&object, "/spec/template");
+    json_patch::patch(&mut object, &patch).unwrap();
+    assert_eq!(object["spec"]["template"]["metadata"]["labels"], json!({"sidecar.istio.io/inject": "false"}));
+    assert_eq!(findings(&object, &Facts::none()), []);
+}
+
+/// A cluster with this Windows node and a class.
+fn cluster(labels: &[(&str, &str)]) -> Facts {
+    let mut view = view([node("10.0.20348", &[], labels)]);
+    view.classes.add(class_object(&class("windows-2022", "10.0.20348")));
+    Facts::of(&view)
+}
+
+#[test]
+fn a_pod_that_selects_windows_by_affinity_gets_no_address_on_eks() {
+    let (eks, other) = (cluster(&[("eks.amazonaws.com/nodegroup", "win")]), cluster(&[("agentpool", "win")]));
+    let affinity = json!({"nodeSelector": null, "affinity": {"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]},
+        ]},
+    }}});
+    let with = |more: Value| {
+        let mut spec = affinity.clone();
+        json_patch::merge(&mut spec, &more);
+        windows(&spec)
+    };
+    for kind in ["Deployment", "DaemonSet"] {
+        assert_eq!(broken(kind, &windows(&affinity), &eks), ["eks-address-missing"], "{kind}");
+        assert_eq!(broken(kind, &windows(&affinity), &other), [""; 0], "{kind}");
+    }
+    let limits = json!({"vpc.amazonaws.com/PrivateIPv4Address": "1", "cpu": "1", "memory": "1Gi"});
+    for spec in [
+        with(json!({"nodeSelector": {"kubernetes.io/os": "windows"}})),
+        with(json!({"runtimeClassName": "windows-2022"})),
+        with(json!({"containers": [{"resources": {"limits": limits}}]})),
+    ] {
+        assert_eq!(broken("Deployment", &spec, &eks), [""; 0], "{spec}");
+    }
+}

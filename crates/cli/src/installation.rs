@@ -1,0 +1,88 @@
+//! Reads winpool's own installation, and shows its state.
+
+use k8s_openapi::{
+    api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Pod},
+    jiff::Timestamp,
+};
+use kube::{Api, Client, api::ListParams};
+use winpool_analysis::{
+    explain::installation::{self, Installation, InstallationState, Parts, SELECTOR},
+    view::Known,
+};
+use winpool_core::{
+    api::{WindowsPool, names},
+    words::count,
+};
+
+use super::{
+    gaps::Lacks,
+    live::{self, ReadError},
+    output::{BAD, GOOD, Text},
+};
+
+/// Reads and judges the installation. Returns `None`, with a note, if Deployments cannot be listed.
+pub(super) async fn read(client: &Client, lacks: &mut Lacks) -> Result<Option<Installation>, ReadError> {
+    let labelled = || ListParams::default().labels(SELECTOR);
+    let mut deployments = Vec::new();
+    let api = Api::<Deployment>::all(client.clone());
+    let listed = live::list("deployments", &api, labelled(), |deployment| deployments.push(deployment)).await;
+    if lacks.known(listed, "the installation of winpool is not shown")?.is_forbidden() {
+        return Ok(None);
+    }
+    let mut pods = Known::NotRead;
+    let is_waiting = |operator: &&Deployment| {
+        operator.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default() == 0
+    };
+    if deployments
+        .iter()
+        .filter(|deployment| installation::is_operator(deployment))
+        .any(|operator| is_waiting(&operator))
+    {
+        let listed = live::collect("pods", &Api::<Pod>::all(client.clone()), labelled(), |pod: Pod| pod).await;
+        pods = lacks.known(listed, "the reason why the operator is not ready is not shown")?;
+    }
+    let named = ListParams::default().fields(&format!("metadata.name={}", names::LEASE));
+    let leases = live::collect("leases", &Api::<Lease>::all(client.clone()), named, |lease: Lease| lease).await;
+    let leases = lacks.known(leases, "it is not known if a replica leads")?;
+    let parts = Parts { has_crd: has_crd(client).await?, deployments, pods, leases };
+    Ok(Some(installation::judge(&parts, Timestamp::now())))
+}
+
+async fn has_crd(client: &Client) -> Result<bool, ReadError> {
+    let api = Api::<WindowsPool>::all(client.clone());
+    let listed = live::list("windowspools", &api, ListParams::default(), |_: serde_json::Value| {}).await;
+    match listed {
+        Ok(()) | Err(ReadError::Forbidden { .. }) => Ok(true),
+        Err(ReadError::NoDefinition) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Adds the state of the installation.
+pub(super) fn show(text: &mut Text, installation: &Installation) {
+    match installation.state {
+        InstallationState::Missing => {
+            text.styled("", BAD, "winpool is not installed in this cluster:");
+        }
+        InstallationState::Broken => {
+            text.styled("", BAD, "The installation of winpool does not work:");
+        }
+        InstallationState::Healthy => healthy(text, installation),
+    }
+    for problem in &installation.problems {
+        text.paragraph("  ", &problem.problem).paragraph("    ", &problem.remedy);
+    }
+}
+
+fn healthy(text: &mut Text, installation: &Installation) {
+    let Installation { namespace, image, replicas, ready, leader, .. } = installation;
+    let leads = leader.as_ref().map(|leader| format!("; {leader} leads")).unwrap_or_default();
+    let runs = match namespace {
+        Some(namespace) => {
+            let of = image.as_ref().map(|image| format!(" ({image})")).unwrap_or_default();
+            format!(" in the namespace {namespace}{of}: {ready} of {} ready{leads}.", count(*replicas, "replica"))
+        }
+        None => format!(", but not as a Deployment in this cluster{leads}."),
+    };
+    text.hanging("", "  ", GOOD, "winpool runs", &runs);
+}

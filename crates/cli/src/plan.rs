@@ -1,0 +1,346 @@
+//! `winpool plan`: what the operator would do now, to a live cluster or to manifests.
+
+use std::collections::BTreeSet;
+
+use anstyle::Style;
+use winpool_analysis::{
+    explain::{
+        forecast::{ClassForecast, Forecast, NodeForecast, PoolForecast, forecast},
+        scale,
+        status::{NO_POOL, unread},
+        upgrade::upgrade,
+    },
+    image::Images,
+    lint::{Facts, check_images, check_tolerations},
+    pod::{PodSpec, Target},
+    view::{Known, Placed, View, Workload, changed_pool},
+    workload::{WorkloadKind, WorkloadManifest},
+};
+use winpool_client::terminal::{self, Outcome};
+use winpool_core::{
+    api::ObjectReference,
+    plan::{classes::runtime_class::owner, pools::pool::GuardedPool},
+    pod::Class,
+    words::count,
+};
+
+use super::{
+    Common, Error, Origin,
+    assume::Assume,
+    forecast::{
+        change_text, changes_text, daemon_sets_text, enforce, now, problem_text, snapshot, tolerations_text,
+        workloads_text,
+    },
+    gaps::Gaps,
+    live,
+    output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
+    registry::OptionsError,
+    resolve::Resolve,
+    view::{self, Seen, WITHOUT_NODES},
+};
+
+/// Notes about images, at most.
+const IMAGE_NOTES: usize = 20;
+/// Names shown of nodes to which the same happens.
+const SHOWN: usize = 5;
+
+/// Show what the operator would change now, without changing anything.
+///
+/// Reads the cluster, or only manifests with -f: WindowsPools, Nodes, RuntimeClasses and Pods, such as the output of
+/// `kubectl get nodes,runtimeclasses,windowspools -o yaml`. For a pool with `mode: DryRun` it shows what `mode: Enforce` would
+/// change. With --assume it shows what an upgrade does to workloads: with the nodes of today, while nodes change one after the
+/// other, and after the last one. Exit code 0: nothing to do; 2: changes are pending, a taint is held, a pool has a problem, you may
+/// not list what the answer needs, a registry did not answer, or with --assume a workload does not run all the time or a pod is lost;
+/// 1: an error, or a part of the manifests cannot be read.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = "Examples:
+  winpool plan
+  winpool plan -f windowspool.yaml --live
+  winpool plan --assume kubernetes.azure.com/agentpool=win:2025
+  kubectl get nodes,runtimeclasses,windowspools -o yaml | winpool plan -f -")]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    /// Plan the WindowsPools of -f against the cluster, together with the pools that it has.
+    #[arg(long, requires = "files")]
+    pub live: bool,
+    #[command(flatten)]
+    pub resolve: Resolve,
+    #[command(flatten)]
+    pub assume: Assume,
+}
+
+pub async fn run(Arguments { common, live, resolve, assume }: Arguments) -> Result<Outcome, Error> {
+    let Seen { view, mut gaps } = read(&common.origin, live).await?;
+    let without_nodes = view.nodes.known().is_none().then(|| WITHOUT_NODES.to_owned());
+    if assume.is_wanted() {
+        let outcome = rehearse(view, &assume, &resolve, &common, &mut gaps).await?;
+        return Ok(gaps.outcome(outcome));
+    }
+    let images = images_of_templates(&view, &resolve, &mut gaps).await?;
+    let image_notes = if resolve.is_wanted() { image_notes(&view, images) } else { Vec::new() };
+    let lacking = lacking_tolerations(&view);
+    let mut forecast = live::during("computing what the operator would do", || of(view));
+    let knows_nodes = without_nodes.is_none();
+    let unhelped = unhelped(lacking, &forecast);
+    forecast.summary.notes.extend(without_nodes.into_iter().chain(unhelped).chain(image_notes));
+    output::print(common.output.format, &forecast, || text(&forecast, knows_nodes))?;
+    Ok(gaps.outcome(if knows_nodes && is_done(&forecast) { Outcome::Done } else { Outcome::Pending }))
+}
+
+/// Prints what happens to workloads if nodes run other versions.
+async fn rehearse(
+    view: View,
+    assume: &Assume,
+    resolve: &Resolve,
+    common: &Common,
+    gaps: &mut Gaps,
+) -> Result<Outcome, Error> {
+    let images = images_of_templates(&view, resolve, gaps).await?;
+    let work = || upgrade(view, &assume.assume, images, now());
+    let upgrade = live::during("computing what happens to workloads", work)?;
+    output::print(common.output.format, &upgrade, || super::upgrade::text(&upgrade))?;
+    Ok(if upgrade.is_harmless() { Outcome::Done } else { Outcome::Pending })
+}
+
+/// The workloads that no other workload controls.
+fn templates(view: &View) -> impl Iterator<Item = (WorkloadKind, &Workload)> {
+    let known = view.workloads.known().into_iter().flatten();
+    known.filter(|(_, workload)| workload.controller.is_none() && !workload.is_over)
+}
+
+/// Looks up the images of the workloads that no other workload controls.
+async fn images_of_templates(view: &View, resolve: &Resolve, gaps: &mut Gaps) -> Result<Images, OptionsError> {
+    let images_of = |(_, workload): (WorkloadKind, &Workload)| {
+        workload.template.images().map(|(_, name)| name.to_owned()).collect::<Vec<_>>()
+    };
+    let images = resolve.images(|| templates(view).flat_map(images_of).collect()).await?;
+    gaps.in_registries |= images.has_unknown();
+    Ok(images)
+}
+
+/// Reads the cluster, the manifests, or with `live` the cluster together with the pools of the manifests.
+async fn read(origin: &Origin, live: bool) -> Result<Seen, Error> {
+    if origin.files.is_empty() {
+        return origin.decisions().await;
+    }
+    let manifests = Seen::decisions_in(&origin.files)?;
+    for pool in manifests.view.guarded().ok_or(Error::NoPool)? {
+        pool.read()?;
+    }
+    if !live {
+        return Ok(manifests);
+    }
+    let mut seen = view::decisions(&origin.connection.client().await?).await?;
+    seen.gaps.add(manifests.gaps);
+    for pool in manifests.view.guarded().into_iter().flatten() {
+        propose(&mut seen.view.pools, pool.clone());
+    }
+    Ok(seen)
+}
+
+/// Describes the workloads whose images do not run where their pods can be scheduled.
+fn image_notes(view: &View, images: Images) -> Vec<String> {
+    let mut facts = Facts::with_planned_classes(view);
+    facts.add_images(images);
+    let mut notes = Vec::new();
+    for (kind, workload) in templates(view) {
+        let template = WorkloadManifest::of_template(kind.as_str(), workload);
+        let found = check_images(&template, &facts);
+        notes.extend(found.into_iter().map(|found| format!("{}, {}: {}", found.object, found.field, found.message)));
+    }
+    let more = notes.len().saturating_sub(IMAGE_NOTES);
+    notes.truncate(IMAGE_NOTES);
+    if more > 0 {
+        notes.push(format!("{more} more about images; winpool check --resolve-images shows all."));
+    }
+    notes
+}
+
+/// Returns the workloads that lack tolerations, and that only images or labels of nodes show to be for Windows.
+fn lacking_tolerations(view: &View) -> Vec<ObjectReference> {
+    let facts = Facts::with_planned_classes(view);
+    let says_no_system =
+        |spec: &PodSpec| matches!(spec.target(facts.known_class(spec)), Target::Unknown | Target::WindowsImage);
+    let unclear = templates(view).filter(|(_, workload)| !workload.is_ignored && says_no_system(&workload.template));
+    let lacking = unclear.filter_map(|(kind, workload)| {
+        check_tolerations(&WorkloadManifest::of_template(kind.as_str(), workload), &facts).map(|found| found.object)
+    });
+    lacking.collect()
+}
+
+/// Describes those for which winpool does nothing. It knows others by the nodes on which their pods run.
+fn unhelped(lacking: Vec<ObjectReference>, forecast: &Forecast) -> Option<String> {
+    let pools = forecast.summary.pools.iter();
+    let named: BTreeSet<_> =
+        pools.flat_map(|pool| pool.helped.iter().chain(&pool.without_pods)).map(|it| &it.object).collect();
+    let unnamed = lacking.into_iter().filter(|object| !named.contains(object));
+    let unnamed: Vec<String> = unnamed.map(|object| object.to_string()).collect();
+    (!unnamed.is_empty()).then(|| {
+        format!(
+            "Only images or labels of nodes show that {} for Windows: {}. So winpool adds no toleration to their pods and \
+             holds no taint for them, and they get no new pods on nodes with the taint. winpool check shows what to add.",
+            if unnamed.len() == 1 { "1 workload is".to_owned() } else { format!("{} workloads are", unnamed.len()) },
+            terminal::some(&unnamed, SHOWN)
+        )
+    })
+}
+
+/// True if nothing would be written and no pool needs attention.
+fn is_done(forecast: &Forecast) -> bool {
+    forecast.is_empty() && forecast.summary.pools.iter().all(is_quiet)
+}
+
+fn is_quiet(pool: &PoolForecast) -> bool {
+    pool.problems.is_empty() && pool.held_taints.is_empty()
+}
+
+/// Adds a proposed pool to those of the cluster, or replaces the pool with its name.
+fn propose(pools: &mut Known<Vec<Placed<GuardedPool>>>, proposed: GuardedPool) {
+    let mut named = pools.known_mut().into_iter().flatten().map(|(_, pool)| pool);
+    match named.find(|pool| pool.metadata.name == proposed.metadata.name) {
+        // The metadata and the status stay, also with a spec that cannot be decoded.
+        Some(existing) => {
+            let (metadata, status) = (existing.metadata.clone(), existing.status.clone());
+            *existing = changed_pool(&proposed, |pool| {
+                (pool.metadata, pool.status) = (metadata.clone(), status.clone());
+            });
+            (existing.metadata, existing.status) = (metadata, status);
+        }
+        None => pools.add((None, proposed)),
+    }
+}
+
+/// Returns what the operator would do to this cluster.
+pub fn of(mut view: View) -> Forecast {
+    let in_dry_run = enforce(&mut view);
+    let note = match &view.pods {
+        Known::NotRead if view.workloads.known().is_none() => Some(
+            "The manifests have neither pods nor workloads, so winpool does not know which pods would get tolerations, and \
+             which DaemonSets hold a taint. This plan assumes none."
+                .to_owned(),
+        ),
+        _ => None,
+    };
+    let no_pool = view.pools.known().is_some_and(Vec::is_empty).then(|| NO_POOL.to_owned());
+    let autoscalers = view.autoscalers.clone();
+    let snapshot = snapshot(view);
+    let unread = unread(&snapshot);
+    let outcome = forecast(snapshot);
+    let mut forecast = outcome.forecast;
+    if !autoscalers.templates.is_empty() {
+        let of_pools = outcome.classes.iter().filter(|(_, class)| owner(class).is_some());
+        let stories = of_pools.map(|(name, class)| scale::explain(&autoscalers, name, &Class::from(class.as_ref())));
+        forecast.summary.scaling = stories.collect();
+    }
+    let dry = in_dry_run.iter().map(|pool| {
+        format!("WindowsPool {pool} is in dry run. The operator writes these changes when you set mode: Enforce.")
+    });
+    forecast.summary.notes = no_pool.into_iter().chain(note).chain(unread).chain(dry).collect();
+    for pool in &mut forecast.summary.pools {
+        if in_dry_run.contains(&pool.name) {
+            "DryRun".clone_into(&mut pool.mode);
+        }
+    }
+    forecast
+}
+
+fn text(forecast: &Forecast, knows_nodes: bool) -> Text {
+    let (mut text, summary) = (Text::new(), &forecast.summary);
+    if forecast.is_empty() {
+        let (style, why) = why_nothing(&summary.pools, knows_nodes);
+        text.styled("", style, &why);
+    } else {
+        let (classes, nodes) = (summary.runtime_classes_to_change, summary.nodes_to_change);
+        let of_nodes = count(summary.node_count, "node");
+        let line = format!("{} and {nodes} of {of_nodes} would be written.", count(classes, "RuntimeClass"));
+        text.styled("", BOLD, &line);
+    }
+    summary.notes.iter().for_each(|note| {
+        text.wrapped("", WARN, &format!("Note: {note}"));
+    });
+    summary.pools.iter().for_each(|pool| pool_text(&mut text, pool));
+    let has_two_steps = !forecast.runtime_classes.is_empty() && !forecast.nodes.is_empty();
+    if !forecast.runtime_classes.is_empty() {
+        let head = if has_two_steps { "Step 1: RuntimeClasses" } else { "RuntimeClasses" };
+        text.gap().styled("", BOLD, head);
+        forecast.runtime_classes.iter().for_each(|class| class_text(&mut text, class));
+    }
+    if !forecast.nodes.is_empty() {
+        let head = if has_two_steps { "Step 2: nodes" } else { "Nodes" };
+        text.gap().styled("", BOLD, head);
+        nodes_text(&mut text, &forecast.nodes);
+    }
+    if !summary.silent_workloads.is_empty() {
+        text.gap().paragraph(
+            "",
+            "These workloads have pods on Windows nodes and do not specify Windows (by os, RuntimeClass, selector or \
+             affinity). The admission policy linux-by-default would send their next pods to Linux nodes:",
+        );
+        workloads_text(&mut text, &summary.silent_workloads);
+    }
+    super::why::scaling(&mut text, &summary.scaling);
+    text
+}
+
+/// Returns the reason why nothing would be written.
+fn why_nothing(pools: &[PoolForecast], knows_nodes: bool) -> (Style, String) {
+    if !pools.iter().all(is_quiet) {
+        return (WARN, "Nothing would be written. See below for what needs attention.".to_owned());
+    }
+    match pools {
+        [] => (WARN, "Nothing would be written.".to_owned()),
+        _ if !knows_nodes => (WARN, "Nothing is known to be written.".to_owned()),
+        _ => (GOOD, "Nothing to do: everything is as it should be.".to_owned()),
+    }
+}
+
+fn pool_text(text: &mut Text, pool: &PoolForecast) {
+    let would = match pool.mode.as_str() {
+        "DryRun" => "would be written if its mode were Enforce",
+        _ => "to be written",
+    };
+    text.gap();
+    text.styled("", BOLD, &format!("WindowsPool {}", pool.name));
+    text.line(&format!("  {}; {}, {} {would}", pool.mode, count(pool.node_count, "node"), pool.would_change));
+    let taints = pool.held_taints.join(", ");
+    if !pool.held_taints.is_empty() && pool.without_pods.is_empty() {
+        text.styled("  ", WARN, &format!("held: {taints}"));
+    } else if !pool.held_taints.is_empty() {
+        text.styled("  ", WARN, &format!("held: {taints}, because with it these DaemonSets would make no pods:"));
+        daemon_sets_text(text, &pool.without_pods);
+        tolerations_text(text, &pool.held_taints);
+    } else if !pool.without_pods.is_empty() {
+        text.styled("  ", BAD, "taintPolicy is TaintOnly, so new pods of these workloads would find no node:");
+        workloads_text(text, &pool.without_pods);
+    }
+    if !pool.helped.is_empty() {
+        text.line("  The pods of these workloads get the toleration; write it into the pod templates:");
+        workloads_text(text, &pool.helped);
+    }
+    for problem in &pool.problems {
+        problem_text(text, problem);
+    }
+}
+
+fn class_text(text: &mut Text, class: &ClassForecast) {
+    let (sign, style) = match class.action {
+        "Create" => ("+", GOOD),
+        "Delete" => ("-", BAD),
+        _ => ("~", WARN),
+    };
+    text.styled("  ", style, &format!("{sign} {} ({})", class.name, class.action));
+    if let Some(change) = class.changes.first() {
+        text.wrapped("      ", DIM, &change.reason);
+    }
+    class.changes.iter().for_each(|change| change_text(text, change));
+}
+
+/// Prints nodes with the same changes as one group.
+fn nodes_text(text: &mut Text, nodes: &[NodeForecast]) {
+    let named = nodes.iter().map(|node| (format!("{:?}", node.changes), node.name.as_str(), node));
+    for (node, names) in output::alike(named) {
+        text.styled("  ", WARN, &format!("~ {}", terminal::some(&names, SHOWN)));
+        changes_text(text, &node.changes);
+    }
+}

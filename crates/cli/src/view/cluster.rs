@@ -1,0 +1,365 @@
+//! Reads a live cluster into a view, in pages.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::{core, node::v1::RuntimeClass};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, ListParams},
+    core::GroupVersionKind,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use winpool_analysis::{
+    explain::{
+        pod_defaults::{AssignClass, POLICY, has_pod_defaults},
+        status::is_reported,
+    },
+    lint::gmsa,
+    pod::Pod,
+    view::{Known, Placed, Reduced, SeenNode, View, Workload},
+    workload::{KINDS, LISTED_KINDS, WorkloadKind},
+};
+use winpool_client::{
+    control_plane::kubernetes_version,
+    error::{RequestError, in_time},
+    node::ListedNode,
+    pods,
+};
+use winpool_core::{plan::pools::pool::GuardedPool, windows::KubernetesVersion};
+
+use crate::{
+    gaps::{Gaps, Lacks},
+    live::{self, ReadError},
+};
+
+use super::{autoscalers, seen::Seen};
+
+/// Reads what the operator decides by.
+pub async fn decisions(client: &Client) -> Result<Seen, ReadError> {
+    state(client, true).await
+}
+
+/// Reads nodes, pools, classes and pods, and what else the operator decides by if the pools do not report the state of the cluster
+/// or it has to be `simulated`.
+pub async fn state(client: &Client, simulated: bool) -> Result<Seen, ReadError> {
+    let mut reader = Reader::new(client);
+    reader.view.pools = Known::Complete(reader.pools().await?);
+    reader.view.nodes = Known::Complete(reader.nodes(ListParams::default()).await?);
+    reader.view.classes = Known::Complete(reader.classes().await?);
+    if simulated || !is_reported(&reader.view) {
+        reader.rest_of_decisions().await?;
+    }
+    let pods =
+        live::collect("pods", &Api::<core::v1::Pod>::all(client.clone()), pods::unfinished(), |pod: Pod| pod).await;
+    reader.view.pods = live::known(pods)?;
+    reader.assign_class().await;
+    reader.gaps.in_cluster |= reader.view.pods.is_forbidden();
+    reader.view.sort();
+    Ok(Seen { view: reader.view, gaps: reader.gaps })
+}
+
+/// Reads what decides where pods can be scheduled, now and when the pools have added their taints.
+pub async fn placement(client: &Client) -> Result<(View, Lacks), ReadError> {
+    let (reader, mut lacks) = (Reader::new(client), Lacks::default());
+    let nodes = Known::Complete(reader.nodes(ListParams::default()).await?);
+    let classes = Known::Complete(reader.classes().await?);
+    let pools = lacks.known(reader.pools_if_installed().await, "taints that pools will add are not considered")?;
+    Ok((View { nodes, classes, pools, ..View::default() }, lacks))
+}
+
+/// Reads only the pools.
+pub async fn pools(client: &Client) -> Result<Seen, ReadError> {
+    let reader = Reader::new(client);
+    let pools = Known::Complete(reader.pools().await?);
+    Ok(Seen { view: View { pools, ..View::default() }, gaps: reader.gaps })
+}
+
+/// The part of a cluster that rules read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RulesScope<'a> {
+    /// The namespace of the workloads; all if not set.
+    pub namespace: Option<&'a str>,
+    /// The version of Kubernetes; that of the cluster if not set.
+    pub version: Option<KubernetesVersion>,
+    /// True if rules read objects besides workloads too.
+    pub has_objects: bool,
+    /// True if the answer needs the labels of namespaces.
+    pub has_namespaces: bool,
+}
+
+/// Reads the workloads as they were written, and what rules need besides. A user without permission to list that can
+/// still run the rules that do not need it. Fails if the user may list no workloads.
+pub async fn rules(client: &Client, scope: RulesScope<'_>) -> Result<Seen, ReadError> {
+    const LACKS: &str = "what depends on it is not checked";
+    let mut reader = Reader::new(client);
+    reader.view.kubernetes = match scope.version {
+        Some(version) => Some(version),
+        None => kubernetes_version(client).await,
+    };
+    let nodes = reader.nodes(ListParams::default()).await;
+    reader.view.nodes = reader.unless_forbidden(nodes, LACKS)?;
+    reader.add_builds_of_nodes();
+    let classes = reader.classes().await;
+    reader.view.classes = reader.unless_forbidden(classes, LACKS)?;
+    let pools = reader.pools_if_installed().await;
+    reader.view.pools = reader.unless_forbidden(pools, LACKS)?;
+    reader.written(scope.namespace).await?;
+    if scope.has_namespaces {
+        reader.namespaces(scope.namespace).await?;
+    }
+    if scope.has_objects {
+        let (_, services) = resource(client, scope.namespace, "", "Service");
+        let services = live::collect("services", &services, ListParams::default(), placed).await;
+        reader.view.services = reader.unless_forbidden(services, "Services are not checked")?;
+        reader.credential_specs().await?;
+    }
+    Ok(reader.done())
+}
+
+/// The API group of webhooks and admission policies.
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
+/// The API group of roles and their bindings.
+pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Reads parts of a cluster into a view.
+pub(super) struct Reader<'c> {
+    pub client: &'c Client,
+    pub view: View,
+    pub gaps: Gaps,
+    /// Messages about objects that the user may not list.
+    pub notes: Vec<String>,
+}
+
+impl<'c> Reader<'c> {
+    pub fn new(client: &'c Client) -> Self {
+        Self { client, view: View::default(), gaps: Gaps::default(), notes: Vec::new() }
+    }
+
+    /// Prints the notes, and returns what was read.
+    pub fn done(self) -> Seen {
+        self.notes.iter().for_each(|note| live::note(note));
+        Seen { view: self.view, gaps: self.gaps }
+    }
+
+    /// Remembers the builds of the nodes, to show on which builds containers have started.
+    pub fn add_builds_of_nodes(&mut self) {
+        for SeenNode { object, .. } in self.view.nodes.known().into_iter().flatten() {
+            let build = object.node.windows_version().map(|version| version.build);
+            self.view.written.started.add_node(&object.name, build);
+        }
+    }
+
+    pub async fn nodes(&self, parameters: ListParams) -> Result<Vec<SeenNode>, ReadError> {
+        let nodes = Api::<core::v1::Node>::all(self.client.clone());
+        live::collect("nodes", &nodes, parameters, |SeenOnWire(node)| node).await
+    }
+
+    pub async fn classes(&self) -> Result<Vec<Arc<RuntimeClass>>, ReadError> {
+        let classes = Api::<RuntimeClass>::all(self.client.clone());
+        live::collect("runtimeclasses", &classes, ListParams::default(), |class: RuntimeClass| class.into()).await
+    }
+
+    async fn pools(&self) -> Result<Vec<Placed<GuardedPool>>, ReadError> {
+        let pools = Api::<GuardedPool>::all(self.client.clone());
+        live::collect("windowspools", &pools, ListParams::default(), placed).await
+    }
+
+    /// Reads the pools. Without winpool there are none.
+    pub async fn pools_if_installed(&self) -> Result<Vec<Placed<GuardedPool>>, ReadError> {
+        match self.pools().await {
+            Err(ReadError::NoDefinition) => Ok(Vec::new()),
+            pools => pools,
+        }
+    }
+
+    /// Reads workloads, the version of Kubernetes and the templates of autoscalers.
+    async fn rest_of_decisions(&mut self) -> Result<(), ReadError> {
+        self.workloads().await?;
+        self.view.kubernetes = kubernetes_version(self.client).await;
+        self.view.autoscalers = live::waiting("reading NodePools", autoscalers::read(self.client)).await;
+        Ok(())
+    }
+
+    /// Reads the admission policy `assign-class`, if a pool needs it.
+    pub async fn assign_class(&mut self) {
+        if !self.view.guarded().is_some_and(|mut pools| pools.any(has_pod_defaults)) {
+            return;
+        }
+        let named = async |kind: &str| {
+            let (_, api) = resource(self.client, None, ADMISSION, kind);
+            in_time(api.get(POLICY)).await
+        };
+        let both = async {
+            named("MutatingAdmissionPolicy").await?;
+            named("MutatingAdmissionPolicyBinding").await
+        };
+        self.view.assign_class = match Box::pin(both).await {
+            Ok(binding) => {
+                let pool = binding.data.pointer("/spec/paramRef/name").and_then(Value::as_str);
+                Known::Complete(Some(AssignClass { pool: pool.map(str::to_owned) }))
+            }
+            // Without the policy, or on a version without such policies.
+            Err(RequestError::Gone) => Known::Complete(None),
+            Err(error) => Known::Forbidden(error.to_string()),
+        };
+        self.gaps.in_cluster |= self.view.assign_class.is_forbidden();
+    }
+
+    /// Reads the workloads as the operator reads them.
+    async fn workloads(&mut self) -> Result<(), ReadError> {
+        for (kind, group, plural) in LISTED_KINDS {
+            let (_, api) = resource(self.client, None, group, kind.as_str());
+            let selected = match kind {
+                // A Deployment stands for its ReplicaSets.
+                WorkloadKind::ReplicaSet => ListParams::default().labels("!pod-template-hash"),
+                _ => ListParams::default(),
+            };
+            let listed = live::collect(plural, &api, selected, |workload: Workload| workload).await;
+            let workloads = live::known(listed)?;
+            self.gaps.in_cluster |= workloads.is_forbidden();
+            *self.view.workloads.of_kind(kind) = workloads;
+        }
+        Ok(())
+    }
+
+    /// Reads pods and workloads as they were written. Fails if the user may list none of them.
+    async fn written(&mut self, namespace: Option<&str>) -> Result<(), ReadError> {
+        let (mut is_listed, mut refused) = (false, None);
+        for (kind, group, ..) in KINDS {
+            let (resource, api) = resource(self.client, namespace, group, kind);
+            let keep = |mut value: Value| {
+                value["apiVersion"] = json!(resource.api_version);
+                value["kind"] = json!(kind);
+                self.view.written.add(None, Reduced::from(value));
+            };
+            let listed = live::list(&resource.plural, &api, ListParams::default(), keep).await;
+            // A PodTemplate creates no pods, and Kubernetes' own roles `view`, `edit` and `admin` cannot list them.
+            let creates_pods = kind != "PodTemplate";
+            let Some(error) = live::unless_forbidden(listed)? else {
+                is_listed |= creates_pods;
+                continue;
+            };
+            self.notes.push(format!("{error}; {kind}s are not checked"));
+            if creates_pods {
+                self.gaps.in_cluster = true;
+                self.refuse(kind, error.to_string());
+                refused.get_or_insert(error);
+            }
+        }
+        refused.filter(|_| !is_listed).map_or(Ok(()), Err)
+    }
+
+    /// Reads the labels of all namespaces, or of one. Without them an answer has all findings, and fewer groups.
+    pub async fn namespaces(&mut self, namespace: Option<&str>) -> Result<(), ReadError> {
+        const WHAT: &str = "namespaces";
+        let (_, api) = resource(self.client, None, "", "Namespace");
+        let read = match namespace {
+            Some(name) => live::get::<_, Value>(WHAT, &api, name).await.map(|found| found.into_iter().collect()),
+            None => live::collect(WHAT, &api, ListParams::default(), |namespace: Value| namespace).await,
+        };
+        match read {
+            Ok(namespaces) => self.view.namespace_labels.extend(namespaces.iter().filter_map(labels)),
+            Err(error @ ReadError::Forbidden { .. }) => {
+                self.notes.push(format!("{error}; workloads are not grouped by the labels of their namespaces"));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Notes that pods or workloads of this kind are not known.
+    pub fn refuse(&mut self, kind: &str, reason: String) {
+        match WorkloadKind::by_name(kind) {
+            Some(kind) => *self.view.workloads.of_kind(kind) = Known::Forbidden(reason),
+            None => self.view.pods = Known::Forbidden(reason),
+        }
+    }
+
+    /// Reads the `GMSACredentialSpec` objects if a workload names one.
+    pub async fn credential_specs(&mut self) -> Result<(), ReadError> {
+        if !self.view.written.mention(gmsa::NAME) {
+            return Ok(());
+        }
+        let (resource, api) = resource(self.client, None, gmsa::GROUP, "GMSACredentialSpec");
+        let specs = match live::collect(&resource.plural, &api, ListParams::default(), placed).await {
+            // Without the custom resource definition there are no such objects.
+            Err(ReadError::Failed { error: RequestError::Gone, .. }) => Ok(Vec::new()),
+            specs => specs,
+        };
+        self.view.credential_specs = self.unless_forbidden(specs, "names of GMSACredentialSpecs are not checked")?;
+        let roles = "permissions to use GMSACredentialSpecs are not checked";
+        let kinds = [(RBAC, "Role"), (RBAC, "ClusterRole"), (RBAC, "RoleBinding"), (RBAC, "ClusterRoleBinding")];
+        self.view.permissions = self.all_of(&kinds, roles).await?;
+        let webhook = (ADMISSION, "MutatingWebhookConfiguration");
+        self.view.webhooks = self.all_of(&[webhook], "it is not checked if there is a GMSA webhook").await?;
+        Ok(())
+    }
+
+    /// Reads the objects of these kinds. Most users may not list them, so the answer does not count as incomplete without them.
+    async fn all_of(&mut self, kinds: &[(&str, &'static str)], lacks: &str) -> Result<Known<Vec<Value>>, ReadError> {
+        let mut all = Vec::new();
+        for (group, kind) in kinds {
+            let (resource, api) = resource(self.client, None, group, kind);
+            let keep = |mut value: Value| {
+                value["kind"] = json!(kind);
+                all.push(value);
+            };
+            let listed = live::list(&resource.plural, &api, ListParams::default(), keep).await;
+            if let Some(error) = live::unless_forbidden(listed)? {
+                self.notes.push(format!("{error}; {lacks}"));
+                return Ok(Known::Forbidden(error.to_string()));
+            }
+        }
+        Ok(Known::Complete(all))
+    }
+
+    /// Notes what the answer lacks if the user may not list these objects. Fails with any other error.
+    pub fn unless_forbidden<T>(&mut self, listed: Result<T, ReadError>, lacks: &str) -> Result<Known<T>, ReadError> {
+        if let Err(error @ ReadError::Forbidden { .. }) = &listed {
+            self.gaps.in_cluster = true;
+            self.notes.push(format!("{error}; {lacks}"));
+        }
+        live::known(listed)
+    }
+}
+
+/// Returns the name and the labels of a namespace.
+pub(super) fn labels(namespace: &Value) -> Option<(String, BTreeMap<String, String>)> {
+    let metadata = &namespace["metadata"];
+    let labels = BTreeMap::deserialize(&metadata["labels"]).unwrap_or_default();
+    Some((metadata["name"].as_str()?.to_owned(), labels))
+}
+
+pub(super) fn placed<T>(object: T) -> Placed<T> {
+    (None, object)
+}
+
+/// Returns version 1 of a resource, in one namespace or in all.
+pub fn resource(
+    client: &Client,
+    namespace: Option<&str>,
+    group: &str,
+    kind: &str,
+) -> (ApiResource, Api<DynamicObject>) {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+    let api = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    (resource, api)
+}
+
+/// A node as the API server or a manifest shows it.
+#[derive(Clone, Deserialize)]
+#[serde(try_from = "Value")]
+pub(super) struct SeenOnWire(pub SeenNode);
+
+impl TryFrom<Value> for SeenOnWire {
+    type Error = serde_json::Error;
+
+    fn try_from(node: Value) -> Result<Self, Self::Error> {
+        Ok(Self(SeenNode::new(ListedNode::deserialize(&node)?.object, &node)))
+    }
+}

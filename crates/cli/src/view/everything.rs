@@ -1,0 +1,107 @@
+//! Reads all that commands need of a live cluster, each kind once.
+
+use kube::{Client, api::ListParams};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use winpool_analysis::{
+    pod::Pod,
+    view::{Known, Reduced, Workload},
+    workload::{KINDS, WorkloadKind},
+};
+use winpool_client::{control_plane::kubernetes_version, pods};
+use winpool_core::windows::KubernetesVersion;
+
+use crate::live::{self, ReadError};
+
+use super::{
+    cluster::{Reader, placed, resource},
+    seen::Seen,
+};
+
+/// The label of the `ReplicaSets` of a Deployment, which stands for them.
+const OF_DEPLOYMENT: &str = "pod-template-hash";
+
+/// True for the `ReplicaSet` of a Deployment.
+pub(super) fn is_of_deployment(object: &Value) -> bool {
+    object["kind"] == "ReplicaSet" && !object["metadata"]["labels"][OF_DEPLOYMENT].is_null()
+}
+
+/// Reads everything. What the user may not list is not known in the view.
+pub async fn everything(
+    client: &Client,
+    version: Option<KubernetesVersion>,
+    has_namespaces: bool,
+) -> Result<Seen, ReadError> {
+    let mut reader = Reader::new(client);
+    reader.view.kubernetes = match version {
+        Some(version) => Some(version),
+        None => kubernetes_version(client).await,
+    };
+    let nodes = reader.nodes(ListParams::default()).await;
+    reader.view.nodes = reader.unless_forbidden(nodes, "Windows versions are missing")?;
+    reader.add_builds_of_nodes();
+    let classes = reader.classes().await;
+    reader.view.classes = reader.unless_forbidden(classes, "RuntimeClasses are missing")?;
+    let pools = reader.pools_if_installed().await;
+    reader.view.pools = reader.unless_forbidden(pools, "pools and held taints are missing")?;
+    for (kind, group, ..) in KINDS {
+        reader.both(kind, group).await?;
+    }
+    let (_, services) = resource(client, None, "", "Service");
+    let services = live::collect("services", &services, ListParams::default(), placed).await;
+    reader.view.services = reader.unless_forbidden(services, "Services are not checked")?;
+    if has_namespaces {
+        reader.namespaces(None).await?;
+    }
+    reader.credential_specs().await?;
+    reader.assign_class().await;
+    reader.view.sort();
+    Ok(reader.done())
+}
+
+impl Reader<'_> {
+    /// Reads pods or workloads of a kind, both as they were written and as the operator reads them.
+    async fn both(&mut self, kind: &'static str, group: &str) -> Result<(), ReadError> {
+        let (resource, api) = resource(self.client, None, group, kind);
+        let is_pod = kind == "Pod";
+        let (mut pods, mut workloads, mut unread) = (Vec::new(), Vec::new(), None);
+        let selected = if is_pod { pods::unfinished() } else { ListParams::default() };
+        let keep = |mut value: Value| {
+            value["apiVersion"] = json!(resource.api_version);
+            value["kind"] = json!(kind);
+            match WorkloadKind::by_name(kind) {
+                Some(_) if !is_of_deployment(&value) => match Workload::deserialize(&value) {
+                    Ok(workload) => workloads.push(workload),
+                    Err(error) => unread = Some(error),
+                },
+                _ if is_pod => match Pod::deserialize(&value) {
+                    Ok(pod) => pods.push(pod),
+                    Err(error) => unread = Some(error),
+                },
+                _ => {}
+            }
+            self.view.written.add(None, Reduced::from(value));
+        };
+        let listed = live::list(&resource.plural, &api, selected, keep).await;
+        match WorkloadKind::by_name(kind) {
+            Some(kind) => *self.view.workloads.of_kind(kind) = Known::Complete(workloads),
+            None if is_pod => self.view.pods = Known::Complete(pods),
+            None => {}
+        }
+        let (note, reason) = match (live::unless_forbidden(listed)?, unread) {
+            (Some(error), _) => (format!("{error}; {kind}s are missing"), error.to_string()),
+            (None, Some(error)) => {
+                let reason = format!("an object cannot be read: {error}");
+                (format!("{}: {reason}", resource.plural), reason)
+            }
+            (None, None) => return Ok(()),
+        };
+        self.notes.push(note);
+        // Kubernetes' own roles `view`, `edit` and `admin` cannot list PodTemplates, which create no pods.
+        if kind != "PodTemplate" {
+            self.gaps.in_cluster = true;
+            self.refuse(kind, reason);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! `winpool why`: explains a node, or where pods can be scheduled and started.
+
+mod class;
+mod node;
+mod pod;
+
+pub(super) use class::section as scaling;
+
+use winpool_client::terminal::Outcome;
+
+use super::{Common, Error, assume::Assume, output, resolve::Resolve};
+use winpool_analysis::workload::{LISTED_KINDS, WorkloadKind};
+
+/// Explain the state of a node, or why pods can or cannot be scheduled and started.
+///
+/// `why node/NAME` shows the node's build and pool, where its taints come from, which RuntimeClasses select it, and what the
+/// operator would change.
+///
+/// `why pod/NAME`, `why deployment/NAME` and the other workload kinds show on which nodes the pods can be scheduled and started,
+/// what their errors mean, and the smallest change after which they are scheduled only to nodes on which they start. winpool
+/// considers os, selector, RuntimeClass, required node affinity, taints and tolerations, cordons, extended resources, and the
+/// Windows version in image tags. With --resolve-images it considers the platforms that registries have instead of tags. It does
+/// not consider cpu, memory, volumes, ports, affinity between pods, topology spread, or the resources of other pods. A pod without
+/// any sign of Windows is a Linux pod, unless it has run on a Windows node. Events about the pods count too, in a cluster and in
+/// manifests.
+///
+/// `why class/NAME` shows if the RuntimeClass can start from zero nodes: which NodePool of Karpenter, or node group with tags for
+/// cluster-autoscaler, creates a node for its pods, or what each of them lacks. winpool reads NodePools and node classes in the
+/// cluster or in manifests; in manifests also ClusterConfigs of eksctl and annotations of Cluster API. It does not consider
+/// instance types, zones, quotas, or what is left of limits.
+///
+/// Exit code 0: done; 2: winpool cannot tell, because you may not list something, a registry did not answer, the manifests lack it,
+/// or pods fail for a reason that winpool does not know; 1: an error, or a part of the manifests cannot be read.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  winpool why node/win-1
+  winpool why pod/web-0 -n shop
+  winpool why deployment/web -n shop
+  winpool why daemonset/agent -f agent.yaml -f nodes.yaml
+  winpool why class/windows-2022 -f nodepools.yaml -f pool.yaml")]
+pub struct Arguments {
+    /// Object to explain, as KIND/NAME or KIND NAME. Kinds: node, pod, class, deployment, statefulset, daemonset, replicaset,
+    /// replicationcontroller, job, cronjob, and kubectl's short names for them.
+    #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
+    pub object: Vec<String>,
+    /// Namespace; the one of the current context if not set.
+    #[arg(long, short)]
+    pub namespace: Option<String>,
+    #[command(flatten)]
+    pub common: Common,
+    #[command(flatten)]
+    pub resolve: Resolve,
+    #[command(flatten)]
+    pub assume: Assume,
+}
+
+/// A kind of object that can be explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Node,
+    Pod,
+    Class,
+    Workload(WorkloadKind),
+}
+
+/// kubectl's short names.
+const SHORT: [(&str, Kind); 8] = [
+    ("no", Kind::Node),
+    ("po", Kind::Pod),
+    ("deploy", Kind::Workload(WorkloadKind::Deployment)),
+    ("sts", Kind::Workload(WorkloadKind::StatefulSet)),
+    ("ds", Kind::Workload(WorkloadKind::DaemonSet)),
+    ("rs", Kind::Workload(WorkloadKind::ReplicaSet)),
+    ("rc", Kind::Workload(WorkloadKind::ReplicationController)),
+    ("cj", Kind::Workload(WorkloadKind::CronJob)),
+];
+
+impl Kind {
+    /// Reads a kind as kubectl does: in any case, singular, plural or short.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.to_ascii_lowercase();
+        let short = SHORT.iter().find(|(short, _)| *short == text).map(|(_, kind)| *kind);
+        let workload = || {
+            let is_it = |kind: WorkloadKind, plural: &str| text == plural || text == kind.as_str().to_ascii_lowercase();
+            let known = LISTED_KINDS.iter().find(|(kind, _, plural)| is_it(*kind, plural));
+            known.map(|(kind, ..)| Self::Workload(*kind))
+        };
+        match text.as_str() {
+            "node" | "nodes" => Some(Self::Node),
+            "pod" | "pods" => Some(Self::Pod),
+            "class" | "runtimeclass" | "runtimeclasses" => Some(Self::Class),
+            _ => short.or_else(workload),
+        }
+    }
+}
+
+/// Reads `KIND/NAME` or `KIND NAME`.
+fn parse(words: &[String]) -> Result<(Kind, &str), Error> {
+    let (kind, name) = match words {
+        [kind, name] => (kind.as_str(), name.as_str()),
+        [both] => both.split_once('/').unwrap_or((both, "")),
+        _ => ("", ""),
+    };
+    match Kind::parse(kind) {
+        Some(kind) if !name.is_empty() && !name.contains('/') => Ok((kind, name)),
+        Some(_) => Err(Error::Subject(format!("name one {kind}: winpool why {kind}/NAME"))),
+        None => Err(Error::Subject(format!(
+            "there is nothing to explain about the kind {kind:?}: name a node, a pod, a RuntimeClass or a workload, such as deployment/web"
+        ))),
+    }
+}
+
+/// Reads the kind and name of a workload that creates pods from a template.
+pub(super) fn workload(words: &[String]) -> Result<(WorkloadKind, &str), Error> {
+    match parse(words)? {
+        (Kind::Workload(kind), name) => Ok((kind, name)),
+        (kind, name) => {
+            Err(Error::Subject(format!("{kind:?} {name} has no pod template: name a workload, such as deployment/web")))
+        }
+    }
+}
+
+pub async fn run(Arguments { object, namespace, common, resolve, assume }: Arguments) -> Result<Outcome, Error> {
+    let (format, mut is_known) = (common.output.format, true);
+    let gaps = match parse(&object)? {
+        (Kind::Node, name) => {
+            let (explanation, gaps) = node::why(name, &common, &assume).await?;
+            output::print(format, &explanation, || node::text(&explanation))?;
+            gaps
+        }
+        (Kind::Pod, name) => {
+            let (answer, gaps) = pod::why_pod(name, namespace.as_deref(), &common, &assume, &resolve).await?;
+            output::print(format, &answer, || pod::text(&answer))?;
+            is_known = answer.is_known();
+            gaps
+        }
+        (Kind::Workload(kind), name) => {
+            let (answer, gaps) =
+                pod::why_workload(kind, name, namespace.as_deref(), &common, &assume, &resolve).await?;
+            output::print(format, &answer, || pod::text(&answer))?;
+            is_known = answer.is_known();
+            gaps
+        }
+        (Kind::Class, name) => {
+            let (explanation, gaps) = class::explain(name, &common, &assume).await?;
+            output::print(format, &explanation, || class::text(&explanation))?;
+            is_known = explanation.can_scale_from_zero.is_some();
+            gaps
+        }
+    };
+    Ok(gaps.outcome(if is_known { Outcome::Done } else { Outcome::Pending }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_named_as_for_kubectl() {
+        let deployment = Kind::Workload(WorkloadKind::Deployment);
+        for (words, expected) in [
+            (&["node/win-1"][..], Some((Kind::Node, "win-1"))),
+            (&["node", "win-1"], Some((Kind::Node, "win-1"))),
+            (&["Pod/web"], Some((Kind::Pod, "web"))),
+            (&["deploy/web"], Some((deployment, "web"))),
+            (&["deployments", "web"], Some((deployment, "web"))),
+            (&["cj/backup"], Some((Kind::Workload(WorkloadKind::CronJob), "backup"))),
+            (&["class/windows-2022"], Some((Kind::Class, "windows-2022"))),
+            (&["node"], None),
+            (&["node/"], None),
+            (&["node/a/b"], None),
+            (&["service/web"], None),
+            (&[""], None),
+        ] {
+            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+            assert_eq!(parse(&words).ok(), expected, "{words:?}");
+        }
+    }
+}

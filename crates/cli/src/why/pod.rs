@@ -1,0 +1,294 @@
+//! Explains where a pod, or the pods of a workload, can be scheduled and started.
+
+mod text;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::{self, v1::Event};
+use kube::{Api, Client, api::ListParams};
+use serde::Deserialize;
+use serde_json::Value;
+use winpool_analysis::{
+    explain::{
+        pod::{PodExplanation, answer, answer_template},
+        pool_change,
+    },
+    finding::{Consequence, Finding},
+    image::Images,
+    lint::{Facts, check_errors, check_errors_of_existing, check_tolerations, to_create},
+    pod::{Pod, PodSpec},
+    remedy::Remedy,
+    view::{Node, Reduced, View, Workload},
+    workload::{DEFAULT_NAMESPACE, WorkloadKind, WorkloadManifest},
+};
+use winpool_core::{api::names, pod::Class};
+
+use crate::{
+    Common, Error,
+    assume::Assume,
+    forecast,
+    gaps::{Gaps, Lacks},
+    live,
+    resolve::Resolve,
+    view::{self, Placement, Seen, pod_event, resource},
+};
+
+pub(super) use text::text;
+
+/// The cluster in which winpool explains pods.
+struct Surroundings {
+    view: View,
+    lacks: Lacks,
+    /// All nodes as pods see them.
+    hosts: Vec<Node>,
+    /// The facts for rules, with the RuntimeClasses that the pools of manifests will create.
+    facts: Facts,
+    /// The namespace that the user means.
+    namespace: String,
+    /// The client of a live cluster.
+    client: Option<Client>,
+}
+
+pub(super) async fn why_pod(
+    name: &str,
+    namespace: Option<&str>,
+    common: &Common,
+    assume: &Assume,
+    resolve: &Resolve,
+) -> Result<(PodExplanation, Gaps), Error> {
+    let mut around = Surroundings::read(common, namespace, assume).await?;
+    let found = match around.client.clone() {
+        Some(client) => live_pod(&client, name, &mut around).await?,
+        None => around.pods().find(|pod| pod.name == name && pod.namespace == around.namespace),
+    };
+    let pod = found.ok_or_else(|| not_found("Pod", &around.namespace, name))?;
+    around.knows_class_of(&pod.spec)?;
+    let images = images(&pod.spec, resolve, &mut around.lacks.gaps).await?;
+    let explain = |hosts: &[Node], classes: &BTreeMap<String, Class>| answer(&pod, hosts, classes, &images);
+    let mut answer = explain(&around.hosts, around.facts.classes());
+    answer.remedy = around.remedy(&pod.spec, &answer, explain).or(answer.remedy);
+    // A pod that runs has no error that keeps pods from running.
+    if pod.ran_on.is_none() {
+        around.add_errors("Pod", name, pod.is_bound, &mut answer);
+    }
+    answer.remedy = around.after_class(&pod.spec, answer.remedy);
+    answer.notes = around.lacks.notes;
+    Ok((answer, around.lacks.gaps))
+}
+
+pub(super) async fn why_workload(
+    kind: WorkloadKind,
+    name: &str,
+    namespace: Option<&str>,
+    common: &Common,
+    assume: &Assume,
+    resolve: &Resolve,
+) -> Result<(PodExplanation, Gaps), Error> {
+    let mut around = Surroundings::read(common, namespace, assume).await?;
+    let namespace = around.namespace.clone();
+    let found = if let Some(client) = &around.client {
+        let (group, plural) = kind.resource();
+        let (_, api) = resource(client, Some(&namespace), group, kind.as_str());
+        let found: Option<Value> = live::get(plural, &api, name).await?;
+        if let Some(found) = &found {
+            around.view.written.add(None, Reduced::from(found.clone()));
+        }
+        found.map(Workload::deserialize).transpose()?
+    } else {
+        let is_it = |workload: &&Workload| workload.name == name && workload.namespace == namespace;
+        around.view.workloads.of_kind(kind).known().into_iter().flatten().find(is_it).cloned()
+    };
+    let workload = found.ok_or_else(|| not_found(kind.as_str(), &namespace, name))?;
+    let mut pods = match &around.client {
+        Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
+        None => around.pods().collect(),
+    };
+    pods.retain(|pod| is_of(pod, kind, &workload));
+    around.knows_class_of(&workload.template)?;
+    let images = images(&workload.template, resolve, &mut around.lacks.gaps).await?;
+    let explain = |hosts: &[Node], classes: &BTreeMap<String, Class>| {
+        answer_template(kind, &workload, &pods, hosts, classes, &images)
+    };
+    let mut answer = explain(&around.hosts, around.facts.classes());
+    answer.remedy = around.remedy(&workload.template, &answer, explain).or(answer.remedy);
+    around.add_errors(kind.as_str(), name, false, &mut answer);
+    answer.remedy = around.toleration(kind.as_str(), name, &answer).or(answer.remedy);
+    answer.remedy = around.after_class(&workload.template, answer.remedy);
+    answer.notes = around.lacks.notes;
+    Ok((answer, around.lacks.gaps))
+}
+
+/// True if the workload created the pod, by itself or, for a Deployment, by a `ReplicaSet`.
+fn is_of(pod: &Pod, kind: WorkloadKind, workload: &Workload) -> bool {
+    let controls = |(of, name): &(String, String)| of == kind.as_str() && *name == workload.name;
+    pod.namespace == workload.namespace
+        && (pod.controller.as_ref().is_some_and(controls)
+            || pod.workload() == format!("{} {}/{}", kind.as_str(), workload.namespace, workload.name))
+}
+
+async fn images(spec: &PodSpec, resolve: &Resolve, gaps: &mut Gaps) -> Result<Images, Error> {
+    let images = resolve.images(|| spec.images().map(|(_, name)| name.to_owned()).collect()).await?;
+    gaps.in_registries = images.has_unknown();
+    Ok(images)
+}
+
+fn not_found(kind: &'static str, namespace: &str, name: &str) -> Error {
+    Error::Subject(format!("there is no {kind} {name} in namespace {namespace}"))
+}
+
+/// Reads a pod as answers read it, and as it was written.
+async fn live_pod(client: &Client, name: &str, around: &mut Surroundings) -> Result<Option<Pod>, Error> {
+    let (_, api) = resource(client, Some(&around.namespace), "", "Pod");
+    let found: Option<Value> = live::get("pods", &api, name).await?;
+    if let Some(found) = &found {
+        around.view.written.add(None, Reduced::from(found.clone()));
+    }
+    let mut pod = found.map(Pod::deserialize).transpose()?;
+    add_errors_of_events(client, pod.as_mut_slice(), &mut around.lacks).await?;
+    Ok(pod)
+}
+
+/// Pods of the workload; none, with a note, for a user who has no permission to list pods. The jobs of a `CronJob` are other
+/// workloads.
+async fn live_pods_of(
+    client: &Client,
+    kind: WorkloadKind,
+    workload: &Workload,
+    lacks: &mut Lacks,
+) -> Result<Vec<Pod>, Error> {
+    let api: Api<core::v1::Pod> = Api::namespaced(client.clone(), &workload.namespace);
+    let mut pods = Vec::new();
+    let keep = |pod| pods.extend(Some(pod).filter(|pod| is_of(pod, kind, workload)));
+    let listed = live::list("pods", &api, ListParams::default(), keep).await;
+    lacks.note_if_forbidden(listed, "the errors of its pods, and the nodes that they ran on, are not considered")?;
+    add_errors_of_events(client, &mut pods, lacks).await?;
+    Ok(pods)
+}
+
+/// Adds what the Events of these pods, which are of one namespace, say. There are none, with a note, for a user who has no
+/// permission to list Events.
+async fn add_errors_of_events(client: &Client, pods: &mut [Pod], lacks: &mut Lacks) -> Result<(), Error> {
+    let Some(first) = pods.first() else { return Ok(()) };
+    let events: Api<Event> = Api::namespaced(client.clone(), &first.namespace);
+    let about = match &*pods {
+        [pod] => format!("involvedObject.kind=Pod,involvedObject.name={}", pod.name),
+        _ => "involvedObject.kind=Pod,type=Warning".to_owned(),
+    };
+    let add = |event: Event| {
+        if let Some(event) = pod_event(event) {
+            for pod in pods.iter_mut() {
+                pod.note(&event);
+            }
+        }
+    };
+    let listed = live::list("events", &events, ListParams::default().fields(&about), add).await;
+    Ok(lacks.note_if_forbidden(listed, "errors in Events are not considered")?)
+}
+
+impl Surroundings {
+    /// Reads manifests or the cluster.
+    async fn read(common: &Common, namespace: Option<&str>, assume: &Assume) -> Result<Self, Error> {
+        if common.origin.files.is_empty() {
+            let client = common.origin.connection.client().await?;
+            let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
+            let (mut view, mut lacks) = view::placement(&client).await?;
+            lacks.notes.extend(assume.note(&mut view)?);
+            return Self::of(view, lacks, namespace, Some(client));
+        }
+        let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned();
+        let mut seen = Seen::in_manifests::<Placement>(&common.origin.files, &namespace)?;
+        let assumed = assume.note(&mut seen.view)?;
+        for pool in seen.view.guarded().into_iter().flatten() {
+            pool.read()?;
+        }
+        let lacks = Lacks { gaps: seen.gaps, notes: assumed.into_iter().collect() };
+        Self::of(seen.view, lacks, namespace, None)
+    }
+
+    fn of(view: View, lacks: Lacks, namespace: String, client: Option<Client>) -> Result<Self, Error> {
+        let hosts = view.hosts().ok_or_else(|| {
+            Error::Subject(
+                "the manifests have no nodes, and so do not show where pods can be scheduled: add them with -f (kubectl get \
+                 nodes -o yaml)"
+                    .to_owned(),
+            )
+        })?;
+        Ok(Self { hosts, facts: Facts::of(&view), view, lacks, namespace, client })
+    }
+
+    /// Returns the pods of the manifests, with what Events there say about them.
+    fn pods(&self) -> impl Iterator<Item = Pod> {
+        self.view.pods.known().into_iter().flatten().map(|pod| {
+            let mut pod = pod.clone();
+            for event in self.view.events.known().into_iter().flatten() {
+                pod.note(event);
+            }
+            pod
+        })
+    }
+
+    /// Adds the errors that `winpool check` finds in the object.
+    fn add_errors(&self, kind: &str, name: &str, exists: bool, answer: &mut PodExplanation) {
+        let written = self.view.written.find(kind, &self.namespace, name).unwrap_or_default();
+        let Some(workload) = WorkloadManifest::read(&written).ok().flatten() else { return };
+        let check = if exists { check_errors_of_existing } else { check_errors };
+        let found = check(&workload, &self.facts).into_iter();
+        (answer.refused, answer.problems) = found.partition(|error| error.consequence == Consequence::Rejected);
+        if !answer.problems.is_empty() {
+            for node in answer.nodes.iter_mut().filter(|node| node.starts != Some(false)) {
+                node.starts = Some(false);
+                node.reasons.push("the pod has the errors above".to_owned());
+            }
+        }
+    }
+
+    /// Returns the change that pods of this spec need when the operator has done its part, if they need one now.
+    fn remedy(
+        &self,
+        spec: &PodSpec,
+        told: &PodExplanation,
+        explain: impl Fn(&[Node], &BTreeMap<String, Class>) -> PodExplanation,
+    ) -> Option<Remedy> {
+        told.remedy.as_ref()?;
+        pool_change::remedy(&self.view, spec.runtime_class.as_deref(), forecast::now(), explain)
+    }
+
+    /// Returns the toleration that the pods need when the pools add their taints, if nothing has to be changed before.
+    fn toleration(&self, kind: &str, name: &str, answer: &PodExplanation) -> Option<Remedy> {
+        if answer.remedy.is_some() || answer.system != names::WINDOWS {
+            return None;
+        }
+        let written = self.view.written.find(kind, &self.namespace, name)?;
+        let workload = WorkloadManifest::read(&written).ok().flatten()?;
+        let Finding { remedy, .. } = check_tolerations(&workload, &self.facts)?;
+        Some(remedy.and(if workload.is_daemon_set() {
+            ": a WindowsPool adds this taint to its nodes, and by default waits until this DaemonSet tolerates it"
+        } else {
+            ": a WindowsPool adds this taint to its nodes, and by default winpool adds the toleration to each new pod"
+        }))
+    }
+
+    /// Returns the change of the pool that creates the RuntimeClass of these pods, if the class does not exist yet, and then
+    /// the change of the pods.
+    fn after_class(&self, spec: &PodSpec, remedy: Option<Remedy>) -> Option<Remedy> {
+        let Some(class) = spec.runtime_class.as_deref().and_then(|name| to_create(&self.facts, name)) else {
+            return remedy;
+        };
+        let then = remedy.filter(|remedy| Some(remedy) != pool_change::wait(&self.view).as_ref());
+        let then = then.map_or_else(String::new, |remedy| format!(". Then {}", remedy.text));
+        Some(class.and(&format!(". Until then the API server refuses new pods{then}")))
+    }
+
+    /// Fails if the manifests do not show if the RuntimeClass of these pods exists.
+    fn knows_class_of(&self, spec: &PodSpec) -> Result<(), Error> {
+        match &spec.runtime_class {
+            Some(name) if self.facts.known_class(spec).is_none() && !self.facts.lacks_class_of(spec) => {
+                Err(Error::Subject(format!(
+                    "the manifests have no RuntimeClass {name}, which decides where the pods can be scheduled: add it with -f, \
+                     or the WindowsPool that creates it"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
