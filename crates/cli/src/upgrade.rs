@@ -6,7 +6,7 @@ use anstyle::Style;
 use winpool_analysis::{
     explain::{
         blockers::Evidence,
-        upgrade::{EndedPods, PodOutcome, Upgrade, UpgradedWorkload, short_name},
+        upgrade::{EndedPods, LeftOut, LeftOutReason, PodOutcome, Upgrade, UpgradedWorkload, short_name},
     },
     remedy::Remedy,
     view::assume::AssumedNodes,
@@ -15,7 +15,7 @@ use winpool_client::terminal;
 use winpool_core::{
     api::ObjectReference,
     windows::{Build, product::name_of},
-    words::count,
+    words::{count, joined},
 };
 
 use super::output::{BAD, BOLD, DIM, GOOD, Table, Text, WARN};
@@ -39,11 +39,29 @@ pub fn text(upgrade: &Upgrade) -> Text {
         text.gap();
         ended_pods(&mut text, ended, &versions);
     }
+    if !upgrade.left_out.is_empty() {
+        let left_out: Vec<String> = upgrade.left_out.iter().map(left_out).collect();
+        text.hanging("", "  ", WARN, "Left out", &format!(": {}.", left_out.join("; ")));
+    }
     for note in &upgrade.notes {
         text.wrapped("", WARN, &format!("Note: {note}"));
     }
     text.hanging("", "  ", DIM, "Not considered:", &format!(" {}", unknown(&upgrade.assume)));
     text
+}
+
+/// `2 workloads that cannot be scheduled on these nodes (1 Deployment, 1 StatefulSet)`.
+fn left_out(LeftOut { reason, count: number, kinds }: &LeftOut) -> String {
+    let kinds = || joined(kinds.iter().map(|(kind, number)| count(*number, kind)));
+    let of = match reason {
+        LeftOutReason::KindNotRead => "of a kind that this command does not read",
+        LeftOutReason::UnknownLabel => "with a selector for a label whose value is unknown",
+        LeftOutReason::NoToleration => "without a toleration for the taints of these nodes",
+        LeftOutReason::OtherNodes => "that cannot be scheduled on these nodes",
+        LeftOutReason::NotForWindows => "not known to be for Windows",
+        LeftOutReason::NoController => return format!("{} without a controller", count(*number, "pod")),
+    };
+    format!("{} {of} ({})", count(*number, "workload"), kinds())
 }
 
 /// `win-1 and win-2 run Windows Server 2025 (now 2022)`.

@@ -321,6 +321,55 @@ fn an_upgrade_that_changes_nothing_is_harmless() {
 }
 
 #[test]
+fn what_the_answer_leaves_out_is_counted_by_kind_and_reason() {
+    let next_image = json!({
+        "nodeSelector": selector(&[("kubernetes.azure.com/node-image-version", "AKSWindows-2025-containerd-26100.1")]),
+        "tolerations": [{"key": "os", "value": "windows", "effect": "NoSchedule"}],
+    });
+    let rollout = |name: &str| {
+        let mut rollout = workload("Rollout", name, "app:ltsc2022", &json!({"nodeSelector": selector(&[])}));
+        rollout["apiVersion"] = json!("argoproj.io/v1alpha1");
+        rollout
+    };
+    let mut of_rollout =
+        workload("ReplicaSet", "known-abc", "app:ltsc2022", &json!({"runtimeClassName": "windows-2022"}));
+    of_rollout["metadata"]["ownerReferences"] = json!([{"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "known", "uid": "1", "controller": true}]);
+    let objects = [
+        pool(&json!({})),
+        node("win-1", "win"),
+        workload("Deployment", "web", "web:ltsc2022", &json!({"runtimeClassName": "windows-2022"})),
+        workload("Deployment", "intolerant", "web:ltsc2022", &json!({"nodeSelector": selector(&[])})),
+        workload("Deployment", "elsewhere", "web:ltsc2022", &json!({"nodeSelector": selector(&[("zone", "dmz")])})),
+        workload("StatefulSet", "elsewhere", "web:ltsc2022", &json!({"nodeSelector": selector(&[("zone", "dmz")])})),
+        workload("Deployment", "linux", "nginx:1", &json!({"nodeSelector": {"kubernetes.io/os": "linux"}})),
+        workload("Deployment", "next", "app:ltsc2025", &next_image),
+        rollout("unread"),
+        rollout("known"),
+        of_rollout,
+        pod("debug", None, "other-node", &selector(&[])),
+        pod("stays", None, "win-1", &selector(&[])),
+    ];
+    let left_out = &answer(&objects, &[WIN])["leftOut"];
+    let expected = json!([
+        {"reason": "KindNotRead", "count": 1, "kinds": {"Rollout": 1}},
+        {"reason": "UnknownLabel", "count": 1, "kinds": {"Deployment": 1}},
+        {"reason": "NoToleration", "count": 1, "kinds": {"Deployment": 1}},
+        {"reason": "OtherNodes", "count": 2, "kinds": {"Deployment": 1, "StatefulSet": 1}},
+        {"reason": "NotForWindows", "count": 1, "kinds": {"Deployment": 1}},
+        {"reason": "NoController", "count": 1, "kinds": {"Pod": 1}},
+    ]);
+    assert_eq!(*left_out, expected, "{left_out:#}");
+    let (code, out, _) = plan(&objects, &["--assume", WIN]);
+    assert_eq!(code, Some(2), "{out}");
+    let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = "Left out: 1 workload of a kind that this command does not read (1 Rollout); 1 workload with a selector for a label \
+                whose value is unknown (1 Deployment); 1 workload without a toleration for the taints of these nodes \
+                (1 Deployment); 2 workloads that cannot be scheduled on these nodes (1 Deployment, \
+                1 StatefulSet); 1 workload not known to be for Windows (1 Deployment); 1 pod without a controller.";
+    assert!(words.contains(line), "{out}");
+}
+
+#[test]
 fn an_upgrade_that_cannot_be_assumed_is_an_error() {
     let mut objects = cluster();
     let mut linux = node("linux", "system");

@@ -8,6 +8,8 @@ mod result;
 mod stage;
 mod subject;
 
+use std::mem;
+
 use winpool_core::{
     api::Isolation,
     plan::reconcile::Now,
@@ -21,9 +23,11 @@ use crate::{
     explain::blockers::unknown,
     image::{Images, runs},
     lint::Facts,
+    placement::Obstacle,
+    pod::Pod,
     view::{
         Known, View,
-        assume::{AssumeError, Assumption, assume},
+        assume::{AssumeError, Assumed, Assumption, assume},
     },
 };
 
@@ -33,7 +37,7 @@ use stage::{Scenario, Stage, Stages};
 use subject::{UpgradeSubject, subjects};
 
 pub use ended::{EndedPods, Replaced};
-pub use result::{PodOutcome, Upgrade, UpgradedWorkload, short_name};
+pub use result::{LeftOut, LeftOutReason, PodOutcome, Upgrade, UpgradedWorkload, short_name};
 
 /// The reason for workloads that do not need an upgrade to fail.
 const STRAY: &str = "it can be scheduled on a node on which it does not start today; winpool why shows the node";
@@ -49,13 +53,29 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: 
     facts.add_images(images);
     let ended_pods = view.pods.known().zip(view.hosts()).map(|(pods, hosts)| ended::ended(pods, &hosts, &assumed));
     let notes = notes(&view);
+    let mut left_out: Vec<_> = lone_pods(&view, &assumed).map(|_| (LeftOutReason::NoController, "Pod")).collect();
+    let unread = mem::take(&mut view.unread);
     let scenario = Scenario::new(&before, view, &assumed, now);
     let (stages, facts) = (scenario.stages(), UpgradeFacts { assumed: &assumed, cluster: &facts });
     let subjects = subjects(&scenario.now, &started, &stages.now.classes);
     let mut changes = PoolChanges::new(&scenario);
-    let answer = |subject: &UpgradeSubject| workload(subject, &stages, &facts, &mut changes);
-    let workloads = subjects.iter().filter_map(answer).collect();
-    Ok(Upgrade { assume: assumed.parts, workloads, ended_pods, notes })
+    let mut workloads = Vec::new();
+    for subject in &subjects {
+        match workload(subject, &stages, &facts, &mut changes) {
+            Ok(workload) => workloads.push(workload),
+            Err(reason) => left_out.push((reason, &subject.object.kind)),
+        }
+    }
+    let unread = unread.iter().filter(|object| !subjects.iter().any(|subject| subject.stands_for(object)));
+    left_out.extend(unread.map(|object| (LeftOutReason::KindNotRead, object.kind.as_str())));
+    Ok(Upgrade { left_out: LeftOut::count(left_out), assume: assumed.parts, workloads, ended_pods, notes })
+}
+
+/// The pods without a controller that are not on the assumed nodes.
+fn lone_pods<'a>(view: &'a View, assumed: &'a Assumed) -> impl Iterator<Item = &'a Pod> {
+    let is_on = |pod: &Pod| pod.spec.node.as_ref().is_some_and(|node| assumed.nodes.contains_key(node));
+    let pods = view.pods.known().into_iter().flatten();
+    pods.filter(move |pod| pod.controller.is_none() && !pod.is_mirror && !is_on(pod))
 }
 
 /// Returns what limits the answer.
@@ -75,19 +95,27 @@ fn notes(view: &View) -> Vec<String> {
     pods.into_iter().chain(unlisted).collect()
 }
 
-/// Returns the answer for a workload. `None` if the assumed nodes do not concern it.
+/// Returns the answer for a workload, or the reason why the answer leaves it out.
 fn workload(
     subject: &UpgradeSubject,
     stages: &Stages,
     facts: &UpgradeFacts<'_>,
     changes: &mut PoolChanges<'_>,
-) -> Option<UpgradedWorkload> {
+) -> Result<UpgradedWorkload, LeftOutReason> {
     let Stages { now, rolling, after } = stages;
     let [at_first, while_rolling, at_last] = [now, rolling, after].map(|stage| stage.fits(subject, facts));
     let is_windows = at_first.is_windows || at_last.is_windows;
     let fits = now.fits_assumed(&at_first) || after.fits_assumed(&at_last);
-    if !is_windows || !(fits || subject.is_on(facts.assumed)) {
-        return None;
+    if !is_windows {
+        return Err(LeftOutReason::NotForWindows);
+    }
+    if !(fits || subject.is_on(facts.assumed)) {
+        let is_taint = |obstacle: &Obstacle| matches!(obstacle, Obstacle::Taint(_) | Obstacle::UnknownOperator(_));
+        return Err(match () {
+            () if after.has_unclear(&at_last, facts) => LeftOutReason::UnknownLabel,
+            () if after.is_kept_off_by(&at_last, is_taint) => LeftOutReason::NoToleration,
+            () => LeftOutReason::OtherNodes,
+        });
     }
     let mut workload = UpgradedWorkload {
         object: subject.object.clone(),
@@ -101,7 +129,7 @@ fn workload(
     if workload.rolling.runs() && workload.after.runs() {
         let mut targets = facts.targets().into_iter();
         workload.evidence = targets.find_map(|target| facts.evidence(subject, &after.classes, target));
-        return Some(workload);
+        return Ok(workload);
     }
     workload.remedy =
         changes.helps(subject, workload.now, stages, facts).or_else(|| change::own(subject, after, &at_last, facts));
@@ -109,7 +137,7 @@ fn workload(
         let refused = at_last.refused.as_ref().map(|refused| refused.text.clone());
         workload.reason = refused.or_else(|| reason(subject, workload.now, after, facts));
     }
-    Some(workload)
+    Ok(workload)
 }
 
 /// Returns why no change is known with which the workload runs all the time.

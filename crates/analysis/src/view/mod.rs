@@ -17,7 +17,11 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::Value;
-use winpool_core::{api::WindowsPool, plan::pools::pool::GuardedPool, windows::KubernetesVersion};
+use winpool_core::{
+    api::{ObjectReference, WindowsPool},
+    plan::pools::pool::GuardedPool,
+    windows::KubernetesVersion,
+};
 
 use crate::{
     autoscalers::Autoscalers,
@@ -81,6 +85,8 @@ pub struct View {
     pub refused: Vec<(Position, Finding)>,
     /// The number of manifests that no rule checks, by kind.
     pub skipped: BTreeMap<String, usize>,
+    /// The workloads of other kinds in manifests, for commands that do not read their templates.
+    pub unread: Vec<ObjectReference>,
     /// The admission policy `assign-class`, if it is installed.
     pub assign_class: Known<Option<AssignClass>>,
     /// The templates from which autoscalers create nodes.

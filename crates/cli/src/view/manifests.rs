@@ -1,6 +1,6 @@
 //! Reads manifests into a view.
 
-use std::{io::Read, marker::PhantomData, path::PathBuf};
+use std::{io::Read, marker::PhantomData, mem, path::PathBuf};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -16,7 +16,11 @@ use winpool_analysis::{
     view::{Known, Position, Reduced, SeenNode, View, Workload},
     workload::{LISTED_KINDS, WorkloadKind, WorkloadManifest, is_known},
 };
-use winpool_core::{api::names, plan::pools::pool::GuardedPool, pod::PodProgress};
+use winpool_core::{
+    api::{ObjectReference, names},
+    plan::pools::pool::GuardedPool,
+    pod::PodProgress,
+};
 
 use crate::{
     gaps::Gaps,
@@ -69,6 +73,8 @@ enum ManifestObject {
     Workload(WorkloadKind, Box<Workload>, Option<Reduced>),
     /// A pod or workload as it was written.
     Written(Reduced),
+    /// A workload of another kind, for commands that do not read its templates.
+    Unread(ObjectReference),
     /// A workload without a pod spec, or with one that cannot be read, and the part of it that can.
     Refused(Vec<Finding>, Option<Reduced>),
     /// A namespace. Its labels say whose its workloads are; no rule checks it.
@@ -151,8 +157,19 @@ fn decoded(mut manifest: Manifest, is_written: bool) -> Result<Option<ManifestOb
     } else if are_read_from(manifest.group(), &manifest.kind) {
         ManifestObject::Template(manifest.value)
     } else {
-        return of_cluster(manifest);
+        let workload = if is_written { None } else { unread(&mut manifest) };
+        return Ok(of_cluster(manifest)?.or(workload));
     }))
+}
+
+/// Returns the object if it is of another kind and creates pods.
+fn unread(manifest: &mut Manifest) -> Option<ManifestObject> {
+    if is_known(manifest.group(), &manifest.kind) {
+        return None;
+    }
+    manifest.value = assembled(mem::take(&mut manifest.value));
+    let workloads = WorkloadManifest::read_all(&manifest.value).ok()?;
+    workloads.first().map(|workload| ManifestObject::Unread(workload.object()))
 }
 
 /// Reads a node, a pool or a RuntimeClass. Returns `None` for an object of another kind.
@@ -222,6 +239,7 @@ impl ManifestObject {
                 }
                 view.workloads.of_kind(kind).add(*workload);
             }
+            Self::Unread(object) => view.unread.push(object),
             Self::Written(text) => view.written.add(Some(source), text),
             Self::Refused(found, rest) => {
                 view.refused.extend(found.into_iter().map(|found| (source.clone(), found)));

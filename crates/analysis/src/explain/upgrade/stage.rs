@@ -14,6 +14,7 @@ use crate::{
         pod::{NodeFit, TemplateFit, fits},
         pool_change,
     },
+    placement::Obstacle,
     remedy::Remedy,
     view::{Node, SeenNode, View, assume::Assumed},
 };
@@ -159,6 +160,17 @@ impl Stage {
         changing.any(|(_, fit)| fit.obstacles.is_empty())
     }
 
+    /// True if only labels with unknown values keep pods off a node with the new version.
+    pub fn has_unclear(&self, fits: &TemplateFit, facts: &UpgradeFacts<'_>) -> bool {
+        self.is_kept_off_by(fits, |obstacle| is_unknown(obstacle, facts.assumed))
+    }
+
+    /// True if only such obstacles keep pods off a node with the new version.
+    pub fn is_kept_off_by(&self, fits: &TemplateFit, is_such: impl Fn(&Obstacle) -> bool) -> bool {
+        let mut obstacles = self.with_role(Role::New, fits).map(|(_, fit)| &fit.obstacles);
+        obstacles.any(|obstacles| !obstacles.is_empty() && obstacles.iter().all(&is_such))
+    }
+
     /// Returns where the pods run at this moment.
     pub fn answer(&self, fits: &TemplateFit, facts: &UpgradeFacts<'_>) -> PodOutcome {
         if fits.refused.is_some() {
@@ -166,10 +178,7 @@ impl Stage {
         }
         let possible = |role| self.with_role(role, fits).filter(|(_, fit)| fit.obstacles.is_empty());
         let all: Vec<&NodeFit> = fits.nodes.iter().filter(|fit| fit.obstacles.is_empty()).collect();
-        let is_unclear = |fit: &NodeFit| {
-            !fit.obstacles.is_empty() && fit.obstacles.iter().all(|obstacle| is_unknown(obstacle, facts.assumed))
-        };
-        let has_unclear = || self.with_role(Role::New, fits).any(|(_, fit)| is_unclear(fit));
+        let has_unclear = || self.has_unclear(fits, facts);
         let has = |role: Role| self.roles.contains(&role);
         if all.iter().any(|fit| fit.starts == Some(false)) {
             PodOutcome::MayNotStart

@@ -23,6 +23,8 @@ pub(super) struct UpgradeSubject {
     pub pods: Vec<Pod>,
     /// The builds of the nodes on which its containers have started.
     pub started_on: BTreeSet<Build>,
+    /// Kind and name of the object that controls it.
+    controller: Option<(String, String)>,
     /// The nodes to which its pods are bound.
     bound_to: BTreeSet<String>,
 }
@@ -36,6 +38,14 @@ impl UpgradeSubject {
     /// True if one of its pods is on a node that changes.
     pub fn is_on(&self, assumed: &Assumed) -> bool {
         self.bound_to.iter().any(|node| assumed.nodes.contains_key(node))
+    }
+
+    /// True if it is the object, or the object controls it.
+    pub fn stands_for(&self, object: &ObjectReference) -> bool {
+        let is_controlled = |(kind, name): &(String, String)| {
+            (kind, name, &self.object.namespace) == (&object.kind, &object.name, &object.namespace)
+        };
+        self.object == *object || self.controller.as_ref().is_some_and(is_controlled)
     }
 }
 
@@ -64,7 +74,8 @@ pub(super) fn subjects(
         let own: Vec<&Pod> = of_children.flat_map(|(_, pods)| pods).copied().collect();
         let template = Pod { spec: workload.template.clone(), os_label: workload.os_label.clone(), ..Pod::default() };
         let object = reference(kind.as_str(), &workload.namespace, &workload.name);
-        found.push(subject(object, Some(kind), template, &own, started.builds(&name)));
+        let controller = workload.controller.clone();
+        found.push(UpgradeSubject { controller, ..subject(object, Some(kind), template, &own, started.builds(&name)) });
     }
     for (name, own) in &pods {
         let is_shown = |pod: &&Pod| {
@@ -94,7 +105,7 @@ fn subject(
 ) -> UpgradeSubject {
     let bound_to = pods.iter().filter_map(|pod| pod.spec.node.clone()).collect();
     let pods = pods.iter().map(|pod| Pod { ran_on: pod.ran_on.clone(), ..Pod::default() }).collect();
-    UpgradeSubject { object, kind, template, pods, started_on, bound_to }
+    UpgradeSubject { object, kind, template, pods, started_on, controller: None, bound_to }
 }
 
 /// Returns the pod as its template said, as far as that can be determined.
