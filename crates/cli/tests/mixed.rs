@@ -104,8 +104,10 @@ fn pods_have_to_tolerate_the_taint_in_the_spelling_that_the_nodes_have() {
     assert_eq!(
         message,
         "the pod does not tolerate the taints of any Windows node that it selects: os=Win2019:NoSchedule; the pod tolerates \
-         os=windows-2019, another spelling"
+         os=windows-2019, another spelling; while winpool runs, it adds the toleration to each new pod"
     );
+    let helped = answer(&["plan"], &with(&["windows-2019"]));
+    assert_eq!(helped["summary"]["pools"][0]["helped"].as_array().map(Vec::len), Some(1), "{helped}");
     let node = answer(&["why", "node/win"], &with(&[]));
     assert_eq!(node["taints"][0]["origin"], "another writer; by its key and value it marks Windows nodes", "{node}");
 }

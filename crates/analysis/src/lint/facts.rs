@@ -39,7 +39,7 @@ use crate::{
 };
 
 use gmsa::GmsaFacts;
-use kind::{NodeKind, forced, keeping_off};
+use kind::{NodeKind, forced, keeping_off, tolerated};
 
 /// The labels of a Windows node, and its version and container runtime if the version is known.
 type WindowsNode = (Labels, Option<Host>);
@@ -436,6 +436,17 @@ impl Facts {
     /// True if a pool, in dry run or not, wants this taint on its nodes.
     pub fn is_wanted(&self, taint: &Taint) -> bool {
         self.pools.iter().any(|pool| pool.spec.wanted_taints().contains(taint))
+    }
+
+    /// Returns the taints of the nodes that this pod selects whose toleration winpool adds to it, if it says that it is for Windows. If
+    /// no node is known, returns those that the pools want, if all of them add tolerations.
+    pub fn tolerated_by_winpool(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<Taint> {
+        if self.has_nodes() {
+            return self.kinds_of(pod, class).flat_map(|kind| &kind.tolerated).cloned().collect();
+        }
+        let wanted = |pool: &Arc<Pool>| tolerated(pool, &keeping_off(pool));
+        let is_in_all = |taint: &Taint| self.pools.iter().all(|pool| wanted(pool).contains(taint));
+        self.pools.iter().flat_map(wanted).filter(is_in_all).collect()
     }
 
     /// Returns the sets of taints that a pod must tolerate on the Windows nodes that it selects: the existing taints that

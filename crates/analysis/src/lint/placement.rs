@@ -20,7 +20,7 @@ use crate::{
         rejected,
         rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
     },
-    pod::ClassExt,
+    pod::{ClassExt, Target},
     remedy::{Edit, Remedy},
     system,
 };
@@ -34,6 +34,8 @@ const SYSTEMS: [&str; 2] = ["windows", "linux"];
 const SAY_WINDOWS: &str = "set os.name: windows; set nodeSelector kubernetes.io/os: windows";
 const SELECT_WINDOWS: &str = "set nodeSelector kubernetes.io/os: windows";
 const TOLERATE: &str = "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}";
+/// Follows the message about a toleration that winpool adds.
+const ADDS_TOLERATION: &str = "; while winpool runs, it adds the toleration to each new pod";
 /// Follows a remedy that a class makes unnecessary, if the class of the pod does not exist.
 const UNLESS_CLASS: &str = ", unless the RuntimeClass that you name or create does";
 
@@ -171,7 +173,7 @@ pub(super) const RULES: &[Rule] = &[
         Judgement(Error, Pending),
         Scope::AnyWindows,
         "tolerations",
-        "the pod does not tolerate the taints of the Windows nodes",
+        "the pod does not tolerate the taints of the Windows nodes; a warning if a WindowsPool adds the toleration",
         TOLERATE,
         own(toleration),
     ),
@@ -331,8 +333,29 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
             Some(name) => Remedy::of(vec![Edit::class(name)]),
             None => unless_class(subject, tolerating(&least)),
         };
-        hits.push(Hit::at("tolerations").saying(message).remedied_by(or_for_linux(subject, remedy)));
+        let hit = Hit::at("tolerations").remedied_by(or_for_linux(subject, remedy));
+        hits.push(if adds_tolerations(subject, &least) {
+            hit.saying(message + ADDS_TOLERATION).judged(Judgement(Warning, Note))
+        } else {
+            hit.saying(message)
+        });
     }
+}
+
+/// True if winpool adds the tolerations of all these taints to the pods. The operator reads neither images nor labels of nodes to
+/// see that a pod is for Windows.
+fn adds_tolerations(subject: &Subject<'_>, taints: &[Taint]) -> bool {
+    let Subject { workload, pod, class, facts, .. } = subject;
+    let known_class = facts.known_class(pod);
+    let has_class = pod.runtime_class.is_none() || known_class.is_some();
+    let is_ignored = [workload.own_metadata, workload.metadata]
+        .iter()
+        .any(|metadata| metadata["annotations"][names::IGNORE] == "true");
+    let tolerated = || facts.tolerated_by_winpool(pod, *class);
+    has_class
+        && !is_ignored
+        && pod.target(known_class) == Target::Windows
+        && taints.iter().all(|taint| tolerated().contains(taint))
 }
 
 /// Returns the class that fits the pod, if its tolerations are all that the pod lacks.

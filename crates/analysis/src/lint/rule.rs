@@ -173,6 +173,8 @@ pub struct Hit {
     pub message: Option<String>,
     /// The remedy, if the rule's remedy is not specific enough.
     pub remedy: Option<Remedy>,
+    /// The severity and consequence, if they differ from those of the rule.
+    pub verdict: Option<Judgement>,
 }
 
 impl Hit {
@@ -183,6 +185,10 @@ impl Hit {
 
     pub fn saying(self, message: String) -> Self {
         Self { message: Some(message), ..self }
+    }
+
+    pub fn judged(self, verdict: Judgement) -> Self {
+        Self { verdict: Some(verdict), ..self }
     }
 
     pub fn remedied_by(self, remedy: impl Into<Remedy>) -> Self {

@@ -146,7 +146,8 @@ fn path_of(workload: &WorkloadManifest<'_>, field: &str) -> String {
 fn finding(rule: &Rule, subject: &Subject<'_>, hit: Hit) -> Finding {
     let remedy = hit.remedy.unwrap_or_else(|| rule.remedy_at(&hit.field, rejected::remedy(rule, subject)));
     let says_os = subject.pod.os.as_deref() == Some(names::WINDOWS);
-    let verdict = if says_os { rule.verdict } else { rule.verdict_without_os() };
+    let of_rule = if says_os { rule.verdict } else { rule.verdict_without_os() };
+    let verdict = hit.verdict.unwrap_or(of_rule);
     Finding {
         rule: rule.id.to_owned(),
         severity: verdict.0,

@@ -1,8 +1,14 @@
 //! Rules that need to know nodes, pools or RuntimeClasses.
 
+use std::slice::from_ref;
+
 use serde_json::{Value, json};
 use winpool_analysis::{
-    finding::Severity,
+    finding::{
+        Consequence::{self, Note, Pending},
+        Finding,
+        Severity::{self, Error, Warning},
+    },
     lint::Facts,
     remedy::Rank,
     view::{Known, View},
@@ -105,12 +111,12 @@ fn a_toleration_with_an_unknown_operator_is_reported_as_unknown() {
 fn what_a_pool_wants_has_to_be_tolerated_before_it_is_on_the_nodes() {
     let intolerant = with(selecting("10.0.20348"), "tolerations", json!([]));
     for pool in [json!({}), json!({"mode": "DryRun"}), json!({"taintPolicy": "TaintOnly"})] {
-        let facts = cluster(&[("10.0.20348", &[])], std::slice::from_ref(&pool), &[]);
+        let facts = cluster(&[("10.0.20348", &[])], from_ref(&pool), &[]);
         assert_eq!(broken("Deployment", &intolerant, &facts), ["toleration-missing"], "{pool}");
         assert_eq!(broken("DaemonSet", &intolerant, &facts), ["daemon-set-toleration-missing"], "{pool}");
     }
     for pool in [json!({"taintPolicy": "Never"}), json!({"nodeSelector": {"team": "b"}})] {
-        let facts = cluster(&[("10.0.20348", &[])], std::slice::from_ref(&pool), &[]);
+        let facts = cluster(&[("10.0.20348", &[])], from_ref(&pool), &[]);
         assert_eq!(broken("Deployment", &intolerant, &facts), [""; 0], "{pool}");
     }
     // A toleration with an operator that winpool does not know may tolerate it.
@@ -129,6 +135,54 @@ fn what_a_pool_wants_has_to_be_tolerated_before_it_is_on_the_nodes() {
     );
     let found = findings(&workload("Deployment", &intolerant), &moving);
     insta::assert_snapshot!(found[0].remedy.text, @"set runtimeClassName: windows-2022");
+}
+
+/// The severity and consequence of the finding about a toleration that is missing.
+fn verdict(kind: &str, spec: &Value, facts: &Facts) -> (Severity, Consequence) {
+    let found = findings(&workload(kind, spec), facts);
+    let of_toleration = |found: &&Finding| found.rule.ends_with("toleration-missing");
+    let found = found.iter().find(of_toleration).unwrap_or_else(|| panic!("{spec:#}: {found:?}"));
+    assert_eq!(found.message.ends_with("it adds the toleration to each new pod"), found.severity == Warning);
+    (found.severity, found.consequence)
+}
+
+#[test]
+fn a_toleration_that_winpool_adds_is_no_error() {
+    let (error, warning) = ((Error, Pending), (Warning, Note));
+    let intolerant = with(selecting("10.0.20348"), "tolerations", json!([]));
+    let on = |taints: &[&str], pool: &Value| cluster(&[("10.0.20348", taints)], from_ref(pool), &[]);
+    let without_nodes = |pool: &Value| cluster(&[], from_ref(pool), &[]);
+    let (default, only) = (json!({}), json!({"taintPolicy": "TaintOnly"}));
+    let dry = json!({"mode": "DryRun"});
+    for (facts, expected) in [
+        (on(&[], &default), warning),
+        (on(TAINT, &default), warning),
+        (on(&[], &dry), warning),
+        (without_nodes(&default), warning),
+        // A pool in dry run adds no toleration for a taint that is there.
+        (on(TAINT, &dry), error),
+        (on(&[], &only), error),
+        (on(TAINT, &only), error),
+        (without_nodes(&only), error),
+        (cluster(&[], &[default.clone(), only], &[]), error),
+        (cluster(&[("10.0.20348", TAINT)], &[], &[]), error),
+        // A node of no pool, and a taint that does not mark Windows nodes.
+        (on(TAINT, &json!({"nodeSelector": {"team": "b"}})), error),
+        (on(&["team=a:NoSchedule"], &default), error),
+        (on(&["os=windows:NoExecute"], &default), error),
+    ] {
+        assert_eq!(verdict("Deployment", &intolerant, &facts), expected, "{facts:#?}");
+        if expected == warning {
+            assert_eq!(verdict("DaemonSet", &intolerant, &facts), error, "{facts:#?}");
+        }
+    }
+    // Only its image says that the pod is for Windows, which winpool does not read.
+    let by_image = json!({"containers": [{"image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]});
+    assert_eq!(verdict("Deployment", &by_image, &on(TAINT, &default)), error);
+    let mut ignored = workload("Deployment", &intolerant);
+    ignored["spec"]["template"]["metadata"]["annotations"]["winpool.dev/ignore"] = json!("true");
+    let found = findings(&ignored, &on(TAINT, &default));
+    assert_eq!((found[0].rule.as_str(), found[0].severity), ("toleration-missing", Error));
 }
 
 /// The remedy for a class that does not exist.

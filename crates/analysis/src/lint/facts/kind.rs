@@ -30,6 +30,8 @@ pub(super) struct NodeKind {
     pub is_reported: bool,
     /// The taints that a pool in dry run would add.
     pub previewed: BTreeSet<Taint>,
+    /// Those of all these taints whose toleration winpool adds to pods that say that they are for Windows.
+    pub tolerated: BTreeSet<Taint>,
 }
 
 impl NodeKind {
@@ -60,8 +62,12 @@ impl NodeKind {
                 self.taints.iter().filter(|taint| owner.pool.spec.retired_taints.contains(taint)).cloned().collect();
             self.wanted = self.wanted_by(&owner.pool);
             self.is_forced = owner.pool.spec.taint_policy == TaintPolicy::TaintOnly;
+            self.tolerated.extend(tolerated(&owner.pool, self.taints.union(&self.wanted)));
         }
-        self.previewed = policy.previews(labels).next().map(|pool| self.wanted_by(pool)).unwrap_or_default();
+        if let Some(pool) = policy.previews(labels).next() {
+            self.previewed = self.wanted_by(pool);
+            self.tolerated.extend(tolerated(pool, &self.previewed));
+        }
     }
 
     fn wanted_by(&self, pool: &Pool) -> BTreeSet<Taint> {
@@ -80,4 +86,11 @@ pub(super) fn keeping_off(pool: &Pool) -> BTreeSet<Taint> {
 /// Returns those that it adds even if `DaemonSets` do not tolerate them.
 pub(super) fn forced(pool: &Pool) -> BTreeSet<Taint> {
     if pool.spec.taint_policy == TaintPolicy::TaintOnly { keeping_off(pool) } else { BTreeSet::new() }
+}
+
+/// Returns those of the taints on nodes of this pool whose toleration winpool adds to pods, when the pool is enforced.
+pub(super) fn tolerated<'a>(pool: &Pool, taints: impl IntoIterator<Item = &'a Taint>) -> BTreeSet<Taint> {
+    let is_tolerated = |taint: &&Taint| taint.effect == "NoSchedule" && taint.marks_windows();
+    let taints = taints.into_iter().filter(is_tolerated).cloned();
+    if pool.spec.taint_policy == TaintPolicy::TaintAndTolerate { taints.collect() } else { BTreeSet::new() }
 }
