@@ -209,7 +209,7 @@ fn states(counts: &BTreeMap<String, usize>) -> String {
 }
 
 fn builds(builds: &[BuildSummary]) -> Table {
-    let mut table = Table::new(&["BUILD", "VERSION", "SUPPORT ENDS", "NODES"]);
+    let mut table = Table::new(&["BUILD", "VERSION", "SUPPORT ENDS", "WINDOWS NODES"]);
     for build in builds {
         let or_unknown = |day: Option<Date>| day.map_or_else(|| "unknown".to_owned(), |day| day.to_string());
         let by_vendor = build.vendors.iter().map(|(vendor, day)| format!(", {vendor} {}", or_unknown(*day)));

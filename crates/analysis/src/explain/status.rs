@@ -126,7 +126,7 @@ pub struct BuildSummary {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "BTreeMap<String, Option<String>>")]
     pub vendors: BTreeMap<String, Option<Date>>,
-    /// Number of its nodes.
+    /// Number of Windows nodes with it in the whole cluster, also of nodes that no pool selects.
     pub node_count: usize,
 }
 

@@ -250,7 +250,7 @@ fn classes(page: &mut Page, classes: &[ClassUse], without: Option<usize>) {
             let users = format!("{}: {}", class.users.len(), names(&class.users));
             [safe(&shown(&class.class.name)), pool, state, nodes, pods, users]
         });
-        page.table(&["RuntimeClass", "Pool", "State", "Nodes", "Pods", "Workloads"], rows);
+        page.table(&["RuntimeClass", "Pool", "State", "Selects", "Pods", "Workloads"], rows);
     }
     if let Some(pods) = without {
         page.block(&format!("Pods on Windows nodes without a RuntimeClass: {pods}."));

@@ -308,7 +308,7 @@ pub(super) fn class(class: &ClassUse) -> [String; 4] {
     let of = &class.class;
     let or_dash = |text: &Option<String>| text.as_deref().map_or_else(|| "–".to_owned(), shown);
     let pods = of.pods.map_or_else(|| "not known".to_owned(), |pods| pods.to_string());
-    [or_dash(&of.pool), or_dash(&of.state), of.node_count.to_string(), pods]
+    [or_dash(&of.pool), or_dash(&of.state), count(of.node_count, "node"), pods]
 }
 
 /// The text as a sentence. A word that is a name, such as `runAsUser`, stays as it is.

@@ -173,7 +173,7 @@ pub(super) fn classes(classes: &[ClassUse], without: Option<usize>) -> Markup {
                 dl.facts {
                     div { dt { "Pool" } dd { (pool) } }
                     div { dt { "State" } dd { (state) } }
-                    div { dt { "Nodes" } dd { (nodes) } }
+                    div { dt { "Selects" } dd { (nodes) } }
                     div { dt { "Pods" } dd { (pods) } }
                     div { dt { "Workloads" } dd { (class.users.len()) } }
                 }
