@@ -321,6 +321,17 @@ fn an_upgrade_that_changes_nothing_is_harmless() {
 }
 
 #[test]
+fn a_workload_to_which_winpool_adds_the_toleration_is_no_different() {
+    let intolerant = workload("Deployment", "intolerant", "web:ltsc2022", &json!({"nodeSelector": selector(&[])}));
+    let answer = answer(&[pool(&json!({})), node("win-1", "win"), intolerant], &[WIN]);
+    assert_eq!(
+        (&named(&answer, "intolerant")["now"], &answer["leftOut"]),
+        (&json!("Runs"), &Value::Null),
+        "{answer:#}"
+    );
+}
+
+#[test]
 fn what_the_answer_leaves_out_is_counted_by_kind_and_reason() {
     let next_image = json!({
         "nodeSelector": selector(&[("kubernetes.azure.com/node-image-version", "AKSWindows-2025-containerd-26100.1")]),
@@ -335,7 +346,7 @@ fn what_the_answer_leaves_out_is_counted_by_kind_and_reason() {
         workload("ReplicaSet", "known-abc", "app:ltsc2022", &json!({"runtimeClassName": "windows-2022"}));
     of_rollout["metadata"]["ownerReferences"] = json!([{"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "known", "uid": "1", "controller": true}]);
     let objects = [
-        pool(&json!({})),
+        pool(&json!({"taintPolicy": "TaintOnly"})),
         node("win-1", "win"),
         workload("Deployment", "web", "web:ltsc2022", &json!({"runtimeClassName": "windows-2022"})),
         workload("Deployment", "intolerant", "web:ltsc2022", &json!({"nodeSelector": selector(&[])})),

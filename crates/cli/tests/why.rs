@@ -215,6 +215,38 @@ fn a_workload_in_manifests_needs_its_class_or_the_pool_that_creates_it() {
 }
 
 #[test]
+fn a_toleration_that_winpool_adds_to_new_pods_counts() {
+    let explained = |kind: &str, template: &str, policy: &str| {
+        let workload = format!(
+            "---\napiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: web}}\nspec: {{template: {{{template}spec: {{nodeSelector: \
+             {{kubernetes.io/os: windows}}, containers: [{{name: c, image: 'app:ltsc2022'}}]}}}}}}\n"
+        );
+        let pool = format!(
+            "---\napiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {{name: default}}\nspec: {policy}\n"
+        );
+        let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: win, labels: {kubernetes.io/os: windows}}\nspec: {taints: \
+                    [{key: os, value: windows, effect: NoSchedule}]}\nstatus: {nodeInfo: {operatingSystem: windows, kernelVersion: \
+                    10.0.20348.2655}}\n";
+        winpool(&["why", &format!("{}/web", kind.to_lowercase()), "-f", "-"], &format!("{workload}{pool}{node}"))
+    };
+    let note = "Note: winpool adds the toleration of os=windows:NoSchedule to its new pods, while winpool runs";
+    let text = explained("Deployment", "", "{}");
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("win can be scheduled, and starts") && words.contains(note), "{text}");
+    let ignored = "metadata: {annotations: {winpool.dev/ignore: 'true'}}, ";
+    for (kind, template, policy) in [
+        ("Deployment", "", "{taintPolicy: TaintOnly}"),
+        ("Deployment", "", "{mode: DryRun}"),
+        ("Deployment", ignored, "{}"),
+        ("DaemonSet", "", "{}"),
+    ] {
+        let text = explained(kind, template, policy);
+        let is_kept_off = text.contains("the taint os=windows:NoSchedule is not tolerated");
+        assert!(is_kept_off && !text.contains("winpool adds the toleration of"), "{kind} {template} {policy}\n{text}");
+    }
+}
+
+#[test]
 fn why_says_that_another_scheduler_may_decide_otherwise() {
     let with = |scheduler: &str| {
         let pod = format!(

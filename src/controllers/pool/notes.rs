@@ -91,7 +91,9 @@ pub(super) fn event(note: &Note) -> Option<Event> {
         }
         Note::StatusRefused(error) => pool_event(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
         Note::Problem(Problem { reason, object, message }) => {
-            pool_event(EventType::Warning, reason, &object.to_string(), format!("{object}: {message}"))
+            // What a dry run would change is no fault.
+            let type_ = if reason == reason::WOULD_CHANGE { EventType::Normal } else { EventType::Warning };
+            pool_event(type_, reason, &object.to_string(), format!("{object}: {message}"))
         }
         Note::TaintsChanged { are_applied, reason, message } => {
             let (type_, reason) = if *are_applied {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use winpool_analysis::{
     explain::{
+        forecast::{Simulation, Snapshot},
         pod::{PodExplanation, answer, answer_template},
         pool_change,
     },
@@ -21,7 +22,11 @@ use winpool_analysis::{
     view::{Node, Reduced, View, Workload},
     workload::{DEFAULT_NAMESPACE, WorkloadKind, WorkloadManifest},
 };
-use winpool_core::{api::names, pod::Class};
+use winpool_core::{
+    api::names,
+    pod::{Class, tolerations::toleration},
+    words::joined,
+};
 
 use crate::{
     Common, Error,
@@ -98,13 +103,14 @@ pub(super) async fn why_workload(
         let is_it = |workload: &&Workload| workload.name == name && workload.namespace == namespace;
         around.view.workloads.of_kind(kind).known().into_iter().flatten().find(is_it).cloned()
     };
-    let workload = found.ok_or_else(|| not_found(kind.as_str(), &namespace, name))?;
+    let mut workload = found.ok_or_else(|| not_found(kind.as_str(), &namespace, name))?;
     let mut pods = match &around.client {
         Some(client) => live_pods_of(client, kind, &workload, &mut around.lacks).await?,
         None => around.pods().collect(),
     };
     pods.retain(|pod| is_of(pod, kind, &workload));
     around.knows_class_of(&workload.template)?;
+    around.add_tolerations(kind, &mut workload);
     let images = images(&workload.template, resolve, &mut around.lacks.gaps).await?;
     let explain = |hosts: &[Node], classes: &BTreeMap<String, Class>| {
         answer_template(kind, &workload, &pods, hosts, classes, &images)
@@ -225,6 +231,20 @@ impl Surroundings {
             }
             pod
         })
+    }
+
+    /// Adds the tolerations that winpool adds to new pods of the workload, and says so.
+    fn add_tolerations(&mut self, kind: WorkloadKind, workload: &mut Workload) {
+        let cluster = Simulation::new(Snapshot::without_workloads(&self.view, forecast::now()));
+        let added = cluster.added_tolerations(kind, workload);
+        if added.is_empty() {
+            return;
+        }
+        let tolerated = joined(&added);
+        self.lacks
+            .notes
+            .push(format!("winpool adds the toleration of {tolerated} to its new pods, while winpool runs"));
+        workload.template.tolerations.extend(added.iter().map(toleration));
     }
 
     /// Adds the errors that `winpool check` finds in the object.

@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use winpool_core::{
-    api::{WindowsPoolStatus, names},
+    api::{Taint, WindowsPoolStatus, names},
     plan::{
         nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable, node::NodeFields},
         patch::finalizers,
@@ -287,6 +287,18 @@ impl Simulation {
             }
         }
         helped
+    }
+
+    /// The taints whose tolerations the operator adds to new pods of this workload.
+    pub fn added_tolerations(&self, kind: WorkloadKind, workload: &Workload) -> Vec<Taint> {
+        // The DaemonSet controller makes no pods that winpool could change.
+        if kind == WorkloadKind::DaemonSet {
+            return Vec::new();
+        }
+        let mut table = PodTable::default();
+        self.created(&pod_of(kind, workload)).into_iter().for_each(|pod| table.see(&pod, self.now));
+        table.look(Some(self.windows_nodes()), self.now.instant);
+        table.next_help(self.now.instant).map(|request| request.taints).unwrap_or_default()
     }
 
     /// The pod as the API server has it, which gives a uid to a new pod, and what its RuntimeClass adds. `None` if it refuses the

@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use winpool_core::{api::ObjectReference, pod::Class, windows::Build};
+use winpool_core::{
+    api::ObjectReference,
+    pod::{Class, tolerations::toleration},
+    windows::Build,
+};
 
 use crate::{
-    explain::forecast::Snapshot,
+    explain::forecast::{Simulation, Snapshot},
     pod::{ClassExt, Pod, PodSpec},
-    view::{Started, Workload, assume::Assumed},
+    view::{Known, Started, Workload, Workloads, assume::Assumed},
     workload::{DEFAULT_NAMESPACE, WorkloadKind},
 };
 
@@ -63,6 +67,8 @@ pub(super) fn subjects(
     let workloads: Vec<_> = snapshot.workloads.known().into_iter().flatten().collect();
     let listed: BTreeSet<String> = workloads.iter().map(|(kind, workload)| name_of(*kind, workload)).collect();
     let is_owned = |name: &str| started.controller(name).is_some_and(|controller| listed.contains(controller));
+    let cluster =
+        Simulation::new(Snapshot { pods: Known::NotRead, workloads: Workloads::default(), ..snapshot.clone() });
     let mut found = Vec::new();
     for (kind, workload) in workloads {
         let name = name_of(kind, workload);
@@ -72,7 +78,9 @@ pub(super) fn subjects(
         }
         let of_children = pods.iter().filter(|(child, _)| **child == name || started.controller(child) == Some(&name));
         let own: Vec<&Pod> = of_children.flat_map(|(_, pods)| pods).copied().collect();
-        let template = Pod { spec: workload.template.clone(), os_label: workload.os_label.clone(), ..Pod::default() };
+        let mut template =
+            Pod { spec: workload.template.clone(), os_label: workload.os_label.clone(), ..Pod::default() };
+        template.spec.tolerations.extend(cluster.added_tolerations(kind, workload).iter().map(toleration));
         let object = reference(kind.as_str(), &workload.namespace, &workload.name);
         let controller = workload.controller.clone();
         found.push(UpgradeSubject { controller, ..subject(object, Some(kind), template, &own, started.builds(&name)) });
