@@ -239,12 +239,6 @@ impl Placement {
         self.is_known && !(class.selector.iter().all(is_selected) && covers_all())
     }
 
-    /// The keys of the labels that it selects.
-    pub fn selected_keys(&self) -> impl Iterator<Item = &String> {
-        let expressions = self.terms.iter().flat_map(|term| term.match_expressions.iter().flatten());
-        self.node_selector.keys().chain(expressions.map(|expression| &expression.key))
-    }
-
     /// The length of its text, in bytes.
     fn length(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
