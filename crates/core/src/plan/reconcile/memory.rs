@@ -72,6 +72,8 @@ pub(crate) struct PoolMemory {
     pub(crate) is_shown: bool,
     /// The cached version when the status was last written, or when the cache last showed another one instead.
     pub(crate) written_over: Option<String>,
+    /// The version that winpool's last write of the status made.
+    pub(crate) written_version: Option<String>,
     pub(crate) next_status: Option<Instant>,
     pub(crate) deletion: DeletionMemory,
 }
@@ -247,12 +249,15 @@ impl PoolMemory {
         self.written.as_ref().filter(|_| !self.is_shown)
     }
 
-    /// Notes what the cache shows of the last written status. A version with another status is either older or newer than
-    /// the write: the API server has to say if the cache is up to date.
+    /// Notes what the cache shows of the last written status. Another version with another status is older or newer than the
+    /// write: the API server has to say if the cache is up to date. A watch from before an update of the
+    /// CustomResourceDefinition may show winpool's own write without new fields.
     pub(crate) fn compare_written(&mut self, cached: &GuardedPool) {
         self.is_shown |= self.written.is_some() && self.written == cached.status;
-        if self.unseen_status().is_some() && self.written_over != cached.resource_version() {
-            (self.fresh, self.written_over) = (false, cached.resource_version());
+        let version = cached.resource_version();
+        let is_other = version != self.written_over && version != self.written_version;
+        if self.unseen_status().is_some() && is_other {
+            (self.fresh, self.written_over) = (false, version);
         }
     }
 
@@ -482,9 +487,35 @@ pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn only_a_version_that_is_neither_old_nor_of_the_write_itself_is_a_reason_to_ask() {
+        let written = json!({"summary": {"builds": "10.0.20348"}});
+        for (version, status, is_unseen, is_fresh) in [
+            ("1", json!({}), true, true),
+            ("3", written.clone(), false, true),
+            // The watch is older than the field.
+            ("3", json!({}), true, true),
+            ("2", json!({}), true, false),
+            ("4", json!({}), true, false),
+        ] {
+            let object = json!({"metadata": {"name": "a", "resourceVersion": version}, "spec": {}, "status": status});
+            let mut memory = PoolMemory {
+                fresh: true,
+                written: serde_json::from_value(written.clone()).unwrap(),
+                written_over: Some("1".to_owned()),
+                written_version: Some("3".to_owned()),
+                ..PoolMemory::default()
+            };
+            memory.compare_written(&serde_json::from_value(object).unwrap());
+            assert_eq!((memory.unseen_status().is_some(), memory.fresh), (is_unseen, is_fresh), "{version} {status}");
+        }
+    }
 
     #[test]
     fn three_writes_within_ten_minutes_are_a_conflict_and_pauses_grow() {

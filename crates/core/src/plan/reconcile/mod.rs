@@ -110,8 +110,9 @@ impl Memory {
                 memory.old_version = None;
             }
             (Step::ListLabelledNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
-            (Step::WriteStatus { status, news, .. }, Answer::Written(_)) => {
+            (Step::WriteStatus { status, news, .. }, Answer::Written(after)) => {
                 memory.next_status = Some(now + STATUS_INTERVAL);
+                memory.written_version = after.resource_version();
                 (memory.written, memory.is_shown) = (Some(status.as_ref().clone()), false);
                 self.notes.extend(news.iter().map(|note| (pool.to_owned(), note.clone())));
             }
