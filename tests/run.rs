@@ -30,6 +30,12 @@ async fn winpool_run_is_ready_counts_nodes_and_ends_on_sigterm() {
     assert_eq!(code, 503, "{body}");
     assert!(body.contains("caches of nodes, pools and RuntimeClasses are not filled yet"), "{body}");
 
+    // While it waits for the CRD, it rests.
+    let cpu = || sample(&program.get("/metrics").unwrap().1, "process_cpu_seconds_total").unwrap();
+    let before = cpu();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let used = cpu() - before;
+    assert!(used < 1.0, "{used} s of CPU time in 2 s");
     install_crd(&client).await.unwrap();
     program.answers("/readyz", "is ready", |code, body| code == 200 && body == "ok").await;
 

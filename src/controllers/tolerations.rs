@@ -34,17 +34,20 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
     let mut under_way: FuturesUnordered<BoxFuture<'_, (String, TolerationAnswer)>> = FuturesUnordered::new();
     let (mut next_look, mut next_search) = (Instant::now(), Instant::now() + BETWEEN_SEARCHES);
     let (mut is_changed, mut last_awaited) = (true, BTreeSet::new());
+    let mut unlisted = context.unlisted.subscribe();
+    tokio::select! {
+        () = stop.cancelled() => return,
+        _ = unlisted.wait_for(Vec::is_empty) => {}
+    }
     loop {
         candidates.mark_unchanged();
         let now_is = Instant::now();
-        if context.unlisted.is_empty() {
-            let looks_at_all = is_changed && (now_is >= next_look || has_new_pool(&context));
-            let nodes = looks_at_all.then(|| windows_nodes(&context));
-            if looks_at_all {
-                (is_changed, next_look) = (false, now_is + BETWEEN_LOOKS);
-            }
-            context.pods.lock().look(nodes, now_is);
+        let looks_at_all = is_changed && (now_is >= next_look || has_new_pool(&context));
+        let nodes = looks_at_all.then(|| windows_nodes(&context));
+        if looks_at_all {
+            (is_changed, next_look) = (false, now_is + BETWEEN_LOOKS);
         }
+        context.pods.lock().look(nodes, now_is);
         let (awaited, awaited_until) = context.pods.lock().help.awaited(now_is);
         if last_awaited != awaited {
             last_awaited.clone_from(&awaited);
