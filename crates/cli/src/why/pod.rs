@@ -236,10 +236,7 @@ impl Surroundings {
     /// Adds the tolerations that winpool adds to new pods of the workload, and says so.
     fn add_tolerations(&mut self, kind: WorkloadKind, workload: &mut Workload) {
         let cluster = Simulation::new(Snapshot::without_workloads(&self.view, forecast::now()));
-        let added = cluster.added_tolerations(kind, workload);
-        if added.is_empty() {
-            return;
-        }
+        let Some(added) = cluster.added_tolerations([(kind, &*workload)]).into_values().next() else { return };
         let tolerated = joined(&added);
         self.lacks
             .notes

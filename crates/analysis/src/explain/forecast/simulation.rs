@@ -13,7 +13,7 @@ use winpool_core::{
     plan::{
         nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable, node::NodeFields},
         patch::finalizers,
-        pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
+        pods::{ClusterFacts, PodHealth, PodTable, TolerationRequest, UnknownPods, WindowsNodes},
         pools::pool::{GuardedPool, Policy, Pool, policy_of},
         reconcile::{Answer, CachedCluster, ClassRequest, ControlPlaneInfo, Memory, Now, Outage, Pauses, Step, next},
         refusal::Refusal,
@@ -88,6 +88,13 @@ fn pod_of(kind: WorkloadKind, workload: &Workload) -> Pod {
         spec: workload.template.clone(),
         ..Pod::default()
     }
+}
+
+/// The pods that these workloads would create, without those of `DaemonSets`: their controller makes none that winpool could
+/// change.
+fn new_pods<'w>(workloads: impl IntoIterator<Item = (WorkloadKind, &'w Workload)>) -> impl Iterator<Item = Pod> {
+    let others = workloads.into_iter().filter(|(kind, _)| *kind != WorkloadKind::DaemonSet);
+    others.map(|(kind, workload)| pod_of(kind, workload))
 }
 
 impl Simulation {
@@ -264,23 +271,13 @@ impl Simulation {
     /// The number of pods that would get tolerations, by pool and workload. A workload without pods has none: its next pods
     /// would get them.
     pub(super) fn helped(&self) -> BTreeMap<String, BTreeMap<String, usize>> {
-        let (mut table, mut have_pods) = (PodTable::default(), BTreeSet::new());
-        for pod in self.placed_pods() {
-            have_pods.insert(pod.workload());
-            self.created(pod).into_iter().for_each(|pod| table.see(&pod, self.now));
-        }
-        // The DaemonSet controller makes no pods that winpool could change.
-        let of_templates = self.workloads.iter().filter(|(kind, workload)| {
-            *kind != WorkloadKind::DaemonSet && workload.controller.is_none() && !workload.is_over
-        });
-        for pod in of_templates.map(|(kind, workload)| pod_of(*kind, workload)) {
-            if !have_pods.contains(&pod.workload()) {
-                self.created(&pod).into_iter().for_each(|pod| table.see(&pod, self.now));
-            }
-        }
-        table.end_list();
-        table.look(Some(self.windows_nodes()), self.now.instant);
-        let mut helped = table.lacking();
+        let have_pods: BTreeSet<String> = self.placed_pods().map(Pod::workload).collect();
+        let templates = self.workloads.iter().map(|(kind, workload)| (*kind, workload));
+        let templates = templates.filter(|(_, workload)| workload.controller.is_none() && !workload.is_over);
+        let new = new_pods(templates).filter(|pod| !have_pods.contains(&pod.workload()));
+        let new = new.filter_map(|pod| self.created(&pod));
+        let pods = self.placed_pods().filter_map(|pod| self.created(pod)).chain(new);
+        let mut helped = self.pod_table(pods).lacking();
         for (workload, pods) in helped.values_mut().flatten() {
             if !have_pods.contains(workload) {
                 *pods = 0;
@@ -289,16 +286,25 @@ impl Simulation {
         helped
     }
 
-    /// The taints whose tolerations the operator adds to new pods of this workload.
-    pub fn added_tolerations(&self, kind: WorkloadKind, workload: &Workload) -> Vec<Taint> {
-        // The DaemonSet controller makes no pods that winpool could change.
-        if kind == WorkloadKind::DaemonSet {
-            return Vec::new();
-        }
-        let mut table = PodTable::default();
-        self.created(&pod_of(kind, workload)).into_iter().for_each(|pod| table.see(&pod, self.now));
+    /// The taints whose tolerations the operator adds to new pods of these workloads, by names such as `Deployment shop/web`.
+    pub fn added_tolerations<'w>(
+        &self,
+        workloads: impl IntoIterator<Item = (WorkloadKind, &'w Workload)>,
+    ) -> BTreeMap<String, Vec<Taint>> {
+        let mut table = self.pod_table(new_pods(workloads).filter_map(|pod| self.created(&pod)));
+        let requests = std::iter::from_fn(|| table.next_help(self.now.instant));
+        let by_workload = requests.filter_map(|TolerationRequest { namespace, pod, taints, .. }| {
+            let (kind, name) = pod.split_once(' ')?;
+            Some((format!("{kind} {namespace}/{name}"), taints))
+        });
+        by_workload.collect()
+    }
+
+    /// The operator's table of these pods alone, which it has looked at.
+    fn pod_table(&self, pods: impl IntoIterator<Item = operator::Pod>) -> PodTable {
+        let mut table = PodTable::of(pods, self.now);
         table.look(Some(self.windows_nodes()), self.now.instant);
-        table.next_help(self.now.instant).map(|request| request.taints).unwrap_or_default()
+        table
     }
 
     /// The pod as the API server has it, which gives a uid to a new pod, and what its RuntimeClass adds. `None` if it refuses the

@@ -69,6 +69,7 @@ pub(super) fn subjects(
     let is_owned = |name: &str| started.controller(name).is_some_and(|controller| listed.contains(controller));
     let cluster =
         Simulation::new(Snapshot { pods: Known::NotRead, workloads: Workloads::default(), ..snapshot.clone() });
+    let added = cluster.added_tolerations(workloads.iter().copied());
     let mut found = Vec::new();
     for (kind, workload) in workloads {
         let name = name_of(kind, workload);
@@ -80,7 +81,7 @@ pub(super) fn subjects(
         let own: Vec<&Pod> = of_children.flat_map(|(_, pods)| pods).copied().collect();
         let mut template =
             Pod { spec: workload.template.clone(), os_label: workload.os_label.clone(), ..Pod::default() };
-        template.spec.tolerations.extend(cluster.added_tolerations(kind, workload).iter().map(toleration));
+        template.spec.tolerations.extend(added.get(&name).into_iter().flatten().map(toleration));
         let object = reference(kind.as_str(), &workload.namespace, &workload.name);
         let controller = workload.controller.clone();
         found.push(UpgradeSubject { controller, ..subject(object, Some(kind), template, &own, started.builds(&name)) });
