@@ -61,9 +61,6 @@ pub struct Options {
     /// The other pauses of the loop of pools.
     #[arg(skip)]
     pub pauses: Pauses,
-    /// The names of pools that do not exist, and whose nodes and classes are cleaned up when winpool is uninstalled.
-    #[arg(skip)]
-    pub missing: BTreeSet<String>,
 }
 
 impl Options {
@@ -83,7 +80,6 @@ impl Default for Options {
             lease_namespace: None,
             patience: Self::DEFAULT_PATIENCE,
             pauses: Pauses::default(),
-            missing: BTreeSet::new(),
             installation: None,
             pod: None,
         }
@@ -125,7 +121,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let elector = options.leader_election.then(|| Elector::new(client, &lease_namespace));
     let leadership = elector.as_ref().map_or_else(Leadership::alone, Elector::leadership);
     let parting = clients.applier(Leadership::alone());
-    let (context, caches) = clients.context(leadership, &options);
+    let (context, caches) = clients.context(leadership, &options, BTreeSet::new());
     let endpoints = server::Endpoints {
         metrics: Arc::clone(&context.metrics),
         unlisted: context.unlisted.subscribe(),
@@ -186,8 +182,8 @@ pub async fn uninstall(
     missing: BTreeSet<String>,
     limit: Duration,
 ) -> Result<(), ConnectError> {
-    let options = Options { missing, ..Options::default() };
-    let (context, caches) = Clients::connect(config, &options)?.context(leadership, &options);
+    let options = Options::default();
+    let (context, caches) = Clients::connect(config, &options)?.context(leadership, &options, missing);
     context.uninstalled.cancel();
     let ending = CancellationToken::new();
     let done = async {
@@ -230,7 +226,7 @@ impl Clients {
         Applier::new(self.writing.clone(), leadership, Arc::clone(&self.metrics))
     }
 
-    fn context(self, leadership: Leadership, options: &Options) -> (Arc<Context>, Caches) {
+    fn context(self, leadership: Leadership, options: &Options, missing: BTreeSet<String>) -> (Arc<Context>, Caches) {
         let (pools, pool_writer) = reflector::store();
         let (classes, class_writer) = reflector::store();
         let changed = watch::Sender::new(());
@@ -248,7 +244,7 @@ impl Clients {
             own_pod: options.pod.clone(),
             unlisted: Unlisted::default(),
             uninstalled: CancellationToken::new(),
-            missing: options.missing.clone(),
+            missing,
             clean: CancellationToken::new(),
             watch_health: Arc::new(WatchHealth::new(changed.clone())),
             pods: SharedPods::new(options.pauses.pods, WatchHealth::new(changed.clone())),

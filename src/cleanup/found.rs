@@ -62,11 +62,12 @@ impl Found {
             Ok(()) | Err(RequestError::Gone) => {}
             Err(error) => return Err(Unreadable::of("WindowsPools")(error)),
         }
+        let is_missing = |pool: &str| !keeping.contains(pool) && !cleaned.contains(pool);
         let mut place = |pool: &str, name: String, is_ignored: bool, named: &mut Vec<String>| {
             if keeping.contains(pool) {
                 return;
             }
-            if !cleaned.contains(pool) {
+            if is_missing(pool) {
                 found.missing.insert(pool.to_owned());
             }
             if is_ignored { &mut found.ignored } else { named }.push(name);
@@ -75,7 +76,7 @@ impl Found {
         let nodes: Api<Node> = Api::all(client.clone());
         let listed = pages::each(&nodes, labelled(), |ListedNode { object, .. }: ListedNode| {
             let pool = object.node.labels.get(names::POOL).unwrap_or_default();
-            if !keeping.contains(pool) && !cleaned.contains(pool) {
+            if is_missing(pool) {
                 found.doubtful.extend(claimed(&object));
             }
             place(pool, object.name.to_string(), object.node.is_ignored(), &mut found.nodes);

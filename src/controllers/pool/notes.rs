@@ -91,7 +91,7 @@ pub(super) fn event(note: &Note) -> Option<Event> {
         }
         Note::StatusRefused(error) => pool_event(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
         Note::Problem(Problem { reason, object, message }) => {
-            // What a dry run would change is no fault.
+            // A dry run tells what it would change, and warns of nothing.
             let type_ = if reason == reason::WOULD_CHANGE { EventType::Normal } else { EventType::Warning };
             pool_event(type_, reason, &object.to_string(), format!("{object}: {message}"))
         }
