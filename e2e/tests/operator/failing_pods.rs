@@ -8,7 +8,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use winpool_core::plan::{pods::PodPauses, reconcile::Pauses};
-use winpool_e2e::prelude::*;
+use winpool_e2e::{prelude::*, running_kubernetes};
 
 /// The time within which each cause has to be in status.
 const SEEN: Duration = Duration::from_secs(30);
@@ -254,13 +254,15 @@ async fn leader_and_standby_watch_all_pods_with_one_list_and_ask_no_more() {
     for operator in both {
         operator.stop().await;
     }
+    // Kubernetes 1.33 refuses a list that is a part of the watch, so the pods are listed in pages, here in one.
+    let pages = usize::from(running_kubernetes().await.unwrap().minor <= 33);
     for user in users {
         let has_ended = async || Ok((!requests_for_pods(&log, user).is_empty()).then_some(()));
         wait_for("the watch of pods has ended", GONE, has_ended).await.unwrap();
         let asked = requests_for_pods(&log, user);
         let lists = asked.iter().filter(|(_, begins_with_list)| *begins_with_list).count();
         let others = asked.iter().filter(|(verb, _)| verb != "watch");
-        assert_eq!((lists, others.count()), (1, 0), "{user}: {asked:?}");
+        assert_eq!((lists, others.count()), (1, pages), "{user}: {asked:?}");
     }
 }
 
