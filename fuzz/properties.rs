@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Map, Value, json};
 use winpool::input::{Keep, Manifest, Objects, read_stream};
-use winpool_analysis::image::tags;
+use winpool_analysis::{image::tags, kubernetes::KubernetesVersion};
 use winpool_client::node::{self, ListedNode};
 use winpool_core::{
     api::{Taint, names},
@@ -27,7 +27,7 @@ use winpool_core::{
         pools::pool::{Policy, Pool, PoolEntry},
         taints::Consent,
     },
-    windows::{Build, ContainerRuntime, KernelVersion, KubernetesVersion, container_runtime::RuntimeVersion, image},
+    windows::{Build, ContainerRuntime, KernelVersion, container_runtime::RuntimeVersion, image},
 };
 
 use apply::apply;

@@ -15,7 +15,6 @@ pub mod uninstall;
 pub mod write;
 
 mod operator;
-mod other_writer;
 mod together;
 
 pub use operator::{Error, Options, connect, run};

@@ -6,7 +6,7 @@ use clap::ArgAction;
 use futures::{FutureExt, future};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{
-    Api, Client, Config,
+    Client, Config,
     runtime::reflector::{self, store::Writer},
 };
 use parking_lot::Mutex;
@@ -238,7 +238,6 @@ impl Clients {
             nodes: self.nodes,
             reimaged: SharedNodes::new(options.patience),
             open_term: Mutex::default(),
-            metadata: Api::all(self.reading.clone()),
             pools,
             classes,
             own_pod: options.pod.clone(),

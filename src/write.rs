@@ -137,7 +137,7 @@ impl Applier {
                 let is_stripped = plan.is_stripped(node.labels.get(names::POOL), node.applied.as_deref());
                 Ok(if is_stripped { NodeAnswer::Stripped } else { NodeAnswer::Written(Some(resource_version)) })
             }
-            NodeStep::Read | NodeStep::FindOtherWriter | NodeStep::Wait(_) => {
+            NodeStep::Read | NodeStep::Wait(_) => {
                 self.read_node(node).await.map(|found| NodeAnswer::Node(Box::new(found)))
             }
         }

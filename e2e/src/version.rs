@@ -5,7 +5,7 @@ use crate::go::progress;
 use crate::{Error, Result};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
-use winpool_core::windows::KubernetesVersion;
+use winpool_analysis::kubernetes::KubernetesVersion;
 
 /// A feature that tests need and not every supported Kubernetes has.
 #[derive(Clone, Copy, Debug)]

@@ -15,19 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::{
-    api::{core::v1::Node, node::v1::RuntimeClass},
-    jiff::Timestamp,
-};
-use kube::{Api, Client, core::PartialObjectMeta, runtime::reflector::Store};
+use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
+use kube::{Client, runtime::reflector::Store};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use winpool_core::plan::{
-    nodes::NodeEvent,
-    pools::pool::Policy,
-    reconcile::{Now, Pauses},
-};
+use winpool_core::plan::{Now, nodes::NodeEvent, pools::pool::Policy, reconcile::Pauses};
 
 use crate::{election::Leadership, metrics::Metrics, nodes::SharedNodes, write::Applier};
 
@@ -48,8 +41,6 @@ pub struct Context {
     pub reimaged: SharedNodes,
     /// The term of leadership in which nodes may be written.
     pub open_term: Mutex<Option<u64>>,
-    /// Nodes with all their metadata, read when another writer reverts winpool's changes.
-    pub metadata: Api<PartialObjectMeta<Node>>,
     pub pools: Store<GuardedPool>,
     /// The cached RuntimeClasses: all in the cluster.
     pub classes: Store<RuntimeClass>,

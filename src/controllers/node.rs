@@ -35,7 +35,7 @@ use winpool_core::{
     words::joined,
 };
 
-use crate::{nodes::SharedNodes, other_writer, telemetry::list};
+use crate::{nodes::SharedNodes, telemetry::list};
 
 use super::{Context, NODES, queue::Queue};
 
@@ -140,7 +140,7 @@ async fn write(name: &str, nodes: &SharedNodes, context: &Context) -> Option<Ins
             if let NodeStep::Wait(until) = step {
                 return (until, failure);
             }
-            let result = execute(name, step, context).await;
+            let result = context.applier.execute(name, step).await;
             let (answer, error) = match result {
                 Ok(answer) => (answer, None),
                 Err(error) => (NodeAnswer::Refused(Refusal::from(&error)), Some(error)),
@@ -162,13 +162,6 @@ async fn write(name: &str, nodes: &SharedNodes, context: &Context) -> Option<Ins
     let (until, failure) = context.leadership.during(term, work).await?;
     context.metrics.reconciled(CONTROLLER, started.elapsed(), failure);
     until
-}
-
-async fn execute(name: &str, step: NodeStep, context: &Context) -> Result<NodeAnswer, RequestError> {
-    match step {
-        NodeStep::FindOtherWriter => Ok(NodeAnswer::OtherWriter(other_writer::find(&context.metadata, name).await)),
-        step => context.applier.execute(name, step).await,
-    }
 }
 
 /// Logs what happened, and writes Events and metrics.

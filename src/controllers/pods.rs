@@ -18,10 +18,11 @@ use winpool_client::{
     watches::Selection,
 };
 use winpool_core::plan::{
+    Now,
     nodes::NodeTable,
     pods::{ClusterFacts, PodHealth, PodPauses, PodTable, REASONS, UnknownPods},
     pools::pool::{GuardedPool, policy_of},
-    reconcile::{Now, Outage},
+    refusal::Outage,
 };
 
 use super::{Context, WatchHealth, now};

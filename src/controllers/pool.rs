@@ -17,10 +17,10 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
-use winpool_client::{causes::shortened, control_plane::kubernetes_version, watches::Selection};
+use winpool_client::{causes::shortened, watches::Selection};
 use winpool_core::plan::{
     pools::pool::GuardedPool,
-    reconcile::{Answer, CachedCluster, ControlPlaneInfo, Memory, POLL_INTERVAL, Step, next},
+    reconcile::{Answer, CachedCluster, Memory, POLL_INTERVAL, Step, next},
 };
 
 use super::{Context, now, watch_health::answer};
@@ -29,7 +29,7 @@ mod notes;
 mod steps;
 
 const CONTROLLER: &str = "pool";
-/// The pause before the control plane is asked again while it does not confine winpool.
+/// The pause before the next test while the control plane does not confine winpool.
 const TEST_AGAIN: Duration = Duration::from_secs(10);
 /// The least time between two rounds that changes cause. A burst of thousands is worth a few rounds.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(20);
@@ -68,13 +68,9 @@ where
 /// The result of a task that was started.
 enum TaskResult {
     /// A step of a pool with its answer and, if it failed, one word for metrics.
-    Step {
-        pool: String,
-        step: Step,
-        answer: Answer,
-        error: Option<&'static str>,
-    },
-    ControlPlane(ControlPlaneInfo),
+    Step { pool: String, step: Step, answer: Answer, error: Option<&'static str> },
+    /// The reason why the control plane is not known to confine winpool; `None` if it does.
+    Confinement(Option<String>),
     /// An Event was written, or the term of leadership ended before.
     Nothing,
 }
@@ -92,12 +88,12 @@ struct Loop {
     busy: BTreeSet<String>,
     /// The start of the first step of a pool since it last waited, and the first error since.
     rounds: BTreeMap<String, (Instant, Option<&'static str>)>,
-    /// The last answer of the control plane. Pools wait for the first one, because every status contains it.
-    control_plane: Option<ControlPlaneInfo>,
+    /// The result of the last test of the confinement. Pools wait for the first one.
+    unconfined: Option<Option<String>>,
     /// True if a cache has changed since pods were counted.
     is_dirty: bool,
-    /// The time of the next question to the control plane; `None` while one is in progress.
-    ask_at: Option<Instant>,
+    /// The time of the next test; `None` while one is in progress.
+    test_at: Option<Instant>,
 }
 
 impl Loop {
@@ -111,9 +107,9 @@ impl Loop {
             under_way: FuturesUnordered::new(),
             busy: BTreeSet::new(),
             rounds: BTreeMap::new(),
-            control_plane: None,
+            unconfined: None,
             is_dirty: true,
-            ask_at: Some(Instant::now()),
+            test_at: Some(Instant::now()),
         }
     }
 
@@ -152,9 +148,9 @@ impl Loop {
                 }
                 self.memory.answer(&pool, &step, answer, now);
             }
-            TaskResult::ControlPlane(info) => {
-                self.ask_at = Some(now + if info.unconfined.is_some() { TEST_AGAIN } else { POLL_INTERVAL });
-                self.control_plane = Some(info);
+            TaskResult::Confinement(unconfined) => {
+                self.test_at = Some(now + if unconfined.is_some() { TEST_AGAIN } else { POLL_INTERVAL });
+                self.unconfined = Some(unconfined);
             }
             TaskResult::Nothing => {}
         }
@@ -177,8 +173,8 @@ impl Loop {
             self.context.nodes.lock().count_by(self.memory.policy(&self.pools), Instant::now());
             return far;
         }
-        let mut wake = far.min(self.ask_control_plane().unwrap_or(far));
-        if self.control_plane.is_none() {
+        let mut wake = far.min(self.test_confinement().unwrap_or(far));
+        if self.unconfined.is_none() {
             return far;
         }
         wake = wake.min(self.count_pods().unwrap_or(far));
@@ -210,7 +206,7 @@ impl Loop {
         self.under_way.clear();
         self.busy.clear();
         self.rounds.clear();
-        self.ask_at = Some(Instant::now());
+        self.test_at = Some(Instant::now());
     }
 
     /// Advances the pool until it waits for an answer. Returns the time at which it is due again.
@@ -246,7 +242,7 @@ impl Loop {
     }
 
     fn with_cluster<T>(&mut self, work: impl FnOnce(&mut Memory, &mut CachedCluster<'_>) -> T) -> T {
-        let control_plane = self.control_plane.clone().unwrap_or_default();
+        let unconfined = self.unconfined.clone().flatten();
         let (nodes, outages) = (&mut *self.context.nodes.lock(), self.context.watch_health.outages());
         let health = self.context.pods.health(nodes, Instant::now());
         let (pools, classes) = (self.pools.as_slice(), self.classes.as_slice());
@@ -255,7 +251,7 @@ impl Loop {
         let pods = self.context.pods.unknown(&table, now).map_or(Ok(&*table), Err);
         let unknown_daemon_sets = self.context.pods.unknown_daemon_sets(&table, now);
         let mut cluster =
-            CachedCluster { pools, classes, nodes, control_plane, outages, pods, unknown_daemon_sets, health };
+            CachedCluster { pools, classes, nodes, unconfined, outages, pods, unknown_daemon_sets, health };
         work(&mut self.memory, &mut cluster)
     }
 
@@ -279,15 +275,23 @@ impl Loop {
         self.under_way.push(work.boxed());
     }
 
-    /// Asks the control plane if it is time to. Returns the time of the next question.
-    fn ask_control_plane(&mut self) -> Option<Instant> {
-        if self.ask_at? <= Instant::now() {
-            self.ask_at = None;
-            let context = Arc::clone(&self.context);
-            let known = self.control_plane.clone();
-            self.spawn(async move { TaskResult::ControlPlane(ask(&context, known).await) });
+    /// Tests if the control plane confines winpool, if it is time to. Returns the time of the next test. Without an answer the
+    /// last result stays.
+    fn test_confinement(&mut self) -> Option<Instant> {
+        if self.test_at? > Instant::now() {
+            return self.test_at;
         }
-        self.ask_at
+        let Some(pod) = self.context.own_pod.clone() else {
+            self.unconfined = Some(None);
+            return None;
+        };
+        self.test_at = None;
+        let (context, known) = (Arc::clone(&self.context), self.unconfined.clone());
+        self.spawn(async move {
+            let tested = context.applier.test_confinement(&pod).await;
+            TaskResult::Confinement(tested.unwrap_or_else(|error| known.unwrap_or_else(|| Some(shortened(&error)))))
+        });
+        None
     }
 
     /// Logs and counts what happened, and writes Events.
@@ -304,17 +308,4 @@ impl Loop {
             }
         }
     }
-}
-
-/// Asks the control plane. What it does not answer stays as it is known.
-async fn ask(context: &Context, known: Option<ControlPlaneInfo>) -> ControlPlaneInfo {
-    let ControlPlaneInfo { kubernetes, unconfined } = known.clone().unwrap_or_default();
-    let kubernetes = kubernetes_version(&context.client).await.or(kubernetes);
-    let Some(pod) = &context.own_pod else { return ControlPlaneInfo { kubernetes, unconfined } };
-    let unconfined = match context.applier.test_confinement(pod).await {
-        Ok(unconfined) => unconfined,
-        Err(error) if known.is_none() => Some(shortened(&error)),
-        Err(_) => unconfined,
-    };
-    ControlPlaneInfo { kubernetes, unconfined }
 }

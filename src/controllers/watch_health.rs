@@ -19,7 +19,7 @@ use winpool_client::{
     request_info::RequestInfo,
     watches::{self, Selection},
 };
-use winpool_core::plan::reconcile::Outage;
+use winpool_core::plan::refusal::Outage;
 
 use crate::telemetry::{watch_fails, watch_works};
 

@@ -109,7 +109,7 @@ impl Gauges {
         let mut family = reference::PENDING_CHANGES.encode(encoder)?;
         for (pool, seen) in pools.iter() {
             let classes = seen.status.runtime_classes.iter().filter(|class| class.state == ClassState::Pending).count();
-            let nodes = self.nodes.lock().tally(pool).unfinished();
+            let nodes = self.nodes.lock().tally(pool).unfinished;
             gauge(&mut family, &[("pool", pool)], number(nodes + classes))?;
         }
         let mut family = reference::POOL_CONDITION.encode(encoder)?;

@@ -40,6 +40,8 @@ pub struct Statement {
     pub build: Build,
     /// The first minor version of Kubernetes 1 with which it can be used.
     pub first: Option<u32>,
+    /// The first one with which it cannot be used any more.
+    pub removed: Option<u32>,
     /// The last day on which its node images exist; afterwards such nodes cannot be created or replaced.
     pub images_end: Option<Date>,
     /// A restriction that the other fields do not cover.
@@ -52,7 +54,7 @@ pub struct Statement {
 impl Statement {
     const fn new(vendor: Vendor, build: u32, source: &'static str) -> Self {
         let (build, checked) = (Build::new(build), date(2026, 11, 23));
-        Self { vendor, build, first: None, images_end: None, note: None, source, checked }
+        Self { vendor, build, first: None, removed: None, images_end: None, note: None, source, checked }
     }
 
     /// Returns the statement of this vendor about a build, if there is one.
@@ -72,10 +74,12 @@ const EKS_IMAGES: &str = "https://docs.aws.amazon.com/eks/latest/userguide/eks-a
 /// Every statement of a vendor, by vendor and build. What is not in it is unknown.
 pub const STATEMENTS: &[Statement] = &[
     Statement {
+        removed: Some(33),
         images_end: Some(date(2027, 3, 31)),
         ..Statement::new(Vendor::Aks, 17763, "https://github.com/Azure/AKS/issues/4268")
     },
     Statement {
+        removed: Some(37),
         images_end: Some(date(2029, 6, 29)),
         ..Statement::new(Vendor::Aks, 20348, "https://github.com/Azure/AKS/releases/tag/2026-06-19")
     },

@@ -14,17 +14,13 @@ use winpool_analysis::{
         report::{MovableWorkload, UnclearWorkload},
     },
     image::Images,
+    kubernetes::{KubernetesSupport, KubernetesVersion},
     lint::Facts,
     pod::Target,
     view::{View, Written},
 };
 use winpool_client::terminal::Outcome;
-use winpool_core::{
-    api::Isolation,
-    plan::pools::pool::GuardedPool,
-    windows::{KubernetesSupport, KubernetesVersion, product::Product},
-    words::count,
-};
+use winpool_core::{api::Isolation, plan::pools::pool::GuardedPool, windows::product::Product, words::count};
 
 use crate::registry::Registry;
 

@@ -4,13 +4,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_analysis::{
     image::can_run,
+    kubernetes::{KubernetesSupport, KubernetesVersion},
     support::{STATEMENTS, Statement, mainstream_end},
 };
 use winpool_client::terminal::Outcome;
 use winpool_core::{
     api::Isolation,
     windows::{
-        Build, KubernetesSupport, KubernetesVersion,
+        Build,
         product::{PRODUCTS, Product},
     },
 };
@@ -92,7 +93,7 @@ impl VendorRow {
         Self {
             name: row.vendor.as_str(),
             since: row.first.map(version),
-            removed_in: row.support().and_then(|support| support.removed).map(version),
+            removed_in: row.removed.map(version),
             end_of_support: row.support().map(|support| support.end.to_string()),
             images_end: row.images_end.map(|day| day.to_string()),
             note: row.note,

@@ -14,11 +14,11 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use winpool_analysis::{
     finding::{Finding, Severity},
+    kubernetes::KubernetesVersion,
     lint::{Facts, UNKNOWN_ID, rule, rules, survey},
     view::{Known, View, kubernetes_version},
 };
 use winpool_client::{client::connect, kubeconfig::Unusable, terminal::Outcome};
-use winpool_core::windows::KubernetesVersion;
 
 use super::{
     Error, Origin,

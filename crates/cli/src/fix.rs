@@ -15,6 +15,7 @@ use winpool_analysis::{
     explain::upgrade::upgrade,
     fix::{ByHand, Choice, Fix, Fixes, Moves, fixes},
     image::Images,
+    kubernetes::KubernetesVersion,
     lint::Facts,
     view::{Position, View, Written},
     workload::WorkloadKind,
@@ -24,10 +25,7 @@ use winpool_client::{
     kubeconfig::Unusable,
     terminal::{Outcome, escape_lines},
 };
-use winpool_core::{
-    api::ObjectReference,
-    windows::{KubernetesVersion, product::Product},
-};
+use winpool_core::{api::ObjectReference, windows::product::Product};
 
 use super::{
     Error, Origin,

@@ -13,7 +13,7 @@ use winpool_analysis::{
 };
 use winpool_core::{
     api::{Mode, Problem, Taint},
-    plan::reconcile::Now,
+    plan::Now,
     pod::tolerations,
     words::{count, yaml},
 };

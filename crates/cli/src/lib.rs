@@ -36,9 +36,10 @@ use clap::builder::PossibleValue;
 use output::Output;
 use suggested::Suggested;
 use view::{RulesScope, Seen};
+use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_client::kubeconfig::Connection;
 use winpool_core::windows::{
-    Build, KubernetesVersion,
+    Build,
     product::{self, PRODUCTS, Product},
 };
 

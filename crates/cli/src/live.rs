@@ -11,11 +11,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kube::{Api, Resource, api::ListParams};
+use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-use winpool_analysis::view::Known;
-use winpool_client::{error::RequestError, pages, terminal::escape_lines};
+use winpool_analysis::{kubernetes::KubernetesVersion, view::Known};
+use winpool_client::{
+    error::{RequestError, in_time},
+    pages,
+    terminal::escape_lines,
+};
+
+/// Returns the version of Kubernetes, if it can be read.
+pub async fn kubernetes_version(client: &Client) -> Option<KubernetesVersion> {
+    let answer = in_time(client.apiserver_version()).await.ok()?;
+    KubernetesVersion::parse(&answer.major, &answer.minor)
+}
 
 /// A cluster that a command cannot read.
 #[derive(Debug, Error)]

@@ -16,16 +16,14 @@ use winpool_analysis::{
             report,
         },
     },
+    kubernetes::KubernetesVersion,
     view::View,
 };
 use winpool_client::{
     kubeconfig::Connection,
     terminal::{Outcome, emit},
 };
-use winpool_core::{
-    plan::reconcile::Now,
-    windows::{KubernetesVersion, product::Product},
-};
+use winpool_core::{plan::Now, windows::product::Product};
 
 use super::{
     Error, Origin,

@@ -2,7 +2,6 @@
 
 pub mod causes;
 pub mod client;
-pub mod control_plane;
 pub mod error;
 pub mod kubeconfig;
 pub mod node;

@@ -8,7 +8,10 @@
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData, sync::LazyLock};
 
-use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::Node,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, SeqAccess, Visitor},
@@ -87,7 +90,9 @@ struct WireNodeMetadata {
 
 #[derive(Deserialize)]
 struct WireManagedFields {
+    manager: Option<Box<str>>,
     subresource: Option<Box<str>>,
+    time: Option<Time>,
 }
 
 #[derive(Default, Deserialize)]
@@ -122,7 +127,10 @@ impl From<WireNode> for ListedNode {
         let labels: Labels = labels.map(|pair| PAIRS.share(pair)).collect();
         let has_annotations = metadata.annotations.is_some();
         let reported = |fields: &WireManagedFields| fields.subresource.as_deref() == Some("status");
-        let is_as_registered = metadata.managed_fields.is_some_and(|fields| !fields.iter().any(reported));
+        let is_as_registered = metadata.managed_fields.as_ref().is_some_and(|fields| !fields.iter().any(reported));
+        let others = metadata.managed_fields.into_iter().flatten().filter(|fields| !reported(fields));
+        let others = others.filter(|fields| fields.manager.as_deref().is_some_and(|name| name != names::FIELD_MANAGER));
+        let other_writer = others.max_by_key(|fields| fields.time.as_ref().map(|time| time.0));
         let mut annotations = metadata.annotations.unwrap_or_default();
         let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
         let text = |text: Option<Box<str>>| text.filter(|text| text.len() <= TEXT).map(|text| TEXTS.share(text));
@@ -142,6 +150,7 @@ impl From<WireNode> for ListedNode {
                 container_runtime: text(status.node_info.container_runtime_version),
             },
             is_as_registered,
+            other_writer: other_writer.and_then(|fields| text(fields.manager)),
         };
         Self::from(object)
     }
@@ -227,6 +236,20 @@ mod tests {
         };
         assert!(with("True", "1").node.is_cordoned);
         assert_eq!(with("True", "1"), with("False", "2"));
+    }
+
+    #[test]
+    fn the_last_writer_besides_winpool_is_known_and_who_wrote_only_the_status_is_not() {
+        let entry = |manager: &str, time: &str| json!({"manager": manager, "time": time});
+        let mut entries = json!([
+            entry("old", "2026-01-01T00:00:00Z"),
+            entry("new", "2026-01-02T00:00:00Z"),
+            entry("winpool", "2026-01-03T00:00:00Z"),
+            entry("kubelet", "2026-01-04T00:00:00Z"),
+        ]);
+        entries[3]["subresource"] = "status".into();
+        let node = decode(json!({"metadata": {"name": "a", "managedFields": entries}}));
+        assert_eq!((node.other_writer.as_deref(), node.is_as_registered), (Some("new"), false));
     }
 
     #[test]

@@ -13,9 +13,10 @@ use winpool_core::{
     },
     plan::{
         nodes::{
+            NodeEvent, NodeObject, NodeTable,
             assessment::{Assessment, assess},
             node::{LABEL_SETTLES, NodeState, Sighting, Watched},
-            numbers::{NodeShare, Tally},
+            numbers::Tally,
         },
         taints::Consent,
     },
@@ -130,13 +131,11 @@ fn a_node_keeps_everything_until_its_kubelet_confirms_another_system() {
 
 /// The sums of the pool `default` with this spec over this node.
 fn tally_of(node: &Value, spec: &str) -> Tally {
-    let (node, policy) = (read(node), policy([pool(spec)]));
-    let consent = Consent::Known { name: "win", watched: &Watched::default(), now: Instant::now() };
-    let share = NodeShare::of(&node, assess(&node, &policy, consent), &policy, consent, None, None);
-    let mut tally = Tally::default();
-    let of_pool = share.contributions.iter().filter(|added| added.pool == "default");
-    of_pool.for_each(|added| tally.add(&"win".into(), added, 1));
-    tally
+    let (mut table, now) = (NodeTable::default(), Instant::now());
+    table.count_by(policy([pool(spec)]), now);
+    let object = NodeObject { name: "win".into(), node: read(node), ..NodeObject::default() };
+    table.observe(NodeEvent::Listed(vec![object.into()]), now);
+    table.tally("default").clone()
 }
 
 #[test]
@@ -154,7 +153,7 @@ fn a_node_that_claims_windows_and_reports_another_system_is_counted_and_named() 
         let [problem] = problems.as_slice() else { panic!("{spec}: {problems:?}") };
         assert_eq!((problem.reason.as_str(), problem.object.name.as_str()), (reason::OPERATING_SYSTEM_DIFFERS, "win"));
         assert!(tally.seen().builds.is_empty(), "{spec}: no RuntimeClass for what it reports");
-        assert!(!tally.waits() && tally.unfinished() == 0, "{spec}: nothing waits because of it");
+        assert!(!tally.waits() && tally.unfinished == 0, "{spec}: nothing waits because of it");
         // Its kubelet confirms one of the two.
         assert_eq!(tally_of(&claims("windows"), spec).counts(), counts(0), "{spec}");
         let mut reimaged = claims("linux");

@@ -44,6 +44,7 @@ fn object(name: &str, version: u64, value: &Value) -> Arc<NodeObject> {
         resource_version: version.to_string().into(),
         node: read(value),
         is_as_registered: false,
+        other_writer: value["writer"].as_str().map(Into::into),
     })
 }
 
@@ -92,6 +93,28 @@ impl Scene {
         self.table.states().into_iter().map(|count| count.state).collect()
     }
 
+    /// The description of the other writer after three writes of a node with this label that are reverted.
+    fn described(label: &str, writer: &str) -> String {
+        let mut shows = bare();
+        json_patch::merge(
+            &mut shows,
+            &json!({"metadata": {"labels": {"kubernetes.azure.com/agentpool": null}}, "writer": writer}),
+        );
+        json_patch::merge(&mut shows, &json!({"metadata": {"labels": {label: "x"}}}));
+        let mut scene = Self::new(always(), &shows);
+        for write in 0..3 {
+            scene.next();
+            scene.answer(NodeAnswer::Written(None));
+            scene.see(write + 2, &shows);
+        }
+        scene.next();
+        let described = scene.table.take_notes().into_iter().find_map(|(_, note)| match note {
+            NodeNote::Contested { writer, .. } => Some(writer),
+            _ => None,
+        });
+        described.unwrap()
+    }
+
     /// The names of the notes since the last call.
     fn notes(&mut self) -> Vec<&'static str> {
         let name = |note| match note {
@@ -116,7 +139,6 @@ fn writes(step: &NodeStep) -> String {
             parts.iter().filter(|(_, is_there)| *is_there).map(|(part, _)| *part).collect::<Vec<_>>().join(" ")
         }
         NodeStep::Read => "read".to_owned(),
-        NodeStep::FindOtherWriter => "find".to_owned(),
         NodeStep::Wait(_) => "wait".to_owned(),
     }
 }
@@ -330,15 +352,14 @@ fn failures_make_the_pause_longer_and_an_event_does_not_shorten_it() {
 }
 
 #[test]
-fn a_change_that_another_writer_reverts_three_times_waits_and_the_writer_is_looked_for_once() {
+fn a_change_that_another_writer_reverts_three_times_waits_and_the_writer_is_named_once() {
     let mut scene = Scene::new(always(), &bare());
     for write in 0..3 {
         assert_eq!(writes(&scene.next()), "label taint", "{write}");
         assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "wait");
         scene.see(write + 2, &bare());
     }
-    assert_eq!(writes(&scene.next()), "find");
-    let end = until(&scene.answer(NodeAnswer::OtherWriter("node-pool-api".to_owned())));
+    let end = until(&scene.next());
     assert_eq!(end, scene.now + 10 * SECOND);
     assert_eq!(scene.notes(), ["written", "written", "written", "contested"]);
     assert_eq!(scene.states(), [NodeState::Contested]);
@@ -346,6 +367,19 @@ fn a_change_that_another_writer_reverts_three_times_waits_and_the_writer_is_look
     assert_eq!(until(&scene.next()), end, "it is known already");
     scene.now = end;
     assert_eq!(writes(&scene.next()), "label taint");
+}
+
+#[test]
+fn the_other_writer_is_named_with_the_place_where_a_known_provisioner_configures_its_nodes() {
+    for (label, words) in [
+        ("kubernetes.azure.com/agentpool", "AKS node pool"),
+        ("node.openshift.io/os_id", "Windows Machine Config Operator"),
+        ("karpenter.sh/nodepool", "Karpenter NodePool"),
+        ("other", "winpool.dev/ignore"),
+    ] {
+        let text = Scene::described(label, "node-pool-api");
+        assert!(text.contains(words) && text.contains("(last field manager: node-pool-api)"), "{text}");
+    }
 }
 
 #[test]
@@ -509,8 +543,6 @@ fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before
                 shows["metadata"]["annotations"] = json!({names::APPLIED: r#"{"pool":"default","taints":[]}"#});
                 scene.now += 2 * SECOND;
                 scene.see(version + 1, &shows);
-            } else {
-                scene.answer(NodeAnswer::OtherWriter("kubelet".to_owned()));
             }
         }
         assert_eq!((writes, scene.states()), (3, vec![NodeState::Contested]), "{case}");

@@ -13,15 +13,16 @@ use winpool_core::{
         number,
     },
     plan::{
-        nodes::numbers::Overlap,
+        nodes::{
+            node::NodeState,
+            numbers::{Overlap, Tally},
+        },
         pools::{
             pool::Pool,
-            status::{Observation, status, suspended_status},
-            verdict::Verdict,
+            status::{Observation, Verdict, status, suspended_status},
         },
-        taints::objections::HeldTaints,
     },
-    windows::{Build, KubernetesSupport, KubernetesVersion, Vendor},
+    windows::{Build, Vendor},
     words::is_command,
 };
 
@@ -53,8 +54,7 @@ fn problem(reason: &str, object: &str, message: &str) -> Problem {
 fn done() -> Observation {
     Observation {
         generation: Some(3),
-        nodes: NodeCounts { selected: 3, converged: 3, ..NodeCounts::default() },
-        builds: [(Build::new(17763), [(Some(1726), 2), (Some(6659), 1)].into())].into(),
+        tally: tally(NodeCounts { selected: 3, converged: 3, ..NodeCounts::default() }, 0, 0),
         classes: vec![class("windows-2019", ClassState::Applied)],
         taints: [(Taint::os_windows(), TaintStatus { nodes: 3, at_registration: true, ..TaintStatus::default() })]
             .into(),
@@ -62,9 +62,29 @@ fn done() -> Observation {
     }
 }
 
-fn held(status: &'static str, reason: &'static str, message: String) -> HeldTaints {
-    let verdict = Verdict { status, reason, message };
-    HeldTaints { taints: [Taint::os_windows()].into(), daemon_sets: BTreeMap::new(), verdict }
+/// The sums over so many nodes of Windows Server 2019.
+fn tally(nodes: NodeCounts, unlabeled: usize, untainted: usize) -> Tally {
+    let NodeCounts { converged, pending, held, contested, blocked, ignored, .. } = nodes;
+    let counts = [converged, pending, held, contested, blocked, ignored];
+    let states = NodeState::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0);
+    let states = states.map(|(state, count)| ((Some(Build::new(17763)), state), usize::try_from(count).unwrap()));
+    let mut tally = Tally::default();
+    tally.states.extend(states);
+    tally.revisions.insert(Build::new(17763), [(Some(1726), 2), (Some(6659), 1)].into());
+    (tally.unlabeled, tally.untainted) = (unlabeled, untainted);
+    tally
+}
+
+/// What is seen of these nodes, while all is right with the class.
+fn counted(nodes: NodeCounts, unlabeled: usize, untainted: usize) -> Observation {
+    Observation { tally: tally(nodes, unlabeled, untainted), ..done() }
+}
+
+/// The nodes of these builds.
+fn in_use(builds: BTreeMap<Build, BTreeMap<Option<u32>, usize>>) -> Observation {
+    let mut seen = done();
+    seen.tally.revisions = builds;
+    seen
 }
 
 /// The status at a fixed time, without a previous one.
@@ -122,13 +142,13 @@ fn conditions_say_what_is_left_to_do() {
         Case {
             fact: "nodes are being written",
             spec: "{}",
-            observation: Observation { nodes: pending, unlabeled: 1, untainted: 2, ..done() },
+            observation: counted(pending, 1, 2),
             verdicts: ["False InProgress", "False InProgress", "False InProgress", "True Done"],
         },
         Case {
             fact: "only labels are missing",
             spec: "{}",
-            observation: Observation { nodes: pending, unlabeled: 2, ..done() },
+            observation: counted(pending, 2, 0),
             verdicts: ["False InProgress", "False InProgress", "True Done", "True Done"],
         },
         Case {
@@ -140,13 +160,13 @@ fn conditions_say_what_is_left_to_do() {
         Case {
             fact: "a node without a readable build holds up its label, not the pool",
             spec: "{}",
-            observation: Observation { nodes: blocked, unlabeled: 1, problems: vec![unknown], ..done() },
+            observation: Observation { problems: vec![unknown], ..counted(blocked, 1, 0) },
             verdicts: ["True Done", "False BuildUnknown", "True Done", "True Done"],
         },
         Case {
             fact: "a refused taint does not hold up the pool either",
             spec: "{}",
-            observation: Observation { nodes: blocked, untainted: 1, problems: vec![denied], ..done() },
+            observation: Observation { problems: vec![denied], ..counted(blocked, 0, 1) },
             verdicts: ["True Done", "True Done", "False AdmissionDenied", "True Done"],
         },
         Case {
@@ -164,13 +184,7 @@ fn conditions_say_what_is_left_to_do() {
         Case {
             fact: "a dry run with changes is ready: it does all that it can do",
             spec: DRY_RUN,
-            observation: Observation {
-                nodes: pending,
-                unlabeled: 1,
-                untainted: 2,
-                classes: with(ClassState::Pending),
-                ..done()
-            },
+            observation: Observation { classes: with(ClassState::Pending), ..counted(pending, 1, 2) },
             verdicts: ["True DryRun", "False DryRun", "False DryRun", "False DryRun"],
         },
     ];
@@ -191,17 +205,17 @@ fn conditions_say_what_is_left_to_do() {
 #[test]
 fn messages_count_and_name_what_they_are_about() {
     let nodes = NodeCounts { selected: 9, converged: 4, pending: 3, blocked: 2, ..NodeCounts::default() };
-    let busy = Observation { nodes, unlabeled: 5, classes: vec![class("windows-2019", ClassState::Pending)], ..done() };
+    let busy = Observation { classes: vec![class("windows-2019", ClassState::Pending)], ..counted(nodes, 5, 0) };
     let message = |spec: &str, observation: &Observation, index: usize| -> String {
         report(&pool(spec), observation).conditions[index].message.clone()
     };
     assert_eq!(message("{}", &busy, 0), "winpool has yet to change 3 nodes and 1 RuntimeClass");
     assert_eq!(message("{}", &busy, 1), "5 nodes not labelled yet");
     assert_eq!(message(DRY_RUN, &busy, 0), "dry run: winpool would change 3 nodes and 1 RuntimeClass");
-    let blocked = Observation { nodes: NodeCounts { pending: 0, ..nodes }, classes: vec![], ..busy };
-    assert_eq!(message("{}", &blocked, 0), "4 of 9 nodes converged; winpool cannot change 2 nodes, see problems");
+    let blocked = Observation { classes: vec![], ..counted(NodeCounts { pending: 0, selected: 6, ..nodes }, 5, 0) };
+    assert_eq!(message("{}", &blocked, 0), "4 of 6 nodes converged; winpool cannot change 2 nodes, see problems");
     let of_one = |ignored| NodeCounts { selected: 3, converged: 3 - ignored, ignored, ..NodeCounts::default() };
-    let ignoring = |ignored| Observation { nodes: of_one(ignored), ..done() };
+    let ignoring = |ignored| counted(of_one(ignored), 0, 0);
     let said = |ignored| [0, 1, 2].map(|index| message("{}", &ignoring(ignored), index));
     assert_eq!(said(0), ["3 of 3 nodes converged", "every node is labelled", "every node is tainted"]);
     let but_one = "winpool ignores 1 node; every other node is";
@@ -213,7 +227,7 @@ fn messages_count_and_name_what_they_are_about() {
     assert_eq!(said(1), expected);
     let none = "winpool ignores 3 nodes; the pool selects no other node";
     assert_eq!(said(3), ["0 of 3 nodes converged; winpool ignores 3 nodes", none, none]);
-    let untainted = |spec: &str, untainted| message(spec, &Observation { untainted, ..done() }, 2);
+    let untainted = |spec: &str, untainted| message(spec, &counted(of_one(0), 0, untainted), 2);
     let mode = |mode: &str| format!("spec: {{mode: {mode}, taintPolicy: Never}}");
     for never in ["Enforce", "DryRun"].map(mode) {
         assert_eq!(untainted(&never, 0), "taintPolicy is Never: winpool adds no taint", "{never}");
@@ -250,20 +264,9 @@ fn an_invalid_pool_keeps_what_was_reported_and_says_what_is_wrong() {
 
 #[test]
 fn windows_is_supported_until_the_last_day_of_a_build_in_use() {
-    let in_use = |builds: &[u32]| Observation {
-        builds: builds.iter().map(|build| (Build::new(*build), [(None, 1)].into())).collect(),
-        kubernetes: Some(KubernetesVersion { major: 1, minor: 36 }),
-        ..done()
-    };
+    let in_use = |builds: &[u32]| in_use(builds.iter().map(|build| (Build::new(*build), [(None, 1)].into())).collect());
     for (fact, builds, day, verdict, part) in [
         ("all supported", vec![20348, 26100], "2026-03-01", "True", "supports every known build"),
-        (
-            "not listed, which never turns it",
-            vec![17763],
-            "2026-03-01",
-            "True",
-            "Kubernetes 1.36 does not list Windows Server 2019",
-        ),
         ("the last day", vec![17763], "2029-01-09", "True", "supports"),
         (
             "the day after",
@@ -282,49 +285,39 @@ fn windows_is_supported_until_the_last_day_of_a_build_in_use() {
         assert_eq!(status.conditions[0].status, "True", "{fact}: Ready is not concerned");
     }
     let seen = status(&pool("{}"), &in_use(&[17763, 26100, 29000]), None, at("2026-03-01T12:00:00Z")).builds;
-    let told: Vec<_> = seen.iter().map(|b| (b.kubernetes_support, b.end_of_support.as_deref())).collect();
-    assert_eq!(
-        told,
-        [
-            (KubernetesSupport::Unlisted, Some("2029-01-09")),
-            (KubernetesSupport::Listed, Some("2034-10-10")),
-            (KubernetesSupport::Unlisted, None),
-        ]
-    );
+    let told: Vec<_> = seen.iter().map(|build| build.end_of_support.as_deref()).collect();
+    assert_eq!(told, [Some("2029-01-09"), Some("2034-10-10"), None]);
 }
 
 #[test]
 fn a_vendor_can_end_its_support_before_microsoft_does() {
-    let on = |vendor: Vendor, build: u32, minor: u32| Observation {
-        builds: [(Build::new(build), [(None, 1)].into())].into(),
-        vendors: [(Build::new(build), vendor)].into(),
-        kubernetes: Some(KubernetesVersion { major: 1, minor }),
-        ..done()
+    let on = |vendor: Vendor, build: u32| {
+        let mut seen = in_use([(Build::new(build), [(None, 1)].into())].into());
+        seen.tally.vendors = [(Build::new(build), vendor)].into();
+        seen
     };
-    let removed = "AKS has no nodes of Windows Server 2022 with Kubernetes 1.37 or later";
     for (seen, verdict, part) in [
-        (on(Vendor::Aks, 17763, 32), "False", "AKS supported Windows Server 2019 until 2026-03-01"),
-        (on(Vendor::Aks, 20348, 36), "True", removed),
-        (on(Vendor::Aks, 26100, 37), "True", "supports every known build in use"),
-        (on(Vendor::Eks, 17763, 36), "True", "supports every known build in use"),
+        (on(Vendor::Aks, 17763), "False", "AKS supported Windows Server 2019 until 2026-03-01"),
+        (on(Vendor::Aks, 20348), "True", "supports every known build in use"),
+        (on(Vendor::Aks, 26100), "True", "supports every known build in use"),
+        (on(Vendor::Eks, 17763), "True", "supports every known build in use"),
     ] {
         let status = status(&pool("{}"), &seen, None, at("2026-11-23T12:00:00Z"));
         let condition = find(&status, condition::WINDOWS_SUPPORTED);
         assert_eq!(condition.status, verdict, "{}", condition.message);
         assert!(condition.message.contains(part), "{}", condition.message);
     }
-    let aks = &status(&pool("{}"), &on(Vendor::Aks, 20348, 36), None, at("2026-11-23T12:00:00Z")).builds[0].vendors[0];
-    let told = (aks.name.as_str(), aks.end_of_support.as_deref(), aks.removed_in.as_deref());
-    assert_eq!(told, ("AKS", Some("2028-06-30"), Some("1.37")));
+    let aks = &status(&pool("{}"), &on(Vendor::Aks, 20348), None, at("2026-11-23T12:00:00Z")).builds[0].vendors[0];
+    assert_eq!((aks.name.as_str(), aks.end_of_support.as_deref()), ("AKS", Some("2028-06-30")));
 }
 
 #[test]
 fn held_taints_keep_the_pool_from_being_ready_and_the_condition_says_why() {
     let nodes = NodeCounts { selected: 3, held: 3, ..NodeCounts::default() };
-    let status = report(&pool("{}"), &Observation { nodes, untainted: 3, ..done() });
+    let status = report(&pool("{}"), &counted(nodes, 0, 3));
     assert_eq!(verdicts(&status)[0], "False Waiting", "the pods are not listed yet");
-    let held = held("Unknown", reason::PODS_NOT_SEEN, "cannot read pods".to_owned());
-    let observation = Observation { nodes, untainted: 3, held: Some(held), ..done() };
+    let held = Verdict { status: "Unknown", reason: reason::PODS_NOT_SEEN, message: "cannot read pods".to_owned() };
+    let observation = Observation { held: Some(held), ..counted(nodes, 0, 3) };
     let status = report(&pool("{}"), &observation);
     assert_eq!(verdicts(&status), ["False PodsNotSeen", "True Done", "Unknown PodsNotSeen", "True Done"]);
     assert_eq!(status.conditions[2].message, "cannot read pods");
@@ -334,7 +327,9 @@ fn held_taints_keep_the_pool_from_being_ready_and_the_condition_says_why() {
 #[test]
 fn overlapping_is_said_only_where_older_pools_own_nodes() {
     let overlap = Overlap { nodes: 2, example: "win-1".to_owned(), owner: "older".to_owned() };
-    let status = report(&pool("{}"), &Observation { overlap: Some(overlap), ..done() });
+    let mut observation = done();
+    observation.tally.overlap = Some(overlap);
+    let status = report(&pool("{}"), &observation);
     let condition = find(&status, condition::OVERLAPPING);
     assert_eq!(condition.status, "True");
     assert!(condition.message.contains("2 nodes") && condition.message.contains("win-1 of older"));
@@ -349,18 +344,18 @@ fn a_transition_time_changes_only_when_the_condition_turns() {
     assert!(start.conditions.iter().all(|condition| condition.last_transition_time.0 == first));
 
     let busy = NodeCounts { selected: 3, pending: 3, ..NodeCounts::default() };
-    let turned = status(&pool("{}"), &Observation { nodes: busy, untainted: 3, ..done() }, Some(&start), later);
+    let turned = status(&pool("{}"), &counted(busy, 0, 3), Some(&start), later);
     assert_eq!(times(&turned), [later, first, later, first]);
 
     let less = NodeCounts { selected: 3, converged: 2, pending: 1, ..NodeCounts::default() };
-    let still = status(&pool("{}"), &Observation { nodes: less, untainted: 1, ..done() }, Some(&turned), last);
+    let still = status(&pool("{}"), &counted(less, 0, 1), Some(&turned), last);
     assert_eq!(times(&still), times(&turned));
     assert_ne!(still.conditions[0].message, turned.conditions[0].message);
 }
 
 #[test]
 fn the_same_observation_gives_the_same_status_at_any_time() {
-    for observation in [done(), Observation { unlabeled: 1, untainted: 2, ..done() }] {
+    for observation in [done(), counted(NodeCounts { selected: 3, pending: 3, ..NodeCounts::default() }, 1, 2)] {
         let first = report(&pool("{}"), &observation);
         let text = serde_json::to_string(&first).unwrap();
         let stored: WindowsPoolStatus = serde_json::from_str(&text).unwrap();
@@ -375,10 +370,9 @@ fn a_status_is_bounded_whatever_the_cluster_shows() {
     let problems: Vec<_> =
         (0..50).map(|n| problem(reason::CLASS_CONFLICT, &format!("RuntimeClass {n}"), &long)).collect();
     let observation = Observation {
-        builds: (1..=100).map(|n| (Build::new(n), [(Some(1), 1)].into())).collect(),
         classes: (0..100).map(|n| class(&n.to_string(), ClassState::Conflict)).collect(),
         problems,
-        ..done()
+        ..in_use((1..=100).map(|n| (Build::new(n), [(Some(1), 1)].into())).collect())
     };
     let ever_applied = (0..100).map(|n| Taint::new(&format!("t{n:03}"), "", "NoSchedule")).collect();
     let knows_pods = with_consent(pool("{}"), |consent| consent.may_add = true);
@@ -403,7 +397,7 @@ fn builds_are_summed_up_with_product_class_and_revisions() {
     .into();
     // The third build has no class: no more than a few builds without a name get one.
     let classes = ["windows-2016", "windows-2019"].map(|name| class(name, ClassState::Applied)).to_vec();
-    let observation = Observation { builds, classes, ..done() };
+    let observation = Observation { classes, ..in_use(builds) };
     insta::assert_yaml_snapshot!(report(&pool("{}"), &observation).builds);
     let undiscovered = report(&pool("spec: {runtimeClassDiscovery: Disabled}"), &observation);
     assert!(undiscovered.builds.iter().all(|build| build.runtime_class.is_none()));
@@ -424,7 +418,7 @@ fn foreign_text_becomes_short_plain_lines() {
     };
     let observation = Observation {
         problems: vec![problem; 50],
-        held: Some(held("Unknown", reason::PODS_NOT_SEEN, evil)),
+        held: Some(Verdict { status: "Unknown", reason: reason::PODS_NOT_SEEN, message: evil }),
         ..Observation::default()
     };
     let status = report(&pool("{}"), &observation);

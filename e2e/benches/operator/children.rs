@@ -17,11 +17,11 @@ use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
 use winpool_client::{node::ListedNode, pods::ListedPod};
 use winpool_core::plan::{
+    Now,
     nodes::{NodeEvent, NodeObject, NodeTable, assessment::assess},
     patch::node_patch,
     pods::PodTable,
     pools::pool::Policy,
-    reconcile::Now,
     taints::Consent,
 };
 use winpool_e2e::Usage;

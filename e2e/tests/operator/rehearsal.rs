@@ -12,7 +12,7 @@ use winpool_analysis::{
     explain::upgrade::{PodOutcome, Upgrade, UpgradedWorkload, upgrade},
     image::Images,
 };
-use winpool_core::plan::reconcile::Now;
+use winpool_core::plan::Now;
 use winpool_e2e::prelude::*;
 
 const SKU: &str = "kubernetes.azure.com/os-sku";

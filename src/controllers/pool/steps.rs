@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::{Resource, ResourceExt, api::ListParams, core::PartialObjectMeta};
+use kube::{Api, Resource, ResourceExt, api::ListParams, core::PartialObjectMeta};
 use winpool_client::{causes::shortened, error::RequestError, pages};
 use winpool_core::{
     api::names,
@@ -40,16 +40,13 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
         Step::ListLabelledNodes => {
             let mut labelled = BTreeSet::new();
             let labels = format!("{}={name}", names::POOL);
-            let nodes = pages::each(
-                &context.metadata,
-                ListParams::default().labels(&labels),
-                |node: PartialObjectMeta<Node>| {
-                    if node.annotations().get(names::IGNORE).is_none_or(|ignore| ignore != "true") {
-                        labelled.insert(node.name_any());
-                    }
-                },
-            );
-            nodes.await?;
+            let nodes: Api<PartialObjectMeta<Node>> = Api::all(context.client.clone());
+            let listed = pages::each(&nodes, ListParams::default().labels(&labels), |node: PartialObjectMeta<Node>| {
+                if node.annotations().get(names::IGNORE).is_none_or(|ignore| ignore != "true") {
+                    labelled.insert(node.name_any());
+                }
+            });
+            listed.await?;
             Answer::Nodes(labelled)
         }
         Step::WriteStatus { status, seen, .. } => {

@@ -13,7 +13,7 @@ use winpool_core::{
     plan::pools::pool::{Hosts, Pool},
     pod::{OS_KEYS, SYSTEM_LABELS},
     windows::{
-        Build, KubernetesSupport,
+        Build,
         compatibility::{Runs, WindowsHost},
         product::{Product, by_version},
     },
@@ -22,6 +22,7 @@ use winpool_core::{
 use crate::{
     explain::images::{Move, moved},
     image::{Sign, can_run, isolation_with, known, runs, tags},
+    kubernetes::KubernetesSupport,
     lint::Facts,
     pod::{ClassExt, Target, path_of},
     remedy::{Edit, Remedy},

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use winpool_core::{
     api::{Mode, ObjectReference, WindowsPoolSpec},
-    plan::{classes::runtime_class::owner, pools::pool::GuardedPool, reconcile::Now},
+    plan::{Now, classes::runtime_class::owner, pools::pool::GuardedPool},
     pod::Class,
 };
 

@@ -17,7 +17,7 @@ mod workloads;
 use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use winpool_core::{plan::reconcile::Now, windows::product::Product};
+use winpool_core::{plan::Now, windows::product::Product};
 
 use crate::{
     explain::{

@@ -12,7 +12,7 @@ use std::mem;
 
 use winpool_core::{
     api::Isolation,
-    plan::reconcile::Now,
+    plan::Now,
     windows::{
         Build,
         compatibility::{Runs, WindowsHost},

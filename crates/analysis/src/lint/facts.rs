@@ -23,7 +23,7 @@ use winpool_core::{
     },
     pod::{ARCH_KEYS, Class, OS_KEYS, System, Tolerance, is_on_windows_only, tolerance},
     windows::{
-        Build, KubernetesVersion,
+        Build,
         container_runtime::RuntimeName,
         product::{PRODUCTS, by_version},
     },
@@ -31,6 +31,7 @@ use winpool_core::{
 
 use crate::{
     image::{Host, Images},
+    kubernetes::KubernetesVersion,
     placement::selects,
     pod::{ClassExt, Guess, PodSpec, Target, similar_class},
     remedy::Remedy,

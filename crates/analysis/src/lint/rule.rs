@@ -1,10 +1,11 @@
 //! The types of rules.
 
 use serde_json::Value;
-use winpool_core::{pod::Class, windows::KubernetesVersion};
+use winpool_core::pod::Class;
 
 use crate::{
     finding::{Consequence, Severity},
+    kubernetes::KubernetesVersion,
     lint::{facts::Facts, field::Trigger},
     pod::{PodSpec, Target},
     remedy::{Edit, Remedy},

@@ -4,6 +4,8 @@ use std::fmt::{self, Write};
 
 use winpool_core::windows::{Vendor, product::Product};
 
+use crate::support::Statement;
+
 use super::{nodes::Nodes, provisioner::Provisioner};
 
 /// Returns the reason if a node pool cannot get this Windows version, so that no command is rendered.
@@ -38,8 +40,8 @@ pub(super) fn aks(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {
     match nodes.windows.map(|windows| windows.version) {
         Some("2025") => parts.push("--os-sku Windows2025 --enable-fips-image".to_owned()),
         Some(version) => {
-            let support = nodes.windows.and_then(|windows| Vendor::Aks.support_of(windows.build));
-            if let Some(removed) = support.and_then(|support| support.removed) {
+            let statement = nodes.windows.and_then(|windows| Statement::of(Vendor::Aks, windows.build));
+            if let Some(removed) = statement.and_then(|statement| statement.removed) {
                 writeln!(out, "# Kubernetes 1.{removed} and later have no node pools of Windows {version}.")?;
             }
             parts.push(format!("--os-sku Windows{version}"));

@@ -20,13 +20,13 @@ use serde_json::Value;
 use winpool_core::{
     api::{ObjectReference, WindowsPool},
     plan::pools::pool::GuardedPool,
-    windows::KubernetesVersion,
 };
 
 use crate::{
     autoscalers::Autoscalers,
     explain::pod_defaults::AssignClass,
     finding::Finding,
+    kubernetes::KubernetesVersion,
     pod::{Pod, PodEvent},
 };
 

@@ -21,6 +21,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_analysis::{
     finding::Finding,
+    kubernetes::KubernetesVersion,
     lint::{Facts, check},
     view::{Known, SeenNode, View},
     workload::WorkloadManifest,
@@ -31,7 +32,6 @@ use winpool_core::{
         NodeObject,
         node::{NodeFields, TaintList},
     },
-    windows::KubernetesVersion,
 };
 
 /// A workload of this kind with this merged into its pod spec. Containers that say nothing of resources get some.

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use winpool_analysis::{
     finding::{Consequence, Severity},
+    kubernetes::KubernetesVersion,
     lint::{Facts, rule, rules},
     view::View,
 };
-use winpool_core::windows::KubernetesVersion;
 
 use super::{
     broken,

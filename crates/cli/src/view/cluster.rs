@@ -15,22 +15,22 @@ use winpool_analysis::{
         pod_defaults::{AssignClass, POLICY, has_pod_defaults},
         status::is_reported,
     },
+    kubernetes::KubernetesVersion,
     lint::gmsa,
     pod::Pod,
     view::{Known, Placed, Reduced, SeenNode, View, Workload},
     workload::{KINDS, LISTED_KINDS, WorkloadKind},
 };
 use winpool_client::{
-    control_plane::kubernetes_version,
     error::{RequestError, in_time},
     node::ListedNode,
     pods,
 };
-use winpool_core::{plan::pools::pool::GuardedPool, windows::KubernetesVersion};
+use winpool_core::plan::pools::pool::GuardedPool;
 
 use crate::{
     gaps::{Gaps, Lacks},
-    live::{self, ReadError},
+    live::{self, ReadError, kubernetes_version},
 };
 
 use super::{autoscalers, seen::Seen};

@@ -4,14 +4,14 @@ use kube::{Client, api::ListParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_analysis::{
+    kubernetes::KubernetesVersion,
     pod::Pod,
     view::{Known, Reduced, Workload},
     workload::{KINDS, WorkloadKind},
 };
-use winpool_client::{control_plane::kubernetes_version, pods};
-use winpool_core::windows::KubernetesVersion;
+use winpool_client::pods;
 
-use crate::live::{self, ReadError};
+use crate::live::{self, ReadError, kubernetes_version};
 
 use super::{
     cluster::{Reader, placed, resource},

@@ -14,8 +14,7 @@ use std::{
     path::PathBuf,
 };
 
-use winpool_analysis::{lint::wellformed::FIELD_TYPE, workload::DEFAULT_NAMESPACE};
-use winpool_core::windows::KubernetesVersion;
+use winpool_analysis::{kubernetes::KubernetesVersion, lint::wellformed::FIELD_TYPE, workload::DEFAULT_NAMESPACE};
 
 use super::{input::InputError, live};
 

@@ -22,7 +22,7 @@ use winpool_analysis::{
     },
     workload::WorkloadKind,
 };
-use winpool_core::plan::reconcile::Now;
+use winpool_core::plan::Now;
 
 use cluster::{Objects, hostile, many, mixed};
 

@@ -6,8 +6,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::windows::KubernetesSupport;
-
 use super::Isolation;
 
 /// The state of the pool as winpool sees it. Only winpool writes it.
@@ -131,9 +129,6 @@ pub struct VendorStatus {
     /// The last day on which the vendor supports this version; absent if it names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_of_support: Option<String>,
-    /// The first version of Kubernetes with which the vendor has no nodes of this version any more, such as `1.37`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub removed_in: Option<String>,
 }
 
 /// One Windows build among the pool's nodes.
@@ -147,10 +142,6 @@ pub struct BuildStatus {
     pub product: Option<String>,
     /// Number of nodes with this build.
     pub nodes: i64,
-    /// Tells if the documentation of the cluster's Kubernetes version lists this Windows: `Listed`, `Unlisted` or
-    /// `Unknown`.
-    #[serde(default)]
-    pub kubernetes_support: KubernetesSupport,
     /// The last day on which Microsoft supports this version; absent if winpool does not know the build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_of_support: Option<String>,

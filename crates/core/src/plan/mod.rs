@@ -1,5 +1,9 @@
 //! Decisions: the changes that each Node and RuntimeClass needs, and why. An empty plan sends nothing.
 
+use std::time::Instant;
+
+use k8s_openapi::jiff::Timestamp;
+
 pub mod classes;
 pub mod nodes;
 pub mod patch;
@@ -8,3 +12,17 @@ pub mod pools;
 pub mod reconcile;
 pub mod refusal;
 pub mod taints;
+
+/// The present moment, for pauses and for timestamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// On the monotonic clock.
+    pub instant: Instant,
+    /// On the wall clock.
+    pub time: Timestamp,
+}
+
+/// The API stores whole seconds.
+pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

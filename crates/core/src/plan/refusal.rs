@@ -1,6 +1,11 @@
-//! Requests that were not accepted, and the pauses before winpool sends them again.
+//! Requests that were not accepted, kinds that cannot be read, and writes that others revert: with the pauses before
+//! winpool tries again.
 
-use std::time::Duration;
+use std::{
+    collections::VecDeque,
+    fmt,
+    time::{Duration, Instant},
+};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
@@ -54,4 +59,155 @@ pub(crate) fn refusal_pause(message: &str, patience: Duration) -> Duration {
     // The text of the API server's authorizer: `User "x" cannot patch resource "nodes" in API group "" at the cluster scope`.
     let names_user = message.split_once("User \"").is_some_and(|(_, rest)| rest.contains("\" cannot "));
     if names_user { patience.min(LONGEST_PAUSE) } else { patience }
+}
+
+// Kinds that cannot be read at present. What the caches show of them may be old.
+
+/// The time for which reads have to fail before they count. A restart of the API server is shorter.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The same if no further attempt ends.
+const PATIENCE_WITHOUT_ANSWER: Duration = Duration::from_mins(1);
+
+/// Failures in a row of the lists and watches of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outage {
+    since: Instant,
+    last: Instant,
+    /// The first of the last refusals in a row for lack of a permission.
+    forbidden_since: Option<Instant>,
+    /// The API server's message, or the error.
+    message: String,
+}
+
+impl Outage {
+    /// The outage after another failure; `before` is the outage so far.
+    pub fn next(before: Option<&Self>, is_forbidden: bool, message: String, now: Instant) -> Self {
+        let forbidden_since = before.and_then(|before| before.forbidden_since).unwrap_or(now);
+        Self {
+            since: before.map_or(now, |before| before.since),
+            last: now,
+            forbidden_since: is_forbidden.then_some(forbidden_since),
+            message,
+        }
+    }
+
+    /// True if the failures have lasted so long that status says so and no taint is added. An attempt that failed late
+    /// proves it: after a short outage the next attempt may still be waiting for its turn.
+    pub fn counts(&self, now: Instant) -> bool {
+        self.last.duration_since(self.since) >= PATIENCE || now.duration_since(self.since) >= PATIENCE_WITHOUT_ANSWER
+    }
+
+    /// True if winpool has lacked a permission for so long. API servers that start refuse for a moment what they allow.
+    pub fn is_forbidden(&self) -> bool {
+        self.forbidden_since.is_some_and(|since| self.last.duration_since(since) >= PATIENCE)
+    }
+
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+// Write conflicts: distinguishes a repair from another writer that keeps reverting winpool's changes.
+
+/// This many writes of the same change within [`WINDOW`] are a conflict.
+const WRITES: usize = 3;
+const WINDOW: Duration = Duration::from_mins(10);
+const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
+const LONGEST_BACK_OFF: Duration = Duration::from_mins(10);
+
+/// The accepted writes of one change to one object, with their times.
+#[derive(Clone, Default, PartialEq)]
+pub struct WriteConflict<T> {
+    what: Option<T>,
+    writes: VecDeque<Instant>,
+    pause: Duration,
+}
+
+/// Shows only what decides: the end of a pause, and not the times of the writes before.
+impl<T: fmt::Debug> fmt::Debug for WriteConflict<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let until = self.writes.back().filter(|_| self.writes.len() >= WRITES).map(|last| *last + self.pause);
+        let mut conflict = f.debug_struct("WriteConflict");
+        conflict.field("what", &self.what).field("writes", &self.writes.len()).field("until", &until).finish()
+    }
+}
+
+impl<T: Default + PartialEq> WriteConflict<T> {
+    /// Records that `what` was written, again or instead of another change.
+    pub fn written(&mut self, what: T, now: Instant) {
+        if self.what.as_ref() != Some(&what) {
+            *self = Self { what: Some(what), ..Self::default() };
+        }
+        let was_conflict = self.is_conflict();
+        self.writes.push_back(now);
+        while self.writes.front().is_some_and(|write| now.duration_since(*write) > WINDOW + self.pause) {
+            self.writes.pop_front();
+        }
+        self.pause = match (self.is_conflict(), was_conflict) {
+            (false, _) => Duration::ZERO,
+            (true, false) => FIRST_BACK_OFF,
+            (true, true) => LONGEST_BACK_OFF.min(self.pause * 2),
+        };
+    }
+
+    /// True if the last write may still count.
+    pub fn is_recent(&self, now: Instant) -> bool {
+        self.writes.back().is_some_and(|last| now.duration_since(*last) <= WINDOW + self.pause)
+    }
+
+    fn is_conflict(&self) -> bool {
+        self.writes.len() >= WRITES
+    }
+
+    /// The pause before `what` is written again, if another writer keeps reverting it.
+    pub fn pause(&self, what: &T, now: Instant) -> Option<Duration> {
+        let last = self.writes.back()?;
+        let wait = (*last + self.pause).saturating_duration_since(now);
+        (self.what.as_ref() == Some(what) && self.is_conflict() && !wait.is_zero()).then_some(wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn three_writes_within_ten_minutes_are_a_conflict_and_pauses_grow() {
+        let start = Instant::now();
+        let mut conflict = WriteConflict::default();
+        conflict.written("taint", start);
+        assert_eq!(conflict.pause(&"taint", start), None);
+        conflict.written("taint", start + SECOND);
+        assert_eq!(conflict.pause(&"taint", start + SECOND), None);
+        let mut now = start + 2 * SECOND;
+        conflict.written("taint", now);
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            let pause = conflict.pause(&"taint", now).unwrap();
+            pauses.push(pause.as_secs());
+            assert_eq!(conflict.pause(&"label", now), None, "another change does not count");
+            now += pause;
+            assert_eq!(conflict.pause(&"taint", now), None);
+            conflict.written("taint", now);
+        }
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 600, 600, 600]);
+    }
+
+    #[test]
+    fn repairs_that_are_far_apart_or_of_different_things_are_no_conflict() {
+        let start = Instant::now();
+        let mut conflict = WriteConflict::default();
+        for number in 0..20 {
+            let now = start + number * Duration::from_mins(6);
+            conflict.written(0, now);
+            assert_eq!(conflict.pause(&0, now), None, "{number}");
+        }
+        let mut conflict = WriteConflict::default();
+        for number in 1..20 {
+            conflict.written(number, start);
+            assert_eq!(conflict.pause(&number, start), None, "{number}");
+        }
+    }
 }

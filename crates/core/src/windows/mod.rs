@@ -12,7 +12,6 @@
 //! - [`compatibility`]: the hosts that run the images of a build.
 //! - [`container_runtime`]: the container runtime of a node, which limits compatibility.
 //! - [`image`]: reads the build in the name of a container image.
-//! - [`kubernetes`]: the builds that the documentation of a Kubernetes version lists.
 //! - [`product`]: the table of Windows Server releases. A new release of Windows is a new row there.
 //! - [`taint`]: the spellings of the taint that keeps Linux pods off Windows nodes.
 //! - [`vendor`]: the support of Windows versions by AKS, EKS and others.
@@ -21,17 +20,15 @@ pub mod build;
 pub mod compatibility;
 pub mod container_runtime;
 pub mod image;
-pub mod kubernetes;
 pub mod product;
 pub mod taint;
 pub mod vendor;
 
 pub use build::{Build, KernelVersion};
 pub use container_runtime::ContainerRuntime;
-pub use kubernetes::{KubernetesSupport, KubernetesVersion};
 pub use vendor::Vendor;
 
 /// Parses a number of digits only. `str::parse` alone would accept `+1`.
-fn number(text: &str) -> Option<u32> {
+pub fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -5,7 +5,7 @@
 
 use k8s_openapi::jiff::civil::{Date, date};
 
-use super::{Build, KubernetesVersion, product};
+use super::{Build, product};
 use crate::labels::Labels;
 
 named! {
@@ -51,20 +51,12 @@ pub struct VendorSupport {
     pub build: Build,
     /// The last day on which the vendor supports it.
     pub end: Date,
-    /// The first minor version of Kubernetes 1 with which it cannot be used any more.
-    pub removed: Option<u32>,
 }
 
 impl VendorSupport {
     /// True if the vendor no longer supports it on this day.
     pub fn has_ended(&self, today: Date) -> bool {
         self.end < today
-    }
-
-    /// Returns the first version of Kubernetes with which it cannot be used any more, if that is newer than `now`.
-    pub fn removed_after(&self, now: KubernetesVersion) -> Option<KubernetesVersion> {
-        let removed = KubernetesVersion { major: 1, minor: self.removed? };
-        (now < removed).then_some(removed)
     }
 }
 
@@ -83,15 +75,15 @@ pub fn ends_of_support<'a>(
     by_microsoft.into_iter().chain(by_vendor)
 }
 
-const fn ends(vendor: Vendor, build: u32, end: Date, removed: Option<u32>) -> VendorSupport {
-    VendorSupport { vendor, build: Build::new(build), end, removed }
+const fn ends(vendor: Vendor, build: u32, end: Date) -> VendorSupport {
+    VendorSupport { vendor, build: Build::new(build), end }
 }
 
 /// Every end that a vendor names.
 pub const VENDORS: &[VendorSupport] = &[
-    ends(Vendor::Aks, 17763, date(2026, 3, 1), Some(33)),
-    ends(Vendor::Aks, 20348, date(2028, 6, 30), Some(37)),
-    ends(Vendor::Aks, 25398, date(2026, 5, 15), None),
+    ends(Vendor::Aks, 17763, date(2026, 3, 1)),
+    ends(Vendor::Aks, 20348, date(2028, 6, 30)),
+    ends(Vendor::Aks, 25398, date(2026, 5, 15)),
 ];
 
 #[cfg(test)]
@@ -128,13 +120,9 @@ mod tests {
     }
 
     #[test]
-    fn support_ends_after_its_last_day_and_with_a_newer_kubernetes() {
+    fn support_ends_after_its_last_day() {
         let aks_2022 = Vendor::Aks.support_of(Build::new(20348)).unwrap();
         assert!(!aks_2022.has_ended(date(2028, 6, 30)) && aks_2022.has_ended(date(2028, 7, 1)));
-        for (minor, removed) in [(36, Some(37)), (37, None)] {
-            let now = KubernetesVersion { major: 1, minor };
-            assert_eq!(aks_2022.removed_after(now).map(|version| version.minor), removed);
-        }
         assert_eq!(Vendor::Gke.support_of(Build::new(17763)), None);
     }
 }

@@ -14,7 +14,7 @@ use winpool_analysis::{
 use winpool_core::{
     api::{Taint, WindowsPool, WindowsPoolStatus, names},
     plan::{
-        self,
+        self, Now,
         classes::{
             ClassesPlan, NodeSummary,
             runtime_class::{ClassAction, PlannedClass},
@@ -25,7 +25,6 @@ use winpool_core::{
         },
         patch::{node_patch, runtime_class_patch},
         pools::pool::{GuardedPool, Policy, Pool, PoolEntry, PoolSpec},
-        reconcile::Now,
         taints::{Consent, PoolConsent},
     },
     windows::Build,
@@ -229,7 +228,6 @@ pub fn snapshot<'n>(
         classes: Vec::new(),
         workloads: Workloads::default(),
         pods: Known::Complete(Vec::new()),
-        kubernetes: None,
         assign_class: Known::Complete(None),
         now: now(),
     }

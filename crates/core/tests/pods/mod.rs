@@ -12,10 +12,10 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_core::{
     plan::{
+        Now,
         nodes::{NodeEvent, NodeObject, NodeTable},
         pods::{ClusterFacts, PodEvent, PodSummary, PodTable, PoolFailures, REASONS},
         pools::pool::Policy,
-        reconcile::Now,
     },
     pod::Pod,
 };

@@ -61,6 +61,7 @@ pub fn node(object: Value) -> Node {
                 resource_version: object["metadata"]["resourceVersion"].to_string().into(),
                 node,
                 is_as_registered: true,
+                other_writer: None,
             }),
             object: object.clone(),
         }

@@ -12,13 +12,14 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
     api::TaintPolicy,
     plan::{
+        Now,
         nodes::{
             NodeAnswer, NodeEvent, NodeStep, NodeTable,
             node::{Applied, NodePlan},
         },
         pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
         pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of},
-        reconcile::{Answer, CachedCluster, ControlPlaneInfo, Memory, Now, Pauses, Step, next},
+        reconcile::{Answer, CachedCluster, Memory, Pauses, Step, next},
         refusal::Refusal,
     },
 };
@@ -183,7 +184,7 @@ impl Operator {
             pools: &pools,
             classes: &classes,
             nodes: &mut self.windows,
-            control_plane: ControlPlaneInfo::default(),
+            unconfined: None,
             outages: BTreeMap::new(),
             pods,
             unknown_daemon_sets: None,
@@ -314,10 +315,6 @@ impl Operator {
         match step {
             NodeStep::Wait(_) => {}
             NodeStep::Read => drop(self.node_requests.insert(name, (is_windows, NodeRequest::Read))),
-            NodeStep::FindOtherWriter => {
-                let answer = NodeAnswer::OtherWriter("another writer".to_owned());
-                self.take_node_answer(name, is_windows, answer, from);
-            }
             NodeStep::Patch { patch, plan } => {
                 let known = self.known(name, &plan);
                 let tests = |operation: &PatchOperation| matches!(operation, PatchOperation::Test(_));

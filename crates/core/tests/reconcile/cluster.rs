@@ -20,8 +20,8 @@ use winpool_core::{
         nodes::node::NodeFields,
         pods::{ClusterFacts, PodHealth, PodTable},
         pools::pool::{GuardedPool, Policy},
-        reconcile::{Answer, ClassRequest, Outage, Step},
-        refusal::Refusal,
+        reconcile::{Answer, ClassRequest, Step},
+        refusal::{Outage, Refusal},
     },
     pod::PodProgress,
 };

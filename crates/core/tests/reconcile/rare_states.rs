@@ -8,7 +8,7 @@ use winpool_core::{
         nodes::NodeTable,
         pods::{PodHealth, UnknownPods},
         pools::pool::{GuardedPool, PoolEntry},
-        reconcile::{CachedCluster, ControlPlaneInfo, Note, Step},
+        reconcile::{CachedCluster, Note, Step},
         refusal::Refusal,
     },
 };
@@ -76,6 +76,7 @@ fn builds_that_a_node_no_longer_reports_leave_nothing_in_memory() {
             world.wait(3);
             assert!(world.classes.len() <= 2, "{:?}", world.classes.keys());
         }
+        world.memory.take_notes();
         format!("{:?}", world.memory).len()
     };
     let (few, many) = (size_after(5), size_after(50));
@@ -146,7 +147,7 @@ fn a_pool_that_replaces_another_of_its_name_does_not_inherit_its_taints() {
         pools: &pools,
         classes: &[],
         nodes: &mut NodeTable::new(Duration::from_mins(10)),
-        control_plane: ControlPlaneInfo::default(),
+        unconfined: None,
         outages: BTreeMap::new(),
         pods: Err(UnknownPods::NotListed),
         unknown_daemon_sets: None,

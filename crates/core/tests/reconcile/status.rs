@@ -10,8 +10,8 @@ use winpool_core::{
     api::names::{condition, reason},
     plan::{
         pods::UnknownPods,
-        reconcile::{Outage, Step},
-        refusal::Refusal,
+        reconcile::Step,
+        refusal::{Outage, Refusal},
     },
 };
 

@@ -8,7 +8,7 @@ use winpool_core::{
         Mode, ObjectReference, Problem, TaintPolicy, WindowsPoolSpec, WindowsPoolStatus,
         names::{self, reason},
     },
-    plan::{pools::pool::GuardedPool, taints::objections::HeldTaints},
+    plan::{pools::pool::GuardedPool, reconcile::taints::HeldTaints},
 };
 
 use crate::{explain::pod_count::pod_counts, view::changed_pool};

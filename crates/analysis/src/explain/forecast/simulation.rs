@@ -11,16 +11,16 @@ use kube::ResourceExt;
 use winpool_core::{
     api::{Taint, WindowsPoolStatus, names},
     plan::{
+        Now,
         nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable, node::NodeFields},
         patch::finalizers,
         pods::{ClusterFacts, PodHealth, PodTable, TolerationRequest, UnknownPods, WindowsNodes},
         pools::pool::{GuardedPool, Policy, Pool, policy_of},
-        reconcile::{Answer, CachedCluster, ClassRequest, ControlPlaneInfo, Memory, Now, Outage, Pauses, Step, next},
-        refusal::Refusal,
-        taints::objections::HeldTaints,
+        reconcile::taints::HeldTaints,
+        reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next},
+        refusal::{Outage, Refusal},
     },
     pod::{self as operator, Class, PodProgress},
-    windows::KubernetesVersion,
 };
 
 use crate::{
@@ -69,7 +69,6 @@ pub struct Simulation {
     pub outages: BTreeMap<&'static str, Outage>,
     /// The current time.
     pub now: Now,
-    kubernetes: Option<KubernetesVersion>,
     version: u64,
 }
 
@@ -129,7 +128,6 @@ impl Simulation {
             unknown_daemon_sets,
             outages: BTreeMap::new(),
             now: snapshot.now,
-            kubernetes: snapshot.kubernetes,
             version: 0,
         };
         for mut pool in snapshot.pools {
@@ -228,7 +226,14 @@ impl Simulation {
     fn object(&mut self, name: &str, is_as_registered: bool) -> Option<Arc<NodeObject>> {
         let resource_version = self.next_version().into();
         let node = self.nodes.get(name)?.clone();
-        Some(Arc::new(NodeObject { name: name.into(), uid: name.into(), resource_version, node, is_as_registered }))
+        Some(Arc::new(NodeObject {
+            name: name.into(),
+            uid: name.into(),
+            resource_version,
+            node,
+            is_as_registered,
+            other_writer: None,
+        }))
     }
 
     fn count_nodes(&mut self) {
@@ -251,7 +256,7 @@ impl Simulation {
             pools: &self.pools,
             classes: &classes,
             nodes: &mut self.windows,
-            control_plane: ControlPlaneInfo { kubernetes: self.kubernetes, unconfined: None },
+            unconfined: None,
             outages: self.outages.clone(),
             pods: self.unknown_pods.clone().map_or(Ok(&self.table), Err),
             unknown_daemon_sets: self.unknown_daemon_sets.clone(),
@@ -262,10 +267,7 @@ impl Simulation {
 
     /// Returns the reason why taints of the pool are held, if it is known.
     pub(super) fn held(&mut self, pool: &Pool) -> Option<HeldTaints> {
-        self.with_cluster(|cluster, memory, _| {
-            let tally = cluster.nodes.tally(&pool.spec.name);
-            memory.held(cluster, pool, &memory.objections(cluster, pool), tally)
-        })
+        self.with_cluster(|cluster, memory, _| memory.held(cluster, pool, &memory.objections(cluster, pool)))
     }
 
     /// The number of pods that would get tolerations, by pool and workload. A workload without pods has none: its next pods
@@ -408,7 +410,6 @@ impl Simulation {
                         Some(object) => NodeAnswer::Node(Box::new(NodeObject::clone(&object))),
                         None => NodeAnswer::Refused(Refusal::Gone),
                     },
-                    NodeStep::FindOtherWriter => NodeAnswer::OtherWriter("another writer".to_owned()),
                 };
                 step = self.table_of(&name).answer(&name, answer, now);
             };

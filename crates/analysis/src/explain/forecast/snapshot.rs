@@ -6,8 +6,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
     api::names,
     labels::Labels,
-    plan::{nodes::node::NodeFields, pools::pool::GuardedPool, reconcile::Now},
-    windows::KubernetesVersion,
+    plan::{Now, nodes::node::NodeFields, pools::pool::GuardedPool},
 };
 
 use crate::{
@@ -26,8 +25,6 @@ pub struct Snapshot {
     pub workloads: Workloads,
     /// The unfinished pods.
     pub pods: Known<Vec<Pod>>,
-    /// The version of Kubernetes, if it is known.
-    pub kubernetes: Option<KubernetesVersion>,
     /// The admission policy `assign-class`, if it is installed.
     pub assign_class: Known<Option<AssignClass>>,
     /// The current time.
@@ -56,7 +53,6 @@ impl Snapshot {
             classes: view.classes.known().cloned().unwrap_or_default(),
             pods: Known::Forbidden("not read".to_owned()),
             workloads: Workloads::default(),
-            kubernetes: view.kubernetes,
             assign_class: view.assign_class.clone(),
             now,
         }

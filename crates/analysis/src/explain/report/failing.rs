@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::{ObjectReference, Problem, names::reason},
     plan::{
+        Now,
         nodes::{NodeEvent, NodeTable},
         pods::{ClusterFacts, PodTable, PoolFailures},
         pools::pool::policy_of,
-        reconcile::Now,
     },
     pod::Pod,
 };

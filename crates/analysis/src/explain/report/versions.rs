@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use winpool_core::{
     plan::pools::pool::policy_of,
     windows::{
-        Build, KubernetesSupport, KubernetesVersion, Vendor,
+        Build, Vendor,
         product::{self, Product},
         vendor::MICROSOFT,
     },
@@ -16,6 +16,7 @@ use winpool_core::{
 
 use crate::{
     explain::status::{BuildSummary, ClusterStatus, days_until},
+    kubernetes::{KubernetesSupport, KubernetesVersion},
     support::{self, Statement},
     view::View,
 };
@@ -174,7 +175,7 @@ fn vendors(build: Build, summary: &BuildSummary, day: impl Fn(Date) -> SupportDa
             vendor: name,
             support: row.support().map(|support| day(support.end)),
             images: row.images_end.map(&day),
-            removed_in: row.support().and_then(|support| support.removed).map(|minor| format!("1.{minor}")),
+            removed_in: row.removed.map(|minor| format!("1.{minor}")),
             note: row.note.map(str::to_owned),
             source: Some(row.source.to_owned()),
             checked: Some(row.checked),

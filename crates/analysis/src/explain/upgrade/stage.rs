@@ -6,7 +6,7 @@ use std::{
 };
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use winpool_core::{plan::reconcile::Now, pod::Class, windows::Build};
+use winpool_core::{plan::Now, pod::Class, windows::Build};
 
 use crate::{
     explain::{

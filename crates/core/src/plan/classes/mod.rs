@@ -1,8 +1,6 @@
 //! The RuntimeClasses of a pool: discovered and declared ones, and those that it created earlier.
 
-pub(crate) mod report;
 pub mod runtime_class;
-pub(crate) mod steps;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -26,8 +26,6 @@ pub enum NodeStep {
     },
     /// Read the node from the API server.
     Read,
-    /// Find out which other writer reverts winpool's changes.
-    FindOtherWriter,
     /// Do nothing until the node changes, or until this moment.
     Wait(Option<Instant>),
 }
@@ -41,8 +39,6 @@ pub enum NodeAnswer {
     Stripped,
     /// The node that was read. It may be another one with the same name.
     Node(Box<NodeObject>),
-    /// A description of the other writer, and what to do about it.
-    OtherWriter(String),
     Refused(Refusal),
 }
 
@@ -159,8 +155,7 @@ impl Attempt {
         match (self.reading.take(), self.in_effect(answer)) {
             (_, NodeAnswer::Refused(Refusal::Gone)) => AttemptState::Gone,
             (Some(reading), NodeAnswer::Node(found)) => self.found(reading, *found),
-            (Some(_), _)
-            | (None, NodeAnswer::Node(_) | NodeAnswer::OtherWriter(_) | NodeAnswer::Refused(Refusal::Failed(_))) => {
+            (Some(_), _) | (None, NodeAnswer::Node(_) | NodeAnswer::Refused(Refusal::Failed(_))) => {
                 AttemptState::Failed
             }
             (None, NodeAnswer::Written(version)) => self.next_part(policy, Ok(version)),

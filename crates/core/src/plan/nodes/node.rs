@@ -183,6 +183,36 @@ pub struct NodeObject {
     pub node: NodeFields,
     /// True until the kubelet first reports the node's status after registration.
     pub is_as_registered: bool,
+    /// The field manager that last wrote the node, apart from its status and from winpool's own writes.
+    pub other_writer: Option<Arc<str>>,
+}
+
+/// A label of nodes from a known provisioner, and the place where their taints and labels are configured.
+const REMEDIES: [(&str, &str); 3] = [
+    ("kubernetes.azure.com/agentpool", "set the same taint and label on the AKS node pool, whose API keeps its own"),
+    (
+        "node.openshift.io/os_id",
+        "set the same taint in the kubelet configuration of the Windows Machine Config Operator",
+    ),
+    ("karpenter.sh/nodepool", "set the same taint in the Karpenter NodePool"),
+];
+
+impl NodeObject {
+    /// Describes the writer that keeps reverting winpool's changes: the last one besides winpool, and the setting to change if
+    /// the node's provisioner is known. Whoever removes the last taint leaves no field manager.
+    pub(crate) fn describe_other_writer(&self) -> String {
+        let known = REMEDIES.iter().find(|(label, _)| self.node.labels.get(label).is_some());
+        let remedy = known.map_or(
+            "find out which controller writes its taints and labels, or set winpool.dev/ignore on it",
+            |(_, remedy)| remedy,
+        );
+        let cause = match &self.other_writer {
+            Some(writer) => format!("another writer keeps reverting winpool's changes (last field manager: {writer})"),
+            None => "another writer keeps reverting winpool's changes, or the kubelet keeps reporting another version"
+                .to_owned(),
+        };
+        format!("{cause}; {remedy}")
+    }
 }
 
 // The taint list of a node, changes of it, and winpool's record of the taints that it added.

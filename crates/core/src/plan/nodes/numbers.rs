@@ -1,4 +1,4 @@
-//! The contribution of one node to the sums of pools.
+//! The numbers of nodes in each pool: what one node contributes, and the sums.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,12 +8,13 @@ use std::{
 
 use crate::{
     api::{NodeCounts, ObjectReference, Problem, Taint, names::reason, number},
+    interner::Interner,
     plan::{
         classes::NodeSummary,
         nodes::{
             assessment::{Assessment, assess, assess_as},
             capability_labels::build_of,
-            node::{NodeFields, NodeState, Watched},
+            node::{NodeState, Watched},
             table::Entry,
         },
         patch::STRIPPED,
@@ -26,135 +27,117 @@ use crate::{
 
 /// The contribution of one node to one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Contribution {
-    pub pool: String,
-    pub(crate) version: Option<KernelVersion>,
-    pub(crate) vendor: Option<Vendor>,
-    pub(crate) state: NodeState,
-    pub(crate) unlabeled: bool,
-    pub(crate) untainted: bool,
+pub(crate) struct Contribution {
+    pool: String,
+    version: Option<KernelVersion>,
+    vendor: Option<Vendor>,
+    state: NodeState,
+    is_unlabeled: bool,
+    is_untainted: bool,
+    is_unfinished: bool,
     /// Wanted taints that it may not get now.
-    pub(crate) held: Vec<Taint>,
-    pub(crate) unfinished: bool,
-    pub(crate) tolerate: Vec<Taint>,
-    pub(crate) owned: Vec<Taint>,
+    held: Vec<Taint>,
+    tolerate: Vec<Taint>,
+    owned: Vec<Taint>,
     /// The builds whose capability labels it is to get.
-    pub(crate) unlabelled: Vec<Build>,
-    pub(crate) problems: Vec<NodeProblem>,
+    unlabelled: Vec<Build>,
+    problems: Vec<NodeProblem>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum NodeProblem {
+enum NodeProblem {
     OperatingSystemDiffers,
     BuildUnknown,
+    /// The message of the API server, which refuses to change the node.
     Denied(Arc<str>),
+    /// The writer that keeps reverting winpool's changes.
     Contested(Arc<str>),
     ValueDiffers(Taint),
     WouldChange,
 }
 
 impl Contribution {
-    /// The contribution of a node to its pool. `refusal` is the API server's message if it refuses to change the node,
-    /// and `other_writer` names the writer that keeps reverting winpool's changes.
-    pub fn of(
-        assessment: Assessment,
-        vendor: Option<Vendor>,
-        refusal: Option<Arc<str>>,
-        other_writer: Option<Arc<str>>,
-    ) -> Option<Self> {
-        let state = match (&refusal, &other_writer) {
-            (Some(_), _) => NodeState::Blocked,
-            (None, Some(_)) => NodeState::Contested,
-            (None, None) => assessment.state(),
+    /// The contribution of a node to its pool, with what keeps winpool from changing the node.
+    fn of(assessment: Assessment, vendor: Option<Vendor>, hindrance: Option<NodeProblem>) -> Option<Self> {
+        let state = match &hindrance {
+            Some(NodeProblem::Denied(_)) => NodeState::Blocked,
+            Some(NodeProblem::Contested(_)) => NodeState::Contested,
+            _ => assessment.state(),
         };
-        let Assessment { pool, version, ignored, tolerate, differing, plan, held, uncarried, .. } = assessment;
+        let Assessment { pool, version, ignored, tolerate, differing, plan, held, owned, uncarried, .. } = assessment;
         let differs = assessment.contradicts_itself && !ignored;
-        let unknown = version.is_none() && !ignored;
+        let is_unknown = version.is_none() && !ignored;
         let is_to_be_labelled = plan.windows_build.is_some() || assessment.label_settles.is_some();
         let missing = plan.capability_labels.iter().filter(|change| change.to.is_some());
         let unlabelled: Vec<Build> = missing.filter_map(|change| build_of(&change.key)).collect();
         let unreadable = if differs { NodeProblem::OperatingSystemDiffers } else { NodeProblem::BuildUnknown };
-        let problems = unknown
-            .then_some(unreadable)
-            .into_iter()
-            .chain(refusal.map(NodeProblem::Denied))
-            .chain(other_writer.map(NodeProblem::Contested))
-            .chain(differing.into_iter().map(NodeProblem::ValueDiffers))
-            .collect();
+        let problems = is_unknown.then_some(unreadable).into_iter().chain(hindrance);
         Some(Self {
             pool: pool?,
             version,
             vendor,
             state,
-            unlabeled: unknown || is_to_be_labelled || !unlabelled.is_empty(),
+            is_unlabeled: is_unknown || is_to_be_labelled || !unlabelled.is_empty(),
+            is_untainted: plan.taints.is_some() || !held.is_empty() || differs && !uncarried.is_empty(),
+            is_unfinished: !plan.is_empty() || !held.is_empty() || is_to_be_labelled,
+            problems: problems.chain(differing.into_iter().map(NodeProblem::ValueDiffers)).collect(),
             unlabelled,
-            untainted: plan.taints.is_some() || !held.is_empty() || differs && !uncarried.is_empty(),
-            unfinished: !plan.is_empty() || !held.is_empty() || is_to_be_labelled,
             held,
             tolerate,
-            owned: assessment.owned,
-            problems,
+            owned,
         })
     }
 
-    /// The contribution of a node to a pool in dry run.
-    pub fn preview(assessment: Assessment, vendor: Option<Vendor>) -> Option<Self> {
-        let changes = !assessment.plan.is_empty();
-        // A dry run adds no taint.
-        let mut contribution = Self::of(Assessment { owned: Vec::new(), ..assessment }, vendor, None, None)?;
-        if changes {
-            contribution.problems.push(NodeProblem::WouldChange);
-        }
-        Some(contribution)
+    /// The contribution of a node to a pool in dry run, which adds no taint.
+    fn preview(assessment: Assessment, vendor: Option<Vendor>) -> Option<Self> {
+        let would_change = (!assessment.plan.is_empty()).then_some(NodeProblem::WouldChange);
+        let mut preview = Self::of(Assessment { owned: Vec::new(), ..assessment }, vendor, None)?;
+        preview.problems.extend(would_change);
+        Some(preview)
     }
 }
 
-/// The contributions of one node to all pools.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeShare {
-    /// To the pool that it belongs to, and to those in dry run that would select it.
-    pub contributions: Vec<Contribution>,
-    /// Pools that select the node and do not own it, each with the owner.
-    pub overlaps: Vec<(String, String)>,
-}
-
-impl NodeShare {
-    /// The contributions of `node`, which was assessed with `assessment`. A pool that is being deleted counts the
-    /// nodes that winpool still has to clean up.
-    pub fn of(
-        node: &NodeFields,
-        mut assessment: Assessment,
-        policy: &Policy,
-        consent: Consent<'_>,
-        refusal: Option<Arc<str>>,
-        other_writer: Option<Arc<str>>,
-    ) -> Self {
-        // A node with another operating system belongs to no pool. The deletion of its pool finds it by a list from the API server.
-        if node.was_reimaged() {
-            return Self::default();
-        }
-        let deleting = |name: &String| policy.pool(name).is_some_and(|pool| pool.spec.deleting);
-        assessment.pool = assessment.pool.or(assessment.releasing.take().filter(deleting));
-        let vendor = Vendor::of(&node.labels);
-        let own = Contribution::of(assessment, vendor, refusal, other_writer);
-        // Nothing is known of the node's past as a node of that pool.
-        let past = Watched::default();
-        let consent = match consent {
-            Consent::Known { name, now, .. } => Consent::Known { name, now, watched: &past },
-            other => other,
+impl Entry {
+    /// Computes what the node contributes: to the pool that it belongs to, and to those in dry run that would select it. A
+    /// pool that is being deleted counts the nodes that winpool still has to clean up. Returns true if something has changed.
+    pub(crate) fn contribute(&mut self, policy: &Policy, shared: &mut Interner<Contribution>, now: Instant) -> bool {
+        let (object, watched) = (Arc::clone(&self.object), self.watched.clone());
+        let (node, name) = (&object.node, &*object.name);
+        let mut assessment = assess(node, policy, Consent::Known { name, watched: &watched, now });
+        self.pending_since = match assessment.state() {
+            NodeState::Pending => self.pending_since.or(Some(now)),
+            _ => None,
         };
-        let previews = policy.previews(&node.labels);
-        let previews =
-            previews.filter_map(|pool| Contribution::preview(assess_as(node, Some(pool), policy, consent), vendor));
-        let mut selecting = policy.selecting(&node.labels).map(|entry| &entry.pool);
-        let owner = selecting.next().map(|pool| pool.spec.name.clone());
-        let overlaps = selecting.filter_map(|pool| Some((pool.spec.name.clone(), owner.clone()?))).collect();
-        Self { contributions: own.into_iter().chain(previews).collect(), overlaps }
+        let (mut contributions, mut overlaps): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
+        // A node with another operating system belongs to no pool. The deletion of its pool finds it by a list from the API server.
+        if !node.was_reimaged() {
+            let is_reverted =
+                !assessment.plan.is_empty() && self.pause(policy, assessment.pool.as_deref(), now).is_some();
+            let refusal = self.last_refusal(&assessment.plan).map(|refusal| Arc::clone(&refusal.message));
+            let other_writer = self.other_writer().filter(|_| is_reverted).map(|writer| Arc::clone(&writer.name));
+            let hindrance = refusal.map(NodeProblem::Denied).or_else(|| other_writer.map(NodeProblem::Contested));
+            let is_deleted = |name: &String| policy.pool(name).is_some_and(|pool| pool.spec.deleting);
+            assessment.pool = assessment.pool.or(assessment.releasing.take().filter(is_deleted));
+            let vendor = Vendor::of(&node.labels);
+            // Nothing is known of the node's past as a node of a pool in dry run.
+            let consent = Consent::Known { name, watched: &Watched::default(), now };
+            let previews = policy.previews(&node.labels);
+            let previews =
+                previews.filter_map(|pool| Contribution::preview(assess_as(node, Some(pool), policy, consent), vendor));
+            contributions.extend(Contribution::of(assessment, vendor, hindrance).into_iter().chain(previews));
+            let mut selecting = policy.selecting(&node.labels).map(|entry| entry.pool.spec.name.clone());
+            let owner = selecting.next();
+            overlaps.extend(selecting.filter_map(|pool| Some((pool, owner.clone()?))));
+        }
+        let contributions: Box<[_]> = contributions.into_iter().map(|added| shared.intern(added)).collect();
+        let is_changed = contributions != self.contributions || overlaps != self.overlaps;
+        (self.contributions, self.overlaps) = (contributions, overlaps);
+        is_changed
     }
 }
 
 impl NodeProblem {
-    pub(crate) fn describe(&self, example: &str, nodes: usize) -> Problem {
+    fn describe(&self, example: &str, nodes: usize) -> Problem {
         let nodes = count_of(nodes, "node");
         let (reason, message) = match self {
             Self::OperatingSystemDiffers => (
@@ -191,29 +174,30 @@ impl NodeProblem {
     }
 }
 
-// The sums over the nodes of one pool. They are computed when somebody asks after a node has changed.
-
 /// The sums over the nodes of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
-    states: BTreeMap<(Option<Build>, NodeState), usize>,
-    /// Nodes by build and revision.
-    pub(crate) revisions: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
+    /// Nodes by build, if it is known, and state.
+    pub states: BTreeMap<(Option<Build>, NodeState), usize>,
+    /// Nodes by build and revision; `None` for nodes that report no revision.
+    pub revisions: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
     /// The builds that nodes run, each with the vendor that their labels show.
-    pub(crate) vendors: BTreeSet<(Build, Vendor)>,
+    pub vendors: BTreeSet<(Build, Vendor)>,
     tolerate: BTreeSet<Taint>,
     owned: BTreeMap<Taint, usize>,
     /// The first node with each problem, and the number of nodes with it.
     problems: BTreeMap<NodeProblem, (Arc<str>, usize)>,
     /// The number of nodes without the right label.
-    pub(crate) unlabeled: usize,
+    pub unlabeled: usize,
     /// The number of nodes without the right taints.
-    pub(crate) untainted: usize,
+    pub untainted: usize,
     held: BTreeMap<Taint, usize>,
     /// The builds whose capability labels nodes are to get.
     unlabelled: BTreeMap<Build, usize>,
-    unfinished: usize,
-    overlap: Option<Overlap>,
+    /// The number of nodes that still need a write.
+    pub unfinished: usize,
+    /// Nodes that the pool selects and an older one owns.
+    pub overlap: Option<Overlap>,
 }
 
 /// Nodes that an older pool owns.
@@ -248,18 +232,16 @@ pub(crate) fn fold(entries: &BTreeMap<Arc<str>, Entry>) -> BTreeMap<String, Tall
 
 impl Tally {
     /// Adds the contribution of so many nodes, of which this is the first.
-    pub fn add(&mut self, first: &Arc<str>, contribution: &Contribution, nodes: usize) {
-        let Contribution { version, vendor, state, unlabeled, untainted, unfinished, .. } = contribution;
+    fn add(&mut self, first: &Arc<str>, contribution: &Contribution, nodes: usize) {
+        let Contribution { version, vendor, state, is_unlabeled, is_untainted, is_unfinished, .. } = contribution;
         *self.states.entry((version.map(|version| version.build), *state)).or_default() += nodes;
         if let Some(version) = version {
             *self.revisions.entry(version.build).or_default().entry(version.revision).or_default() += nodes;
             self.vendors.extend(vendor.map(|vendor| (version.build, vendor)));
         }
-        for (number, counts) in
-            [(&mut self.unlabeled, unlabeled), (&mut self.untainted, untainted), (&mut self.unfinished, unfinished)]
-        {
-            *number += if *counts { nodes } else { 0 };
-        }
+        self.unlabeled += if *is_unlabeled { nodes } else { 0 };
+        self.untainted += if *is_untainted { nodes } else { 0 };
+        self.unfinished += if *is_unfinished { nodes } else { 0 };
         self.tolerate.extend(contribution.tolerate.iter().cloned());
         for (counts, taints) in [(&mut self.held, &contribution.held), (&mut self.owned, &contribution.owned)] {
             for taint in taints {
@@ -278,24 +260,9 @@ impl Tally {
         }
     }
 
-    /// Numbers of nodes by build, if it is known, and state.
-    pub fn states(&self) -> impl Iterator<Item = (Option<Build>, NodeState, usize)> {
-        self.states.iter().map(|((build, state), count)| (*build, *state, *count))
-    }
-
     /// The number of nodes that are to get the capability label for images of this build.
     pub(crate) fn unlabelled(&self, image: Build) -> usize {
         self.unlabelled.get(&image).copied().unwrap_or_default()
-    }
-
-    /// The number of nodes that still need a write.
-    pub fn unfinished(&self) -> usize {
-        self.unfinished
-    }
-
-    /// Nodes that the pool selects and an older one owns.
-    pub fn overlap(&self) -> Option<&Overlap> {
-        self.overlap.as_ref()
     }
 
     /// Nodes by state.
@@ -322,7 +289,7 @@ impl Tally {
     }
 
     /// True if a node lacks this taint and may not get it now.
-    pub fn is_held(&self, taint: &Taint) -> bool {
+    pub(crate) fn is_held(&self, taint: &Taint) -> bool {
         self.held.contains_key(taint)
     }
 
@@ -334,7 +301,7 @@ impl Tally {
     }
 
     /// winpool's taints on the nodes.
-    pub fn owned(&self) -> impl Iterator<Item = &Taint> {
+    pub(crate) fn owned(&self) -> impl Iterator<Item = &Taint> {
         self.owned.keys()
     }
 
@@ -363,20 +330,4 @@ pub struct NodeCount {
     pub named: bool,
     pub state: NodeState,
     pub count: usize,
-}
-
-/// The contributions of a node to its pools, with its refusals and other writers.
-pub(crate) fn share(entry: &mut Entry, policy: &Policy, now: Instant) -> NodeShare {
-    let object = Arc::clone(&entry.object);
-    let watched = entry.watched.clone();
-    let consent = Consent::Known { name: &object.name, watched: &watched, now };
-    let assessment = assess(&object.node, policy, consent);
-    entry.pending_since = match assessment.state() {
-        NodeState::Pending => entry.pending_since.or(Some(now)),
-        _ => None,
-    };
-    let is_reverted = !assessment.plan.is_empty() && entry.pause(policy, assessment.pool.as_deref(), now).is_some();
-    let other_writer = entry.other_writer().filter(|_| is_reverted).map(|writer| Arc::clone(&writer.name));
-    let refusal = entry.last_refusal(&assessment.plan).map(|refusal| Arc::clone(&refusal.message));
-    NodeShare::of(&object.node, assessment, policy, consent, refusal, other_writer)
 }

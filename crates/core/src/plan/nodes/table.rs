@@ -1,4 +1,4 @@
-//! All nodes that a watch shows, and the requests in flight.
+//! All nodes that a watch shows, and the attempts in progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,12 +14,11 @@ use crate::{
         nodes::{
             assessment::{Assessment, assess},
             attempt::{Attempt, AttemptState, NodeAnswer, NodeStep},
-            node::{MetadataChange, NodeObject, NodePlan, Sighting, Watched},
-            numbers::{Contribution, NodeCount, Tally, fold, share},
+            node::{MetadataChange, NodeObject, NodePlan, NodeState, Sighting, Watched},
+            numbers::{Contribution, NodeCount, Tally, fold},
         },
         pools::pool::Policy,
-        reconcile::memory::WriteConflict,
-        refusal::{growing_pause, refusal_pause},
+        refusal::{WriteConflict, growing_pause, refusal_pause},
         taints::Consent,
     },
     windows::{Build, Vendor, product},
@@ -31,7 +30,8 @@ pub struct NodeTable {
     /// The pause after a refusal.
     pub(crate) patience: Duration,
     pub(crate) entries: BTreeMap<Arc<str>, Entry>,
-    pub(crate) requests: BTreeMap<Arc<str>, Request>,
+    /// The attempts that wait for an answer.
+    pub(crate) attempts: BTreeMap<Arc<str>, Running>,
     /// The policy that nodes are written by; `None` while this process does not lead.
     pub(crate) written_by: Option<Arc<Policy>>,
     /// The policy by which nodes are counted *before* they are written by it: a pool's RuntimeClasses are made from the
@@ -88,7 +88,7 @@ impl NodeTable {
             }
             NodeEvent::TermBegan => {
                 self.written_by = None;
-                self.requests.clear();
+                self.attempts.clear();
                 self.entries.values_mut().for_each(Entry::begin_term);
                 self.count_all(now);
                 Vec::new()
@@ -128,14 +128,11 @@ impl NodeTable {
                 Some(pool) => pool.spec.version_of(build).is_some(),
                 None => product::by_build(build).is_some(),
             };
-            let states = tally.states().map(|(build, state, count)| NodeCount {
-                pool: name.clone(),
-                build,
-                named: build.is_some_and(named),
-                state,
-                count,
-            });
-            states.collect()
+            let count = |((build, state), count): (&(Option<Build>, NodeState), &usize)| {
+                let (pool, named) = (name.clone(), build.is_some_and(named));
+                NodeCount { pool, build: *build, named, state: *state, count: *count }
+            };
+            tally.states.iter().map(count).collect()
         };
         self.tallies().iter().flat_map(of_pool).collect()
     }
@@ -169,10 +166,8 @@ impl NodeTable {
 
     /// True if no patch by an older policy is in flight, also for nodes that are gone.
     pub fn is_settled(&self) -> bool {
-        self.requests.values().all(|request| match &request.purpose {
-            Purpose::Attempt(running) => self.written_by.as_ref().is_some_and(|by| Arc::ptr_eq(by, &running.by)),
-            Purpose::FindOtherWriter(_) => true,
-        })
+        let is_present = |running: &Running| self.written_by.as_ref().is_some_and(|by| Arc::ptr_eq(by, &running.by));
+        self.attempts.values().all(is_present)
     }
 
     /// True if a sum has changed since the last call.
@@ -261,7 +256,7 @@ impl NodeTable {
 impl fmt::Debug for NodeTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = f.debug_struct("NodeTable");
-        table.field("entries", &self.entries).field("requests", &self.requests);
+        table.field("entries", &self.entries).field("attempts", &self.attempts);
         table.field("is_settled", &self.is_settled()).finish_non_exhaustive()
     }
 }
@@ -326,19 +321,10 @@ pub(crate) enum Need {
     Nothing(Option<Instant>),
     Patch(Box<Assessment>),
     /// Another writer keeps reverting the changes; winpool backs off until this moment.
-    FindOtherWriter(Instant),
+    BackOff(Instant),
 }
 
 impl Entry {
-    /// Computes what the node contributes to pools. Returns true if that has changed.
-    fn contribute(&mut self, policy: &Policy, shared: &mut Interner<Contribution>, now: Instant) -> bool {
-        let share = share(self, policy, now);
-        let contributions: Box<[_]> = share.contributions.into_iter().map(|added| shared.intern(added)).collect();
-        let is_changed = contributions != self.contributions || share.overlaps != self.overlaps;
-        (self.contributions, self.overlaps) = (contributions, share.overlaps);
-        is_changed
-    }
-
     /// The facts from which it is decided if the node may get a taint.
     pub(crate) fn consent(&self, now: Instant) -> Consent<'_> {
         Consent::Known { name: &self.object.name, watched: &self.watched, now }
@@ -357,7 +343,7 @@ impl Entry {
         match (self.pause(policy, assessment.pool.as_deref(), now), self.other_writer()) {
             (None, _) => Need::Patch(Box::new(assessment)),
             (Some(_), Some(writer)) if now < writer.until => Need::Nothing(Some(writer.until)),
-            (Some(pause), _) => Need::FindOtherWriter(now + pause),
+            (Some(pause), _) => Need::BackOff(now + pause),
         }
     }
 
@@ -476,21 +462,7 @@ pub enum NodeNote {
     Failed { pause: Duration },
 }
 
-/// A request in flight for a node, and why it was sent.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) uid: Box<str>,
-    pub(crate) purpose: Purpose,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Purpose {
-    Attempt(Box<Running>),
-    /// The end of the back-off.
-    FindOtherWriter(Instant),
-}
-
-/// An attempt in progress.
+/// An attempt in progress. A request of it is in flight.
 #[derive(Clone)]
 pub(crate) struct Running {
     pub(crate) attempt: Attempt,
@@ -521,7 +493,7 @@ impl fmt::Debug for Running {
 impl NodeTable {
     /// Returns the next step for a node. Unless it is a wait, its answer belongs to [`Self::answer`].
     pub fn next(&mut self, name: &str, now: Instant) -> NodeStep {
-        let policy = self.written_by.clone().filter(|_| !self.requests.contains_key(name));
+        let policy = self.written_by.clone().filter(|_| !self.attempts.contains_key(name));
         let Some((policy, entry)) = policy.zip(self.entries.get(name)) else { return NodeStep::Wait(None) };
         let need = entry.next(&policy, now);
         let (object, is_behind) = (Arc::clone(&entry.object), entry.is_behind);
@@ -537,30 +509,22 @@ impl NodeTable {
                     if is_behind { Attempt::begin_behind(object, plan) } else { Attempt::begin(object, plan, &policy) };
                 self.send(Running::new(attempt, policy, assessment.pool, seen), step)
             }
-            Need::FindOtherWriter(until) => self.find_other_writer(&object, until),
+            Need::BackOff(until) => self.back_off(name, &object, until, now),
         }
     }
 
     /// Takes in the answer to the last step of a node. Returns the step after it.
     pub fn answer(&mut self, name: &str, answer: NodeAnswer, now: Instant) -> NodeStep {
-        let Some(Request { uid, purpose }) = self.requests.remove(name) else { return NodeStep::Wait(None) };
-        if self.entries.get(name).is_none_or(|entry| entry.object.uid != uid) {
+        let Some(mut running) = self.attempts.remove(name) else { return NodeStep::Wait(None) };
+        if self.entries.get(name).is_none_or(|entry| entry.object.uid != running.attempt.object.uid) {
             return self.next(name, now);
         }
-        match (purpose, answer) {
-            (Purpose::FindOtherWriter(until), NodeAnswer::OtherWriter(writer)) => {
-                self.back_off(name, until, writer, now)
-            }
-            (Purpose::FindOtherWriter(_), _) => NodeStep::Wait(None),
-            (Purpose::Attempt(mut running), answer) => {
-                let answer = running.attempt.in_effect(answer);
-                if matches!(answer, NodeAnswer::Written(_) | NodeAnswer::Stripped) {
-                    self.record_write(name, &mut running, now);
-                }
-                let state = running.attempt.answer(answer, &running.by);
-                self.continue_attempt(name, *running, state, now)
-            }
+        let answer = running.attempt.in_effect(answer);
+        if matches!(answer, NodeAnswer::Written(_) | NodeAnswer::Stripped) {
+            self.record_write(name, &mut running, now);
         }
+        let state = running.attempt.answer(answer, &running.by);
+        self.continue_attempt(name, running, state, now)
     }
 
     fn continue_attempt(&mut self, name: &str, mut running: Running, state: AttemptState, now: Instant) -> NodeStep {
@@ -598,7 +562,7 @@ impl NodeTable {
         };
         match entry.need(&object, &policy, now) {
             Need::Nothing(until) => NodeStep::Wait(until),
-            Need::FindOtherWriter(until) => self.find_other_writer(&object, until),
+            Need::BackOff(until) => self.back_off(name, &object, until, now),
             Need::Patch(assessment) => {
                 let step = running.attempt.patch(object, assessment.plan.clone(), &policy);
                 self.send(Running::new(running.attempt, policy, assessment.pool, running.seen), step)
@@ -607,16 +571,8 @@ impl NodeTable {
     }
 
     fn send(&mut self, running: Running, step: NodeStep) -> NodeStep {
-        let object = &running.attempt.object;
-        let (name, uid) = (Arc::clone(&object.name), object.uid.clone());
-        self.requests.insert(name, Request { uid, purpose: Purpose::Attempt(Box::new(running)) });
+        self.attempts.insert(Arc::clone(&running.attempt.object.name), running);
         step
-    }
-
-    fn find_other_writer(&mut self, object: &NodeObject, until: Instant) -> NodeStep {
-        let purpose = Purpose::FindOtherWriter(until);
-        self.requests.insert(Arc::clone(&object.name), Request { uid: object.uid.clone(), purpose });
-        NodeStep::FindOtherWriter
     }
 
     /// Records that a patch was accepted: the whole plan, or a part of it.
@@ -652,8 +608,9 @@ impl NodeTable {
     }
 
     /// Waits, longer each time, because another writer keeps reverting winpool's changes.
-    fn back_off(&mut self, name: &str, until: Instant, writer: String, now: Instant) -> NodeStep {
+    fn back_off(&mut self, name: &str, object: &NodeObject, until: Instant, now: Instant) -> NodeStep {
         let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
+        let writer = object.describe_other_writer();
         if entry.other_writer().is_none_or(|known| *known.name != *writer) {
             let pause = until.saturating_duration_since(now);
             self.notes.push((Arc::clone(&entry.object), NodeNote::Contested { writer: writer.clone(), pause }));

@@ -13,6 +13,7 @@ use crate::{
     api::{ObjectReference, Problem, names::reason},
     labels::Labels,
     plan::{
+        Now,
         classes::runtime_class::owner,
         nodes::{node::NodeObject, table::NodeTable},
         pods::{
@@ -21,7 +22,6 @@ use crate::{
             tolerations::PoolHelp,
         },
         pools::pool::{Policy, PoolSpec},
-        reconcile::memory::Now,
     },
     pod::{Cause, Certainty, ContainerFailure, KnownError, System, known_error},
     windows::{

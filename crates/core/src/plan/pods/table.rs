@@ -15,6 +15,7 @@ use crate::{
     api::{ObjectReference, Problem, Taint, names::reason},
     interner::Interner,
     plan::{
+        Now,
         classes::runtime_class::owner,
         pods::{
             fact::{Placement, PodFact, PodStage, PodTrouble, SandboxError},
@@ -22,7 +23,6 @@ use crate::{
             tolerations::{HelpQueue, TolerationAnswer, TolerationRequest, WindowsNodes},
         },
         pools::pool::PoolSpec,
-        reconcile::memory::Now,
         taints::daemon_sets::{DaemonSets, Objector, is_daemon_set},
     },
     pod::{Class, ContainerFailure, KnownError, Pod, PodProgress, System},

@@ -22,6 +22,7 @@ use crate::{
         names::{self, reason},
     },
     plan::{
+        Now,
         nodes::node::NodeObject,
         patch::{REVERTED, toleration_patch},
         pods::{
@@ -30,9 +31,9 @@ use crate::{
             table::PodHistory,
         },
         pools::pool::PoolSpec,
-        reconcile::memory::{Now, whole_seconds},
         refusal::Refusal,
         taints::daemon_sets::Objector,
+        whole_seconds,
     },
     pod::{Class, System, affinity, selects_windows, tolerate, tolerations::toleration},
     words::plain,

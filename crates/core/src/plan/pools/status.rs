@@ -1,43 +1,28 @@
-//! Computes the status of a pool.
+//! Computes the status of a pool, with its conditions.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cmp::Reverse, collections::BTreeMap, fmt::Write};
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::{SignedDuration, Timestamp},
+    jiff::{SignedDuration, Timestamp, tz::TimeZone},
 };
-use kube::ResourceExt;
+use serde_json::json;
 
-use super::verdict;
 use crate::{
     api::{
-        BuildStatus, HelpedWorkload, NodeCounts, ObjectReference, Problem, Revisions, RuntimeClassStatus, Summary,
-        Taint, TaintStatus, VendorStatus, WindowsPoolStatus,
+        BuildStatus, ClassState, HelpedWorkload, Mode, NodeCounts, ObjectReference, Problem, Revisions,
+        RuntimeClassStatus, Summary, Taint, TaintPolicy, TaintStatus, VendorStatus, WindowsPoolStatus,
         names::{condition, reason},
         number,
     },
     plan::{
-        classes::{CLASSES, ClassesPlan},
+        classes::CLASSES,
         nodes::numbers::{Overlap, Tally},
-        pods::{
-            failures::{PodHealth, WorkloadFailure},
-            tolerations::PoolHelp,
-        },
-        pools::{
-            pool::{GuardedPool, Pool, recorded},
-            verdict::Verdict,
-        },
-        reconcile::{
-            memory::{Memory, Now, PoolMemory, RequestKind, whole_seconds, write_failed},
-            step::{CachedCluster, NOT_STORED, Note, Step},
-        },
-        taints::objections::HeldTaints,
+        pods::failures::{PodHealth, PoolFailures},
+        pools::pool::Pool,
     },
-    windows::{Build, KubernetesSupport, KubernetesVersion, Vendor, product},
-    words::plain,
+    windows::{Build, Vendor, product},
+    words::{count as count_of, joined, plain, yaml},
 };
 
 const BUILDS: usize = 32;
@@ -57,31 +42,31 @@ pub fn status(
     previous: Option<&WindowsPoolStatus>,
     now: Timestamp,
 ) -> WindowsPoolStatus {
-    let nodes = observation.nodes;
+    let tally = &observation.tally;
     let mut conditions = Conditions { previous, now, generation: observation.generation, done: Vec::new() };
     for (name, verdict) in [
-        (condition::READY, verdict::ready(pool, observation)),
-        (condition::NODES_LABELED, verdict::labels_verdict(pool, observation)),
-        (condition::TAINTS_APPLIED, verdict::taints_verdict(pool, observation)),
+        (condition::READY, ready(pool, observation)),
+        (condition::NODES_LABELED, labels_verdict(pool, observation)),
+        (condition::TAINTS_APPLIED, taints_verdict(pool, observation)),
     ] {
-        conditions.push(name, verdict::unreadable_verdict(&observation.unreadable).unwrap_or(verdict));
+        conditions.push(name, unreadable_verdict(&observation.unreadable).unwrap_or(verdict));
     }
-    conditions.push(condition::RUNTIME_CLASSES_APPLIED, verdict::classes_verdict(pool, observation));
-    conditions.push(condition::WINDOWS_SUPPORTED, verdict::support_verdict(observation, now));
+    conditions.push(condition::RUNTIME_CLASSES_APPLIED, classes_verdict(pool, observation));
+    conditions.push(condition::WINDOWS_SUPPORTED, support_verdict(observation, now));
     match &observation.health {
         PodHealth::Off => {}
         PodHealth::NotYet => conditions.keep(condition::WORKLOADS_HEALTHY),
         PodHealth::Seen { summary, unseen } => {
             let failures = summary.pools.get(&pool.spec.name).cloned().unwrap_or_default();
-            conditions.push(condition::WORKLOADS_HEALTHY, verdict::health_verdict(&failures, unseen.as_deref()));
+            conditions.push(condition::WORKLOADS_HEALTHY, health_verdict(&failures, unseen.as_deref()));
         }
     }
-    if let Some(overlap) = &observation.overlap {
-        conditions.push(condition::OVERLAPPING, verdict::overlap_verdict(overlap));
+    if let Some(overlap) = &tally.overlap {
+        conditions.push(condition::OVERLAPPING, overlap_verdict(overlap));
     }
     WindowsPoolStatus {
         observed_generation: observation.generation,
-        nodes,
+        nodes: tally.counts(),
         taints: taints(pool, observation, previous, now),
         summary: summary(observation),
         helped_workloads: helped(pool, &observation.health, previous, now),
@@ -165,7 +150,7 @@ fn helped(
 
 /// The builds with most nodes, those with a name first: a node can report any number as its build.
 fn builds(pool: &Pool, observation: &Observation) -> Vec<BuildStatus> {
-    let mut builds: Vec<_> = observation.builds.iter().collect();
+    let mut builds: Vec<_> = observation.tally.revisions.iter().collect();
     builds.sort_by_key(|(build, revisions)| {
         (pool.spec.version_of(**build).is_none(), Reverse(revisions.values().sum::<usize>()), **build)
     });
@@ -183,7 +168,7 @@ fn summary(observation: &Observation) -> Summary {
     };
     Summary {
         runtime_classes: joined(observation.classes.iter().map(|class| class.name.clone()).collect()),
-        builds: joined(observation.builds.keys().map(ToString::to_string).collect()),
+        builds: joined(observation.tally.revisions.keys().map(ToString::to_string).collect()),
     }
 }
 
@@ -198,7 +183,6 @@ fn build_status(
     BuildStatus {
         build: build.to_string(),
         product: product::by_build(build).map(|product| product.name.to_owned()),
-        kubernetes_support: observation.support_of(build),
         end_of_support: product::by_build(build).map(|product| product.end_of_support.to_string()),
         vendors: vendors(observation, build),
         nodes: number(revisions.values().sum()),
@@ -212,16 +196,12 @@ fn build_status(
 }
 
 fn vendors(observation: &Observation, build: Build) -> Vec<VendorStatus> {
-    let mine = observation.vendors.iter().filter(|(its, _)| *its == build);
-    mine.map(|(_, vendor)| {
-        let support = vendor.support_of(build);
-        VendorStatus {
-            name: vendor.as_str().to_owned(),
-            end_of_support: support.map(|support| support.end.to_string()),
-            removed_in: support.and_then(|support| support.removed).map(|minor| format!("1.{minor}")),
-        }
-    })
-    .collect()
+    let mine = observation.tally.vendors.iter().filter(|(its, _)| *its == build);
+    let status = |(_, vendor): &(Build, Vendor)| VendorStatus {
+        name: vendor.as_str().to_owned(),
+        end_of_support: vendor.support_of(build).map(|support| support.end.to_string()),
+    };
+    mine.map(status).collect()
 }
 
 fn problems(problems: &[Problem]) -> Vec<Problem> {
@@ -265,19 +245,8 @@ impl<'a> Conditions<'a> {
 pub struct Observation {
     /// `metadata.generation` of the pool.
     pub generation: Option<i64>,
-    pub nodes: NodeCounts,
-    /// Nodes without the right label, including blocked ones.
-    pub unlabeled: usize,
-    /// Nodes without the right taints, including blocked ones.
-    pub untainted: usize,
-    /// The Kubernetes version of the cluster, if it could be read.
-    pub kubernetes: Option<KubernetesVersion>,
-    /// Nodes that this pool selects and an older one owns, with one example.
-    pub overlap: Option<Overlap>,
-    /// The number of nodes by build and revision; `None` for nodes that report no revision.
-    pub builds: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
-    /// The builds that each vendor's nodes run.
-    pub vendors: BTreeSet<(Build, Vendor)>,
+    /// The sums over its nodes.
+    pub tally: Tally,
     /// Windows nodes in the cluster, selected or not.
     pub windows_nodes: usize,
     /// The kinds that winpool cannot read, with the reasons. The rest may be old.
@@ -285,7 +254,7 @@ pub struct Observation {
     /// What is seen of each taint. The name, and the time, come with the status.
     pub taints: BTreeMap<Taint, TaintStatus>,
     /// The reason why taints are held, if it is known.
-    pub held: Option<HeldTaints>,
+    pub held: Option<Verdict>,
     /// The classes after the writes.
     pub classes: Vec<RuntimeClassStatus>,
     /// The names of those that select a capability label.
@@ -296,138 +265,254 @@ pub struct Observation {
     pub health: PodHealth,
 }
 
-impl Observation {
-    /// The support of a build by the Kubernetes version of the cluster.
-    pub(crate) fn support_of(&self, build: Build) -> KubernetesSupport {
-        self.kubernetes.map_or(KubernetesSupport::Unknown, |version| version.support_of(build))
+// The conditions.
+
+/// The status, reason and message of a condition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    pub status: &'static str,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Verdict {
+    pub(crate) fn yes(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status: "True", reason, message: message.into() }
+    }
+
+    pub(crate) fn no(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status: "False", reason, message: message.into() }
+    }
+
+    pub(crate) fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status: "Unknown", reason, message: message.into() }
     }
 }
 
-// The status of a pool: its inputs, and when it is written.
+/// The verdict about nodes while kinds cannot be read, which are given with the reasons.
+fn unreadable_verdict(unreadable: &BTreeMap<&'static str, String>) -> Option<Verdict> {
+    let (kinds, (_, why)) = (joined(unreadable.keys()), unreadable.first_key_value()?);
+    let message = format!("winpool cannot read {kinds}, so this status may be old, and no taint is added: {why}");
+    Some(Verdict::unknown(reason::READ_FAILED, message))
+}
 
-impl Memory {
-    /// Writes the status of a pool that is not being deleted, or waits.
-    pub(crate) fn report(
-        &mut self,
-        cluster: &CachedCluster<'_>,
-        guarded: &GuardedPool,
-        pool: &Pool,
-        plan: ClassesPlan,
-        tally: &Tally,
-        now: Now,
-    ) -> Step {
-        let existing = self.classes(cluster, &pool.spec.name);
-        self.record_own(pool, &plan, &existing);
-        let builds = tally.seen().builds;
-        let by_label = plan.classes.iter().filter(|planned| planned.desired.hosts.is_by_label());
-        let labelled = by_label.map(|planned| planned.desired.name.clone()).collect();
-        let (classes, mut problems) = self.class_report(cluster, pool, plan, &existing, &builds, now.instant);
-        let memory = self.of(&pool.spec.name);
-        let is_needless = guarded.has_finalizer() && !pool.spec.needs_cleanup();
-        let failed = memory.retries.get(&RequestKind::Finalizer).filter(|_| is_needless);
-        let object = || ObjectReference::windows_pool(&pool.spec.name);
-        problems.extend(failed.map(|retry| write_failed(object(), retry.refusal.message())));
-        let not_stored = memory.retries.get(&RequestKind::Status).map(|retry| retry.refusal.message());
-        problems.extend(not_stored.filter(|message| *message == NOT_STORED).map(|message| {
-            Problem::new(reason::STATUS_NOT_STORED, ObjectReference::custom_resource_definition(), message)
-        }));
-        problems.extend(tally.problems());
-        if let PodHealth::Seen { summary, .. } = &cluster.health {
-            let failing = summary.pools.get(&pool.spec.name).into_iter().flat_map(|failures| &failures.workloads);
-            problems.extend(failing.filter_map(WorkloadFailure::problem));
-            let refused = summary.help.get(&pool.spec.name).into_iter().flat_map(PoolHelp::problems);
-            problems.extend(refused);
+fn ready(pool: &Pool, observation: &Observation) -> Verdict {
+    let nodes = observation.tally.counts();
+    for lost in [reason::STATUS_NOT_STORED, reason::RECORD_REMOVED] {
+        if let Some(problem) = observation.problems.iter().find(|problem| problem.reason == lost) {
+            return Verdict::no(lost, problem.message.clone());
         }
-        let objections = self.objections(cluster, pool);
-        problems.extend(objections.problems());
-        let mut windows_nodes = 0;
-        if tally.counts().selected == 0 {
-            windows_nodes = cluster.nodes.nodes().count();
-        }
-        let observation = Observation {
-            generation: guarded.metadata.generation,
-            nodes: tally.counts(),
-            windows_nodes,
-            unlabeled: tally.unlabeled,
-            untainted: tally.untainted,
-            unreadable: cluster.unreadable(now.instant),
-            taints: self.taints(guarded, pool, &objections, tally),
-            held: self.held(cluster, pool, &objections, tally),
-            kubernetes: cluster.control_plane.kubernetes,
-            overlap: tally.overlap().cloned(),
-            builds: tally.revisions.clone(),
-            vendors: tally.vendors.clone(),
-            classes,
-            labelled,
-            problems,
-            health: cluster.health.clone(),
-        };
-        // A dry run records no taints.
-        let intended = if pool.spec.enforces() { self.intended(pool) } else { pool.clone().into() };
-        let status = status(&intended, &observation, self.recorded_status(guarded), whole_seconds(now.time));
-        self.write_status(guarded, status, now)
     }
-
-    /// Writes the status of a pool that is suspended, or waits.
-    pub(crate) fn suspend(&mut self, guarded: &GuardedPool, reason: &'static str, message: &str, now: Now) -> Step {
-        let (generation, time) = (guarded.metadata.generation, whole_seconds(now.time));
-        let previous = self.recorded_status(guarded);
-        let status = suspended_status(&guarded.name_any(), reason, message, generation, previous, time);
-        self.write_status(guarded, status, now)
+    let pending_classes = count(observation, ClassState::Pending);
+    if pool.spec.mode == Mode::DryRun {
+        let message = format!("dry run: winpool would change {}", changes(nodes.pending, pending_classes));
+        return Verdict::yes(reason::DRY_RUN, message);
     }
-
-    /// Writes the status if it changed: at once if it records a taint that nodes are to get, otherwise after
-    /// [`STATUS_INTERVAL`].
-    fn write_status(&mut self, guarded: &GuardedPool, status: WindowsPoolStatus, now: Now) -> Step {
-        let memory = self.of(&guarded.name_any());
-        memory.reported = Some(status.clone());
-        let previous = memory.unseen_status().or(guarded.status.as_ref());
-        if previous == Some(&status) {
-            return Step::Wait(None);
-        }
-        if let Some(retry) = memory.retry(RequestKind::Status, now.instant) {
-            return Step::Wait(Some(retry.until));
-        }
-        let records = previous.is_none_or(|old| {
-            let has = |new: &TaintStatus| {
-                let mut known = old.taints.iter().filter(|known| known.taint == new.taint);
-                known.any(|known| known.at_registration || !new.at_registration)
-            };
-            !status.taints.iter().all(has)
-        });
-        let next = memory.next_status.filter(|next| now.instant < *next && !records);
-        if next.is_some() {
-            return Step::Wait(next);
-        }
-        let is_news = |problem: &&Problem| {
-            let mut known = previous.iter().flat_map(|old| &old.problems);
-            !known.any(|known| (&known.reason, &known.object) == (&problem.reason, &problem.object))
-        };
-        let problems = status.problems.iter().filter(is_news).cloned().map(Note::Problem);
-        let news = problems.chain(taints_note(previous, &status)).collect();
-        let seen = memory.unseen_status().map(recorded).or_else(|| guarded.recorded.clone());
-        memory.written_over = guarded.resource_version();
-        Step::WriteStatus { seen, status: Box::new(status), news }
+    if nodes.pending > 0 || pending_classes > 0 {
+        let message = format!("winpool has yet to change {}", changes(nodes.pending, pending_classes));
+        return Verdict::no(reason::IN_PROGRESS, message);
     }
+    if let Some(held) = &observation.held {
+        return Verdict { status: "False", ..held.clone() };
+    }
+    if nodes.held > 0 {
+        return waiting(nodes.held);
+    }
+    if count(observation, ClassState::Conflict) > 0 {
+        return Verdict::no(reason::CLASS_CONFLICT, conflicts(observation));
+    }
+    if let Some(missing) = impossible_classes(observation) {
+        return missing;
+    }
+    if let Some(contested) = observation.problems.iter().find(|problem| problem.reason == reason::CONTESTED) {
+        return Verdict::no(reason::CONTESTED, format!("{}: {}", contested.object, contested.message));
+    }
+    if nodes.selected == 0 {
+        return no_nodes(pool, observation);
+    }
+    let mut message = format!("{} of {} converged", nodes.converged, count_of(nodes.selected, "node"));
+    // Writing to a String never fails.
+    if nodes.blocked > 0 {
+        let _ = write!(message, "; winpool cannot change {}, see problems", count_of(nodes.blocked, "node"));
+    }
+    if nodes.ignored > 0 {
+        let _ = write!(message, "; winpool ignores {}", count_of(nodes.ignored, "node"));
+    }
+    Verdict::yes(reason::DONE, message)
+}
 
-    /// The recorded status, as far as winpool knows.
-    pub(crate) fn recorded_status<'a>(&'a self, guarded: &'a GuardedPool) -> Option<&'a WindowsPoolStatus> {
-        let unseen = self.pools.get(&guarded.name_any()).and_then(PoolMemory::unseen_status);
-        unseen.or(guarded.status.as_ref())
+fn changes(nodes: i64, classes: usize) -> String {
+    format!("{} and {}", count_of(nodes, "node"), count_of(classes, "RuntimeClass"))
+}
+
+fn no_nodes(pool: &Pool, observation: &Observation) -> Verdict {
+    let windows = count_of(observation.windows_nodes, "Windows node");
+    let selector = &pool.spec.node_selector;
+    if selector.is_empty() || observation.windows_nodes == 0 {
+        return Verdict::yes(reason::NO_NODES_SELECTED, format!("the pool selects no node; the cluster has {windows}"));
+    }
+    let selector = yaml(&json!(selector));
+    let message = format!(
+        "nodeSelector {selector} matches none of {windows}: correct it, unless its node group has no nodes at present"
+    );
+    Verdict::yes(reason::NO_NODES_SELECTED, message)
+}
+
+/// The pods are not listed yet, or pods that run on the nodes are to get tolerations first.
+fn waiting(held: i64) -> Verdict {
+    Verdict::no(
+        reason::WAITING,
+        format!(
+            "the taints of {} wait until winpool has listed the pods and added the toleration to those that run there",
+            count_of(held, "node")
+        ),
+    )
+}
+
+/// The verdict about labels.
+fn labels_verdict(pool: &Pool, observation: &Observation) -> Verdict {
+    nodes_verdict(pool, observation, observation.tally.unlabeled, "labelled")
+}
+
+/// The verdict about taints.
+fn taints_verdict(pool: &Pool, observation: &Observation) -> Verdict {
+    if let Some(held) = &observation.held {
+        return held.clone();
+    }
+    let (nodes, untainted) = (observation.tally.counts(), observation.tally.untainted);
+    if nodes.held > 0 {
+        return waiting(nodes.held);
+    }
+    if pool.spec.taint_policy != TaintPolicy::Never {
+        return nodes_verdict(pool, observation, untainted, "tainted");
+    }
+    if nodes.selected > 0 && untainted == 0 {
+        return Verdict::yes(reason::DONE, "taintPolicy is Never: winpool adds no taint");
+    }
+    nodes_verdict(pool, observation, untainted, "freed of old taints")
+}
+
+/// The message if every node that winpool may change is done.
+fn every_node(nodes: NodeCounts, done: &str) -> String {
+    let ignored = count_of(nodes.ignored, "node");
+    match nodes.ignored {
+        0 => format!("every node is {done}"),
+        all if all == nodes.selected => format!("winpool ignores {ignored}; the pool selects no other node"),
+        _ => format!("winpool ignores {ignored}; every other node is {done}"),
     }
 }
 
-/// Returns a note if the taints of the pool are held or no longer held since the previous status.
-fn taints_note(previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus) -> Option<Note> {
-    // With other reasons winpool is still working, or a problem has a note of its own.
-    const NOTED: [&str; 2] = [reason::DONE, reason::DAEMON_SETS_NOT_TOLERATING];
-    let find = |status: &WindowsPoolStatus| {
-        let mut conditions = status.conditions.iter();
-        let found = conditions.find(|condition| condition.type_ == condition::TAINTS_APPLIED)?;
-        Some((found.status.clone(), found.reason.clone(), found.message.clone()))
-    };
-    let (is_applied, reason, message) = find(status)?;
-    let (was_applied, before, _) = previous.and_then(find).unwrap_or_default();
-    let is_new = (&was_applied, &before) != (&is_applied, &reason) && NOTED.contains(&reason.as_str());
-    is_new.then_some(Note::TaintsChanged { are_applied: is_applied == "True", reason, message })
+fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &str) -> Verdict {
+    let nodes = observation.tally.counts();
+    if nodes.selected == 0 {
+        return no_nodes(pool, observation);
+    }
+    if missing == 0 {
+        return Verdict::yes(reason::DONE, every_node(nodes, done));
+    }
+    if pool.spec.mode == Mode::DryRun {
+        return Verdict::no(reason::DRY_RUN, format!("dry run: {} would be {done}", count_of(missing, "node")));
+    }
+    if nodes.pending > 0 {
+        return Verdict::no(reason::IN_PROGRESS, format!("{} not {done} yet", count_of(missing, "node")));
+    }
+    let node_problem = observation.problems.iter().find(|problem| problem.object.kind == "Node");
+    let mut reasons = [reason::ADMISSION_DENIED, reason::CONTESTED, reason::OPERATING_SYSTEM_DIFFERS].into_iter();
+    let reason = reasons.find(|reason| node_problem.is_some_and(|problem| problem.reason == *reason));
+    Verdict::no(
+        reason.unwrap_or(reason::BUILD_UNKNOWN),
+        format!("{} cannot be {done}, see problems", count_of(missing, "node")),
+    )
+}
+
+/// False only if Microsoft or the cluster's vendor no longer supports a build in use.
+fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
+    let today = now.to_zoned(TimeZone::UTC).date();
+    let is_over = |build: &&Build| product::by_build(**build).is_some_and(|product| product.end_of_support < today);
+    let over = joined(observation.tally.revisions.keys().filter(is_over).map(|build| product::name_of(*build)));
+    let by_microsoft = (!over.is_empty()).then(|| format!("past Microsoft's end of support: {over}"));
+    let of_vendors = observation.tally.vendors.iter().filter_map(|(build, vendor)| vendor.support_of(*build));
+    let by_vendor = of_vendors
+        .filter(|row| row.has_ended(today))
+        .map(|row| format!("{} supported {} until {}", row.vendor.as_str(), product::name_of(row.build), row.end));
+    let ended: Vec<String> = by_microsoft.into_iter().chain(by_vendor).collect();
+    if ended.is_empty() {
+        return Verdict::yes(reason::SUPPORTED, "Microsoft supports every known build in use");
+    }
+    Verdict::no(reason::END_OF_SUPPORT, ended.join("; "))
+}
+
+/// The verdict about pods. winpool does not see all of them for the reason `unseen`, if given.
+fn health_verdict(failures: &PoolFailures, unseen: Option<&str>) -> Verdict {
+    let unseen = unseen.map(|message| format!("winpool does not see all pods that fail: {message}"));
+    if failures.counts.is_empty() {
+        return match unseen {
+            Some(message) => Verdict::unknown(reason::PODS_NOT_SEEN, message),
+            None => Verdict::yes(reason::HEALTHY, "no pod is known to fail because of Windows"),
+        };
+    }
+    let named = failures.workloads.iter().map(|workload| {
+        format!("{} ({}, {})", workload.object, count_of(workload.pods, "pod"), workload.cause.as_str())
+    });
+    let named = joined(named);
+    let more = if failures.more > 0 { format!(" and {} more", failures.more) } else { String::new() };
+    let pods = count_of(failures.counts.values().sum::<usize>(), "pod");
+    let unseen = unseen.map(|message| format!("; {message}")).unwrap_or_default();
+    let message = format!("{pods} of {named}{more} cannot run because of Windows, see problems{unseen}");
+    Verdict::no(reason::PODS_FAILING, message)
+}
+
+fn overlap_verdict(Overlap { nodes, example, owner }: &Overlap) -> Verdict {
+    let message = format!(
+        "{} in the nodeSelector of this pool and of an older one, such as {example} of {owner}; change one of the \
+         nodeSelectors",
+        count_of(*nodes, "node")
+    );
+    Verdict::yes(reason::OLDER_POOL, message)
+}
+
+fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {
+    let pending = count(observation, ClassState::Pending);
+    if pool.spec.mode == Mode::DryRun && pending > 0 {
+        let message = format!("dry run: winpool would write {}", count_of(pending, "RuntimeClass"));
+        return Verdict::no(reason::DRY_RUN, message);
+    }
+    if count(observation, ClassState::Conflict) > 0 {
+        return Verdict::no(reason::CLASS_CONFLICT, conflicts(observation));
+    }
+    if pending > 0 {
+        let message = format!("winpool has yet to write {}", count_of(pending, "RuntimeClass"));
+        return Verdict::no(reason::IN_PROGRESS, message);
+    }
+    if let Some(missing) = impossible_classes(observation) {
+        return missing;
+    }
+    let mut message = format!("{} up to date", count_of(observation.classes.len(), "RuntimeClass"));
+    if !observation.labelled.is_empty() {
+        let _ = write!(
+            message,
+            "; by capability label: {}. A new node serves them after winpool has labelled it, and an autoscaler needs the \
+             labels in the template of an empty node group",
+            observation.labelled.join(", ")
+        );
+    }
+    Verdict::yes(reason::DONE, message)
+}
+
+/// The verdict if the pool lacks classes that winpool cannot create.
+fn impossible_classes(observation: &Observation) -> Option<Verdict> {
+    [reason::CLASS_NAME_INVALID, reason::TOO_MANY_CLASSES].into_iter().find_map(|reason| {
+        let problem = observation.problems.iter().find(|problem| problem.reason == reason)?;
+        Some(Verdict::no(reason, problem.message.clone()))
+    })
+}
+
+fn count(observation: &Observation, state: ClassState) -> usize {
+    observation.classes.iter().filter(|class| class.state == state).count()
+}
+
+fn conflicts(observation: &Observation) -> String {
+    let conflicts = observation.problems.iter().filter(|problem| problem.reason == reason::CLASS_CONFLICT);
+    let texts: Vec<String> = conflicts.map(|problem| format!("{} {}", problem.object, problem.message)).collect();
+    texts.join("; ")
 }

@@ -5,32 +5,95 @@
 //! of them decides anything.
 //!
 //! The order is: the pool's classes, each independently; then the status that records what may be added to nodes; and
-//! then the [`Policy`](super::pools::pool::Policy) that nodes are assessed by. A failed write does not end the round: everything
-//! that does not depend on it continues.
+//! then the [`Policy`] that nodes are assessed by. A failed write does not end the round: everything that does not depend on it
+//! continues.
 
-pub(crate) mod memory;
+pub(crate) mod classes;
+mod deletion;
+mod status;
 pub(crate) mod step;
+pub mod taints;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
 use crate::{
-    api::names::reason,
+    api::{
+        ObjectReference, Problem, Taint, WindowsPoolStatus,
+        names::{self, reason},
+    },
     plan::{
-        classes::steps::ClassMemory,
+        Now,
         nodes::numbers::Tally,
-        pods::table::UnknownPods,
-        pools::pool::{GuardedPool, Pool, managed_taints},
-        reconcile::memory::{CACHE_BEHIND, PoolMemory, RequestKind, Retry, STATUS_INTERVAL},
+        pods::table::{PodPauses, UnknownPods},
+        pools::{
+            pool::{GuardedPool, Policy, Pool, PoolEntry, managed_taints, read_all},
+            status::ever_applied,
+        },
+        reconcile::{classes::ClassMemory, deletion::DeletionMemory},
         refusal::Refusal,
+        taints::{PoolConsent, daemon_sets::Objector},
     },
 };
 
-pub use self::{
-    memory::{Memory, Now, Outage, POLL_INTERVAL, Pauses},
-    step::{Answer, CachedCluster, ClassRequest, ClassStep, ControlPlaneInfo, Note, Step},
-};
+pub use self::step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Step};
+
+/// The pause between looks at what cannot be watched.
+pub const POLL_INTERVAL: Duration = Duration::from_mins(1);
+/// The pause between status writes, unless one records a taint.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause before winpool reads a pool again that the cache shows in an old version.
+const CACHE_BEHIND: Duration = Duration::from_secs(1);
+/// The number of attempts to write a pool that changes between reading and writing, before the write has to wait.
+const ATTEMPTS: u32 = 4;
+
+/// Pauses that may be shorter where one API server serves everything, as in tests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pauses {
+    /// The time that nodes wait after the tolerations of an existing class were changed. Admission reads
+    /// RuntimeClasses from a cache and writes their tolerations into each new pod.
+    pub classes: Duration,
+    /// Those of the table of pods.
+    pub pods: PodPauses,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self { classes: Duration::from_secs(5), pods: PodPauses::default() }
+    }
+}
+
+/// A pool in one step of its loop, and the facts from which the step follows.
+struct Round<'a> {
+    cluster: &'a CachedCluster<'a>,
+    guarded: &'a GuardedPool,
+    /// The pool with the taints in the last written status.
+    pool: Pool,
+    /// The RuntimeClasses in the cache, or in a newer answer of the API server.
+    existing: Vec<Arc<RuntimeClass>>,
+    now: Now,
+}
+
+impl Round<'_> {
+    fn name(&self) -> &str {
+        &self.pool.spec.name
+    }
+
+    /// The sums over the nodes of the pool.
+    fn tally(&self) -> &Tally {
+        self.cluster.nodes.tally(self.name())
+    }
+
+    fn class(&self, name: &str) -> Option<&Arc<RuntimeClass>> {
+        self.existing.iter().find(|class| class.metadata.name.as_deref() == Some(name))
+    }
+}
 
 /// Returns the next step for the pool with this name.
 pub fn next(cluster: &mut CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Step {
@@ -65,15 +128,222 @@ fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now
         known.retries.clear();
         known.classes.values_mut().for_each(ClassMemory::end_back_off);
     }
-    let step = match guarded.read() {
-        Err(error) => memory.stop(cluster, guarded, reason::INVALID_SPEC, &error.to_string(), now),
-        Ok(pool) if pool.spec.deleting => memory.clean_up(cluster, guarded, &memory.with_written(&pool), now),
-        Ok(pool) => return memory.bring_up_to_date(cluster, guarded, &memory.with_written(&pool), now),
+    let pool = match guarded.read() {
+        Ok(pool) => memory.with_written(&pool),
+        Err(error) => return Some(memory.stop(cluster, guarded, reason::INVALID_SPEC, &error.to_string(), now)),
     };
-    Some(step)
+    let round = Round { cluster, guarded, pool, existing: memory.classes(cluster, name), now };
+    if round.pool.spec.deleting { Some(memory.clean_up(&round)) } else { memory.bring_up_to_date(&round) }
+}
+
+/// The state between steps. It begins with the term of leadership.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// The pause after a refused request, and the time that a deletion waits without progress.
+    pub patience: Duration,
+    /// True while winpool is being uninstalled: what the API server refuses stays, because nobody can wait for it.
+    pub is_uninstalled: bool,
+    pauses: Pauses,
+    pools: BTreeMap<String, PoolMemory>,
+    /// The last published policy.
+    policy: Option<Arc<Policy>>,
+    notes: Vec<(String, Note)>,
+}
+
+/// The state of one pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct PoolMemory {
+    /// The uid of the pool, to distinguish it from a later pool with the same name.
+    uid: Option<String>,
+    generation: Option<i64>,
+    /// True if the cache was seen to be up to date with the pool, in this term.
+    fresh: bool,
+    /// The cached version when winpool last wrote the pool, or saw that the cache is behind.
+    old_version: Option<String>,
+    /// The changes that the pool may make to nodes; `None` until its classes were planned in this term.
+    intent: Option<Intent>,
+    /// The pool by which its nodes are written, if there is one.
+    published: Option<Arc<Pool>>,
+    /// Taints that nodes may still get by an earlier policy, each with the earliest end of that.
+    former: BTreeMap<Taint, Instant>,
+    classes: BTreeMap<String, ClassMemory>,
+    /// The uids of classes that winpool created, as status has them or will have them.
+    created: BTreeSet<String>,
+    /// The requests that failed last.
+    retries: BTreeMap<RequestKind, Retry>,
+    /// The last computed status.
+    reported: Option<WindowsPoolStatus>,
+    /// The last written status.
+    written: Option<WindowsPoolStatus>,
+    /// True if the cache has shown it. From then on the cache shows the status, and what others make of it.
+    is_shown: bool,
+    /// The cached version when the status was last written, or when the cache last showed another one instead.
+    written_over: Option<String>,
+    /// The version that winpool's last write of the status made.
+    written_version: Option<String>,
+    next_status: Option<Instant>,
+    deletion: DeletionMemory,
+}
+
+/// The changes that a pool may make to nodes.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Intent {
+    consent: Arc<PoolConsent>,
+    /// winpool's taints on nodes, which have to be recorded.
+    carried: Vec<Taint>,
 }
 
 impl Memory {
+    pub fn new(patience: Duration, pauses: Pauses) -> Self {
+        Self { patience, pauses, ..Self::default() }
+    }
+
+    /// Returns the notes since the last call, each with its pool.
+    pub fn take_notes(&mut self) -> Vec<(String, Note)> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// The last computed status of the pool, written or not.
+    pub fn status_of(&self, pool: &str) -> Option<&WindowsPoolStatus> {
+        self.pools.get(pool)?.reported.as_ref()
+    }
+
+    /// Counts nodes without deleted pools, and publishes the policy without them, if the present one has any.
+    pub fn drop_gone(&mut self, cluster: &mut CachedCluster<'_>, now: Instant) -> Option<Step> {
+        self.forget(cluster, now);
+        cluster.nodes.count_by(self.policy(cluster.pools), now);
+        self.publish(cluster, None)
+    }
+
+    fn note(&mut self, pool: &str, note: Note) {
+        self.notes.push((pool.to_owned(), note));
+    }
+
+    fn of(&mut self, pool: &str) -> &mut PoolMemory {
+        self.pools.entry(pool.to_owned()).or_default()
+    }
+
+    /// The pool with this name in the last published policy.
+    fn published(&self, pool: &str) -> Option<&Arc<Pool>> {
+        self.pools.get(pool)?.published.as_ref()
+    }
+
+    /// All valid pools, with the changes that they may make to nodes. Nodes are counted by this policy.
+    pub fn policy(&self, pools: &[Arc<GuardedPool>]) -> Policy {
+        let (valid, invalid) = read_all(pools);
+        Policy::new(valid.iter().map(|pool| PoolEntry { pool: self.intended(pool), ready: true }), invalid)
+    }
+
+    /// The pool as it will be published once its status records it.
+    fn intended(&self, pool: &Pool) -> Arc<Pool> {
+        let intent = self.pools.get(&pool.spec.name).and_then(|memory| memory.intent.clone());
+        let Intent { consent, carried } = intent.unwrap_or_default();
+        let mut intended = Pool { consent, ..self.with_written(pool) };
+        if pool.spec.enforces() {
+            intended.managed_taints = ever_applied(&intended, &carried);
+        } else {
+            // A dry run records no taints.
+            intended.managed_taints.extend(pool.spec.wanted_taints());
+        }
+        Arc::new(intended)
+    }
+
+    /// The pool with the taints in the last written status. The cache may not show it yet, or others may have removed them.
+    fn with_written(&self, pool: &Pool) -> Pool {
+        let written = self.pools.get(&pool.spec.name).and_then(|memory| memory.written.as_ref());
+        let mut pool = pool.clone();
+        for taint in managed_taints(written) {
+            if !pool.managed_taints.contains(&taint) {
+                pool.managed_taints.push(taint);
+            }
+        }
+        pool
+    }
+
+    /// Forgets deleted pools, the state of an earlier pool with the same name, and the API server's answers about
+    /// classes that are newer in the cache.
+    fn forget(&mut self, cluster: &CachedCluster<'_>, now: Instant) {
+        self.pools.retain(|name, memory| {
+            cluster.pools.iter().any(|pool| pool.name_any() == *name && pool.uid() == memory.uid)
+        });
+        for (name, class) in self.pools.values_mut().flat_map(|memory| &mut memory.classes) {
+            class.forget_answer(cluster.cached_version(name).as_deref(), now);
+        }
+    }
+
+    /// Remembers the taints of every published policy until no node patch by it is in flight, and a moment longer,
+    /// because the cache shows the node later. Until then the pool's classes keep their tolerations.
+    fn keep_former_taints(&mut self, round: &Round<'_>) {
+        let now = round.now.instant;
+        let until = now + self.pauses.classes;
+        let memory = self.of(round.name());
+        memory.former.extend(memory.published_taints().into_iter().map(|taint| (taint, until)));
+        memory.former.retain(|_, until| !round.cluster.nodes.is_settled() || now < *until);
+    }
+
+    /// The time at which the tolerations of a taint that is no longer published may be removed.
+    fn former_taints_due(&self, pool: &str) -> Option<Instant> {
+        let memory = self.pools.get(pool)?;
+        let published = memory.published_taints();
+        memory.former.iter().filter(|(taint, _)| !published.contains(taint)).map(|(_, until)| *until).min()
+    }
+
+    /// Publishes at once what keeps the pool from adding taints: a kind that cannot be read, and `DaemonSets` that came or are
+    /// not known any more. What lets it add more waits for its classes and its status.
+    fn hold_back(&mut self, round: &Round<'_>) -> Option<Step> {
+        let (cluster, published) = (round.cluster, self.published(round.name())?);
+        let before = &published.consent;
+        let cannot_read = before.cannot_read || !cluster.unreadable(round.now.instant).is_empty();
+        let may_add = before.may_add && cluster.may_add_taints();
+        // At rest both are the same list.
+        let known = cluster.objectors().ok().filter(|known| !Arc::ptr_eq(known, &before.objectors));
+        let came = known.into_iter().flat_map(|known| known.iter()).filter(|set| !before.objectors.contains(set));
+        let came: Vec<Objector> = came.cloned().collect();
+        if (cannot_read, may_add) == (before.cannot_read, before.may_add) && came.is_empty() {
+            return None;
+        }
+        let mut consent = PoolConsent { may_add, cannot_read, ..PoolConsent::clone(before) };
+        if !came.is_empty() {
+            Arc::make_mut(&mut consent.objectors).extend(came);
+        }
+        let held = Pool { consent: consent.into(), ..Pool::clone(published) };
+        self.publish(cluster, Some(Arc::new(held)))
+    }
+
+    /// The classes in the cache, or in a newer answer of the API server.
+    fn classes(&self, cluster: &CachedCluster<'_>, pool: &str) -> Vec<Arc<RuntimeClass>> {
+        let mut classes: BTreeMap<String, Arc<RuntimeClass>> =
+            cluster.classes.iter().map(|class| (class.name_any(), Arc::clone(class))).collect();
+        for (name, memory) in self.pools.get(pool).into_iter().flat_map(|memory| &memory.classes) {
+            match memory.answer.as_ref().map(|answer| &answer.class) {
+                Some(Some(class)) => drop(classes.insert(name.clone(), Arc::clone(class))),
+                Some(None) => drop(classes.remove(name)),
+                None => {}
+            }
+        }
+        classes.into_values().collect()
+    }
+
+    /// The policy after `ready`, if given, is published. Valid pools that were never ready keep the nodes that they
+    /// select; those that are not valid keep what they have.
+    fn publish(&mut self, cluster: &CachedCluster<'_>, ready: Option<Arc<Pool>>) -> Option<Step> {
+        if let Some(pool) = ready {
+            self.of(&pool.spec.name).published = Some(Arc::clone(&pool));
+        }
+        let (valid, invalid) = read_all(cluster.pools);
+        let entries = valid.iter().map(|pool| match self.published(&pool.spec.name) {
+            Some(published) => PoolEntry { pool: Arc::clone(published), ready: true },
+            None => PoolEntry { pool: Arc::clone(pool), ready: false },
+        });
+        let policy = Policy::new(entries, invalid);
+        if self.policy.as_deref() == Some(&policy) {
+            return None;
+        }
+        let policy = Arc::new(policy);
+        self.policy = Some(Arc::clone(&policy));
+        Some(Step::Publish(policy))
+    }
+
     /// Records the result of a step of this pool.
     pub fn answer(&mut self, pool: &str, step: &Step, answer: Answer, now: Instant) {
         let (patience, answer) = (self.patience, answer.in_effect(step));
@@ -133,7 +403,7 @@ impl Memory {
     }
 
     /// Adds or removes the finalizer, unless that was done and the cache does not show it yet.
-    pub(crate) fn set_finalizer(&mut self, guarded: &GuardedPool, wanted: bool, now: Instant) -> Step {
+    fn set_finalizer(&mut self, guarded: &GuardedPool, wanted: bool, now: Instant) -> Step {
         let memory = self.of(&guarded.name_any());
         if memory.old_version.is_some() && memory.old_version == guarded.resource_version() {
             return Step::Wait(Some(now + POLL_INTERVAL));
@@ -144,54 +414,48 @@ impl Memory {
 
     /// Reconciles a pool that is not being deleted: its classes, its status, and then its nodes. `None` if nodes have to
     /// be counted again.
-    fn bring_up_to_date(
-        &mut self,
-        cluster: &CachedCluster<'_>,
-        guarded: &GuardedPool,
-        pool: &Pool,
-        now: Now,
-    ) -> Option<Step> {
-        let name = &pool.spec.name;
+    fn bring_up_to_date(&mut self, round: &Round<'_>) -> Option<Step> {
+        let (cluster, guarded, now) = (round.cluster, round.guarded, round.now);
+        let (name, needs_cleanup) = (round.name(), round.pool.spec.needs_cleanup());
         let retry = self.of(name).retry(RequestKind::Finalizer, now.instant).cloned();
-        if pool.spec.needs_cleanup() && !guarded.has_finalizer() {
+        if needs_cleanup && !guarded.has_finalizer() {
             let Some(Retry { until, refusal, .. }) = retry else {
                 return Some(self.set_finalizer(guarded, true, now.instant));
             };
             let is_denied = matches!(refusal, Refusal::Denied(_));
             let reason = if is_denied { reason::ADMISSION_DENIED } else { reason::WRITE_FAILED };
-            let (finalizer, message) = (crate::api::names::CLEANUP, refusal.message());
+            let (finalizer, message) = (names::CLEANUP, refusal.message());
             let message = format!("the API server refuses the finalizer {finalizer}, so nothing is done: {message}");
             return Some(self.stop(cluster, guarded, reason, &message, now).at_latest(until));
         }
-        if let Some(publish) = self.hold_back(cluster, name, now.instant) {
+        if let Some(publish) = self.hold_back(round) {
             return Some(publish);
         }
-        self.keep_former_taints(cluster, name, now.instant);
-        let tally = cluster.nodes.tally(name);
-        let plan = self.plan_classes(cluster, pool, tally);
-        self.forget_classes(cluster, name, &plan, now.instant);
-        if let Some(step) = self.class_step(cluster, pool, &plan, now.instant) {
+        self.keep_former_taints(round);
+        let plan = self.plan_classes(round);
+        self.forget_classes(round, &plan);
+        if let Some(step) = self.class_step(round, &plan) {
             return Some(step);
         }
-        let intent = Some(self.intend(cluster, pool, &plan, tally, now));
+        let intent = Some(self.intend(round, &plan));
         let memory = self.of(name);
         if memory.intent != intent {
             memory.intent = intent;
             return None;
         }
         // Nodes get a taint only after status records it, so the policy is published later.
-        let status_due = match self.report(cluster, guarded, pool, plan, tally, now) {
+        let status_due = match self.report(round, plan) {
             Step::Wait(until) => until,
             step => return Some(step),
         };
-        let ready = (!self.awaits_pods(cluster, pool, tally)).then(|| self.publishable(guarded, pool));
+        let ready = (!self.awaits_pods(round)).then(|| self.publishable(round));
         if let Some(publish) = self.publish(cluster, ready) {
             return Some(publish);
         }
         // The published policy no longer makes changes that need a cleanup.
-        let is_needless = guarded.has_finalizer() && !pool.spec.needs_cleanup() && retry.is_none();
+        let is_needless = guarded.has_finalizer() && !needs_cleanup && retry.is_none();
         let step = if is_needless { self.set_finalizer(guarded, false, now.instant) } else { Step::Wait(None) };
-        Some(step.at_latest(self.wake(name, status_due, now)))
+        Some(step.at_latest(self.wake(name, status_due, now.instant)))
     }
 
     /// Stops changing the nodes of the pool, and says why in its status.
@@ -210,29 +474,165 @@ impl Memory {
 
     /// True if nodes are not written yet, so that they get their labels and taints in one request: the pods are about to be
     /// listed and looked at.
-    fn awaits_pods(&self, cluster: &CachedCluster<'_>, pool: &Pool, tally: &Tally) -> bool {
-        let Some(memory) = self.pools.get(&pool.spec.name) else { return true };
+    fn awaits_pods(&self, round: &Round<'_>) -> bool {
+        let (cluster, pool) = (round.cluster, &round.pool);
+        let Some(memory) = self.pools.get(round.name()) else { return true };
         let is_first = pool.spec.enforces() && !memory.published.as_ref().is_some_and(|pool| pool.spec.enforces());
         let are_pods_unseen = cluster.objectors() == Err(&UnknownPods::NotListed) || cluster.has_yet_to_look_for(pool);
-        is_first && tally.waits() && are_pods_unseen && !memory.cannot_read()
+        is_first && round.tally().waits() && are_pods_unseen && !memory.cannot_read()
     }
 
     /// The pool as nodes may be assessed by it now: with the taints that its status records, and no others.
-    fn publishable(&self, guarded: &GuardedPool, pool: &Pool) -> Arc<Pool> {
-        let recorded = managed_taints(self.recorded_status(guarded));
-        let mut ready = Pool::clone(&self.intended(pool));
+    fn publishable(&self, round: &Round<'_>) -> Arc<Pool> {
+        let recorded = managed_taints(self.recorded_status(round.guarded));
+        let mut ready = Pool::clone(&self.intended(&round.pool));
         ready.managed_taints.retain(|taint| recorded.contains(taint));
         Arc::new(ready)
     }
 
     /// The time at which the pool is due again, if nothing happens before.
-    fn wake(&self, pool: &str, status: Option<Instant>, now: Now) -> Option<Instant> {
+    fn wake(&self, pool: &str, status: Option<Instant>, now: Instant) -> Option<Instant> {
         let Some(memory) = self.pools.get(pool) else { return status };
         let retries = memory.retries.values().map(|retry| retry.until);
         let classes = memory.classes.values().flat_map(ClassMemory::dues);
-        let now = now.instant;
         let former = self.former_taints_due(pool).map(|until| until.max(now + CACHE_BEHIND));
         let dues = retries.chain(former).chain(classes).chain(status).chain([now + POLL_INTERVAL]);
         dues.filter(|due| *due > now).min()
+    }
+}
+
+impl PoolMemory {
+    /// The taints that nodes may get by the published policy.
+    fn published_taints(&self) -> Vec<Taint> {
+        let published = self.published.as_ref().filter(|published| published.spec.enforces());
+        published.map(|published| published.applicable_taints()).unwrap_or_default()
+    }
+
+    /// The last written status, if the cache does not show it yet.
+    fn unseen_status(&self) -> Option<&WindowsPoolStatus> {
+        self.written.as_ref().filter(|_| !self.is_shown)
+    }
+
+    /// Notes what the cache shows of the last written status. Another version with another status is older or newer than the
+    /// write: the API server has to say if the cache is up to date. A watch from before an update of the
+    /// CustomResourceDefinition may show winpool's own write without new fields.
+    fn compare_written(&mut self, cached: &GuardedPool) {
+        self.is_shown |= self.written.is_some() && self.written == cached.status;
+        let version = cached.resource_version();
+        let is_other = version != self.written_over && version != self.written_version;
+        if self.unseen_status().is_some() && is_other {
+            (self.fresh, self.written_over) = (false, version);
+        }
+    }
+
+    /// True while winpool cannot read a kind.
+    fn cannot_read(&self) -> bool {
+        self.intent.as_ref().is_some_and(|intent| intent.consent.cannot_read)
+    }
+
+    fn class(&mut self, name: &str) -> &mut ClassMemory {
+        self.classes.entry(name.to_owned()).or_default()
+    }
+
+    /// Records a request that was not accepted.
+    fn failed(&mut self, request: RequestKind, refusal: &Refusal, patience: Duration, now: Instant) {
+        let failures = self.retries.get(&request).map_or(1, |retry| retry.failures + 1);
+        // At first the cache is behind, and the pool's own event follows.
+        let is_late = request.writes() && refusal.is_late();
+        let counted = if is_late { failures.saturating_sub(ATTEMPTS) } else { failures };
+        let until = if counted == 0 { now } else { now + refusal.pause(counted, patience) };
+        self.retries.insert(request, Retry { failures, until, refusal: refusal.clone() });
+    }
+
+    /// The reason why a request may not be sent now.
+    fn retry(&self, request: RequestKind, now: Instant) -> Option<&Retry> {
+        self.retries.get(&request).filter(|retry| now < retry.until)
+    }
+
+    /// Reads the pool if the cache may be stale: a former leader may have just ended the pool or recorded taints.
+    /// Later in a term no other process does.
+    fn read_when_stale(&mut self, guarded: &GuardedPool, now: Instant) -> Option<Step> {
+        if self.fresh {
+            return None;
+        }
+        let (uid, version) = (guarded.uid(), guarded.resource_version());
+        // A new version is a reason to try at once.
+        let is_new = self.old_version.is_some() && self.old_version != version;
+        let retry = self.retry(RequestKind::Read, now).filter(|_| !is_new);
+        Some(retry.map_or(Step::ReadPool { uid, version }, |retry| Step::Wait(Some(retry.until))))
+    }
+}
+
+// Requests that failed.
+
+/// A kind of request for a pool that is retried after a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum RequestKind {
+    Read,
+    Finalizer,
+    Nodes,
+    Status,
+}
+
+impl RequestKind {
+    fn of(step: &Step) -> Option<Self> {
+        match step {
+            Step::ReadPool { .. } => Some(Self::Read),
+            Step::SetFinalizer(_) => Some(Self::Finalizer),
+            Step::ListLabelledNodes => Some(Self::Nodes),
+            Step::WriteStatus { .. } => Some(Self::Status),
+            Step::Class(_) | Step::Publish(_) | Step::Wait(_) => None,
+        }
+    }
+
+    /// True if it writes the pool.
+    fn writes(self) -> bool {
+        matches!(self, Self::Finalizer | Self::Status)
+    }
+}
+
+/// A request that failed, with the time of the next attempt.
+#[derive(Clone, Debug, PartialEq)]
+struct Retry {
+    /// The number of failures in a row.
+    failures: u32,
+    until: Instant,
+    refusal: Refusal,
+}
+
+/// The problem for a write that failed and is retried.
+fn write_failed(object: ObjectReference, message: &str) -> Problem {
+    let message = format!("the API server did not accept the change, winpool tries again: {message}");
+    Problem::new(reason::WRITE_FAILED, object, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_version_that_is_neither_old_nor_of_the_write_itself_is_a_reason_to_ask() {
+        let written = json!({"summary": {"builds": "10.0.20348"}});
+        for (version, status, is_unseen, is_fresh) in [
+            ("1", json!({}), true, true),
+            ("3", written.clone(), false, true),
+            // The watch is older than the field.
+            ("3", json!({}), true, true),
+            ("2", json!({}), true, false),
+            ("4", json!({}), true, false),
+        ] {
+            let object = json!({"metadata": {"name": "a", "resourceVersion": version}, "spec": {}, "status": status});
+            let mut memory = PoolMemory {
+                fresh: true,
+                written: serde_json::from_value(written.clone()).unwrap(),
+                written_over: Some("1".to_owned()),
+                written_version: Some("3".to_owned()),
+                ..PoolMemory::default()
+            };
+            memory.compare_written(&serde_json::from_value(object).unwrap());
+            assert_eq!((memory.unseen_status().is_some(), memory.fresh), (is_unseen, is_fresh), "{version} {status}");
+        }
     }
 }

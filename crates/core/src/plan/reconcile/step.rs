@@ -21,11 +21,9 @@ use crate::{
             table::{PodTable, UnknownPods},
         },
         pools::pool::{GuardedPool, Policy, Pool},
-        reconcile::memory::Outage,
-        refusal::Refusal,
+        refusal::{Outage, Refusal},
         taints::daemon_sets::Objector,
     },
-    windows::KubernetesVersion,
 };
 
 /// The cluster, as the caches show it.
@@ -33,7 +31,9 @@ pub struct CachedCluster<'a> {
     pub pools: &'a [Arc<GuardedPool>],
     pub classes: &'a [Arc<RuntimeClass>],
     pub nodes: &'a mut NodeTable,
-    pub control_plane: ControlPlaneInfo,
+    /// The reason why it is not known that a policy confines winpool's permission to patch pods; `None` if it is, or if
+    /// winpool runs outside of the cluster.
+    pub unconfined: Option<String>,
     /// The kinds whose lists or watches fail, in the plural.
     pub outages: BTreeMap<&'static str, Outage>,
     /// The pods, or the reason why winpool does not know them.
@@ -62,7 +62,7 @@ impl CachedCluster<'_> {
 
     /// True if winpool sees the pods and DaemonSets, and the API server confines what it may do with pods.
     pub(crate) fn may_add_taints(&self) -> bool {
-        self.objectors().is_ok() && self.control_plane.unconfined.is_none()
+        self.objectors().is_ok() && self.unconfined.is_none()
     }
 
     pub(crate) fn cached_version(&self, class: &str) -> Option<String> {
@@ -74,16 +74,6 @@ impl CachedCluster<'_> {
         let outages = self.outages.iter().filter(|(_, outage)| outage.counts(now));
         outages.map(|(kind, outage)| (*kind, outage.message().to_owned())).collect()
     }
-}
-
-/// Facts about the control plane.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ControlPlaneInfo {
-    /// Its version; `None` until it could be read.
-    pub kubernetes: Option<KubernetesVersion>,
-    /// The reason why it is not known that a policy confines winpool's permission to patch pods; `None` if it is, or if
-    /// winpool runs outside of the cluster.
-    pub unconfined: Option<String>,
 }
 
 /// The next step for a pool.

@@ -1,7 +1,6 @@
 //! The taints of a node: those that it should have, and if one may be added now.
 
 pub(crate) mod daemon_sets;
-pub mod objections;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

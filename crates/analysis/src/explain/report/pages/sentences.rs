@@ -1,7 +1,7 @@
 //! The sentences of both pages.
 
 use k8s_openapi::jiff::{Timestamp, civil::Date};
-use winpool_core::{api::ObjectReference, windows::KubernetesSupport, words::count};
+use winpool_core::{api::ObjectReference, words::count};
 
 use crate::{
     explain::{
@@ -11,6 +11,7 @@ use crate::{
         status::PoolSummary,
     },
     finding::Severity,
+    kubernetes::KubernetesSupport,
     view::kubernetes_version,
 };
 

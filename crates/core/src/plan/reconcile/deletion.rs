@@ -9,6 +9,10 @@ use std::{
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
+use super::{
+    Memory, RequestKind, Round,
+    step::{Note, Step},
+};
 use crate::{
     api::{
         NodeCounts, ObjectReference, Problem, Taint,
@@ -26,10 +30,6 @@ use crate::{
             table::NodeTable,
         },
         pools::pool::{GuardedPool, Policy, Pool},
-        reconcile::{
-            memory::{Memory, Now, RequestKind},
-            step::{CachedCluster, Note, Step},
-        },
         refusal::Refusal,
         taints::{Consent, kept_on},
     },
@@ -45,15 +45,10 @@ const SAID_AFTER: Duration = Duration::from_secs(3);
 
 impl Memory {
     /// The next step of cleaning up. The node controller cleans the nodes, because the policy shows the deletion.
-    pub(crate) fn clean_up(
-        &mut self,
-        cluster: &CachedCluster<'_>,
-        guarded: &GuardedPool,
-        pool: &Pool,
-        now: Now,
-    ) -> Step {
-        let (name, intended) = (&pool.spec.name, self.intended(pool));
-        if let Some(publish) = self.publish(cluster, Some(intended)) {
+    pub(super) fn clean_up(&mut self, round: &Round<'_>) -> Step {
+        let (name, guarded, now) = (round.name(), round.guarded, round.now);
+        let intended = self.intended(&round.pool);
+        if let Some(publish) = self.publish(round.cluster, Some(intended)) {
             return publish;
         }
         if !guarded.has_finalizer() && !self.is_uninstalled {
@@ -69,8 +64,8 @@ impl Memory {
         if let Some(retry) = self.of(name).retry(RequestKind::Finalizer, now.instant) {
             return Step::Wait(Some(retry.until));
         }
-        if pool.spec.needs_cleanup()
-            && let Some(step) = self.clean_up_first(cluster, guarded, pool, now)
+        if round.pool.spec.needs_cleanup()
+            && let Some(step) = self.clean_up_first(round)
         {
             return step;
         }
@@ -85,30 +80,27 @@ impl Memory {
     }
 
     /// The next step before the finalizer may go; `None` once everything is done, or has taken too long.
-    fn clean_up_first(
-        &mut self,
-        cluster: &CachedCluster<'_>,
-        guarded: &GuardedPool,
-        pool: &Pool,
-        now: Now,
-    ) -> Option<Step> {
-        let nodes = cluster.nodes.tally(&pool.spec.name).counts();
-        if let Some(step) = self.ask_api_server(cluster, guarded, nodes.pending == 0, now.instant) {
+    fn clean_up_first(&mut self, round: &Round<'_>) -> Option<Step> {
+        let (nodes, now) = (round.tally().counts(), round.now);
+        if let Some(step) = self.ask_api_server(round, nodes.pending == 0) {
             return Some(step);
         }
-        match self.clean_up_nodes_and_classes(cluster, pool, &nodes, now.instant) {
+        match self.clean_up_nodes_and_classes(round, &nodes) {
             Ok(None) => {
-                self.note_nodes_left(pool, &nodes);
+                self.note_nodes_left(&round.pool, &nodes);
                 None
             }
             Ok(step) => step,
             Err(why) => {
-                let started = self.of(&pool.spec.name).deletion.started.unwrap_or(now.instant);
+                let started = self.of(round.name()).deletion.started.unwrap_or(now.instant);
                 // A pool that is treated as deleted is not.
                 let says_so = !self.is_uninstalled && now.instant >= started + SAID_AFTER.min(self.patience / 2);
                 let message = format!("the pool is being deleted and waits: {why}");
-                let wait =
-                    if says_so { self.suspend(guarded, reason::DELETING, &message, now) } else { Step::Wait(None) };
+                let wait = if says_so {
+                    self.suspend(round.guarded, reason::DELETING, &message, now)
+                } else {
+                    Step::Wait(None)
+                };
                 Some(wait.at_latest(now.instant + NEXT_STEP))
             }
         }
@@ -116,22 +108,16 @@ impl Memory {
 
     /// Lists the nodes with the pool's label. While nodes still have to be written the pool stays anyway, so this only
     /// tests that the API server answers.
-    fn ask_api_server(
-        &mut self,
-        cluster: &CachedCluster<'_>,
-        guarded: &GuardedPool,
-        nodes_are_written: bool,
-        now: Instant,
-    ) -> Option<Step> {
-        let patience = self.patience;
-        let memory = self.of(&guarded.name_any());
+    fn ask_api_server(&mut self, round: &Round<'_>, nodes_are_written: bool) -> Option<Step> {
+        let (patience, guarded, now) = (self.patience, round.guarded, round.now.instant);
+        let memory = self.of(round.name());
         let may_not = |request| memory.retry(request, now).is_some();
         let (may_not_list, may_not_read) = (may_not(RequestKind::Nodes), may_not(RequestKind::Read));
         let deletion = &mut memory.deletion;
         deletion.started.get_or_insert(now);
         let is_old = |at: Option<Instant>, age: Duration| at.is_none_or(|at| now >= at + age);
         let listed = deletion.labelled.as_ref().map(|(_, at)| *at);
-        let may_list = nodes_are_written && cluster.nodes.is_settled() && !may_not_list;
+        let may_list = nodes_are_written && round.cluster.nodes.is_settled() && !may_not_list;
         if may_list && is_old(listed, NEXT_STEP) {
             return Some(Step::ListLabelledNodes);
         }
@@ -142,25 +128,18 @@ impl Memory {
     }
 
     /// The next step for the nodes and classes of the pool. An error says what it waits for.
-    fn clean_up_nodes_and_classes(
-        &mut self,
-        cluster: &CachedCluster<'_>,
-        pool: &Pool,
-        nodes: &NodeCounts,
-        now: Instant,
-    ) -> Result<Option<Step>, String> {
-        let patience = self.patience;
+    fn clean_up_nodes_and_classes(&mut self, round: &Round<'_>, nodes: &NodeCounts) -> Result<Option<Step>, String> {
+        let (patience, cluster, pool) = (self.patience, round.cluster, &round.pool);
         let policy = self.policy(cluster.pools);
-        let (unseen, unclean) = self.unclean_nodes(cluster, pool, &policy, now);
-        let existing = self.classes(cluster, &pool.spec.name);
-        let owned: Vec<_> = existing.iter().filter(|class| owner(class) == Some(&pool.spec.name)).cloned().collect();
+        let (unseen, unclean) = self.unclean_nodes(round, &policy);
+        let owned: Vec<_> = round.existing.iter().filter(|class| owner(class) == Some(round.name())).cloned().collect();
         self.record_wanted(pool, &owned);
         let left = usize::try_from(nodes.selected).unwrap_or(usize::MAX);
-        let memory = self.of(&pool.spec.name);
+        let memory = self.of(round.name());
         let deletion = &mut memory.deletion;
         deletion.progress(left.saturating_add(unseen).saturating_add(owned.len()), patience);
         let overdue = deletion.is_overdue(patience);
-        if let Some(retry) = memory.retry(RequestKind::Nodes, now).filter(|_| !overdue) {
+        if let Some(retry) = memory.retry(RequestKind::Nodes, round.now.instant).filter(|_| !overdue) {
             return Err(format!("the nodes cannot be listed: {}", retry.refusal.message()));
         }
         // The pool is the record of what winpool added to its nodes, so anything left after it is released stays for ever.
@@ -171,29 +150,29 @@ impl Memory {
             return Err("requests are under way".to_owned());
         }
         let seen = |name: &str| cluster.nodes.tally(name).seen();
-        let wanted = classes_of_others(pool, &policy, &seen, &existing);
-        let kept = kept_taints(cluster, pool, &policy);
-        let stays_needed = |class: &RuntimeClass| unseen > 0 || is_needed_by(class, &kept);
+        let wanted = classes_of_others(pool, &policy, &seen, &round.existing);
+        let kept = kept_taints(round, &policy);
         for class in &owned {
             let handed_over = wanted.contains(&class.name_any());
             if handed_over && !overdue {
                 continue;
             }
-            if let Some(step) = self.retire_step(cluster, pool, class, stays_needed(class) || handed_over, now) {
+            let is_needed = handed_over || unseen > 0 || is_needed_by(class, &kept);
+            if let Some(step) = self.retire_step(round, class, is_needed) {
                 return Ok(Some(step));
             }
         }
         if overdue {
             return Ok(None);
         }
-        let names = || owned.iter().map(|class| class.name_any());
-        let waiting: Vec<String> = names().filter(|name| wanted.contains(name)).collect();
-        if !waiting.is_empty() {
-            return Err(format!("another pool has yet to take over RuntimeClass {}", waiting.join(", ")));
+        let (handed_over, own): (Vec<_>, Vec<_>) = owned.iter().partition(|class| wanted.contains(&class.name_any()));
+        let names = |classes: Vec<&Arc<RuntimeClass>>| joined(classes.into_iter().map(|class| class.name_any()));
+        if !handed_over.is_empty() {
+            return Err(format!("another pool has yet to take over RuntimeClass {}", names(handed_over)));
         }
-        let still: Vec<String> = names().filter(|name| self.waits_for_class(pool, name)).collect();
+        let still: Vec<_> = own.into_iter().filter(|class| self.waits_for_class(round, class)).collect();
         if !still.is_empty() {
-            return Err(format!("RuntimeClass {} cannot be deleted or released yet", still.join(", ")));
+            return Err(format!("RuntimeClass {} cannot be deleted or released yet", names(still)));
         }
         Ok(None)
     }
@@ -231,36 +210,32 @@ impl Memory {
     }
 
     /// The number of nodes with the pool's label that the cache does not show, and what the cleanup of nodes waits for.
-    fn unclean_nodes(
-        &self,
-        cluster: &CachedCluster<'_>,
-        pool: &Pool,
-        policy: &Policy,
-        now: Instant,
-    ) -> (usize, Option<String>) {
-        let labelled = self.pools.get(&pool.spec.name).and_then(|memory| memory.deletion.labelled.as_ref());
+    fn unclean_nodes(&self, round: &Round<'_>, policy: &Policy) -> (usize, Option<String>) {
+        let (cluster, pool, name_of_pool) = (round.cluster, &round.pool, round.name());
+        let labelled = self.pools.get(name_of_pool).and_then(|memory| memory.deletion.labelled.as_ref());
         let mut unseen = labelled.map(|(nodes, _)| nodes.clone()).unwrap_or_default();
-        let NodeCounts { mut pending, blocked, contested, .. } = cluster.nodes.tally(&pool.spec.name).counts();
+        let NodeCounts { mut pending, blocked, contested, .. } = round.tally().counts();
         let (mut handing_over, mut example) = (false, None);
         let others = || {
             let published = self.pools.values().filter_map(|memory| memory.published.as_ref());
-            published.filter(|other| other.spec.name != pool.spec.name)
+            published.filter(|other| other.spec.name != name_of_pool)
         };
         // What a pool wants is no record: its spec may change before its status is written.
         let recorded = |taint: &Taint| others().any(|other| other.managed_taints.contains(taint));
         for (NodeObject { name, node, .. }, watched) in cluster.nodes.nodes() {
             handing_over |= is_being_handed_over(node, pool, policy, recorded);
-            if node.labels.get(names::POOL) == Some(&pool.spec.name) {
+            if node.labels.get(names::POOL) == Some(name_of_pool) {
                 unseen.remove(&**name);
             }
-            if NodeRecord::of(node).pool() == Some(&pool.spec.name) {
+            if NodeRecord::of(node).pool() == Some(name_of_pool) {
+                let now = round.now.instant;
                 let assessment = assess(node, policy, Consent::Known { name, watched, now });
-                let releasing = assessment.releasing.as_ref() == Some(&pool.spec.name) && !assessment.plan.is_empty();
+                let is_releasing = assessment.releasing.as_deref() == Some(name_of_pool) && !assessment.plan.is_empty();
                 // The counts follow the cache a moment later.
-                if releasing {
+                if is_releasing {
                     example.get_or_insert_with(|| name.to_string());
                 }
-                if pending == 0 && releasing && !cluster.nodes.is_blocked(name, &assessment.plan, policy, now) {
+                if pending == 0 && is_releasing && !cluster.nodes.is_blocked(name, &assessment.plan, policy, now) {
                     pending = 1;
                 }
             }
@@ -283,28 +258,28 @@ impl Memory {
 }
 
 /// The taints on nodes because of which the pool's classes are needed.
-fn kept_taints(cluster: &CachedCluster<'_>, pool: &Pool, policy: &Policy) -> Vec<KeptTaints> {
-    let wanted = pool.spec.wanted_taints();
-    cluster.nodes.nodes().map(|(object, _)| kept_on(&object.node, &wanted, policy)).collect()
+fn kept_taints(round: &Round<'_>, policy: &Policy) -> Vec<KeptTaints> {
+    let wanted = round.pool.spec.wanted_taints();
+    round.cluster.nodes.objects().map(|object| kept_on(&object.node, &wanted, policy)).collect()
 }
 
 /// The state of a deletion.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct DeletionMemory {
-    pub(crate) started: Option<Instant>,
+pub(super) struct DeletionMemory {
+    pub(super) started: Option<Instant>,
     /// True once nothing is left to do but to remove the finalizer.
-    pub(crate) is_done: bool,
+    pub(super) is_done: bool,
     /// The time without progress while the API server answered.
-    pub(crate) idle: Duration,
-    pub(crate) answered: Option<Instant>,
+    pub(super) idle: Duration,
+    pub(super) answered: Option<Instant>,
     /// The amount that was left at the last progress.
-    pub(crate) left: Option<usize>,
+    pub(super) left: Option<usize>,
     /// Nodes with the pool's label, and the time at which they were listed.
-    pub(crate) labelled: Option<(BTreeSet<String>, Instant)>,
+    pub(super) labelled: Option<(BTreeSet<String>, Instant)>,
 }
 
 impl DeletionMemory {
-    pub(crate) fn answered(&mut self, now: Instant) {
+    pub(super) fn answered(&mut self, now: Instant) {
         if self.started.is_none() {
             return;
         }
@@ -313,26 +288,26 @@ impl DeletionMemory {
     }
 
     /// Records that the probe was not accepted. A refusal is an answer too.
-    pub(crate) fn refused(&mut self, refusal: &Refusal, now: Instant) {
+    pub(super) fn refused(&mut self, refusal: &Refusal, now: Instant) {
         match refusal {
             Refusal::Denied(_) => self.answered(now),
             _ => self.answered = None,
         }
     }
 
-    pub(crate) fn listed(&mut self, nodes: BTreeSet<String>, now: Instant) {
+    pub(super) fn listed(&mut self, nodes: BTreeSet<String>, now: Instant) {
         self.answered(now);
         self.labelled = Some((nodes, now));
     }
 
     /// True if it has taken too long: from then on it waits for nothing.
-    pub(crate) fn is_overdue(&self, patience: Duration) -> bool {
+    pub(super) fn is_overdue(&self, patience: Duration) -> bool {
         self.idle >= patience
     }
 
     /// Starts the time limit again if less is `left` than before. An overdue deletion stays overdue, also when winpool then releases
     /// objects.
-    pub(crate) fn progress(&mut self, left: usize, patience: Duration) {
+    pub(super) fn progress(&mut self, left: usize, patience: Duration) {
         if !self.is_overdue(patience) && self.left.is_none_or(|before| left < before) {
             self.left = Some(left);
             self.idle = Duration::ZERO;

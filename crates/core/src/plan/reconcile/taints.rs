@@ -1,10 +1,11 @@
-//! Decides which taints pools may add to nodes.
+//! Decides which taints a pool may add to nodes, and says why others wait.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
+use super::{Intent, Memory, Round, step::CachedCluster};
 use crate::{
     api::{
         Mode, ObjectReference, Problem, Taint, TaintPolicy, TaintStatus,
@@ -13,18 +14,11 @@ use crate::{
     },
     plan::{
         classes::ClassesPlan,
-        nodes::{
-            node::{NodeFields, NodeObject},
-            numbers::Tally,
-        },
+        nodes::node::{NodeFields, NodeObject},
         pods::table::UnknownPods,
         pools::{
-            pool::{GuardedPool, Pool, WantedTaints},
-            verdict::Verdict,
-        },
-        reconcile::{
-            memory::{Intent, Memory, Now},
-            step::CachedCluster,
+            pool::{Pool, WantedTaints},
+            status::Verdict,
         },
         taints::{PoolConsent, daemon_sets::Objector, guards},
     },
@@ -37,30 +31,23 @@ const DAEMON_SETS: usize = 10;
 
 impl Memory {
     /// Returns the changes that the pool may make to nodes from now on.
-    pub(crate) fn intend(
-        &self,
-        cluster: &CachedCluster<'_>,
-        pool: &Pool,
-        plan: &ClassesPlan,
-        tally: &Tally,
-        now: Now,
-    ) -> Intent {
-        let existing = self.classes(cluster, &pool.spec.name);
-        let lagging = if pool.spec.enforces() { self.lagging(pool, plan, &existing, now.instant) } else { Vec::new() };
+    pub(super) fn intend(&self, round: &Round<'_>, plan: &ClassesPlan) -> Intent {
+        let (cluster, pool, tally) = (round.cluster, &round.pool, round.tally());
+        let lagging = if pool.spec.enforces() { self.lagging(round, plan) } else { Vec::new() };
         let seen = tally.seen();
         let objectors = cluster.objectors().ok().cloned().unwrap_or_default();
         // Not what was just recorded: the ages of `DaemonSets`, and where they run, have to be of one moment. Without a
         // `DaemonSet` that lacks the toleration the time decides nothing, and nodes need not be looked at again for it.
-        let mut since = cluster.pods.as_ref().map(|table| table.since(&pool.spec.name)).unwrap_or_default();
+        let mut since = cluster.pods.as_ref().map(|table| table.since(round.name())).unwrap_or_default();
         since.retain(|taint, _| objectors.iter().any(|set| set.lacks(taint)));
         let consent = PoolConsent {
             since,
             may_add: cluster.may_add_taints() && !cluster.has_yet_to_look_for(pool),
             objectors,
             lagging,
-            images: plan.images(&existing),
+            images: plan.images(&round.existing),
             planned_builds: seen.builds.into_keys().chain(plan.builds()).collect(),
-            cannot_read: !cluster.unreadable(now.instant).is_empty(),
+            cannot_read: !cluster.unreadable(round.now.instant).is_empty(),
         };
         let lingering = seen.tolerate.into_iter().filter(|taint| pool.managed_taints.contains(taint));
         Intent { consent: consent.into(), carried: tally.owned().cloned().chain(lingering).collect() }
@@ -103,15 +90,10 @@ impl Memory {
     }
 
     /// What is to be said of each taint that the pool may add or has added.
-    pub(crate) fn taints(
-        &self,
-        guarded: &GuardedPool,
-        pool: &Pool,
-        objections: &Objections,
-        tally: &Tally,
-    ) -> BTreeMap<Taint, TaintStatus> {
+    pub(super) fn taints(&self, round: &Round<'_>, objections: &Objections) -> BTreeMap<Taint, TaintStatus> {
+        let (pool, tally) = (&round.pool, round.tally());
         let Some(consent) = self.consent(pool) else { return BTreeMap::new() };
-        let recorded = self.recorded_status(guarded);
+        let recorded = self.recorded_status(round.guarded);
         let status = |taint: Taint| {
             let text = taint.to_string();
             let mut known = recorded.iter().flat_map(|status| &status.taints);
@@ -134,17 +116,12 @@ impl Memory {
     }
 
     /// The taints of the pool that wait, if it is known why.
-    pub fn held(
-        &self,
-        cluster: &CachedCluster<'_>,
-        pool: &Pool,
-        objections: &Objections,
-        tally: &Tally,
-    ) -> Option<HeldTaints> {
+    pub fn held(&self, cluster: &CachedCluster<'_>, pool: &Pool, objections: &Objections) -> Option<HeldTaints> {
+        let tally = cluster.nodes.tally(&pool.spec.name);
         let consent = self.consent(pool).filter(|_| tally.waits())?;
         let held: BTreeSet<Taint> =
             pool.spec.deniable_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
-        let unconfined = cluster.control_plane.unconfined.as_ref().filter(|_| !held.is_empty());
+        let unconfined = cluster.unconfined.as_ref().filter(|_| !held.is_empty());
         let named = joined(&held);
         let (taints, verdict) = match cluster.objectors() {
             _ if let Some(why) = unconfined => {
@@ -220,7 +197,7 @@ impl Objections {
     }
 
     /// A problem for each `DaemonSet` that makes no pods for nodes because of taints.
-    pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
+    pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
         let mut sets: BTreeMap<&Arc<str>, (usize, Vec<&Taint>)> = BTreeMap::new();
         for (taint, name, nodes) in self
             .without_pods
