@@ -31,18 +31,16 @@ use kube::{
     runtime::events::{Event, Recorder, Reporter},
 };
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use winpool_client::{
     causes::shortened,
     error::{RequestError, in_time, within},
     node::ListedNode,
-    pages,
     pods::ListedPod,
 };
 use winpool_core::{
     api::{WindowsPoolStatus, names},
     plan::{
-        nodes::{NodeAnswer, NodeObject, NodeStep},
+        nodes::{NodeAnswer, NodeObject, node::NodePlan},
         patch::{finalizer_patch, status_patch},
         pods::TolerationRequest,
         pools::pool::GuardedPool,
@@ -64,15 +62,11 @@ const NOTE: usize = 1000;
 /// Bytes of the metadata of a node in an answer. A larger one is not read: the kubelet decides about it.
 const METADATA: u64 = 64 << 10;
 
-/// The number of nodes that are read at the same time: the kubelet decides how much memory each takes.
-const READS: usize = 2;
-
 /// Writes to the cluster, and reads the objects again from which a refused write has to be recomputed.
 #[derive(Clone)]
 pub struct Applier {
     client: Client,
     nodes: Api<Node>,
-    reads: Arc<Semaphore>,
     classes: Api<RuntimeClass>,
     /// A pool whose spec does not decode has a status all the same.
     pools: Api<GuardedPool>,
@@ -87,7 +81,6 @@ impl Applier {
         let reporter = Reporter { controller: names::FIELD_MANAGER.to_owned(), instance: None };
         Self {
             nodes: Api::all(client.clone()),
-            reads: Arc::new(Semaphore::new(READS)),
             classes: Api::all(client.clone()),
             pools: Api::all(client.clone()),
             recorder: Recorder::new(client.clone(), reporter),
@@ -126,29 +119,13 @@ impl Applier {
         result
     }
 
-    /// Executes a step of an attempt to change a node. Only patches and reads are requests.
-    pub async fn execute(&self, node: &str, step: NodeStep) -> Result<NodeAnswer, RequestError> {
-        match step {
-            NodeStep::Patch { patch, plan } => {
-                let written = self.patch_node(node, patch).await?;
-                let Some(NodeObject { resource_version, node, .. }) = written else {
-                    return Ok(NodeAnswer::Written(None));
-                };
-                let is_stripped = plan.is_stripped(node.labels.get(names::POOL), node.applied.as_deref());
-                Ok(if is_stripped { NodeAnswer::Stripped } else { NodeAnswer::Written(Some(resource_version)) })
-            }
-            NodeStep::Read | NodeStep::Wait(_) => {
-                self.read_node(node).await.map(|found| NodeAnswer::Node(Box::new(found)))
-            }
-        }
-    }
-
-    /// Reads a node from the API server, not from the cache.
-    pub async fn read_node(&self, name: &str) -> Result<NodeObject, RequestError> {
-        // Never fails, because this semaphore is never closed.
-        let _turn = self.reads.acquire().await;
-        let found: Option<ListedNode> = pages::get(&self.nodes, name).await?;
-        found.map(|found| found.object).ok_or(RequestError::Gone)
+    /// Sends the patch of an attempt to execute this plan.
+    pub async fn attempt(&self, node: &str, patch: JsonPatch, plan: &NodePlan) -> Result<NodeAnswer, RequestError> {
+        let Some(NodeObject { resource_version, node, .. }) = self.patch_node(node, patch).await? else {
+            return Ok(NodeAnswer::Written(None));
+        };
+        let is_stripped = plan.is_stripped(node.labels.get(names::POOL), node.applied.as_deref());
+        Ok(if is_stripped { NodeAnswer::Stripped } else { NodeAnswer::Written(Some(resource_version)) })
     }
 
     /// Adds tolerations to a pod. Returns those that it has then.

@@ -137,11 +137,11 @@ async fn write(name: &str, nodes: &SharedNodes, context: &Context) -> Option<Ins
     let work = async {
         let mut failure = None;
         loop {
-            if let NodeStep::Wait(until) = step {
-                return (until, failure);
-            }
-            let result = context.applier.execute(name, step).await;
-            let (answer, error) = match result {
+            let (patch, plan) = match step {
+                NodeStep::Patch { patch, plan } => (patch, plan),
+                NodeStep::Wait(until) => return (until, failure),
+            };
+            let (answer, error) = match context.applier.attempt(name, patch, &plan).await {
                 Ok(answer) => (answer, None),
                 Err(error) => (NodeAnswer::Refused(Refusal::from(&error)), Some(error)),
             };

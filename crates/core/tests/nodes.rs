@@ -85,8 +85,8 @@ impl Scene {
         self.answer(NodeAnswer::Refused(Refusal::Denied("nodes \"win\" is forbidden: no".to_owned())))
     }
 
-    fn read(&mut self, version: u64, value: &Value) -> NodeStep {
-        self.answer(NodeAnswer::Node(Box::new(NodeObject::clone(&object("win", version, value)))))
+    fn stale(&mut self) -> NodeStep {
+        self.answer(NodeAnswer::Refused(Refusal::Stale))
     }
 
     fn states(&self) -> Vec<NodeState> {
@@ -138,7 +138,6 @@ fn writes(step: &NodeStep) -> String {
             ];
             parts.iter().filter(|(_, is_there)| *is_there).map(|(part, _)| *part).collect::<Vec<_>>().join(" ")
         }
-        NodeStep::Read => "read".to_owned(),
         NodeStep::Wait(_) => "wait".to_owned(),
     }
 }
@@ -160,17 +159,13 @@ fn a_refused_taint_delays_no_label_and_is_not_sent_again_before_its_pause_ends()
         assert_eq!(until(&scene.denied()), scene.now + PATIENCE);
         assert_eq!(scene.notes(), ["written", "refused"]);
         assert!(scene.see(2, &shown));
-        let step = scene.next();
-        let step = if shown == labelled {
-            assert_eq!(scene.states(), [NodeState::Blocked]);
-            step
-        } else {
-            assert_eq!(writes(&step), "label taint", "its tests fail, so admission does not see it");
-            assert_eq!(writes(&scene.answer(NodeAnswer::Refused(Refusal::Stale))), "read");
-            scene.read(3, &labelled)
-        };
-        assert_eq!(until(&step), scene.now + PATIENCE);
-        scene.see(3, &labelled);
+        if shown != labelled {
+            assert_eq!(writes(&scene.next()), "label taint", "its tests fail, so admission does not see it");
+            assert_eq!(writes(&scene.stale()), "wait");
+            scene.see(3, &labelled);
+        }
+        assert_eq!(until(&scene.next()), scene.now + PATIENCE);
+        assert_eq!(scene.states(), [NodeState::Blocked]);
         scene.now += PATIENCE;
         assert_eq!(writes(&scene.next()), "taint");
     }
@@ -284,40 +279,47 @@ fn a_version_that_another_writer_made_meanwhile_proves_nothing() {
 }
 
 #[test]
-fn a_patch_whose_tests_fail_on_an_unchanged_node_is_a_refusal() {
-    let mut scene = Scene::new(always(), &bare());
-    assert_eq!(writes(&scene.next()), "label taint");
-    assert_eq!(writes(&scene.answer(NodeAnswer::Refused(Refusal::Stale))), "read");
-    assert_eq!(until(&scene.read(1, &bare())), scene.now + PATIENCE);
-    assert_eq!((scene.notes(), scene.states()), (vec!["refused"], vec![NodeState::Blocked]));
-}
-
-#[test]
-fn a_node_that_changes_all_the_time_is_tried_four_times_and_then_later() {
-    let mut scene = Scene::new(always(), &bare());
-    let mut step = scene.next();
-    for version in 2..5 {
-        assert_eq!(writes(&step), "label taint", "{version}");
-        assert_eq!(writes(&scene.answer(NodeAnswer::Refused(Refusal::Conflict))), "read");
-        step = scene.read(version, &bare());
+fn a_patch_whose_tests_fail_waits_for_the_watch_to_show_the_change() {
+    for refusal in [Refusal::Stale, Refusal::Conflict] {
+        let mut scene = Scene::new(always(), &bare());
+        assert_eq!(writes(&scene.next()), "label taint");
+        let wait = until(&scene.answer(NodeAnswer::Refused(refusal.clone()))) - scene.now;
+        assert!(wait >= SECOND / 2 && wait <= SECOND, "{wait:?}");
+        assert_eq!(until(&scene.next()), scene.now + wait, "the watch shows nothing new");
+        assert!(scene.see(2, &bare()));
+        assert_eq!(writes(&scene.next()), "label taint", "at once");
+        // The watch shows the change before the API server answers.
+        scene.see(3, &bare());
+        assert_eq!(writes(&scene.answer(NodeAnswer::Refused(refusal))), "label taint");
+        assert_eq!(scene.notes(), [""; 0]);
     }
-    let wait = until(&scene.answer(NodeAnswer::Refused(Refusal::Conflict))) - scene.now;
-    assert!(wait >= SECOND / 2 && wait <= SECOND, "{wait:?}");
-    assert_eq!(scene.notes(), ["failed"]);
 }
 
 #[test]
-fn after_an_accepted_patch_a_node_is_read_until_the_watch_shows_another_version() {
-    let done = common::converge(&bare(), &always());
+fn a_node_whose_patches_fail_their_tests_for_ever_is_blocked() {
+    let mut scene = Scene::new(always(), &bare());
+    for _ in 0..5 {
+        assert_eq!(scene.states(), [NodeState::Pending]);
+        assert_eq!(writes(&scene.next()), "label taint");
+        scene.now = until(&scene.stale());
+    }
+    assert_eq!((scene.notes(), scene.states()), (vec!["refused"], vec![NodeState::Blocked]));
+    let problems = scene.table.tally("default").problems();
+    assert!(problems[0].message.contains("tests fail although the node is as it was seen"), "{problems:?}");
+    assert_eq!(writes(&scene.next()), "label taint", "it is tried again, with growing pauses");
+    assert!(until(&scene.stale()) - scene.now >= 16 * SECOND);
+    assert_eq!(scene.notes(), [""; 0]);
+    scene.see(2, &bare());
+    assert_eq!((writes(&scene.next()), scene.states()), ("label taint".to_owned(), vec![NodeState::Pending]));
+}
+
+#[test]
+fn after_an_accepted_patch_a_node_waits_until_the_watch_shows_another_version() {
     let mut scene = Scene::new(always(), &bare());
     assert_eq!(writes(&scene.next()), "label taint");
     assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "wait");
-    assert_eq!(writes(&scene.next()), "read", "for another policy, for example");
-    assert_eq!(writes(&scene.read(2, &done)), "wait");
-    assert_eq!(writes(&scene.next()), "read", "the watch is still behind");
-    assert_eq!(writes(&scene.read(3, &bare())), "label taint", "another writer was faster than the watch");
-    assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "wait");
-    assert!(scene.see(4, &bare()));
+    assert_eq!(scene.next(), NodeStep::Wait(None), "also with another policy");
+    assert!(scene.see(4, &bare()), "another writer was faster");
     assert_eq!(writes(&scene.next()), "label taint");
 
     // A part was accepted, and the rest refused.
@@ -326,8 +328,9 @@ fn after_an_accepted_patch_a_node_is_read_until_the_watch_shows_another_version(
     assert_eq!(writes(&scene.denied()), "label");
     assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "taint");
     assert_eq!(until(&scene.denied()), scene.now + PATIENCE);
-    assert_eq!(writes(&scene.next()), "read");
-    assert_eq!(until(&scene.read(2, &node("{}"))), scene.now + PATIENCE);
+    assert_eq!(scene.next(), NodeStep::Wait(None));
+    scene.see(2, &node("{}"));
+    assert_eq!(until(&scene.next()), scene.now + PATIENCE);
 }
 
 #[test]
@@ -399,9 +402,8 @@ fn a_node_that_registers_again_between_two_parts_gets_none_of_the_first_node() {
 fn a_node_that_turns_out_to_be_another_one_waits_for_the_watch() {
     let mut scene = Scene::new(always(), &bare());
     scene.next();
-    assert_eq!(writes(&scene.answer(NodeAnswer::Refused(Refusal::Stale))), "read");
+    assert_eq!(writes(&scene.stale()), "wait");
     let new = NodeObject { uid: "new".into(), ..NodeObject::clone(&object("win", 7, &bare())) };
-    assert_eq!(writes(&scene.answer(NodeAnswer::Node(Box::new(new.clone())))), "wait");
     assert_eq!(scene.table.observe(NodeEvent::Seen(new.into()), scene.now).len(), 1);
     assert_eq!(writes(&scene.next()), "label taint");
 }
@@ -440,8 +442,7 @@ fn a_node_that_goes_to_another_pool_while_a_patch_is_in_flight_is_written_for_th
     };
     assert_eq!(pool_of(&scene.next()).as_deref(), Some("a"));
     scene.see(2, &team("b"));
-    assert_eq!(writes(&scene.answer(NodeAnswer::Refused(Refusal::Stale))), "read");
-    assert_eq!(pool_of(&scene.read(2, &team("b"))).as_deref(), Some("b"));
+    assert_eq!(pool_of(&scene.stale()).as_deref(), Some("b"));
     assert_eq!(writes(&scene.written(3)), "wait");
     let notes = scene.table.take_notes();
     assert!(matches!(&notes[..], [(_, NodeNote::Written { pool, .. })] if pool.as_deref() == Some("b")), "{notes:?}");

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use winpool_client::error::RequestError;
+use winpool_client::{error::RequestError, node::ListedNode, pages};
 use winpool_core::plan::{
     nodes::{
         NodeObject,
@@ -20,7 +20,6 @@ use winpool_operator::{election::Leadership, metrics::Metrics, write::Applier};
 #[tokio::test]
 async fn a_patch_of_a_node_that_changed_since_it_was_read_changes_nothing() {
     let harness = Harness::new().await;
-    let applier = applier(&harness.client);
     let policy = policy(json!({"nodeSelector": {"example.com/group": "a"}}));
     let changes = [
         ("a taint of others", json!({"spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}})),
@@ -35,37 +34,36 @@ async fn a_patch_of_a_node_that_changed_since_it_was_read_changes_nothing() {
     for (number, (what, change)) in changes.into_iter().enumerate() {
         let name = format!("win-{number}");
         join(&harness, &name).await;
-        let read = applier.read_node(&name).await.unwrap();
+        let read = seen(&harness.client, &name).await.unwrap();
         let edited = harness.edit_node(&name, change).await;
-        let result = send(&applier, &read, &policy).await;
+        let result = send(&harness.client, &read, &policy).await;
         assert!(matches!(result, Err(RequestError::Stale)), "{what}: {result:?}");
         assert_eq!(harness.node(&name).await.resource_version(), edited.resource_version(), "{what}");
     }
 
     let kubelet = join(&harness, "upgraded").await;
-    let read = applier.read_node("upgraded").await.unwrap();
+    let read = seen(&harness.client, "upgraded").await.unwrap();
     kubelet.upgrade_in_place("10.0.26100.4061").await.unwrap();
-    let result = send(&applier, &read, &policy).await;
+    let result = send(&harness.client, &read, &policy).await;
     assert!(matches!(result, Err(RequestError::Stale)), "{result:?}");
 
     let kubelet = join(&harness, "unlabelled").await;
     harness.edit_node("unlabelled", json!({"metadata": {"labels": {BUILD: null}}})).await;
-    let read = applier.read_node("unlabelled").await.unwrap();
+    let read = seen(&harness.client, "unlabelled").await.unwrap();
     kubelet.upgrade_in_place_without_label("10.0.26100.4061").await.unwrap();
-    let result = send(&applier, &read, &policy).await;
+    let result = send(&harness.client, &read, &policy).await;
     assert!(matches!(result, Err(RequestError::Stale)), "the label would be wrong: {result:?}");
 }
 
 #[tokio::test]
 async fn a_heartbeat_since_the_node_was_read_does_not_make_a_patch_stale() {
     let harness = Harness::new().await;
-    let applier = applier(&harness.client);
     let policy = policy(json!({}));
     let kubelet = join(&harness, "win").await;
-    let read = applier.read_node("win").await.unwrap();
+    let read = seen(&harness.client, "win").await.unwrap();
     kubelet.heartbeat().await.unwrap();
     harness.edit_node("win", json!({"metadata": {"labels": {"example.com/other": "x"}}})).await;
-    let written = send(&applier, &read, &policy).await.unwrap();
+    let written = send(&harness.client, &read, &policy).await.unwrap();
     assert_eq!(written.node.labels.get("example.com/other"), Some("x"));
     assert!(assess(&written.node, &policy, Consent::Given).plan.is_empty());
 }
@@ -73,17 +71,15 @@ async fn a_heartbeat_since_the_node_was_read_does_not_make_a_patch_stale() {
 #[tokio::test]
 async fn a_new_node_with_the_name_of_a_deleted_one_is_not_written() {
     let harness = Harness::new().await;
-    let applier = applier(&harness.client);
     let policy = policy(json!({}));
     let kubelet = join(&harness, "win").await;
-    let read = applier.read_node("win").await.unwrap();
+    let read = seen(&harness.client, "win").await.unwrap();
     kubelet.leave().await.unwrap();
-    let result = send(&applier, &read, &policy).await;
+    let result = send(&harness.client, &read, &policy).await;
     assert!(matches!(result, Err(RequestError::Gone)), "{result:?}");
-    assert!(matches!(applier.read_node("win").await, Err(RequestError::Gone)));
 
     join(&harness, "win").await;
-    let result = send(&applier, &read, &policy).await;
+    let result = send(&harness.client, &read, &policy).await;
     assert!(matches!(result, Err(RequestError::Stale)), "{result:?}");
     assert_eq!(label(&harness.node("win").await, POOL), None);
 }
@@ -93,7 +89,7 @@ async fn an_invalid_value_is_denied_in_the_servers_words() {
     let harness = Harness::new().await;
     let applier = applier(&harness.client);
     join(&harness, "win").await;
-    let read = applier.read_node("win").await.unwrap();
+    let read = seen(&harness.client, "win").await.unwrap();
     let taints = TaintChange {
         to: vec![json!({"key": "os", "value": "windows", "effect": "Sometimes"})],
         added: Vec::new(),
@@ -133,17 +129,17 @@ async fn a_class_that_changed_since_it_was_read_is_a_conflict() {
 #[tokio::test]
 async fn a_node_without_any_annotation_is_written() {
     let harness = Harness::new().await;
-    let (applier, policy) = (applier(&harness.client), policy(json!({})));
+    let policy = policy(json!({}));
     let bare = SimulatedNode::server_2022("win").without_kwok();
     harness.join_node(bare).await;
-    let read = applier.read_node("win").await.unwrap();
+    let read = seen(&harness.client, "win").await.unwrap();
     assert!(!read.node.has_annotations);
-    let written = send(&applier, &read, &policy).await.unwrap();
+    let written = send(&harness.client, &read, &policy).await.unwrap();
     assert!(assess(&written.node, &policy, Consent::Given).plan.is_empty());
     harness.edit_node("win", json!({"spec": {"taints": null}, "metadata": {"annotations": null}})).await;
-    let read = applier.read_node("win").await.unwrap();
+    let read = seen(&harness.client, "win").await.unwrap();
     harness.edit_node("win", json!({"metadata": {"annotations": {"example.com/other": "x"}}})).await;
-    let result = send(&applier, &read, &policy).await;
+    let result = send(&harness.client, &read, &policy).await;
     assert!(matches!(result, Err(RequestError::Stale)), "the annotations of others would be lost: {result:?}");
 }
 
@@ -222,11 +218,18 @@ fn policy(spec: Value) -> Policy {
 }
 
 /// Sends the operator's patch for the node as it was read, and reads the node again.
-async fn send(applier: &Applier, node: &NodeObject, policy: &Policy) -> Result<NodeObject, RequestError> {
-    let plan = assess(&node.node, policy, Consent::Given).plan;
+async fn send(client: &Client, node: &NodeObject, policy: &Policy) -> Result<NodeObject, RequestError> {
+    let (applier, plan) = (applier(client), assess(&node.node, policy, Consent::Given).plan);
     assert!(!plan.is_empty());
-    applier.patch_node(&node.name, node_patch(&node.uid, &node.node, &plan, policy)).await?;
-    applier.read_node(&node.name).await
+    let patch = node_patch(&node.uid, &node.node, &plan, policy);
+    applier.patch_node(&node.name, patch).await?;
+    seen(client, &node.name).await
+}
+
+/// The node as the operator's watch decodes it.
+async fn seen(client: &Client, name: &str) -> Result<NodeObject, RequestError> {
+    let found: Option<ListedNode> = pages::get(&Api::<Node>::all(client.clone()), name).await?;
+    found.map(|found| found.object).ok_or(RequestError::Gone)
 }
 
 /// Registers a node without the build label.

@@ -7,7 +7,7 @@ use stateright::Model;
 use super::{
     cluster::{self, Nodes},
     events::Event,
-    operator::{NodeRequest, Operator, Pods, Process},
+    operator::{Operator, Pods, Process},
     shared::{Beside, History},
     state::{CACHES, Cache, Known, State, World},
 };
@@ -235,10 +235,8 @@ impl Model for Protocol {
         for pool in process.requests.keys() {
             actions.extend(outcomes().map(|outcome| Action::Answer(pool, outcome)));
         }
-        for (node, (_, request)) in &process.node_requests {
-            let outcomes =
-                outcomes().filter(|outcome| outcome.is_none() || matches!(request, NodeRequest::Patch { .. }));
-            actions.extend(outcomes.map(|outcome| Action::AnswerNode(node, outcome)));
+        for node in process.node_requests.keys() {
+            actions.extend(outcomes().map(|outcome| Action::AnswerNode(node, outcome)));
         }
         actions.push(Action::Wait);
         for (number, (script, done)) in self.scripts.iter().zip(&state.done).enumerate() {

@@ -47,7 +47,7 @@ pub struct Operator {
     /// The request in flight for a pool, and the pool when it was sent.
     pub requests: BTreeMap<&'static str, (Step, PoolObject)>,
     /// The request in flight for a node; true if it is for a Windows node.
-    pub node_requests: BTreeMap<&'static str, (bool, NodeRequest)>,
+    pub node_requests: BTreeMap<&'static str, (bool, NodePatch)>,
     /// The `DaemonSets` by which the published pools were decided.
     decided_by: BTreeMap<&'static str, Pods>,
     /// The times at which the pools are due again.
@@ -57,17 +57,14 @@ pub struct Operator {
 
 pub type Process = Shared<Operator>;
 
-/// A request in flight for a node.
+/// A patch in flight for a node.
 #[derive(Clone, Debug, PartialEq)]
-pub enum NodeRequest {
-    Read,
-    Patch {
-        operations: Vec<PatchOperation>,
-        /// The `DaemonSets` by which it was decided, if it adds a taint.
-        known: Pods,
-        /// The version of the node that it was computed from.
-        from: Box<str>,
-    },
+pub struct NodePatch {
+    pub operations: Vec<PatchOperation>,
+    /// The `DaemonSets` by which it was decided, if it adds a taint.
+    pub known: Pods,
+    /// The version of the node that it was computed from.
+    pub from: Box<str>,
 }
 
 /// The pause after a refusal, and the time that a deletion waits without progress.
@@ -260,18 +257,22 @@ impl Operator {
             self.table(is_windows).write_by(Some(Arc::new(policy)), now);
         }
         let step = self.table(is_windows).next(name, now);
-        let from = self.nodes.get(name).map(|node| node.seen.resource_version.clone()).unwrap_or_default();
+        let from = self.cached_version(name);
         self.take_node_step(name, is_windows, step, from);
+    }
+
+    fn cached_version(&self, name: &str) -> Box<str> {
+        self.nodes.get(name).map(|node| node.seen.resource_version.clone()).unwrap_or_default()
     }
 
     /// A request for a node ended.
     pub fn node_answered(&mut self, name: &'static str, answer: NodeAnswer) {
         if let Some((is_windows, request)) = self.node_requests.remove(name) {
-            let from = match (&answer, request) {
-                (NodeAnswer::Node(found), _) => found.resource_version.clone(),
-                (NodeAnswer::Written(Some(version)), _) => version.clone(),
-                (_, NodeRequest::Patch { from, .. }) => from,
-                _ => Box::default(),
+            let from = match &answer {
+                NodeAnswer::Written(Some(version)) => version.clone(),
+                // It is planned again by the node in the cache.
+                NodeAnswer::Refused(Refusal::Stale | Refusal::Conflict) => self.cached_version(name),
+                _ => request.from,
             };
             self.take_node_answer(name, is_windows, answer, from);
         }
@@ -314,13 +315,12 @@ impl Operator {
     fn take_node_step(&mut self, name: &'static str, is_windows: bool, step: NodeStep, from: Box<str>) {
         match step {
             NodeStep::Wait(_) => {}
-            NodeStep::Read => drop(self.node_requests.insert(name, (is_windows, NodeRequest::Read))),
             NodeStep::Patch { patch, plan } => {
                 let known = self.known(name, &plan);
                 let tests = |operation: &PatchOperation| matches!(operation, PatchOperation::Test(_));
                 let is_sent = |operation: &PatchOperation| self.broken != Break::NoGuard || !tests(operation);
                 let operations = patch.0.into_iter().filter(is_sent).collect();
-                let request = NodeRequest::Patch { operations, known, from };
+                let request = NodePatch { operations, known, from };
                 self.node_requests.insert(name, (is_windows, request));
                 if self.broken == Break::BlindDeletion {
                     // The operator does not know that the request is in flight.

@@ -10,7 +10,7 @@ use winpool_core::{
     api::{Taint, TaintStatus, WindowsPoolStatus, names},
     plan::{
         classes::runtime_class::{lacks_tolerations, owner},
-        nodes::{NodeAnswer, NodeObject},
+        nodes::NodeAnswer,
         patch::{finalizer_patch, status_patch},
         pools::pool::GuardedPool,
         reconcile::{Answer, ClassRequest, Step},
@@ -22,7 +22,7 @@ use winpool_core::{
 use super::{
     cluster::{self, Class, Node, PoolObject, Work},
     model::{Break, Fault, Write},
-    operator::{NodeRequest, Pods},
+    operator::{NodePatch, Pods},
     shared::fingerprint,
     state::{PAUSE, SentPatch, State, Turn, World},
 };
@@ -93,16 +93,8 @@ impl State {
     }
 
     /// Executes the request for a node.
-    pub fn deliver(&mut self, name: &'static str, request: &NodeRequest, most: Option<usize>) -> NodeAnswer {
-        let (operations, known, from) = match request {
-            NodeRequest::Patch { operations, known, from } => (operations, known, from),
-            NodeRequest::Read => {
-                let found = self.world.nodes.truth().get(name);
-                return found.map_or(NodeAnswer::Refused(Refusal::Gone), |node| {
-                    NodeAnswer::Node(Box::new(NodeObject::clone(&node.seen)))
-                });
-            }
-        };
+    pub fn deliver(&mut self, name: &'static str, request: &NodePatch, most: Option<usize>) -> NodeAnswer {
+        let NodePatch { operations, known, from } = request;
         let Some(had) = self.world.nodes.truth().get(name).cloned() else { return NodeAnswer::Refused(Refusal::Gone) };
         let Ok(object) = apply(&had.object, &Patch(operations.clone())) else {
             return NodeAnswer::Refused(Refusal::Stale);

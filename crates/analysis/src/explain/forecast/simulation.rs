@@ -406,10 +406,6 @@ impl Simulation {
                         self.nodes.entry(name.clone()).and_modify(|node| *node = node.after(&plan));
                         NodeAnswer::Written(None)
                     }
-                    NodeStep::Read => match self.object(&name, false) {
-                        Some(object) => NodeAnswer::Node(Box::new(NodeObject::clone(&object))),
-                        None => NodeAnswer::Refused(Refusal::Gone),
-                    },
                 };
                 step = self.table_of(&name).answer(&name, answer, now);
             };

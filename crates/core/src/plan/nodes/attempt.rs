@@ -1,5 +1,4 @@
-//! One attempt to change a node: a guarded patch, a read if the node has changed since it was planned, and the parts
-//! of the plan one by one if the whole is refused.
+//! One attempt to change a node: a guarded patch, and the parts of the plan one by one if the whole is refused.
 
 use std::{fmt, sync::Arc, time::Instant};
 
@@ -12,10 +11,7 @@ use crate::plan::{
     refusal::Refusal,
 };
 
-/// The number of times that an attempt reads a node which changes between reading and writing.
-const READS: usize = 3;
-
-/// The next request for a node.
+/// The next step for a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeStep {
     /// Send this patch.
@@ -24,26 +20,21 @@ pub enum NodeStep {
         /// The changes that the patch makes.
         plan: Box<NodePlan>,
     },
-    /// Read the node from the API server.
-    Read,
     /// Do nothing until the node changes, or until this moment.
     Wait(Option<Instant>),
 }
 
-/// The answer to a request for a node.
+/// The answer to a patch of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeAnswer {
     /// The patch was accepted. The node has this version now, if the answer shows it.
     Written(Option<Box<str>>),
     /// The patch was accepted, but the node does not have the record that it was to get.
     Stripped,
-    /// The node that was read. It may be another one with the same name.
-    Node(Box<NodeObject>),
     Refused(Refusal),
 }
 
-/// An attempt to execute a plan. It decides nothing about the plan itself: whoever began it plans again if the node has
-/// changed.
+/// An attempt to execute a plan. It decides nothing about the plan itself.
 #[derive(Clone, PartialEq)]
 pub struct Attempt {
     /// The node that the patch in flight was computed from.
@@ -53,8 +44,6 @@ pub struct Attempt {
     part: PlanPart,
     /// The parts that were refused, and the last message.
     denied: Option<(NodePlan, String)>,
-    reads: usize,
-    reading: Option<ReadReason>,
 }
 
 /// The extent of the plan in flight.
@@ -67,61 +56,37 @@ enum PlanPart {
     Rest,
 }
 
-/// The reason for a read in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReadReason {
-    /// A test of the patch failed.
-    Stale,
-    /// Another write came first.
-    Conflict,
-    /// The watch does not show the last accepted patch yet.
-    Behind,
-}
-
 /// The course of an attempt after an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptState {
     Next(NodeStep),
-    /// The node has changed. Plan again from this one, and continue with [`Attempt::patch`].
-    PlanAgain(Arc<NodeObject>),
     /// The plan was executed.
     Written,
-    /// The node does not exist any more, or another one has its name.
+    /// The node does not exist any more.
     Gone,
     /// The whole plan was refused. [`Attempt::split`] sends its parts.
     Denied(String),
-    /// This part of the plan was refused, or its tests fail although the node has not changed.
+    /// This part of the plan was refused.
     Refused(Box<NodePlan>, String),
+    /// The node has changed since the patch was computed.
+    Stale,
     Failed,
 }
 
 /// `resourceVersion` and the plans stand for the fields of the node.
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { object, plan, part, denied, reads, reading } = self;
-        let version = (&object.uid, &object.resource_version);
-        write!(f, "{version:?} {plan:?} {part:?} {denied:?} {reads} {reading:?}")
+        let Self { object, plan, part, denied } = self;
+        write!(f, "{:?} {plan:?} {part:?} {denied:?}", (&object.uid, &object.resource_version))
     }
 }
 
 impl Attempt {
     /// Begins with a patch of this node.
     pub fn begin(object: Arc<NodeObject>, plan: NodePlan, policy: &Policy) -> (Self, NodeStep) {
-        let attempt = Self { object, plan, part: PlanPart::Whole, denied: None, reads: 0, reading: None };
+        let attempt = Self { object, plan, part: PlanPart::Whole, denied: None };
         let step = attempt.send(policy);
         (attempt, step)
-    }
-
-    /// Begins with a read, because the watch does not show the last accepted patch of this node yet.
-    pub fn begin_behind(object: Arc<NodeObject>, plan: NodePlan) -> (Self, NodeStep) {
-        let reading = Some(ReadReason::Behind);
-        (Self { object, plan, part: PlanPart::Whole, denied: None, reads: 1, reading }, NodeStep::Read)
-    }
-
-    /// Continues with a patch of the node that was read.
-    pub fn patch(&mut self, object: Arc<NodeObject>, plan: NodePlan, policy: &Policy) -> NodeStep {
-        (self.object, self.plan) = (object, plan);
-        self.send(policy)
     }
 
     /// Sends the labels and the rest of a refused plan apart, so that a refused taint does not delay the label. `None`
@@ -152,48 +117,20 @@ impl Attempt {
 
     /// Takes in the answer to its last step.
     pub fn answer(&mut self, answer: NodeAnswer, policy: &Policy) -> AttemptState {
-        match (self.reading.take(), self.in_effect(answer)) {
-            (_, NodeAnswer::Refused(Refusal::Gone)) => AttemptState::Gone,
-            (Some(reading), NodeAnswer::Node(found)) => self.found(reading, *found),
-            (Some(_), _) | (None, NodeAnswer::Node(_) | NodeAnswer::Refused(Refusal::Failed(_))) => {
-                AttemptState::Failed
-            }
-            (None, NodeAnswer::Written(version)) => self.next_part(policy, Ok(version)),
-            (None, NodeAnswer::Stripped) => AttemptState::Refused(self.plan.clone().into(), STRIPPED.to_owned()),
-            (None, NodeAnswer::Refused(Refusal::Denied(message))) if self.is_split() => {
-                self.next_part(policy, Err(message))
-            }
-            (None, NodeAnswer::Refused(Refusal::Denied(message))) => AttemptState::Denied(message),
-            (None, NodeAnswer::Refused(Refusal::Stale)) => self.read(ReadReason::Stale),
-            (None, NodeAnswer::Refused(Refusal::Conflict)) => self.read(ReadReason::Conflict),
+        match self.in_effect(answer) {
+            NodeAnswer::Written(version) => self.next_part(policy, Ok(version)),
+            NodeAnswer::Stripped => AttemptState::Refused(self.plan.clone().into(), STRIPPED.to_owned()),
+            NodeAnswer::Refused(Refusal::Denied(message)) if self.is_split() => self.next_part(policy, Err(message)),
+            NodeAnswer::Refused(Refusal::Denied(message)) => AttemptState::Denied(message),
+            NodeAnswer::Refused(Refusal::Stale | Refusal::Conflict) => AttemptState::Stale,
+            NodeAnswer::Refused(Refusal::Gone) => AttemptState::Gone,
+            NodeAnswer::Refused(Refusal::Failed(_)) => AttemptState::Failed,
         }
     }
 
     fn send(&self, policy: &Policy) -> NodeStep {
         let patch = node_patch(&self.object.uid, &self.object.node, &self.plan, policy);
         NodeStep::Patch { patch, plan: self.plan.clone().into() }
-    }
-
-    /// Reads the node, unless it has changed too often. Parts are not planned again.
-    fn read(&mut self, reading: ReadReason) -> AttemptState {
-        if self.is_split() || self.reads == READS {
-            return AttemptState::Failed;
-        }
-        (self.reads, self.reading) = (self.reads + 1, Some(reading));
-        AttemptState::Next(NodeStep::Read)
-    }
-
-    fn found(&self, reading: ReadReason, found: NodeObject) -> AttemptState {
-        let found = Arc::new(found);
-        if found.uid != self.object.uid {
-            return AttemptState::Gone;
-        }
-        // winpool does not read values that are too large, so a patch that tests one always fails.
-        if reading == ReadReason::Stale && found.resource_version == self.object.resource_version {
-            let message = "the patch's tests fail although the node is as it was read";
-            return AttemptState::Refused(self.plan.clone().into(), message.to_owned());
-        }
-        AttemptState::PlanAgain(found)
     }
 
     /// Continues after a part, or the whole plan, was accepted and made this version, or the part was refused with this

@@ -113,7 +113,7 @@ impl Entry {
         if !node.was_reimaged() {
             let is_reverted =
                 !assessment.plan.is_empty() && self.pause(policy, assessment.pool.as_deref(), now).is_some();
-            let refusal = self.last_refusal(&assessment.plan).map(|refusal| Arc::clone(&refusal.message));
+            let refusal = self.refusal_message(&assessment.plan).filter(|_| !assessment.plan.is_empty());
             let other_writer = self.other_writer().filter(|_| is_reverted).map(|writer| Arc::clone(&writer.name));
             let hindrance = refusal.map(NodeProblem::Denied).or_else(|| other_writer.map(NodeProblem::Contested));
             let is_deleted = |name: &String| policy.pool(name).is_some_and(|pool| pool.spec.deleting);

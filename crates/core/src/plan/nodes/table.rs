@@ -159,8 +159,9 @@ impl NodeTable {
 
     /// True if the API server refuses the release of a node, or another writer keeps reverting it.
     pub fn is_blocked(&self, name: &str, release: &NodePlan, policy: &Policy, now: Instant) -> bool {
-        let is_blocked =
-            |entry: &Entry| entry.refusal(release, now).is_some() || entry.pause(policy, None, now).is_some();
+        let is_blocked = |entry: &Entry| {
+            entry.refusal(release, now).is_some() || entry.is_stale() || entry.pause(policy, None, now).is_some()
+        };
         self.entries.get(name).is_some_and(is_blocked)
     }
 
@@ -221,7 +222,10 @@ impl NodeTable {
             self.has_changed();
             return self.count(&name, now);
         };
-        entry.is_behind &= entry.object.resource_version == object.resource_version;
+        if entry.object.resource_version != object.resource_version {
+            entry.is_behind = false;
+            entry.wait_reasons.iter_mut().for_each(|wait_reasons| wait_reasons.stale = None);
+        }
         entry.watched = Watched::next(Some(&entry.watched), &object.node, sighting, now);
         entry.object = object;
         self.count(&name, now);
@@ -287,7 +291,9 @@ pub(crate) struct Entry {
 pub(crate) struct WaitReasons {
     pub(crate) refusal: Option<RefusedPlan>,
     pub(crate) other_writer: Option<OtherWriter>,
-    pub(crate) failure: Option<FailedAttempts>,
+    failure: Option<FailedAttempts>,
+    /// Patches whose tests failed although the watch shows no change of the node.
+    stale: Option<FailedAttempts>,
 }
 
 /// A plan that the API server refused, or a part of it. It is kept while the node seems to need another plan: the watch
@@ -312,8 +318,13 @@ pub(crate) struct OtherWriter {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FailedAttempts {
     count: u32,
-    pub(crate) until: Instant,
+    until: Instant,
 }
+
+/// The number of patches in a row after which a node that refuses them is blocked: a value that is too large to be cached is not
+/// in their tests, so that these fail for ever.
+const STALE: u32 = 5;
+const TESTS_FAIL: &str = "the patch's tests fail although the node is as it was seen";
 
 /// What a node needs next.
 pub(crate) enum Need {
@@ -330,10 +341,18 @@ impl Entry {
         Consent::Known { name: &self.object.name, watched: &self.watched, now }
     }
 
-    /// Returns what the node needs by this policy. `object` is the node as the watch shows it, or as it was read for an
-    /// attempt.
-    pub(crate) fn need(&self, object: &NodeObject, policy: &Policy, now: Instant) -> Need {
-        let assessment = assess(&object.node, policy, self.consent(now));
+    /// Returns what the node needs by this policy, as the watch shows it. After a failed attempt, and until the watch shows the
+    /// last accepted patch, it waits.
+    pub(crate) fn next(&self, policy: &Policy, now: Instant) -> Need {
+        let reasons = self.wait_reasons.as_ref();
+        let failures = reasons.into_iter().flat_map(|reasons| reasons.failure.iter().chain(&reasons.stale));
+        if let Some(failure) = failures.max_by_key(|failure| failure.until).filter(|failure| now < failure.until) {
+            return Need::Nothing(Some(failure.until));
+        }
+        let assessment = assess(&self.object.node, policy, self.consent(now));
+        if self.is_behind && !assessment.plan.is_empty() {
+            return Need::Nothing(None);
+        }
         if assessment.plan.is_empty() {
             return Need::Nothing(assessment.label_settles);
         }
@@ -347,15 +366,6 @@ impl Entry {
         }
     }
 
-    /// Returns what the node needs by this policy, as the watch shows it. After a failed attempt it waits.
-    pub(crate) fn next(&self, policy: &Policy, now: Instant) -> Need {
-        let failure = self.wait_reasons.as_ref().and_then(|wait_reasons| wait_reasons.failure);
-        if let Some(failure) = failure.filter(|failure| now < failure.until) {
-            return Need::Nothing(Some(failure.until));
-        }
-        self.need(&self.object, policy, now)
-    }
-
     /// The refusal of this plan that was the last answer to it.
     pub(crate) fn last_refusal(&self, plan: &NodePlan) -> Option<&RefusedPlan> {
         self.wait_reasons.as_ref()?.refusal.as_ref().filter(|refusal| refusal.plan == *plan)
@@ -364,6 +374,17 @@ impl Entry {
     /// The refusal because of which this plan is not sent now.
     pub(crate) fn refusal(&self, plan: &NodePlan, now: Instant) -> Option<&RefusedPlan> {
         self.last_refusal(plan).filter(|refusal| now < refusal.until)
+    }
+
+    /// True if the tests of its patches fail again and again.
+    fn is_stale(&self) -> bool {
+        self.wait_reasons.as_ref().and_then(|wait_reasons| wait_reasons.stale).is_some_and(|stale| stale.count >= STALE)
+    }
+
+    /// The message if the API server refuses this plan.
+    pub(crate) fn refusal_message(&self, plan: &NodePlan) -> Option<Arc<str>> {
+        let refusal = self.last_refusal(plan).map(|refusal| Arc::clone(&refusal.message));
+        refusal.or_else(|| self.is_stale().then(|| TESTS_FAIL.into()))
     }
 
     pub(crate) fn other_writer(&self) -> Option<&OtherWriter> {
@@ -375,15 +396,16 @@ impl Entry {
         self.conflict.as_ref()?.pause(&policy.demands(pool), now)
     }
 
-    /// Records a failed attempt. Returns the pause before the next one: exponential, and up to twice as long, by the
-    /// name of the node, so that nodes which failed together are not tried together.
-    pub(crate) fn fail(&mut self, now: Instant) -> Duration {
-        let failure = &mut self.wait_reasons.get_or_insert_default().failure;
+    /// Records a failed attempt, or a patch whose tests failed. Returns how many there were, and the pause before the next one:
+    /// exponential, and up to twice as long, by the name of the node, so that nodes which failed together are not tried together.
+    fn fail(&mut self, is_stale: bool, now: Instant) -> (u32, Duration) {
+        let reasons = self.wait_reasons.get_or_insert_default();
+        let failure = if is_stale { &mut reasons.stale } else { &mut reasons.failure };
         let count = failure.map_or(1, |failure| failure.count.saturating_add(1));
         let pause = growing_pause(count);
         let pause = pause + pause.mul_f64(jitter(&self.object.name, count));
         *failure = Some(FailedAttempts { count, until: now + pause });
-        pause
+        (count, pause)
     }
 
     /// Forgets earlier failures, because the API server answers.
@@ -475,12 +497,6 @@ pub(crate) struct Running {
     pub(crate) seen: Box<str>,
 }
 
-impl Running {
-    pub(crate) fn new(attempt: Attempt, by: Arc<Policy>, pool: Option<String>, seen: Box<str>) -> Self {
-        Self { attempt, by, pool, has_written: false, seen }
-    }
-}
-
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let demands = self.by.demands(self.pool.as_deref());
@@ -495,8 +511,7 @@ impl NodeTable {
     pub fn next(&mut self, name: &str, now: Instant) -> NodeStep {
         let policy = self.written_by.clone().filter(|_| !self.attempts.contains_key(name));
         let Some((policy, entry)) = policy.zip(self.entries.get(name)) else { return NodeStep::Wait(None) };
-        let need = entry.next(&policy, now);
-        let (object, is_behind) = (Arc::clone(&entry.object), entry.is_behind);
+        let (need, object) = (entry.next(&policy, now), Arc::clone(&entry.object));
         match need {
             Need::Nothing(until) => {
                 // A taint may no longer be added, although the node has not changed.
@@ -505,11 +520,10 @@ impl NodeTable {
             }
             Need::Patch(assessment) => {
                 let (seen, plan) = (object.resource_version.clone(), assessment.plan.clone());
-                let (attempt, step) =
-                    if is_behind { Attempt::begin_behind(object, plan) } else { Attempt::begin(object, plan, &policy) };
-                self.send(Running::new(attempt, policy, assessment.pool, seen), step)
+                let (attempt, step) = Attempt::begin(object, plan, &policy);
+                self.send(Running { attempt, by: policy, pool: assessment.pool, has_written: false, seen }, step)
             }
-            Need::BackOff(until) => self.back_off(name, &object, until, now),
+            Need::BackOff(until) => self.back_off(name, until, now),
         }
     }
 
@@ -529,7 +543,7 @@ impl NodeTable {
 
     fn continue_attempt(&mut self, name: &str, mut running: Running, state: AttemptState, now: Instant) -> NodeStep {
         if let (
-            AttemptState::Written | AttemptState::Denied(_) | AttemptState::Refused(..) | AttemptState::PlanAgain(_),
+            AttemptState::Written | AttemptState::Denied(_) | AttemptState::Refused(..) | AttemptState::Stale,
             Some(entry),
         ) = (&state, self.entries.get_mut(name))
         {
@@ -546,28 +560,27 @@ impl NodeTable {
                 NodeStep::Wait(None)
             }
             AttemptState::Failed => self.fail(name, now),
+            AttemptState::Stale => self.plan_again(name, &running, now),
             AttemptState::Refused(plan, message) => self.refuse(name, *plan, message, now),
             AttemptState::Denied(message) => match running.attempt.split(&running.by) {
                 Some(step) => self.send(running, step),
                 None => self.refuse(name, running.attempt.plan.clone(), message, now),
             },
-            AttemptState::PlanAgain(object) => self.plan_again(name, running, object, now),
         }
     }
 
-    /// Continues an attempt with a node that was read, by the policy that holds now.
-    fn plan_again(&mut self, name: &str, mut running: Running, object: Arc<NodeObject>, now: Instant) -> NodeStep {
-        let Some((policy, entry)) = self.written_by.clone().zip(self.entries.get(name)) else {
-            return NodeStep::Wait(None);
-        };
-        match entry.need(&object, &policy, now) {
-            Need::Nothing(until) => NodeStep::Wait(until),
-            Need::BackOff(until) => self.back_off(name, &object, until, now),
-            Need::Patch(assessment) => {
-                let step = running.attempt.patch(object, assessment.plan.clone(), &policy);
-                self.send(Running::new(running.attempt, policy, assessment.pool, running.seen), step)
-            }
+    /// Plans again after the node has changed: at once if the watch shows the change, or else when it does, or after a pause.
+    fn plan_again(&mut self, name: &str, running: &Running, now: Instant) -> NodeStep {
+        let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
+        if entry.object.resource_version != running.seen {
+            return self.next(name, now);
         }
+        let (count, pause) = entry.fail(true, now);
+        if count == STALE {
+            self.notes.push((Arc::clone(&entry.object), NodeNote::Refused { message: TESTS_FAIL.to_owned(), pause }));
+            self.count(name, now);
+        }
+        NodeStep::Wait(Some(now + pause))
     }
 
     fn send(&mut self, running: Running, step: NodeStep) -> NodeStep {
@@ -608,9 +621,9 @@ impl NodeTable {
     }
 
     /// Waits, longer each time, because another writer keeps reverting winpool's changes.
-    fn back_off(&mut self, name: &str, object: &NodeObject, until: Instant, now: Instant) -> NodeStep {
+    fn back_off(&mut self, name: &str, until: Instant, now: Instant) -> NodeStep {
         let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
-        let writer = object.describe_other_writer();
+        let writer = entry.object.describe_other_writer();
         if entry.other_writer().is_none_or(|known| *known.name != *writer) {
             let pause = until.saturating_duration_since(now);
             self.notes.push((Arc::clone(&entry.object), NodeNote::Contested { writer: writer.clone(), pause }));
@@ -622,7 +635,7 @@ impl NodeTable {
 
     fn fail(&mut self, name: &str, now: Instant) -> NodeStep {
         let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
-        let pause = entry.fail(now);
+        let (_, pause) = entry.fail(false, now);
         self.notes.push((Arc::clone(&entry.object), NodeNote::Failed { pause }));
         NodeStep::Wait(Some(now + pause))
     }
