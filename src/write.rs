@@ -169,11 +169,6 @@ impl Applier {
         result
     }
 
-    /// Reads a RuntimeClass from the API server; `None` if it does not exist.
-    pub async fn read_class(&self, name: &str) -> Result<Option<RuntimeClass>, RequestError> {
-        in_time(self.classes.get_opt(name)).await
-    }
-
     /// Deletes a RuntimeClass, if it is still the object that was read. Returns the object if finalizers keep it.
     pub async fn delete_class(&self, class: &RuntimeClass) -> Result<Option<RuntimeClass>, RequestError> {
         let (uid, resource_version) = (class.uid(), class.resource_version());

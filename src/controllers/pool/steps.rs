@@ -59,7 +59,6 @@ async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Resul
 async fn class_request(context: &Context, name: &str, request: &ClassRequest) -> Result<Answer, RequestError> {
     let applier = &context.applier;
     Ok(match request {
-        ClassRequest::Read => Answer::Class(applier.read_class(name).await?.map(Into::into)),
         ClassRequest::Create(class) => Answer::Class(Some(applier.create_class(class).await?.into())),
         ClassRequest::Patch { uid, version, changes } => {
             let patch = runtime_class_patch(uid, version, changes);

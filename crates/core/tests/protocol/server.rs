@@ -35,7 +35,7 @@ impl State {
         let kind = match &step {
             Step::SetFinalizer(_) => Some(Write::Finalizer),
             Step::WriteStatus { .. } => Some(Write::Status),
-            Step::Class(class) if class.request != ClassRequest::Read => Some(Write::Class),
+            Step::Class(_) => Some(Write::Class),
             _ => None,
         };
         self.notice_deletion(&step);
@@ -235,7 +235,6 @@ impl World {
         let after = match apply_request(request, current.as_deref().map(AsRef::as_ref), format!("{name}-{}", self.made))
         {
             Err(refusal) => return Answer::Refused(refusal),
-            Ok(after) if *request == ClassRequest::Read => return Answer::Class(after.map(Into::into)),
             Ok(after) => after,
         };
         let mut classes = self.classes.truth().clone();

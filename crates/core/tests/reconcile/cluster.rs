@@ -98,7 +98,6 @@ fn line(step: &Step) -> Option<String> {
         Step::SetFinalizer(wanted) => format!("SetFinalizer {wanted}"),
         Step::Class(class) => {
             let verb = match class.request {
-                ClassRequest::Read => "Read",
                 ClassRequest::Create(_) => "Create",
                 ClassRequest::Patch { .. } => "Patch",
                 ClassRequest::Delete(_) => "Delete",

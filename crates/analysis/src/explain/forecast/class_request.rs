@@ -19,7 +19,6 @@ pub fn apply_request(
         if seen == (class.uid(), class.resource_version()) { Ok(()) } else { Err(Refusal::Conflict) }
     };
     match (request, current) {
-        (ClassRequest::Read, current) => Ok(current.cloned()),
         (ClassRequest::Create(_), Some(_)) => Err(Refusal::Conflict),
         (ClassRequest::Create(class), None) => {
             let mut class = RuntimeClass::clone(class);

@@ -379,7 +379,6 @@ impl Simulation {
         let uid = format!("{name}-{}", self.version);
         match apply_request(request, self.classes.get(name).map(AsRef::as_ref), uid) {
             Err(refusal) => Answer::Refused(refusal),
-            Ok(class) if *request == ClassRequest::Read => Answer::Class(class.map(Arc::new)),
             Ok(Some(class)) => Answer::Class(Some(self.put_class(class))),
             Ok(None) => {
                 self.classes.remove(name);

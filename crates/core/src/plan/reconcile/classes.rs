@@ -41,8 +41,10 @@ use crate::{
     windows::{Build, compatibility::can_run},
 };
 
-/// The number of attempts for a class that changes between reading and writing, before the write has to wait.
-const ATTEMPTS: u32 = 4;
+/// The number of writes in a row that come too late because the cache is behind, before that is a problem.
+const LATE: u32 = 4;
+/// The pause before a write is sent again that came too late, unless the cache shows the change before.
+const AGAIN: Duration = Duration::from_secs(1);
 /// The number of recorded classes after which those that are gone are forgotten.
 const RECORDED: usize = 128;
 /// The pause before winpool looks again if the pods of a class are gone.
@@ -51,15 +53,18 @@ const PODS_AGAIN: Duration = Duration::from_secs(5);
 impl Memory {
     /// Forgets classes that do not exist and that the pool does not want: a node may report many different builds.
     pub(super) fn forget_classes(&mut self, round: &Round<'_>, plan: &ClassesPlan) {
-        let exists = |name: &str| round.cluster.cached_version(name).is_some() || round.class(name).is_some();
+        let now = round.now.instant;
         let memory = self.of(round.name());
         memory.classes.retain(|name, memory| {
+            let cached = round.cluster.cached_version(name);
+            memory.behind.take_if(|behind| behind.cached != cached || behind.until <= now);
             plan.classes.iter().any(|planned| planned.desired.name == *name)
-                || memory.was_patched(round.now.instant)
-                || exists(name)
+                || memory.was_patched(now)
+                || memory.behind.is_some()
+                || cached.is_some()
         });
         if memory.created.len() > RECORDED {
-            let uids: BTreeSet<_> = round.existing.iter().filter_map(|class| class.uid()).collect();
+            let uids: BTreeSet<_> = round.cluster.classes.iter().filter_map(|class| class.uid()).collect();
             memory.created.retain(|uid| uids.contains(uid));
         }
     }
@@ -75,7 +80,7 @@ impl Memory {
             let mut own = nodes.filter(|labels| pool.spec.selects(labels)).peekable();
             own.peek().is_none() || own.any(|labels| labels.matches(selector))
         };
-        plan_classes(pool, &self.policy(cluster.pools), &seen, &round.existing, &selects_nodes)
+        plan_classes(pool, &self.policy(cluster.pools), &seen, cluster.classes, &selects_nodes)
     }
 
     /// The classes that select a build whose capability label is not on all nodes that run its images. A label that nodes
@@ -83,7 +88,7 @@ impl Memory {
     /// ignored, the class goes on selecting the build. A dry run shows the class as it will be.
     fn unlabelled(&self, round: &Round<'_>) -> BTreeMap<String, (Build, usize)> {
         let published = self.published(round.name());
-        let unlabelled = round.existing.iter().filter(|_| round.pool.spec.enforces()).filter_map(|class| {
+        let unlabelled = round.cluster.classes.iter().filter(|_| round.pool.spec.enforces()).filter_map(|class| {
             let build = selected_build(class)?;
             let is_published = published.is_some_and(|published| published.images().contains(&build));
             let nodes = match round.tally().unlabelled(build) {
@@ -95,14 +100,18 @@ impl Memory {
         unlabelled.collect()
     }
 
-    /// The next request about a class of the pool, if one is due.
+    /// The next request about a class of the pool, if one is due; or a wait, until the cache shows what was written.
     pub(super) fn class_step(&mut self, round: &Round<'_>, plan: &ClassesPlan) -> Option<Step> {
         if !round.pool.spec.enforces() {
             return None;
         }
         let write = plan.classes.iter().find_map(|planned| self.write_step(round, planned));
         let mut leftover = plan.leftover.iter().filter_map(|name| round.class(name));
-        write.or_else(|| leftover.find_map(|class| self.retire_step(round, class, false)))
+        let step = write.or_else(|| leftover.find_map(|class| self.retire_step(round, class, false)));
+        let unseen = self.of(round.name()).classes.iter().filter_map(|(name, known)| {
+            known.behind(round, name).filter(|behind| behind.is_written).map(|behind| behind.until)
+        });
+        step.or_else(|| Some(Step::Wait(Some(unseen.min()?))))
     }
 
     /// The next request to create or change a class that the pool wants.
@@ -112,6 +121,9 @@ impl Memory {
         let memory = self.of(round.name()).class(name);
         if !action.writes() {
             memory.is_up_to_date(now);
+            return None;
+        }
+        if memory.behind(round, name).is_some() {
             return None;
         }
         let leaves_pods = current.is_some_and(|class| leaves_its_pods(round, planned, class));
@@ -129,9 +141,6 @@ impl Memory {
             return None;
         }
         let step = |request| Some(class_step(round, name, request, Some(planned.clone()), None));
-        if memory.attempts > 0 && memory.answer.is_none() {
-            return step(ClassRequest::Read);
-        }
         match (action, current) {
             (ClassAction::Create(class), _) => step(ClassRequest::Create(class.clone())),
             (ClassAction::Change { changes, .. }, Some(class)) if leaves_pods => {
@@ -178,7 +187,7 @@ impl Memory {
         let memory = self.of(round.name());
         let is_recorded = class.uid().is_some_and(|uid| memory.created.contains(&uid));
         let known = memory.class(&name);
-        if known.wait_reason(None, now).is_some() || is_being_deleted(class) {
+        if known.wait_reason(None, now).is_some() || known.behind(round, &name).is_some() || is_being_deleted(class) {
             return None;
         }
         if let Some(pause) = known.back_off(Some(class), now) {
@@ -220,25 +229,20 @@ impl Memory {
         let (name, patience) = (&step.name, self.patience);
         let memory = self.of(pool).class(name);
         match (&step.request, answer) {
-            (ClassRequest::Read, Answer::Class(class)) => memory.answered(step, class, now),
             (ClassRequest::Delete(_), answer @ (Answer::Done | Answer::Class(_) | Answer::Refused(Refusal::Gone))) => {
+                memory.failures = 0;
+                memory.await_cache(step, true, now + SHOWN);
                 // The finalizers of others can keep it.
-                let kept = if let Answer::Class(kept) = answer { kept } else { None };
-                let is_gone = kept.is_none();
-                memory.answered(step, kept, now);
-                (memory.attempts, memory.failures) = (0, 0);
-                if is_gone {
+                if !matches!(answer, Answer::Class(Some(_))) {
                     self.note(pool, Note::ClassDeleted(name.clone()));
                 }
             }
             (_, Answer::Class(class)) => self.class_written(pool, step, class, now),
             (_, Answer::Refused(refusal)) => {
-                if refusal.is_late() && memory.attempts < ATTEMPTS {
-                    memory.attempts += 1;
-                    memory.answer = None;
-                    return;
+                memory.failures += 1;
+                if refusal.is_late() && memory.failures <= LATE {
+                    return memory.await_cache(step, false, now + AGAIN);
                 }
-                (memory.attempts, memory.failures) = (0, memory.failures + 1);
                 let (wait, object) = (refusal.pause(memory.failures, patience), ObjectReference::runtime_class(name));
                 let planned = step.planned.as_ref();
                 let (problem, note) = match &refusal {
@@ -264,8 +268,8 @@ impl Memory {
         let uid = class.as_ref().and_then(|class| class.uid());
         let known = memory.class(name);
         known.written(step, class.as_ref(), now);
-        known.answered(step, class, now);
-        (known.attempts, known.failures, known.postponed) = (0, 0, None);
+        known.await_cache(step, true, now + SHOWN);
+        (known.failures, known.postponed) = (0, None);
         let Some(PlannedClass { action, .. }) = &step.planned else {
             let released =
                 step.released.iter().map(|why| Note::ClassReleased { class: name.clone(), why: why.clone() });
@@ -317,29 +321,23 @@ fn without_label(cluster: &CachedCluster<'_>, class: &RuntimeClass, label: &str)
 
 /// A class is contested until it has been up to date for this long.
 const SETTLED: Duration = Duration::from_secs(10);
-/// If the cache does not show a new class within this time, winpool reads the class: others may have deleted it.
+/// If the cache does not show a write within this time, winpool plans again without it: others may have deleted the class.
 const SHOWN: Duration = Duration::from_secs(5);
 
-/// The API server's last answer about a class.
+/// A request after which the cache has to show another version of the class.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ClassAnswer {
-    /// The version that the cache showed when winpool asked. Another version in the cache takes precedence.
+struct Behind {
+    /// The version that it showed when the request was sent.
     cached: Option<String>,
-    pub(super) class: Option<Arc<RuntimeClass>>,
-    at: Instant,
-}
-
-impl ClassAnswer {
-    /// The time at which a class that the cache has never shown is read again.
-    fn due(&self) -> Option<Instant> {
-        (self.cached.is_none() && self.class.is_some()).then_some(self.at + SHOWN)
-    }
+    /// True if the request was accepted.
+    is_written: bool,
+    until: Instant,
 }
 
 /// The state of one RuntimeClass between steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassMemory {
-    pub(super) answer: Option<ClassAnswer>,
+    behind: Option<Behind>,
     /// Recent writes, whatever they changed: another writer may alternate between values.
     conflict: WriteConflict<()>,
     /// The version in which winpool's last write left the class.
@@ -348,8 +346,6 @@ pub struct ClassMemory {
     patched: bool,
     /// The time since which a contested class has needed no write.
     right_since: Option<Instant>,
-    /// The number of times in a row that the class changed between reading and writing.
-    attempts: u32,
     /// The number of writes in a row that failed.
     failures: u32,
     postponed: Option<Postponed>,
@@ -390,22 +386,18 @@ impl ClassMemory {
     pub fn dues(&self) -> impl Iterator<Item = Instant> {
         let widened = self.widened.as_ref().map(|(until, _)| *until);
         let postponed = self.postponed.as_ref().map(|postponed| postponed.until);
-        postponed.into_iter().chain(widened).chain(self.answer.as_ref().and_then(ClassAnswer::due))
+        postponed.into_iter().chain(widened).chain(self.behind.as_ref().map(|behind| behind.until))
     }
 
-    fn answered(&mut self, step: &ClassStep, class: Option<Arc<RuntimeClass>>, now: Instant) {
-        self.answer = Some(ClassAnswer { cached: step.cached.clone(), class, at: now });
+    fn await_cache(&mut self, step: &ClassStep, is_written: bool, until: Instant) {
+        self.behind = Some(Behind { cached: step.cached.clone(), is_written, until });
     }
 
-    /// Forgets the answer if the cache has changed since, or has not shown a new class in time.
-    pub(super) fn forget_answer(&mut self, cached: Option<&str>, now: Instant) {
-        let Some(answer) = &self.answer else { return };
-        if answer.cached.as_deref() != cached {
-            self.answer = None;
-        } else if answer.due().is_some_and(|due| due <= now) {
-            // An attempt without an answer begins with a read.
-            (self.answer, self.attempts) = (None, self.attempts.max(1));
-        }
+    /// The last request, while the cache does not show what has become of this class.
+    fn behind(&self, round: &Round<'_>, name: &str) -> Option<&Behind> {
+        let is_behind =
+            |behind: &&Behind| round.now.instant < behind.until && behind.cached == round.cluster.cached_version(name);
+        self.behind.as_ref().filter(is_behind)
     }
 
     fn postpone(&mut self, planned: Option<&PlannedClass>, problem: Problem, until: Instant) {
@@ -426,7 +418,7 @@ impl ClassMemory {
     /// Records that the class needs no write. It stays contested for a while: if another writer alternates between values,
     /// each of them would be a write of the status otherwise.
     fn is_up_to_date(&mut self, now: Instant) {
-        (self.attempts, self.failures) = (0, 0);
+        self.failures = 0;
         self.postponed.take_if(|postponed| !postponed.is_contested());
         let Some(postponed) = &mut self.postponed else { return };
         postponed.until = *self.right_since.get_or_insert(now) + SETTLED;

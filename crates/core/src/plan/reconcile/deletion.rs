@@ -132,7 +132,8 @@ impl Memory {
         let (patience, cluster, pool) = (self.patience, round.cluster, &round.pool);
         let policy = self.policy(cluster.pools);
         let (unseen, unclean) = self.unclean_nodes(round, &policy);
-        let owned: Vec<_> = round.existing.iter().filter(|class| owner(class) == Some(round.name())).cloned().collect();
+        let owned: Vec<_> =
+            round.cluster.classes.iter().filter(|class| owner(class) == Some(round.name())).cloned().collect();
         self.record_wanted(pool, &owned);
         let left = usize::try_from(nodes.selected).unwrap_or(usize::MAX);
         let memory = self.of(round.name());
@@ -150,7 +151,7 @@ impl Memory {
             return Err("requests are under way".to_owned());
         }
         let seen = |name: &str| cluster.nodes.tally(name).seen();
-        let wanted = classes_of_others(pool, &policy, &seen, &round.existing);
+        let wanted = classes_of_others(pool, &policy, &seen, round.cluster.classes);
         let kept = kept_taints(round, &policy);
         for class in &owned {
             let handed_over = wanted.contains(&class.name_any());

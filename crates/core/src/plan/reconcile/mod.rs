@@ -75,8 +75,6 @@ struct Round<'a> {
     guarded: &'a GuardedPool,
     /// The pool with the taints in the last written status.
     pool: Pool,
-    /// The RuntimeClasses in the cache, or in a newer answer of the API server.
-    existing: Vec<Arc<RuntimeClass>>,
     now: Now,
 }
 
@@ -91,7 +89,7 @@ impl Round<'_> {
     }
 
     fn class(&self, name: &str) -> Option<&Arc<RuntimeClass>> {
-        self.existing.iter().find(|class| class.metadata.name.as_deref() == Some(name))
+        self.cluster.classes.iter().find(|class| class.metadata.name.as_deref() == Some(name))
     }
 }
 
@@ -108,7 +106,7 @@ pub fn next(cluster: &mut CachedCluster<'_>, memory: &mut Memory, name: &str, no
 /// Returns the next step for the pool; `None` if the changes that the pool may make to nodes have changed, so that nodes
 /// have to be counted again first.
 fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now) -> Option<Step> {
-    memory.forget(cluster, now.instant);
+    memory.forget(cluster);
     let Some(guarded) = cluster.pools.iter().find(|pool| pool.name_any() == name) else {
         return Some(memory.publish(cluster, None).unwrap_or(Step::Wait(None)));
     };
@@ -132,7 +130,7 @@ fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now
         Ok(pool) => memory.with_written(&pool),
         Err(error) => return Some(memory.stop(cluster, guarded, reason::INVALID_SPEC, &error.to_string(), now)),
     };
-    let round = Round { cluster, guarded, pool, existing: memory.classes(cluster, name), now };
+    let round = Round { cluster, guarded, pool, now };
     if round.pool.spec.deleting { Some(memory.clean_up(&round)) } else { memory.bring_up_to_date(&round) }
 }
 
@@ -210,7 +208,7 @@ impl Memory {
 
     /// Counts nodes without deleted pools, and publishes the policy without them, if the present one has any.
     pub fn drop_gone(&mut self, cluster: &mut CachedCluster<'_>, now: Instant) -> Option<Step> {
-        self.forget(cluster, now);
+        self.forget(cluster);
         cluster.nodes.count_by(self.policy(cluster.pools), now);
         self.publish(cluster, None)
     }
@@ -260,15 +258,11 @@ impl Memory {
         pool
     }
 
-    /// Forgets deleted pools, the state of an earlier pool with the same name, and the API server's answers about
-    /// classes that are newer in the cache.
-    fn forget(&mut self, cluster: &CachedCluster<'_>, now: Instant) {
+    /// Forgets deleted pools, and the state of an earlier pool with the same name.
+    fn forget(&mut self, cluster: &CachedCluster<'_>) {
         self.pools.retain(|name, memory| {
             cluster.pools.iter().any(|pool| pool.name_any() == *name && pool.uid() == memory.uid)
         });
-        for (name, class) in self.pools.values_mut().flat_map(|memory| &mut memory.classes) {
-            class.forget_answer(cluster.cached_version(name).as_deref(), now);
-        }
     }
 
     /// Remembers the taints of every published policy until no node patch by it is in flight, and a moment longer,
@@ -308,20 +302,6 @@ impl Memory {
         }
         let held = Pool { consent: consent.into(), ..Pool::clone(published) };
         self.publish(cluster, Some(Arc::new(held)))
-    }
-
-    /// The classes in the cache, or in a newer answer of the API server.
-    fn classes(&self, cluster: &CachedCluster<'_>, pool: &str) -> Vec<Arc<RuntimeClass>> {
-        let mut classes: BTreeMap<String, Arc<RuntimeClass>> =
-            cluster.classes.iter().map(|class| (class.name_any(), Arc::clone(class))).collect();
-        for (name, memory) in self.pools.get(pool).into_iter().flat_map(|memory| &memory.classes) {
-            match memory.answer.as_ref().map(|answer| &answer.class) {
-                Some(Some(class)) => drop(classes.insert(name.clone(), Arc::clone(class))),
-                Some(None) => drop(classes.remove(name)),
-                None => {}
-            }
-        }
-        classes.into_values().collect()
     }
 
     /// The policy after `ready`, if given, is published. Valid pools that were never ready keep the nodes that they

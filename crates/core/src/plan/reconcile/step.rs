@@ -83,7 +83,7 @@ pub enum Step {
     ReadPool { uid: Option<String>, version: Option<String> },
     /// Add winpool's finalizer to the pool, or remove it.
     SetFinalizer(bool),
-    /// Read or write a RuntimeClass.
+    /// Write a RuntimeClass.
     Class(Box<ClassStep>),
     /// List the nodes with the pool's label, with any operating system, except ignored ones.
     ListLabelledNodes,
@@ -129,7 +129,6 @@ pub struct ClassStep {
 /// A request about one RuntimeClass.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassRequest {
-    Read,
     Create(Box<RuntimeClass>),
     /// Patch it, if it is still the object that was read.
     Patch {

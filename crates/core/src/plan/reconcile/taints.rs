@@ -45,7 +45,7 @@ impl Memory {
             may_add: cluster.may_add_taints() && !cluster.has_yet_to_look_for(pool),
             objectors,
             lagging,
-            images: plan.images(&round.existing),
+            images: plan.images(round.cluster.classes),
             planned_builds: seen.builds.into_keys().chain(plan.builds()).collect(),
             cannot_read: !cluster.unreadable(round.now.instant).is_empty(),
         };
