@@ -73,10 +73,7 @@ impl Memory {
         if !guarded.has_finalizer() {
             return Step::Wait(None);
         }
-        if self.of(name).old_version != guarded.resource_version() {
-            self.note(name, Note::CleanedUp);
-        }
-        self.set_finalizer(guarded, false, now.instant)
+        self.set_finalizer(guarded, false)
     }
 
     /// The next step before the finalizer may go; `None` once everything is done, or has taken too long.
@@ -184,7 +181,8 @@ impl Memory {
             let (name, version) = (pool.name_any(), pool.resource_version());
             let known = self.pools.get(&name);
             // The cache does not show winpool's last write of the pool yet.
-            let is_behind = known.is_some_and(|known| known.old_version.is_some() && known.old_version == version);
+            let is_behind =
+                known.is_some_and(|known| known.behind.as_ref().is_some_and(|(before, _)| *before == version));
             let retry = known.and_then(|known| known.retries.get(&RequestKind::Finalizer));
             let is_denied = retry.is_some_and(|retry| matches!(retry.refusal, Refusal::Denied(_)));
             let is_released = is_denied || !pool.has_finalizer() && !is_behind;

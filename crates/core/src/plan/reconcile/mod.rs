@@ -50,6 +50,8 @@ pub const POLL_INTERVAL: Duration = Duration::from_mins(1);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause before winpool reads a pool again that the cache shows in an old version.
 const CACHE_BEHIND: Duration = Duration::from_secs(1);
+/// The time in which the cache shows a write of the pool.
+const SHOWN: Duration = Duration::from_secs(5);
 /// The number of attempts to write a pool that changes between reading and writing, before the write has to wait.
 const ATTEMPTS: u32 = 4;
 
@@ -73,7 +75,7 @@ impl Default for Pauses {
 struct Round<'a> {
     cluster: &'a CachedCluster<'a>,
     guarded: &'a GuardedPool,
-    /// The pool with the taints in the last written status.
+    /// The pool with all taints that are known to be recorded.
     pool: Pool,
     now: Now,
 }
@@ -116,9 +118,8 @@ fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now
     }
     let recorded = guarded.status.iter().flat_map(|status| &status.runtime_classes);
     known.created.extend(recorded.filter_map(|class| class.uid.clone()));
-    known.compare_written(guarded);
-    if let Some(step) = known.read_when_stale(guarded, now.instant) {
-        return Some(step);
+    if let Some(step) = known.await_cache(guarded, now.instant) {
+        return memory.hold_back(cluster, name, now.instant).or(Some(step));
     }
     if known.generation != guarded.metadata.generation {
         // A request that was refused for another spec is sent again.
@@ -127,7 +128,7 @@ fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now
         known.classes.values_mut().for_each(ClassMemory::end_back_off);
     }
     let pool = match guarded.read() {
-        Ok(pool) => memory.with_written(&pool),
+        Ok(pool) => memory.with_recorded(&pool),
         Err(error) => return Some(memory.stop(cluster, guarded, reason::INVALID_SPEC, &error.to_string(), now)),
     };
     let round = Round { cluster, guarded, pool, now };
@@ -156,8 +157,10 @@ struct PoolMemory {
     generation: Option<i64>,
     /// True if the cache was seen to be up to date with the pool, in this term.
     fresh: bool,
-    /// The cached version when winpool last wrote the pool, or saw that the cache is behind.
-    old_version: Option<String>,
+    /// The version that the cache showed when winpool sent its last write of the pool.
+    sent: Option<String>,
+    /// The version that the cache is to replace by a newer one, and the time until which winpool waits for that.
+    behind: Option<(Option<String>, Instant)>,
     /// The changes that the pool may make to nodes; `None` until its classes were planned in this term.
     intent: Option<Intent>,
     /// The pool by which its nodes are written, if there is one.
@@ -171,14 +174,9 @@ struct PoolMemory {
     retries: BTreeMap<RequestKind, Retry>,
     /// The last computed status.
     reported: Option<WindowsPoolStatus>,
-    /// The last written status.
-    written: Option<WindowsPoolStatus>,
-    /// True if the cache has shown it. From then on the cache shows the status, and what others make of it.
-    is_shown: bool,
-    /// The cached version when the status was last written, or when the cache last showed another one instead.
-    written_over: Option<String>,
-    /// The version that winpool's last write of the status made.
-    written_version: Option<String>,
+    /// The last written status, and the version of the pool with it. A watch from before an update of the
+    /// CustomResourceDefinition shows that version without new fields.
+    written: Option<(Option<String>, WindowsPoolStatus)>,
     next_status: Option<Instant>,
     deletion: DeletionMemory,
 }
@@ -236,7 +234,7 @@ impl Memory {
     fn intended(&self, pool: &Pool) -> Arc<Pool> {
         let intent = self.pools.get(&pool.spec.name).and_then(|memory| memory.intent.clone());
         let Intent { consent, carried } = intent.unwrap_or_default();
-        let mut intended = Pool { consent, ..self.with_written(pool) };
+        let mut intended = Pool { consent, ..self.with_recorded(pool) };
         if pool.spec.enforces() {
             intended.managed_taints = ever_applied(&intended, &carried);
         } else {
@@ -246,13 +244,12 @@ impl Memory {
         Arc::new(intended)
     }
 
-    /// The pool with the taints in the last written status. The cache may not show it yet, or others may have removed them.
-    fn with_written(&self, pool: &Pool) -> Pool {
-        let written = self.pools.get(&pool.spec.name).and_then(|memory| memory.written.as_ref());
+    /// The pool with the taints that were recorded when its nodes were last written: others may have removed them since.
+    fn with_recorded(&self, pool: &Pool) -> Pool {
         let mut pool = pool.clone();
-        for taint in managed_taints(written) {
-            if !pool.managed_taints.contains(&taint) {
-                pool.managed_taints.push(taint);
+        for taint in self.published(&pool.spec.name).iter().flat_map(|published| &published.managed_taints) {
+            if !pool.managed_taints.contains(taint) {
+                pool.managed_taints.push(taint.clone());
             }
         }
         pool
@@ -284,10 +281,10 @@ impl Memory {
 
     /// Publishes at once what keeps the pool from adding taints: a kind that cannot be read, and `DaemonSets` that came or are
     /// not known any more. What lets it add more waits for its classes and its status.
-    fn hold_back(&mut self, round: &Round<'_>) -> Option<Step> {
-        let (cluster, published) = (round.cluster, self.published(round.name())?);
+    fn hold_back(&mut self, cluster: &CachedCluster<'_>, pool: &str, now: Instant) -> Option<Step> {
+        let published = self.published(pool)?;
         let before = &published.consent;
-        let cannot_read = before.cannot_read || !cluster.unreadable(round.now.instant).is_empty();
+        let cannot_read = before.cannot_read || !cluster.unreadable(now).is_empty();
         let may_add = before.may_add && cluster.may_add_taints();
         // At rest both are the same list.
         let known = cluster.objectors().ok().filter(|known| !Arc::ptr_eq(known, &before.objectors));
@@ -341,40 +338,34 @@ impl Memory {
             (Step::ReadPool { uid, version }, Answer::Pool(found)) => {
                 let found = found.map(|found| (found.uid, found.resource_version)).unwrap_or_default();
                 memory.fresh = found == (uid.clone(), version.clone());
-                memory.is_shown |= memory.fresh;
-                memory.old_version = version.clone().filter(|_| !memory.fresh);
+                memory.behind = (!memory.fresh).then(|| (version.clone(), now + CACHE_BEHIND));
                 memory.deletion.answered(now);
-                if !memory.fresh {
-                    let retry = Retry { failures: 0, until: now + CACHE_BEHIND, refusal: Refusal::Conflict };
-                    memory.retries.insert(RequestKind::Read, retry);
-                }
             }
             (Step::ReadPool { .. }, Answer::Refused(refusal)) => {
                 memory.deletion.refused(&refusal, now);
-                memory.old_version = None;
             }
             (Step::SetFinalizer(wanted), Answer::Written(_) | Answer::Refused(Refusal::Gone)) => {
+                memory.behind = Some((memory.sent.take(), now + SHOWN));
+                let is_done = memory.deletion.is_done;
+                self.notes.extend(is_done.then(|| (pool.to_owned(), Note::CleanedUp)));
                 self.note(pool, Note::FinalizerWritten(*wanted));
-            }
-            (Step::SetFinalizer(_), Answer::Refused(_)) => {
-                memory.old_version = None;
             }
             (Step::ListLabelledNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
             (Step::WriteStatus { status, news, .. }, Answer::Written(after)) => {
                 memory.next_status = Some(now + STATUS_INTERVAL);
-                memory.written_version = after.resource_version();
-                (memory.written, memory.is_shown) = (Some(status.as_ref().clone()), false);
+                memory.behind = Some((memory.sent.take(), now + SHOWN));
+                memory.written = Some((after.resource_version(), status.as_ref().clone()));
                 self.notes.extend(news.iter().map(|note| (pool.to_owned(), note.clone())));
             }
             // The pool has changed since the status was computed: its own event follows.
             (Step::WriteStatus { .. }, Answer::Refused(refusal)) if refusal.is_late() => {
-                (memory.fresh, memory.written) = (false, None);
+                memory.fresh = false;
             }
             // The API server validates the whole object, so an invalid spec is a possible reason.
             (Step::WriteStatus { status, .. }, Answer::Refused(Refusal::Denied(message))) => {
                 let invalid = status.problems.iter().find(|problem| problem.reason == reason::INVALID_SPEC);
                 // Another status than the one that was sent may be stored.
-                (memory.fresh, memory.written) = (false, None);
+                memory.fresh = false;
                 let why = invalid.map_or(message, |problem| problem.message.clone());
                 self.note(pool, Note::StatusRefused(why));
             }
@@ -382,13 +373,8 @@ impl Memory {
         }
     }
 
-    /// Adds or removes the finalizer, unless that was done and the cache does not show it yet.
-    fn set_finalizer(&mut self, guarded: &GuardedPool, wanted: bool, now: Instant) -> Step {
-        let memory = self.of(&guarded.name_any());
-        if memory.old_version.is_some() && memory.old_version == guarded.resource_version() {
-            return Step::Wait(Some(now + POLL_INTERVAL));
-        }
-        memory.old_version = guarded.resource_version();
+    fn set_finalizer(&mut self, guarded: &GuardedPool, wanted: bool) -> Step {
+        self.of(&guarded.name_any()).sent = guarded.resource_version();
         Step::SetFinalizer(wanted)
     }
 
@@ -400,7 +386,7 @@ impl Memory {
         let retry = self.of(name).retry(RequestKind::Finalizer, now.instant).cloned();
         if needs_cleanup && !guarded.has_finalizer() {
             let Some(Retry { until, refusal, .. }) = retry else {
-                return Some(self.set_finalizer(guarded, true, now.instant));
+                return Some(self.set_finalizer(guarded, true));
             };
             let is_denied = matches!(refusal, Refusal::Denied(_));
             let reason = if is_denied { reason::ADMISSION_DENIED } else { reason::WRITE_FAILED };
@@ -408,7 +394,7 @@ impl Memory {
             let message = format!("the API server refuses the finalizer {finalizer}, so nothing is done: {message}");
             return Some(self.stop(cluster, guarded, reason, &message, now).at_latest(until));
         }
-        if let Some(publish) = self.hold_back(round) {
+        if let Some(publish) = self.hold_back(cluster, name, now.instant) {
             return Some(publish);
         }
         self.keep_former_taints(round);
@@ -434,7 +420,7 @@ impl Memory {
         }
         // The published policy no longer makes changes that need a cleanup.
         let is_needless = guarded.has_finalizer() && !needs_cleanup && retry.is_none();
-        let step = if is_needless { self.set_finalizer(guarded, false, now.instant) } else { Step::Wait(None) };
+        let step = if is_needless { self.set_finalizer(guarded, false) } else { Step::Wait(None) };
         Some(step.at_latest(self.wake(name, status_due, now.instant)))
     }
 
@@ -488,21 +474,24 @@ impl PoolMemory {
         published.map(|published| published.applicable_taints()).unwrap_or_default()
     }
 
-    /// The last written status, if the cache does not show it yet.
-    fn unseen_status(&self) -> Option<&WindowsPoolStatus> {
-        self.written.as_ref().filter(|_| !self.is_shown)
+    /// The last written status, if the cache shows the version with it.
+    fn own_status(&self, guarded: &GuardedPool) -> Option<&WindowsPoolStatus> {
+        self.written.as_ref().filter(|(version, _)| *version == guarded.resource_version()).map(|(_, status)| status)
     }
 
-    /// Notes what the cache shows of the last written status. Another version with another status is older or newer than the
-    /// write: the API server has to say if the cache is up to date. A watch from before an update of the
-    /// CustomResourceDefinition may show winpool's own write without new fields.
-    fn compare_written(&mut self, cached: &GuardedPool) {
-        self.is_shown |= self.written.is_some() && self.written == cached.status;
-        let version = cached.resource_version();
-        let is_other = version != self.written_over && version != self.written_version;
-        if self.unseen_status().is_some() && is_other {
-            (self.fresh, self.written_over) = (false, version);
+    /// Waits for the cache after a write of the pool. Reads the pool if the cache may be stale: a former leader may have just
+    /// ended the pool or recorded taints. Later in a term no other process does.
+    fn await_cache(&mut self, guarded: &GuardedPool, now: Instant) -> Option<Step> {
+        let (uid, version) = (guarded.uid(), guarded.resource_version());
+        self.behind.take_if(|(before, until)| *before != version || *until <= now);
+        if let Some((_, until)) = self.behind {
+            return Some(Step::Wait(Some(until)));
         }
+        if self.fresh {
+            return None;
+        }
+        let retry = self.retry(RequestKind::Read, now);
+        Some(retry.map_or(Step::ReadPool { uid, version }, |retry| Step::Wait(Some(retry.until))))
     }
 
     /// True while winpool cannot read a kind.
@@ -527,19 +516,6 @@ impl PoolMemory {
     /// The reason why a request may not be sent now.
     fn retry(&self, request: RequestKind, now: Instant) -> Option<&Retry> {
         self.retries.get(&request).filter(|retry| now < retry.until)
-    }
-
-    /// Reads the pool if the cache may be stale: a former leader may have just ended the pool or recorded taints.
-    /// Later in a term no other process does.
-    fn read_when_stale(&mut self, guarded: &GuardedPool, now: Instant) -> Option<Step> {
-        if self.fresh {
-            return None;
-        }
-        let (uid, version) = (guarded.uid(), guarded.resource_version());
-        // A new version is a reason to try at once.
-        let is_new = self.old_version.is_some() && self.old_version != version;
-        let retry = self.retry(RequestKind::Read, now).filter(|_| !is_new);
-        Some(retry.map_or(Step::ReadPool { uid, version }, |retry| Step::Wait(Some(retry.until))))
     }
 }
 
@@ -584,35 +560,4 @@ struct Retry {
 fn write_failed(object: ObjectReference, message: &str) -> Problem {
     let message = format!("the API server did not accept the change, winpool tries again: {message}");
     Problem::new(reason::WRITE_FAILED, object, message)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn only_a_version_that_is_neither_old_nor_of_the_write_itself_is_a_reason_to_ask() {
-        let written = json!({"summary": {"builds": "10.0.20348"}});
-        for (version, status, is_unseen, is_fresh) in [
-            ("1", json!({}), true, true),
-            ("3", written.clone(), false, true),
-            // The watch is older than the field.
-            ("3", json!({}), true, true),
-            ("2", json!({}), true, false),
-            ("4", json!({}), true, false),
-        ] {
-            let object = json!({"metadata": {"name": "a", "resourceVersion": version}, "spec": {}, "status": status});
-            let mut memory = PoolMemory {
-                fresh: true,
-                written: serde_json::from_value(written.clone()).unwrap(),
-                written_over: Some("1".to_owned()),
-                written_version: Some("3".to_owned()),
-                ..PoolMemory::default()
-            };
-            memory.compare_written(&serde_json::from_value(object).unwrap());
-            assert_eq!((memory.unseen_status().is_some(), memory.fresh), (is_unseen, is_fresh), "{version} {status}");
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use kube::ResourceExt;
 
 use super::{
-    Memory, PoolMemory, RequestKind, Round,
+    Memory, RequestKind, Round,
     step::{NOT_STORED, Note, Step},
     write_failed,
 };
@@ -83,7 +83,7 @@ impl Memory {
     fn write_status(&mut self, guarded: &GuardedPool, status: WindowsPoolStatus, now: Now) -> Step {
         let memory = self.of(&guarded.name_any());
         memory.reported = Some(status.clone());
-        let previous = memory.unseen_status().or(guarded.status.as_ref());
+        let previous = memory.own_status(guarded).or(guarded.status.as_ref());
         if previous == Some(&status) {
             return Step::Wait(None);
         }
@@ -107,15 +107,15 @@ impl Memory {
         };
         let problems = status.problems.iter().filter(is_news).cloned().map(Note::Problem);
         let news = problems.chain(taints_note(previous, &status)).collect();
-        let seen = memory.unseen_status().map(recorded).or_else(|| guarded.recorded.clone());
-        memory.written_over = guarded.resource_version();
+        let seen = memory.own_status(guarded).map(recorded).or_else(|| guarded.recorded.clone());
+        memory.sent = guarded.resource_version();
         Step::WriteStatus { seen, status: Box::new(status), news }
     }
 
     /// The recorded status, as far as winpool knows.
     pub(super) fn recorded_status<'a>(&'a self, guarded: &'a GuardedPool) -> Option<&'a WindowsPoolStatus> {
-        let unseen = self.pools.get(&guarded.name_any()).and_then(PoolMemory::unseen_status);
-        unseen.or(guarded.status.as_ref())
+        let known = self.pools.get(&guarded.name_any());
+        known.and_then(|known| known.own_status(guarded)).or(guarded.status.as_ref())
     }
 }
 
