@@ -4,10 +4,476 @@
 //! rest of the process: the term in which this process leads, and its end. A term ends by itself when no renewal is
 //! accepted, and at once when another process holds the Lease.
 
-mod elector;
-mod leadership;
-mod seized;
+use std::{
+    convert::Infallible,
+    hash::{BuildHasher, RandomState},
+    time::{Duration, Instant},
+};
 
-pub use elector::Elector;
-pub use leadership::Leadership;
-pub use seized::Seized;
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use futures::{StreamExt, stream::BoxStream};
+use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
+use kube::{
+    Client,
+    runtime::{WatchStreamExt, watcher},
+};
+use tokio::{sync::watch, time::sleep_until};
+use tokio_util::sync::CancellationToken;
+use winpool_client::{causes::shortened, error::RequestError, watches};
+use winpool_core::{
+    api::names,
+    election::{
+        Candidate, ElectionStep, LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD, Term, claimed_by, has_holder, released,
+    },
+};
+
+use crate::{telemetry::outages, uninstall::BUDGET, write::Leases};
+
+/// The term in which this process leads, with its end. Outside a term nothing is written to the cluster.
+#[derive(Clone, Debug)]
+pub struct Leadership(watch::Receiver<Option<Term>>);
+
+impl Leadership {
+    /// Leadership without end, for a process that has no other beside it.
+    pub fn alone() -> Self {
+        Self::until(Instant::now() + Duration::from_hours(24 * 365 * 10))
+    }
+
+    fn until(until: Instant) -> Self {
+        Self(watch::Sender::new(Some(Term { number: 1, until })).subscribe())
+    }
+
+    /// The number of the current term; `None` if this process does not lead.
+    pub fn term(&self) -> Option<u64> {
+        let term = *self.0.borrow();
+        term.filter(|term| Instant::now() < term.until).map(|term| term.number)
+    }
+
+    /// Waits for a term, and returns its number.
+    pub async fn begun(&self) -> u64 {
+        let mut terms = self.0.clone();
+        loop {
+            terms.mark_unchanged();
+            match self.term() {
+                Some(number) => return number,
+                None => changed(&mut terms).await,
+            }
+        }
+    }
+
+    /// Waits for the end of this term.
+    pub async fn ended(&self, number: u64) {
+        let mut terms = self.0.clone();
+        loop {
+            let term = *terms.borrow_and_update();
+            let Some(term) = term.filter(|term| term.number == number && Instant::now() < term.until) else { return };
+            tokio::select! {
+                () = sleep_until(term.until.into()) => {}
+                () = changed(&mut terms) => {}
+            }
+        }
+    }
+
+    /// Does `work` as long as this term lasts; `None` if the term ends before.
+    pub async fn during<T>(&self, number: u64, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.ended(number) => None,
+            result = work => (self.term() == Some(number)).then_some(result),
+        }
+    }
+}
+
+/// Waits for the next change. It never comes once the elector has ended.
+async fn changed(terms: &mut watch::Receiver<Option<Term>>) {
+    if terms.changed().await.is_err() {
+        std::future::pending::<Infallible>().await;
+    }
+}
+
+/// The time limit for the release, within the time that a process has to end.
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(900);
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// A candidate, for as long as it runs.
+pub struct Elector {
+    leases: Leases,
+    candidate: Candidate,
+    term: watch::Sender<Option<Term>>,
+    events: BoxStream<'static, watcher::Result<Option<Lease>>>,
+    pauses: ExponentialBackoff,
+    /// The end of the pause after a failure.
+    paused_until: Option<Instant>,
+    /// True if the last request failed, so that a failure is logged once.
+    failing: bool,
+}
+
+impl Elector {
+    /// Creates a candidate for the Lease `winpool` in this namespace.
+    pub fn new(client: Client, namespace: &str) -> Self {
+        let leases = Leases::new(client, namespace);
+        let events = watch(&leases);
+        Self {
+            leases,
+            candidate: Candidate::new(identity()),
+            term: watch::Sender::new(None),
+            events,
+            pauses: pauses().build(),
+            paused_until: None,
+            failing: false,
+        }
+    }
+
+    pub fn leadership(&self) -> Leadership {
+        Leadership(self.term.subscribe())
+    }
+
+    /// Runs until `resign` is cancelled, and then releases the Lease. If the future is dropped before, the Lease has
+    /// to expire. Returns early, and true, if the API server's history went back. A process that leads when `uninstalled` is
+    /// cancelled goes on leading until it has cleaned up, even if its Lease is deleted.
+    pub async fn run(mut self, resign: CancellationToken, uninstalled: CancellationToken) -> bool {
+        while !self.candidate.history_went_back() {
+            let next = tokio::select! {
+                biased;
+                () = resign.cancelled() => break,
+                next = self.step() => next,
+            };
+            tokio::select! {
+                biased;
+                () = resign.cancelled() => break,
+                () = uninstalled.cancelled(), if self.term.borrow().is_some() => {
+                    let until = Instant::now() + BUDGET;
+                    self.term.send_modify(|term| *term = term.map(|term| Term { until, ..term }));
+                    return false;
+                }
+                event = self.events.next() => if let Some(Ok(lease)) = event {
+                    self.candidate.notice(lease, Instant::now());
+                },
+                () = sleep_until(next.into()) => {}
+            }
+        }
+        self.term.send_replace(None);
+        let released = tokio::time::timeout(RELEASE_TIMEOUT, self.release()).await;
+        match released.unwrap_or(Err(RequestError::TimedOut(RELEASE_TIMEOUT))) {
+            Ok(true) => tracing::info!("Lease released"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(
+                    error = shortened(&error),
+                    "Lease not released: if this process holds it, it expires by itself"
+                );
+            }
+        }
+        self.candidate.history_went_back()
+    }
+
+    /// Takes the next step, and returns the time of the one after it.
+    async fn step(&mut self) -> Instant {
+        let now = Instant::now();
+        match self.candidate.next(now) {
+            ElectionStep::Read => self.read_lease().await,
+            ElectionStep::Wait(until) => until,
+            ElectionStep::Acquire | ElectionStep::Renew => match self.paused_until.filter(|until| now < *until) {
+                Some(until) => until,
+                None => self.claim().await,
+            },
+        }
+    }
+
+    async fn read_lease(&mut self) -> Instant {
+        let now = match self.leases.read().await {
+            Ok(lease) => {
+                let now = Instant::now();
+                self.candidate.observe(lease, now);
+                // If the Lease has to be written next, only that shows if access works.
+                if matches!(self.candidate.next(now), ElectionStep::Wait(_)) {
+                    self.works();
+                }
+                now
+            }
+            Err(error) => self.failed(&error),
+        };
+        self.publish();
+        now
+    }
+
+    async fn claim(&mut self) -> Instant {
+        let (was_holder, sent) = (self.candidate.holds(), Instant::now());
+        match self.leases.write(&self.candidate.claim(Timestamp::now())).await {
+            Ok(lease) => {
+                let now = Instant::now();
+                self.candidate.accepted(lease, sent, now);
+                self.works();
+                self.pauses = pauses().build();
+                self.publish();
+                now
+            }
+            // The Lease has changed: its holder has to be known at once.
+            Err(RequestError::Conflict | RequestError::Gone) => {
+                self.candidate.doubt();
+                self.pause();
+                if !was_holder {
+                    // The watch should have reported that. It may be broken without an error.
+                    self.events = watch(&self.leases);
+                }
+                self.read_lease().await
+            }
+            Err(error) => {
+                // The request may have been accepted nevertheless.
+                self.candidate.doubt();
+                self.failed(&error)
+            }
+        }
+    }
+
+    /// True if there was something to release. The Lease is read first, and again if it changed, because a
+    /// write in progress may have been accepted.
+    async fn release(&mut self) -> Result<bool, RequestError> {
+        loop {
+            self.candidate.observe(self.leases.read().await?, Instant::now());
+            let Some(lease) = self.candidate.release(Timestamp::now()) else { return Ok(false) };
+            match self.leases.write(&lease).await {
+                Err(RequestError::Conflict) => {}
+                result => return result.map(|_| true),
+            }
+        }
+    }
+
+    fn publish(&self) {
+        let term = self.candidate.term(Instant::now());
+        self.term.send_if_modified(|known| std::mem::replace(known, term) != term);
+    }
+
+    fn pause(&mut self) -> Instant {
+        let until = Instant::now() + self.pauses.next().unwrap_or(RETRY_PERIOD);
+        self.paused_until = Some(until);
+        until
+    }
+
+    fn failed(&mut self, error: &RequestError) -> Instant {
+        if !std::mem::replace(&mut self.failing, true) {
+            let namespace = &self.leases.namespace;
+            tracing::warn!(
+                error = shortened(error),
+                namespace,
+                "no access to the Lease {}, without which this process cannot lead; trying again (it needs the permissions \
+                 get, list, watch, create and update for leases in that namespace)",
+                names::LEASE,
+            );
+        }
+        self.pause()
+    }
+
+    fn works(&mut self) {
+        if std::mem::take(&mut self.failing) {
+            tracing::info!("access to the Lease works again");
+        }
+    }
+}
+
+/// Pauses after failures. Their jitter keeps candidates from all coming back at the same moment.
+fn pauses() -> ExponentialBuilder {
+    let builder = ExponentialBuilder::new().with_min_delay(FIRST_PAUSE).with_max_delay(RETRY_PERIOD);
+    builder.with_jitter().without_max_times()
+}
+
+fn watch(leases: &Leases) -> BoxStream<'static, watcher::Result<Option<Lease>>> {
+    let events = watches::object(leases.api.clone(), names::LEASE).backoff(watcher::ExponentialBackoff::from(pauses()));
+    events.inspect(outages("Lease")).boxed()
+}
+
+/// The pod's name and a random number, so that two processes of the same pod differ.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| names::LEASE.to_owned());
+    // The one source of randomness in the standard library: the system chooses its keys.
+    let unique = RandomState::new().hash_one((std::process::id(), Instant::now()));
+    format!("{host}_{unique:016x}")
+}
+
+// The Lease, taken by a command that must be the only writer.
+
+/// The number of attempts while others change the Lease.
+const ATTEMPTS: usize = 10;
+
+/// The pause between two reads of the Lease: half the pause between two renewals.
+const POLL: Duration = Duration::from_secs(1);
+
+/// The Lease, taken by force. No other process leads until it is released or expires.
+pub struct Seized {
+    leases: Leases,
+    lease: Lease,
+    leadership: Leadership,
+    had_leader: bool,
+}
+
+fn version(lease: Option<&Lease>) -> Option<String> {
+    lease.and_then(|lease| lease.metadata.resource_version.clone())
+}
+
+impl Seized {
+    /// Takes the Lease `winpool` in this namespace from its holder, for `duration`, and returns when no other process
+    /// can write any more. For a command that has to be the only writer for a while, such as `winpool-operator cleanup`.
+    ///
+    /// A process stops leading at the latest [`LEASE_DURATION`] after its last renewal. So if the Lease has a holder,
+    /// this watches it for that long. A Lease that is not renewed meanwhile was left by a process that is gone. One
+    /// that is renewed is taken at once, and this waits for [`LEASE_DURATION`] again. If the Lease has no holder, this
+    /// does not wait.
+    ///
+    /// Running operators stay standby until `duration` is over, counted from when they saw it. All writes have to end
+    /// before that; [`Seized::leadership`] ends then.
+    ///
+    /// # Errors
+    /// Fails if the Lease cannot be read or written, with [`RequestError::Conflict`] if others keep writing it.
+    pub async fn take(client: Client, namespace: &str, duration: Duration) -> Result<Self, RequestError> {
+        let (leases, identity) = (Leases::new(client, namespace), identity());
+        let (mut current, mut had_leader) = (leases.read().await?, false);
+        let until = Instant::now() + LEASE_DURATION;
+        let first = version(current.as_ref());
+        while current.as_ref().is_some_and(has_holder) && Instant::now() < until {
+            tokio::time::sleep(POLL).await;
+            current = leases.read().await?;
+            if version(current.as_ref()) != first {
+                had_leader = current.as_ref().is_some_and(has_holder);
+                break;
+            }
+        }
+        for _ in 0..ATTEMPTS {
+            let sent = Instant::now();
+            let claim = claimed_by(current.unwrap_or_default(), &identity, duration, Timestamp::now());
+            let lease = match leases.write(&claim).await {
+                Ok(lease) => lease,
+                Err(RequestError::Conflict | RequestError::Gone) => {
+                    current = leases.read().await?;
+                    had_leader |= current.as_ref().is_some_and(has_holder);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if had_leader {
+                tracing::info!("waiting until the previous leader has stopped, {} s", LEASE_DURATION.as_secs());
+                tokio::time::sleep(LEASE_DURATION).await;
+            }
+            let leadership =
+                Leadership::until(sent + duration.saturating_sub(LEASE_DURATION.saturating_sub(RENEW_DEADLINE)));
+            return Ok(Self { leases, lease, leadership, had_leader });
+        }
+        Err(RequestError::Conflict)
+    }
+
+    /// True if the Lease had a holder when it was taken.
+    pub fn had_leader(&self) -> bool {
+        self.had_leader
+    }
+
+    /// The leadership for an [`Applier`](crate::write::Applier).
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// Releases the Lease, so that the next process can lead, at once or after this time.
+    pub async fn release(self, wait: Option<Duration>) -> Result<(), RequestError> {
+        let (lease, now) = (self.lease, Timestamp::now());
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+        let lease = match wait {
+            Some(wait) => claimed_by(lease, &holder, wait, now),
+            None => released(lease, now),
+        };
+        self.leases.write(&lease).await.map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use axum::http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::service_fn;
+
+    use super::*;
+    use crate::telemetry::{LogFormat, tests::Lines};
+
+    /// Answers like an API server in which the namespace of the Lease does not exist, and counts the attempts to create
+    /// the Lease.
+    fn without_namespace(attempts: watch::Sender<usize>) -> Client {
+        let answer = move |request: Request<Body>| {
+            let attempts = attempts.clone();
+            async move {
+                let missing = match (request.method(), request.uri().query().unwrap_or_default()) {
+                    (&Method::POST, _) => {
+                        attempts.send_modify(|count| *count += 1);
+                        "namespaces \"nowhere\" not found"
+                    }
+                    (_, query) if query.contains("fieldSelector") => std::future::pending().await,
+                    _ => "leases.coordination.k8s.io \"winpool\" not found",
+                };
+                let status = json!({"kind": "Status", "status": "Failure", "message": missing, "reason": "NotFound", "code": 404});
+                Ok::<_, kube::Error>(
+                    Response::builder().status(404).body(Body::from(status.to_string().into_bytes())).unwrap(),
+                )
+            }
+        };
+        Client::new(service_fn(answer), "default")
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_cannot_be_created_is_reported_once_with_the_reason() {
+        let (lines, _guard) = Lines::record(LogFormat::Text);
+        let attempts = watch::Sender::new(0);
+        let elector = Elector::new(without_namespace(attempts.clone()), "nowhere");
+        tokio::select! {
+            _ = elector.run(CancellationToken::new(), CancellationToken::new()) => unreachable!("nobody asks it to resign"),
+            attempted = async { attempts.subscribe().wait_for(|count| *count == 3).await.map(drop) } => attempted.unwrap(),
+        }
+        let text = lines.text();
+        assert_eq!(text.matches("no access to the Lease").count(), 1, "{text}");
+        assert!(text.contains("namespace nowhere does not exist") && !text.contains("works again"), "{text}");
+    }
+
+    #[test]
+    fn no_two_processes_have_the_same_identity() {
+        assert_ne!(identity(), identity());
+    }
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    #[tokio::test]
+    async fn work_ends_with_the_term_in_which_it_began() {
+        let started = Instant::now();
+        let leadership = Leadership::until(started + SHORT);
+        assert_eq!(leadership.during(1, async { "done" }).await, Some("done"));
+        assert_eq!(leadership.during(1, pending::<()>()).await, None);
+        assert!(started.elapsed() >= SHORT);
+        assert_eq!(leadership.term(), None);
+        assert_eq!(leadership.during(1, async {}).await, None);
+        assert_eq!(Leadership::alone().during(2, pending::<()>()).await, None, "another term than the one that runs");
+    }
+
+    #[tokio::test]
+    async fn a_renewed_term_continues_and_another_one_does_not() {
+        let now = Instant::now();
+        let terms = watch::Sender::new(Some(Term { number: 1, until: now + SHORT }));
+        let leadership = Leadership(terms.subscribe());
+        let renewed = async {
+            terms.send_replace(Some(Term { number: 1, until: now + Duration::from_mins(1) }));
+            tokio::time::sleep(2 * SHORT).await;
+            "still leads"
+        };
+        assert_eq!(leadership.during(1, renewed).await, Some("still leads"));
+        let lost_and_gained = async {
+            terms.send_replace(None);
+            terms.send_replace(Some(Term { number: 2, until: now + Duration::from_mins(1) }));
+        };
+        assert_eq!(tokio::join!(leadership.during(1, pending::<()>()), lost_and_gained).0, None);
+        assert_eq!(leadership.begun().await, 2);
+    }
+
+    #[tokio::test]
+    async fn leadership_is_noticed_when_it_begins() {
+        let terms = watch::Sender::new(None);
+        let leadership = Leadership(terms.subscribe());
+        let begins = async { terms.send_replace(Some(Term { number: 3, until: Instant::now() + SHORT * 100 })) };
+        assert_eq!(tokio::join!(leadership.begun(), begins).0, 3);
+    }
+}

@@ -13,8 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, task::coop::consume_budget, time::sleep_until};
 use tokio_util::sync::CancellationToken;
 use winpool_client::{
-    pod_events::{ListedEvent, warnings},
-    pods::{ListedDaemonSet, ListedPod},
+    pods::{ListedDaemonSet, ListedEvent, ListedPod, warnings},
     watches::Selection,
 };
 use winpool_core::plan::{

@@ -9,24 +9,45 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::{
+    api::{
+        apps::v1::DaemonSet,
+        core::v1::{Node, ObjectReference},
+        node::v1::RuntimeClass,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
-    Resource, ResourceExt,
-    runtime::{WatchStreamExt, reflector::store::Writer, watcher::Event},
+    Api, Resource, ResourceExt,
+    api::ListParams,
+    core::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt,
+        events::{Event, EventType},
+        reflector::store::Writer,
+        watcher,
+    },
 };
 use serde::de::DeserializeOwned;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
-use winpool_client::{causes::shortened, watches::Selection};
-use winpool_core::plan::{
-    pools::pool::GuardedPool,
-    reconcile::{Answer, CachedCluster, Memory, POLL_INTERVAL, Step, next},
+use winpool_client::{causes::shortened, error::RequestError, pages, watches::Selection};
+use winpool_core::{
+    api::{
+        self, Problem,
+        names::{self, reason},
+    },
+    plan::{
+        patch::runtime_class_patch,
+        pools::pool::GuardedPool,
+        reconcile::{Answer, CachedCluster, ClassRequest, Memory, Note, POLL_INTERVAL, Step, next},
+        refusal::Refusal,
+    },
 };
 
-use super::{Context, now, watch_health::answer};
+use crate::telemetry::list;
 
-mod notes;
-mod steps;
+use super::{Context, now, watch_health::answer};
 
 const CONTROLLER: &str = "pool";
 /// The pause before the next test while the control plane does not confine winpool.
@@ -47,11 +68,11 @@ where
     let events = context.watch_health.watch(&context.client, Selection::All, kind).reflect(store);
     let events = events.take_until(stop.cancelled_owned());
     let notice = events.for_each(async |event| match event {
-        Ok(Event::InitDone) => {
+        Ok(watcher::Event::InitDone) => {
             context.unlisted.remove(kind);
             context.changed.send_replace(());
         }
-        Ok(Event::Apply(_) | Event::Delete(_)) => {
+        Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {
             context.changed.send_replace(());
         }
         // Without the CRD there are no pools, and nothing hinders the end of winpool.
@@ -60,7 +81,7 @@ where
             context.changed.send_replace(());
         }
         // Until a list is complete the cache has the state before it.
-        Ok(Event::Init | Event::InitApply(_)) | Err(_) => {}
+        Ok(watcher::Event::Init | watcher::Event::InitApply(_)) | Err(_) => {}
     });
     notice.await;
 }
@@ -234,7 +255,7 @@ impl Loop {
                     self.rounds.entry(name.clone()).or_insert_with(|| (Instant::now(), None));
                     self.busy.insert(name.clone());
                     let (context, guarded) = (Arc::clone(&self.context), Arc::clone(guarded));
-                    self.spawn(async move { steps::execute(&context, &guarded, step).await });
+                    self.spawn(async move { execute(&context, &guarded, step).await });
                     return None;
                 }
             }
@@ -297,15 +318,169 @@ impl Loop {
     /// Logs and counts what happened, and writes Events.
     fn report_notes(&mut self) {
         for (pool, note) in self.memory.take_notes() {
-            notes::log(&pool, &note);
+            log(&pool, &note);
             let guarded = self.pools.iter().find(|guarded| guarded.name_any() == pool);
-            if let Some((guarded, event)) = guarded.zip(notes::event(&note)) {
+            if let Some((guarded, event)) = guarded.zip(event(&note)) {
                 let (context, guarded) = (Arc::clone(&self.context), Arc::clone(guarded));
                 self.spawn(async move {
-                    notes::send(&context, &guarded, event).await;
+                    send(&context, &guarded, event).await;
                     TaskResult::Nothing
                 });
             }
         }
+    }
+}
+
+// The steps that are requests.
+
+async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> TaskResult {
+    let pool = guarded.name_any();
+    let result = request(context, guarded, &step).await;
+    let error = result.as_ref().err().map(RequestError::as_str);
+    let answer = result.unwrap_or_else(|error| {
+        let (object, reason) = (object(&step), error.as_str());
+        tracing::warn!(pool, object, reason, error = shortened(&error), "a request for the pool failed");
+        Answer::Refused(Refusal::from(&error))
+    });
+    TaskResult::Step { pool, step, answer, error }
+}
+
+async fn request(context: &Context, guarded: &GuardedPool, step: &Step) -> Result<Answer, RequestError> {
+    let (applier, name) = (&context.applier, guarded.name_any());
+    Ok(match step {
+        Step::ReadPool { .. } => Answer::Pool(applier.read_pool(&name).await?.map(Box::new)),
+        Step::SetFinalizer(wanted) => Answer::Written(Box::new(applier.set_finalizer(guarded.meta(), *wanted).await?)),
+        Step::Class(class) => class_request(context, &class.name, &class.request).await?,
+        Step::ListLabelledNodes => {
+            let mut labelled = BTreeSet::new();
+            let labels = format!("{}={name}", names::POOL);
+            let nodes: Api<PartialObjectMeta<Node>> = Api::all(context.client.clone());
+            let listed = pages::each(&nodes, ListParams::default().labels(&labels), |node: PartialObjectMeta<Node>| {
+                if node.annotations().get(names::IGNORE).is_none_or(|ignore| ignore != "true") {
+                    labelled.insert(node.name_any());
+                }
+            });
+            listed.await?;
+            Answer::Nodes(labelled)
+        }
+        Step::WriteStatus { status, seen, .. } => {
+            Answer::Written(Box::new(applier.write_status(guarded.meta(), seen.as_ref(), status).await?))
+        }
+        Step::Publish(_) | Step::Wait(_) => Answer::Done,
+    })
+}
+
+async fn class_request(context: &Context, name: &str, request: &ClassRequest) -> Result<Answer, RequestError> {
+    let applier = &context.applier;
+    Ok(match request {
+        ClassRequest::Create(class) => Answer::Class(Some(applier.create_class(class).await?.into())),
+        ClassRequest::Patch { uid, version, changes } => {
+            let patch = runtime_class_patch(uid, version, changes);
+            Answer::Class(Some(applier.patch_class(name, patch).await?.into()))
+        }
+        ClassRequest::Delete(class) => Answer::Class(applier.delete_class(class).await?.map(Into::into)),
+    })
+}
+
+fn object(step: &Step) -> String {
+    match step {
+        Step::Class(class) => format!("RuntimeClass {}", class.name),
+        Step::SetFinalizer(_) => "finalizer".to_owned(),
+        Step::ListLabelledNodes => "nodes".to_owned(),
+        Step::WriteStatus { .. } => "status".to_owned(),
+        Step::ReadPool { .. } | Step::Publish(_) | Step::Wait(_) => "WindowsPool".to_owned(),
+    }
+}
+
+// Log lines and Events about pools.
+
+/// Writes the Event: about the pool, or about the `DaemonSet` whose owner has something to do.
+async fn send(context: &Context, pool: &GuardedPool, event: Event) {
+    let of_set = Some(&event.action).filter(|_| event.reason == reason::DAEMON_SET_WITHOUT_PODS);
+    let object = of_set.and_then(|name| daemon_set(context, name)).unwrap_or_else(|| pool.object_ref(&()));
+    context.applier.event(&object, event).await;
+}
+
+/// The `DaemonSet` with a name such as `DaemonSet shop/agent`.
+fn daemon_set(context: &Context, name: &str) -> Option<ObjectReference> {
+    let table = context.pods.lock();
+    let uid = table.objectors()?.iter().find(|set| *set.name == *name)?.uid.to_string();
+    let api::ObjectReference { namespace, name, .. } = api::ObjectReference::named(name);
+    let set = DaemonSet {
+        metadata: ObjectMeta { namespace, name: Some(name), uid: Some(uid), ..ObjectMeta::default() },
+        ..DaemonSet::default()
+    };
+    Some(set.object_ref(&()))
+}
+
+fn log(pool: &str, note: &Note) {
+    match note {
+        Note::ClassWritten(class, reason, fields) => {
+            tracing::info!(pool, class, reason, fields = list(fields.clone()), "RuntimeClass written");
+        }
+        Note::ClassPostponed(Problem { reason, object, message }, wait) => {
+            let (detail, wait_ms) = (shortened(message), wait.as_millis());
+            tracing::warn!(pool, class = object.name, reason, detail, wait_ms, "RuntimeClass not written");
+        }
+        Note::ClassDeleted(class) => tracing::info!(pool, class, "RuntimeClass deleted"),
+        Note::ClassReleased { class, why } => {
+            tracing::warn!(
+                pool,
+                class,
+                detail = shortened(why),
+                "RuntimeClass released: it stays, and winpool no longer manages it"
+            );
+        }
+        Note::Left(Problem { reason, message, .. }) => {
+            tracing::warn!(pool, reason, detail = shortened(message), "left as it is");
+        }
+        Note::FinalizerWritten(present) => tracing::info!(pool, present, "finalizer written"),
+        Note::CleanedUp => tracing::info!(pool, "pool cleaned up"),
+        Note::StatusRefused(error) => {
+            tracing::warn!(pool, error = shortened(error), "the API server refuses the status of the pool");
+        }
+        Note::Problem(Problem { reason, object, message }) => {
+            tracing::warn!(pool, %object, reason, detail = shortened(message), "problem");
+        }
+        Note::TaintsChanged { are_applied: true, .. } => tracing::info!(pool, "every node has its taints"),
+        Note::TaintsChanged { reason, message, .. } => {
+            tracing::warn!(pool, reason, detail = shortened(message), "taints are held");
+        }
+    }
+}
+
+fn event(note: &Note) -> Option<Event> {
+    let pool_event = |type_, reason: &str, action: &str, note: String| {
+        let (reason, action, note) = (reason.to_owned(), action.to_owned(), Some(note));
+        Some(Event { type_, reason, action, note, secondary: None })
+    };
+    match note {
+        Note::ClassWritten(class, reason, fields) => {
+            let note = if fields.is_empty() { class.clone() } else { format!("{class}: {}", fields.join(", ")) };
+            pool_event(EventType::Normal, reason, class, note)
+        }
+        Note::ClassReleased { class, why } => {
+            let note = format!("winpool no longer manages RuntimeClass {class}, which stays: {why}");
+            pool_event(EventType::Warning, reason::CLASS_IN_USE, class, note)
+        }
+        Note::Left(Problem { reason, object, message }) => {
+            // Another action than that of a problem of the same object: Events with equal actions and reasons are merged.
+            pool_event(EventType::Warning, reason, &object.name, message.clone())
+        }
+        Note::StatusRefused(error) => pool_event(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
+        Note::Problem(Problem { reason, object, message }) => {
+            // A dry run tells what it would change, and warns of nothing.
+            let type_ = if reason == reason::WOULD_CHANGE { EventType::Normal } else { EventType::Warning };
+            pool_event(type_, reason, &object.to_string(), format!("{object}: {message}"))
+        }
+        Note::TaintsChanged { are_applied, reason, message } => {
+            let (type_, reason) = if *are_applied {
+                (EventType::Normal, reason::TAINTS_ADDED)
+            } else {
+                (EventType::Warning, reason.as_str())
+            };
+            pool_event(type_, reason, "Taint", message.clone())
+        }
+        Note::ClassPostponed(..) | Note::ClassDeleted(_) | Note::FinalizerWritten(_) | Note::CleanedUp => None,
     }
 }

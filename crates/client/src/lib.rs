@@ -6,7 +6,6 @@ pub mod error;
 pub mod kubeconfig;
 pub mod node;
 pub mod pages;
-pub mod pod_events;
 pub mod pods;
 pub mod request_info;
 pub mod requests;

@@ -6,15 +6,13 @@
 //! table has no clock and no lock.
 
 pub mod assessment;
-pub(crate) mod attempt;
 pub mod capability_labels;
 pub mod node;
 pub mod numbers;
 pub(crate) mod table;
 
 pub use self::{
-    attempt::{NodeAnswer, NodeStep},
     node::NodeObject,
     numbers::NodeCount,
-    table::{NodeEvent, NodeNote, NodeTable},
+    table::{NodeAnswer, NodeEvent, NodeNote, NodeStep, NodeTable},
 };
