@@ -65,7 +65,7 @@ pub mod condition {
         pub const TAINTS_APPLIED: &str = "TaintsApplied";
         /// Every RuntimeClass of the pool exists and is up to date.
         pub const RUNTIME_CLASSES_APPLIED: &str = "RuntimeClassesApplied";
-        /// Microsoft supports every build in use. This condition does not affect `Ready`.
+        /// Microsoft and the vendor of the cluster support every build in use. This condition does not affect `Ready`.
         pub const WINDOWS_SUPPORTED: &str = "WindowsSupported";
         /// No pod is known to fail because of Windows. The causes are an image for Linux or another build, the pause image,
         /// the network, labels that no node has, and a refusal by the kubelet. This condition does not affect `Ready`.
@@ -98,7 +98,7 @@ pub mod reason {
         pub const IN_PROGRESS: &str = "InProgress";
         /// `mode: DryRun`: winpool reports what it would change and writes nothing.
         pub const DRY_RUN: &str = "DryRun";
-        /// A build in use is past Microsoft's end of support.
+        /// A build in use is past the end of support by Microsoft or the vendor of the cluster.
         pub const END_OF_SUPPORT: &str = "EndOfSupport";
         /// Microsoft supports every build in use.
         pub const SUPPORTED: &str = "Supported";
@@ -142,8 +142,6 @@ pub mod reason {
         pub const NO_NODES_SELECTED: &str = "NoNodesSelected";
         /// The pool has more RuntimeClasses than winpool manages.
         pub const TOO_MANY_CLASSES: &str = "TooManyClasses";
-        /// A RuntimeClass has winpool's labels, but winpool has no record of creating it.
-        pub const CLASS_NOT_RECORDED: &str = "ClassNotRecorded";
         /// winpool keeps a RuntimeClass because pods use it.
         pub const CLASS_IN_USE: &str = "ClassInUse";
         /// The API server, or a policy in it, refuses a write, or accepts it and reverts it.
