@@ -125,7 +125,8 @@ impl Applier {
             return Ok(NodeAnswer::Written(None));
         };
         let is_stripped = plan.is_stripped(node.labels.get(names::POOL), node.applied.as_deref());
-        Ok(if is_stripped { NodeAnswer::Stripped } else { NodeAnswer::Written(Some(resource_version)) })
+        let answer = if is_stripped { NodeAnswer::Stripped } else { |version| NodeAnswer::Written(Some(version)) };
+        Ok(answer(resource_version))
     }
 
     /// Adds tolerations to a pod. Returns those that it has then.

@@ -56,9 +56,9 @@ async fn only_its_own_role_gives_the_operator_permissions() {
     }
 }
 
-/// Gives the pool a RuntimeClass, and another toleration to that.
+/// Gives the pool a RuntimeClass, and twice another toleration to that: the second Event about the same is a patch.
 async fn the_pool_changes_its_class(harness: &Harness) {
-    for key in ["example.com/a", "example.com/b"] {
+    for key in ["example.com/a", "example.com/b", "example.com/c"] {
         let class = json!({"name": "mine", "version": "2022", "tolerations": [{"key": key, "operator": "Exists"}]});
         harness.apply_pool(json!({"runtimeClasses": [class]})).await;
         harness.class_until("mine", "has its toleration", |class| json!(class).to_string().contains(key)).await;

@@ -536,7 +536,7 @@ impl NodeTable {
             return self.next(name, now);
         }
         let answer = running.attempt.in_effect(answer);
-        if matches!(answer, NodeAnswer::Written(_) | NodeAnswer::Stripped) {
+        if let NodeAnswer::Written(_) | NodeAnswer::Stripped(_) = answer {
             self.record_write(name, &mut running, now);
         }
         let state = running.attempt.answer(answer, &running.by);
@@ -663,8 +663,8 @@ pub enum NodeStep {
 pub enum NodeAnswer {
     /// The patch was accepted. The node has this version now, if the answer shows it.
     Written(Option<Box<str>>),
-    /// The patch was accepted, but the node does not have the record that it was to get.
-    Stripped,
+    /// The patch was accepted, but the node, which has this version now, does not have the record that it was to get.
+    Stripped(Box<str>),
     Refused(Refusal),
 }
 
@@ -745,6 +745,9 @@ impl Attempt {
             NodeAnswer::Written(Some(version)) if version == self.object.resource_version => {
                 NodeAnswer::Refused(Refusal::Denied(REVERTED.to_owned()))
             }
+            NodeAnswer::Stripped(version) if version == self.object.resource_version => {
+                NodeAnswer::Refused(Refusal::Denied(STRIPPED.to_owned()))
+            }
             answer => answer,
         }
     }
@@ -753,7 +756,7 @@ impl Attempt {
     pub fn answer(&mut self, answer: NodeAnswer, policy: &Policy) -> AttemptState {
         match self.in_effect(answer) {
             NodeAnswer::Written(version) => self.next_part(policy, Ok(version)),
-            NodeAnswer::Stripped => AttemptState::Refused(self.plan.clone().into(), STRIPPED.to_owned()),
+            NodeAnswer::Stripped(_) => AttemptState::Refused(self.plan.clone().into(), STRIPPED.to_owned()),
             NodeAnswer::Refused(Refusal::Denied(message)) if self.is_split() => self.next_part(policy, Err(message)),
             NodeAnswer::Refused(Refusal::Denied(message)) => AttemptState::Denied(message),
             NodeAnswer::Refused(Refusal::Stale | Refusal::Conflict) => AttemptState::Stale,

@@ -540,6 +540,7 @@ impl Memory {
         for class in plan.leftover.iter().filter_map(|name| round.class(name)) {
             let name = class.name_any();
             problems.extend(memory.classes.get(&name).and_then(|known| known.wait_reason(None, now)).cloned());
+            problems.extend(being_deleted(class));
             // It stays in status until it is gone: winpool never deletes a class without its uid.
             if class.uid().is_some_and(|uid| memory.created.contains(&uid)) {
                 report(name, selected_build(class), Isolation::default(), class.handler.clone(), ClassState::Pending);
@@ -630,4 +631,10 @@ fn needs_other_builds(name: &str, users: &Result<ClassUsers, String>) -> Problem
 /// True if the class is deleted as soon as its finalizers are removed. winpool adds none.
 fn is_being_deleted(class: &RuntimeClass) -> bool {
     class.metadata.deletion_timestamp.is_some()
+}
+
+fn being_deleted(class: &RuntimeClass) -> Option<Problem> {
+    let finalizers = Some(class.finalizers().join(", ")).filter(|_| is_being_deleted(class))?;
+    let message = format!("is being deleted, and stays until these finalizers are removed: {finalizers}");
+    Some(Problem::new(reason::IN_PROGRESS, ObjectReference::runtime_class(&class.name_any()), message))
 }
