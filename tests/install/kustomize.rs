@@ -85,10 +85,6 @@ async fn every_sample_is_accepted_as_it_is() {
         let path = file.unwrap().path();
         names.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
         run(&["apply", "--validate=strict", "--dry-run=server", "-f", path.to_str().unwrap()]).await.unwrap();
-        for pool in serde_yaml::from_multiple::<WindowsPool>(&std::fs::read_to_string(&path).unwrap()).unwrap() {
-            let violations = winpool_core::api::validation::violations(&pool);
-            assert!(violations.is_empty(), "{}: {violations:?}", path.display());
-        }
     }
     names.sort();
     assert_eq!(names, ["aks", "eks", "gke", "openshift", "rke2"]);

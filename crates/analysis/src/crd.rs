@@ -1,10 +1,13 @@
-//! The CRD, generated from the types of the core.
+//! The CRD, generated from the types of the core, and its rules.
+
+use std::sync::LazyLock;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
-use serde_json::json;
+use kube_cel::{CompiledSchema, ErrorKind, Validator, compile_schema};
+use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 
 /// The CRD, as in `crds/`.
@@ -24,6 +27,18 @@ pub fn crd() -> CustomResourceDefinition {
         }
     }
     crd
+}
+
+/// Returns what the API server would say about this WindowsPool by the rules of the CRD, with the fields that break them. Bounds
+/// are left to the API server, and so are rules that cannot be evaluated here, such as that for a name it has yet to make.
+pub fn broken_rules(pool: &Value) -> Vec<String> {
+    static RULES: LazyLock<CompiledSchema> = LazyLock::new(|| {
+        let definition = json!(crd());
+        compile_schema(&definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    });
+    let errors = Validator::new().validate_compiled(&RULES, pool, None).err();
+    let broken = errors.into_iter().flatten().filter(|error| error.kind == ErrorKind::ValidationFailure);
+    broken.map(|error| error.to_string()).collect()
 }
 
 fn property<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSONSchemaProps> {
@@ -67,5 +82,23 @@ fn simplify(schema: &mut JSONSchemaProps) {
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
         simplify(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_breaks_rules_by_what_it_says_and_not_by_what_the_api_server_fills_in() {
+        let pool = |spec: Value| json!({"metadata": {"generateName": "a"}, "spec": spec});
+        assert_eq!(broken_rules(&pool(json!({}))), Vec::<String>::new());
+        let broken =
+            pool(json!({"retiredTaints": [{"key": "os", "effect": "NoExecute"}], "runtimeClasses": [{"name": "a"}]}));
+        let broken = broken_rules(&broken);
+        let begins =
+            ["spec.retiredTaints[0]: effect must be NoSchedule", "spec.runtimeClasses[0]: write exactly one of"];
+        assert!(begins.iter().all(|begin| broken.iter().any(|error| error.starts_with(begin))), "{broken:#?}");
+        assert_eq!(broken.len(), 2, "{broken:#?}");
     }
 }

@@ -1,8 +1,8 @@
 //! An object in a manifest, and the part of it that a command keeps.
 
-use serde::Deserialize;
+use serde::{Deserialize, de::Error};
 use serde_json::{Value, json};
-use winpool_analysis::workload::group_of;
+use winpool_analysis::{crd::broken_rules, workload::group_of};
 use winpool_core::plan::pools::pool::GuardedPool;
 
 /// An object in a manifest.
@@ -25,16 +25,16 @@ impl Manifest {
         self.kind == kind && self.group() == group
     }
 
-    /// Returns the object as a WindowsPool. If it has no spec, the API server adds an empty one.
+    /// Returns the object as a WindowsPool. If it has no spec, the API server adds an empty one. Fails if the rules
+    /// of the CRD refuse it. One that is being deleted need not be valid.
     pub fn into_pool(mut self) -> Result<Box<GuardedPool>, serde_json::Error> {
         if let Value::Object(object) = &mut self.value {
             object.entry("spec").or_insert_with(|| json!({}));
         }
-        let pool = GuardedPool::deserialize(self.value)?;
-        match pool.pool() {
-            Ok(_) => Ok(Box::new(pool)),
-            Err(message) => Err(serde::de::Error::custom(message)),
-        }
+        let pool = GuardedPool::deserialize(&self.value)?;
+        pool.pool().map_err(serde_json::Error::custom)?;
+        let broken = if pool.is_being_deleted() { Vec::new() } else { broken_rules(&self.value) };
+        if broken.is_empty() { Ok(Box::new(pool)) } else { Err(serde_json::Error::custom(broken.join("; "))) }
     }
 
     /// Returns the object with its version and kind, which items of a typed list do not have.

@@ -204,9 +204,6 @@ impl Surroundings {
         let namespace = namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned();
         let mut seen = Seen::in_manifests::<Placement>(&common.origin.files, &namespace)?;
         let assumed = assume.note(&mut seen.view)?;
-        for pool in seen.view.guarded().into_iter().flatten() {
-            pool.read()?;
-        }
         let lacks = Lacks { gaps: seen.gaps, notes: assumed.into_iter().collect() };
         Self::of(seen.view, lacks, namespace, None)
     }

@@ -24,7 +24,6 @@ use crate::{
 /// A group of Windows nodes and what winpool does with them. winpool does not create nodes. Every field has a default;
 /// most clusters need only `spec: {}`: winpool labels and taints all Windows nodes and keeps one RuntimeClass per build.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, kube(cel))]
 #[kube(
     group = "winpool.dev",
     version = "v1alpha1",
@@ -170,7 +169,6 @@ impl Default for WindowsPoolSpec {
 
 /// The RuntimeClass for Windows pods that choose none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[cfg_attr(test, x_kube(cel))]
 #[x_kube(
     validation = Rule::new("!has(self.runtimeClassName) || self.runtimeClassName.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
         .message("runtimeClassName must be the name of one of the pool's RuntimeClasses, such as windows-2022"),
@@ -190,7 +188,6 @@ pub struct PodDefaults {
 
 /// A name for a Windows build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[cfg_attr(test, x_kube(cel))]
 #[x_kube(
     validation = Rule::new("self.build.matches('^10[.]0[.][1-9][0-9]{0,5}$')")
         .message("build must be 10.0.<number>, as in the label node.kubernetes.io/windows-build, such as 10.0.20348"),
@@ -321,7 +318,6 @@ pub enum HostMatch {
 
 /// A RuntimeClass that the pool has even without nodes of its build.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[cfg_attr(test, x_kube(cel))]
 #[x_kube(
     validation = Rule::new("has(self.version) != has(self.build)")
         .message("write exactly one of version (such as 2019) and build (such as 10.0.17763)"),

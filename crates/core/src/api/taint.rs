@@ -10,7 +10,6 @@ use crate::windows::taint::marks_windows;
 /// A taint on a Node. Kubernetes identifies it by key and effect: a node cannot have two taints that differ only in their
 /// value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, KubeSchema)]
-#[cfg_attr(test, x_kube(cel))]
 #[x_kube(
     validation = Rule::new("self.key.indexOf('/') <= 253 && self.key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')")
         .message("key must be a qualified name such as os or node.kubernetes.io/os"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kube::core::cel::{apply_defaults, compile_schema};
+use kube_cel::{apply_defaults, compile_schema};
 use serde_json::{Value, json};
 
 use super::{CRD, SCHEMA, pool, rules::rules};

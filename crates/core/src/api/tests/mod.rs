@@ -7,7 +7,7 @@ mod rules;
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
-use kube::core::cel::{CompiledSchema, Validator, compile_schema};
+use kube_cel::{CompiledSchema, Validator, compile_schema};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
