@@ -408,11 +408,7 @@ fn a_class_with_another_handler_gets_its_scheduling_and_keeps_the_handler() {
 
 #[test]
 fn an_invalid_pool_is_reported_and_left_alone() {
-    let wrong: winpool_core::api::WindowsPool = {
-        let mut object = pool_object("{}");
-        object.spec.runtime_class_name_format = yaml("'no/name'");
-        object
-    };
+    let wrong = pool_object("spec: {runtimeClasses: [{name: a, version: none}]}");
     let invalid = common::snapshot([wrong], [("win", node("{}"))]);
     let outcome = forecast(invalid);
     assert!(outcome.forecast.is_empty());

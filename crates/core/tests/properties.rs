@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*, sample::select, strategy::ValueTree,
 use serde_json::{Value, json};
 use winpool_analysis::explain::forecast::{Snapshot, forecast};
 use winpool_core::{
-    api::{Taint, WindowsPool, validation::violations},
+    api::{Taint, WindowsPool},
     plan::{
         classes::runtime_class::ClassAction,
         nodes::node::Applied,
@@ -102,7 +102,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// A valid pool of this name, as it is stored.
+    /// A pool of this name that winpool reads, as it is stored.
     fn any_pool_object(name: &'static str)(
         taints in prop::option::of(vec(pool_taint(), 1..4)),
         retired in vec(pool_taint(), 0..3),
@@ -126,7 +126,7 @@ prop_compose! {
             },
             "status": {"taints": ever.iter().map(|taint| json!({"taint": taint.to_string()})).collect::<Vec<_>>()},
         }).to_string());
-        violations(&object).is_empty().then_some(object)
+        Pool::read(&object).is_ok().then_some(object)
     }
 }
 

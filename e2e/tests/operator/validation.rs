@@ -12,7 +12,7 @@ fn cases() -> Vec<(Value, String)> {
         serde_yaml::from_str(include_str!("../../../crates/core/src/api/tests/refusals.yaml")).unwrap();
     let mut cases = Vec::new();
     for rule in rules {
-        let pools = rule["pools"].as_object().unwrap().values().flat_map(|pools| pools.as_array().unwrap());
+        let pools = rule["pools"].as_array().unwrap().iter();
         cases.extend(pools.map(|pool| (pool.clone(), rule["rule"].as_str().unwrap().to_owned())));
     }
     let two = |one: Value, other: Value| json!([one, other]);

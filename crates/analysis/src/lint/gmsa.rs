@@ -7,7 +7,7 @@
 //! `gmsa-name-invalid` with the API server.
 
 use serde_json::Value;
-use winpool_core::api::validation::is_dns_subdomain;
+use winpool_core::api::names::is_dns_subdomain;
 
 use crate::{
     finding::{

@@ -13,8 +13,9 @@ const FIELDS: &str = "<!-- Written by `make generate` from crates/core/src/api/.
 # WindowsPool
 
 `winpool.dev/v1alpha1`, cluster-scoped, short names `winpool` and `wp`. Every field has a default; most clusters need only
-`spec: {}`. `kubectl explain windowspool.spec` prints the same texts. The API server validates a pool, and the operator validates it
-again.
+`spec: {}`. `kubectl explain windowspool.spec` prints the same texts. The API server validates a pool when you write it. Commands with
+`-f` do so before, except for sizes and duplicates. The operator does nothing for a pool that would be unsafe, even if it was stored
+under other rules.
 ";
 
 const NAMES: &str = "<!-- Written by `make generate` from crates/core/src/api/names.rs. -->

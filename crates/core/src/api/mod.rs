@@ -1,4 +1,4 @@
-//! The `WindowsPool` API: spec, status, names and validation. `kubectl explain windowspool.spec` prints the doc
+//! The `WindowsPool` API: spec, status and names. `kubectl explain windowspool.spec` prints the doc
 //! comments of its fields.
 
 #![deny(missing_docs, reason = "users read them")]
@@ -8,11 +8,11 @@ mod pool;
 pub mod quantity;
 mod status;
 mod taint;
-pub mod validation;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::pool::ONLY_WINDOWS_TAINTS;
 #[cfg(test)]
 pub(crate) use self::pool::{HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER};
 pub use self::{

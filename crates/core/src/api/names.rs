@@ -53,6 +53,20 @@ described! {
     pub const CLEANUP: &str = "winpool.dev/cleanup";
 }
 
+/// True for a name that a RuntimeClass of a pool may have.
+pub fn is_class_name(text: &str) -> bool {
+    text.len() <= 63 && is_dns_subdomain(text)
+}
+
+/// True for a DNS subdomain as Kubernetes checks it: at most 253 characters, and no limit for the parts between dots.
+pub fn is_dns_subdomain(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.bytes().all(is_plain)
+    };
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
 /// Condition types of a WindowsPool.
 pub mod condition {
     described! {

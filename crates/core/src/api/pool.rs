@@ -424,7 +424,7 @@ pub struct Overhead {
     /// Resources for each pod, such as `memory: 512Mi`. Amounts must not be negative; extended resources need whole numbers.
     #[serde(deserialize_with = "amounts")]
     // No rule may read these values: Kubernetes 1.33 takes each to be as long as a request may be, whatever maxLength says, and
-    // then refuses the rule as too costly. That extended resources come in whole numbers is left to the operator.
+    // then refuses the rule as too costly. That extended resources come in whole numbers is left to the rules of a RuntimeClass.
     #[schemars(extend(
         "maxProperties" = 8,
         "additionalProperties" = {

@@ -10,16 +10,6 @@ pub fn equal(a: &Quantity, b: &Quantity) -> bool {
     }
 }
 
-/// True if an overhead can have this amount.
-pub fn is_not_negative(quantity: &Quantity) -> bool {
-    amount(quantity).is_some_and(|nanos| nanos >= 0)
-}
-
-/// True if Kubernetes takes it for a whole number: by thousandths, rounded up.
-pub fn is_whole(quantity: &Quantity) -> bool {
-    amount(quantity).is_some_and(|nanos| scale(nanos, -6) % 1000 == 0)
-}
-
 /// The amount in billionths, the finest unit of Kubernetes. As in Kubernetes, finer amounts are rounded up, and those
 /// above a 64-bit number are capped. `None` for a text that is not a quantity or has too many digits.
 pub fn amount(Quantity(text): &Quantity) -> Option<i128> {
@@ -103,16 +93,5 @@ mod tests {
             assert!(!same(a, b), "{a} {b}");
         }
         assert!(same("many", "many"));
-    }
-
-    #[test]
-    fn a_whole_number_may_be_written_in_any_way() {
-        let whole = |text: &str| is_whole(&Quantity(text.to_owned()));
-        for text in ["0", "1", "+2", "1e3", "1k", "1Ki", "1000m", "2.0", "999999999n"] {
-            assert!(whole(text), "{text}");
-        }
-        for text in ["0.5", "250m", "1u", "1e-30", "many", ""] {
-            assert!(!whole(text), "{text}");
-        }
     }
 }

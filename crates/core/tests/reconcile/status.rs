@@ -192,7 +192,7 @@ fn a_pool_that_selects_no_node_says_how_many_windows_nodes_there_are() {
 fn a_pool_that_is_not_valid_keeps_its_taints_and_says_what_is_wrong() {
     let mut world = World::at_rest("{}");
     world.wait(2);
-    world.change_pool("default", "spec: {runtimeClassNameFormat: 'no/name'}");
+    world.change_pool("default", "spec: {taints: [{key: os, value: windows, effect: NoExecute}]}");
     world.wait(2);
     assert_eq!(world.condition(condition::READY).0, "False InvalidSpec");
     assert_eq!(world.has_taint("win"), (true, true));

@@ -51,12 +51,20 @@ fn taint(effects: &'static [&'static str]) -> impl Strategy<Value = Taint> {
     (key(), value(), select(effects)).prop_map(|(key, value, effect)| Taint::new(key, value, effect))
 }
 
+/// Taints of which no two have the same key and effect: the API server accepts no others.
+fn list() -> impl Strategy<Value = Vec<Taint>> {
+    vec(taint(&["NoSchedule", "PreferNoSchedule"]), 1..4).prop_map(|mut taints| {
+        let mut seen = BTreeSet::new();
+        taints.retain(|taint| seen.insert((taint.key.clone(), taint.effect.clone())));
+        taints
+    })
+}
+
 /// Spec and `status.taints` of a pool, which may or may not be valid.
 fn any_pool() -> impl Strategy<Value = (Value, Vec<String>)> {
-    let taints = || vec(taint(&["NoSchedule", "PreferNoSchedule"]), 1..4);
     (
-        option::of(taints()),
-        option::of(taints()),
+        option::of(list()),
+        option::of(list()),
         vec(taint(&["NoSchedule", "PreferNoSchedule"]), 0..6),
         select(vec!["TaintAndTolerate", "TaintAndTolerate", "TaintAndTolerate", "TaintOnly", "Never"]),
         prop::bool::weighted(0.1),

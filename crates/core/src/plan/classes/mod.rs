@@ -13,8 +13,7 @@ use kube::ResourceExt;
 use crate::{
     api::{
         DEFAULT_ARCHITECTURE, HostMatch, Isolation, ObjectReference, Problem, RuntimeClassSpec, Taint,
-        names::{self, reason},
-        validation::is_class_name,
+        names::{self, is_class_name, reason},
     },
     plan::{
         classes::runtime_class::{DesiredClass, PlannedClass, owner, plan_class, selected_build},

@@ -18,9 +18,8 @@ use thiserror::Error;
 
 use crate::{
     api::{
-        ANY_VERSION, DeletionPolicy, HostMatch, Isolation, Mode, RuntimeClassDiscovery, RuntimeClassSpec, Taint,
-        TaintPolicy, WindowsPool, WindowsPoolSpec, WindowsPoolStatus, names,
-        validation::{Violation, violations},
+        ANY_VERSION, DeletionPolicy, HostMatch, Isolation, Mode, ONLY_WINDOWS_TAINTS, RuntimeClassDiscovery,
+        RuntimeClassSpec, Taint, TaintPolicy, WindowsPool, WindowsPoolSpec, WindowsPoolStatus, names,
     },
     labels::Labels,
     plan::taints::PoolConsent,
@@ -37,10 +36,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Validates and reads `pool`, with the taints that its status records.
+    /// Reads `pool`, with the taints that its status records.
     ///
     /// # Errors
-    /// Fails if the pool breaks any rule of [`violations`].
+    /// Fails as [`PoolSpec::read`] does.
     pub fn read(pool: &WindowsPool) -> Result<Self, InvalidPool> {
         Ok(Self::new(PoolSpec::read(pool)?.into(), pool.status.as_ref()))
     }
@@ -193,7 +192,7 @@ fn demands(PoolEntry { pool, ready }: &PoolEntry) -> u64 {
     hasher.finish()
 }
 
-// Metadata and spec of a pool, validated and typed.
+// Metadata and spec of a pool, in types.
 
 /// The taints that a pool wants on its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -280,51 +279,43 @@ pub struct PoolSpec {
     pub declared: Vec<(Hosts, RuntimeClassSpec)>,
 }
 
-/// The error for a pool that breaks the rules of the CRD. It was stored before these rules were in force.
+/// A pool that cannot be read, or that would be unsafe.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("WindowsPool {name} is not valid, and winpool does nothing for it until it is corrected: {}", list(violations))]
+#[error("WindowsPool {name} is not valid, and winpool does nothing for it until it is corrected: {}", errors.join("; "))]
 pub struct InvalidPool {
     pub name: String,
-    /// The errors, at least one.
-    pub violations: Vec<Violation>,
-}
-
-fn list(violations: &[Violation]) -> String {
-    violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    /// The errors, at least one. Each has the path of a field, and what to write instead.
+    pub errors: Vec<String>,
 }
 
 impl PoolSpec {
-    /// Validates and reads `pool`.
+    /// Reads `pool`. The API server checks it by the rules of the CRD when it is written, but another version of the CRD may
+    /// have had other rules. So this refuses what would be unsafe. What else is wrong, the API server refuses when winpool
+    /// writes it.
     ///
     /// # Errors
-    /// Fails if the pool breaks any rule of [`violations`].
+    /// Fails if the pool cannot be read, or would be unsafe. One that is being deleted is read as far as possible.
     pub fn read(pool: &WindowsPool) -> Result<Self, InvalidPool> {
-        let name = pool.metadata.name.clone().unwrap_or_default();
-        let violations = violations(pool);
-        // A pool that is being deleted need not be valid: as much of it is cleaned up as can be read.
-        if !violations.is_empty() && pool.metadata.deletion_timestamp.is_none() {
-            return Err(InvalidPool { name, violations });
+        let (spec, name) = (&pool.spec, pool.metadata.name.clone().unwrap_or_default());
+        let deleting = pool.metadata.deletion_timestamp.is_some();
+        let mut errors = unsafe_fields(spec);
+        let mut named_builds = BTreeMap::new();
+        for (index, named) in spec.build_names.iter().enumerate() {
+            match named.build.parse() {
+                Ok(build) => drop(named_builds.insert(build, named.version.clone())),
+                Err(_) => errors.push(format!("spec.buildNames[{index}].{BUILD}")),
+            }
         }
-        let spec = &pool.spec;
-        let named_builds: BTreeMap<Build, String> = spec
-            .build_names
-            .iter()
-            .filter_map(|named| Some((named.build.parse().ok()?, named.version.clone())))
-            .collect();
-        let build_of = |class: &RuntimeClassSpec| match (&class.build, &class.version) {
-            (Some(build), _) => build.parse().ok(),
-            (None, Some(version)) => product::by_version(version)
-                .map(|product| product.build)
-                .or_else(|| named_builds.iter().find(|(_, name)| *name == version).map(|(build, _)| *build)),
-            (None, None) => None,
-        };
-        let hosts = |class: &RuntimeClassSpec| match (class.version.as_deref(), class.isolation, class.host_match) {
-            (Some(ANY_VERSION), ..) => Some(Hosts::Any),
-            (_, Isolation::HyperV, _) => Some(Hosts::HyperV(build_of(class)?)),
-            (_, Isolation::Process, HostMatch::Exact) => Some(Hosts::Of(build_of(class)?)),
-            (_, Isolation::Process, HostMatch::Compatible) => Some(Hosts::Running(build_of(class)?)),
-        };
-        let declared = spec.runtime_classes.iter().filter_map(|class| Some((hosts(class)?, class.clone()))).collect();
+        let mut declared = Vec::new();
+        for (index, class) in spec.runtime_classes.iter().enumerate() {
+            match hosts(class, &named_builds) {
+                Ok(hosts) => declared.push((hosts, class.clone())),
+                Err(error) => errors.push(format!("spec.runtimeClasses[{index}].{error}")),
+            }
+        }
+        if !errors.is_empty() && !deleting {
+            return Err(InvalidPool { name, errors });
+        }
         let mut node_selector = spec.node_selector.clone();
         node_selector.remove(names::OS);
         Ok(Self {
@@ -335,7 +326,7 @@ impl PoolSpec {
             retired_taints: spec.retired_taints.clone(),
             taint_policy: spec.taint_policy,
             deletion_policy: spec.deletion_policy,
-            deleting: pool.metadata.deletion_timestamp.is_some(),
+            deleting,
             discover: spec.runtime_class_discovery == RuntimeClassDiscovery::Enabled,
             runtime_class_name_format: spec.runtime_class_name_format.clone(),
             host_match: spec.runtime_class_host_match,
@@ -434,6 +425,60 @@ impl PoolSpec {
     }
 }
 
+const BUILD: &str = "build: must be 10.0.<number>, such as 10.0.20348";
+
+/// The nodes that a declared class selects, or what is wrong with its version or build.
+fn hosts(class: &RuntimeClassSpec, named: &BTreeMap<Build, String>) -> Result<Hosts, &'static str> {
+    let build = match (class.version.as_deref(), class.build.as_deref()) {
+        (Some(ANY_VERSION), None) => return Ok(Hosts::Any),
+        (Some(version), None) => {
+            let of_pool = || named.iter().find(|(_, name)| *name == version).map(|(build, _)| *build);
+            let known = product::by_version(version).map(|product| product.build).or_else(of_pool);
+            known.ok_or("version: is not known; write one such as 2022, name it in spec.buildNames, or write build")?
+        }
+        (None, Some(build)) => build.parse().ok().ok_or(BUILD)?,
+        _ => return Err("version: write exactly one of version (such as 2019) and build (such as 10.0.17763)"),
+    };
+    Ok(match (class.isolation, class.host_match) {
+        (Isolation::HyperV, _) => Hosts::HyperV(build),
+        (Isolation::Process, HostMatch::Exact) => Hosts::Of(build),
+        (Isolation::Process, HostMatch::Compatible) => Hosts::Running(build),
+    })
+}
+
+/// The errors that are unsafe whatever the CRD allowed when the pool was stored.
+fn unsafe_fields(spec: &WindowsPoolSpec) -> Vec<String> {
+    let mut errors = Vec::new();
+    let mut refuse = |is_wrong: bool, field: String, error: &str| {
+        if is_wrong {
+            errors.push(format!("spec.{field}: {error}"));
+        }
+    };
+    for (key, value) in &spec.node_selector {
+        let field = || format!("nodeSelector[{key}]");
+        refuse(key == names::OS && value != names::WINDOWS, field(), "can only be windows; leave it out");
+        let is_own = key.starts_with("winpool.dev/") || key.starts_with(names::CAPABILITY_LABEL_PREFIX);
+        refuse(is_own, field(), "winpool writes this label itself; use a label of your own");
+    }
+    let default = [Taint::os_windows()];
+    let (wanted, adds_tolerations) = (spec.taints.as_deref(), spec.taint_policy == TaintPolicy::TaintAndTolerate);
+    for (list, taints) in [("taints", wanted.unwrap_or_default()), ("retiredTaints", &spec.retired_taints)] {
+        for (index, taint) in taints.iter().enumerate() {
+            let field = |part: &str| format!("{list}[{index}]{part}");
+            let is_known = ["NoSchedule", "PreferNoSchedule"].contains(&taint.effect.as_str());
+            refuse(taint.has_foreign_key(), field(".key"), "belongs to Kubernetes or to an autoscaler; choose another");
+            refuse(!is_known, field(".effect"), "must be NoSchedule or PreferNoSchedule; NoExecute would evict pods");
+            let lacks_help = adds_tolerations && taint.effect == "NoSchedule" && !taint.marks_windows();
+            refuse(list == "taints" && lacks_help, field(""), ONLY_WINDOWS_TAINTS);
+        }
+    }
+    for (index, taint) in spec.retired_taints.iter().enumerate() {
+        let is_wanted = wanted.unwrap_or(&default).contains(taint);
+        refuse(is_wanted, format!("retiredTaints[{index}]"), "is wanted too; remove it here or list other taints");
+    }
+    errors
+}
+
 // Pools as they are watched. A pool that cannot be decoded must not stop the watch of the others.
 
 /// A pool that may not decode, with its status. The status is read separately, because the taints that it records are
@@ -445,7 +490,7 @@ pub struct GuardedPool {
     pub metadata: ObjectMeta,
     /// The pool, or the decoding error.
     pool: Result<WindowsPool, String>,
-    /// Its spec, read once; or the rules that it breaks.
+    /// Its spec, read once; or what is wrong with it.
     spec: Result<Arc<PoolSpec>, InvalidPool>,
     /// `status`, if it can be decoded.
     pub status: Option<WindowsPoolStatus>,
@@ -563,7 +608,7 @@ impl GuardedPool {
     /// The pool in the form that plans use.
     ///
     /// # Errors
-    /// Fails if it cannot be decoded, or breaks a rule.
+    /// Fails if it cannot be decoded, or as [`PoolSpec::read`] does.
     pub fn read(&self) -> Result<Pool, InvalidPool> {
         Ok(Pool::new(Arc::clone(self.spec.as_ref().map_err(Clone::clone)?), self.status.as_ref()))
     }
@@ -584,9 +629,8 @@ fn spec_of(metadata: &ObjectMeta, pool: &Result<WindowsPool, String>) -> Result<
             PoolSpec::read(&WindowsPool { metadata: metadata.clone(), spec, status: None }).map(Arc::new)
         }
         Err(error) => {
-            let violation = Violation { field: "spec".to_owned(), message: error.clone() };
             let name = metadata.name.clone().unwrap_or_default();
-            Err(InvalidPool { name, violations: vec![violation] })
+            Err(InvalidPool { name, errors: vec![format!("spec: {error}")] })
         }
     }
 }
