@@ -29,7 +29,7 @@ use crate::{
     operator,
     telemetry::{self, LogFormat},
     uninstall::InstallationObjects,
-    write::Leases,
+    write::{Applier, Leases},
 };
 
 /// The time for which a running operator is paused. It suffices for the cleanup and for removing the operator.
@@ -173,7 +173,7 @@ pub async fn clean_up(
     let had_leader = seized.as_ref().is_some_and(Seized::had_leader);
     let still_runs = had_leader && !arguments.uninstalling;
     if left.is_empty() {
-        let applier = operator::applier(client, leadership);
+        let applier = Applier::new(client, leadership);
         // An operator that keeps running needs its finalizers, so that it cleans up when it is removed.
         let refused = Box::pin(installation.release(&applier, |object| !still_runs || object.is_deleted())).await?;
         left.extend(refused.iter().map(ToString::to_string));

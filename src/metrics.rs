@@ -18,7 +18,7 @@ use crate::nodes::SharedNodes;
 use self::{
     gauges::Gauges,
     process::ProcessCollector,
-    reference::{CONTROLLERS, OPERATIONS, RESULTS},
+    reference::{CONTROLLERS, RESULTS},
 };
 
 /// Labels whose values are closed lists.
@@ -28,9 +28,6 @@ pub struct Metrics {
     reconciles: Family<MetricLabels<2>, Counter>,
     errors: Family<MetricLabels<2>, Counter>,
     durations: Family<MetricLabels<1>, Histogram, fn() -> Histogram>,
-    node_writes: Family<MetricLabels<2>, Counter>,
-    class_writes: Family<MetricLabels<2>, Counter>,
-    pod_writes: Family<MetricLabels<2>, Counter>,
     convergence: Histogram,
     requests: Family<[(&'static str, Cow<'static, str>); 3], Counter>,
     leader: Gauge,
@@ -60,9 +57,6 @@ impl Metrics {
             reconciles: reference::RECONCILES.register(all, Family::default()),
             errors: reference::RECONCILE_ERRORS.register(all, Family::default()),
             durations: reference::RECONCILE_DURATION.register(all, Family::new_with_constructor(histogram)),
-            node_writes: reference::NODE_WRITES.register(all, Family::default()),
-            class_writes: reference::CLASS_WRITES.register(all, Family::default()),
-            pod_writes: reference::POD_WRITES.register(all, Family::default()),
             convergence: reference::CONVERGENCE.register(all, histogram()),
             requests: reference::KUBE_REQUESTS.register(all, Family::default()),
             leader,
@@ -82,14 +76,6 @@ impl Metrics {
             }
             for reason in RequestError::REASONS {
                 drop(self.errors.get_or_create(&[("controller", controller), ("reason", reason)]));
-            }
-        }
-        for result in reference::write_results() {
-            for writes in [&self.node_writes, &self.pod_writes] {
-                drop(writes.get_or_create(&[("operation", "patch"), ("result", result)]));
-            }
-            for operation in OPERATIONS {
-                drop(self.class_writes.get_or_create(&[("operation", operation), ("result", result)]));
             }
         }
     }
@@ -117,21 +103,6 @@ impl Metrics {
         }
     }
 
-    /// Records a patch of a Node.
-    pub fn node_write<T>(&self, result: &Result<T, RequestError>) {
-        self.node_writes.get_or_create(&[("operation", "patch"), ("result", word(result))]).inc();
-    }
-
-    /// Records a patch of a Pod.
-    pub fn pod_write<T>(&self, result: &Result<T, RequestError>) {
-        self.pod_writes.get_or_create(&[("operation", "patch"), ("result", word(result))]).inc();
-    }
-
-    /// Records a write of a RuntimeClass; `operation` is one of `OPERATIONS`.
-    pub fn class_write<T>(&self, operation: &'static str, result: &Result<T, RequestError>) {
-        self.class_writes.get_or_create(&[("operation", operation), ("result", word(result))]).inc();
-    }
-
     /// Records that a node that needed a write has it.
     pub fn converged(&self, took: Duration) {
         self.convergence.observe(took.as_secs_f64());
@@ -143,10 +114,6 @@ impl requests::Counter for Metrics {
         let labels = [("verb", verb.into()), ("resource", resource.into()), ("code", code.into())];
         self.requests.get_or_create(&labels).inc();
     }
-}
-
-fn word<T>(result: &Result<T, RequestError>) -> &'static str {
-    result.as_ref().map_or_else(RequestError::as_str, |_| "ok")
 }
 
 #[cfg(test)]
@@ -178,7 +145,7 @@ mod tests {
     fn text_has_every_metric_with_its_prefix_and_the_standard_ones() {
         let metrics = Metrics::new(Arc::default());
         metrics.reconciled("node", Duration::from_millis(3), Some("denied"));
-        metrics.node_write(&Err::<(), _>(RequestError::Stale));
+        requests::Counter::count(&metrics, RequestInfo { verb: "patch", resource: "nodes" }, "422".to_owned());
         let text = metrics.encode().unwrap();
         for line in [
             "winpool_build_info{version=",
@@ -186,7 +153,7 @@ mod tests {
             "winpool_reconcile_total{controller=\"node\",result=\"error\"} 1",
             "winpool_reconcile_errors_total{controller=\"node\",reason=\"denied\"} 1",
             "winpool_reconcile_duration_seconds_count{controller=\"node\"} 1",
-            "winpool_node_writes_total{operation=\"patch\",result=\"stale\"} 1",
+            "winpool_kube_requests_total{verb=\"patch\",resource=\"nodes\",code=\"422\"} 1",
             "winpool_node_convergence_seconds_count 0",
             "process_resident_memory_bytes ",
             "process_cpu_seconds_total ",

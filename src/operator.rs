@@ -223,7 +223,7 @@ impl Clients {
     }
 
     fn applier(&self, leadership: Leadership) -> Applier {
-        Applier::new(self.writing.clone(), leadership, Arc::clone(&self.metrics))
+        Applier::new(self.writing.clone(), leadership)
     }
 
     fn context(self, leadership: Leadership, options: &Options, missing: BTreeSet<String>) -> (Arc<Context>, Caches) {
@@ -318,11 +318,6 @@ async fn stand(
         _ = unlisted.wait_for(Vec::is_empty) => {}
     }
     elector.run(resign, uninstalled).await
-}
-
-/// An applier for a command.
-pub fn applier(client: Client, leadership: Leadership) -> Applier {
-    Applier::new(client, leadership, Arc::new(Metrics::new(Arc::default())))
 }
 
 /// A client whose requests are counted, and that can withhold the bodies of several writes.

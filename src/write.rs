@@ -48,7 +48,7 @@ use winpool_core::{
     words::plain,
 };
 
-use crate::{election::Leadership, metrics::Metrics, together};
+use crate::{election::Leadership, together};
 
 /// The time limit for a write of the Lease: half of `RENEW_DEADLINE`, so that a lost renewal can be repeated in time.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,12 +72,11 @@ pub struct Applier {
     pools: Api<GuardedPool>,
     recorder: Recorder,
     leadership: Leadership,
-    metrics: Arc<Metrics>,
 }
 
 impl Applier {
     /// Creates one that writes through `client` for as long as `leadership` lasts.
-    pub fn new(client: Client, leadership: Leadership, metrics: Arc<Metrics>) -> Self {
+    pub fn new(client: Client, leadership: Leadership) -> Self {
         let reporter = Reporter { controller: names::FIELD_MANAGER.to_owned(), instance: None };
         Self {
             nodes: Api::all(client.clone()),
@@ -86,7 +85,6 @@ impl Applier {
             recorder: Recorder::new(client.clone(), reporter),
             client,
             leadership,
-            metrics,
         }
     }
 
@@ -107,16 +105,14 @@ impl Applier {
         // The default looks for unknown and duplicate fields in the patch and the whole node, and only warns of them.
         let parameters = PatchParams { field_validation: Some(ValidationDirective::Ignore), ..patch_parameters() };
         let request = nodes.patch_metadata(name, &parameters, &json(patch));
-        let sent = self.send(async {
+        self.send(async {
             let request = request.map_err(kube::Error::BuildRequest)?.map(as_go_encodes);
             let (mut answer, mut begin) = (pin!(self.client.request_stream(request).await?), Vec::new());
             answer.as_mut().take(METADATA).read_to_end(&mut begin).await.map_err(kube::Error::ReadEvents)?;
             copy(answer, &mut sink()).await.map_err(kube::Error::ReadEvents)?;
             Ok(serde_json::from_slice::<ListedNode>(&begin).ok().map(|node| node.object))
-        });
-        let result = sent.await;
-        self.metrics.node_write(&result);
-        result
+        })
+        .await
     }
 
     /// Sends the patch of an attempt to execute this plan.
@@ -133,9 +129,8 @@ impl Applier {
     pub async fn add_tolerations(&self, request: &TolerationRequest) -> Result<Vec<Toleration>, RequestError> {
         let pods: Api<ListedPod> = Api::namespaced(self.client.clone(), &request.namespace);
         let patch = json(request.patch.clone());
-        let result = self.send(pods.patch(&request.pod, &patch_parameters(), &patch)).await;
-        self.metrics.pod_write(&result);
-        Ok(result?.pod.spec.tolerations)
+        let written = self.send(pods.patch(&request.pod, &patch_parameters(), &patch)).await?;
+        Ok(written.pod.spec.tolerations)
     }
 
     /// Tries a change of winpool's own pod that winpool never makes, as a dry run. Returns the reason why the policy that
@@ -158,16 +153,12 @@ impl Applier {
     /// # Errors
     /// Fails with [`RequestError::Conflict`] if one with that name exists, and if it is not accepted.
     pub async fn create_class(&self, class: &RuntimeClass) -> Result<RuntimeClass, RequestError> {
-        let result = self.send(self.classes.create(&post_parameters(), class)).await;
-        self.metrics.class_write("create", &result);
-        result
+        self.send(self.classes.create(&post_parameters(), class)).await
     }
 
     /// Sends a guarded patch to a RuntimeClass.
     pub async fn patch_class(&self, name: &str, patch: JsonPatch) -> Result<RuntimeClass, RequestError> {
-        let result = self.send(self.classes.patch(name, &patch_parameters(), &json(patch))).await;
-        self.metrics.class_write("patch", &result);
-        result
+        self.send(self.classes.patch(name, &patch_parameters(), &json(patch))).await
     }
 
     /// Deletes a RuntimeClass, if it is still the object that was read. Returns the object if finalizers keep it.
@@ -175,9 +166,8 @@ impl Applier {
         let (uid, resource_version) = (class.uid(), class.resource_version());
         let parameters =
             DeleteParams { preconditions: Some(Preconditions { uid, resource_version }), ..DeleteParams::default() };
-        let result = self.send(self.classes.delete(&class.name_any(), &parameters)).await;
-        self.metrics.class_write("delete", &result);
-        Ok(result?.left())
+        let deleted = self.send(self.classes.delete(&class.name_any(), &parameters)).await?;
+        Ok(deleted.left())
     }
 
     /// Adds winpool's finalizer to a pool, or removes it. Returns the pool that the API server answers with.

@@ -43,12 +43,13 @@ async fn winpool_run_is_ready_counts_nodes_and_ends_on_sigterm() {
     let pool = WindowsPool::new("default", WindowsPoolSpec::default());
     pools.create(&PostParams::default(), &pool).await.unwrap();
     let converged = r#"winpool_nodes{pool="default",build="10.0.20348",state="converged"}"#;
-    let writes = r#"winpool_node_writes_total{operation="patch",result="ok"}"#;
+    let writes = r#"winpool_kube_requests_total{verb="patch",resource="nodes",code="200"}"#;
     let blocked = r#"winpool_nodes{pool="default",build="unknown",state="blocked"}"#;
     let expected = [(converged, 2.0), (writes, 3.0), (blocked, 1.0)];
     let counted = |body: &str| expected.iter().all(|(name, count)| sample(body, name) == Some(*count));
     let text = program.answers("/metrics", "counts three nodes and their writes", |_, body| counted(body)).await;
-    assert_eq!(sample(&text, r#"winpool_runtimeclass_writes_total{operation="create",result="ok"}"#), Some(1.0));
+    let created = r#"winpool_kube_requests_total{verb="create",resource="runtimeclasses",code="201"}"#;
+    assert_eq!(sample(&text, created), Some(1.0));
     assert_eq!(sample(&text, r#"winpool_runtimeclasses{pool="default",state="Applied"}"#), Some(1.0));
     assert_eq!(sample(&text, "winpool_leader"), Some(1.0));
     assert!(sample(&text, "process_resident_memory_bytes").is_some_and(|bytes| bytes > 1e6));

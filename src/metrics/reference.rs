@@ -8,14 +8,11 @@ use prometheus_client::{
     metrics::MetricType,
     registry::{Metric, Registry, Unit},
 };
-use winpool_client::error::RequestError;
 
 /// Values of the label `controller`.
 pub const CONTROLLERS: [&str; 2] = ["node", "pool"];
 /// Values of the label `result` of reconciles.
 pub const RESULTS: [&str; 2] = ["ok", "error"];
-/// Values of the label `operation`. Nodes are only patched.
-pub const OPERATIONS: [&str; 3] = ["create", "patch", "delete"];
 
 pub struct Description {
     /// The name in queries. A histogram has further names that begin with it.
@@ -39,11 +36,6 @@ const fn histogram(name: &'static str, meaning: &'static str) -> Description {
 
 /// The values of a condition's status.
 pub const CONDITION_STATUS: [&str; 3] = ["True", "False", "Unknown"];
-
-/// `ok`, or the reason why a write was not accepted.
-pub fn write_results() -> Vec<&'static str> {
-    ["ok"].into_iter().chain(RequestError::REASONS).collect()
-}
 
 /// Declares metrics, and a table of them in this order.
 macro_rules! metrics {
@@ -94,9 +86,6 @@ metrics! {
         "Time from the first event of a Node that needs a write to the accepted patch. Nodes that are never \
          written are not included: see winpool_nodes",
     );
-    NODE_WRITES = counter("winpool_node_writes_total", "Requests that write a Node");
-    CLASS_WRITES = counter("winpool_runtimeclass_writes_total", "Requests that write a RuntimeClass");
-    POD_WRITES = counter("winpool_pod_writes_total", "Requests that add tolerations to a Pod");
     RECONCILES = counter(
         "winpool_reconcile_total",
         "Reconciles of one object each: a Node, or a WindowsPool with its RuntimeClasses. Nodes that need \
@@ -161,7 +150,7 @@ mod tests {
         assert_eq!(split(&CPU), ("process_cpu", "seconds"));
         assert_eq!(split(&RESIDENT_MEMORY), ("process_resident_memory", "bytes"));
         assert_eq!(split(&END_OF_SUPPORT), ("winpool_windows_end_of_support_timestamp", "seconds"));
-        assert_eq!(split(&NODE_WRITES), ("winpool_node_writes", ""));
+        assert_eq!(split(&KUBE_REQUESTS), ("winpool_kube_requests", ""));
         assert_eq!(split(&NODES), ("winpool_nodes", ""));
     }
 }

@@ -64,12 +64,6 @@ static LABELS: &[(&str, &[Label])] = &[
     ),
     ("winpool_failing_pods", &[POOL, closed("cause", || Cause::ALL.map(Cause::as_str).to_vec())]),
     ("winpool_windows_end_of_support_timestamp_seconds", &[open("build", BUILD), closed("by", supporters)]),
-    ("winpool_node_writes_total", &[closed("operation", || vec!["patch"]), closed("result", reference::write_results)]),
-    (
-        "winpool_runtimeclass_writes_total",
-        &[closed("operation", || reference::OPERATIONS.to_vec()), closed("result", reference::write_results)],
-    ),
-    ("winpool_pod_writes_total", &[closed("operation", || vec!["patch"]), closed("result", reference::write_results)]),
     ("winpool_reconcile_total", &[CONTROLLER, closed("result", || reference::RESULTS.to_vec())]),
     ("winpool_reconcile_errors_total", &[CONTROLLER, closed("reason", || RequestError::REASONS.to_vec())]),
     ("winpool_reconcile_duration_seconds", &[CONTROLLER]),

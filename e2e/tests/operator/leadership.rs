@@ -1,9 +1,6 @@
 //! Leader election on a real API server, and its effect on writes.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
@@ -14,7 +11,6 @@ use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
 use winpool_e2e::{Proxy, prelude::*};
 use winpool_operator::{
     election::{Elector, Leadership, Seized},
-    metrics::Metrics,
     write::Applier,
 };
 
@@ -79,9 +75,7 @@ async fn a_leader_that_cannot_renew_its_lease_stops_writing_before_it_expires() 
     let cut_off = Contender::new(Client::try_from(through_proxy).unwrap());
     let first_term = cut_off.leads().await;
     let other = Contender::new(client.clone());
-    let applier = |contender: &Contender| {
-        Applier::new(client.clone(), contender.leadership.clone(), Arc::new(Metrics::new(Arc::default())))
-    };
+    let applier = |contender: &Contender| Applier::new(client.clone(), contender.leadership.clone());
     let (of_cut_off, of_other) = (applier(&cut_off), applier(&other));
     assert_eq!(write_until_refused(&of_other).await.0, 0, "a standby writes nothing");
 
@@ -178,7 +172,7 @@ async fn a_lease_taken_by_force_stops_the_leader_until_it_is_released() {
     assert!(started.elapsed() >= LEASE_DURATION);
 
     // The new holder may write, and no other process does.
-    let applier = Applier::new(harness.client.clone(), seized.leadership(), Arc::new(Metrics::new(Arc::default())));
+    let applier = Applier::new(harness.client.clone(), seized.leadership());
     let patch: JsonPatch =
         serde_json::from_value(json!([{"op": "add", "path": "/metadata/labels/x", "value": "y"}])).unwrap();
     applier.patch_node("meanwhile", patch).await.unwrap();

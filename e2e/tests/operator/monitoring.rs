@@ -201,11 +201,12 @@ async fn pending_changes_match_what_enforce_writes() {
     harness.apply_until_ready(json!({"mode": "DryRun"})).await;
     // Two nodes lack the taint, one of them the label too, and there is no class for either build.
     says(address, r#"winpool_pending_changes{pool="default"} 4"#).await;
-    says(address, r#"winpool_node_writes_total{operation="patch",result="ok"} 0"#).await;
+    let text = scrape(address).await.unwrap();
+    assert!(!text.contains(r#"winpool_kube_requests_total{verb="patch",resource="nodes""#), "{text}");
     harness.apply_pool(json!({"mode": "Enforce"})).await;
     says(address, r#"winpool_pending_changes{pool="default"} 0"#).await;
-    says(address, r#"winpool_node_writes_total{operation="patch",result="ok"} 2"#).await;
-    says(address, r#"winpool_runtimeclass_writes_total{operation="create",result="ok"} 2"#).await;
+    says(address, r#"winpool_kube_requests_total{verb="patch",resource="nodes",code="200"} 2"#).await;
+    says(address, r#"winpool_kube_requests_total{verb="create",resource="runtimeclasses",code="201"} 2"#).await;
 }
 
 /// Waits until `/metrics` has this line.

@@ -15,7 +15,7 @@ use winpool_core::plan::{
     taints::Consent,
 };
 use winpool_e2e::prelude::*;
-use winpool_operator::{election::Leadership, metrics::Metrics, write::Applier};
+use winpool_operator::{election::Leadership, write::Applier};
 
 #[tokio::test]
 async fn a_patch_of_a_node_that_changed_since_it_was_read_changes_nothing() {
@@ -206,7 +206,7 @@ async fn toggle(nodes: Api<Node>, key: String) -> Taint {
 }
 
 fn applier(client: &Client) -> Applier {
-    Applier::new(client.clone(), Leadership::alone(), Arc::new(Metrics::new(Arc::default())))
+    Applier::new(client.clone(), Leadership::alone())
 }
 
 fn policy(spec: Value) -> Policy {

@@ -1,6 +1,6 @@
 //! Uninstalling by deleting the manifests: the operator cleans up first.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -9,7 +9,6 @@ use winpool_e2e::prelude::*;
 use winpool_operator::{
     cleanup::{Arguments, clean_up},
     election::Leadership,
-    metrics::Metrics,
     uninstall::InstallationObjects,
     write::Applier,
 };
@@ -142,8 +141,7 @@ async fn the_objects_of_an_installation_are_deleted_together() {
         let account = again.as_ref().unwrap_or(&harness.account);
         account.uninstall().await;
         let client = winpool_operator::connect(account.config.clone(), None).unwrap();
-        let metrics = Arc::new(Metrics::new(Arc::default()));
-        let applier = Applier::new(client.clone(), Leadership::alone(), metrics);
+        let applier = Applier::new(client.clone(), Leadership::alone());
         let left = InstallationObjects::new(client, NAME, NAMESPACE).release(&applier, |_| true).await;
         assert_eq!(account.held().await, [""; 0], "round {round}: {left:?}");
     }

@@ -124,11 +124,11 @@ fn operator(harness: &Harness) -> (Operator, SocketAddr) {
 /// The responses to winpool's writes of nodes.
 async fn requests_of(metrics: SocketAddr) -> String {
     let text = scrape(metrics).await.unwrap();
-    let count = |result: &str| {
-        let name = format!("winpool_node_writes_total{{operation=\"patch\",result=\"{result}\"}}");
-        format!("{} {result}", sample(&text, &name).unwrap_or_default())
+    let count = |code: &str| {
+        let name = format!(r#"winpool_kube_requests_total{{verb="patch",resource="nodes",code="{code}"}}"#);
+        format!("{} {code}", sample(&text, &name).unwrap_or_default())
     };
-    ["ok", "stale", "conflict", "denied", "failed", "timed_out"].map(count).join(", ")
+    ["200", "422", "409", "403", "error", "cancelled"].map(count).join(", ")
 }
 
 /// Kubelets that say that they are not ready, until kwok says that they are: the node-lifecycle controller taints and
