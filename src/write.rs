@@ -7,7 +7,7 @@
 //! Without leadership nothing is sent, and requests in flight end with it. The only exception is the Lease that
 //! leadership comes from.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use futures::{
     future::BoxFuture,
