@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Map, Value, json};
 use winpool::input::{Keep, Manifest, Objects, read_stream};
-use winpool_analysis::{image::tags, kubernetes::KubernetesVersion};
+use winpool_analysis::{image::{name, tags}, kubernetes::KubernetesVersion};
 use winpool_client::node::{self, ListedNode};
 use winpool_core::{
     api::{Taint, names},
@@ -27,7 +27,7 @@ use winpool_core::{
         pools::pool::{Policy, Pool, PoolEntry},
         taints::Consent,
     },
-    windows::{Build, ContainerRuntime, KernelVersion, container_runtime::RuntimeVersion, image},
+    windows::{Build, ContainerRuntime, KernelVersion, container_runtime::RuntimeVersion},
 };
 
 use apply::apply;
@@ -60,10 +60,10 @@ pub fn versions(data: &[u8]) {
     if let Ok(taint) = text.parse::<Taint>() {
         assert_eq!(taint.to_string().parse(), Ok(taint));
     }
-    if let Some(build) = image::build_of(&text) {
-        assert!(image::is_for_windows(&text));
+    if let Some(build) = name::build_of(&text) {
+        assert!(name::is_for_windows(&text));
         if let Some(moved) = tags::for_build(&text, Build::new(26100)) {
-            assert_eq!(image::build_of(&moved), Some(Build::new(26100)), "{build} {moved}");
+            assert_eq!(name::build_of(&moved), Some(Build::new(26100)), "{build} {moved}");
         }
     }
 }

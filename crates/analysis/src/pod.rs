@@ -19,10 +19,12 @@ use winpool_core::{
         tolerations::normalised,
     },
     windows::{
-        Build, image,
+        Build,
         product::{by_build, by_version},
     },
 };
+
+use crate::image::name::build_of;
 
 pub use error::{PodError, PodEvent};
 pub use object::Pod;
@@ -146,7 +148,7 @@ impl PodSpec {
 
     /// Returns the builds in the tags of the images that the pod needs, each with its container.
     pub fn image_builds(&self) -> impl Iterator<Item = (&Container, Build)> {
-        self.images().filter_map(|(container, name)| Some((container, image::build_of(name)?)))
+        self.images().filter_map(|(container, name)| Some((container, build_of(name)?)))
     }
 
     /// Returns the only build that its selector and affinity name, or else all of its images.

@@ -6,11 +6,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::{Isolation, ObjectReference},
-    windows::{Build, image},
+    windows::Build,
 };
 
 use crate::{
-    image::{Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, known, runs_on, tags},
+    image::{
+        Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, known,
+        name::{build_of, tag},
+        runs_on, tags,
+    },
     pod::PodSpec,
 };
 
@@ -175,7 +179,7 @@ pub fn other_tags(name: &str, target: Build, listed: &[String]) -> Vec<String> {
     }
     let word = winpool_core::windows::product::by_build(target).and_then(|product| product.image_tags.first());
     match word {
-        Some(word) if image::tag(name).is_some() && !name.contains('@') && image::build_of(name).is_none() => {
+        Some(word) if tag(name).is_some() && !name.contains('@') && build_of(name).is_none() => {
             vec![format!("{name}-{word}")]
         }
         _ => Vec::new(),

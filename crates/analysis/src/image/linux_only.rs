@@ -1,6 +1,6 @@
 //! Images that exist only for Linux, most of which are added to pods without regard to their operating system.
 
-use winpool_core::windows::image::{last_part, repository, tag, words};
+use super::name::{last_part, repository, tag, words};
 
 /// A product whose injector adds Linux containers to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

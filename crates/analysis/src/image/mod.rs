@@ -1,5 +1,6 @@
 //! The platforms of container images, as registries report them, and the nodes that run the images.
 //!
+//! - [`name`]: reads the information about Windows in the name of an image, for use without registries.
 //! - [`mod@reference`]: full names of images.
 //! - [`document`]: reads the answers of registries: indexes, manifests and configs.
 //! - [`containerd`]: the builds that a node takes, by its release of containerd.
@@ -9,14 +10,13 @@
 //! - `pause`: the pause images for each build.
 //! - [`tags`]: tags for another Windows build.
 //! - [`mod@verdict`]: the verdict about an image on a node.
-//!
-//! [`winpool_core::windows::image`] reads tags, for use without registries.
 
 pub mod containerd;
 pub mod document;
 pub mod known;
 pub(crate) mod linux_only;
 pub mod matching;
+pub mod name;
 pub(crate) mod pause;
 pub mod reference;
 pub mod tags;

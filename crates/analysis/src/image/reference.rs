@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
-use winpool_core::windows::image;
+
+use super::name;
 
 const DEFAULT_REGISTRY: &str = "docker.io";
 const DEFAULT_TAG: &str = "latest";
@@ -65,7 +66,7 @@ impl FromStr for ImageReference {
 }
 
 fn parse(text: &str) -> Result<ImageReference, &'static str> {
-    let (name, tag, digest) = (image::repository(text), image::tag(text), image::digest(text).strip_prefix('@'));
+    let (name, tag, digest) = (name::repository(text), name::tag(text), name::digest(text).strip_prefix('@'));
     // Docker and containerd treat such a name as the ID of an image.
     if name.len() == 64 && name.bytes().all(is_lower_hex) {
         return Err("64 hexadecimal digits are the ID of an image; write <repository>@sha256:<digits>");

@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 
 use winpool_core::windows::{
     Build,
-    image::{
-        BASE_IMAGES, BEFORE_A_YEAR, TagWord, WINDOWS_WORDS, build_of, digest, half_year, is_separator, tag, words,
-    },
     product::{PRODUCTS, Product, by_build},
+};
+
+use super::name::{
+    BASE_IMAGES, BEFORE_A_YEAR, TagWord, WINDOWS_WORDS, build_of, digest, half_year, is_separator, tag, words,
 };
 
 /// Returns the same image for another build. Returns `None` unless the tag consists of one word for the build and words

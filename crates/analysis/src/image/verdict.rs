@@ -2,12 +2,12 @@
 
 use winpool_core::{
     api::Isolation,
-    windows::{Build, compatibility::Runs, image::build_of, product::name_of},
+    windows::{Build, compatibility::Runs, product::name_of},
 };
 
 use crate::pod::Container;
 
-use super::{Failure, Host, ImagePlatforms, Images, PlatformMatch, Source, runs, runs_on};
+use super::{Failure, Host, ImagePlatforms, Images, PlatformMatch, Source, name::build_of, runs, runs_on};
 
 /// The source of what is known about the hosts of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

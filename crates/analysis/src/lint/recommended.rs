@@ -4,13 +4,13 @@
 //! Kubernetes" in kubernetes/website. `docs/reference/windows-documentation.md` maps their statements to rules.
 
 use serde_json::Value;
-use winpool_core::windows::image::successor;
 
 use crate::{
     finding::{
         Consequence::{Fails, Ignored, Note},
         Severity::{Error, Info, Warning},
     },
+    image::name::successor,
     lint::{
         field::{containers, mounts, volumes},
         rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},

@@ -2,11 +2,10 @@
 
 use winpool_core::{
     pod::{Class, System},
-    windows::{
-        image::{has_windows_word, is_for_windows, last_part},
-        taint::marks_windows,
-    },
+    windows::taint::marks_windows,
 };
+
+use crate::image::name::{has_windows_word, is_for_windows, last_part};
 
 use super::PodSpec;
 

@@ -19,7 +19,7 @@ pub fn reference() -> String {
         let Some(KnownError { counted, seen_in, .. }) = group.first() else { continue };
         let mut sources: Vec<&str> = group.iter().map(|known| known.source).collect();
         sources.dedup();
-        let cause = counted.map_or_else(|| "-".to_owned(), |(cause, _)| format!("`{}`", cause.as_str()));
+        let cause = counted.map_or_else(|| "-".to_owned(), |cause| format!("`{}`", cause.as_str()));
         // Writing to a String never fails.
         let _ = writeln!(text, "{} {cause} | {seen_in} | {} |", row(group), sources.join(", "));
     }

@@ -22,7 +22,7 @@ pub struct KnownError {
     pub seen_in: &'static str,
     /// The cause as which the operator counts it, if it does.
     #[serde(skip)]
-    pub counted: Option<(Cause, Certainty)>,
+    pub counted: Option<Cause>,
 }
 
 named! {
@@ -33,10 +33,8 @@ named! {
         LinuxImage = "linux_image",
         /// An image for another Windows build than the node's.
         OtherBuild = "other_build",
-        /// One of these two; the image does not show which.
+        /// One of these two; the text does not show which.
         NoVariant = "no_variant",
-        /// The node has an older update of its Windows build than the image.
-        NodeOlder = "node_older",
         /// The pause image is not for the node's Windows build.
         PauseImage = "pause_image",
         /// The node's network refuses the pod.
@@ -48,19 +46,6 @@ named! {
         /// The kubelet refused or ended the pod, because the node lacks labels that the pod selects.
         LabelsChanged = "labels_changed",
     }
-}
-
-/// The condition under which an error certainly has its cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Certainty {
-    /// Only Windows nodes print the text.
-    Always,
-    /// The same text occurs for Linux pods, for instance with another processor.
-    OnWindows,
-    /// The text has many causes. The image and the node have the same build, and the image has the newer update.
-    IfNodeIsOlder,
-    /// Every young node prints the text for a moment.
-    IfItLasts,
 }
 
 const fn known(error: &'static str, meaning: &'static str, remedy: &'static str, source: &'static str) -> KnownError {
@@ -76,8 +61,8 @@ impl KnownError {
         Self { seen_in, ..self }
     }
 
-    const fn counted_as(self, cause: Cause, certainty: Certainty) -> Self {
-        Self { counted: Some((cause, certainty)), ..self }
+    const fn counted_as(self, cause: Cause) -> Self {
+        Self { counted: Some(cause), ..self }
     }
 
     fn is_in(&self, message: &str) -> bool {
@@ -93,15 +78,15 @@ const fn in_sandbox(error: &'static str, meaning: &'static str, source: &'static
     known(error, meaning, OTHER_PAUSE_IMAGE, source)
         .with(IN_SANDBOX)
         .seen_in(SANDBOX_EVENT)
-        .counted_as(Cause::PauseImage, Certainty::OnWindows)
+        .counted_as(Cause::PauseImage)
 }
 
 const fn no_variant(error: &'static str, source: &'static str) -> KnownError {
-    known(error, NO_VARIANT, OTHER_NODE, source).seen_in(PULL).counted_as(Cause::NoVariant, Certainty::OnWindows)
+    known(error, NO_VARIANT, OTHER_NODE, source).seen_in(PULL).counted_as(Cause::NoVariant)
 }
 
 const fn other_build(error: &'static str) -> KnownError {
-    known(error, OTHER_BUILD, OTHER_NODE, HCS).seen_in(START).counted_as(Cause::OtherBuild, Certainty::Always)
+    known(error, OTHER_BUILD, OTHER_NODE, HCS).seen_in(START).counted_as(Cause::OtherBuild)
 }
 
 const SANDBOX_EVENT: &str = "Event FailedCreatePodSandBox";
@@ -155,7 +140,7 @@ pub const ERRORS: &[KnownError] = &[
     known("failed to setup network for sandbox", NO_NETWORK, REPAIR_NETWORK, "microsoft/hcsshim, hcn/hcnerrors.go")
         .with(&["hcn", "HNS"])
         .seen_in(SANDBOX_EVENT)
-        .counted_as(Cause::Network, Certainty::IfItLasts),
+        .counted_as(Cause::Network),
     known(
         "no runtime for",
         "the node's container runtime does not have the handler of the pod's RuntimeClass",
@@ -167,7 +152,7 @@ pub const ERRORS: &[KnownError] = &[
     known("hcsshim::ProcessBaseLayer", LINUX_IMAGE, TO_LINUX, "microsoft/hcsshim#2226")
         .with(&["cannot find the path"])
         .seen_in(PULL)
-        .counted_as(Cause::LinuxImage, Certainty::Always),
+        .counted_as(Cause::LinuxImage),
     no_variant("no match for platform", CONTAINERD),
     no_variant("no matching manifest", DISTRIBUTION),
     other_build("0xc0370101"),
@@ -180,8 +165,7 @@ pub const ERRORS: &[KnownError] = &[
         UPDATE,
         "actions/runner-images#11582, microsoft/Windows-Containers#591, Azure/AKS#1465",
     )
-    .seen_in(START)
-    .counted_as(Cause::NodeOlder, Certainty::IfNodeIsOlder),
+    .seen_in(START),
     known(
         "0xc0370112",
         "Windows on the node cannot read a layer of the image, which is often for another build, or for a newer update",
@@ -196,7 +180,7 @@ pub const ERRORS: &[KnownError] = &[
         KUBELET,
     )
     .seen_in(REFUSED)
-    .counted_as(Cause::OsName, Certainty::Always),
+    .counted_as(Cause::OsName),
     known(
         "PodOSSelectorNodeLabelDoesNotMatch",
         "the pod's own label kubernetes.io/os is not that of the node: the kubelet refused the pod",
@@ -206,7 +190,7 @@ pub const ERRORS: &[KnownError] = &[
     .seen_in(REFUSED),
     known("NodeAffinity", LABELS_CHANGED, SELECT_LABELS, "kubernetes/kubernetes#124586")
         .seen_in(REFUSED)
-        .counted_as(Cause::LabelsChanged, Certainty::OnWindows),
+        .counted_as(Cause::LabelsChanged),
 ];
 
 pub fn known_error(message: &str) -> Option<&'static KnownError> {

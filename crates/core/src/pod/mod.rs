@@ -10,10 +10,9 @@ pub mod tolerations;
 
 pub(crate) use self::spec::selector_of;
 pub use self::{
-    errors::{Cause, Certainty, KnownError, known_error},
+    errors::{Cause, KnownError, known_error},
     object::{
-        ContainerFailure, DaemonSet, Pod, PodProgress, StartStatus, WireMetadata, WirePod, container_states,
-        controlled_by, has_run,
+        DaemonSet, Pod, PodProgress, StartStatus, WireMetadata, WirePod, container_states, controlled_by, has_run,
     },
     spec::{ARCH_KEYS, BETA_OS, Class, OS_KEYS, PodSpec, SYSTEM_LABELS, System, is_on_windows_only, selects_windows},
     tolerations::{Tolerance, tolerance, tolerate},

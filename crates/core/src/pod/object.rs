@@ -148,21 +148,14 @@ const BEFORE_SANDBOX: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 /// The part of the status of a pod that shows if it starts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StartStatus {
-    /// The containers that do not run because of known errors.
-    pub failures: Vec<ContainerFailure>,
+    /// The known errors because of which containers do not run.
+    pub failures: Vec<&'static KnownError>,
     /// The error for which the kubelet refused the pod.
     pub refusal: Option<&'static KnownError>,
     /// True if the scheduler finds no node.
     pub is_unschedulable: bool,
     /// True if its sandbox was created.
     pub has_sandbox: bool,
-}
-
-/// A container that does not run because of a known error.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ContainerFailure {
-    pub image: String,
-    pub error: &'static KnownError,
 }
 
 impl StartStatus {
@@ -181,7 +174,7 @@ impl StartStatus {
     }
 }
 
-fn failure(status: &ContainerStatus) -> Option<ContainerFailure> {
+fn failure(status: &ContainerStatus) -> Option<&'static KnownError> {
     let now = status.state.as_ref()?;
     if now.running.is_some() {
         return None;
@@ -192,8 +185,7 @@ fn failure(status: &ContainerStatus) -> Option<ContainerFailure> {
     let ended = ended.filter(|ended| ended.reason.as_deref().is_some_and(|reason| NOT_STARTED.contains(&reason)));
     let waiting = now.waiting.as_ref().and_then(|waiting| waiting.message.as_deref());
     let mut messages = waiting.into_iter().chain(ended.filter_map(|ended| ended.message.as_deref()));
-    let error = messages.find_map(known_error)?;
-    Some(ContainerFailure { image: status.image.clone(), error })
+    messages.find_map(known_error)
 }
 
 fn is_past_sandbox(status: &ContainerStatus) -> bool {

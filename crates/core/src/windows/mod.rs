@@ -11,7 +11,6 @@
 //! - [`build`]: parses and formats builds.
 //! - [`compatibility`]: the hosts that run the images of a build.
 //! - [`container_runtime`]: the container runtime of a node, which limits compatibility.
-//! - [`image`]: reads the build in the name of a container image.
 //! - [`product`]: the table of Windows Server releases. A new release of Windows is a new row there.
 //! - [`taint`]: the spellings of the taint that keeps Linux pods off Windows nodes.
 //! - [`vendor`]: the support of Windows versions by AKS, EKS and others.
@@ -19,7 +18,6 @@
 pub mod build;
 pub mod compatibility;
 pub mod container_runtime;
-pub mod image;
 pub mod product;
 pub mod taint;
 pub mod vendor;

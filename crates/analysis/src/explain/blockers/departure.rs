@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::Isolation,
     pod::System,
-    windows::{Build, compatibility::Runs, image, product::name_of},
+    windows::{Build, compatibility::Runs, product::name_of},
 };
 
 use crate::{
     explain::images::{Move, moved},
-    image::{Host, Sign, can_run, isolation_with, runs_on},
+    image::{Host, Sign, can_run, isolation_with, name::build_of, runs_on},
     lint::facts::Facts,
     pod::PodSpec,
     workload::WorkloadManifest,
@@ -146,7 +146,7 @@ pub fn unknown(pod: &PodSpec, facts: &Facts, retired: Build, target: Option<Buil
             "nodes of {target} run images of {retired} if their containerd is {since} or later, which is not known"
         );
     }
-    let unclear: BTreeSet<&str> = images(pod).into_iter().filter(|name| image::build_of(name).is_none()).collect();
+    let unclear: BTreeSet<&str> = images(pod).into_iter().filter(|name| build_of(name).is_none()).collect();
     let images = unclear.iter().copied().collect::<Vec<_>>().join(", ");
     if !unclear.is_empty() && facts.images().is_empty() {
         let (noun, verb) = if unclear.len() == 1 { ("image", "names") } else { ("images", "name") };

@@ -107,7 +107,7 @@ impl Errors {
 /// Returns what an error of a container means, and what fixes it, if an injector has added the container to a pod for Windows.
 fn of_injector(pod: &Pod, error: &PodError) -> Option<(String, String)> {
     let (known, name) = (error.known?, error.container.as_ref()?);
-    let about_image = matches!(known.counted, Some((Cause::NoVariant | Cause::OtherBuild | Cause::LinuxImage, _)));
+    let about_image = matches!(known.counted, Some(Cause::NoVariant | Cause::OtherBuild | Cause::LinuxImage));
     let container = pod.spec.containers.iter().find(|container| container.name == *name)?;
     let injector = injector_of(container.image.as_deref()?).filter(|_| about_image)?;
     let meaning = format!("{} has added this container to the pod, and its image exists only for Linux", injector.name);
@@ -117,7 +117,7 @@ fn of_injector(pod: &Pod, error: &PodError) -> Option<(String, String)> {
 /// Returns what an error means for this pod on this node, and what fixes it.
 fn meaning(known: KnownError, candidate: &AdmittedPod<'_>, machine: Option<&Node>) -> (String, String) {
     let default = || (known.meaning.to_owned(), known.remedy.to_owned());
-    let (Some((cause, _)), Some(machine)) = (known.counted, machine) else { return default() };
+    let (Some(cause), Some(machine)) = (known.counted, machine) else { return default() };
     let build = machine.version.map(|version| version.build);
     match cause {
         Cause::NoVariant | Cause::OtherBuild if machine.is_windows() && !candidate.is_windows => (

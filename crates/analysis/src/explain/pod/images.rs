@@ -2,7 +2,7 @@
 
 use winpool_core::{
     api::{Isolation, names},
-    windows::{compatibility::Runs, image::is_for_windows},
+    windows::compatibility::Runs,
 };
 
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
         Source, Verdict, isolation_with,
         linux_only::{injector_of, is_only_for_linux},
         matching::may_run_on_linux,
+        name::is_for_windows,
         verdict,
     },
     pod::path_of,

@@ -5,11 +5,11 @@ use winpool_core::{
     api::names,
     plan::classes::runtime_class::owner,
     pod::{Class, System, selects_windows},
-    windows::image,
 };
 
 use crate::{
     explain::{blockers::image_change, pod::TemplateFit, pool_change::compatible},
+    image::name::build_of,
     placement::Obstacle,
     pod::{ClassExt, PodSpec, path_of},
     remedy::{Edit, Rank, Remedy},
@@ -196,7 +196,7 @@ impl Changed {
             .map(|(container, name)| (format!("{}.image", path_of(container)), name.to_owned()))
             .collect();
         for (field, name) in images {
-            if let Some(build) = image::build_of(&name).filter(|build| *build != version.build) {
+            if let Some(build) = build_of(&name).filter(|build| *build != version.build) {
                 let change = image_change(&field, &name, build, Some(version.build));
                 self.remedy = self.remedy.clone().then(change);
             }

@@ -14,7 +14,7 @@ use crate::{
     interner::Interner,
     labels::Labels,
     pod::{
-        Class, ContainerFailure, KnownError, Pod, PodProgress, PodSpec, System, affinity,
+        Class, KnownError, Pod, PodProgress, PodSpec, System, affinity,
         tolerations::{covers, normalised},
     },
     words::plain,
@@ -22,8 +22,6 @@ use crate::{
 
 /// The longest name of a workload, in bytes. Kind and name of an owner may have any length.
 const WORKLOAD: usize = 400;
-/// The longest image in a failure, in bytes.
-const IMAGE: usize = 512;
 /// The number of failures of one pod that are kept.
 const FAILURES: usize = 8;
 
@@ -49,7 +47,7 @@ pub struct PodFact {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PodTrouble {
     /// The known errors because of which containers do not start, or because of which the kubelet refused the pod.
-    pub failures: Vec<ContainerFailure>,
+    pub failures: Vec<&'static KnownError>,
     /// The error by an Event, while the pod has no sandbox.
     pub sandbox: Option<SandboxError>,
     /// The time since which the scheduler finds no node.
@@ -154,15 +152,10 @@ fn stage(pod: &Pod) -> PodStage {
 }
 
 /// The failures that count.
-fn failures(pod: &Pod) -> Vec<ContainerFailure> {
+fn failures(pod: &Pod) -> Vec<&'static KnownError> {
     let status = &pod.start_status;
-    let refusal = status.refusal.map(|error| ContainerFailure { image: String::new(), error });
-    let of_containers = status.failures.iter().map(|failure| {
-        let image = if failure.image.len() <= IMAGE { failure.image.clone() } else { String::new() };
-        ContainerFailure { image, error: failure.error }
-    });
-    let all = refusal.into_iter().chain(of_containers);
-    all.filter(|failure| failure.error.counted.is_some()).take(FAILURES).collect()
+    let all = status.refusal.into_iter().chain(status.failures.iter().copied());
+    all.filter(|error| error.counted.is_some()).take(FAILURES).collect()
 }
 
 // What decides on which nodes a pod may run. Thousands of pods share few placements, so each is stored once.

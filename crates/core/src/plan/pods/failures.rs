@@ -23,11 +23,7 @@ use crate::{
         },
         pools::pool::{Policy, PoolSpec},
     },
-    pod::{Cause, Certainty, ContainerFailure, KnownError, System, known_error},
-    windows::{
-        compatibility::{Runs, runs},
-        image,
-    },
+    pod::{Cause, KnownError, System, known_error},
     words::{count, plain},
 };
 
@@ -87,37 +83,30 @@ impl Judge<'_> {
 
     /// The reason why a pod was refused or failed for good. A Linux node refuses pods for Windows too.
     pub fn ended(&self, name: &str, pod: &PodFact) -> Option<PodFailure> {
-        let refusal = pod.trouble().failures.first().map(|failure| failure.error);
-        let refusal = refusal.filter(|error| matches!(error.counted, Some((Cause::OsName, _))));
+        let refusal = pod.trouble().failures.first().copied().filter(|error| error.counted == Some(Cause::OsName));
         refusal.map_or_else(|| self.not_started(name, pod), |error| self.known(name, pod, error))
     }
 
     fn without_sandbox(&self, name: &str, pod: &PodFact) -> Option<PodFailure> {
         let sandbox = pod.trouble().sandbox.as_ref()?;
-        let (_, certainty) = sandbox.error.counted?;
+        self.host(pod)?;
+        // The network of every young node fails for a moment.
         let lasts = || self.now.duration_since(sandbox.began) >= self.network;
-        let is_certain = self.host(pod).is_some() && (certainty != Certainty::IfItLasts || lasts());
+        let is_certain = sandbox.error.counted != Some(Cause::Network) || lasts();
         is_certain.then(|| self.known(name, pod, sandbox.error)).flatten()
     }
 
-    /// The reason why a container of the pod does not run.
+    /// The reason why a container of the pod does not run. Linux nodes print some of the texts too, for instance about an image
+    /// for another processor.
     fn not_started(&self, name: &str, pod: &PodFact) -> Option<PodFailure> {
-        let host = self.host(pod);
-        pod.trouble().failures.iter().find_map(|failure| {
-            let (cause, certainty) = failure.error.counted?;
-            let is_certain = match certainty {
-                Certainty::Always => host.is_some(),
-                Certainty::OnWindows => host.is_some() || image::is_for_windows(&failure.image),
-                Certainty::IfNodeIsOlder => host.is_some_and(|host| is_older(host, &failure.image)),
-                Certainty::IfItLasts => false,
-            };
-            let cause = if cause == Cause::NoVariant { variant(host, failure) } else { cause };
-            is_certain.then(|| self.found(name, pod, cause, Explanation::Known(failure.error))).flatten()
-        })
+        self.host(pod)?;
+        // Without a network there is no sandbox, so a container with that text means something else.
+        let mut errors = pod.trouble().failures.iter().filter(|error| error.counted != Some(Cause::Network));
+        self.known(name, pod, errors.next()?)
     }
 
     fn known(&self, name: &str, pod: &PodFact, error: &'static KnownError) -> Option<PodFailure> {
-        self.found(name, pod, error.counted?.0, Explanation::Known(error))
+        self.found(name, pod, error.counted?, Explanation::Known(error))
     }
 
     fn found(&self, name: &str, pod: &PodFact, cause: Cause, explanation: Explanation) -> Option<PodFailure> {
@@ -143,8 +132,7 @@ impl Judge<'_> {
         owner.or_else(|| policy.previews(labels).next()).map(|pool| pool.spec.as_ref())
     }
 
-    /// The pool of its class, or else the oldest whose nodes it may select. A pod for Linux has none. One that does not say its
-    /// system gets here because its image is for Windows.
+    /// The pool of its class, or else the oldest whose nodes it may select. A pod for Linux has none.
     fn pool_of_placement(&self, placement: &Placement) -> Option<String> {
         let class = placement.class.as_deref().and_then(|name| self.class(name));
         if let Some(pool) = class.and_then(owner).filter(|pool| self.facts.policy.exists(pool)) {
@@ -203,21 +191,6 @@ impl Judge<'_> {
         fits.insert(key, found);
         found
     }
-}
-
-/// True if the node has the build of the image's tag and an older update.
-fn is_older(host: &NodeObject, name: &str) -> bool {
-    let versions = host.node.windows_version().zip(image::version_of(name));
-    versions.is_some_and(|(host, image)| {
-        host.build == image.build && host.revision.zip(image.revision).is_some_and(|(host, image)| host < image)
-    })
-}
-
-/// The cause for an image without a variant for the node.
-fn variant(host: Option<&NodeObject>, failure: &ContainerFailure) -> Cause {
-    let Some(build) = image::build_of(&failure.image) else { return Cause::NoVariant };
-    let host = host.and_then(|host| host.node.windows_host());
-    if host.is_some_and(|host| runs(build, host) == Runs::No) { Cause::OtherBuild } else { Cause::NoVariant }
 }
 
 // What status says about pods: the pods that fail because of Windows, by pool, cause and workload, and the pods of classes.
@@ -408,8 +381,7 @@ pub struct PodEvent {
 impl PodEvent {
     /// The known error that it reports.
     pub(crate) fn error(&self) -> Option<&'static KnownError> {
-        let is_of_sandbox =
-            |error: &&KnownError| matches!(error.counted, Some((Cause::PauseImage | Cause::Network, _)));
+        let is_of_sandbox = |error: &&KnownError| matches!(error.counted, Some(Cause::PauseImage | Cause::Network));
         if self.is_end() { known_error(&self.reason) } else { known_error(&self.message).filter(is_of_sandbox) }
     }
 

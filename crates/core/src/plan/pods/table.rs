@@ -25,7 +25,7 @@ use crate::{
         pools::pool::PoolSpec,
         taints::daemon_sets::{DaemonSets, Objector, is_daemon_set},
     },
-    pod::{Class, ContainerFailure, KnownError, Pod, PodProgress, System},
+    pod::{Class, KnownError, Pod, PodProgress, System},
     words::count,
 };
 
@@ -353,7 +353,7 @@ impl PodTable {
         let fact = PodFact::of(pod, None, &mut self.placements, &mut self.texts, now.instant);
         let counts = pod.start_status.refusal.is_some() || !pod.is_terminating;
         let last = if is_news { now.instant } else { moment(pod.created, now) };
-        match fact.trouble().failures.first().map(|failure| failure.error).filter(|_| counts) {
+        match fact.trouble().failures.first().copied().filter(|_| counts) {
             Some(error) => self.ended(name.into(), error, fact, last, now.instant),
             None => self.remember(name.into(), fact),
         }
@@ -387,8 +387,7 @@ impl PodTable {
             let fact = self.pods.get(&*name).map(|seen| &seen.fact).or_else(of_gone);
             let on_node = fact.filter(|fact| fact.node.as_deref() == Some(&*event.node));
             if let Some(fact) = on_node.cloned() {
-                let failures = vec![ContainerFailure { image: String::new(), error }];
-                let trouble = Some(Box::new(PodTrouble { failures, ..PodTrouble::default() }));
+                let trouble = Some(Box::new(PodTrouble { failures: vec![error], ..PodTrouble::default() }));
                 let fact = PodFact { trouble, ..fact };
                 self.ended(name.into(), error, fact, event.seen(now), now.instant);
             }

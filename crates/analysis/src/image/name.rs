@@ -4,8 +4,8 @@
 //! (MicrosoftDocs/Virtualization-Documentation `version-compatibility.md`), and some images have a prefix:
 //! `windowsservercore-ltsc2022`, `4.8-windowsservercore-ltsc2019`, `nanoserver-1809`.
 
-use super::{
-    Build, KernelVersion,
+use winpool_core::windows::{
+    Build,
     product::{PRODUCTS, Product},
 };
 
@@ -50,12 +50,6 @@ pub fn build_of(image: &str) -> Option<Build> {
     let is_windows = is_in_windows_repository(image) || has_windows_word(tag) || has_windows_word(last_part(image));
     let by_word = words(tag).find_map(|word| TagWord::read(word).filter(|word| word.is_alone || is_windows));
     by_word.map(|word| word.product.build).or_else(|| full_build(tag).filter(|_| is_windows))
-}
-
-/// Returns the full version in the tag of a Windows image, such as `10.0.20348.2655`.
-pub fn version_of(image: &str) -> Option<KernelVersion> {
-    let mut versions = tag(image)?.split('-').filter_map(|word| word.parse::<KernelVersion>().ok());
-    versions.find(|version| version.revision.is_some())
 }
 
 /// A word of a tag that names a build.
