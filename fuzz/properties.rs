@@ -9,7 +9,10 @@ use std::{collections::BTreeSet, sync::Arc};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Map, Value, json};
 use winpool::input::{Keep, Manifest, Objects, read_stream};
-use winpool_analysis::{image::{name, tags}, kubernetes::KubernetesVersion};
+use winpool_analysis::{
+    image::{name, tags},
+    kubernetes::KubernetesVersion,
+};
 use winpool_client::node::{self, ListedNode};
 use winpool_core::{
     api::{Taint, names},

@@ -133,17 +133,17 @@ impl Applier {
         Ok(written.pod.spec.tolerations)
     }
 
-    /// Tries a change of winpool's own pod that winpool never makes, as a dry run. Returns the reason why the policy that
-    /// confines winpool is not known to refuse it. To look for the policy would prove nothing: one that names another account
+    /// Tries a change of winpool's own pod that winpool never makes, as a dry run. Returns `Ok` if the policy that confines
+    /// winpool refuses it, or the reason why that is not known. To look for the policy would prove nothing: one that names another account
     /// has no effect.
-    pub async fn test_confinement(&self, own_pod: &str) -> Result<Option<String>, RequestError> {
+    pub async fn test_confinement(&self, own_pod: &str) -> Result<Result<(), String>, RequestError> {
         let pods: Api<ListedPod> = Api::default_namespaced(self.client.clone());
         let dry_run = PatchParams { dry_run: true, ..patch_parameters() };
         let label = Patch::Merge(json!({"metadata": {"labels": {"winpool.dev/confinement": "test"}}}));
         match self.send(pods.patch(own_pod, &dry_run, &label)).await {
-            Ok(_) => Ok(Some("winpool could change the labels of its pod".to_owned())),
-            Err(RequestError::Denied(message)) if message.contains(CONFINING_POLICY) => Ok(None),
-            Err(error @ (RequestError::Denied(_) | RequestError::Gone)) => Ok(Some(shortened(&error))),
+            Ok(_) => Ok(Err("winpool could change the labels of its pod".to_owned())),
+            Err(RequestError::Denied(message)) if message.contains(CONFINING_POLICY) => Ok(Ok(())),
+            Err(error @ (RequestError::Denied(_) | RequestError::Gone)) => Ok(Err(shortened(&error))),
             Err(error) => Err(error),
         }
     }

@@ -90,8 +90,8 @@ where
 enum TaskResult {
     /// A step of a pool with its answer and, if it failed, one word for metrics.
     Step { pool: String, step: Step, answer: Answer, error: Option<&'static str> },
-    /// The reason why the control plane is not known to confine winpool; `None` if it does.
-    Confinement(Option<String>),
+    /// The control plane confines winpool, or this is the reason why that is not known.
+    Confinement(Result<(), String>),
     /// An Event was written, or the term of leadership ended before.
     Nothing,
 }
@@ -110,7 +110,7 @@ struct Loop {
     /// The start of the first step of a pool since it last waited, and the first error since.
     rounds: BTreeMap<String, (Instant, Option<&'static str>)>,
     /// The result of the last test of the confinement. Pools wait for the first one.
-    unconfined: Option<Option<String>>,
+    confinement: Option<Result<(), String>>,
     /// True if a cache has changed since pods were counted.
     is_dirty: bool,
     /// The time of the next test; `None` while one is in progress.
@@ -128,7 +128,7 @@ impl Loop {
             under_way: FuturesUnordered::new(),
             busy: BTreeSet::new(),
             rounds: BTreeMap::new(),
-            unconfined: None,
+            confinement: None,
             is_dirty: true,
             test_at: Some(Instant::now()),
         }
@@ -169,9 +169,9 @@ impl Loop {
                 }
                 self.memory.answer(&pool, &step, answer, now);
             }
-            TaskResult::Confinement(unconfined) => {
-                self.test_at = Some(now + if unconfined.is_some() { TEST_AGAIN } else { POLL_INTERVAL });
-                self.unconfined = Some(unconfined);
+            TaskResult::Confinement(confinement) => {
+                self.test_at = Some(now + if confinement.is_ok() { POLL_INTERVAL } else { TEST_AGAIN });
+                self.confinement = Some(confinement);
             }
             TaskResult::Nothing => {}
         }
@@ -195,7 +195,7 @@ impl Loop {
             return far;
         }
         let mut wake = far.min(self.test_confinement().unwrap_or(far));
-        if self.unconfined.is_none() {
+        if self.confinement.is_none() {
             return far;
         }
         wake = wake.min(self.count_pods().unwrap_or(far));
@@ -263,7 +263,7 @@ impl Loop {
     }
 
     fn with_cluster<T>(&mut self, work: impl FnOnce(&mut Memory, &mut CachedCluster<'_>) -> T) -> T {
-        let unconfined = self.unconfined.clone().flatten();
+        let unconfined = self.confinement.clone().and_then(Result::err);
         let (nodes, outages) = (&mut *self.context.nodes.lock(), self.context.watch_health.outages());
         let health = self.context.pods.health(nodes, Instant::now());
         let (pools, classes) = (self.pools.as_slice(), self.classes.as_slice());
@@ -303,14 +303,14 @@ impl Loop {
             return self.test_at;
         }
         let Some(pod) = self.context.own_pod.clone() else {
-            self.unconfined = Some(None);
+            self.confinement = Some(Ok(()));
             return None;
         };
         self.test_at = None;
-        let (context, known) = (Arc::clone(&self.context), self.unconfined.clone());
+        let (context, known) = (Arc::clone(&self.context), self.confinement.clone());
         self.spawn(async move {
             let tested = context.applier.test_confinement(&pod).await;
-            TaskResult::Confinement(tested.unwrap_or_else(|error| known.unwrap_or_else(|| Some(shortened(&error)))))
+            TaskResult::Confinement(tested.unwrap_or_else(|error| known.unwrap_or_else(|| Err(shortened(&error)))))
         });
         None
     }

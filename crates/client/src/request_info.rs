@@ -5,7 +5,7 @@ use http::{Method, Uri};
 pub const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "other"];
 
 /// The kinds of object. No label holds the name of an object.
-pub const RESOURCES: [&str; 10] = [
+pub const RESOURCES: [&str; 9] = [
     "nodes",
     "pods",
     "daemonsets",
@@ -14,7 +14,6 @@ pub const RESOURCES: [&str; 10] = [
     "windowspools/status",
     "events",
     "leases",
-    "version",
     "other",
 ];
 
@@ -46,7 +45,7 @@ impl RequestInfo {
         let watch =
             || uri.query().is_some_and(|query| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1")));
         let verb = match method.as_str() {
-            "GET" if name.is_some() || full == "version" => "get",
+            "GET" if name.is_some() => "get",
             "GET" if watch() => "watch",
             "GET" => "list",
             "POST" => "create",
@@ -86,7 +85,6 @@ mod tests {
                 "/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases/winpool",
                 ("update", "leases"),
             ),
-            (Method::GET, "/version", ("get", "version")),
             (Method::GET, "/api/v1/nodes/a/proxy", ("get", "other")),
             (Method::GET, "/apis", ("list", "other")),
             (Method::GET, "/", ("list", "other")),

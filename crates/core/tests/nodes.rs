@@ -442,7 +442,7 @@ fn a_node_that_goes_to_another_pool_while_a_patch_is_in_flight_is_written_for_th
     let mut scene = Scene::new(policy([of("a"), of("b")]).into(), &team("a"));
     let pool_of = |step: &NodeStep| match step {
         NodeStep::Patch { plan, .. } => plan.pool.as_ref().and_then(|change| change.to.clone()),
-        _ => None,
+        NodeStep::Wait(_) => None,
     };
     assert_eq!(pool_of(&scene.next()).as_deref(), Some("a"));
     scene.see(2, &team("b"));

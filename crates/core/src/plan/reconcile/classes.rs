@@ -222,7 +222,7 @@ impl Memory {
         let Some(memory) = self.pools.get(round.name()) else { return false };
         let known = memory.classes.get(&class.name_any()).and_then(|class| class.postponed.as_ref());
         let is_denied = known.is_some_and(|postponed| postponed.problem.reason == reason::ADMISSION_DENIED);
-        !is_being_deleted(class) && !(is_denied && self.is_uninstalled)
+        !(is_being_deleted(class) || is_denied && self.is_uninstalled)
     }
 
     pub(super) fn class_answered(&mut self, pool: &str, step: &ClassStep, answer: Answer, now: Instant) {
@@ -237,7 +237,7 @@ impl Memory {
                     self.note(pool, Note::ClassDeleted(name.clone()));
                 }
             }
-            (_, Answer::Class(class)) => self.class_written(pool, step, class, now),
+            (_, Answer::Class(class)) => self.class_written(pool, step, class.as_ref(), now),
             (_, Answer::Refused(refusal)) => {
                 memory.failures += 1;
                 if refusal.is_late() && memory.failures <= LATE {
@@ -262,12 +262,12 @@ impl Memory {
         }
     }
 
-    fn class_written(&mut self, pool: &str, step: &ClassStep, class: Option<Arc<RuntimeClass>>, now: Instant) {
+    fn class_written(&mut self, pool: &str, step: &ClassStep, class: Option<&Arc<RuntimeClass>>, now: Instant) {
         let (name, unseen) = (&step.name, self.pauses.classes);
         let memory = self.of(pool);
-        let uid = class.as_ref().and_then(|class| class.uid());
+        let uid = class.and_then(|class| class.uid());
         let known = memory.class(name);
-        known.written(step, class.as_ref(), now);
+        known.written(step, class, now);
         known.await_cache(step, true, now + SHOWN);
         (known.failures, known.postponed) = (0, None);
         let Some(PlannedClass { action, .. }) = &step.planned else {
