@@ -6,13 +6,16 @@
 //! The kubelet decides the size of its node, so only a limited part of a node is cached. A patch tests the values it
 //! was computed from: if some were left out, the patch fails and the node is reported as blocked.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{collections::BTreeMap, fmt, marker::PhantomData, sync::LazyLock};
 
 use k8s_openapi::{
     api::core::v1::Node,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, SeqAccess, Visitor},
+};
 use serde_json::Value;
 use winpool_core::{
     api::names,
@@ -95,7 +98,7 @@ struct WireManagedFields {
 #[derive(Default, Deserialize)]
 struct WireNodeSpec {
     unschedulable: Option<bool>,
-    taints: Option<Vec<Value>>,
+    taints: Option<First<Value, TAINTS>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -130,12 +133,6 @@ impl From<WireNode> for ListedNode {
         let other_writer = others.max_by_key(|fields| fields.time.as_ref().map(|time| time.0));
         let mut annotations = metadata.annotations.unwrap_or_default();
         let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
-        let taints = spec.taints.map(|mut taints| {
-            taints.truncate(TAINTS);
-            // The cache keeps the list, and would keep the memory of the others too.
-            taints.shrink_to_fit();
-            taints
-        });
         let text = |text: Option<Box<str>>| text.filter(|text| text.len() <= TEXT).map(|text| TEXTS.share(text));
         let object = NodeObject {
             name: metadata.name.into(),
@@ -147,7 +144,7 @@ impl From<WireNode> for ListedNode {
                 applied: annotation(names::APPLIED).map(Into::into),
                 ignore: annotation(names::IGNORE),
                 is_cordoned: spec.unschedulable == Some(true),
-                taints: TAINT_LISTS.share(TaintList::new(taints)),
+                taints: TAINT_LISTS.share(TaintList::new(spec.taints.map(|First(taints)| taints))),
                 kernel_version: text(status.node_info.kernel_version),
                 operating_system: text(status.node_info.operating_system),
                 container_runtime: text(status.node_info.container_runtime_version),
@@ -156,6 +153,37 @@ impl From<WireNode> for ListedNode {
             other_writer: other_writer.and_then(|fields| text(fields.manager)),
         };
         Self::from(object)
+    }
+}
+
+/// The first `MOST` items of a list. The others are read and dropped.
+struct First<T, const MOST: usize>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for First<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(FirstItems(PhantomData))
+    }
+}
+
+struct FirstItems<T, const MOST: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for FirstItems<T, MOST> {
+    type Value = First<T, MOST>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while items.len() < MOST {
+            match list.next_element()? {
+                Some(item) => items.push(item),
+                None => return Ok(First(items)),
+            }
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(First(items))
     }
 }
 
