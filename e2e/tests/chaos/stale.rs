@@ -30,11 +30,11 @@ async fn foreign_taints_survive_a_change_planned_from_a_stale_cache() {
     stage.harness.edit_node("win", json!({"spec": {"taints": all}})).await;
     let before = stage.about("nodes").len();
     stage.harness.apply_pool(json!({"taints": [taint(DEDICATED)]})).await;
+    assert_eq!(stage.until_about("nodes", before + 1).await[before], "patch nodes 422");
+    neighbour.mend();
     let changed = |node: &Node| has_taint(node, DEDICATED);
     let node = stage.harness.node_until("win", "has the new taint", changed).await;
     assert!(has_taint(&node, FOREIGN), "{:?}", taints(&node));
-    assert_eq!(stage.about("nodes")[before..], ["patch nodes 422", "get nodes 200", "patch nodes 200"]);
-    neighbour.mend();
     stage.harness.ready("default").await;
 }
 
