@@ -11,7 +11,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
-use winpool_e2e::{SimulatedNode, WINDOWS_BUILD, lend, sample, scene::install_crd};
+use winpool_e2e::{LIMIT, SimulatedNode, WINDOWS_BUILD, lend, sample, scene::install_crd, wait_for};
 
 use crate::program::{Program, command};
 
@@ -91,7 +91,10 @@ async fn each_change_is_one_line_of_json_and_heartbeats_are_none() {
     let ready = r#"winpool_pool_condition{pool="default",type="Ready",status="True"}"#;
     program.answers("/metrics", "has a pool that is Ready", |_, body| sample(body, ready) == Some(1.0)).await;
 
-    let lines = program.log_lines();
+    // winpool logs this with the status that it writes, which may be later than the metric.
+    let last = |lines: &Vec<Value>| lines.last().is_some_and(|line| line["message"] == "every node has its taints");
+    let logged = async || Ok(Some(program.log_lines()).filter(last));
+    let lines = wait_for("the log says that every node has its taints", LIMIT, logged).await.unwrap();
     let about = |message: &str| -> Vec<&Value> { lines.iter().filter(|line| line["message"] == message).collect() };
     assert!(lines.iter().all(|line| line["level"] == "INFO" && line["target"].is_string()), "{lines:#?}");
     assert_eq!(about("RuntimeClass written")[0]["class"], "windows-2022");

@@ -26,11 +26,6 @@ async fn with_faults(rule: impl Fn(&Passing) -> Option<Fault> + Send + Sync + 's
     (stage, operator)
 }
 
-/// The number of requests with this summary, such as `patch nodes 200`.
-fn accepted(stage: &Stage, summary: &str) -> usize {
-    stage.proxy.passed().iter().filter(|passed| passed.summary() == summary).count()
-}
-
 /// Waits until the pool counts this many blocked nodes.
 async fn blocked(stage: &Stage, count: i64) -> WindowsPool {
     stage.harness.nodes_until("default", "counts its blocked nodes", |nodes| nodes.blocked == count).await
@@ -67,7 +62,7 @@ async fn a_node_patch_whose_response_is_lost_is_not_applied_twice() {
     assert_eq!(stage.until_about("nodes", 2).await[..2], ["patch nodes 200", "patch nodes 422"]);
     stage.proxy.calm();
     stage.harness.nodes_until("default", "counts the node", |nodes| nodes.converged == 1).await;
-    assert_eq!(accepted(&stage, "patch nodes 200"), 1);
+    assert_eq!(stage.count("patch nodes 200"), 1);
 }
 
 #[tokio::test]
@@ -82,7 +77,7 @@ async fn a_created_class_whose_response_is_lost_is_found() {
     assert_eq!(stage.until_about("runtimeclasses", 2).await[..2], expected);
     stage.proxy.calm();
     stage.harness.ready("default").await;
-    assert_eq!(accepted(&stage, "create runtimeclasses 201"), 1);
+    assert_eq!(stage.count("create runtimeclasses 201"), 1);
     stage.is_marked("win").await;
 }
 
@@ -95,9 +90,9 @@ async fn a_truncated_response_is_an_error() {
     .await;
     stage.harness.ready("default").await;
     stage.is_marked("win").await;
-    assert_eq!(accepted(&stage, "patch nodes 200"), 1, "{:?}", stage.about("nodes"));
+    assert_eq!(stage.count("patch nodes 200"), 1, "{:?}", stage.about("nodes"));
     for resource in ["nodes", "windowspools", "runtimeclasses"] {
-        let lists = accepted(&stage, &format!("list {resource} 200"));
+        let lists = stage.count(&format!("list {resource} 200"));
         assert!(lists >= 2, "{resource}: {lists}");
     }
 }

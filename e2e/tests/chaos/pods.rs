@@ -40,10 +40,7 @@ async fn class_is_gone(stage: &Stage) {
 async fn a_class_whose_user_came_in_a_gap_of_the_watch_is_released_and_not_deleted() {
     let (stage, _operator) = stage_with_class().await;
     stage.interrupt(create_user(&stage, "late"), hits("watch", "pods", 0..1, Fault::Expire)).await;
-    let lists = async || {
-        let passed = stage.proxy.passed();
-        Ok((passed.iter().filter(|passed| passed.summary() == "watch pods 200").count() >= 2).then_some(()))
-    };
+    let lists = async || Ok((stage.count("watch pods 200") >= 2).then_some(()));
     wait_for("the pods are listed anew", AGAIN, lists).await.unwrap();
     stage.harness.apply_pool(declaring(None)).await;
     let released = |class: &RuntimeClass| !class.labels().contains_key(POOL);

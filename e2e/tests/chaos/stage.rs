@@ -71,6 +71,11 @@ impl Stage {
         about.map(Passed::summary).collect()
     }
 
+    /// The number of requests with this summary since the last call of `inject`, such as `patch nodes 200`.
+    pub fn count(&self, summary: &str) -> usize {
+        self.proxy.passed().iter().filter(|passed| passed.summary() == summary).count()
+    }
+
     /// Waits until there are this many such requests.
     pub async fn until_about(&self, resource: &str, count: usize) -> Vec<String> {
         let enough = async || Ok(Some(self.about(resource)).filter(|requests| requests.len() >= count));

@@ -1,6 +1,6 @@
 //! Decisions: the changes that each Node and RuntimeClass needs, and why. An empty plan sends nothing.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -12,6 +12,9 @@ pub mod pools;
 pub mod reconcile;
 pub mod refusal;
 pub mod taints;
+
+/// The time in which a cache shows an accepted write. After it, winpool plans by what the cache shows: others may have undone the write.
+pub(crate) const SHOWN: Duration = Duration::from_secs(5);
 
 /// The present moment, for pauses and for timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

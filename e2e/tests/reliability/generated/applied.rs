@@ -137,7 +137,7 @@ async fn without_validation(client: &Client) -> Vec<Value> {
             break;
         }
         let spec = generator.any(number);
-        // A spec that is no object is refused even without rules.
+        // The API server refuses a spec that is not an object even without rules.
         let spec = if spec.is_object() { spec } else { json!({"taints": spec}) };
         let pool = object("probe", &spec);
         let is_read = GuardedPool::deserialize(json!(pool)).unwrap().read().is_ok();

@@ -199,7 +199,7 @@ const REMEDIES: [(&str, &str); 3] = [
 
 impl NodeObject {
     /// Describes the writer that keeps reverting winpool's changes: the last one besides winpool, and the setting to change if
-    /// the node's provisioner is known. Whoever removes the last taint leaves no field manager.
+    /// the node's provisioner is known. A writer that removes the last taint is not among the field managers.
     pub(crate) fn describe_other_writer(&self) -> String {
         let known = REMEDIES.iter().find(|(label, _)| self.node.labels.get(label).is_some());
         let remedy = known.map_or(

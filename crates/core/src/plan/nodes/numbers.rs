@@ -101,13 +101,12 @@ impl Entry {
     /// Computes what the node contributes: to the pool that it belongs to, and to those in dry run that would select it. A
     /// pool that is being deleted counts the nodes that winpool still has to clean up. Returns true if something has changed.
     pub(crate) fn contribute(&mut self, policy: &Policy, shared: &mut Interner<Contribution>, now: Instant) -> bool {
-        let (object, watched) = (Arc::clone(&self.object), self.watched.clone());
-        let (node, name) = (&object.node, &*object.name);
-        let mut assessment = assess(node, policy, Consent::Known { name, watched: &watched, now });
+        let mut assessment = assess(&self.object.node, policy, self.consent(now));
         self.pending_since = match assessment.state() {
             NodeState::Pending => self.pending_since.or(Some(now)),
             _ => None,
         };
+        let (node, name) = (&self.object.node, &*self.object.name);
         let (mut contributions, mut overlaps): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
         // A node with another operating system belongs to no pool. The deletion of its pool finds it by a list from the API server.
         if !node.was_reimaged() {

@@ -100,7 +100,7 @@ impl Judge<'_> {
     /// for another processor.
     fn not_started(&self, name: &str, pod: &PodFact) -> Option<PodFailure> {
         self.host(pod)?;
-        // Without a network there is no sandbox, so a container with that text means something else.
+        // Without a network no container is created, so the message of a container with this text has another cause.
         let mut errors = pod.trouble().failures.iter().filter(|error| error.counted != Some(Cause::Network));
         self.known(name, pod, errors.next()?)
     }

@@ -22,7 +22,7 @@ use crate::{
         names::{self, reason},
     },
     plan::{
-        Now,
+        Now, SHOWN,
         nodes::node::NodeObject,
         patch::{REVERTED, toleration_patch},
         pods::{
@@ -242,8 +242,6 @@ impl WindowsNodes {
 const REFUSED: [Duration; 2] = [Duration::from_mins(1), Duration::from_hours(1)];
 /// The pause after a request that failed.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The time in which the watch shows a change.
-const SHOWN: Duration = Duration::from_secs(5);
 /// The longest time for which a node without a taint waits for its pods.
 const AWAITED: Duration = Duration::from_mins(2);
 /// The number of times in a row that the test of a patch fails before that is a refusal: a webhook may change every patch.

@@ -12,7 +12,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
 use super::{
-    Memory, Round,
+    ATTEMPTS, Behind, CACHE_BEHIND, Memory, Round,
     step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Step},
     write_failed,
 };
@@ -23,6 +23,7 @@ use crate::{
         number,
     },
     plan::{
+        SHOWN,
         classes::{
             ClassesPlan, is_declared, plan_classes,
             runtime_class::{
@@ -41,10 +42,6 @@ use crate::{
     windows::{Build, compatibility::can_run},
 };
 
-/// The number of writes in a row that come too late because the cache is behind, before that is a problem.
-const LATE: u32 = 4;
-/// The pause before a write is sent again that came too late, unless the cache shows the change before.
-const AGAIN: Duration = Duration::from_secs(1);
 /// The number of recorded classes after which those that are gone are forgotten.
 const RECORDED: usize = 128;
 /// The pause before winpool looks again if the pods of a class are gone.
@@ -56,8 +53,8 @@ impl Memory {
         let now = round.now.instant;
         let memory = self.of(round.name());
         memory.classes.retain(|name, memory| {
-            let cached = round.cluster.cached_version(name);
-            memory.behind.take_if(|behind| behind.cached != cached || behind.until <= now);
+            let cached = version(round.class(name));
+            memory.behind.take_if(|(behind, _)| behind.is_over(cached, now));
             plan.classes.iter().any(|planned| planned.desired.name == *name)
                 || memory.was_patched(now)
                 || memory.behind.is_some()
@@ -109,7 +106,7 @@ impl Memory {
         let mut leftover = plan.leftover.iter().filter_map(|name| round.class(name));
         let step = write.or_else(|| leftover.find_map(|class| self.retire_step(round, class, false)));
         let unseen = self.of(round.name()).classes.iter().filter_map(|(name, known)| {
-            known.behind(round, name).filter(|behind| behind.is_written).map(|behind| behind.until)
+            known.behind(round, name).filter(|(_, is_written)| *is_written).map(|(behind, _)| behind.until)
         });
         step.or_else(|| Some(Step::Wait(Some(unseen.min()?))))
     }
@@ -240,8 +237,8 @@ impl Memory {
             (_, Answer::Class(class)) => self.class_written(pool, step, class.as_ref(), now),
             (_, Answer::Refused(refusal)) => {
                 memory.failures += 1;
-                if refusal.is_late() && memory.failures <= LATE {
-                    return memory.await_cache(step, false, now + AGAIN);
+                if refusal.is_late() && memory.failures <= ATTEMPTS {
+                    return memory.await_cache(step, false, now + CACHE_BEHIND);
                 }
                 let (wait, object) = (refusal.pause(memory.failures, patience), ObjectReference::runtime_class(name));
                 let planned = step.planned.as_ref();
@@ -295,8 +292,12 @@ fn class_step(
     planned: Option<PlannedClass>,
     released: Option<String>,
 ) -> Step {
-    let (current, cached) = (round.class(name).cloned(), round.cluster.cached_version(name));
-    Step::Class(Box::new(ClassStep { name: name.to_owned(), request, planned, released, current, cached }))
+    let current = round.class(name).cloned();
+    Step::Class(Box::new(ClassStep { name: name.to_owned(), request, planned, released, current }))
+}
+
+fn version(class: Option<&Arc<RuntimeClass>>) -> Option<&str> {
+    class?.metadata.resource_version.as_deref()
 }
 
 /// The unfinished pods of the class.
@@ -307,7 +308,7 @@ fn users(round: &Round<'_>, class: &str) -> Result<ClassUsers, UnknownPods> {
 /// True if the class is about to select a build that no node of the pool has, instead of a capability label.
 fn leaves_its_pods(round: &Round<'_>, planned: &PlannedClass, class: &RuntimeClass) -> bool {
     let Hosts::Of(build) = planned.desired.hosts else { return false };
-    !round.tally().seen().builds.contains_key(&build) && selector_of(class).contains_key(&capability_labels::key(build))
+    selector_of(class).contains_key(&capability_labels::key(build)) && !round.tally().revisions.contains_key(&build)
 }
 
 /// The number of nodes that the class selects, if no node has this label.
@@ -321,23 +322,12 @@ fn without_label(cluster: &CachedCluster<'_>, class: &RuntimeClass, label: &str)
 
 /// A class is contested until it has been up to date for this long.
 const SETTLED: Duration = Duration::from_secs(10);
-/// If the cache does not show a write within this time, winpool plans again without it: others may have deleted the class.
-const SHOWN: Duration = Duration::from_secs(5);
-
-/// A request after which the cache has to show another version of the class.
-#[derive(Clone, Debug, PartialEq)]
-struct Behind {
-    /// The version that it showed when the request was sent.
-    cached: Option<String>,
-    /// True if the request was accepted.
-    is_written: bool,
-    until: Instant,
-}
 
 /// The state of one RuntimeClass between steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassMemory {
-    behind: Option<Behind>,
+    /// True if it is an accepted write that the cache is to show.
+    behind: Option<(Behind, bool)>,
     /// Recent writes, whatever they changed: another writer may alternate between values.
     conflict: WriteConflict<()>,
     /// The version in which winpool's last write left the class.
@@ -386,18 +376,18 @@ impl ClassMemory {
     pub fn dues(&self) -> impl Iterator<Item = Instant> {
         let widened = self.widened.as_ref().map(|(until, _)| *until);
         let postponed = self.postponed.as_ref().map(|postponed| postponed.until);
-        postponed.into_iter().chain(widened).chain(self.behind.as_ref().map(|behind| behind.until))
+        postponed.into_iter().chain(widened).chain(self.behind.as_ref().map(|(behind, _)| behind.until))
     }
 
     fn await_cache(&mut self, step: &ClassStep, is_written: bool, until: Instant) {
-        self.behind = Some(Behind { cached: step.cached.clone(), is_written, until });
+        let version = step.current.as_ref().and_then(|class| class.resource_version());
+        self.behind = Some((Behind { version, until }, is_written));
     }
 
     /// The last request, while the cache does not show what has become of this class.
-    fn behind(&self, round: &Round<'_>, name: &str) -> Option<&Behind> {
-        let is_behind =
-            |behind: &&Behind| round.now.instant < behind.until && behind.cached == round.cluster.cached_version(name);
-        self.behind.as_ref().filter(is_behind)
+    fn behind(&self, round: &Round<'_>, name: &str) -> Option<&(Behind, bool)> {
+        let cached = version(round.class(name));
+        self.behind.as_ref().filter(|(behind, _)| !behind.is_over(cached, round.now.instant))
     }
 
     fn postpone(&mut self, planned: Option<&PlannedClass>, problem: Problem, until: Instant) {

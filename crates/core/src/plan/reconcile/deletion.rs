@@ -182,7 +182,7 @@ impl Memory {
             let known = self.pools.get(&name);
             // The cache does not show winpool's last write of the pool yet.
             let is_behind =
-                known.is_some_and(|known| known.behind.as_ref().is_some_and(|(before, _)| *before == version));
+                known.is_some_and(|known| known.behind.as_ref().is_some_and(|behind| behind.version == version));
             let retry = known.and_then(|known| known.retries.get(&RequestKind::Finalizer));
             let is_denied = retry.is_some_and(|retry| matches!(retry.refusal, Refusal::Denied(_)));
             let is_released = is_denied || !pool.has_finalizer() && !is_behind;

@@ -29,7 +29,7 @@ use crate::{
         names::{self, reason},
     },
     plan::{
-        Now,
+        Now, SHOWN,
         nodes::numbers::Tally,
         pods::table::{PodPauses, UnknownPods},
         pools::{
@@ -48,11 +48,9 @@ pub use self::step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Step}
 pub const POLL_INTERVAL: Duration = Duration::from_mins(1);
 /// The pause between status writes, unless one records a taint.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// The pause before winpool reads a pool again that the cache shows in an old version.
+/// The pause before a request is repeated because the cache is behind, unless the cache shows a change before.
 const CACHE_BEHIND: Duration = Duration::from_secs(1);
-/// The time in which the cache shows a write of the pool.
-const SHOWN: Duration = Duration::from_secs(5);
-/// The number of attempts to write a pool that changes between reading and writing, before the write has to wait.
+/// The number of writes in a row that may come too late because the cache is behind, before the next one has to wait.
 const ATTEMPTS: u32 = 4;
 
 /// Pauses that may be shorter where one API server serves everything, as in tests.
@@ -159,8 +157,7 @@ struct PoolMemory {
     fresh: bool,
     /// The version that the cache showed when winpool sent its last write of the pool.
     sent: Option<String>,
-    /// The version that the cache is to replace by a newer one, and the time until which winpool waits for that.
-    behind: Option<(Option<String>, Instant)>,
+    behind: Option<Behind>,
     /// The changes that the pool may make to nodes; `None` until its classes were planned in this term.
     intent: Option<Intent>,
     /// The pool by which its nodes are written, if there is one.
@@ -179,6 +176,20 @@ struct PoolMemory {
     written: Option<(Option<String>, WindowsPoolStatus)>,
     next_status: Option<Instant>,
     deletion: DeletionMemory,
+}
+
+/// The version of an object that the cache is to replace by a newer one, and the time until which winpool waits for that.
+#[derive(Clone, Debug, PartialEq)]
+struct Behind {
+    version: Option<String>,
+    until: Instant,
+}
+
+impl Behind {
+    /// True if the cache shows the object in another version now, or has had the time for it.
+    fn is_over(&self, cached: Option<&str>, now: Instant) -> bool {
+        self.version.as_deref() != cached || self.until <= now
+    }
 }
 
 /// The changes that a pool may make to nodes.
@@ -272,7 +283,7 @@ impl Memory {
         memory.former.retain(|_, until| !round.cluster.nodes.is_settled() || now < *until);
     }
 
-    /// The time at which the tolerations of a taint that is no longer published may be removed.
+    /// The earliest time at which the pool's classes may lose the tolerations of a taint that is no longer published.
     fn former_taints_due(&self, pool: &str) -> Option<Instant> {
         let memory = self.pools.get(pool)?;
         let published = memory.published_taints();
@@ -338,14 +349,14 @@ impl Memory {
             (Step::ReadPool { uid, version }, Answer::Pool(found)) => {
                 let found = found.map(|found| (found.uid, found.resource_version)).unwrap_or_default();
                 memory.fresh = found == (uid.clone(), version.clone());
-                memory.behind = (!memory.fresh).then(|| (version.clone(), now + CACHE_BEHIND));
+                memory.behind = (!memory.fresh).then(|| Behind { version: version.clone(), until: now + CACHE_BEHIND });
                 memory.deletion.answered(now);
             }
             (Step::ReadPool { .. }, Answer::Refused(refusal)) => {
                 memory.deletion.refused(&refusal, now);
             }
             (Step::SetFinalizer(wanted), Answer::Written(_) | Answer::Refused(Refusal::Gone)) => {
-                memory.behind = Some((memory.sent.take(), now + SHOWN));
+                memory.behind = Some(Behind { version: memory.sent.take(), until: now + SHOWN });
                 let is_done = memory.deletion.is_done;
                 self.notes.extend(is_done.then(|| (pool.to_owned(), Note::CleanedUp)));
                 self.note(pool, Note::FinalizerWritten(*wanted));
@@ -353,7 +364,7 @@ impl Memory {
             (Step::ListLabelledNodes, Answer::Nodes(nodes)) => memory.deletion.listed(nodes, now),
             (Step::WriteStatus { status, news, .. }, Answer::Written(after)) => {
                 memory.next_status = Some(now + STATUS_INTERVAL);
-                memory.behind = Some((memory.sent.take(), now + SHOWN));
+                memory.behind = Some(Behind { version: memory.sent.take(), until: now + SHOWN });
                 memory.written = Some((after.resource_version(), status.as_ref().clone()));
                 self.notes.extend(news.iter().map(|note| (pool.to_owned(), note.clone())));
             }
@@ -483,9 +494,9 @@ impl PoolMemory {
     /// ended the pool or recorded taints. Later in a term no other process does.
     fn await_cache(&mut self, guarded: &GuardedPool, now: Instant) -> Option<Step> {
         let (uid, version) = (guarded.uid(), guarded.resource_version());
-        self.behind.take_if(|(before, until)| *before != version || *until <= now);
-        if let Some((_, until)) = self.behind {
-            return Some(Step::Wait(Some(until)));
+        self.behind.take_if(|behind| behind.is_over(version.as_deref(), now));
+        if let Some(behind) = &self.behind {
+            return Some(Step::Wait(Some(behind.until)));
         }
         if self.fresh {
             return None;

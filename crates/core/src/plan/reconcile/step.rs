@@ -65,10 +65,6 @@ impl CachedCluster<'_> {
         self.objectors().is_ok() && self.unconfined.is_none()
     }
 
-    pub(crate) fn cached_version(&self, class: &str) -> Option<String> {
-        self.classes.iter().find(|found| found.metadata.name.as_deref() == Some(class))?.resource_version()
-    }
-
     /// The kinds that cannot be read, with the reasons. What the caches show of them is old.
     pub(crate) fn unreadable(&self, now: Instant) -> BTreeMap<&'static str, String> {
         let outages = self.outages.iter().filter(|(_, outage)| outage.counts(now));
@@ -120,10 +116,8 @@ pub struct ClassStep {
     pub planned: Option<PlannedClass>,
     /// The reason why the class is released, if it is.
     pub released: Option<String>,
-    /// The class that the request was computed from.
+    /// The class in the cache, from which the request was computed.
     pub current: Option<Arc<RuntimeClass>>,
-    /// The version in the cache.
-    pub cached: Option<String>,
 }
 
 /// A request about one RuntimeClass.
