@@ -155,15 +155,16 @@ fn a_refused_taint_delays_no_label_and_is_not_sent_again_before_its_pause_ends()
         let mut scene = Scene::new(always(), &bare());
         assert_eq!(writes(&scene.next()), "label taint");
         assert_eq!(writes(&scene.denied()), "label");
-        assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "taint");
-        assert_eq!(until(&scene.denied()), scene.now + PATIENCE);
-        assert_eq!(scene.notes(), ["written", "refused"]);
+        assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "wait");
         assert!(scene.see(2, &shown));
         if shown != labelled {
-            assert_eq!(writes(&scene.next()), "label taint", "its tests fail, so admission does not see it");
+            assert_eq!(writes(&scene.next()), "label", "its tests fail, so admission does not see it");
             assert_eq!(writes(&scene.stale()), "wait");
             scene.see(3, &labelled);
         }
+        assert_eq!(writes(&scene.next()), "taint");
+        assert_eq!(until(&scene.denied()), scene.now + PATIENCE);
+        assert_eq!(scene.notes(), ["written", "refused"]);
         assert_eq!(until(&scene.next()), scene.now + PATIENCE);
         assert_eq!(scene.states(), [NodeState::Blocked]);
         scene.now += PATIENCE;
@@ -203,8 +204,8 @@ fn a_record_that_somebody_removes_is_written_again_with_its_taints() {
 fn a_write_whose_record_is_removed_is_a_refusal() {
     let mut scene = Scene::new(always(), &bare());
     assert_eq!(writes(&scene.next()), "label taint");
-    assert_eq!(until(&scene.answer(NodeAnswer::Stripped("2".into()))), scene.now + PATIENCE);
-    assert_eq!(scene.notes(), ["written", "refused"]);
+    assert_eq!(writes(&scene.answer(NodeAnswer::Stripped("2".into()))), "wait");
+    assert_eq!(scene.notes(), ["written"]);
     // winpool still knows that the taint is its own, and tries once more: now only the record is missing.
     scene.see(2, &without_annotation());
     assert!(record_of(&scene.next()).unwrap().contains(MINE));
@@ -236,11 +237,11 @@ fn a_patch_that_is_accepted_and_changes_nothing_is_a_refusal() {
     let mut scene = Scene::new(always(), &bare());
     assert_eq!(writes(&scene.next()), "label taint");
     assert_eq!(writes(&scene.written(1)), "label", "the parts may have an effect");
-    assert_eq!(writes(&scene.written(2)), "taint");
+    assert_eq!(writes(&scene.written(2)), "wait");
+    scene.see(2, &node("{}"));
+    assert_eq!(writes(&scene.next()), "taint");
     assert_eq!(until(&scene.written(2)), scene.now + PATIENCE);
     assert_eq!(scene.notes(), ["written", "refused"]);
-    // The watch shows nothing new after the last part.
-    scene.see(2, &node("{}"));
     assert_eq!((until(&scene.next()), scene.states()), (scene.now + PATIENCE, vec![NodeState::Blocked]));
     let problems = scene.table.tally("default").problems();
     assert!(problems[0].message.contains("a mutating webhook or admission policy reverts it"), "{problems:?}");
@@ -330,11 +331,11 @@ fn after_an_accepted_patch_a_node_waits_until_the_watch_shows_another_version() 
     let mut scene = Scene::new(always(), &bare());
     scene.next();
     assert_eq!(writes(&scene.denied()), "label");
-    assert_eq!(writes(&scene.answer(NodeAnswer::Written(None))), "taint");
-    assert_eq!(until(&scene.denied()), scene.now + PATIENCE);
+    assert_eq!(writes(&scene.denied()), "taint", "the label may be refused, and not the taint");
+    assert_eq!(writes(&scene.written(2)), "wait");
     assert_eq!(scene.next(), NodeStep::Wait(None));
-    scene.see(2, &node("{}"));
-    assert_eq!(until(&scene.next()), scene.now + PATIENCE);
+    scene.see(2, &with_taint(&bare()));
+    assert_eq!((until(&scene.next()), scene.states()), (scene.now + PATIENCE, vec![NodeState::Blocked]));
 }
 
 #[test]

@@ -257,28 +257,17 @@ impl Operator {
             self.table(is_windows).write_by(Some(Arc::new(policy)), now);
         }
         let step = self.table(is_windows).next(name, now);
-        let from = self.cached_version(name);
-        self.take_node_step(name, is_windows, step, from);
-    }
-
-    fn cached_version(&self, name: &str) -> Box<str> {
-        self.nodes.get(name).map(|node| node.seen.resource_version.clone()).unwrap_or_default()
+        self.take_node_step(name, is_windows, step);
     }
 
     /// A request for a node ended.
     pub fn node_answered(&mut self, name: &'static str, answer: NodeAnswer) {
-        if let Some((is_windows, request)) = self.node_requests.remove(name) {
-            let from = match &answer {
-                NodeAnswer::Written(Some(version)) => version.clone(),
-                // It is planned again by the node in the cache.
-                NodeAnswer::Refused(Refusal::Stale | Refusal::Conflict) => self.cached_version(name),
-                _ => request.from,
-            };
-            self.take_node_answer(name, is_windows, answer, from);
+        if let Some((is_windows, _)) = self.node_requests.remove(name) {
+            self.take_node_answer(name, is_windows, answer);
         }
     }
 
-    fn take_node_answer(&mut self, name: &'static str, is_windows: bool, answer: NodeAnswer, from: Box<str>) {
+    fn take_node_answer(&mut self, name: &'static str, is_windows: bool, answer: NodeAnswer) {
         let (now, is_written) = (self.now, matches!(answer, NodeAnswer::Written(_)));
         let is_denied = matches!(answer, NodeAnswer::Refused(Refusal::Denied(_)));
         let answer = match answer {
@@ -299,7 +288,7 @@ impl Operator {
             self.table(is_windows).observe(NodeEvent::Deleted(name.into()), now);
             self.table(is_windows).observe(NodeEvent::Seen(object), now);
         }
-        self.take_node_step(name, is_windows, step, from);
+        self.take_node_step(name, is_windows, step);
     }
 
     /// Refuses the parts of a refused plan without sending them.
@@ -312,11 +301,12 @@ impl Operator {
         step
     }
 
-    fn take_node_step(&mut self, name: &'static str, is_windows: bool, step: NodeStep, from: Box<str>) {
+    fn take_node_step(&mut self, name: &'static str, is_windows: bool, step: NodeStep) {
         match step {
             NodeStep::Wait(_) => {}
             NodeStep::Patch { patch, plan } => {
                 let known = self.known(name, &plan);
+                let from = self.nodes.get(name).map(|node| node.seen.resource_version.clone()).unwrap_or_default();
                 let tests = |operation: &PatchOperation| matches!(operation, PatchOperation::Test(_));
                 let is_sent = |operation: &PatchOperation| self.broken != Break::NoGuard || !tests(operation);
                 let operations = patch.0.into_iter().filter(is_sent).collect();

@@ -1,6 +1,7 @@
 //! A node as winpool reads it, its states, and changes of it.
 
 use std::{
+    iter,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -148,9 +149,11 @@ impl NodePlan {
         [labels, rest]
     }
 
-    /// The plan of which this is the first part and `rest` the second one.
-    pub(crate) fn with_rest(self, rest: &Self) -> Self {
-        Self { windows_build: self.windows_build, capability_labels: self.capability_labels, ..rest.clone() }
+    /// The plan as it is tried to be sent: as a whole and then, if it has two parts, each of them.
+    pub(crate) fn attempts(&self) -> impl Iterator<Item = Self> {
+        let parts = move || self.parts().into_iter().filter(move |part| !part.is_empty() && part != self);
+        let whole = (!self.is_empty()).then(|| self.clone());
+        whole.into_iter().chain(iter::once_with(parts).flatten())
     }
 }
 

@@ -1,7 +1,7 @@
 //! All nodes that a watch shows, and the attempts in progress.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, OnceLock},
@@ -162,7 +162,8 @@ impl NodeTable {
     /// True if the API server refuses the release of a node, or another writer keeps reverting it.
     pub fn is_blocked(&self, name: &str, release: &NodePlan, policy: &Policy, now: Instant) -> bool {
         let is_blocked = |entry: &Entry| {
-            entry.refusal(release, now).is_some() || entry.is_stale() || entry.pause(policy, None, now).is_some()
+            let is_refused = || release.attempts().all(|part| entry.is_refused(&part, now));
+            is_refused() || entry.is_stale() || entry.pause(policy, None, now).is_some()
         };
         self.entries.get(name).is_some_and(is_blocked)
     }
@@ -291,23 +292,27 @@ pub(crate) struct Entry {
 /// The reasons for which a node waits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WaitReasons {
-    pub(crate) refusal: Option<RefusedPlan>,
+    /// The last refusals: of plans, and of parts of plans.
+    refusals: VecDeque<RefusedPlan>,
     pub(crate) other_writer: Option<OtherWriter>,
     failure: Option<FailedAttempts>,
     /// Patches whose tests failed although the watch shows no change of the node.
     stale: Option<FailedAttempts>,
 }
 
-/// A plan that the API server refused, or a part of it. It is kept while the node seems to need another plan: the watch
-/// may be behind, and show the node as it was before the other part was accepted.
+/// A plan, or a part of one, that the API server refused. It is kept while the node seems to need another plan: the watch may
+/// be behind, and show the node as it was before the other part was accepted.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RefusedPlan {
-    pub(crate) plan: NodePlan,
+struct RefusedPlan {
+    plan: NodePlan,
     /// The message of the API server or of the policy that refused, without the name of the node.
-    pub(crate) message: Arc<str>,
+    message: Arc<str>,
     /// The time of the next attempt.
-    pub(crate) until: Instant,
+    until: Instant,
 }
+
+/// The number of refusals that are kept of one node: of a plan and of both of its parts.
+const REFUSALS: usize = 3;
 
 /// The writer that reverts changes of the node, and the end of the back-off.
 #[derive(Clone, Debug, PartialEq)]
@@ -332,7 +337,8 @@ const TESTS_FAIL: &str = "the patch's tests fail although the node is as it was 
 pub(crate) enum Need {
     /// Nothing before this moment, unless the node changes.
     Nothing(Option<Instant>),
-    Patch(Box<Assessment>),
+    /// These changes, for this pool. They may be a part of those that it needs.
+    Patch { pool: Option<String>, plan: Box<NodePlan>, is_whole: bool },
     /// Another writer keeps reverting the changes; winpool backs off until this moment.
     BackOff(Instant),
 }
@@ -358,24 +364,25 @@ impl Entry {
         if assessment.plan.is_empty() {
             return Need::Nothing(assessment.label_settles);
         }
-        if let Some(refusal) = self.refusal(&assessment.plan, now) {
-            return Need::Nothing(Some(refusal.until));
-        }
-        match (self.pause(policy, assessment.pool.as_deref(), now), self.other_writer()) {
-            (None, _) => Need::Patch(Box::new(assessment)),
+        let Assessment { pool, plan, .. } = assessment;
+        let Some(part) = plan.attempts().find(|part| !self.is_refused(part, now)) else {
+            return Need::Nothing(plan.attempts().filter_map(|part| Some(self.refusal(&part)?.until)).min());
+        };
+        match (self.pause(policy, pool.as_deref(), now), self.other_writer()) {
+            (None, _) => Need::Patch { pool, is_whole: part == plan, plan: part.into() },
             (Some(_), Some(writer)) if now < writer.until => Need::Nothing(Some(writer.until)),
             (Some(pause), _) => Need::BackOff(now + pause),
         }
     }
 
-    /// The refusal of this plan that was the last answer to it.
-    pub(crate) fn last_refusal(&self, plan: &NodePlan) -> Option<&RefusedPlan> {
-        self.wait_reasons.as_ref()?.refusal.as_ref().filter(|refusal| refusal.plan == *plan)
+    /// The last refusal of these changes.
+    fn refusal(&self, plan: &NodePlan) -> Option<&RefusedPlan> {
+        self.wait_reasons.as_ref()?.refusals.iter().rfind(|refusal| refusal.plan == *plan)
     }
 
-    /// The refusal because of which this plan is not sent now.
-    pub(crate) fn refusal(&self, plan: &NodePlan, now: Instant) -> Option<&RefusedPlan> {
-        self.last_refusal(plan).filter(|refusal| now < refusal.until)
+    /// True if these changes are not sent now, because they were refused.
+    fn is_refused(&self, plan: &NodePlan, now: Instant) -> bool {
+        self.refusal(plan).is_some_and(|refusal| now < refusal.until)
     }
 
     /// True if the tests of its patches fail again and again.
@@ -383,10 +390,11 @@ impl Entry {
         self.wait_reasons.as_ref().and_then(|wait_reasons| wait_reasons.stale).is_some_and(|stale| stale.count >= STALE)
     }
 
-    /// The message if the API server refuses this plan.
+    /// The message if the API server refuses this plan, and each part of it.
     pub(crate) fn refusal_message(&self, plan: &NodePlan) -> Option<Arc<str>> {
-        let refusal = self.last_refusal(plan).map(|refusal| Arc::clone(&refusal.message));
-        refusal.or_else(|| self.is_stale().then(|| TESTS_FAIL.into()))
+        let refusals: Option<Vec<_>> = plan.attempts().map(|part| self.refusal(&part)).collect();
+        let message = refusals.and_then(|all| Some(Arc::clone(&all.last()?.message)));
+        message.or_else(|| self.is_stale().then(|| TESTS_FAIL.into()))
     }
 
     pub(crate) fn other_writer(&self) -> Option<&OtherWriter> {
@@ -410,17 +418,13 @@ impl Entry {
         (count, pause)
     }
 
-    /// Forgets earlier failures, because the API server answers.
-    pub(crate) fn forget_failures(&mut self) {
+    /// Forgets earlier failures, because the API server answers; and earlier refusals, if it accepted all that the node needs.
+    fn was_answered(&mut self, is_whole: bool) {
         if let Some(wait_reasons) = &mut self.wait_reasons {
             wait_reasons.failure = None;
-        }
-    }
-
-    /// Forgets earlier refusals, because a whole plan was accepted.
-    pub(crate) fn forget_refusal(&mut self) {
-        if let Some(wait_reasons) = &mut self.wait_reasons {
-            wait_reasons.refusal = None;
+            if is_whole {
+                wait_reasons.refusals.clear();
+            }
         }
     }
 
@@ -486,23 +490,38 @@ pub enum NodeNote {
     Failed { pause: Duration },
 }
 
-/// An attempt in progress. A request of it is in flight.
+/// A patch in flight.
 #[derive(Clone)]
 pub(crate) struct Running {
-    pub(crate) attempt: Attempt,
-    /// The policy that its plan was made by.
+    /// The node that the patch was computed from.
+    pub(crate) object: Arc<NodeObject>,
+    plan: Box<NodePlan>,
+    /// True if the plan is all that the node needed.
+    is_whole: bool,
+    /// The policy that the plan was made by.
     pub(crate) by: Arc<Policy>,
-    pub(crate) pool: Option<String>,
-    /// True if a patch of it was accepted.
-    pub(crate) has_written: bool,
-    /// The version that the watch showed when it began.
-    pub(crate) seen: Box<str>,
+    pool: Option<String>,
 }
 
+/// `resourceVersion` and the plan stand for the fields of the node.
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let demands = self.by.demands(self.pool.as_deref());
-        write!(f, "{:?} {demands:x} {} {}", self.attempt, self.has_written, self.seen)
+        let Self { object, plan, is_whole, by, pool } = self;
+        let demands = by.demands(pool.as_deref());
+        write!(f, "{:?} {plan:?} {is_whole} {demands:x}", (&object.uid, &object.resource_version))
+    }
+}
+
+impl Running {
+    /// The answer as it counts: a patch that is accepted and changes nothing is refused.
+    fn in_effect(&self, answer: NodeAnswer) -> NodeAnswer {
+        let (version, message) = match &answer {
+            NodeAnswer::Written(Some(version)) => (version, REVERTED),
+            NodeAnswer::Stripped(version) => (version, STRIPPED),
+            NodeAnswer::Written(None) | NodeAnswer::Refused(_) => return answer,
+        };
+        let is_unchanged = *version == self.object.resource_version;
+        if is_unchanged { NodeAnswer::Refused(Refusal::Denied(message.to_owned())) } else { answer }
     }
 }
 
@@ -520,10 +539,11 @@ impl NodeTable {
                 self.count(name, now);
                 NodeStep::Wait(until)
             }
-            Need::Patch(assessment) => {
-                let (seen, plan) = (object.resource_version.clone(), assessment.plan.clone());
-                let (attempt, step) = Attempt::begin(object, plan, &policy);
-                self.send(Running { attempt, by: policy, pool: assessment.pool, has_written: false, seen }, step)
+            Need::Patch { pool, plan, is_whole } => {
+                let patch = node_patch(&object.uid, &object.node, &plan, &policy);
+                let step = NodeStep::Patch { patch, plan: plan.clone() };
+                self.attempts.insert(name.into(), Running { object, plan, is_whole, by: policy, pool });
+                step
             }
             Need::BackOff(until) => self.back_off(name, until, now),
         }
@@ -531,50 +551,34 @@ impl NodeTable {
 
     /// Takes in the answer to the last step of a node. Returns the step after it.
     pub fn answer(&mut self, name: &str, answer: NodeAnswer, now: Instant) -> NodeStep {
-        let Some(mut running) = self.attempts.remove(name) else { return NodeStep::Wait(None) };
-        if self.entries.get(name).is_none_or(|entry| entry.object.uid != running.attempt.object.uid) {
+        let Some(running) = self.attempts.remove(name) else { return NodeStep::Wait(None) };
+        let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.object.uid == running.object.uid) else {
             return self.next(name, now);
+        };
+        let answer = running.in_effect(answer);
+        let is_done = running.is_whole && matches!(answer, NodeAnswer::Written(_));
+        if !matches!(answer, NodeAnswer::Refused(Refusal::Gone | Refusal::Failed(_))) {
+            entry.was_answered(is_done);
         }
-        let answer = running.attempt.in_effect(answer);
         if let NodeAnswer::Written(_) | NodeAnswer::Stripped(_) = answer {
-            self.record_write(name, &mut running, now);
-        }
-        let state = running.attempt.answer(answer, &running.by);
-        self.continue_attempt(name, running, state, now)
-    }
-
-    fn continue_attempt(&mut self, name: &str, mut running: Running, state: AttemptState, now: Instant) -> NodeStep {
-        if let (
-            AttemptState::Written | AttemptState::Denied(_) | AttemptState::Refused(..) | AttemptState::Stale,
-            Some(entry),
-        ) = (&state, self.entries.get_mut(name))
-        {
-            entry.forget_failures();
+            self.record_write(name, &running, now);
         }
         if self.written_by.is_none() {
             return NodeStep::Wait(None);
         }
-        match state {
-            AttemptState::Next(step) => self.send(running, step),
-            AttemptState::Gone => NodeStep::Wait(None),
-            AttemptState::Written => {
-                self.entries.get_mut(name).into_iter().for_each(Entry::forget_refusal);
-                NodeStep::Wait(None)
-            }
-            AttemptState::Failed => self.fail(name, now),
-            AttemptState::Stale => self.plan_again(name, &running, now),
-            AttemptState::Refused(plan, message) => self.refuse(name, *plan, message, now),
-            AttemptState::Denied(message) => match running.attempt.split(&running.by) {
-                Some(step) => self.send(running, step),
-                None => self.refuse(name, running.attempt.plan.clone(), message, now),
-            },
+        match answer {
+            NodeAnswer::Written(_) | NodeAnswer::Refused(Refusal::Gone) => NodeStep::Wait(None),
+            NodeAnswer::Stripped(_) => self.refuse(name, *running.plan, STRIPPED.to_owned(), now),
+            NodeAnswer::Refused(Refusal::Denied(message)) => self.refuse(name, *running.plan, message, now),
+            NodeAnswer::Refused(Refusal::Stale | Refusal::Conflict) => self.plan_again(name, &running.object, now),
+            NodeAnswer::Refused(Refusal::Failed(_)) => self.fail(name, now),
         }
     }
 
     /// Plans again after the node has changed: at once if the watch shows the change, or else when it does, or after a pause.
-    fn plan_again(&mut self, name: &str, running: &Running, now: Instant) -> NodeStep {
+    fn plan_again(&mut self, name: &str, planned: &NodeObject, now: Instant) -> NodeStep {
         let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
-        if entry.object.resource_version != running.seen {
+        if entry.object.resource_version != planned.resource_version {
             return self.next(name, now);
         }
         let (count, pause) = entry.fail(true, now);
@@ -585,41 +589,35 @@ impl NodeTable {
         NodeStep::Wait(Some(now + pause))
     }
 
-    fn send(&mut self, running: Running, step: NodeStep) -> NodeStep {
-        self.attempts.insert(Arc::clone(&running.attempt.object.name), running);
-        step
-    }
-
-    /// Records that a patch was accepted: the whole plan, or a part of it.
-    fn record_write(&mut self, name: &str, running: &mut Running, now: Instant) {
+    /// Records that a patch was accepted.
+    fn record_write(&mut self, name: &str, Running { object, plan, is_whole, by, pool }: &Running, now: Instant) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let (object, is_whole) = (&running.attempt.object, !running.attempt.is_split());
-        entry.is_behind = entry.object.resource_version == running.seen;
-        // Once for all parts, and even if the next one fails.
-        if !std::mem::replace(&mut running.has_written, true) {
-            entry.conflict.get_or_insert_default().written(running.by.demands(running.pool.as_deref()), now);
-        }
-        if let Some(MetadataChange { to: Some(record), .. }) = &running.attempt.plan.applied {
+        entry.is_behind = entry.object.resource_version == object.resource_version;
+        entry.conflict.get_or_insert_default().written(by.demands(pool.as_deref()), now);
+        if let Some(MetadataChange { to: Some(record), .. }) = &plan.applied {
             entry.watched.applied = Some(record.as_str().into());
         }
-        let since = entry.pending_since.take_if(|_| is_whole);
+        let since = entry.pending_since.take_if(|_| *is_whole);
         let waited = since.map(|since| now.saturating_duration_since(since));
-        let (pool, plan) = (running.pool.clone(), running.attempt.plan.clone().into());
-        self.notes.push((Arc::clone(object), NodeNote::Written { pool, plan, waited }));
+        let note = NodeNote::Written { pool: pool.clone(), plan: plan.clone(), waited };
+        self.notes.push((Arc::clone(object), note));
     }
 
-    /// Waits after a refusal of this plan.
+    /// Waits after a refusal of this plan, unless a part of it was not refused yet.
     fn refuse(&mut self, name: &str, plan: NodePlan, message: String, now: Instant) -> NodeStep {
         let Some(entry) = self.entries.get_mut(name) else { return NodeStep::Wait(None) };
         // The API server names the node. Nodes that are refused for the same reason are one problem.
         let shared = message.replace(&format!(" \"{name}\""), "").into();
         let pause = refusal_pause(&message, self.patience);
-        let until = now + pause;
-        entry.wait_reasons.get_or_insert_default().refusal = Some(RefusedPlan { plan, message: shared, until });
-        let note = NodeNote::Refused { message, pause };
-        self.notes.push((Arc::clone(&entry.object), note));
+        let has_parts = plan.attempts().nth(1).is_some();
+        let refusals = &mut entry.wait_reasons.get_or_insert_default().refusals;
+        refusals.push_back(RefusedPlan { plan, message: shared, until: now + pause });
+        refusals.drain(..refusals.len().saturating_sub(REFUSALS));
+        if !has_parts {
+            self.notes.push((Arc::clone(&entry.object), NodeNote::Refused { message, pause }));
+        }
         self.count(name, now);
-        NodeStep::Wait(Some(until))
+        self.next(name, now)
     }
 
     /// Waits, longer each time, because another writer keeps reverting winpool's changes.
@@ -643,8 +641,6 @@ impl NodeTable {
     }
 }
 
-// One attempt to change a node: a guarded patch, and the parts of the plan one by one if the whole is refused.
-
 /// The next step for a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeStep {
@@ -666,135 +662,4 @@ pub enum NodeAnswer {
     /// The patch was accepted, but the node, which has this version now, does not have the record that it was to get.
     Stripped(Box<str>),
     Refused(Refusal),
-}
-
-/// An attempt to execute a plan. It decides nothing about the plan itself.
-#[derive(Clone, PartialEq)]
-pub struct Attempt {
-    /// The node that the patch in flight was computed from.
-    pub(crate) object: Arc<NodeObject>,
-    /// The plan in flight.
-    pub(crate) plan: NodePlan,
-    part: PlanPart,
-    /// The parts that were refused, and the last message.
-    denied: Option<(NodePlan, String)>,
-}
-
-/// The extent of the plan in flight.
-#[derive(Clone, Debug, PartialEq)]
-enum PlanPart {
-    Whole,
-    /// The labels of a plan that was refused as a whole. The rest, which is here, follows.
-    Labels(Box<NodePlan>),
-    /// The rest of such a plan.
-    Rest,
-}
-
-/// The course of an attempt after an answer.
-#[derive(Clone, Debug, PartialEq)]
-pub enum AttemptState {
-    Next(NodeStep),
-    /// The plan was executed.
-    Written,
-    /// The node does not exist any more.
-    Gone,
-    /// The whole plan was refused. [`Attempt::split`] sends its parts.
-    Denied(String),
-    /// This part of the plan was refused.
-    Refused(Box<NodePlan>, String),
-    /// The node has changed since the patch was computed.
-    Stale,
-    Failed,
-}
-
-/// `resourceVersion` and the plans stand for the fields of the node.
-impl fmt::Debug for Attempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { object, plan, part, denied } = self;
-        write!(f, "{:?} {plan:?} {part:?} {denied:?}", (&object.uid, &object.resource_version))
-    }
-}
-
-impl Attempt {
-    /// Begins with a patch of this node.
-    pub fn begin(object: Arc<NodeObject>, plan: NodePlan, policy: &Policy) -> (Self, NodeStep) {
-        let attempt = Self { object, plan, part: PlanPart::Whole, denied: None };
-        let step = attempt.send(policy);
-        (attempt, step)
-    }
-
-    /// Sends the labels and the rest of a refused plan apart, so that a refused taint does not delay the label. `None`
-    /// if the plan has one part.
-    pub fn split(&mut self, policy: &Policy) -> Option<NodeStep> {
-        let [labels, rest] = self.plan.parts();
-        if labels.is_empty() || rest.is_empty() {
-            return None;
-        }
-        (self.plan, self.part) = (labels, PlanPart::Labels(rest.into()));
-        Some(self.send(policy))
-    }
-
-    /// True if it sends the parts of a plan.
-    pub fn is_split(&self) -> bool {
-        self.part != PlanPart::Whole
-    }
-
-    /// The answer as it counts: a patch that is accepted and changes nothing is refused.
-    pub fn in_effect(&self, answer: NodeAnswer) -> NodeAnswer {
-        match answer {
-            NodeAnswer::Written(Some(version)) if version == self.object.resource_version => {
-                NodeAnswer::Refused(Refusal::Denied(REVERTED.to_owned()))
-            }
-            NodeAnswer::Stripped(version) if version == self.object.resource_version => {
-                NodeAnswer::Refused(Refusal::Denied(STRIPPED.to_owned()))
-            }
-            answer => answer,
-        }
-    }
-
-    /// Takes in the answer to its last step.
-    pub fn answer(&mut self, answer: NodeAnswer, policy: &Policy) -> AttemptState {
-        match self.in_effect(answer) {
-            NodeAnswer::Written(version) => self.next_part(policy, Ok(version)),
-            NodeAnswer::Stripped(_) => AttemptState::Refused(self.plan.clone().into(), STRIPPED.to_owned()),
-            NodeAnswer::Refused(Refusal::Denied(message)) if self.is_split() => self.next_part(policy, Err(message)),
-            NodeAnswer::Refused(Refusal::Denied(message)) => AttemptState::Denied(message),
-            NodeAnswer::Refused(Refusal::Stale | Refusal::Conflict) => AttemptState::Stale,
-            NodeAnswer::Refused(Refusal::Gone) => AttemptState::Gone,
-            NodeAnswer::Refused(Refusal::Failed(_)) => AttemptState::Failed,
-        }
-    }
-
-    fn send(&self, policy: &Policy) -> NodeStep {
-        let patch = node_patch(&self.object.uid, &self.object.node, &self.plan, policy);
-        NodeStep::Patch { patch, plan: self.plan.clone().into() }
-    }
-
-    /// Continues after a part, or the whole plan, was accepted and made this version, or the part was refused with this
-    /// message.
-    fn next_part(&mut self, policy: &Policy, result: Result<Option<Box<str>>, String>) -> AttemptState {
-        match result {
-            Err(message) => {
-                let plan = match self.denied.take() {
-                    Some((labels, _)) => labels.with_rest(&self.plan),
-                    None => self.plan.clone(),
-                };
-                self.denied = Some((plan, message));
-            }
-            Ok(version) => {
-                // Computed, because a fresh read could contain changes that the next part was not computed from.
-                let node = self.object.node.after(&self.plan);
-                let resource_version = version.unwrap_or_default();
-                self.object = Arc::new(NodeObject { resource_version, node, ..NodeObject::clone(&self.object) });
-            }
-        }
-        if let PlanPart::Labels(rest) = &mut self.part {
-            (self.plan, self.part) = (std::mem::take(&mut **rest), PlanPart::Rest);
-            return AttemptState::Next(self.send(policy));
-        }
-        match self.denied.take() {
-            Some((plan, message)) => AttemptState::Refused(plan.into(), message),
-            None => AttemptState::Written,
-        }
-    }
 }
