@@ -32,13 +32,28 @@ pub fn crd() -> CustomResourceDefinition {
 /// Returns what the API server would say about this WindowsPool by the rules of the CRD, with the fields that break them. Bounds
 /// are left to the API server, and so are rules that cannot be evaluated here, such as that for a name it has yet to make.
 pub fn broken_rules(pool: &Value) -> Vec<String> {
-    static RULES: LazyLock<CompiledSchema> = LazyLock::new(|| {
-        let definition = json!(crd());
-        compile_schema(&definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
-    });
+    static SCHEMA: LazyLock<Value> =
+        LazyLock::new(|| json!(crd())["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone());
+    static RULES: LazyLock<CompiledSchema> = LazyLock::new(|| compile_schema(&SCHEMA));
     let errors = Validator::new().validate_compiled(&RULES, pool, None).err();
     let broken = errors.into_iter().flatten().filter(|error| error.kind == ErrorKind::ValidationFailure);
-    broken.map(|error| error.to_string()).collect()
+    let list = list_for_object("spec", &pool["spec"], &SCHEMA["properties"]["spec"]);
+    list.into_iter().chain(broken.map(|error| error.to_string())).collect()
+}
+
+/// Returns the first list in place of an object: serde would decode the object from it.
+fn list_for_object(path: &str, value: &Value, schema: &Value) -> Option<String> {
+    match value {
+        Value::Array(_) if schema["type"] == "object" => Some(format!("{path}: is a list; write an object")),
+        Value::Array(items) => {
+            let mut items = items.iter().enumerate();
+            items.find_map(|(index, item)| list_for_object(&format!("{path}[{index}]"), item, &schema["items"]))
+        }
+        Value::Object(members) => members
+            .iter()
+            .find_map(|(key, member)| list_for_object(&format!("{path}.{key}"), member, &schema["properties"][key])),
+        _ => None,
+    }
 }
 
 fn property<'a>(schema: &'a mut JSONSchemaProps, name: &str) -> Option<&'a mut JSONSchemaProps> {
@@ -100,5 +115,21 @@ mod tests {
             ["spec.retiredTaints[0]: effect must be NoSchedule", "spec.runtimeClasses[0]: write exactly one of"];
         assert!(begins.iter().all(|begin| broken.iter().any(|error| error.starts_with(begin))), "{broken:#?}");
         assert_eq!(broken.len(), 2, "{broken:#?}");
+    }
+
+    #[test]
+    fn a_list_is_no_object() {
+        let taint = json!({"key": "os", "value": "windows", "effect": "NoSchedule"});
+        for (spec, path) in [
+            (json!([]), "spec"),
+            (json!({"podDefaults": []}), "spec.podDefaults"),
+            (json!({"taints": [taint, ["os", "windows", "NoSchedule"]]}), "spec.taints[1]"),
+            (json!({"buildNames": [["10.0.29000", "preview"]]}), "spec.buildNames[0]"),
+        ] {
+            let broken = broken_rules(&json!({"metadata": {"name": "a"}, "spec": spec}));
+            assert_eq!(broken.first(), Some(&format!("{path}: is a list; write an object")), "{broken:#?}");
+        }
+        let spec = json!({"podDefaults": {}, "taints": [taint], "nodeSelector": {"a": "b"}});
+        assert_eq!(broken_rules(&json!({"metadata": {"name": "a"}, "spec": spec})), Vec::<String>::new());
     }
 }

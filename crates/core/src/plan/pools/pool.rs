@@ -504,7 +504,8 @@ impl TryFrom<Value> for GuardedPool {
     fn try_from(mut object: Value) -> Result<Self, Self::Error> {
         let written = object.as_object_mut().and_then(|object| object.remove("status")).filter(Value::is_object);
         let status = written.as_ref().and_then(readable);
-        let pool = read(&object).map(|pool| WindowsPool { status: status.clone(), ..pool });
+        let pool = WindowsPool::deserialize(&object).map_err(|error| error.to_string());
+        let pool = pool.map(|pool| WindowsPool { status: status.clone(), ..pool });
         let recorded = written.map(|status| json!({"taints": status.get("taints")}));
         let metadata = ObjectMeta::deserialize(&object["metadata"])?;
         Ok(Self { spec: spec_of(&metadata, &pool), metadata, pool, status, recorded })
@@ -530,30 +531,6 @@ fn readable(status: &Value) -> Option<WindowsPoolStatus> {
 /// The part of a status that guards the next one.
 pub(crate) fn recorded(status: &WindowsPoolStatus) -> Value {
     json!({"taints": json!(status).get("taints")})
-}
-
-/// serde also decodes an object from a list of its members. `spec: []` is an error in a pool, and would be an empty
-/// spec.
-fn read(object: &Value) -> Result<WindowsPool, String> {
-    let pool = WindowsPool::deserialize(object).map_err(|error| error.to_string())?;
-    let spec = serde_json::to_value(&pool.spec).map_err(|error| error.to_string())?;
-    let list = object.get("spec").and_then(|written| list_for_object("spec", written, &spec));
-    list.map_or(Ok(pool), |path| Err(format!("{path} is a list; write an object")))
-}
-
-/// The path of a list in a place where an object was decoded.
-fn list_for_object(path: &str, written: &Value, read: &Value) -> Option<String> {
-    match (written, read) {
-        (Value::Array(_), Value::Object(_)) => Some(path.to_owned()),
-        (Value::Object(written), Value::Object(read)) => {
-            read.iter().find_map(|(key, read)| list_for_object(&format!("{path}.{key}"), written.get(key)?, read))
-        }
-        (Value::Array(written), Value::Array(read)) => {
-            let mut items = written.iter().zip(read).enumerate();
-            items.find_map(|(index, (written, read))| list_for_object(&format!("{path}[{index}]"), written, read))
-        }
-        _ => None,
-    }
 }
 
 impl From<WindowsPool> for GuardedPool {
@@ -651,30 +628,4 @@ pub fn read_all<P: Borrow<GuardedPool>>(pools: &[P]) -> (Vec<Arc<Pool>>, BTreeSe
 pub fn policy_of<P: Borrow<GuardedPool>>(pools: &[P]) -> Policy {
     let (valid, invalid) = read_all(pools);
     Policy::new(valid.into_iter().map(|pool| PoolEntry { pool, ready: true }), invalid)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_list_is_no_object() {
-        let read =
-            |spec: Value| GuardedPool::deserialize(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap().pool;
-        let named = json!(["10.0.29000", "preview"]);
-        for (spec, path) in [
-            (json!([]), "spec"),
-            (json!({"podDefaults": []}), "spec.podDefaults"),
-            (
-                json!({"taints": [{"key": "a", "effect": "NoSchedule"}, ["os", "windows", "NoSchedule"]]}),
-                "spec.taints[1]",
-            ),
-            (json!({"buildNames": [named]}), "spec.buildNames[0]"),
-        ] {
-            assert_eq!(read(spec.clone()), Err(format!("{path} is a list; write an object")), "{spec}");
-        }
-        let spec =
-            json!({"podDefaults": {}, "taints": [{"key": "a", "effect": "NoSchedule"}], "nodeSelector": {"a": "b"}});
-        assert!(read(spec).is_ok());
-    }
 }
