@@ -127,7 +127,6 @@ impl From<WireNode> for ListedNode {
         let labels: Labels = labels.map(|pair| PAIRS.share(pair)).collect();
         let has_annotations = metadata.annotations.is_some();
         let reported = |fields: &WireManagedFields| fields.subresource.as_deref() == Some("status");
-        let is_as_registered = metadata.managed_fields.as_ref().is_some_and(|fields| !fields.iter().any(reported));
         let others = metadata.managed_fields.into_iter().flatten().filter(|fields| !reported(fields));
         let others = others.filter(|fields| fields.manager.as_deref().is_some_and(|name| name != names::FIELD_MANAGER));
         let other_writer = others.max_by_key(|fields| fields.time.as_ref().map(|time| time.0));
@@ -149,7 +148,6 @@ impl From<WireNode> for ListedNode {
                 operating_system: text(status.node_info.operating_system),
                 container_runtime: text(status.node_info.container_runtime_version),
             },
-            is_as_registered,
             other_writer: other_writer.and_then(|fields| text(fields.manager)),
         };
         Self::from(object)
@@ -249,7 +247,7 @@ mod tests {
         ]);
         entries[3]["subresource"] = "status".into();
         let node = decode(json!({"metadata": {"name": "a", "managedFields": entries}}));
-        assert_eq!((node.other_writer.as_deref(), node.is_as_registered), (Some("new"), false));
+        assert_eq!(node.other_writer.as_deref(), Some("new"));
     }
 
     #[test]

@@ -121,7 +121,6 @@ fn recount(criterion: &mut Criterion) {
         uid: number.to_string().into(),
         resource_version: "1".into(),
         node: new_node(number),
-        is_as_registered: false,
         other_writer: None,
     };
     table.observe(NodeEvent::Listed((0..NODES).map(|number| Arc::new(object(number))).collect()), now);
@@ -143,7 +142,7 @@ fn numbers(criterion: &mut Criterion) {
         let object = |number: usize, node: NodeFields| {
             let name = format!("node-{number}").into();
             let (uid, resource_version) = (number.to_string().into(), "1".into());
-            Arc::new(NodeObject { name, uid, resource_version, node, is_as_registered: false, other_writer: None })
+            Arc::new(NodeObject { name, uid, resource_version, node, other_writer: None })
         };
         table.observe(NodeEvent::Listed((1..size).map(|number| object(number, right_node(number))).collect()), now);
         let mut changes = [object(0, new_node(0)), object(0, right_node(0))].into_iter().cycle();

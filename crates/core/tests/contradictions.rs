@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{marked, node, policy, pool, read, tainted};
-use Sighting::{Changed, Listed, Registered};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{
@@ -15,7 +14,7 @@ use winpool_core::{
         nodes::{
             NodeEvent, NodeObject, NodeTable,
             assessment::{Assessment, assess},
-            node::{LABEL_SETTLES, NodeState, Sighting, Watched},
+            node::{LABEL_SETTLES, NodeState, Watched},
             numbers::Tally,
         },
         taints::Consent,
@@ -34,16 +33,15 @@ fn of(label: &str, reported: &str) -> Value {
     node
 }
 
-/// The assessment of a node, this many milliseconds after the start, after these sightings: source, time and state.
-fn stand(seen: &[(Sighting, u64, Value)], later: u64, spec: &str) -> Assessment {
+/// The assessment of a node, this many milliseconds after the start, after it was seen at these times.
+fn stand(seen: &[(u64, Value)], later: u64, spec: &str) -> Assessment {
     let (start, pool) = (Instant::now(), pool(spec));
     let after = |milliseconds| start + Duration::from_millis(milliseconds);
-    let mut watched = None;
-    for (sighting, milliseconds, object) in seen {
-        let node = read(object);
-        watched = Some(Watched::next(watched.as_ref(), &node, *sighting, after(*milliseconds)));
+    let mut watched = Watched::default();
+    for (milliseconds, object) in seen {
+        watched.see(&read(object), after(*milliseconds));
     }
-    let (watched, (_, _, last)) = (watched.unwrap(), seen.last().unwrap());
+    let (_, last) = seen.last().unwrap();
     assess(&read(last), &policy([pool]), Consent::Known { name: "win", watched: &watched, now: after(later) })
 }
 
@@ -54,32 +52,24 @@ fn label_to_be(assessment: &Assessment) -> Option<&str> {
 #[test]
 fn a_new_label_is_not_corrected_before_the_kubelet_can_report_its_build() {
     let over = u64::try_from(LABEL_SETTLES.as_millis()).unwrap();
-    let before = (Listed, 0, of(OLD, OLD));
-    let upgraded = vec![before.clone(), (Changed, 5000, of(NEW, OLD))];
+    let before = (0, of(OLD, OLD));
+    let upgraded = vec![before.clone(), (5000, of(NEW, OLD))];
     let then = |event| [upgraded.clone(), vec![event]].concat();
-    // The sightings, the time of the assessment, and the label that is written.
+    // What was seen when, the time of the assessment, and the label that is written.
     let cases = [
         ("the kubelet has written the label only", upgraded.clone(), 5200, None),
-        ("it reports the new build too", then((Changed, 5200, of(NEW, NEW))), 5200, None),
+        ("it reports the new build too", then((5200, of(NEW, NEW))), 5200, None),
         ("it never does", upgraded.clone(), 5000 + over, Some(OLD)),
-        ("it sends heartbeats, but never the build", then((Changed, 6000, of(NEW, OLD))), 5000 + over, Some(OLD)),
-        ("it reports yet another build", then((Changed, 5200, of(NEW, OTHER))), 5200, Some(OTHER)),
-        ("the label changes again", then((Changed, 6000, of(OTHER, OLD))), 5000 + over, Some(OLD)),
-        ("the label goes", then((Changed, 5200, of("", OLD))), 5200, Some(OLD)),
-        ("the label becomes no build", then((Changed, 5200, of("windows-2025", OLD))), 5200, Some(OLD)),
-        ("the list of a new watch has it", then((Listed, 5200, of(NEW, OLD))), 5300, None),
-        ("a label that went", vec![before.clone(), (Changed, 5000, of("", OLD))], 5000, Some(OLD)),
-        ("a build is reported and the label stays", vec![before, (Changed, 5000, of(OLD, NEW))], 5000, Some(NEW)),
-        ("it registered with a wrong label", vec![(Registered, 0, of(NEW, OLD))], 0, Some(OLD)),
-        (
-            "it registered with a wrong label and is ready",
-            vec![(Registered, 0, of(NEW, OLD)), (Changed, 10, of(NEW, OLD))],
-            10,
-            Some(OLD),
-        ),
-        ("it is in the first list", vec![(Listed, 0, of(NEW, OLD))], 10, None),
-        ("it is in the first list, and stays so", vec![(Listed, 0, of(NEW, OLD))], over, Some(OLD)),
-        ("it is new to the watch of Windows nodes", vec![(Changed, 0, of(NEW, OLD))], 10, None),
+        ("it sends heartbeats, but never the build", then((6000, of(NEW, OLD))), 5000 + over, Some(OLD)),
+        ("it reports yet another build", then((5200, of(NEW, OTHER))), 5000 + over, Some(OTHER)),
+        ("the label changes again", then((6000, of(OTHER, OLD))), 5000 + over, Some(OLD)),
+        ("the label goes", then((5200, of("", OLD))), 5200, Some(OLD)),
+        ("the label becomes no build", then((5200, of("windows-2025", OLD))), 5200, Some(OLD)),
+        ("a label that went", vec![before.clone(), (5000, of("", OLD))], 5000, Some(OLD)),
+        ("a build is reported", vec![before.clone(), (5000, of(OLD, NEW))], 5200, None),
+        ("a build is reported and the label stays", vec![before, (5000, of(OLD, NEW))], 5000 + over, Some(NEW)),
+        ("it is first seen so", vec![(0, of(NEW, OLD))], 10, None),
+        ("it is first seen so, and stays so", vec![(0, of(NEW, OLD))], over, Some(OLD)),
     ];
     for (fact, seen, now, expected) in cases {
         for spec in ["{}", "spec: {nodeSelector: {kubernetes.io/arch: amd64}}"] {
@@ -91,14 +81,14 @@ fn a_new_label_is_not_corrected_before_the_kubelet_can_report_its_build() {
 #[test]
 fn a_label_that_moves_the_node_to_another_pool_is_waited_out_as_well() {
     let selects_new = format!("spec: {{nodeSelector: {{node.kubernetes.io/windows-build: {NEW}}}}}");
-    let seen = [(Listed, 0, of(OLD, OLD)), (Changed, 5000, of(NEW, OLD))];
+    let seen = [(0, of(OLD, OLD)), (5000, of(NEW, OLD))];
     assert_eq!(label_to_be(&stand(&seen, 5200, &selects_new)), None);
     assert_eq!(label_to_be(&stand(&seen, 10_100, &selects_new)), Some(OLD));
 }
 
 #[test]
 fn a_node_that_waits_for_its_label_gets_everything_else() {
-    let seen = [(Listed, 0, of(OLD, OLD)), (Changed, 5000, of(NEW, OLD))];
+    let seen = [(0, of(OLD, OLD)), (5000, of(NEW, OLD))];
     let assessment = stand(&seen, 5200, "spec: {taintPolicy: Never}");
     assert!(assessment.plan.is_empty(), "{:?}", assessment.plan);
     assert_eq!(assessment.state(), NodeState::Pending);

@@ -43,7 +43,6 @@ fn object(name: &str, version: u64, value: &Value) -> Arc<NodeObject> {
         uid: name.into(),
         resource_version: version.to_string().into(),
         node: read(value),
-        is_as_registered: false,
         other_writer: value["writer"].as_str().map(Into::into),
     })
 }

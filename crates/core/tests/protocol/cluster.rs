@@ -60,7 +60,6 @@ pub fn node(object: Value) -> Node {
                 uid: text("uid").into(),
                 resource_version: object["metadata"]["resourceVersion"].to_string().into(),
                 node,
-                is_as_registered: true,
                 other_writer: None,
             }),
             object: object.clone(),

@@ -228,7 +228,7 @@ impl World {
     /// A node registers.
     pub fn add_node(&mut self, name: &str, object: &Value) {
         self.nodes.insert(name.to_owned(), read(object));
-        self.watch_node(name, true);
+        self.watch_node(name);
     }
 
     pub fn guarded(&self, name: &str) -> &GuardedPool {

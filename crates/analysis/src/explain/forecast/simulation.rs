@@ -154,7 +154,7 @@ impl Simulation {
         self.watch_pods();
         self.count_nodes();
         let names: Vec<String> = self.nodes.keys().cloned().collect();
-        let objects: Vec<_> = names.iter().filter_map(|name| self.object(name, false)).collect();
+        let objects: Vec<_> = names.iter().filter_map(|name| self.object(name)).collect();
         let (windows, others) = objects.into_iter().partition(|object| object.node.is_windows());
         for (table, nodes) in [(&mut self.windows, windows), (&mut self.reimaged, others)] {
             table.observe(NodeEvent::Listed(nodes), self.now.instant);
@@ -192,14 +192,14 @@ impl Simulation {
             }
         }
         for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
-            self.watch_node(&name, false);
+            self.watch_node(&name);
         }
     }
 
-    /// Shows this node to the operator; `is_new` if it has just registered.
-    pub fn watch_node(&mut self, name: &str, is_new: bool) {
+    /// Shows this node to the operator.
+    pub fn watch_node(&mut self, name: &str) {
         self.count_nodes();
-        let (now, Some(object)) = (self.now.instant, self.object(name, is_new)) else { return };
+        let (now, Some(object)) = (self.now.instant, self.object(name)) else { return };
         let (mut shows, mut hides) = (&mut self.windows, &mut self.reimaged);
         if !object.node.is_windows() {
             std::mem::swap(&mut shows, &mut hides);
@@ -223,17 +223,10 @@ impl Simulation {
         self.table.daemon_sets.end_list(self.now.instant);
     }
 
-    fn object(&mut self, name: &str, is_as_registered: bool) -> Option<Arc<NodeObject>> {
+    fn object(&mut self, name: &str) -> Option<Arc<NodeObject>> {
         let resource_version = self.next_version().into();
         let node = self.nodes.get(name)?.clone();
-        Some(Arc::new(NodeObject {
-            name: name.into(),
-            uid: name.into(),
-            resource_version,
-            node,
-            is_as_registered,
-            other_writer: None,
-        }))
+        Some(Arc::new(NodeObject { name: name.into(), uid: name.into(), resource_version, node, other_writer: None }))
     }
 
     fn count_nodes(&mut self) {

@@ -15,7 +15,7 @@ use crate::{
     plan::{
         nodes::{
             assessment::{Assessment, assess},
-            node::{MetadataChange, NodeObject, NodePlan, NodeState, Sighting, Watched},
+            node::{MetadataChange, NodeObject, NodePlan, NodeState, Watched},
             numbers::{Contribution, NodeCount, Tally, fold},
         },
         patch::{REVERTED, STRIPPED, node_patch},
@@ -67,13 +67,13 @@ impl NodeTable {
                     self.remove(&name);
                 }
                 for object in objects {
-                    self.see(object, Sighting::Listed, now);
+                    self.see(object, now);
                 }
                 self.due(now)
             }
             NodeEvent::Seen(object) => {
                 let name = Arc::clone(&object.name);
-                self.see(object, Sighting::Changed, now);
+                self.see(object, now);
                 Vec::from_iter(self.is_due(&name, now).then_some(name))
             }
             NodeEvent::Deleted(name) => {
@@ -210,17 +210,15 @@ impl NodeTable {
         self.count(name, now);
     }
 
-    fn see(&mut self, object: Arc<NodeObject>, sighting: Sighting, now: Instant) {
+    fn see(&mut self, object: Arc<NodeObject>, now: Instant) {
         let name = Arc::clone(&object.name);
         // Another node with this name starts afresh.
         if self.entries.get(&name).is_some_and(|entry| entry.object.uid != object.uid) {
             self.remove(&name);
         }
         let Some(entry) = self.entries.get_mut(&name) else {
-            let is_registered = sighting == Sighting::Changed && object.is_as_registered;
-            let sighting = if is_registered { Sighting::Registered } else { sighting };
-            let mut watched = Watched::next(None, &object.node, sighting, now);
-            watched.awaits_pods = self.awaited.contains(&name);
+            let mut watched = Watched { awaits_pods: self.awaited.contains(&name), ..Watched::default() };
+            watched.see(&object.node, now);
             self.entries.insert(Arc::clone(&name), Entry { object, watched, ..Entry::default() });
             self.has_changed();
             return self.count(&name, now);
@@ -229,7 +227,7 @@ impl NodeTable {
             entry.is_behind = false;
             entry.wait_reasons.iter_mut().for_each(|wait_reasons| wait_reasons.stale = None);
         }
-        entry.watched = Watched::next(Some(&entry.watched), &object.node, sighting, now);
+        entry.watched.see(&object.node, now);
         entry.object = object;
         self.count(&name, now);
     }

@@ -189,7 +189,7 @@ impl Consent<'_> {
 
     pub(crate) fn label_settles(self) -> Option<Instant> {
         let Self::Known { watched, now, .. } = self else { return None };
-        watched.label_settles().filter(|until| now < *until)
+        watched.label_settles.filter(|until| now < *until)
     }
 }
 
