@@ -231,7 +231,6 @@ impl Clients {
         let (classes, class_writer) = reflector::store();
         let changed = watch::Sender::new(());
         let context = Context {
-            taint_events: Mutex::default(),
             applier: self.applier(leadership.clone()),
             leadership,
             metrics: self.metrics,

@@ -62,7 +62,7 @@ const NOTE: usize = 1000;
 /// Bytes of the metadata of a node in an answer. A larger one is not read: the kubelet decides about it.
 const METADATA: u64 = 64 << 10;
 
-/// Writes to the cluster, and reads the objects again from which a refused write has to be recomputed.
+/// Writes to the cluster.
 #[derive(Clone)]
 pub struct Applier {
     client: Client,

@@ -1,6 +1,5 @@
 //! The controllers of nodes, pools and tolerations: they watch, let the core decide, and write.
 
-mod budget;
 pub mod node;
 pub mod pods;
 pub mod pool;
@@ -24,7 +23,6 @@ use winpool_core::plan::{Now, nodes::NodeEvent, pools::pool::Policy, reconcile::
 
 use crate::{election::Leadership, metrics::Metrics, nodes::SharedNodes, write::Applier};
 
-use budget::Budget;
 pub use pods::SharedPods;
 pub use watch_health::WatchHealth;
 pub use winpool_core::plan::pools::pool::GuardedPool;
@@ -60,8 +58,6 @@ pub struct Context {
     pub changed: watch::Sender<()>,
     /// Lists objects that are not cached.
     pub client: Client,
-    /// Limits the Events about taints of nodes.
-    pub(crate) taint_events: Mutex<Budget>,
     /// The pause after a write that was refused.
     pub(crate) patience: Duration,
     pub(crate) pauses: Pauses,

@@ -28,11 +28,10 @@ use winpool_core::{
     plan::{
         nodes::{
             NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep,
-            node::{MetadataChange, NodePlan, TaintChange},
+            node::{MetadataChange, NodePlan},
         },
         refusal::Refusal,
     },
-    words::joined,
 };
 
 use crate::{nodes::SharedNodes, telemetry::list};
@@ -172,8 +171,7 @@ async fn report(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestE
             if let Some(waited) = waited {
                 context.metrics.converged(waited);
             }
-            log_written(node, pool.as_deref(), &plan);
-            return send_taint_event(&object, &plan, context).await;
+            return log_written(node, pool.as_deref(), &plan);
         }
         NodeNote::Failed { pause } => {
             let (reason, error) = (error.map(RequestError::as_str), error.map(shortened));
@@ -191,27 +189,10 @@ async fn report(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestE
             (reason::CONTESTED, writer)
         }
     };
-    send_event(&object, EventType::Warning, reason, message, context).await;
-}
-
-async fn send_event(object: &NodeObject, type_: EventType, reason: &str, note: String, context: &Context) {
-    let (reason, action, note) = (reason.to_owned(), "Patch".to_owned(), Some(note));
-    let object = ListedNode::from(object.clone()).object_ref(&());
-    context.applier.event(&object, Event { type_, reason, action, note, secondary: None }).await;
-}
-
-/// Writes an Event about taints that winpool added or removed, unless there were too many in this minute.
-async fn send_taint_event(object: &NodeObject, plan: &NodePlan, context: &Context) {
-    let Some(TaintChange { added, removed, .. }) = &plan.taints else { return };
-    let (reason, message) = match (joined(added), joined(removed)) {
-        (added, removed) if added.is_empty() && removed.is_empty() => return,
-        (added, removed) if removed.is_empty() => (reason::TAINTS_ADDED, format!("winpool added {added}")),
-        (added, removed) if added.is_empty() => (reason::TAINTS_REMOVED, format!("winpool removed {removed}")),
-        (added, removed) => (reason::TAINTS_ADDED, format!("winpool added {added} and removed {removed}")),
-    };
-    if context.taint_events.lock().take(Instant::now()) {
-        send_event(object, EventType::Normal, reason, message, context).await;
-    }
+    let (reason, action, note) = (reason.to_owned(), "Patch".to_owned(), Some(message));
+    let object = ListedNode::from(NodeObject::clone(&object)).object_ref(&());
+    let event = Event { type_: EventType::Warning, reason, action, note, secondary: None };
+    context.applier.event(&object, event).await;
 }
 
 /// Logs a node that was written, with every change but the annotation that repeats them.

@@ -25,15 +25,12 @@ use super::{Context, now};
 const AT_ONCE: usize = 16;
 /// The least time between two looks at all pods because nodes, pools or RuntimeClasses have changed.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
-/// The pause between two searches for workloads that ended long ago.
-const BETWEEN_SEARCHES: Duration = Duration::from_hours(1);
 
 /// Runs until `stop` is cancelled and the requests in flight have ended.
 pub async fn run(context: Arc<Context>, stop: CancellationToken) {
     let (mut candidates, mut changed) = (context.pods.candidates.subscribe(), context.changed.subscribe());
     let mut under_way: FuturesUnordered<BoxFuture<'_, (String, TolerationAnswer)>> = FuturesUnordered::new();
-    let (mut next_look, mut next_search) = (Instant::now(), Instant::now() + BETWEEN_SEARCHES);
-    let (mut is_changed, mut last_awaited) = (true, BTreeSet::new());
+    let (mut next_look, mut is_changed, mut last_awaited) = (Instant::now(), true, BTreeSet::new());
     let mut unlisted = context.unlisted.subscribe();
     tokio::select! {
         () = stop.cancelled() => return,
@@ -56,10 +53,6 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
         if context.pods.lock().take_changed() {
             context.changed.send_replace(());
         }
-        if now_is >= next_search {
-            context.pods.lock().forget_workloads(now_is);
-            next_search = now_is + BETWEEN_SEARCHES;
-        }
         let leads = context.term().is_some();
         while leads
             && under_way.len() < AT_ONCE
@@ -69,7 +62,8 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
         }
         let due = context.pods.lock().help.due().filter(|_| leads && under_way.len() < AT_ONCE);
         let look = is_changed.then_some(next_look).into_iter().chain(context.pods.lock().look_due());
-        let wake = due.into_iter().chain(look).chain(awaited_until).fold(next_search, Instant::min);
+        let wake =
+            due.into_iter().chain(look).chain(awaited_until).fold(now_is + Duration::from_hours(1), Instant::min);
         tokio::select! {
             () = stop.cancelled() => break,
             Some((pod, answer)) = under_way.next() => {

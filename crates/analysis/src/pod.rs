@@ -1,6 +1,6 @@
 //! What answers ask of pods and RuntimeClasses beyond what decides about nodes.
 
-mod error;
+pub mod error;
 mod object;
 mod programs;
 mod spec;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{HostMatch, ObjectReference, Taint, names},
-    plan::pools::pool::{HostMatchField, PoolSpec},
+    plan::pools::pool::{Hosts, PoolSpec},
     pod::tolerations::{toleration, written},
     words::yaml,
 };
@@ -260,10 +260,13 @@ impl Remedy {
     /// `None` if the class is not for nodes of its own build alone.
     pub fn compatible(pool: &PoolSpec, class: &str) -> Option<Self> {
         let edit = |path: &[&str]| Self::of(vec![Edit::set(path, HostMatch::Compatible)]).undecided();
-        let remedy = match pool.exact_host_match(class)? {
-            HostMatchField::Discovered => edit(&["spec", "runtimeClassHostMatch"]),
-            HostMatchField::Declared(position) => edit(&["spec", "runtimeClasses", &position.to_string(), "hostMatch"])
-                .saying(format!("set hostMatch: Compatible for RuntimeClass {class}")),
+        let remedy = match pool.declared.iter().enumerate().find(|(_, (_, declared))| declared.name == class) {
+            None if pool.host_match == HostMatch::Exact => edit(&["spec", "runtimeClassHostMatch"]),
+            Some((position, (Hosts::Of(_), _))) => {
+                edit(&["spec", "runtimeClasses", &position.to_string(), "hostMatch"])
+                    .saying(format!("set hostMatch: Compatible for RuntimeClass {class}"))
+            }
+            None | Some(_) => return None,
         };
         Some(Self { object: Some(ObjectReference::windows_pool(&pool.name)), ..remedy })
     }

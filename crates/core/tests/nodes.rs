@@ -522,14 +522,15 @@ fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before
         node(&format!("{{status: {{nodeInfo: {info}}}}}"))
     };
     let other = |number: u32| format!("10.0.{}.1", 20348 + number);
-    let cases: [(&str, &dyn Fn(u32) -> Value); 3] = [
-        ("two builds", &|number| reports(&other(number % 2), "2.0.4")),
-        ("another build each time", &|number| reports(&other(number), "2.0.4")),
-        ("two runtimes", &|number| reports("10.0.26100.1", ["2.0.4", "1.7.0"][number as usize % 2])),
+    // A label that contradicts the reported build is corrected after five seconds.
+    let cases: [(&str, u32, &dyn Fn(u32) -> Value); 3] = [
+        ("two builds", 6, &|number| reports(&other(number % 2), "2.0.4")),
+        ("another build each time", 6, &|number| reports(&other(number), "2.0.4")),
+        ("two runtimes", 2, &|number| reports("10.0.26100.1", ["2.0.4", "1.7.0"][number as usize % 2])),
     ];
     let classes = "[{name: any-2022, version: '2022', hostMatch: Compatible}]";
     let pool = pool(&format!("spec: {{taintPolicy: Never, runtimeClasses: {classes}}}"));
-    for (case, shown) in cases {
+    for (case, seconds, shown) in cases {
         let mut scene = Scene::new(policy([pool.clone()]).into(), &shown(0));
         let mut shows = shown(0);
         let mut writes = 0;
@@ -546,8 +547,8 @@ fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before
                     json_patch::merge(&mut shows, &kept);
                 }
                 shows["metadata"]["annotations"] = json!({names::APPLIED: r#"{"pool":"default","taints":[]}"#});
-                scene.now += 2 * SECOND;
                 scene.see(version + 1, &shows);
+                scene.now += seconds * SECOND;
             }
         }
         assert_eq!((writes, scene.states()), (3, vec![NodeState::Contested]), "{case}");

@@ -139,7 +139,7 @@ fn a_node_that_came_back_as_linux_loses_its_windows_build_too() {
 fn a_pool_that_cannot_be_decoded_is_evidence_for_the_taints_of_its_status_only() {
     let unreadable = |status: Value| {
         let metadata = json!({"name": "default", "finalizers": [names::CLEANUP]});
-        GuardedPool::deserialize(json!({"metadata": metadata, "spec": [], "status": status})).unwrap()
+        GuardedPool::deserialize(json!({"metadata": metadata, "spec": {"mode": "Other"}, "status": status})).unwrap()
     };
     let recorded = unreadable(json!({"taints": [{"taint": GUARD}]}));
     for (pool, taints) in [

@@ -4,7 +4,10 @@ use k8s_openapi::{
     api::core::v1::{ContainerStateTerminated, ContainerStatus, PodStatus},
     jiff::Timestamp,
 };
-use winpool_core::pod::{KnownError, PodProgress, known_error};
+use winpool_core::pod::{
+    KnownError, PodProgress,
+    errors::{ERRORS, KUBELET, REFUSED, SANDBOX_EVENT, START},
+};
 
 use super::Pod;
 
@@ -13,6 +16,65 @@ const IN_ORDER: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 /// The reasons of Events with which a kubelet reports that a pod has its sandbox and volumes.
 const PROGRESS: [&str; 4] = ["Pulling", "Pulled", "Created", "Started"];
+
+/// The known errors that the operator does not count.
+const UNCOUNTED: &[KnownError] = &[
+    KnownError {
+        error: "vpc.amazonaws.com/PrivateIPv4Address",
+        beside: &["does not have label"],
+        meaning: "EKS has given the pod no address: its webhook requests one only for pods that select Windows by nodeSelector",
+        remedy: "set nodeSelector kubernetes.io/os: windows, or linux for a Linux pod, in the workload, and recreate the pod",
+        source: "aws/amazon-vpc-resource-controller-k8s, webhooks/core/pod_webhook.go",
+        seen_in: SANDBOX_EVENT,
+        counted: None,
+    },
+    KnownError {
+        error: "no runtime for",
+        beside: &["is configured"],
+        meaning: "the node's container runtime does not have the handler of the pod's RuntimeClass",
+        remedy: "configure the handler in containerd on the node, or use a RuntimeClass with another handler",
+        source: "containerd, internal/cri/server/sandbox_run.go",
+        seen_in: SANDBOX_EVENT,
+        counted: None,
+    },
+    KnownError {
+        error: "0xc0370106",
+        beside: &[],
+        meaning: "the container could not be started; a frequent cause is that the node has an older update of its Windows \
+                  build than the image",
+        remedy: "update the node, or use an older image of the same build",
+        source: "actions/runner-images#11582, microsoft/Windows-Containers#591, Azure/AKS#1465",
+        seen_in: START,
+        counted: None,
+    },
+    KnownError {
+        error: "0xc0370112",
+        beside: &[],
+        meaning: "Windows on the node cannot read a layer of the image, which is often for another build, or for a newer update",
+        remedy: "update the node, or use an image for the node's build",
+        source: "microsoft/hcsshim#2566",
+        seen_in: START,
+        counted: None,
+    },
+    KnownError {
+        error: "PodOSSelectorNodeLabelDoesNotMatch",
+        beside: &[],
+        meaning: "the pod's own label kubernetes.io/os is not that of the node: the kubelet refused the pod",
+        remedy: "remove the pod's label kubernetes.io/os",
+        source: KUBELET,
+        seen_in: REFUSED,
+        counted: None,
+    },
+];
+
+/// All known errors. If a message contains several, the first one explains it.
+pub fn all_errors() -> impl Iterator<Item = &'static KnownError> {
+    UNCOUNTED.iter().chain(ERRORS)
+}
+
+pub fn known_error(message: &str) -> Option<&'static KnownError> {
+    all_errors().find(|known| known.is_in(message))
+}
 
 /// An error of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,5 +191,32 @@ impl Pod {
         }
         let PodEvent { container, reason, message, last: reported, .. } = event.clone();
         self.errors.push(PodError { container, reason, message, known, is_present, reported });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_the_operator_does_not_count_is_known_too() {
+        for (message, error) in [
+            ("Failed to create pod sandbox: no runtime for \"x\" is configured", "no runtime for"),
+            ("hcs::CreateComputeSystem web: The container ... (0xc0370106)", "0xc0370106"),
+            ("hcs::CreateComputeSystem web: The container ... (0xc0370101)", "0xc0370101"),
+        ] {
+            assert_eq!(known_error(message).map(|known| known.error), Some(error), "{message}");
+        }
+    }
+
+    #[test]
+    fn every_error_explains_itself() {
+        for known in all_errors() {
+            let message = format!("{} {}", known.error, known.beside.first().unwrap_or(&""));
+            assert_eq!(known_error(&message), Some(known), "an error above explains it");
+            for text in [known.meaning, known.remedy, known.source, known.seen_in] {
+                assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('|'), "{text}");
+            }
+        }
     }
 }

@@ -42,7 +42,6 @@ The reasons of conditions, of entries in `status.problems`, and of Events. winpo
 | Warning | pool | a new problem; winpool begins to hold taints |
 | Normal | pool | every node has its taints; a RuntimeClass was written (`RuntimeClassCreated`, `RuntimeClassChanged`) |
 | Warning | Node | another writer keeps reverting winpool's changes; the API server refuses a change |
-| Normal | Node | winpool added or removed taints; at most ten Events a minute |
 
 | Reason | Meaning |
 |---|---|

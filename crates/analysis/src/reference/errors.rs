@@ -2,20 +2,22 @@
 
 use std::fmt::Write;
 
-use winpool_core::pod::errors::{ERRORS, KnownError};
+use winpool_core::pod::KnownError;
 
 use super::api::prose;
+use crate::pod::error::all_errors;
 
 /// Returns the page.
 pub fn reference() -> String {
-    let mut text =
-        "<!-- Written by `make generate` from crates/core/src/pod/errors.rs. -->\n# Errors of Windows pods\n\n\
+    let mut text = "<!-- Written by `make generate` from the tables of known errors. -->\n# Errors of Windows pods\n\n\
         If the status or the Events of a pod have one of these errors, `winpool why pod/NAME` shows what it means.\n\
         If two texts are joined by \"with\", the message contains both. The operator counts those with a cause: see\n\
         [Monitoring](../guides/monitoring.md#pods-that-fail-because-of-windows).\n\n\
         | Error | Meaning | Remedy | Cause | Seen in | Source |\n|---|---|---|---|---|---|\n"
-            .to_owned();
-    for group in groups() {
+        .to_owned();
+    let errors: Vec<&KnownError> = all_errors().collect();
+    // Errors with the same meaning and remedy share a row.
+    for group in errors.chunk_by(|a, b| (a.meaning, a.remedy) == (b.meaning, b.remedy)) {
         let Some(KnownError { counted, seen_in, .. }) = group.first() else { continue };
         let mut sources: Vec<&str> = group.iter().map(|known| known.source).collect();
         sources.dedup();
@@ -26,13 +28,8 @@ pub fn reference() -> String {
     text
 }
 
-/// Errors with the same meaning and remedy share a row.
-fn groups() -> impl Iterator<Item = &'static [KnownError]> {
-    ERRORS.chunk_by(|a, b| (a.meaning, a.remedy) == (b.meaning, b.remedy))
-}
-
-fn row(group: &[KnownError]) -> String {
-    let errors: Vec<String> = group.iter().map(texts).collect();
+fn row(group: &[&KnownError]) -> String {
+    let errors: Vec<String> = group.iter().map(|known| texts(known)).collect();
     let texts = group.first().map(|known| (sentence(known.meaning), sentence(known.remedy)));
     let (meaning, remedy) = texts.unwrap_or_default();
     format!("| {} | {meaning} | {remedy} |", errors.join("; "))

@@ -130,10 +130,8 @@ pub mod reason {
         pub const DAEMON_SETS_NOT_TOLERATING: &str = "DaemonSetsNotTolerating";
         /// A `DaemonSet` for Windows makes no new pods for nodes that have a taint which it does not tolerate.
         pub const DAEMON_SET_WITHOUT_PODS: &str = "DaemonSetWithoutPods";
-        /// winpool added taints to a node. Only Events have it.
+        /// Every node of the pool has its taints. Only Events have it.
         pub const TAINTS_ADDED: &str = "TaintsAdded";
-        /// winpool removed taints from a node. Only Events have it.
-        pub const TAINTS_REMOVED: &str = "TaintsRemoved";
         /// Pods without a node were created before their RuntimeClass got its selector and tolerations.
         pub const PODS_CREATED_TOO_EARLY: &str = "PodsCreatedTooEarly";
         /// Another writer keeps reverting what winpool writes.

@@ -91,7 +91,6 @@ broken! {
     a_refusal_that_is_forgotten_is_repeated: refused_taint, ForgetsRefusals, NO_INSISTENCE;
     without_a_count_of_writes_winpool_fights_another_writer: reverted_taint, ForgetsWrites, NO_INSISTENCE;
     without_a_count_of_writes_winpool_fights_a_kubelet: invented_labels, ForgetsWrites, NO_INSISTENCE;
-    without_a_count_of_writes_winpool_follows_every_report: toggled_builds, ForgetsWrites, NO_INSISTENCE;
     without_the_version_in_answers_a_change_that_admission_reverts_is_repeated: reverted_by_admission, TrustsAnswers, NO_INSISTENCE;
     a_node_that_nobody_watches_as_linux_keeps_its_marks: reimaged, NoReimaged, RIGHT_AT_REST;
     a_plan_that_is_not_sent_in_parts_delays_a_label: refused_taint, NoParts, RIGHT_AT_REST;

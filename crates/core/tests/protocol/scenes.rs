@@ -311,19 +311,6 @@ scenes! {
         lag: 0,
     }
 
-    /// A kubelet reports two builds in turn.
-    toggled_builds: a_kubelet_that_reports_two_builds_in_turn_is_followed_three_times_before_a_pause {
-        before: &[Create("a", MINE)],
-        scripts: &[&[
-            Report("n1", "10.0.17763.6189"),
-            Report("n1", "10.0.20348.2655"),
-            Report("n1", "10.0.17763.6189"),
-            Report("n1", "10.0.20348.2655"),
-        ]],
-        most_writes: Some(3),
-        lag: 0,
-    }
-
     /// A node comes back as Linux while a patch for it is in flight, and that is refused.
     refused_reimage: a_node_that_comes_back_as_linux_is_cleaned_once_that_is_allowed {
         before: &[Create("a", MINE)],

@@ -151,11 +151,10 @@ fn stage(pod: &Pod) -> PodStage {
     }
 }
 
-/// The failures that count.
 fn failures(pod: &Pod) -> Vec<&'static KnownError> {
     let status = &pod.start_status;
     let all = status.refusal.into_iter().chain(status.failures.iter().copied());
-    all.filter(|error| error.counted.is_some()).take(FAILURES).collect()
+    all.take(FAILURES).collect()
 }
 
 // What decides on which nodes a pod may run. Thousands of pods share few placements, so each is stored once.

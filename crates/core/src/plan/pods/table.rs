@@ -301,16 +301,6 @@ impl PodTable {
         self.changed |= self.help.answer(name, workload, answer, now);
     }
 
-    /// Forgets workloads that ended long ago.
-    pub fn forget_workloads(&mut self, now: Instant) {
-        for Seen { fact, .. } in self.pods.values() {
-            if let Some(node) = fact.node.as_ref().filter(|_| fact.stage == PodStage::Started) {
-                self.history.started(fact, self.windows.has(node), now);
-            }
-        }
-        self.history.forget(now);
-    }
-
     /// The pod was deleted.
     pub fn deleted(&mut self, namespace: &str, name: &str) {
         self.forget(format!("{namespace}/{name}").into());
@@ -423,14 +413,14 @@ impl PodTable {
     }
 
     /// The time of the next count; `None` if it would find the same as the last one, or if the table does not have all pods.
-    /// `has_news` if something has changed since then.
+    /// `has_news` if something has changed since then. Time alone changes what is said of pods that fail.
     pub fn next_count(&self, has_news: bool, now: Instant) -> Option<Instant> {
         if !self.is_complete {
             return None;
         }
         let Some((last, _)) = &self.counted else { return Some(now) };
-        let earliest = *last + COUNT_INTERVAL;
-        if has_news { Some(earliest) } else { self.changes_after(*last).map(|at| at.max(earliest)) }
+        let may_change = has_news || !self.may_fail.is_empty() || !self.ended.is_empty();
+        may_change.then(|| *last + COUNT_INTERVAL)
     }
 
     /// The last count.
@@ -462,16 +452,6 @@ impl PodTable {
         let summary = PodSummary { pools: failures.report(), classes, help };
         let before = self.counted.take().map(|(_, summary)| summary).filter(|before| **before == summary);
         self.counted = Some((now.instant, before.unwrap_or_else(|| Arc::new(summary))));
-    }
-
-    /// The first time after this one at which a count finds something else although nothing changes.
-    fn changes_after(&self, last: Instant) -> Option<Instant> {
-        let sandboxes = self.may_fail.iter().filter_map(|name| self.pods.get(name)?.fact.trouble().sandbox.as_ref());
-        let networks = sandboxes.map(|sandbox| sandbox.began + self.pauses.network);
-        let refusals = self.ended.values().map(|ended| ended.last + self.pauses.refusals);
-        let unclear = self.may_fail.iter().filter_map(|name| self.pods.get(name)?.fact.trouble().unschedulable_since);
-        let unclear = unclear.map(|since| since + self.pauses.unclear);
-        networks.chain(refusals).chain(unclear).filter(|at| *at > last).min()
     }
 
     /// The pods of each class of a pool that has some.
@@ -552,9 +532,7 @@ impl ClassPods {
 
 // Where pods of workloads have started. A pod that does not say its system is for Windows if its workload runs there.
 
-/// The time for which a workload is remembered after its last pod has started or was seen to run.
-const REMEMBERED: Duration = Duration::from_hours(24);
-/// The limit of workloads that are remembered.
+/// The limit of workloads that are remembered. Beyond it, the half whose pods have not started for longest is forgotten.
 const WORKLOADS: usize = 16_384;
 
 /// A workload, and what its pods require of their node. A new template is another kind.
@@ -581,6 +559,11 @@ pub(crate) fn kind(workload: &Arc<str>, placement: &Placement) -> PodKind {
 impl PodHistory {
     /// Records that the pod has started. Returns true if its kind is now known to be for Windows, or no longer.
     pub(crate) fn started(&mut self, pod: &PodFact, is_on_windows: bool, now: Instant) -> bool {
+        if self.0.len() >= WORKLOADS {
+            let mut all: Vec<_> = self.0.iter().map(|(kind, starts)| (starts.last, kind.clone())).collect();
+            all.sort_unstable();
+            all.drain(..WORKLOADS / 2).for_each(|(_, kind)| drop(self.0.remove(&kind)));
+        }
         let starts = self.0.entry(kind(&pod.workload, &pod.placement)).or_insert(Starts {
             on_windows: false,
             elsewhere: false,
@@ -596,19 +579,6 @@ impl PodHistory {
     /// True if a pod of this workload and placement has started on a Windows node, and none on another.
     pub(crate) fn says_windows(&self, workload: &Arc<str>, placement: &Placement) -> bool {
         self.0.get(&kind(workload, placement)).is_some_and(Starts::says_windows)
-    }
-
-    /// Forgets workloads that ended long ago. The caller has just recorded the pods that run.
-    pub(crate) fn forget(&mut self, now: Instant) {
-        self.0.retain(|_, starts| now.duration_since(starts.last) < REMEMBERED);
-        if self.0.len() > WORKLOADS {
-            let mut all: Vec<(Instant, PodKind)> =
-                self.0.iter().map(|(kind, starts)| (starts.last, kind.clone())).collect();
-            all.sort_unstable();
-            for (_, kind) in all.drain(..self.0.len() - WORKLOADS) {
-                self.0.remove(&kind);
-            }
-        }
     }
 }
 

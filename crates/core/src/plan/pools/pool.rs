@@ -231,28 +231,6 @@ impl Hosts {
     }
 }
 
-/// The field of a pool that decides on which nodes the pods of a RuntimeClass run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostMatchField {
-    /// `spec.runtimeClassHostMatch`.
-    Discovered,
-    /// `hostMatch` of the class at this position in `spec.runtimeClasses`.
-    Declared(usize),
-}
-
-impl HostMatchField {
-    /// Returns the command that sets the field to `Compatible` in the pool of this name.
-    pub fn command(self, pool: &str) -> String {
-        let patch = match self {
-            Self::Discovered => r#"merge -p '{"spec":{"runtimeClassHostMatch":"Compatible"}}'"#.to_owned(),
-            Self::Declared(position) => format!(
-                r#"json -p '[{{"op":"add","path":"/spec/runtimeClasses/{position}/hostMatch","value":"Compatible"}}]'"#
-            ),
-        };
-        format!("kubectl patch windowspool {pool} --type {patch}")
-    }
-}
-
 /// Metadata and spec of a pool. It is read once, when the watch shows the pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolSpec {
@@ -368,16 +346,6 @@ impl PoolSpec {
     pub fn version_of(&self, build: Build) -> Option<&str> {
         let named = self.named_builds.get(&build).map(String::as_str);
         named.or_else(|| product::by_build(build).map(|product| product.version))
-    }
-
-    /// Returns the field that keeps the pods of this RuntimeClass of the pool on nodes of its own build. If you set it to
-    /// `Compatible`, they run on every node that runs their images. `None` if the class is not for nodes of its own build alone.
-    pub fn exact_host_match(&self, class: &str) -> Option<HostMatchField> {
-        match self.declared.iter().enumerate().find(|(_, (_, declared))| declared.name == class) {
-            None => (self.host_match == HostMatch::Exact).then_some(HostMatchField::Discovered),
-            Some((position, (Hosts::Of(_), _))) => Some(HostMatchField::Declared(position)),
-            Some(_) => None,
-        }
     }
 
     /// The nodes that the discovered RuntimeClass of `build` selects. A build without a name may be invented.

@@ -39,7 +39,7 @@ use crate::{
         taints::LaggingClass,
     },
     pod::selector_of,
-    windows::{Build, compatibility::can_run},
+    windows::Build,
 };
 
 /// The number of recorded classes after which those that are gone are forgotten.
@@ -518,7 +518,7 @@ impl Memory {
         };
         for planned in plan.classes {
             let known = memory.classes.get(&planned.desired.name);
-            problems.extend(class_problems(round, &planned, known, &builds));
+            problems.extend(class_problems(round, &planned, known));
             let PlannedClass { desired: DesiredClass { name, hosts, isolation, handler, .. }, action } = planned;
             // Its nodes get their labels by the policy that is published next.
             let is_due = round.pool.spec.enforces() && plan.to_label.get(&name) == Some(&0);
@@ -541,12 +541,7 @@ impl Memory {
 }
 
 /// The problems of a wanted class.
-fn class_problems(
-    round: &Round<'_>,
-    planned: &PlannedClass,
-    memory: Option<&ClassMemory>,
-    builds: &BTreeMap<Build, usize>,
-) -> Vec<Problem> {
+fn class_problems(round: &Round<'_>, planned: &PlannedClass, memory: Option<&ClassMemory>) -> Vec<Problem> {
     let name = &planned.desired.name;
     let mut problems = Vec::new();
     match &planned.action {
@@ -561,7 +556,7 @@ fn class_problems(
     }
     if let Some(pods) = round.cluster.health.of_class(name) {
         if pods.is_unserved {
-            problems.push(not_served(&round.pool, name, planned.desired.hosts, builds, &pods.users));
+            problems.push(not_served(name, &pods.users));
         } else {
             problems.extend(pods.too_early(name));
         }
@@ -595,20 +590,13 @@ fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Problem {
     Problem::new(reason::CONTESTED, ObjectReference::runtime_class(name), message)
 }
 
-/// The problem of a class that pods use and that selects no node. `builds` are those of the pool's nodes.
-fn not_served(pool: &Pool, class: &str, hosts: Hosts, builds: &BTreeMap<Build, usize>, users: &ClassUsers) -> Problem {
-    let compatible = || Some(pool.spec.exact_host_match(class)?.command(&pool.spec.name));
-    let runs_images = |host: &&Build| hosts.build().is_some_and(|image| can_run(image, **host));
-    let remedy = match builds.keys().find(runs_images) {
-        Some(host) if hosts.is_by_label() => {
-            format!("nodes with {host} run its images if they have containerd 1.7.19 or later and its handler")
-        }
-        Some(host) if let Some(command) = compatible() => {
-            format!("nodes with {host} can run its images: {command}, and then delete the pods that wait")
-        }
-        _ => "add a node that it selects, or let the workloads use another class".to_owned(),
-    };
-    let message = format!("selects no node and is {}; {remedy}", users.describe());
+/// The problem of a class that pods use and that selects no node.
+fn not_served(class: &str, users: &ClassUsers) -> Problem {
+    let message = format!(
+        "selects no node and is {}; add a node that it selects, or let the workloads use another class: winpool why \
+         pod/NAME says which nodes run their images",
+        users.describe()
+    );
     Problem::new(reason::CLASS_WITHOUT_NODES, ObjectReference::runtime_class(class), message)
 }
 
