@@ -19,7 +19,11 @@ use kube::{
 };
 use tokio::{sync::watch, time::sleep_until};
 use tokio_util::sync::CancellationToken;
-use winpool_client::{causes::shortened, error::RequestError, watches};
+use winpool_client::{
+    causes::shortened,
+    error::{RequestError, timed_out},
+    watches,
+};
 use winpool_core::{
     api::names,
     election::{
@@ -154,7 +158,7 @@ impl Elector {
         }
         self.term.send_replace(None);
         let released = tokio::time::timeout(RELEASE_TIMEOUT, self.release()).await;
-        match released.unwrap_or(Err(RequestError::TimedOut(RELEASE_TIMEOUT))) {
+        match released.unwrap_or(Err(timed_out(RELEASE_TIMEOUT))) {
             Ok(true) => tracing::info!("Lease released"),
             Ok(false) => {}
             Err(error) => {

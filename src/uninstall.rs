@@ -25,7 +25,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use winpool_client::{
     causes::{failure, shortened},
-    error::{RequestError, Unreadable, in_time},
+    error::{Failure, RequestError, Unreadable, in_time},
     watches,
 };
 use winpool_core::plan::pools::pool::has_finalizer;
@@ -187,7 +187,7 @@ impl InstallationObjects {
                 Ok(()) => break,
                 Err((_, RequestError::Gone | RequestError::Stale | RequestError::Conflict)) => {}
                 Err((number, error)) => {
-                    let goes_on = error.is_denied();
+                    let goes_on = matches!(error, RequestError::Denied(_));
                     left.push(Leftover { object: objects[number].full_name(), error });
                     // One object that is refused permanently does not keep the others.
                     if !goes_on {
@@ -209,10 +209,13 @@ impl InstallationObjects {
         let other_is_done = async {
             loop {
                 tokio::time::sleep(PAUSE).await;
-                // A refusal means that the leader was done and the permissions are gone.
-                if context.leadership.term().is_none()
-                    && self.unreleased().await.map_or_else(|error| error.is_forbidden(), |objects| objects.is_empty())
-                {
+                let is_released = match self.unreleased().await {
+                    Ok(objects) => objects.is_empty(),
+                    // The leader was done, and the permissions are gone.
+                    Err(RequestError::Denied(_) | RequestError::Failed { failure: Failure::Unauthorized, .. }) => true,
+                    Err(_) => false,
+                };
+                if is_released && context.leadership.term().is_none() {
                     return;
                 }
             }

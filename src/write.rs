@@ -33,7 +33,7 @@ use kube::{
 use serde_json::{Value, json};
 use winpool_client::{
     causes::shortened,
-    error::{RequestError, in_time, within},
+    error::{Failure, RequestError, in_time, of_write, within},
     node::ListedNode,
     pods::ListedPod,
 };
@@ -94,8 +94,12 @@ impl Applier {
         write: impl Future<Output = Result<T, kube::Error>> + Send + 'a,
     ) -> BoxFuture<'a, Result<T, RequestError>> {
         Box::pin(async move {
-            let Some(term) = self.leadership.term() else { return Err(RequestError::NotLeading) };
-            self.leadership.during(term, in_time(write)).await.unwrap_or(Err(RequestError::NotLeading))
+            let not_leading = || RequestError::Failed {
+                failure: Failure::NotLeading,
+                message: "not written: this process does not lead".to_owned(),
+            };
+            let term = self.leadership.term().ok_or_else(not_leading)?;
+            self.leadership.during(term, in_time(write)).await.unwrap_or_else(|| Err(not_leading()))
         })
     }
 
@@ -187,7 +191,7 @@ impl Applier {
         for (number, (api, object)) in objects.iter().enumerate() {
             let (name, patch) = (object.name.as_deref().unwrap_or_default(), json(finalizer_patch(object, false)));
             let request = Request::new(api.resource_url()).patch_metadata(name, &patch_parameters(), &patch);
-            requests.push(request.map_err(|error| (number, kube::Error::BuildRequest(error).into()))?);
+            requests.push(request.map_err(|error| (number, of_write(kube::Error::BuildRequest(error))))?);
         }
         let mut refused = 0;
         let sent = self.send(async {
@@ -245,7 +249,7 @@ impl Leases {
 
     /// Reads the Lease; `None` if it does not exist.
     pub async fn read(&self) -> Result<Option<Lease>, RequestError> {
-        within(LEASE_TIMEOUT, self.api.get_opt(names::LEASE), RequestError::from).await
+        within(LEASE_TIMEOUT, self.api.get_opt(names::LEASE), of_write).await
     }
 
     /// Replaces the Lease if it is unchanged since `lease` was made from it, or creates it.
@@ -256,11 +260,11 @@ impl Leases {
     pub async fn write(&self, lease: &Lease) -> Result<Lease, RequestError> {
         let parameters = post_parameters();
         if lease.metadata.resource_version.is_some() {
-            return within(LEASE_TIMEOUT, self.api.replace(names::LEASE, &parameters, lease), RequestError::from).await;
+            return within(LEASE_TIMEOUT, self.api.replace(names::LEASE, &parameters, lease), of_write).await;
         }
         let mut lease = lease.clone();
         lease.metadata.name = Some(names::LEASE.to_owned());
-        let created = within(LEASE_TIMEOUT, self.api.create(&parameters, &lease), RequestError::from).await;
+        let created = within(LEASE_TIMEOUT, self.api.create(&parameters, &lease), of_write).await;
         created.map_err(|error| match error {
             RequestError::Gone => {
                 let namespace = &self.namespace;

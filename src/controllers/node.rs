@@ -25,12 +25,9 @@ use winpool_client::{
 };
 use winpool_core::{
     api::names::reason,
-    plan::{
-        nodes::{
-            NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep,
-            node::{MetadataChange, NodePlan},
-        },
-        refusal::Refusal,
+    plan::nodes::{
+        NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep,
+        node::{MetadataChange, NodePlan},
     },
 };
 
@@ -142,7 +139,7 @@ async fn write(name: &str, nodes: &SharedNodes, context: &Context) -> Option<Ins
             };
             let (answer, error) = match context.applier.attempt(name, patch, &plan).await {
                 Ok(answer) => (answer, None),
-                Err(error) => (NodeAnswer::Refused(Refusal::from(&error)), Some(error)),
+                Err(error) => (NodeAnswer::Refused(error.clone()), Some(error)),
             };
             let news = {
                 let mut table = nodes.lock();

@@ -41,7 +41,6 @@ use winpool_core::{
         patch::runtime_class_patch,
         pools::pool::GuardedPool,
         reconcile::{Answer, CachedCluster, ClassRequest, Memory, Note, POLL_INTERVAL, Step, next},
-        refusal::Refusal,
     },
 };
 
@@ -340,7 +339,7 @@ async fn execute(context: &Context, guarded: &GuardedPool, step: Step) -> TaskRe
     let answer = result.unwrap_or_else(|error| {
         let (object, reason) = (object(&step), error.as_str());
         tracing::warn!(pool, object, reason, error = shortened(&error), "a request for the pool failed");
-        Answer::Refused(Refusal::from(&error))
+        Answer::Refused(error)
     });
     TaskResult::Step { pool, step, answer, error }
 }

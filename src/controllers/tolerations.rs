@@ -14,7 +14,6 @@ use winpool_client::{causes::shortened, error::RequestError};
 use winpool_core::plan::{
     pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes},
     pools::pool::policy_of,
-    refusal::Refusal,
 };
 
 use crate::telemetry::list;
@@ -99,5 +98,5 @@ async fn help(context: &Context, request: TolerationRequest) -> (String, Tolerat
         Err(RequestError::Stale | RequestError::Conflict | RequestError::Gone) => {}
         Err(error) => tracing::warn!(pod, taints, error = shortened(error), "tolerations not added"),
     }
-    (pod, result.map_err(|error| Refusal::from(&error)))
+    (pod, result)
 }

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use winpool_analysis::{kubernetes::KubernetesVersion, view::Known};
 use winpool_client::{
-    error::{RequestError, in_time},
+    error::{Failure, RequestError, in_time},
     pages,
     terminal::escape_lines,
 };
@@ -54,10 +54,7 @@ impl ReadError {
         match error {
             RequestError::Denied(message) => Self::Forbidden { verb, what, message },
             RequestError::Gone if what == "windowspools" => Self::NoDefinition,
-            RequestError::Failed(error) => match *error {
-                kube::Error::Api(status) if status.code == 401 => Self::Unauthorized(status.message),
-                error => Self::Failed { what, error: RequestError::Failed(Box::new(error)) },
-            },
+            RequestError::Failed { failure: Failure::Unauthorized, message } => Self::Unauthorized(message),
             error => Self::Failed { what, error },
         }
     }

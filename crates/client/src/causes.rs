@@ -83,7 +83,7 @@ mod tests {
     use std::{fmt, io};
 
     use super::*;
-    use crate::error::RequestError;
+    use crate::error::of_write;
 
     /// An error of one layer that wraps that of another.
     #[derive(Debug)]
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn whatever_failed_says_it_once() {
         for (error, message) in [(busy(), "429 Too many requests, please try again later"), (refused(), "refused")] {
-            let failed = RequestError::from(error);
+            let failed = of_write(error);
             let text = with_causes(&failed);
             assert!(text.starts_with("the request to the API server failed: "), "{text}");
             assert_eq!(text, failed.to_string(), "the causes are in the message");

@@ -189,7 +189,7 @@ mod tests {
             let result = each(&nodes, ListParams::default(), |_: Node| {}).await;
             let is_as_expected = match result {
                 Err(RequestError::Denied(_)) => is_refusal,
-                Err(RequestError::Failed(_)) => !is_refusal,
+                Err(RequestError::Failed { .. }) => !is_refusal,
                 _ => false,
             };
             assert!(is_as_expected, "{code}: {result:?}");

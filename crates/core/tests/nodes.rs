@@ -11,7 +11,7 @@ use winpool_core::{
     plan::{
         nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep, NodeTable, node::NodeState},
         pools::pool::Policy,
-        refusal::Refusal,
+        refusal::RequestError,
     },
     windows::Build,
 };
@@ -81,11 +81,11 @@ impl Scene {
     }
 
     fn denied(&mut self) -> NodeStep {
-        self.answer(NodeAnswer::Refused(Refusal::Denied("nodes \"win\" is forbidden: no".to_owned())))
+        self.answer(NodeAnswer::Refused(RequestError::Denied("nodes \"win\" is forbidden: no".to_owned())))
     }
 
     fn stale(&mut self) -> NodeStep {
-        self.answer(NodeAnswer::Refused(Refusal::Stale))
+        self.answer(NodeAnswer::Refused(RequestError::Stale))
     }
 
     fn states(&self) -> Vec<NodeState> {
@@ -223,10 +223,10 @@ fn a_permission_that_comes_back_is_noticed_within_a_minute() {
     let message = "nodes \"win\" is forbidden: User \"winpool\" cannot patch resource \"nodes\" in API group \"\" at the cluster scope";
     let mut scene = Scene::new(always(), &bare());
     scene.next();
-    assert_eq!(writes(&scene.answer(NodeAnswer::Refused(Refusal::Denied(message.to_owned())))), "label");
-    scene.answer(NodeAnswer::Refused(Refusal::Denied(message.to_owned())));
+    assert_eq!(writes(&scene.answer(NodeAnswer::Refused(RequestError::Denied(message.to_owned())))), "label");
+    scene.answer(NodeAnswer::Refused(RequestError::Denied(message.to_owned())));
     assert_eq!(
-        until(&scene.answer(NodeAnswer::Refused(Refusal::Denied(message.to_owned())))),
+        until(&scene.answer(NodeAnswer::Refused(RequestError::Denied(message.to_owned())))),
         scene.now + Duration::from_mins(1)
     );
 }
@@ -284,7 +284,7 @@ fn a_version_that_another_writer_made_meanwhile_proves_nothing() {
 
 #[test]
 fn a_patch_whose_tests_fail_waits_for_the_watch_to_show_the_change() {
-    for refusal in [Refusal::Stale, Refusal::Conflict] {
+    for refusal in [RequestError::Stale, RequestError::Conflict] {
         let mut scene = Scene::new(always(), &bare());
         assert_eq!(writes(&scene.next()), "label taint");
         let wait = until(&scene.answer(NodeAnswer::Refused(refusal.clone()))) - scene.now;
@@ -343,7 +343,7 @@ fn failures_make_the_pause_longer_and_an_event_does_not_shorten_it() {
     let mut last = Duration::ZERO;
     for failures in 0..12 {
         assert_eq!(writes(&scene.next()), "label taint", "after {failures} failures");
-        let wait = until(&scene.answer(NodeAnswer::Refused(Refusal::Failed("timed_out".to_owned())))) - scene.now;
+        let wait = until(&scene.answer(NodeAnswer::Refused(RequestError::failed("timed_out")))) - scene.now;
         assert!(failures > 6 || wait > last, "{wait:?} after {last:?}");
         scene.see(failures + 2, &bare());
         assert_eq!(until(&scene.next()), scene.now + wait);
@@ -352,7 +352,7 @@ fn failures_make_the_pause_longer_and_an_event_does_not_shorten_it() {
     }
     assert!(last >= Duration::from_mins(1) && last <= Duration::from_mins(2), "{last:?}");
     scene.next();
-    scene.answer(NodeAnswer::Refused(Refusal::Failed("failed".to_owned())));
+    scene.answer(NodeAnswer::Refused(RequestError::failed("failed")));
     scene.table.observe(NodeEvent::TermBegan, scene.now);
     scene.table.write_by(Some(always()), scene.now);
     assert_eq!(writes(&scene.next()), "label taint", "a new term begins at once");
@@ -416,8 +416,8 @@ fn a_node_that_turns_out_to_be_another_one_waits_for_the_watch() {
 fn a_process_that_no_longer_leads_sends_no_further_part() {
     for answer in [
         NodeAnswer::Written(None),
-        NodeAnswer::Refused(Refusal::Denied("no".to_owned())),
-        NodeAnswer::Refused(Refusal::Stale),
+        NodeAnswer::Refused(RequestError::Denied("no".to_owned())),
+        NodeAnswer::Refused(RequestError::Stale),
     ] {
         let mut scene = Scene::new(always(), &bare());
         scene.next();

@@ -6,7 +6,7 @@ use json_patch::Patch as JsonPatch;
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use winpool_client::error::RequestError;
+use winpool_client::error::{Failure, RequestError};
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
 use winpool_e2e::{Proxy, prelude::*};
 use winpool_operator::{
@@ -56,7 +56,7 @@ async fn write_until_refused(applier: &Applier) -> (u64, Timestamp) {
         let patch: JsonPatch = serde_json::from_value(label).unwrap();
         match applier.patch_node("win", patch).await {
             Ok(_) => (number, last) = (number + 1, Timestamp::now()),
-            Err(RequestError::NotLeading) => return (number, last),
+            Err(RequestError::Failed { failure: Failure::NotLeading, .. }) => return (number, last),
             Err(error) => panic!("{error}"),
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -7,29 +7,69 @@ use std::{
     time::{Duration, Instant},
 };
 
+use thiserror::Error;
+
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// The reason why a request was not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// A test of the patch failed: the object has changed since the patch was computed.
+/// The reason why a request to the API server was not accepted. Reads never fail with `Stale` or `Conflict`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RequestError {
+    /// A `test` of the patch failed.
+    #[error("the object has changed since it was read")]
     Stale,
-    /// Another write came first, or an object with the name exists already.
+    /// Another write came first, or an object with that name exists.
+    #[error("another write came first")]
     Conflict,
-    /// The object is gone.
+    #[error("the object is gone")]
     Gone,
-    /// The API server, or a policy in it, refuses the request and will refuse it again.
+    /// The API server or one of its policies refuses this write, and will refuse it again.
+    #[error("the API server refuses: {0}")]
     Denied(String),
-    /// The API server failed, or did not answer in time.
-    Failed(String),
+    /// The API server did not answer, or failed; or this process does not lead, and the present leader plans and writes.
+    #[error("{message}")]
+    Failed { failure: Failure, message: String },
 }
 
-impl Refusal {
+named! {
+    /// The kind of a failure.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Failure {
+        /// The API server cannot be reached, is busy, or failed.
+        Failed = "failed",
+        TimedOut = "timed_out",
+        /// The API server does not accept the account.
+        Unauthorized = "unauthorized",
+        /// This process does not lead, or stopped leading before the answer.
+        NotLeading = "not_leading",
+    }
+}
+
+impl RequestError {
+    /// All values of [`Self::as_str`].
+    pub const REASONS: [&str; 8] =
+        ["stale", "conflict", "gone", "denied", "failed", "timed_out", "unauthorized", "not_leading"];
+
+    /// The error of a request that failed.
+    pub fn failed(message: &str) -> Self {
+        Self::Failed { failure: Failure::Failed, message: message.to_owned() }
+    }
+
+    /// The error in one word, for metrics and logs.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Stale => "stale",
+            Self::Conflict => "conflict",
+            Self::Gone => "gone",
+            Self::Denied(_) => "denied",
+            Self::Failed { failure, .. } => failure.as_str(),
+        }
+    }
+
     /// The reason, as a message.
     pub(crate) fn message(&self) -> &str {
         match self {
-            Self::Denied(message) | Self::Failed(message) => message,
+            Self::Denied(message) | Self::Failed { message, .. } => message,
             Self::Stale | Self::Conflict | Self::Gone => "the object keeps changing",
         }
     }

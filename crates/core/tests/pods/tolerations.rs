@@ -9,7 +9,7 @@ use winpool_core::{
     plan::{
         nodes::{NodeEvent, NodeObject},
         pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes},
-        refusal::Refusal,
+        refusal::RequestError,
     },
     pod::tolerations::toleration,
 };
@@ -294,7 +294,7 @@ fn the_patch_tests_the_pod_and_all_its_tolerations() {
         assert_eq!(json!(patch), expected);
         assert!(matches!(patch.0[0], PatchOperation::Test(_)));
         world.table.deleted("shop", "web");
-        world.answer("web", Err(Refusal::Gone));
+        world.answer("web", Err(RequestError::Gone));
     }
 }
 
@@ -342,7 +342,7 @@ fn a_pod_is_not_asked_again_until_the_watch_has_had_time_to_show_its_tolerations
     assert_eq!(helped.into_keys().map(|name| name.to_string()).collect::<Vec<_>>(), ["Deployment shop/web"]);
     world.wait(5);
     assert!(world.next().is_some());
-    world.answer("web", Err(Refusal::Stale));
+    world.answer("web", Err(RequestError::Stale));
     let spec = tolerating(select("kubernetes.io/os", "windows"), json!(tolerations()));
     world.table.see(&decode(&waiting("web", &spec)), world.now);
     world.look();
@@ -362,7 +362,7 @@ fn a_workload_is_named_also_if_the_watch_shows_its_pod_before_the_answer_comes()
 
 #[test]
 fn a_refused_workload_waits_twice_as_long_each_time_and_is_named() {
-    let denied = || Err(Refusal::Denied("pods \"web\" is forbidden: no toleration here".to_owned()));
+    let denied = || Err(RequestError::Denied("pods \"web\" is forbidden: no toleration here".to_owned()));
     let reverted = || Ok(Vec::new());
     for (answer, says) in [
         (denied as fn() -> _, "pods is forbidden: no toleration here"),
@@ -390,16 +390,14 @@ fn a_refused_workload_waits_twice_as_long_each_time_and_is_named() {
 #[test]
 fn a_failed_request_is_repeated_and_a_test_that_always_fails_is_a_refusal() {
     let mut world = asked();
-    for answer in
-        [Err(Refusal::Failed("failed".to_owned())), Err(Refusal::Stale), Err(Refusal::Failed("failed".to_owned()))]
-    {
+    for answer in [Err(RequestError::failed("failed")), Err(RequestError::Stale), Err(RequestError::failed("failed"))] {
         world.answer("web", answer);
         assert_eq!(world.next(), None);
         world.wait(1);
         assert!(world.next().is_some());
     }
     for _ in 0..5 {
-        world.answer("web", Err(Refusal::Stale));
+        world.answer("web", Err(RequestError::Stale));
         world.wait(1);
         world.next();
     }
@@ -410,7 +408,7 @@ fn a_failed_request_is_repeated_and_a_test_that_always_fails_is_a_refusal() {
 #[test]
 fn a_new_leader_begins_anew() {
     let mut world = asked();
-    world.answer("web", Err(Refusal::Denied("no".to_owned())));
+    world.answer("web", Err(RequestError::Denied("no".to_owned())));
     world.table.help.begin_term();
     assert!(world.next().is_some());
     world.table.help.begin_term();
@@ -424,10 +422,10 @@ fn a_node_waits_for_each_pod_that_runs_there_to_be_tried_once_and_for_two_minute
     let written = Ok(vec![toleration(&WINDOWS.parse().unwrap())]);
     for (answer, waits) in [
         (written, false),
-        (Err(Refusal::Denied("no".to_owned())), false),
-        (Err(Refusal::Gone), false),
-        (Err(Refusal::Stale), true),
-        (Err(Refusal::Failed("failed".to_owned())), true),
+        (Err(RequestError::Denied("no".to_owned())), false),
+        (Err(RequestError::Gone), false),
+        (Err(RequestError::Stale), true),
+        (Err(RequestError::failed("failed")), true),
     ] {
         let mut world = world();
         let awaited = |world: &World| {
@@ -441,7 +439,7 @@ fn a_node_waits_for_each_pod_that_runs_there_to_be_tried_once_and_for_two_minute
         assert_eq!(world.all().len(), 2);
         world.answer("web-0", answer.clone());
         assert_eq!(awaited(&world).0.len(), usize::from(waits), "{answer:?}");
-        if matches!(answer, Err(Refusal::Denied(_))) {
+        if matches!(answer, Err(RequestError::Denied(_))) {
             world.table.see(&decode(&started("web-1", "web", "win", &windows)), world.now);
             world.look();
             assert_eq!((awaited(&world).0.len(), world.all().len(), awaited(&world).0.len()), (1, 0, 0));

@@ -20,7 +20,7 @@ use winpool_core::{
         pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
         pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of},
         reconcile::{Answer, CachedCluster, Memory, Pauses, Step, next},
-        refusal::Refusal,
+        refusal::RequestError,
     },
 };
 
@@ -269,7 +269,7 @@ impl Operator {
 
     fn take_node_answer(&mut self, name: &'static str, is_windows: bool, answer: NodeAnswer) {
         let (now, is_written) = (self.now, matches!(answer, NodeAnswer::Written(_)));
-        let is_denied = matches!(answer, NodeAnswer::Refused(Refusal::Denied(_)));
+        let is_denied = matches!(answer, NodeAnswer::Refused(RequestError::Denied(_)));
         let answer = match answer {
             NodeAnswer::Written(_) if self.broken == Break::TrustsAnswers => NodeAnswer::Written(None),
             answer => answer,
@@ -295,8 +295,11 @@ impl Operator {
     fn deny_parts(&mut self, name: &'static str, is_windows: bool, mut step: NodeStep) -> NodeStep {
         let now = self.now;
         while matches!(step, NodeStep::Patch { .. }) {
-            step =
-                self.table(is_windows).answer(name, NodeAnswer::Refused(Refusal::Denied("a policy".to_owned())), now);
+            step = self.table(is_windows).answer(
+                name,
+                NodeAnswer::Refused(RequestError::Denied("a policy".to_owned())),
+                now,
+            );
         }
         step
     }
@@ -315,7 +318,7 @@ impl Operator {
                 if self.broken == Break::BlindDeletion {
                     // The operator does not know that the request is in flight.
                     let now = self.now;
-                    self.table(is_windows).answer(name, NodeAnswer::Refused(Refusal::Gone), now);
+                    self.table(is_windows).answer(name, NodeAnswer::Refused(RequestError::Gone), now);
                 }
             }
         }

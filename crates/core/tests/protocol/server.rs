@@ -14,7 +14,7 @@ use winpool_core::{
         patch::{finalizer_patch, status_patch},
         pools::pool::GuardedPool,
         reconcile::{Answer, ClassRequest, Step},
-        refusal::Refusal,
+        refusal::RequestError,
     },
     windows::KernelVersion,
 };
@@ -40,7 +40,7 @@ impl State {
         };
         self.notice_deletion(&step);
         let mut execute = || self.world.execute(pool, &step, &sent, broken);
-        let lost = || Answer::Refused(Refusal::Failed("no answer".to_owned()));
+        let lost = || Answer::Refused(RequestError::failed("no answer"));
         let answer = match fault {
             None => execute(),
             Some(Fault::Fails(write)) if Some(write) == kind => lost(),
@@ -49,7 +49,7 @@ impl State {
                 lost()
             }
             Some(Fault::Denied(write)) if Some(write) == kind => {
-                Answer::Refused(Refusal::Denied("a policy".to_owned()))
+                Answer::Refused(RequestError::Denied("a policy".to_owned()))
             }
             Some(_) => return None,
         };
@@ -78,11 +78,11 @@ impl State {
             None => self.deliver(node, &request, most),
             Some(Fault::Lost(Write::Node)) => {
                 self.deliver(node, &request, most);
-                NodeAnswer::Refused(Refusal::Failed("timed_out".to_owned()))
+                NodeAnswer::Refused(RequestError::failed("timed_out"))
             }
-            Some(Fault::Fails(Write::Node)) => NodeAnswer::Refused(Refusal::Failed("failed".to_owned())),
-            Some(Fault::Denied(Write::Node)) => NodeAnswer::Refused(Refusal::Denied("a policy".to_owned())),
-            Some(Fault::Conflicts(Write::Node)) => NodeAnswer::Refused(Refusal::Conflict),
+            Some(Fault::Fails(Write::Node)) => NodeAnswer::Refused(RequestError::failed("failed")),
+            Some(Fault::Denied(Write::Node)) => NodeAnswer::Refused(RequestError::Denied("a policy".to_owned())),
+            Some(Fault::Conflicts(Write::Node)) => NodeAnswer::Refused(RequestError::Conflict),
             Some(_) => return None,
         };
         self.faults.retain(|left| Some(*left) != fault);
@@ -95,9 +95,11 @@ impl State {
     /// Executes the request for a node.
     pub fn deliver(&mut self, name: &'static str, request: &NodePatch, most: Option<usize>) -> NodeAnswer {
         let NodePatch { operations, known, from } = request;
-        let Some(had) = self.world.nodes.truth().get(name).cloned() else { return NodeAnswer::Refused(Refusal::Gone) };
+        let Some(had) = self.world.nodes.truth().get(name).cloned() else {
+            return NodeAnswer::Refused(RequestError::Gone);
+        };
         let Ok(object) = apply(&had.object, &Patch(operations.clone())) else {
-            return NodeAnswer::Refused(Refusal::Stale);
+            return NodeAnswer::Refused(RequestError::Stale);
         };
         let changes = operations.iter().filter(|operation| !matches!(operation, PatchOperation::Test(_)));
         let changes: Vec<_> = changes.collect();
@@ -110,7 +112,7 @@ impl State {
             self.count_patch(name, fingerprint(&changes, self.process.now), !has_effect, most);
         }
         if is_refused {
-            return NodeAnswer::Refused(Refusal::Denied("a policy refuses taints".to_owned()));
+            return NodeAnswer::Refused(RequestError::Denied("a policy refuses taints".to_owned()));
         }
         if has_effect {
             self.execute_patch(name, &had, object, known);
@@ -214,8 +216,8 @@ impl World {
 
     fn write_pool(&mut self, name: &'static str, patch: &Patch) -> Answer {
         let mut pools = self.pools.truth().clone();
-        let Some(pool) = pools.get(name) else { return Answer::Refused(Refusal::Gone) };
-        let Ok(object) = apply(&pool.object, patch) else { return Answer::Refused(Refusal::Conflict) };
+        let Some(pool) = pools.get(name) else { return Answer::Refused(RequestError::Gone) };
+        let Ok(object) = apply(&pool.object, patch) else { return Answer::Refused(RequestError::Conflict) };
         let has_finalizer =
             object.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
         let after = cluster::pool(object);

@@ -6,7 +6,7 @@ use serde_json::json;
 use winpool_analysis::pod::Pod;
 use winpool_core::{
     api::names::reason,
-    plan::{pods::PodTable, refusal::Refusal},
+    plan::{pods::PodTable, refusal::RequestError},
     pod::PodProgress,
 };
 
@@ -267,7 +267,7 @@ fn a_write_that_conflicts_is_sent_again_and_is_a_problem_in_the_end() {
         let left: Cell<u32> = Cell::new(conflicts);
         world.refuse = Box::new(move |line| {
             let conflicts = line.starts_with("Patch") && left.replace(left.get().saturating_sub(1)) > 0;
-            conflicts.then_some(Refusal::Conflict)
+            conflicts.then_some(RequestError::Conflict)
         });
         world.wait(5);
         assert_eq!(world.take_sent(&["Patch"]).len(), patches, "{conflicts}");

@@ -21,7 +21,7 @@ use winpool_core::{
         pods::{ClusterFacts, PodHealth, PodTable},
         pools::pool::{GuardedPool, Policy},
         reconcile::{Answer, ClassRequest, Step},
-        refusal::{Outage, Refusal},
+        refusal::{Outage, RequestError},
     },
     pod::PodProgress,
 };
@@ -31,7 +31,7 @@ use crate::common::{self, at_registration, node, pool_object, read, recorded_in}
 pub const MINE: &str = "os=windows:NoSchedule";
 
 /// The API server's answer to a request that it does not execute.
-type Refuse = dyn Fn(&str) -> Option<Refusal>;
+type Refuse = dyn Fn(&str) -> Option<RequestError>;
 
 /// The answer to a write that a webhook reverts, or from which an old CustomResourceDefinition `prunes` the taints.
 fn unchanged(pool: &GuardedPool, step: &Step, prunes: bool) -> Answer {
@@ -75,12 +75,12 @@ impl DerefMut for World {
     }
 }
 
-pub fn failed() -> Refusal {
-    Refusal::Failed("the server is down".to_owned())
+pub fn failed() -> RequestError {
+    RequestError::failed("the server is down")
 }
 
-pub fn denied() -> Refusal {
-    Refusal::Denied("a policy says no".to_owned())
+pub fn denied() -> RequestError {
+    RequestError::Denied("a policy says no".to_owned())
 }
 
 /// `default` with winpool's finalizer, merged with `changes`.
@@ -164,7 +164,7 @@ impl World {
     }
 
     /// From now on the API server answers requests whose line starts like this with `refusal`.
-    pub fn refuse(&mut self, line: &'static str, refusal: Refusal) {
+    pub fn refuse(&mut self, line: &'static str, refusal: RequestError) {
         self.refuse = Box::new(move |sent| sent.starts_with(line).then(|| refusal.clone()));
     }
 

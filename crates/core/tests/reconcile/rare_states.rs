@@ -9,7 +9,7 @@ use winpool_core::{
         pods::{PodHealth, UnknownPods},
         pools::pool::{GuardedPool, PoolEntry},
         reconcile::{CachedCluster, Note, Step},
-        refusal::Refusal,
+        refusal::RequestError,
     },
 };
 
@@ -18,7 +18,7 @@ use crate::common::{node, now, recorded_in, yaml};
 
 #[test]
 fn a_status_that_conflicts_for_ever_is_written_with_growing_pauses() {
-    for refusal in [Refusal::Conflict, Refusal::Gone] {
+    for refusal in [RequestError::Conflict, RequestError::Gone] {
         let mut world = World::at_rest("{}");
         world.wait(2);
         world.refuse("WriteStatus", refusal);
@@ -37,7 +37,7 @@ fn a_status_that_conflicts_for_ever_is_written_with_growing_pauses() {
 fn a_finalizer_that_conflicts_is_written_again_although_the_pool_does_not_change() {
     for (finalizers, deletes) in [("[]", false), ("[winpool.dev/cleanup]", true)] {
         let mut world = World::with(&format!("metadata: {{finalizers: {finalizers}}}"));
-        world.refuse("SetFinalizer", Refusal::Conflict);
+        world.refuse("SetFinalizer", RequestError::Conflict);
         if deletes {
             world.rest();
             world.delete();

@@ -11,7 +11,7 @@ use winpool_core::{
     plan::{
         pods::UnknownPods,
         reconcile::Step,
-        refusal::{Outage, Refusal},
+        refusal::{Outage, RequestError},
     },
 };
 
@@ -69,7 +69,7 @@ fn a_permission_that_comes_back_is_noticed_within_a_minute() {
     let forbidden = "runtimeclasses.node.k8s.io is forbidden: User \"system:serviceaccount:winpool-system:winpool\" cannot create \
                      resource \"runtimeclasses\" in API group \"node.k8s.io\" at the cluster scope";
     let mut world = World::with("{}");
-    world.refuse("Create windows-2022", Refusal::Denied(forbidden.to_owned()));
+    world.refuse("Create windows-2022", RequestError::Denied(forbidden.to_owned()));
     world.wait(30);
     assert_eq!(world.problems(reason::ADMISSION_DENIED).len(), 1, "it is named meanwhile");
     world.accept_all();
@@ -97,7 +97,7 @@ fn what_status_does_not_record_is_not_published() {
 #[test]
 fn a_status_that_conflicts_is_computed_again_from_the_pool_as_it_is() {
     let mut world = World::with("{}");
-    world.refuse("WriteStatus", Refusal::Conflict);
+    world.refuse("WriteStatus", RequestError::Conflict);
     for _ in 0..10 {
         world.step("default");
     }

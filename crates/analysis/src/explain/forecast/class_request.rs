@@ -3,7 +3,7 @@
 use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::ResourceExt;
 use serde_json::json;
-use winpool_core::plan::{patch::runtime_class_patch, reconcile::ClassRequest, refusal::Refusal};
+use winpool_core::plan::{patch::runtime_class_patch, reconcile::ClassRequest, refusal::RequestError};
 
 /// Returns the class after this request, as an API server would; `None` if it is absent. A new class gets `uid`.
 /// The caller sets the new `resourceVersion`.
@@ -14,12 +14,12 @@ pub fn apply_request(
     request: &ClassRequest,
     current: Option<&RuntimeClass>,
     uid: String,
-) -> Result<Option<RuntimeClass>, Refusal> {
+) -> Result<Option<RuntimeClass>, RequestError> {
     let is_seen = |seen: (Option<String>, Option<String>), class: &RuntimeClass| {
-        if seen == (class.uid(), class.resource_version()) { Ok(()) } else { Err(Refusal::Conflict) }
+        if seen == (class.uid(), class.resource_version()) { Ok(()) } else { Err(RequestError::Conflict) }
     };
     match (request, current) {
-        (ClassRequest::Create(_), Some(_)) => Err(Refusal::Conflict),
+        (ClassRequest::Create(_), Some(_)) => Err(RequestError::Conflict),
         (ClassRequest::Create(class), None) => {
             let mut class = RuntimeClass::clone(class);
             class.metadata.uid = Some(uid);
@@ -29,7 +29,7 @@ pub fn apply_request(
             is_seen((Some(uid.clone()), Some(version.clone())), class)?;
             let mut object = json!(class);
             let patched = json_patch::patch(&mut object, &runtime_class_patch(uid, version, changes));
-            let failed = |message: String| Refusal::Failed(message);
+            let failed = |message: String| RequestError::failed(&message);
             patched.map_err(|error| failed(error.to_string()))?;
             serde_json::from_value(object).map(Some).map_err(|error| failed(error.to_string()))
         }
@@ -39,6 +39,6 @@ pub fn apply_request(
             kept.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
             Ok(Some(kept).filter(|class| !class.finalizers().is_empty()))
         }
-        (ClassRequest::Patch { .. } | ClassRequest::Delete(_), None) => Err(Refusal::Gone),
+        (ClassRequest::Patch { .. } | ClassRequest::Delete(_), None) => Err(RequestError::Gone),
     }
 }

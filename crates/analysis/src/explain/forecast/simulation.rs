@@ -18,7 +18,7 @@ use winpool_core::{
         pools::pool::{GuardedPool, Policy, Pool, policy_of},
         reconcile::taints::HeldTaints,
         reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next},
-        refusal::{Outage, Refusal},
+        refusal::{Outage, RequestError},
     },
     pod::{self as operator, Class, PodProgress},
 };
@@ -365,7 +365,7 @@ impl Simulation {
 
     fn written(&self, name: &str) -> Answer {
         let pool = self.pools.iter().find(|pool| pool.name_any() == name);
-        pool.map_or(Answer::Refused(Refusal::Gone), |pool| Answer::Written(Box::new(GuardedPool::clone(pool))))
+        pool.map_or(Answer::Refused(RequestError::Gone), |pool| Answer::Written(Box::new(GuardedPool::clone(pool))))
     }
 
     fn request(&mut self, name: &str, request: &ClassRequest) -> Answer {
@@ -391,7 +391,7 @@ impl Simulation {
                 let answer = match step {
                     NodeStep::Wait(until) => break until,
                     NodeStep::Patch { .. } if self.blocked.contains(&name) => {
-                        NodeAnswer::Refused(Refusal::Denied("the API server refuses the change".to_owned()))
+                        NodeAnswer::Refused(RequestError::Denied("the API server refuses the change".to_owned()))
                     }
                     NodeStep::Patch { plan, .. } => {
                         wrote = true;

@@ -20,7 +20,7 @@ use crate::{
         },
         patch::{REVERTED, STRIPPED, node_patch},
         pools::pool::Policy,
-        refusal::{Refusal, WriteConflict, growing_pause, refusal_pause},
+        refusal::{RequestError, WriteConflict, growing_pause, refusal_pause},
         taints::Consent,
     },
     windows::{Build, Vendor, product},
@@ -519,7 +519,7 @@ impl Running {
             NodeAnswer::Written(None) | NodeAnswer::Refused(_) => return answer,
         };
         let is_unchanged = *version == self.object.resource_version;
-        if is_unchanged { NodeAnswer::Refused(Refusal::Denied(message.to_owned())) } else { answer }
+        if is_unchanged { NodeAnswer::Refused(RequestError::Denied(message.to_owned())) } else { answer }
     }
 }
 
@@ -555,7 +555,7 @@ impl NodeTable {
         };
         let answer = running.in_effect(answer);
         let is_done = running.is_whole && matches!(answer, NodeAnswer::Written(_));
-        if !matches!(answer, NodeAnswer::Refused(Refusal::Gone | Refusal::Failed(_))) {
+        if !matches!(answer, NodeAnswer::Refused(RequestError::Gone | RequestError::Failed { .. })) {
             entry.was_answered(is_done);
         }
         if let NodeAnswer::Written(_) | NodeAnswer::Stripped(_) = answer {
@@ -565,11 +565,13 @@ impl NodeTable {
             return NodeStep::Wait(None);
         }
         match answer {
-            NodeAnswer::Written(_) | NodeAnswer::Refused(Refusal::Gone) => NodeStep::Wait(None),
+            NodeAnswer::Written(_) | NodeAnswer::Refused(RequestError::Gone) => NodeStep::Wait(None),
             NodeAnswer::Stripped(_) => self.refuse(name, *running.plan, STRIPPED.to_owned(), now),
-            NodeAnswer::Refused(Refusal::Denied(message)) => self.refuse(name, *running.plan, message, now),
-            NodeAnswer::Refused(Refusal::Stale | Refusal::Conflict) => self.plan_again(name, &running.object, now),
-            NodeAnswer::Refused(Refusal::Failed(_)) => self.fail(name, now),
+            NodeAnswer::Refused(RequestError::Denied(message)) => self.refuse(name, *running.plan, message, now),
+            NodeAnswer::Refused(RequestError::Stale | RequestError::Conflict) => {
+                self.plan_again(name, &running.object, now)
+            }
+            NodeAnswer::Refused(RequestError::Failed { .. }) => self.fail(name, now),
         }
     }
 
@@ -659,5 +661,5 @@ pub enum NodeAnswer {
     Written(Option<Box<str>>),
     /// The patch was accepted, but the node, which has this version now, does not have the record that it was to get.
     Stripped(Box<str>),
-    Refused(Refusal),
+    Refused(RequestError),
 }

@@ -562,7 +562,9 @@ impl PodHistory {
         if self.0.len() >= WORKLOADS {
             let mut all: Vec<_> = self.0.iter().map(|(kind, starts)| (starts.last, kind.clone())).collect();
             all.sort_unstable();
-            all.drain(..WORKLOADS / 2).for_each(|(_, kind)| drop(self.0.remove(&kind)));
+            for (_, kind) in all.drain(..WORKLOADS / 2) {
+                self.0.remove(&kind);
+            }
         }
         let starts = self.0.entry(kind(&pod.workload, &pod.placement)).or_insert(Starts {
             on_windows: false,

@@ -31,7 +31,7 @@ use crate::{
             table::PodHistory,
         },
         pools::pool::PoolSpec,
-        refusal::Refusal,
+        refusal::RequestError,
         taints::daemon_sets::Objector,
         whole_seconds,
     },
@@ -262,7 +262,7 @@ pub struct TolerationRequest {
 }
 
 /// The answer to such a request: the tolerations that the pod has then.
-pub type TolerationAnswer = Result<Vec<Toleration>, Refusal>;
+pub type TolerationAnswer = Result<Vec<Toleration>, RequestError>;
 
 /// A pod that lacks tolerations.
 #[derive(Clone, Debug, Default)]
@@ -443,8 +443,8 @@ impl HelpQueue {
         let Some(workload) = workload else { return false };
         let lacks_still = |tolerations: &[Toleration]| asked.keys().any(|taint| !tolerate(tolerations, taint));
         let stale = self.lacking.get_mut(&name).map(|lacking| std::mem::take(&mut lacking.stale)).unwrap_or_default();
-        let is_stale = matches!(answer, Err(Refusal::Stale | Refusal::Conflict));
-        let is_tried = !is_stale && !matches!(answer, Err(Refusal::Failed(_)));
+        let is_stale = matches!(answer, Err(RequestError::Stale | RequestError::Conflict));
+        let is_tried = !is_stale && !matches!(answer, Err(RequestError::Failed { .. }));
         if let Some(lacking) = self.lacking.get_mut(&name).filter(|_| is_tried) {
             lacking.awaited_until = None;
         }
@@ -461,12 +461,12 @@ impl HelpQueue {
                 return true;
             }
             Ok(_) => REVERTED.to_owned(),
-            Err(Refusal::Denied(message)) => message,
-            Err(Refusal::Gone) => return false,
+            Err(RequestError::Denied(message)) => message,
+            Err(RequestError::Gone) => return false,
             Err(_) if is_stale && stale + 1 >= STALE => {
                 "the test of the patch fails although the pod is as it was seen".to_owned()
             }
-            Err(Refusal::Stale | Refusal::Conflict | Refusal::Failed(_)) => {
+            Err(RequestError::Stale | RequestError::Conflict | RequestError::Failed { .. }) => {
                 if let Some(lacking) = self.lacking.get_mut(&name) {
                     lacking.stale = stale + u32::from(is_stale);
                 }

@@ -35,7 +35,7 @@ use crate::{
         patch::FieldChange,
         pods::table::{ClassUsers, UnknownPods, describe_users},
         pools::pool::{Hosts, Pool},
-        refusal::{Refusal, WriteConflict},
+        refusal::{RequestError, WriteConflict},
         taints::LaggingClass,
     },
     pod::selector_of,
@@ -226,7 +226,10 @@ impl Memory {
         let (name, patience) = (&step.name, self.patience);
         let memory = self.of(pool).class(name);
         match (&step.request, answer) {
-            (ClassRequest::Delete(_), answer @ (Answer::Done | Answer::Class(_) | Answer::Refused(Refusal::Gone))) => {
+            (
+                ClassRequest::Delete(_),
+                answer @ (Answer::Done | Answer::Class(_) | Answer::Refused(RequestError::Gone)),
+            ) => {
                 memory.failures = 0;
                 memory.await_cache(step, true, now + SHOWN);
                 // The finalizers of others can keep it.
@@ -243,7 +246,7 @@ impl Memory {
                 let (wait, object) = (refusal.pause(memory.failures, patience), ObjectReference::runtime_class(name));
                 let planned = step.planned.as_ref();
                 let (problem, note) = match &refusal {
-                    Refusal::Denied(message) => {
+                    RequestError::Denied(message) => {
                         let detail = format!("the API server refuses the class, next try within 10 minutes: {message}");
                         let message =
                             format!("RuntimeClass {name} stays as it is and keeps winpool's labels: {detail}");

@@ -30,7 +30,7 @@ use crate::{
             table::NodeTable,
         },
         pools::pool::{GuardedPool, Policy, Pool},
-        refusal::Refusal,
+        refusal::RequestError,
         taints::{Consent, kept_on},
     },
     words::{count, joined},
@@ -184,7 +184,7 @@ impl Memory {
             let is_behind =
                 known.is_some_and(|known| known.behind.as_ref().is_some_and(|behind| behind.version == version));
             let retry = known.and_then(|known| known.retries.get(&RequestKind::Finalizer));
-            let is_denied = retry.is_some_and(|retry| matches!(retry.refusal, Refusal::Denied(_)));
+            let is_denied = retry.is_some_and(|retry| matches!(retry.refusal, RequestError::Denied(_)));
             let is_released = is_denied || !pool.has_finalizer() && !is_behind;
             let is_clean = known.is_some_and(|known| known.deletion.is_done);
             is_clean && is_released && nodes.tally(&name).counts().pending == 0
@@ -287,9 +287,9 @@ impl DeletionMemory {
     }
 
     /// Records that the probe was not accepted. A refusal is an answer too.
-    pub(super) fn refused(&mut self, refusal: &Refusal, now: Instant) {
+    pub(super) fn refused(&mut self, refusal: &RequestError, now: Instant) {
         match refusal {
-            Refusal::Denied(_) => self.answered(now),
+            RequestError::Denied(_) => self.answered(now),
             _ => self.answered = None,
         }
     }

@@ -37,7 +37,7 @@ use crate::{
             status::ever_applied,
         },
         reconcile::{classes::ClassMemory, deletion::DeletionMemory},
-        refusal::Refusal,
+        refusal::RequestError,
         taints::{PoolConsent, daemon_sets::Objector},
     },
 };
@@ -355,7 +355,7 @@ impl Memory {
             (Step::ReadPool { .. }, Answer::Refused(refusal)) => {
                 memory.deletion.refused(&refusal, now);
             }
-            (Step::SetFinalizer(wanted), Answer::Written(_) | Answer::Refused(Refusal::Gone)) => {
+            (Step::SetFinalizer(wanted), Answer::Written(_) | Answer::Refused(RequestError::Gone)) => {
                 memory.behind = Some(Behind { version: memory.sent.take(), until: now + SHOWN });
                 let is_done = memory.deletion.is_done;
                 self.notes.extend(is_done.then(|| (pool.to_owned(), Note::CleanedUp)));
@@ -373,7 +373,7 @@ impl Memory {
                 memory.fresh = false;
             }
             // The API server validates the whole object, so an invalid spec is a possible reason.
-            (Step::WriteStatus { status, .. }, Answer::Refused(Refusal::Denied(message))) => {
+            (Step::WriteStatus { status, .. }, Answer::Refused(RequestError::Denied(message))) => {
                 let invalid = status.problems.iter().find(|problem| problem.reason == reason::INVALID_SPEC);
                 // Another status than the one that was sent may be stored.
                 memory.fresh = false;
@@ -399,7 +399,7 @@ impl Memory {
             let Some(Retry { until, refusal, .. }) = retry else {
                 return Some(self.set_finalizer(guarded, true));
             };
-            let is_denied = matches!(refusal, Refusal::Denied(_));
+            let is_denied = matches!(refusal, RequestError::Denied(_));
             let reason = if is_denied { reason::ADMISSION_DENIED } else { reason::WRITE_FAILED };
             let (finalizer, message) = (names::CLEANUP, refusal.message());
             let message = format!("the API server refuses the finalizer {finalizer}, so nothing is done: {message}");
@@ -515,7 +515,7 @@ impl PoolMemory {
     }
 
     /// Records a request that was not accepted.
-    fn failed(&mut self, request: RequestKind, refusal: &Refusal, patience: Duration, now: Instant) {
+    fn failed(&mut self, request: RequestKind, refusal: &RequestError, patience: Duration, now: Instant) {
         let failures = self.retries.get(&request).map_or(1, |retry| retry.failures + 1);
         // At first the cache is behind, and the pool's own event follows.
         let is_late = request.writes() && refusal.is_late();
@@ -564,7 +564,7 @@ struct Retry {
     /// The number of failures in a row.
     failures: u32,
     until: Instant,
-    refusal: Refusal,
+    refusal: RequestError,
 }
 
 /// The problem for a write that failed and is retried.

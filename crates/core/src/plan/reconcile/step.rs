@@ -21,7 +21,7 @@ use crate::{
             table::{PodTable, UnknownPods},
         },
         pools::pool::{GuardedPool, Policy, Pool},
-        refusal::{Outage, Refusal},
+        refusal::{Outage, RequestError},
         taints::daemon_sets::Objector,
     },
 };
@@ -147,7 +147,7 @@ pub enum Answer {
     /// The names of nodes.
     Nodes(BTreeSet<String>),
     /// The request was not accepted.
-    Refused(Refusal),
+    Refused(RequestError),
 }
 
 /// The reason for which winpool adds no taint although the API server accepted the status.
@@ -169,9 +169,9 @@ impl Answer {
         };
         match (step, self) {
             (Step::WriteStatus { status, .. }, Self::Written(pool)) if is_reverted && pool.lost_taints_of(status) => {
-                Self::Refused(Refusal::Failed(NOT_STORED.to_owned()))
+                Self::Refused(RequestError::failed(NOT_STORED))
             }
-            _ if is_reverted => Self::Refused(Refusal::Denied(REVERTED.to_owned())),
+            _ if is_reverted => Self::Refused(RequestError::Denied(REVERTED.to_owned())),
             (_, answer) => answer,
         }
     }
