@@ -37,19 +37,20 @@ pub struct NodeFields {
 }
 
 impl NodeFields {
-    /// The Windows version that the node reports, or else the build of a well-formed `windows-build` label.
-    pub fn windows_version(&self) -> Option<KernelVersion> {
-        let reported = self.kernel_version.as_deref().and_then(|text| text.parse().ok());
-        reported.or_else(|| {
-            let build = self.labels.get(names::WINDOWS_BUILD)?.parse().ok()?;
-            Some(KernelVersion { build, revision: None })
-        })
+    /// The Windows build that the node reports, or else that of a well-formed `windows-build` label.
+    pub fn windows_build(&self) -> Option<Build> {
+        self.reported_build().or_else(|| self.labels.get(names::WINDOWS_BUILD)?.parse().ok())
+    }
+
+    fn reported_build(&self) -> Option<Build> {
+        let version: KernelVersion = self.kernel_version.as_deref()?.parse().ok()?;
+        Some(version.build)
     }
 
     /// What decides which images it runs; `None` if its build is not known.
     pub fn windows_host(&self) -> Option<WindowsHost> {
         let runtime = self.container_runtime.as_deref().and_then(|text| text.parse().ok());
-        Some(WindowsHost { build: self.windows_version()?.build, runtime })
+        Some(WindowsHost { build: self.windows_build()?, runtime })
     }
 
     /// True if its labels say that it runs Windows.
@@ -377,8 +378,7 @@ impl Watched {
     /// the report for a while. A label that the node registered with, or that stays while the report changes, is wrong.
     pub fn next(before: Option<&Self>, node: &NodeFields, sighting: Sighting, now: Instant) -> Self {
         let label = node.labels.get(names::WINDOWS_BUILD).and_then(|text| text.parse().ok());
-        let version = node.kernel_version.as_deref().and_then(|text| text.parse::<KernelVersion>().ok());
-        let reported = version.map(|version| version.build);
+        let reported = node.reported_build();
         let contradicts = label.is_some() && reported.is_some() && label != reported;
         let settle = match before {
             _ if !contradicts || sighting == Sighting::Registered => None,
