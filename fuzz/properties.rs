@@ -298,7 +298,7 @@ fn facts(object: &Value, seen: &NodeObject, policy: &Policy, plan: &NodePlan) ->
         .collect();
     let labels: Map<_, _> =
         keys.iter().map(|key| ((*key).to_owned(), json!(member("/metadata/labels", key)))).collect();
-    let build = seen.node.windows_version().map(|version| version.build.to_string());
+    let build = seen.node.windows_build().map(|build| build.to_string());
     let is_told = seen.node.labels.get(names::WINDOWS_BUILD) == build.as_deref();
     let writes_none = plan.windows_build.is_none() && plan.capability_labels.is_empty();
     let version = seen.node.kernel_version.as_ref().filter(|_| !(is_told && writes_none));

@@ -17,7 +17,7 @@ use winpool_core::{
     api::{ClassState, WindowsPoolStatus, number},
     plan::nodes::node::NodeState,
     pod::Cause,
-    windows::vendor::ends_of_support,
+    windows::product,
 };
 
 use crate::nodes::SharedNodes;
@@ -81,12 +81,9 @@ impl Gauges {
             gauge(&mut family, &[("pool", pool), ("build", build), ("state", state.as_str())], number(*count))?;
         }
         let mut family = reference::END_OF_SUPPORT.encode(encoder)?;
-        let vendors = self.nodes.lock().vendors();
-        for (build, (by, last_day)) in
-            in_use.iter().flat_map(|build| ends_of_support(*build, &vendors).map(move |end| (build, end)))
-        {
-            if let Some(time) = end_of(last_day) {
-                gauge(&mut family, &[("build", &build.to_string()), ("by", by)], time)?;
+        for product in in_use.into_iter().filter_map(product::by_build) {
+            if let Some(time) = end_of(product.end_of_support) {
+                gauge(&mut family, &[("build", &product.build.to_string())], time)?;
             }
         }
         Ok(())
@@ -168,7 +165,7 @@ fn end_of(day: Date) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use winpool_core::windows::{Build, product};
+    use winpool_core::windows::Build;
 
     use super::*;
 

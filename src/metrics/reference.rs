@@ -78,8 +78,8 @@ metrics! {
     );
     END_OF_SUPPORT = gauge(
         "winpool_windows_end_of_support_timestamp_seconds",
-        "End of support of a build that nodes of a pool run, in seconds since 1970: by Microsoft, and by the vendor that \
-         labels of the nodes show, if it names a day",
+        "End of Microsoft's support of a build that nodes of a pool run, in seconds since 1970. Vendors of clusters can end \
+         theirs earlier: see winpool status",
     );
     CONVERGENCE = histogram(
         "winpool_node_convergence_seconds",

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_analysis::{
-    image::can_run,
+    image::{can_run, name::base_tags},
     kubernetes::{KubernetesSupport, KubernetesVersion},
     support::{STATEMENTS, Statement, mainstream_end},
 };
@@ -94,7 +94,7 @@ impl VendorRow {
             name: row.vendor.as_str(),
             since: row.first.map(version),
             removed_in: row.removed.map(version),
-            end_of_support: row.support().map(|support| support.end.to_string()),
+            end_of_support: row.support_end.map(|day| day.to_string()),
             images_end: row.images_end.map(|day| day.to_string()),
             note: row.note,
             source: row.source,
@@ -106,14 +106,14 @@ impl VendorRow {
 impl WindowsRelease {
     fn of(product: &'static Product) -> Self {
         let runs = |isolation: Isolation| -> Vec<&'static str> {
-            let images = PRODUCTS.iter().filter(|image| !image.image_tags.is_empty());
+            let images = PRODUCTS.iter().filter(|image| !base_tags(image.build).is_empty());
             images.filter(|image| can_run(isolation, image.build, product.build)).map(|image| image.version).collect()
         };
         Self {
             version: product.version,
             build: product.build.to_string(),
             product: product.name,
-            image_tags: product.image_tags,
+            image_tags: base_tags(product.build),
             kubernetes: listed(product.build),
             mainstream_end: mainstream_end(product).to_string(),
             end_of_support: product.end_of_support.to_string(),

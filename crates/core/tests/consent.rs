@@ -15,7 +15,7 @@ const RECORDED: &str = "status: {taints: [{taint: 'os=windows:NoSchedule'}, {tai
 
 /// A pool whose classes are planned for the build of the bare node, while winpool knows the pods.
 fn pool(yaml: &str) -> Pool {
-    let planned_builds = read(&bare()).windows_version().map(|version| version.build).into_iter().collect();
+    let planned_builds = read(&bare()).windows_build().into_iter().collect();
     with_consent(common::pool(yaml), |consent| (consent.planned_builds, consent.may_add) = (planned_builds, true))
 }
 

@@ -256,7 +256,7 @@ fn nodes_that_are_not_the_pools_are_left_alone() {
     }
     let claims = assess(&read(&node("status: {nodeInfo: {operatingSystem: linux}}")), &policy([pool("{}")]));
     assert_eq!((claims.pool.as_deref(), claims.state()), (Some("default"), NodeState::Blocked), "it is counted only");
-    assert!(claims.plan.is_empty() && claims.version.is_none());
+    assert!(claims.plan.is_empty() && claims.build.is_none());
     for changes in ["status: {nodeInfo: {operatingSystem: null}}", "status: {nodeInfo: {operatingSystem: ''}}"] {
         let assessment = assess(&read(&node(changes)), &policy([pool("{}")]));
         assert_eq!(assessment.pool.as_deref(), Some("default"), "a node that has not reported its system yet");

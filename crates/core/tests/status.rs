@@ -22,7 +22,7 @@ use winpool_core::{
             status::{Observation, Verdict, status, suspended_status},
         },
     },
-    windows::{Build, Vendor},
+    windows::Build,
     words::is_command,
 };
 
@@ -70,7 +70,7 @@ fn tally(nodes: NodeCounts, unlabeled: usize, untainted: usize) -> Tally {
     let states = states.map(|(state, count)| ((Some(Build::new(17763)), state), usize::try_from(count).unwrap()));
     let mut tally = Tally::default();
     tally.states.extend(states);
-    tally.revisions.insert(Build::new(17763), [(Some(1726), 2), (Some(6659), 1)].into());
+    tally.builds.insert(Build::new(17763), 3);
     (tally.unlabeled, tally.untainted) = (unlabeled, untainted);
     tally
 }
@@ -81,9 +81,9 @@ fn counted(nodes: NodeCounts, unlabeled: usize, untainted: usize) -> Observation
 }
 
 /// The nodes of these builds.
-fn in_use(builds: BTreeMap<Build, BTreeMap<Option<u32>, usize>>) -> Observation {
+fn in_use(builds: BTreeMap<Build, usize>) -> Observation {
     let mut seen = done();
-    seen.tally.revisions = builds;
+    seen.tally.builds = builds;
     seen
 }
 
@@ -263,55 +263,6 @@ fn an_invalid_pool_keeps_what_was_reported_and_says_what_is_wrong() {
 }
 
 #[test]
-fn windows_is_supported_until_the_last_day_of_a_build_in_use() {
-    let in_use = |builds: &[u32]| in_use(builds.iter().map(|build| (Build::new(*build), [(None, 1)].into())).collect());
-    for (fact, builds, day, verdict, part) in [
-        ("all supported", vec![20348, 26100], "2026-03-01", "True", "supports every known build"),
-        ("the last day", vec![17763], "2029-01-09", "True", "supports"),
-        (
-            "the day after",
-            vec![17763, 26100],
-            "2029-01-10",
-            "False",
-            "past Microsoft's end of support: Windows Server 2019",
-        ),
-        ("an unknown build", vec![29000], "2099-01-01", "True", "supports every known build"),
-    ] {
-        let now = at(&format!("{day}T12:00:00Z"));
-        let status = status(&pool("{}"), &in_use(&builds), None, now);
-        let condition = find(&status, condition::WINDOWS_SUPPORTED);
-        assert_eq!(condition.status, verdict, "{fact}");
-        assert!(condition.message.contains(part), "{fact}: {}", condition.message);
-        assert_eq!(status.conditions[0].status, "True", "{fact}: Ready is not concerned");
-    }
-    let seen = status(&pool("{}"), &in_use(&[17763, 26100, 29000]), None, at("2026-03-01T12:00:00Z")).builds;
-    let told: Vec<_> = seen.iter().map(|build| build.end_of_support.as_deref()).collect();
-    assert_eq!(told, [Some("2029-01-09"), Some("2034-10-10"), None]);
-}
-
-#[test]
-fn a_vendor_can_end_its_support_before_microsoft_does() {
-    let on = |vendor: Vendor, build: u32| {
-        let mut seen = in_use([(Build::new(build), [(None, 1)].into())].into());
-        seen.tally.vendors = [(Build::new(build), vendor)].into();
-        seen
-    };
-    for (seen, verdict, part) in [
-        (on(Vendor::Aks, 17763), "False", "AKS supported Windows Server 2019 until 2026-03-01"),
-        (on(Vendor::Aks, 20348), "True", "supports every known build in use"),
-        (on(Vendor::Aks, 26100), "True", "supports every known build in use"),
-        (on(Vendor::Eks, 17763), "True", "supports every known build in use"),
-    ] {
-        let status = status(&pool("{}"), &seen, None, at("2026-11-23T12:00:00Z"));
-        let condition = find(&status, condition::WINDOWS_SUPPORTED);
-        assert_eq!(condition.status, verdict, "{}", condition.message);
-        assert!(condition.message.contains(part), "{}", condition.message);
-    }
-    let aks = &status(&pool("{}"), &on(Vendor::Aks, 20348), None, at("2026-11-23T12:00:00Z")).builds[0].vendors[0];
-    assert_eq!((aks.name.as_str(), aks.end_of_support.as_deref()), ("AKS", Some("2028-06-30")));
-}
-
-#[test]
 fn held_taints_keep_the_pool_from_being_ready_and_the_condition_says_why() {
     let nodes = NodeCounts { selected: 3, held: 3, ..NodeCounts::default() };
     let status = report(&pool("{}"), &counted(nodes, 0, 3));
@@ -372,7 +323,7 @@ fn a_status_is_bounded_whatever_the_cluster_shows() {
     let observation = Observation {
         classes: (0..100).map(|n| class(&n.to_string(), ClassState::Conflict)).collect(),
         problems,
-        ..in_use((1..=100).map(|n| (Build::new(n), [(Some(1), 1)].into())).collect())
+        ..in_use((1..=100).map(|n| (Build::new(n), 1)).collect())
     };
     let ever_applied = (0..100).map(|n| Taint::new(&format!("t{n:03}"), "", "NoSchedule")).collect();
     let knows_pods = with_consent(pool("{}"), |consent| consent.may_add = true);
@@ -388,13 +339,8 @@ fn a_status_is_bounded_whatever_the_cluster_shows() {
 }
 
 #[test]
-fn builds_are_summed_up_with_product_class_and_revisions() {
-    let builds: BTreeMap<_, BTreeMap<_, _>> = [
-        (Build::new(14393), [(None, 2)].into()),
-        (Build::new(17763), [(None, 1), (Some(1726), 2), (Some(3000), 1), (Some(6659), 1)].into()),
-        (Build::new(29000), [(Some(1), 1)].into()),
-    ]
-    .into();
+fn builds_are_summed_up_with_product_and_class() {
+    let builds = [(14393, 2), (17763, 5), (29000, 1)].map(|(build, nodes)| (Build::new(build), nodes)).into();
     // The third build has no class: no more than a few builds without a name get one.
     let classes = ["windows-2016", "windows-2019"].map(|name| class(name, ClassState::Applied)).to_vec();
     let observation = Observation { classes, ..in_use(builds) };

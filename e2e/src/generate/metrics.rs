@@ -5,7 +5,6 @@ use winpool_core::{
     api::{ClassState, names::condition},
     plan::nodes::node::NodeState,
     pod::Cause,
-    windows::{Vendor, vendor::MICROSOFT},
     words::joined,
 };
 use winpool_operator::metrics::reference::{self, Description, METRICS};
@@ -63,7 +62,7 @@ static LABELS: &[(&str, &[Label])] = &[
         ],
     ),
     ("winpool_failing_pods", &[POOL, closed("cause", || Cause::ALL.map(Cause::as_str).to_vec())]),
-    ("winpool_windows_end_of_support_timestamp_seconds", &[open("build", BUILD), closed("by", supporters)]),
+    ("winpool_windows_end_of_support_timestamp_seconds", &[open("build", BUILD)]),
     ("winpool_reconcile_total", &[CONTROLLER, closed("result", || reference::RESULTS.to_vec())]),
     ("winpool_reconcile_errors_total", &[CONTROLLER, closed("reason", || RequestError::REASONS.to_vec())]),
     ("winpool_reconcile_duration_seconds", &[CONTROLLER]),
@@ -83,10 +82,6 @@ const fn closed(name: &'static str, values: fn() -> Vec<&'static str>) -> Label 
 
 const fn open(name: &'static str, values: &'static str) -> Label {
     Label { name, values: Values::Open(values) }
-}
-
-fn supporters() -> Vec<&'static str> {
-    [MICROSOFT].into_iter().chain(Vendor::ALL.map(Vendor::as_str)).collect()
 }
 
 /// Returns the labels of the metric with this name, in order.

@@ -12,7 +12,7 @@ use winpool_core::{
 use crate::{
     image::{
         Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, known,
-        name::{build_of, tag},
+        name::{base_tags, build_of, tag},
         runs_on, tags,
     },
     pod::PodSpec,
@@ -177,8 +177,7 @@ pub fn other_tags(name: &str, target: Build, listed: &[String]) -> Vec<String> {
     if let Some(moved) = tags::for_build(name, target) {
         return vec![moved];
     }
-    let word = winpool_core::windows::product::by_build(target).and_then(|product| product.image_tags.first());
-    match word {
+    match base_tags(target).first() {
         Some(word) if tag(name).is_some() && !name.contains('@') && build_of(name).is_none() => {
             vec![format!("{name}-{word}")]
         }

@@ -71,7 +71,7 @@ pub fn node_explanation(
     outcome: &ForecastOutcome,
 ) -> NodeExplanation {
     let assessment = assess_under(node, outcome);
-    let build = assessment.version.or_else(|| node.windows_version()).map(|version| version.build);
+    let build = assessment.build.or_else(|| node.windows_build());
     let product = build.and_then(product::by_build);
     let mut reasons = belonging(node, policy);
     reasons.extend(build_reasons(node));
@@ -174,13 +174,13 @@ fn build_reasons(node: &NodeFields) -> Vec<String> {
     if !node.is_windows() {
         return Vec::new();
     }
-    match (node.windows_version(), reported, label) {
+    match (node.windows_build(), reported, label) {
         (None, reported, _) => vec![format!(
             "its build is not known: status.nodeInfo.kernelVersion is {:?} and the label {} is no build",
             reported.unwrap_or_default(),
             names::WINDOWS_BUILD
         )],
-        (Some(version), Some(reported), Some(label)) if version.build.to_string() != label => {
+        (Some(build), Some(reported), Some(label)) if build.to_string() != label => {
             vec![format!("its label {} is {label}, but it reports {reported}", names::WINDOWS_BUILD)]
         }
         (Some(_), Some(reported), None) => {

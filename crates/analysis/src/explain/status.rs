@@ -21,7 +21,7 @@ use winpool_core::{
         pools::pool::{GuardedPool, Policy, Pool, policy_of},
     },
     pod::{Class, selects_windows},
-    windows::{Build, Vendor, product, vendor::ends_of_support},
+    windows::{Build, product},
 };
 
 use crate::{
@@ -34,6 +34,7 @@ use crate::{
         pod_defaults::unused,
     },
     pod::Pod,
+    support::{Vendor, ends_of_support},
     view::{self, View},
 };
 
@@ -174,7 +175,7 @@ fn is_zero(number: &usize) -> bool {
 
 /// Returns the build of a node and the vendor that its labels show.
 fn vendor_of(node: &NodeFields) -> Option<(Build, Vendor)> {
-    Some((node.windows_version()?.build, Vendor::of(&node.labels)?))
+    Some((node.windows_build()?, Vendor::of(&node.labels)?))
 }
 
 /// Returns notes about what cannot be read: pods, workloads and the policy `assign-class`.
@@ -229,7 +230,7 @@ pub fn status(snapshot: &Snapshot, is_assumed: bool) -> ClusterStatus {
     let hosts: Vec<view::Node> = windows().map(|(name, node)| view::Node::of(name, node)).collect();
     let mut by_build: BTreeMap<Option<Build>, usize> = BTreeMap::new();
     for (_, node) in windows() {
-        *by_build.entry(node.windows_version().map(|version| version.build)).or_default() += 1;
+        *by_build.entry(node.windows_build()).or_default() += 1;
     }
     let vendors: BTreeSet<(Build, Vendor)> = snapshot.nodes.values().filter_map(vendor_of).collect();
     let classes = snapshot.classes.iter();
@@ -324,9 +325,7 @@ fn support_ends_next(
 fn build_summary(build: Option<Build>, node_count: usize, vendors: &BTreeSet<(Build, Vendor)>) -> BuildSummary {
     let product = build.and_then(product::by_build);
     let vendors = vendors.iter().filter(|(its, _)| build == Some(*its));
-    let support_by = |(build, vendor): &(Build, Vendor)| {
-        (vendor.as_str().to_owned(), vendor.support_of(*build).map(|support| support.end))
-    };
+    let support_by = |(build, vendor): &(Build, Vendor)| (vendor.as_str().to_owned(), vendor.support_end(*build));
     BuildSummary {
         build: build.map(|build| build.to_string()),
         version: product.map(|product| product.version.to_owned()),

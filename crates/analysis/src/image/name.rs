@@ -21,6 +21,28 @@ pub const BEFORE_A_YEAR: [&str; 3] = ["win", "ws", "windows"];
 /// (gitlab-org/gitlab-runner `helpers/container/windows/version.go`).
 const HALF_YEARS: [(&str, &str); 3] = [("1809", "2019"), ("21H2", "2022"), ("24H2", "2025")];
 
+/// Tags of Microsoft's base images by build; there are more tags, by update and by full version. 23H2 has no base images of
+/// its own and runs those of Windows Server 2022.
+const BASE_TAGS: [(u32, &[&str]); 10] = [
+    // Tags of images that are no longer published: Server Core ltsc2016, Nano Server sac2016, and 1607 for both.
+    (14393, &["ltsc2016", "sac2016", "1607"]),
+    (16299, &["1709"]),
+    (17134, &["1803"]),
+    // The images of version 1809 of the Semi-Annual Channel continue under these tags.
+    (17763, &["ltsc2019", "1809"]),
+    (18362, &["1903"]),
+    (18363, &["1909"]),
+    (19041, &["2004"]),
+    (19042, &["20H2"]),
+    (20348, &["ltsc2022"]),
+    (26100, &["ltsc2025"]),
+];
+
+/// Returns the tags of Microsoft's base images of a build, the usual one first.
+pub fn base_tags(build: Build) -> &'static [&'static str] {
+    BASE_TAGS.iter().find(|(number, _)| *number == build.number()).map_or(&[], |(_, tags)| tags)
+}
+
 /// Microsoft's Windows images on Docker Hub, which get no more updates, with their current repositories.
 const DOCKER_HUB: [(&str, &str); 5] = [
     ("microsoft/iis", "mcr.microsoft.com/windows/servercore/iis"),
@@ -70,7 +92,7 @@ impl<'a> TagWord<'a> {
         };
         PRODUCTS.iter().find_map(|product| {
             let is_year = |text: &&str| text.eq_ignore_ascii_case(product.version);
-            let is_base_tag = |text: &&str| product.image_tags.iter().any(|tag| text.eq_ignore_ascii_case(tag));
+            let is_base_tag = |text: &&str| base_tags(product.build).iter().any(|tag| text.eq_ignore_ascii_case(tag));
             let is_half_year = |text: &&str| half_year(product).is_some_and(|half| text.eq_ignore_ascii_case(half));
             if is_base_tag(&word) || is_year(&word) {
                 let is_number = word.starts_with(|c: char| c.is_ascii_digit());
@@ -156,9 +178,18 @@ fn full_build(tag: &str) -> Option<Build> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn no_tag_is_that_of_two_builds() {
+        let tags: Vec<_> = PRODUCTS.iter().flat_map(|product| base_tags(product.build)).collect();
+        assert_eq!(tags.len(), BASE_TAGS.iter().map(|(_, tags)| tags.len()).sum::<usize>());
+        assert_eq!(tags.iter().collect::<BTreeSet<_>>().len(), tags.len());
+    }
 
     #[test]
     fn tags_name_builds_only_where_they_can_mean_nothing_else() {

@@ -8,7 +8,8 @@ use winpool_core::windows::{
 };
 
 use super::name::{
-    BASE_IMAGES, BEFORE_A_YEAR, TagWord, WINDOWS_WORDS, build_of, digest, half_year, is_separator, tag, words,
+    BASE_IMAGES, BEFORE_A_YEAR, TagWord, WINDOWS_WORDS, base_tags, build_of, digest, half_year, is_separator, tag,
+    words,
 };
 
 /// Returns the same image for another build. Returns `None` unless the tag consists of one word for the build and words
@@ -34,11 +35,11 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
 fn for_release(word: &str, TagWord { product, version, .. }: TagWord<'_>, to: &Product) -> Option<String> {
     let prefix = &word[..word.len() - version.len()];
     let is_version = |text: &&str| version.eq_ignore_ascii_case(text);
-    let base_tag = *to.image_tags.first()?;
+    let base_tag = *base_tags(to.build).first()?;
     let is_year = !prefix.is_empty() && !is_base(prefix) && is_version(&product.version);
     let version = if is_base(prefix) && half_year(product).as_ref().is_some_and(is_version) {
         half_year(to)?
-    } else if !is_year && product.image_tags.iter().any(is_version) {
+    } else if !is_year && base_tags(product.build).iter().any(is_version) {
         base_tag
     } else {
         to.version
@@ -91,7 +92,8 @@ fn versions(tag: &str) -> Vec<Version<'_>> {
         if !start.is_empty() && !is_base(start) {
             continue;
         }
-        for product @ Product { build, image_tags, version, .. } in PRODUCTS {
+        for product @ Product { build, version, .. } in PRODUCTS {
+            let image_tags = base_tags(*build);
             let mut add = |after, rank| found.push(Version { before, after, build: *build, rank });
             let after_windows = || image_tags.iter().chain([version]);
             let years =

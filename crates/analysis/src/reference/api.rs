@@ -26,7 +26,7 @@ const NAMES: &str = "<!-- Written by `make generate` from crates/core/src/api/na
 const CONDITIONS: &str = "## Conditions
 
 The conditions of a WindowsPool. Each is always present unless its meaning says otherwise. If it reports a problem, its message says
-what to do. `Ready` covers everything that winpool can do: blocked nodes and an end of support do not affect it.
+what to do. `Ready` covers everything that winpool can do: blocked nodes and failing pods do not affect it.
 
 | Condition | True means |
 |---|---|
@@ -165,7 +165,7 @@ mod tests {
             "| `retiredTaints` | list, at most 16 |",
             "| `name` | string, at most 63 characters | required |",
             "## spec.runtimeClasses",
-            "## status.builds.revisions",
+            "## status.runtimeClasses",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

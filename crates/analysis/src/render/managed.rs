@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Write};
 
-use winpool_core::windows::{Vendor, product::Product};
+use winpool_core::windows::product::Product;
 
-use crate::support::Statement;
+use crate::support::{Statement, Vendor};
 
 use super::{nodes::Nodes, provisioner::Provisioner};
 
@@ -19,7 +19,7 @@ pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
         | (Provisioner::Aks, "2022" | "2025")
         | (Provisioner::Karpenter | Provisioner::Eksctl, "2019" | "2022" | "2025") => None,
         (Provisioner::Gke, _) => Some(format!("GKE has node pools of Windows 2019 and 2022 only, not of {version}")),
-        (Provisioner::Aks, _) => Some(match Vendor::Aks.support_of(windows.build).map(|support| support.end) {
+        (Provisioner::Aks, _) => Some(match Vendor::Aks.support_end(windows.build) {
             Some(end) => format!("AKS supported Windows {version} until {end}. Use 2022 or 2025"),
             None => format!("AKS has node pools of Windows 2022 and 2025 only, not of {version}"),
         }),

@@ -16,6 +16,8 @@ use winpool_core::{
     },
 };
 
+use crate::image::name::base_tags;
+
 use super::provisioner::Provisioner;
 
 /// The labels of the operating system and the architecture, which the kubelet sets. Windows nodes are always amd64.
@@ -88,7 +90,7 @@ pub(super) fn selected_windows(pool: &Pool) -> Option<&'static Product> {
 /// hosts, declared or discovered.
 fn capabilities(pool: &Pool, windows: &Product) -> BTreeSet<String> {
     let declared = pool.spec.declared.iter().map(|(hosts, _)| *hosts);
-    let builds = PRODUCTS.iter().filter(|product| !product.image_tags.is_empty()).map(|product| product.build);
+    let builds = PRODUCTS.iter().map(|product| product.build).filter(|build| !base_tags(*build).is_empty());
     let discovered = builds.filter(|build| pool.spec.discover && !is_declared(pool, &pool.spec.class_name(*build)));
     let all = declared.chain(discovered.map(|build| pool.spec.discovered_hosts(build)));
     let runs = |hosts: Hosts| match hosts {

@@ -159,7 +159,7 @@ pub fn assume(view: &mut View, assumptions: &[Assumption]) -> Result<Assumed, As
             ..AssumedNodes::default()
         };
         for SeenNode { object, .. } in selected {
-            part.now.extend(object.node.windows_version().map(|version| version.build.to_string()));
+            part.now.extend(object.node.windows_build().map(|build| build.to_string()));
             part.unknown.extend(unknown_labels(&object.node));
             let node = object.name.to_string();
             if !object.node.is_windows() {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
     labels::Labels,
-    plan::{self, nodes::NodeObject},
+    plan::nodes::{NodeObject, node::NodeFields},
     windows::{ContainerRuntime, KernelVersion},
 };
 
@@ -82,6 +82,12 @@ fn is_pause_image(name: &Value) -> bool {
     name.as_str().is_some_and(|name| name.starts_with(PAUSE))
 }
 
+/// Returns the Windows version that the node reports, or else the build of its label.
+fn windows_version(node: &NodeFields) -> Option<KernelVersion> {
+    let reported = node.kernel_version.as_deref().and_then(|text| text.parse().ok());
+    reported.or_else(|| node.windows_build().map(|build| KernelVersion { build, revision: None }))
+}
+
 /// The fields of a node that decide which pods can be scheduled there and start.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
@@ -102,7 +108,7 @@ pub struct Node {
 
 impl Node {
     /// Returns the node with this name, without its resources and handlers.
-    pub fn of(name: &str, seen: &plan::nodes::node::NodeFields) -> Self {
+    pub fn of(name: &str, seen: &NodeFields) -> Self {
         let reported = seen.operating_system.as_deref();
         let os = seen.labels.get(names::OS).or(reported).filter(|os| !os.is_empty()).map(str::to_owned);
         let is_windows = os.as_deref() == Some(names::WINDOWS);
@@ -112,7 +118,7 @@ impl Node {
             taints: seen.taints.taints().to_vec(),
             is_cordoned: seen.is_cordoned,
             allocatable: BTreeMap::new(),
-            version: if is_windows { seen.windows_version() } else { None },
+            version: if is_windows { windows_version(seen) } else { None },
             runtime: seen.container_runtime.as_deref().and_then(|text| text.parse().ok()),
             handlers: None,
             os,

@@ -25,7 +25,7 @@ impl Started {
     pub(super) fn of(view: &View) -> Self {
         let mut started = Self::default();
         for SeenNode { object, .. } in view.nodes.known().into_iter().flatten() {
-            started.add_node(&object.name, object.node.windows_version().map(|version| version.build));
+            started.add_node(&object.name, object.node.windows_build());
         }
         for StartedPod { workload, node, .. } in view.pods.known().into_iter().flatten().filter_map(StartedPod::of) {
             started.nodes.entry(workload).or_default().insert(node);

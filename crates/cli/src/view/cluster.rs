@@ -146,7 +146,7 @@ impl<'c> Reader<'c> {
     /// Remembers the builds of the nodes, to show on which builds containers have started.
     pub fn add_builds_of_nodes(&mut self) {
         for SeenNode { object, .. } in self.view.nodes.known().into_iter().flatten() {
-            let build = object.node.windows_version().map(|version| version.build);
+            let build = object.node.windows_build();
             self.view.written.started.add_node(&object.name, build);
         }
     }

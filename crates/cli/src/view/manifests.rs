@@ -211,7 +211,7 @@ impl ManifestObject {
         match self {
             Self::Node(node) => {
                 let object = &node.object;
-                view.written.started.add_node(&object.name, object.node.windows_version().map(|version| version.build));
+                view.written.started.add_node(&object.name, object.node.windows_build());
                 view.nodes.add(SeenNode { source: Some(source), ..*node });
             }
             Self::Service(service) => view.services.add((Some(source), service)),

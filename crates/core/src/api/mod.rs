@@ -21,8 +21,8 @@ pub use self::{
         PodDefaults, RuntimeClassDiscovery, RuntimeClassSpec, TaintPolicy, WindowsPool, WindowsPoolSpec,
     },
     status::{
-        BuildStatus, ClassState, HelpedWorkload, NodeCounts, ObjectReference, Problem, Revisions, RuntimeClassStatus,
-        Summary, TaintStatus, VendorStatus, WindowsPoolStatus, number,
+        BuildStatus, ClassState, HelpedWorkload, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Summary,
+        TaintStatus, WindowsPoolStatus, number,
     },
     taint::{Taint, UnreadableTaint},
 };

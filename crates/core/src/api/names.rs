@@ -79,8 +79,6 @@ pub mod condition {
         pub const TAINTS_APPLIED: &str = "TaintsApplied";
         /// Every RuntimeClass of the pool exists and is up to date.
         pub const RUNTIME_CLASSES_APPLIED: &str = "RuntimeClassesApplied";
-        /// Microsoft and the vendor of the cluster support every build in use. This condition does not affect `Ready`.
-        pub const WINDOWS_SUPPORTED: &str = "WindowsSupported";
         /// No pod is known to fail because of Windows. The causes are an image for Linux or another build, the pause image,
         /// the network, labels that no node has, and a refusal by the kubelet. This condition does not affect `Ready`.
         /// Absent if there are no Windows nodes.
@@ -112,10 +110,6 @@ pub mod reason {
         pub const IN_PROGRESS: &str = "InProgress";
         /// `mode: DryRun`: winpool reports what it would change and writes nothing.
         pub const DRY_RUN: &str = "DryRun";
-        /// A build in use is past the end of support by Microsoft or the vendor of the cluster.
-        pub const END_OF_SUPPORT: &str = "EndOfSupport";
-        /// Microsoft supports every build in use.
-        pub const SUPPORTED: &str = "Supported";
         /// Older pools own nodes that this pool selects too.
         pub const OLDER_POOL: &str = "OlderPool";
         /// The spec is not valid; winpool writes nothing until it is fixed.

@@ -120,17 +120,6 @@ pub struct NodeCounts {
     pub ignored: i64,
 }
 
-/// The support of a Windows version by the vendor of the cluster.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct VendorStatus {
-    /// The vendor, such as `AKS`.
-    pub name: String,
-    /// The last day on which the vendor supports this version; absent if it names none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end_of_support: Option<String>,
-}
-
 /// One Windows build among the pool's nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -142,31 +131,9 @@ pub struct BuildStatus {
     pub product: Option<String>,
     /// Number of nodes with this build.
     pub nodes: i64,
-    /// The last day on which Microsoft supports this version; absent if winpool does not know the build.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end_of_support: Option<String>,
-    /// The support of this version by the vendor of the cluster, such as AKS, if labels of the nodes show a vendor.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 5))]
-    pub vendors: Vec<VendorStatus>,
     /// The discovered RuntimeClass of this build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class: Option<String>,
-    /// The revisions (the fourth part of the version, raised by each cumulative update) among those nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revisions: Option<Revisions>,
-}
-
-/// Update levels of the nodes of one build.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Revisions {
-    /// Lowest revision.
-    pub oldest: i64,
-    /// Highest revision.
-    pub newest: i64,
-    /// Number of different revisions.
-    pub distinct: i64,
 }
 
 /// One RuntimeClass of the pool.

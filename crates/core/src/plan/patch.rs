@@ -77,7 +77,7 @@ pub fn node_patch(uid: &str, node: &NodeFields, plan: &NodePlan, policy: &Policy
 
 /// True if a label follows from the version that the node reports, or if no label shows the build that it reports.
 fn needs_version(node: &NodeFields, plan: &NodePlan) -> bool {
-    let build = node.windows_version().map(|version| version.build.to_string());
+    let build = node.windows_build().map(|build| build.to_string());
     plan.windows_build.is_some()
         || !plan.capability_labels.is_empty()
         || node.labels.get(names::WINDOWS_BUILD) != build.as_deref()

@@ -13,18 +13,15 @@
 //! - [`container_runtime`]: the container runtime of a node, which limits compatibility.
 //! - [`product`]: the table of Windows Server releases. A new release of Windows is a new row there.
 //! - [`taint`]: the spellings of the taint that keeps Linux pods off Windows nodes.
-//! - [`vendor`]: the support of Windows versions by AKS, EKS and others.
 
 pub mod build;
 pub mod compatibility;
 pub mod container_runtime;
 pub mod product;
 pub mod taint;
-pub mod vendor;
 
 pub use build::{Build, KernelVersion};
 pub use container_runtime::ContainerRuntime;
-pub use vendor::Vendor;
 
 /// Parses a number of digits only. `str::parse` alone would accept `+1`.
 pub fn number(text: &str) -> Option<u32> {

@@ -22,9 +22,6 @@ pub struct Product {
     /// True for the Long-Term Servicing Channel. The others are the Semi-Annual Channel, which Microsoft ended with 20H2, and
     /// the Annual Channel for Containers.
     pub is_ltsc: bool,
-    /// Tags of Microsoft's base images of this build; there are more tags, by update and by full version. Empty for
-    /// 23H2, which has no base images of its own and runs those of Windows Server 2022.
-    pub image_tags: &'static [&'static str],
     /// The last day on which Microsoft publishes fixes.
     pub end_of_support: Date,
 }
@@ -38,14 +35,8 @@ impl Product {
 }
 
 /// Returns a release of the Long-Term Servicing Channel.
-const fn ltsc(
-    build: u32,
-    version: &'static str,
-    name: &'static str,
-    image_tags: &'static [&'static str],
-    end_of_support: Date,
-) -> Product {
-    Product { build: Build::new(build), version, name, is_ltsc: true, image_tags, end_of_support }
+const fn ltsc(build: u32, version: &'static str, name: &'static str, end_of_support: Date) -> Product {
+    Product { build: Build::new(build), version, name, is_ltsc: true, end_of_support }
 }
 
 /// Returns this release as one of another channel.
@@ -58,24 +49,22 @@ const fn other(release: Product) -> Product {
 /// Builds of Windows clients are not included, although some share a number with a server (26100 is Windows 11 24H2
 /// too).
 pub const PRODUCTS: &[Product] = &[
-    // Tags of images that are no longer published: Server Core ltsc2016, Nano Server sac2016, and 1607 for both.
     // Microsoft's container documentation states the 11th, and its product lifecycle pages the 12th.
-    ltsc(14393, "2016", "Windows Server 2016", &["ltsc2016", "sac2016", "1607"], date(2027, 1, 11)),
-    other(ltsc(16299, "1709", "Windows Server, version 1709", &["1709"], date(2019, 4, 9))),
-    other(ltsc(17134, "1803", "Windows Server, version 1803", &["1803"], date(2019, 11, 12))),
-    // Version 1809 of the Semi-Annual Channel, until 2020-11-10, has the same build; its images continue under these
-    // tags.
-    ltsc(17763, "2019", "Windows Server 2019", &["ltsc2019", "1809"], date(2029, 1, 9)),
-    other(ltsc(18362, "1903", "Windows Server, version 1903", &["1903"], date(2020, 12, 8))),
-    other(ltsc(18363, "1909", "Windows Server, version 1909", &["1909"], date(2021, 5, 11))),
-    other(ltsc(19041, "2004", "Windows Server, version 2004", &["2004"], date(2021, 12, 14))),
+    ltsc(14393, "2016", "Windows Server 2016", date(2027, 1, 11)),
+    other(ltsc(16299, "1709", "Windows Server, version 1709", date(2019, 4, 9))),
+    other(ltsc(17134, "1803", "Windows Server, version 1803", date(2019, 11, 12))),
+    // Version 1809 of the Semi-Annual Channel, until 2020-11-10, has the same build.
+    ltsc(17763, "2019", "Windows Server 2019", date(2029, 1, 9)),
+    other(ltsc(18362, "1903", "Windows Server, version 1903", date(2020, 12, 8))),
+    other(ltsc(18363, "1909", "Windows Server, version 1909", date(2021, 5, 11))),
+    other(ltsc(19041, "2004", "Windows Server, version 2004", date(2021, 12, 14))),
     // Its end was first announced as 2022-05-10, and then moved by Microsoft.
-    other(ltsc(19042, "20h2", "Windows Server, version 20H2", &["20H2"], date(2022, 8, 9))),
-    ltsc(20348, "2022", "Windows Server 2022", &["ltsc2022"], date(2031, 10, 14)),
+    other(ltsc(19042, "20h2", "Windows Server, version 20H2", date(2022, 8, 9))),
+    ltsc(20348, "2022", "Windows Server 2022", date(2031, 10, 14)),
     // Azure Stack HCI 23H2 reportedly has this build too.
-    other(ltsc(25398, "23h2", "Windows Server, version 23H2", &[], date(2025, 10, 24))),
+    other(ltsc(25398, "23h2", "Windows Server, version 23H2", date(2025, 10, 24))),
     // Later texts state 2034-11-14.
-    ltsc(26100, "2025", "Windows Server 2025", &["ltsc2025"], date(2034, 10, 10)),
+    ltsc(26100, "2025", "Windows Server 2025", date(2034, 10, 10)),
 ];
 
 /// Returns the release with this build, or `None` for a client, a preview, or a release newer than this table.
@@ -106,8 +95,6 @@ mod tests {
         assert!(PRODUCTS.is_sorted_by(|one, next| one.build < next.build), "rows stand in order of build");
         let versions: BTreeSet<_> = PRODUCTS.iter().map(|product| product.version).collect();
         assert_eq!(versions.len(), PRODUCTS.len());
-        let tags: Vec<_> = PRODUCTS.iter().flat_map(|product| product.image_tags).collect();
-        assert_eq!(tags.iter().collect::<BTreeSet<_>>().len(), tags.len());
     }
 
     #[test]

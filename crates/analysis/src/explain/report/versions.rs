@@ -8,16 +8,15 @@ use serde::{Deserialize, Serialize};
 use winpool_core::{
     plan::pools::pool::policy_of,
     windows::{
-        Build, Vendor,
+        Build,
         product::{self, Product},
-        vendor::MICROSOFT,
     },
 };
 
 use crate::{
     explain::status::{BuildSummary, ClusterStatus, days_until},
     kubernetes::{KubernetesSupport, KubernetesVersion},
-    support::{self, Statement},
+    support::{self, MICROSOFT, Statement, Vendor},
     view::View,
 };
 
@@ -125,7 +124,7 @@ pub(super) fn owners(view: &View) -> Option<Owners> {
         }
         let owner = policy.owner(&node.labels).map(|entry| entry.pool.spec.name.clone());
         let pool = owner.or_else(|| policy.previews(&node.labels).next().map(|pool| pool.spec.name.clone()));
-        let build = node.windows_version().map(|version| version.build);
+        let build = node.windows_build();
         *owners.entry(build).or_default().entry(pool).or_default() += 1;
     }
     Some(owners)
@@ -173,7 +172,7 @@ fn vendors(build: Build, summary: &BuildSummary, day: impl Fn(Date) -> SupportDa
         };
         VendorDays {
             vendor: name,
-            support: row.support().map(|support| day(support.end)),
+            support: row.support_end.map(&day),
             images: row.images_end.map(&day),
             removed_in: row.removed.map(|minor| format!("1.{minor}")),
             note: row.note.map(str::to_owned),

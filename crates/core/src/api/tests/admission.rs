@@ -118,9 +118,9 @@ fn the_image_tags_are_those_of_every_long_term_release() {
     for release in PRODUCTS.iter().filter(|product| product.is_ltsc) {
         let build = release.build.to_string();
         let pattern = builds.remove(build.as_str()).unwrap_or_default();
-        let tags = release.image_tags.iter().copied().filter(|tag| tag.len() > 4);
-        for tag in tags.chain([build.replace('.', "[.]").as_str()]) {
-            assert!(pattern.contains(tag), "{tag} of {} is missing in the variable `tags` of {policy}", release.name);
+        let tags = release.spellings().filter(|spelling| spelling.starts_with("ltsc"));
+        for tag in tags.chain([build.replace('.', "[.]")]) {
+            assert!(pattern.contains(&tag), "{tag} of {} is missing in the variable `tags` of {policy}", release.name);
         }
         let hosts = PRODUCTS.iter().filter(|host| can_run(release.build, host.build));
         let hosts = hosts.map(|host| host.build.to_string()).collect::<Vec<_>>().join(",");

@@ -12,7 +12,7 @@ use crate::{
         pools::pool::{Policy, Pool, PoolEntry},
         taints::{self, Consent, is_tolerated},
     },
-    windows::KernelVersion,
+    windows::Build,
 };
 
 /// The assessment of a node under a policy: its state, and the changes that it needs.
@@ -20,8 +20,8 @@ use crate::{
 pub struct Assessment {
     /// The pool that the node belongs to, if any.
     pub pool: Option<String>,
-    /// Its Windows version, if it is known.
-    pub version: Option<KernelVersion>,
+    /// Its Windows build, if it is known.
+    pub build: Option<Build>,
     /// True if the node has the annotation `winpool.dev/ignore`.
     pub ignored: bool,
     /// True if its labels and its report contradict each other. Only its labels and taints are known then.
@@ -51,7 +51,7 @@ impl Assessment {
             Self { ignored: true, .. } => NodeState::Ignored,
             Self { plan, label_settles, .. } if !plan.is_empty() || label_settles.is_some() => NodeState::Pending,
             Self { held, .. } if !held.is_empty() => NodeState::Held,
-            Self { version: None, .. } => NodeState::Blocked,
+            Self { build: None, .. } => NodeState::Blocked,
             _ => NodeState::Converged,
         }
     }
@@ -115,7 +115,7 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
         return contradictory(node, pool, policy, &record, counted);
     }
     let known = Assessment {
-        version: node.windows_version(),
+        build: node.windows_build(),
         tolerate: pool.map(|pool| to_tolerate(node, pool, policy)).unwrap_or_default(),
         releasing: former.map(str::to_owned),
         ..counted
@@ -145,7 +145,7 @@ fn owned(
     let taints = taints::plan(node, record.applied.as_ref(), Some(pool), policy, consent);
     let capability_labels = capability_labels::plan(node, &pool.images());
     let label_settles = consent.label_settles();
-    let build = known.version.filter(|_| label_settles.is_none()).map(|version| version.build.to_string());
+    let build = known.build.filter(|_| label_settles.is_none()).map(|build| build.to_string());
     let windows_build = build.and_then(|build| {
         MetadataChange::between(names::WINDOWS_BUILD, node.labels.get(names::WINDOWS_BUILD), Some(&build))
     });
@@ -165,7 +165,7 @@ fn owned(
     Assessment { differing: taints.differing, held: taints.held, owned: taints.owned, label_settles, plan, ..known }
 }
 
-/// Counts a node that contradicts itself for its pool, without a change. Neither its version nor its taints make
+/// Counts a node that contradicts itself for its pool, without a change. Neither its build nor its taints make
 /// RuntimeClasses.
 fn contradictory(
     node: &NodeFields,

@@ -38,19 +38,20 @@ pub struct NodeFields {
 }
 
 impl NodeFields {
-    /// The Windows version that the node reports, or else the build of a well-formed `windows-build` label.
-    pub fn windows_version(&self) -> Option<KernelVersion> {
-        let reported = self.kernel_version.as_deref().and_then(|text| text.parse().ok());
-        reported.or_else(|| {
-            let build = self.labels.get(names::WINDOWS_BUILD)?.parse().ok()?;
-            Some(KernelVersion { build, revision: None })
-        })
+    /// The Windows build that the node reports, or else that of a well-formed `windows-build` label.
+    pub fn windows_build(&self) -> Option<Build> {
+        self.reported_build().or_else(|| self.labels.get(names::WINDOWS_BUILD)?.parse().ok())
+    }
+
+    fn reported_build(&self) -> Option<Build> {
+        let version: KernelVersion = self.kernel_version.as_deref()?.parse().ok()?;
+        Some(version.build)
     }
 
     /// What decides which images it runs; `None` if its build is not known.
     pub fn windows_host(&self) -> Option<WindowsHost> {
         let runtime = self.container_runtime.as_deref().and_then(|text| text.parse().ok());
-        Some(WindowsHost { build: self.windows_version()?.build, runtime })
+        Some(WindowsHost { build: self.windows_build()?, runtime })
     }
 
     /// True if its labels say that it runs Windows.
@@ -364,8 +365,7 @@ impl Watched {
     /// Takes in the node as it was seen.
     pub fn see(&mut self, node: &NodeFields, now: Instant) {
         let label = node.labels.get(names::WINDOWS_BUILD).and_then(|text| text.parse::<Build>().ok());
-        let reported = node.kernel_version.as_deref().and_then(|text| text.parse::<KernelVersion>().ok());
-        let contradicts = label.zip(reported).is_some_and(|(label, reported)| label != reported.build);
+        let contradicts = label.zip(node.reported_build()).is_some_and(|(label, reported)| label != reported);
         self.label_settles = contradicts.then(|| self.label_settles.unwrap_or(now + LABEL_SETTLES));
         self.applied = node.applied.clone().or(self.applied.take());
     }

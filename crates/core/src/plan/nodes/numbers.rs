@@ -21,7 +21,7 @@ use crate::{
         pools::pool::Policy,
         taints::Consent,
     },
-    windows::{Build, KernelVersion, Vendor},
+    windows::Build,
     words::count as count_of,
 };
 
@@ -29,8 +29,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contribution {
     pool: String,
-    version: Option<KernelVersion>,
-    vendor: Option<Vendor>,
+    build: Option<Build>,
     state: NodeState,
     is_unlabeled: bool,
     is_untainted: bool,
@@ -58,15 +57,15 @@ enum NodeProblem {
 
 impl Contribution {
     /// The contribution of a node to its pool, with what keeps winpool from changing the node.
-    fn of(assessment: Assessment, vendor: Option<Vendor>, hindrance: Option<NodeProblem>) -> Option<Self> {
+    fn of(assessment: Assessment, hindrance: Option<NodeProblem>) -> Option<Self> {
         let state = match &hindrance {
             Some(NodeProblem::Denied(_)) => NodeState::Blocked,
             Some(NodeProblem::Contested(_)) => NodeState::Contested,
             _ => assessment.state(),
         };
-        let Assessment { pool, version, ignored, tolerate, differing, plan, held, owned, uncarried, .. } = assessment;
+        let Assessment { pool, build, ignored, tolerate, differing, plan, held, owned, uncarried, .. } = assessment;
         let differs = assessment.contradicts_itself && !ignored;
-        let is_unknown = version.is_none() && !ignored;
+        let is_unknown = build.is_none() && !ignored;
         let is_to_be_labelled = plan.windows_build.is_some() || assessment.label_settles.is_some();
         let missing = plan.capability_labels.iter().filter(|change| change.to.is_some());
         let unlabelled: Vec<Build> = missing.filter_map(|change| build_of(&change.key)).collect();
@@ -74,8 +73,7 @@ impl Contribution {
         let problems = is_unknown.then_some(unreadable).into_iter().chain(hindrance);
         Some(Self {
             pool: pool?,
-            version,
-            vendor,
+            build,
             state,
             is_unlabeled: is_unknown || is_to_be_labelled || !unlabelled.is_empty(),
             is_untainted: plan.taints.is_some() || !held.is_empty() || differs && !uncarried.is_empty(),
@@ -89,9 +87,9 @@ impl Contribution {
     }
 
     /// The contribution of a node to a pool in dry run, which adds no taint.
-    fn preview(assessment: Assessment, vendor: Option<Vendor>) -> Option<Self> {
+    fn preview(assessment: Assessment) -> Option<Self> {
         let would_change = (!assessment.plan.is_empty()).then_some(NodeProblem::WouldChange);
-        let mut preview = Self::of(Assessment { owned: Vec::new(), ..assessment }, vendor, None)?;
+        let mut preview = Self::of(Assessment { owned: Vec::new(), ..assessment }, None)?;
         preview.problems.extend(would_change);
         Some(preview)
     }
@@ -117,13 +115,12 @@ impl Entry {
             let hindrance = refusal.map(NodeProblem::Denied).or_else(|| other_writer.map(NodeProblem::Contested));
             let is_deleted = |name: &String| policy.pool(name).is_some_and(|pool| pool.spec.deleting);
             assessment.pool = assessment.pool.or(assessment.releasing.take().filter(is_deleted));
-            let vendor = Vendor::of(&node.labels);
             // Nothing is known of the node's past as a node of a pool in dry run.
             let consent = Consent::Known { name, watched: &Watched::default(), now };
             let previews = policy.previews(&node.labels);
             let previews =
-                previews.filter_map(|pool| Contribution::preview(assess_as(node, Some(pool), policy, consent), vendor));
-            contributions.extend(Contribution::of(assessment, vendor, hindrance).into_iter().chain(previews));
+                previews.filter_map(|pool| Contribution::preview(assess_as(node, Some(pool), policy, consent)));
+            contributions.extend(Contribution::of(assessment, hindrance).into_iter().chain(previews));
             let mut selecting = policy.selecting(&node.labels).map(|entry| entry.pool.spec.name.clone());
             let owner = selecting.next();
             overlaps.extend(selecting.filter_map(|pool| Some((pool, owner.clone()?))));
@@ -178,10 +175,8 @@ impl NodeProblem {
 pub struct Tally {
     /// Nodes by build, if it is known, and state.
     pub states: BTreeMap<(Option<Build>, NodeState), usize>,
-    /// Nodes by build and revision; `None` for nodes that report no revision.
-    pub revisions: BTreeMap<Build, BTreeMap<Option<u32>, usize>>,
-    /// The builds that nodes run, each with the vendor that their labels show.
-    pub vendors: BTreeSet<(Build, Vendor)>,
+    /// Nodes by build, if it is known.
+    pub builds: BTreeMap<Build, usize>,
     tolerate: BTreeSet<Taint>,
     owned: BTreeMap<Taint, usize>,
     /// The first node with each problem, and the number of nodes with it.
@@ -232,11 +227,10 @@ pub(crate) fn fold(entries: &BTreeMap<Arc<str>, Entry>) -> BTreeMap<String, Tall
 impl Tally {
     /// Adds the contribution of so many nodes, of which this is the first.
     fn add(&mut self, first: &Arc<str>, contribution: &Contribution, nodes: usize) {
-        let Contribution { version, vendor, state, is_unlabeled, is_untainted, is_unfinished, .. } = contribution;
-        *self.states.entry((version.map(|version| version.build), *state)).or_default() += nodes;
-        if let Some(version) = version {
-            *self.revisions.entry(version.build).or_default().entry(version.revision).or_default() += nodes;
-            self.vendors.extend(vendor.map(|vendor| (version.build, vendor)));
+        let Contribution { build, state, is_unlabeled, is_untainted, is_unfinished, .. } = contribution;
+        *self.states.entry((*build, *state)).or_default() += nodes;
+        if let Some(build) = build {
+            *self.builds.entry(*build).or_default() += nodes;
         }
         self.unlabeled += if *is_unlabeled { nodes } else { 0 };
         self.untainted += if *is_untainted { nodes } else { 0 };
@@ -306,11 +300,7 @@ impl Tally {
 
     /// The facts from which the pool's RuntimeClasses are made.
     pub fn seen(&self) -> NodeSummary {
-        NodeSummary {
-            builds: self.revisions.iter().map(|(build, revisions)| (*build, revisions.values().sum())).collect(),
-            tolerate: self.tolerate.clone(),
-            ..NodeSummary::default()
-        }
+        NodeSummary { builds: self.builds.clone(), tolerate: self.tolerate.clone(), ..NodeSummary::default() }
     }
 
     /// One problem of each kind, with the number of nodes and one example.

@@ -23,7 +23,7 @@ use crate::{
         refusal::{RequestError, WriteConflict, growing_pause, refusal_pause},
         taints::Consent,
     },
-    windows::{Build, Vendor, product},
+    windows::{Build, product},
 };
 
 /// All nodes that a watch shows, and the requests in flight.
@@ -137,11 +137,6 @@ impl NodeTable {
             tally.states.iter().map(count).collect()
         };
         self.tallies().iter().flat_map(of_pool).collect()
-    }
-
-    /// The builds that nodes of pools run, each with the vendor that their labels show.
-    pub fn vendors(&self) -> BTreeSet<(Build, Vendor)> {
-        self.tallies().values().flat_map(|tally| tally.vendors.iter().copied()).collect()
     }
 
     /// All nodes by name, each with the part of its past that this process knows.

@@ -4,14 +4,14 @@ use std::{cmp::Reverse, collections::BTreeMap, fmt::Write};
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::{SignedDuration, Timestamp, tz::TimeZone},
+    jiff::{SignedDuration, Timestamp},
 };
 use serde_json::json;
 
 use crate::{
     api::{
-        BuildStatus, ClassState, HelpedWorkload, Mode, NodeCounts, ObjectReference, Problem, Revisions,
-        RuntimeClassStatus, Summary, Taint, TaintPolicy, TaintStatus, VendorStatus, WindowsPoolStatus,
+        BuildStatus, ClassState, HelpedWorkload, Mode, NodeCounts, ObjectReference, Problem, RuntimeClassStatus,
+        Summary, Taint, TaintPolicy, TaintStatus, WindowsPoolStatus,
         names::{condition, reason},
         number,
     },
@@ -21,7 +21,7 @@ use crate::{
         pods::failures::{PodHealth, PoolFailures},
         pools::pool::Pool,
     },
-    windows::{Build, Vendor, product},
+    windows::{Build, product},
     words::{count as count_of, joined, plain, yaml},
 };
 
@@ -52,7 +52,6 @@ pub fn status(
         conditions.push(name, unreadable_verdict(&observation.unreadable).unwrap_or(verdict));
     }
     conditions.push(condition::RUNTIME_CLASSES_APPLIED, classes_verdict(pool, observation));
-    conditions.push(condition::WINDOWS_SUPPORTED, support_verdict(observation, now));
     match &observation.health {
         PodHealth::Off => {}
         PodHealth::NotYet => conditions.keep(condition::WORKLOADS_HEALTHY),
@@ -150,13 +149,11 @@ fn helped(
 
 /// The builds with most nodes, those with a name first: a node can report any number as its build.
 fn builds(pool: &Pool, observation: &Observation) -> Vec<BuildStatus> {
-    let mut builds: Vec<_> = observation.tally.revisions.iter().collect();
-    builds.sort_by_key(|(build, revisions)| {
-        (pool.spec.version_of(**build).is_none(), Reverse(revisions.values().sum::<usize>()), **build)
-    });
+    let mut builds: Vec<_> = observation.tally.builds.iter().collect();
+    builds.sort_by_key(|(build, nodes)| (pool.spec.version_of(**build).is_none(), Reverse(**nodes), **build));
     builds.truncate(BUILDS);
     builds.sort();
-    builds.into_iter().map(|(build, revisions)| build_status(pool, *build, revisions, observation)).collect()
+    builds.into_iter().map(|(build, nodes)| build_status(pool, *build, *nodes, observation)).collect()
 }
 
 /// The lists of the printer columns, whose paths reach only the first entry of a list.
@@ -168,40 +165,18 @@ fn summary(observation: &Observation) -> Summary {
     };
     Summary {
         runtime_classes: joined(observation.classes.iter().map(|class| class.name.clone()).collect()),
-        builds: joined(observation.tally.revisions.keys().map(ToString::to_string).collect()),
+        builds: joined(observation.tally.builds.keys().map(ToString::to_string).collect()),
     }
 }
 
-fn build_status(
-    pool: &Pool,
-    build: Build,
-    revisions: &BTreeMap<Option<u32>, usize>,
-    observation: &Observation,
-) -> BuildStatus {
+fn build_status(pool: &Pool, build: Build, nodes: usize, observation: &Observation) -> BuildStatus {
     let discovered = pool.spec.discover.then(|| pool.spec.class_name(build));
-    let known: Vec<i64> = revisions.keys().flatten().map(|revision| i64::from(*revision)).collect();
     BuildStatus {
         build: build.to_string(),
         product: product::by_build(build).map(|product| product.name.to_owned()),
-        end_of_support: product::by_build(build).map(|product| product.end_of_support.to_string()),
-        vendors: vendors(observation, build),
-        nodes: number(revisions.values().sum()),
+        nodes: number(nodes),
         runtime_class: discovered.filter(|name| observation.classes.iter().any(|class| class.name == *name)),
-        revisions: known.first().zip(known.last()).map(|(oldest, newest)| Revisions {
-            oldest: *oldest,
-            newest: *newest,
-            distinct: number(known.len()),
-        }),
     }
-}
-
-fn vendors(observation: &Observation, build: Build) -> Vec<VendorStatus> {
-    let mine = observation.tally.vendors.iter().filter(|(its, _)| *its == build);
-    let status = |(_, vendor): &(Build, Vendor)| VendorStatus {
-        name: vendor.as_str().to_owned(),
-        end_of_support: vendor.support_of(build).map(|support| support.end.to_string()),
-    };
-    mine.map(status).collect()
 }
 
 fn problems(problems: &[Problem]) -> Vec<Problem> {
@@ -423,23 +398,6 @@ fn nodes_verdict(pool: &Pool, observation: &Observation, missing: usize, done: &
         reason.unwrap_or(reason::BUILD_UNKNOWN),
         format!("{} cannot be {done}, see problems", count_of(missing, "node")),
     )
-}
-
-/// False only if Microsoft or the cluster's vendor no longer supports a build in use.
-fn support_verdict(observation: &Observation, now: Timestamp) -> Verdict {
-    let today = now.to_zoned(TimeZone::UTC).date();
-    let is_over = |build: &&Build| product::by_build(**build).is_some_and(|product| product.end_of_support < today);
-    let over = joined(observation.tally.revisions.keys().filter(is_over).map(|build| product::name_of(*build)));
-    let by_microsoft = (!over.is_empty()).then(|| format!("past Microsoft's end of support: {over}"));
-    let of_vendors = observation.tally.vendors.iter().filter_map(|(build, vendor)| vendor.support_of(*build));
-    let by_vendor = of_vendors
-        .filter(|row| row.has_ended(today))
-        .map(|row| format!("{} supported {} until {}", row.vendor.as_str(), product::name_of(row.build), row.end));
-    let ended: Vec<String> = by_microsoft.into_iter().chain(by_vendor).collect();
-    if ended.is_empty() {
-        return Verdict::yes(reason::SUPPORTED, "Microsoft supports every known build in use");
-    }
-    Verdict::no(reason::END_OF_SUPPORT, ended.join("; "))
 }
 
 /// The verdict about pods. winpool does not see all of them for the reason `unseen`, if given.

@@ -311,7 +311,7 @@ fn users(round: &Round<'_>, class: &str) -> Result<ClassUsers, UnknownPods> {
 /// True if the class is about to select a build that no node of the pool has, instead of a capability label.
 fn leaves_its_pods(round: &Round<'_>, planned: &PlannedClass, class: &RuntimeClass) -> bool {
     let Hosts::Of(build) = planned.desired.hosts else { return false };
-    selector_of(class).contains_key(&capability_labels::key(build)) && !round.tally().revisions.contains_key(&build)
+    selector_of(class).contains_key(&capability_labels::key(build)) && !round.tally().builds.contains_key(&build)
 }
 
 /// The number of nodes that the class selects, if no node has this label.

@@ -20,7 +20,7 @@ use crate::{
         pools::pool::{Policy, Pool, WantedTaints},
         taints::daemon_sets::Objector,
     },
-    windows::{Build, KernelVersion},
+    windows::Build,
 };
 
 /// The planned taints of a node.
@@ -195,10 +195,10 @@ impl Consent<'_> {
 
 /// True if a RuntimeClass of the pool that selects the node does not tolerate the taint yet.
 pub(crate) fn waits_for_a_class(pool: &Pool, taint: &Taint, node: &NodeFields) -> bool {
-    let (spec, consent, version) = (&pool.spec, &pool.consent, node.windows_version());
-    let is_planned = |version: KernelVersion| !spec.discover || consent.planned_builds.contains(&version.build);
+    let (spec, consent, build) = (&pool.spec, &pool.consent, node.windows_build());
+    let is_planned = |build: Build| !spec.discover || consent.planned_builds.contains(&build);
     taint.effect != "PreferNoSchedule"
-        && (!version.is_none_or(is_planned) || consent.lagging.iter().any(|class| class.holds(taint, node, version)))
+        && (!build.is_none_or(is_planned) || consent.lagging.iter().any(|class| class.holds(taint, node, build)))
 }
 
 /// The taints that a pool may add to nodes, and those that wait.
@@ -246,14 +246,14 @@ impl LaggingClass {
     }
 
     /// True if the node may not get the taint before the class tolerates it.
-    pub(crate) fn holds(&self, taint: &Taint, node: &NodeFields, version: Option<KernelVersion>) -> bool {
-        self.taints.contains(taint) && self.selects(node, version)
+    pub(crate) fn holds(&self, taint: &Taint, node: &NodeFields, build: Option<Build>) -> bool {
+        self.taints.contains(taint) && self.selects(node, build)
     }
 
     /// True if the class selects the node, now or once that has its build label and capability labels.
-    fn selects(&self, node: &NodeFields, version: Option<KernelVersion>) -> bool {
+    fn selects(&self, node: &NodeFields, build: Option<Build>) -> bool {
         let is_planned = |key: &str, value: &str| match key {
-            names::WINDOWS_BUILD => version.is_none_or(|version| version.build.to_string() == value),
+            names::WINDOWS_BUILD => build.is_none_or(|build| build.to_string() == value),
             key => key.starts_with(names::CAPABILITY_LABEL_PREFIX),
         };
         self.selector.iter().all(|(key, value)| node.labels.get(key) == Some(value) || is_planned(key, value))
