@@ -1,7 +1,6 @@
 //! The metrics that Prometheus scrapes. No label has the name of a node as its value.
 
 mod gauges;
-mod process;
 pub mod reference;
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
@@ -17,7 +16,6 @@ use crate::nodes::SharedNodes;
 
 use self::{
     gauges::Gauges,
-    process::ProcessCollector,
     reference::{CONTROLLERS, RESULTS},
 };
 
@@ -52,7 +50,6 @@ impl Metrics {
         let leader = reference::LEADER.register(all, Gauge::default());
         let gauges = Gauges::new(nodes, leader.clone());
         all.register_collector(Box::new(gauges.clone()));
-        all.register_collector(Box::new(ProcessCollector));
         let metrics = Self {
             reconciles: reference::RECONCILES.register(all, Family::default()),
             errors: reference::RECONCILE_ERRORS.register(all, Family::default()),
@@ -142,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn text_has_every_metric_with_its_prefix_and_the_standard_ones() {
+    fn text_has_every_metric_with_its_prefix() {
         let metrics = Metrics::new(Arc::default());
         metrics.reconciled("node", Duration::from_millis(3), Some("denied"));
         requests::Counter::count(&metrics, RequestInfo { verb: "patch", resource: "nodes" }, "422".to_owned());
@@ -155,8 +152,6 @@ mod tests {
             "winpool_reconcile_duration_seconds_count{controller=\"node\"} 1",
             "winpool_kube_requests_total{verb=\"patch\",resource=\"nodes\",code=\"422\"} 1",
             "winpool_node_convergence_seconds_count 0",
-            "process_resident_memory_bytes ",
-            "process_cpu_seconds_total ",
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }

@@ -422,29 +422,15 @@ fn log(pool: &str, note: &Note) {
             tracing::warn!(pool, class = object.name, reason, detail, wait_ms, "RuntimeClass not written");
         }
         Note::ClassDeleted(class) => tracing::info!(pool, class, "RuntimeClass deleted"),
-        Note::ClassReleased { class, why } => {
-            tracing::warn!(
-                pool,
-                class,
-                detail = shortened(why),
-                "RuntimeClass released: it stays, and winpool no longer manages it"
-            );
-        }
-        Note::Left(Problem { reason, message, .. }) => {
-            tracing::warn!(pool, reason, detail = shortened(message), "left as it is");
+        Note::ClassReleased(class, why) => {
+            tracing::warn!(pool, class, detail = shortened(why), "RuntimeClass released")
         }
         Note::FinalizerWritten(present) => tracing::info!(pool, present, "finalizer written"),
         Note::CleanedUp => tracing::info!(pool, "pool cleaned up"),
-        Note::StatusRefused(error) => {
-            tracing::warn!(pool, error = shortened(error), "the API server refuses the status of the pool");
-        }
-        Note::Problem(Problem { reason, object, message }) => {
+        Note::Problem(Problem { reason, object, message }) | Note::Left(Problem { reason, object, message }) => {
             tracing::warn!(pool, %object, reason, detail = shortened(message), "problem");
         }
-        Note::TaintsChanged { are_applied: true, .. } => tracing::info!(pool, "every node has its taints"),
-        Note::TaintsChanged { reason, message, .. } => {
-            tracing::warn!(pool, reason, detail = shortened(message), "taints are held");
-        }
+        Note::TaintsApplied(_) => tracing::info!(pool, "every node has its taints"),
     }
 }
 
@@ -458,7 +444,7 @@ fn event(note: &Note) -> Option<Event> {
             let note = if fields.is_empty() { class.clone() } else { format!("{class}: {}", fields.join(", ")) };
             pool_event(EventType::Normal, reason, class, note)
         }
-        Note::ClassReleased { class, why } => {
+        Note::ClassReleased(class, why) => {
             let note = format!("winpool no longer manages RuntimeClass {class}, which stays: {why}");
             pool_event(EventType::Warning, reason::CLASS_IN_USE, class, note)
         }
@@ -466,20 +452,12 @@ fn event(note: &Note) -> Option<Event> {
             // Another action than that of a problem of the same object: Events with equal actions and reasons are merged.
             pool_event(EventType::Warning, reason, &object.name, message.clone())
         }
-        Note::StatusRefused(error) => pool_event(EventType::Warning, reason::INVALID_SPEC, "Validate", error.clone()),
         Note::Problem(Problem { reason, object, message }) => {
             // A dry run tells what it would change, and warns of nothing.
             let type_ = if reason == reason::WOULD_CHANGE { EventType::Normal } else { EventType::Warning };
             pool_event(type_, reason, &object.to_string(), format!("{object}: {message}"))
         }
-        Note::TaintsChanged { are_applied, reason, message } => {
-            let (type_, reason) = if *are_applied {
-                (EventType::Normal, reason::TAINTS_ADDED)
-            } else {
-                (EventType::Warning, reason.as_str())
-            };
-            pool_event(type_, reason, "Taint", message.clone())
-        }
+        Note::TaintsApplied(message) => pool_event(EventType::Normal, reason::TAINTS_ADDED, "Taint", message.clone()),
         Note::ClassPostponed(..) | Note::ClassDeleted(_) | Note::FinalizerWritten(_) | Note::CleanedUp => None,
     }
 }

@@ -104,10 +104,6 @@ metrics! {
         "winpool_kube_requests_total",
         "Requests to the API server, including Events. A watch counts once, when it is answered",
     );
-    RESIDENT_MEMORY = gauge("process_resident_memory_bytes", "Resident memory");
-    CPU = counter("process_cpu_seconds_total", "User and system CPU time");
-    START_TIME = gauge("process_start_time_seconds", "Start of the process, in seconds since 1970");
-    OPEN_FILES = gauge("process_open_fds", "Open files, including connections");
 }
 
 impl Description {
@@ -147,8 +143,6 @@ mod tests {
     #[test]
     fn names_split_into_what_the_format_adds_by_itself() {
         let split = |metric: &Description| (metric.base_name(), metric.unit().map(Unit::as_str).unwrap_or_default());
-        assert_eq!(split(&CPU), ("process_cpu", "seconds"));
-        assert_eq!(split(&RESIDENT_MEMORY), ("process_resident_memory", "bytes"));
         assert_eq!(split(&END_OF_SUPPORT), ("winpool_windows_end_of_support_timestamp", "seconds"));
         assert_eq!(split(&KUBE_REQUESTS), ("winpool_kube_requests", ""));
         assert_eq!(split(&NODES), ("winpool_nodes", ""));

@@ -60,6 +60,11 @@ impl ReadError {
     }
 }
 
+/// Selects pods that have not finished.
+pub(super) fn unfinished_pods() -> ListParams {
+    ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed")
+}
+
 /// Lists the objects of the resource `what` that `parameters` select, in pages, and passes each to `found`.
 pub(super) async fn list<K: Resource + Clone, T: Clone + DeserializeOwned>(
     what: &str,

@@ -7,15 +7,9 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use kube::api::ListParams;
 use serde::Deserialize;
 use serde_json::Value;
 use winpool_core::{plan::pods::PodEvent, pod};
-
-/// Selects pods that have not finished.
-pub fn unfinished() -> ListParams {
-    ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed")
-}
 
 /// A Pod as a watch decodes it, with the metadata that kube needs.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]

@@ -539,7 +539,7 @@ fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before
                 writes += 1;
                 let version = u64::from(number) * 2;
                 scene.written(version);
-                let labels = read(&shows).after(&plan).labels;
+                let labels = winpool_analysis::view::after(&read(&shows), &plan).labels;
                 shows = shown(number);
                 // The labels that winpool wrote stay.
                 for key in [names::WINDOWS_BUILD, names::POOL, "runs.winpool.dev/10.0.20348"] {

@@ -165,7 +165,7 @@ proptest! {
     #[test]
     fn a_forecast_changes_a_node_as_the_patch_does(node in any_node(), policy in any_policy()) {
         let plan = assess(&read(&node), &policy).plan;
-        prop_assert_eq!(read(&node).after(&plan), read(&after(&node, &policy)));
+        prop_assert_eq!(winpool_analysis::view::after(&read(&node), &plan), read(&after(&node, &policy)));
     }
 
     #[test]

@@ -10,11 +10,11 @@ use winpool_core::{
     plan::{
         classes::{
             ClassesPlan, NodeSummary,
-            runtime_class::{ClassAction, DesiredClass, PlannedClass, describe},
+            runtime_class::{ClassAction, DesiredClass, PlannedClass},
         },
         pools::pool::Pool,
     },
-    windows::{Build, product::PRODUCTS},
+    windows::product::PRODUCTS,
 };
 
 fn plan(pool: &Pool, seen: &impl Fn(&str) -> NodeSummary, existing: &[Arc<RuntimeClass>]) -> ClassesPlan {
@@ -89,11 +89,10 @@ fn a_class_is_named_after_the_version_of_its_build() {
         assert_eq!(names.into_keys().collect::<Vec<_>>(), [format!("windows-{}", product.version)]);
     }
     let cases = [
-        ("{}", 29000, "windows-build-29000"),
         ("spec: {buildNames: [{build: 10.0.29000, version: preview}]}", 29000, "windows-preview"),
         ("spec: {buildNames: [{build: 10.0.20348, version: azure-hci}]}", 20348, "windows-azure-hci"),
         ("spec: {runtimeClassNameFormat: 'win{version}.{pool}'}", 19042, "win20h2.default"),
-        ("spec: {runtimeClassNameFormat: '{version}'}", 29000, "build-29000"),
+        ("spec: {runtimeClassNameFormat: '{version}'}", 20348, "2022"),
     ];
     for (spec, build, name) in cases {
         let classes = fresh(&pool(spec), &seen(&[build], &[]));
@@ -103,32 +102,15 @@ fn a_class_is_named_after_the_version_of_its_build() {
 }
 
 #[test]
-fn the_problem_of_an_unnamed_build_names_the_field_to_set() {
+fn a_build_without_a_name_gets_no_class_and_the_problem_names_the_field_to_set() {
     let plan = plan(&pool("{}"), &seen(&[17763, 29000, 29001], &[]), &[]);
-    assert_eq!(names(&plan), ["windows-2019", "windows-build-29000", "windows-build-29001"]);
+    assert_eq!(names(&plan), ["windows-2019"]);
     let [problem] = plan.problems.as_slice() else { panic!("{:?}", plan.problems) };
     assert_eq!(
         (problem.reason.as_str(), problem.object.to_string().as_str()),
         (reason::BUILD_NOT_NAMED, "WindowsPool default")
     );
     assert!(problem.message.contains("2 builds") && problem.message.contains("spec.buildNames"), "{}", problem.message);
-}
-
-#[test]
-fn unnamed_builds_get_at_most_eight_classes_including_existing_ones() {
-    let hostile: Vec<u32> = (1..=100).chain([17763]).collect();
-    let first = plan(&pool("{}"), &seen(&hostile, &[]), &[]);
-    let expected: Vec<_> =
-        ["windows-2019".to_owned()].into_iter().chain((1..=8).map(|n| format!("windows-build-{n}"))).collect();
-    assert_eq!(names(&first), expected);
-    assert_eq!(first.problems.len(), 1);
-
-    let existing = settle(&[], &plan(&pool("{}"), &seen(&[50, 60, 70], &[]), &[]));
-    let more = plan(&pool("{}"), &seen(&[1, 2, 3, 4, 5, 6, 60, 20348], &[]), &existing);
-    let unnamed: Vec<_> = names(&more).into_iter().filter(|name| name.contains("build")).collect();
-    assert_eq!(unnamed, [1, 2, 3, 4, 5, 6, 60].map(|n| format!("windows-build-{n}")));
-    assert_eq!(more.leftover, ["windows-build-50", "windows-build-70"], "their nodes are gone, and so do they");
-    assert!(names(&more).contains(&"windows-2022"));
 }
 
 #[test]
@@ -272,19 +254,15 @@ fn a_class_with_the_same_meaning_is_not_written() {
 }
 
 #[test]
-fn classes_of_named_builds_stay_without_nodes_and_others_go() {
-    let start = seen(&[17763, 29000], &[]);
+fn discovered_classes_stay_without_nodes_and_declared_ones_go() {
+    let start = seen(&[17763], &[]);
     let spec = "spec: {runtimeClasses: [{name: special, version: '2022', nodeSelector: {a: b}, overhead: {podFixed: {cpu: 1m}}}]}";
     let existing = settle(&[], &plan(&pool(spec), &start, &[]));
-    assert_eq!(existing.len(), 3);
+    assert_eq!(existing.len(), 2);
     for (later, stays, goes) in [
-        ("{}", vec!["windows-2019"], vec!["special", "windows-build-29000"]),
-        ("spec: {runtimeClassDiscovery: Disabled}", vec![], vec!["special", "windows-2019", "windows-build-29000"]),
-        (
-            "spec: {runtimeClassNameFormat: 'other-{version}'}",
-            vec![],
-            vec!["special", "windows-2019", "windows-build-29000"],
-        ),
+        ("{}", vec!["windows-2019"], vec!["special"]),
+        ("spec: {runtimeClassDiscovery: Disabled}", vec![], vec!["special", "windows-2019"]),
+        ("spec: {runtimeClassNameFormat: 'other-{version}'}", vec![], vec!["special", "windows-2019"]),
     ] {
         let plan = plan(&pool(later), &seen(&[], &[]), &existing);
         assert_eq!(names(&plan), stays, "{later}");
@@ -300,7 +278,7 @@ fn classes_of_named_builds_stay_without_nodes_and_others_go() {
 
 #[test]
 fn the_selector_of_a_class_that_lost_its_last_node_is_still_repaired() {
-    let existing = settle(&[], &plan(&pool("{}"), &seen(&[17763, 29000], &[]), &[]));
+    let existing = settle(&[], &plan(&pool("{}"), &seen(&[17763], &[]), &[]));
     let drift = |class: &Arc<RuntimeClass>| {
         let mut value = json!(**class);
         value["scheduling"]["nodeSelector"]["node.kubernetes.io/windows-build"] = "10.0.20348".into();
@@ -310,17 +288,15 @@ fn the_selector_of_a_class_that_lost_its_last_node_is_still_repaired() {
     let plan = plan(&pool("{}"), &seen(&[], &[]), &drifted);
     let builds: Vec<_> = plan.classes.iter().map(|class| class.desired.hosts.build().unwrap().number()).collect();
     assert_eq!(builds, [17763], "{plan:#?}");
-    assert_eq!(plan.leftover, ["windows-build-29000"]);
     assert!(plan.classes.iter().all(|class| matches!(class.action, ClassAction::Change { .. })), "{plan:#?}");
 }
 
 #[test]
-fn naming_a_build_adds_a_class_and_keeps_the_first() {
-    let existing = settle(&[], &plan(&pool("{}"), &seen(&[29000], &[]), &[]));
-    let named =
-        plan(&pool("spec: {buildNames: [{build: 10.0.29000, version: preview}]}"), &seen(&[29000], &[]), &existing);
-    let actions: Vec<_> = named.classes.iter().map(|c| (c.desired.name.as_str(), describe(&c.action))).collect();
-    assert_eq!(actions, [("windows-build-29000", None), ("windows-preview", Some("would be created".to_owned()))]);
-    assert_eq!(named.problems, []);
-    assert!(named.classes.iter().all(|class| class.desired.hosts.build() == Some(Build::new(29000))));
+fn a_build_whose_name_changes_gets_a_class_and_the_old_one_goes() {
+    let named = |version: &str| pool(&format!("spec: {{buildNames: [{{build: 10.0.29000, version: {version}}}]}}"));
+    let existing = settle(&[], &plan(&named("preview"), &seen(&[29000], &[]), &[]));
+    let renamed = plan(&named("next"), &seen(&[29000], &[]), &existing);
+    assert_eq!(names(&renamed), ["windows-next"]);
+    assert_eq!(renamed.leftover, ["windows-preview"]);
+    assert_eq!(renamed.problems, []);
 }

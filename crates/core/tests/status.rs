@@ -329,7 +329,7 @@ fn a_status_is_bounded_whatever_the_cluster_shows() {
     let knows_pods = with_consent(pool("{}"), |consent| consent.may_add = true);
     let status = report(&Pool { managed_taints: ever_applied, ..knows_pods }, &observation);
     let sizes = (status.builds.len(), status.runtime_classes.len(), status.taints.len(), status.problems.len());
-    assert_eq!(sizes, (32, 64, 32, 10));
+    assert_eq!(sizes, (32, 80, 32, 10));
     let messages = status.problems.iter().map(|p| &p.message).chain(status.conditions.iter().map(|c| &c.message));
     for message in messages {
         assert!(message.chars().count() <= 1025, "1024 characters and an ellipsis");

@@ -323,7 +323,9 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
     let build_of = |name: &str| match (declared(name), facts.classes().get(name)) {
         (Some(build), _) => build,
         (None, Some(class)) => class.build(),
-        (None, None) => (read.spec.discover && read.spec.class_name(retired) == name).then_some(retired),
+        (None, None) => {
+            (read.spec.discover && read.spec.class_name(retired).as_deref() == Some(name)).then_some(retired)
+        }
     };
     if let Some(name) = default.filter(|name| build_of(name) == Some(retired)) {
         let remedy = match target.map(|to| (to, class_of(&read, to))) {
@@ -347,7 +349,7 @@ pub fn pool_blockers(pool: &WindowsPool, facts: &Facts, retired: Build, target: 
 /// Returns the pool's class for this build: a declared class, or the one that it creates when a node has the build.
 fn class_of(pool: &Pool, build: Build) -> Option<String> {
     let declared = pool.spec.declared.iter().find(|(hosts, _)| *hosts == Hosts::Of(build));
-    let discovered = || pool.spec.discover.then(|| pool.spec.class_name(build));
+    let discovered = || pool.spec.class_name(build).filter(|_| pool.spec.discover);
     declared.map(|(_, class)| class.name.clone()).or_else(discovered)
 }
 

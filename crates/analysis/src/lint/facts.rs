@@ -320,7 +320,7 @@ impl Facts {
     /// images, if the class is for nodes of its own build alone.
     pub fn compatible(&self, name: &str) -> Option<Remedy> {
         let build = self.classes.get(name)?.build()?;
-        let is_discovered = |spec: &PoolSpec| spec.discover && spec.class_name(build) == name;
+        let is_discovered = |spec: &PoolSpec| spec.discover && spec.class_name(build).as_deref() == Some(name);
         let pool = self.pools.iter().find(|pool| is_declared(pool, name) || is_discovered(&pool.spec))?;
         Some(Remedy::compatible(&pool.spec, name)?.in_object())
     }

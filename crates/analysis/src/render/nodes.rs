@@ -91,7 +91,8 @@ pub(super) fn selected_windows(pool: &Pool) -> Option<&'static Product> {
 fn capabilities(pool: &Pool, windows: &Product) -> BTreeSet<String> {
     let declared = pool.spec.declared.iter().map(|(hosts, _)| *hosts);
     let builds = PRODUCTS.iter().map(|product| product.build).filter(|build| !base_tags(*build).is_empty());
-    let discovered = builds.filter(|build| pool.spec.discover && !is_declared(pool, &pool.spec.class_name(*build)));
+    let is_new = |name: String| pool.spec.discover && !is_declared(pool, &name);
+    let discovered = builds.filter(|build| pool.spec.class_name(*build).is_some_and(is_new));
     let all = declared.chain(discovered.map(|build| pool.spec.discovered_hosts(build)));
     let runs = |hosts: Hosts| match hosts {
         Hosts::Running(image) if can_run(image, windows.build) => Some(capability_labels::key(image)),

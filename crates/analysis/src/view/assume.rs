@@ -28,7 +28,7 @@ use winpool_core::{
     },
 };
 
-use super::{SeenNode, View};
+use super::{SeenNode, View, after};
 
 /// Labels of Azure Kubernetes Service that name the Windows version (learn.microsoft.com/azure/aks/use-labels).
 const AKS_VERSION: [&str; 3] =
@@ -219,7 +219,7 @@ fn upgrade(seen: &mut SeenNode, build: Build, policy: &Policy) {
     }
     // The labels that are not true any more go.
     let capability_labels = assess(node, policy, Consent::Given).plan.capability_labels;
-    *node = node.after(&NodePlan { capability_labels, ..NodePlan::default() });
+    *node = after(node, &NodePlan { capability_labels, ..NodePlan::default() });
 }
 
 impl Assumed {

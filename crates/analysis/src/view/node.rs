@@ -1,6 +1,6 @@
 //! A node.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
     labels::Labels,
-    plan::nodes::{NodeObject, node::NodeFields},
+    plan::nodes::{
+        NodeObject,
+        node::{MetadataChange, NodeFields, NodePlan, TaintList},
+    },
     windows::{ContainerRuntime, KernelVersion},
 };
 
@@ -80,6 +83,20 @@ pub fn reduced_node(node: &Value) -> Value {
 
 fn is_pause_image(name: &Value) -> bool {
     name.as_str().is_some_and(|name| name.starts_with(PAUSE))
+}
+
+/// Returns the node after this plan was executed.
+pub fn after(node: &NodeFields, plan: &NodePlan) -> NodeFields {
+    let labels = node.labels.with(plan.labels().map(|change| (change.key.as_str(), change.to.as_deref())));
+    let mut after = NodeFields { labels, ..node.clone() };
+    if let Some(change) = &plan.taints {
+        after.taints = Arc::new(TaintList::new(Some(change.to.clone())));
+    }
+    if let Some(MetadataChange { to, .. }) = &plan.applied {
+        after.applied = to.as_deref().map(Into::into);
+        after.has_annotations |= to.is_some();
+    }
+    after
 }
 
 /// Returns the Windows version that the node reports, or else the build of its label.

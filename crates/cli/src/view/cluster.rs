@@ -24,7 +24,6 @@ use winpool_analysis::{
 use winpool_client::{
     error::{RequestError, in_time},
     node::ListedNode,
-    pods,
 };
 use winpool_core::plan::pools::pool::GuardedPool;
 
@@ -50,8 +49,8 @@ pub async fn state(client: &Client, simulated: bool) -> Result<Seen, ReadError> 
     if simulated || !is_reported(&reader.view) {
         reader.rest_of_decisions().await?;
     }
-    let pods =
-        live::collect("pods", &Api::<core::v1::Pod>::all(client.clone()), pods::unfinished(), |pod: Pod| pod).await;
+    let pods = Api::<core::v1::Pod>::all(client.clone());
+    let pods = live::collect("pods", &pods, live::unfinished_pods(), |pod: Pod| pod).await;
     reader.view.pods = live::known(pods)?;
     reader.assign_class().await;
     reader.gaps.in_cluster |= reader.view.pods.is_forbidden();

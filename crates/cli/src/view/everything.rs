@@ -9,7 +9,6 @@ use winpool_analysis::{
     view::{Known, Reduced, Workload},
     workload::{KINDS, WorkloadKind},
 };
-use winpool_client::pods;
 
 use crate::live::{self, ReadError, kubernetes_version};
 
@@ -65,7 +64,7 @@ impl Reader<'_> {
         let (resource, api) = resource(self.client, None, group, kind);
         let is_pod = kind == "Pod";
         let (mut pods, mut workloads, mut unread) = (Vec::new(), Vec::new(), None);
-        let selected = if is_pod { pods::unfinished() } else { ListParams::default() };
+        let selected = if is_pod { live::unfinished_pods() } else { ListParams::default() };
         let keep = |mut value: Value| {
             value["apiVersion"] = json!(resource.api_version);
             value["kind"] = json!(kind);

@@ -118,7 +118,7 @@ pub mod reason {
         pub const BUILD_UNKNOWN: &str = "BuildUnknown";
         /// A node has the label `kubernetes.io/os: windows` and reports another operating system; winpool does not change it.
         pub const OPERATING_SYSTEM_DIFFERS: &str = "OperatingSystemDiffers";
-        /// Neither this release nor `spec.buildNames` has a name for a build.
+        /// Neither this release nor `spec.buildNames` has a name for a build, which gets no RuntimeClass.
         pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
         /// `DaemonSets` do not tolerate a taint that the pool wants.
         pub const DAEMON_SETS_NOT_TOLERATING: &str = "DaemonSetsNotTolerating";
@@ -146,8 +146,6 @@ pub mod reason {
         pub const WAITING: &str = "Waiting";
         /// The pool selects no node.
         pub const NO_NODES_SELECTED: &str = "NoNodesSelected";
-        /// The pool has more RuntimeClasses than winpool manages.
-        pub const TOO_MANY_CLASSES: &str = "TooManyClasses";
         /// winpool keeps a RuntimeClass because pods use it.
         pub const CLASS_IN_USE: &str = "ClassInUse";
         /// The API server, or a policy in it, refuses a write, or accepts it and reverts it.

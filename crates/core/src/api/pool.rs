@@ -103,13 +103,13 @@ pub struct WindowsPoolSpec {
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"]))]
     pub retired_taints: Vec<Taint>,
 
-    /// `Enabled`: winpool creates one RuntimeClass for each Windows build of the pool's nodes, and keeps it when the last
-    /// node of that build is gone. `Disabled`: the pool has only the RuntimeClasses in `runtimeClasses`.
+    /// `Enabled`: winpool creates one RuntimeClass for each Windows build with a name of the pool's nodes, and keeps it when
+    /// the last node of that build is gone. `Disabled`: the pool has only the RuntimeClasses in `runtimeClasses`.
     #[serde(default)]
     pub runtime_class_discovery: RuntimeClassDiscovery,
 
-    /// Names of discovered RuntimeClasses. `{version}` is 2019, 2022, 2025 and so on, or `build-<number>` for a build
-    /// without a name; `{pool}` is the name of this pool.
+    /// Names of discovered RuntimeClasses. `{version}` is 2019, 2022, 2025 and so on, or a name in `buildNames`; `{pool}` is
+    /// the name of this pool.
     #[serde(default = "default_runtime_class_name_format")]
     #[schemars(length(min = 9, max = 63))]
     pub runtime_class_name_format: String,
@@ -128,7 +128,7 @@ pub struct WindowsPoolSpec {
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub runtime_classes: Vec<RuntimeClassSpec>,
 
-    /// Names for builds that are newer than this release of winpool.
+    /// Names for builds that are newer than this release of winpool. Without a name a build has no discovered RuntimeClass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["build"]))]
     pub build_names: Vec<NamedBuild>,

@@ -35,7 +35,7 @@ pub struct WindowsPoolStatus {
     pub builds: Vec<BuildStatus>,
     /// The pool's RuntimeClasses, discovered and declared ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(length(max = 80), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub runtime_classes: Vec<RuntimeClassStatus>,
     /// Problems that need attention: at most ten entries, and one entry for all nodes with the same problem.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -89,7 +89,7 @@ pub struct HelpedWorkload {
     pub last: Time,
 }
 
-/// The first five names of each list, separated by commas.
+/// The names in two lists, separated by commas, because the path of a printer column reaches only the first entry of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Summary {

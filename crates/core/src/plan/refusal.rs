@@ -190,11 +190,6 @@ impl<T: Default + PartialEq> WriteConflict<T> {
         };
     }
 
-    /// True if the last write may still count.
-    pub fn is_recent(&self, now: Instant) -> bool {
-        self.writes.back().is_some_and(|last| now.duration_since(*last) <= WINDOW + self.pause)
-    }
-
     fn is_conflict(&self) -> bool {
         self.writes.len() >= WRITES
     }

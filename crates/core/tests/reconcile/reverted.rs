@@ -51,7 +51,7 @@ fn a_status_that_is_reverted_proves_nothing() {
     world.wait(2);
     assert!(world.taints("win").is_empty(), "no status records the taint");
     let notes = world.memory.take_notes();
-    let says_so = |note: &Note| matches!(note, Note::StatusRefused(why) if why.contains(WORDS));
+    let says_so = |note: &Note| matches!(note, Note::Problem(problem) if problem.message.contains(WORDS));
     assert_eq!(notes.iter().filter(|(_, note)| says_so(note)).count(), 1, "{notes:?}");
     assert_eq!(sent_in(&mut world, 500, "WriteStatus"), 0);
     world.reverts = None;

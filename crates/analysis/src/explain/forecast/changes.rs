@@ -174,7 +174,7 @@ pub(super) fn classes(before: &BTreeMap<String, Arc<RuntimeClass>>, after: &mut 
 
 fn why_retired(class: &str, notes: &[(String, Note)]) -> String {
     let released = notes.iter().find_map(|(_, note)| match note {
-        Note::ClassReleased { class: released, why } if released == class => Some(why.as_str()),
+        Note::ClassReleased(released, why) if released == class => Some(why.as_str()),
         _ => None,
     });
     released.unwrap_or("no pod uses it").to_owned()

@@ -25,7 +25,7 @@ use winpool_core::{
 
 use crate::{
     pod::{ClassExt, Pod},
-    view::{Known, Workload, changed_pool},
+    view::{Known, Workload, after, changed_pool},
     workload::WorkloadKind,
 };
 
@@ -395,7 +395,7 @@ impl Simulation {
                     }
                     NodeStep::Patch { plan, .. } => {
                         wrote = true;
-                        self.nodes.entry(name.clone()).and_modify(|node| *node = node.after(&plan));
+                        self.nodes.entry(name.clone()).and_modify(|node| *node = after(node, &plan));
                         NodeAnswer::Written(None)
                     }
                 };

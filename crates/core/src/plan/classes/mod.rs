@@ -28,10 +28,6 @@ use crate::{
     words::count,
 };
 
-/// The limit of classes in one pool: status has room for that many.
-pub(crate) const CLASSES: usize = 64;
-/// The limit of classes for builds without a name: a node can report any number as its build.
-const UNNAMED_BUILDS: usize = 8;
 /// The limit of other writers' taints that a class tolerates: a node can register with any taint.
 const FOREIGN_TAINTS: usize = 16;
 
@@ -153,8 +149,9 @@ fn wanted(
         }
     }
     if pool.spec.discover {
-        for build in discovered_builds(pool, seen, &owned, &mut problems) {
-            let name = pool.spec.class_name(build);
+        problems.extend(unnamed_problem(pool, seen));
+        for build in seen.builds.keys().copied() {
+            let Some(name) = pool.spec.class_name(build) else { continue };
             if !is_class_name(&name) {
                 problems.push(name_problem(&name, pool, build));
                 continue;
@@ -173,19 +170,11 @@ fn wanted(
             continue;
         }
         match build {
-            Some(build) if is_sticky(pool, build, &name) => {
+            Some(build) if pool.spec.discover && pool.spec.class_name(build).as_ref() == Some(&name) => {
                 let hosts = labels_first(pool.spec.discovered_hosts(build), &name, &mut problems);
                 classes.insert(name.clone(), discovered_class(pool, hosts, &name, seen));
             }
             _ => leftover.push(name),
-        }
-    }
-    if classes.len() > CLASSES {
-        problems.push(too_many_problem(pool, classes.len()));
-        // Declared classes are never surplus.
-        let surplus: Vec<String> = classes.keys().rev().filter(|name| !is_declared(pool, name)).cloned().collect();
-        for name in surplus.into_iter().take(classes.len() - CLASSES) {
-            classes.remove(&name);
         }
     }
     (classes, ClassesPlan { classes: Vec::new(), leftover, to_label, problems })
@@ -204,21 +193,13 @@ pub fn is_declared(pool: &Pool, class: &str) -> bool {
     pool.spec.declared.iter().any(|(_, spec)| spec.name == class)
 }
 
-fn too_many_problem(pool: &Pool, wanted: usize) -> Problem {
-    let message = format!(
-        "the pool has {wanted} RuntimeClasses and winpool keeps {CLASSES} of them; split the pool, or set \
-         runtimeClassDiscovery: Disabled and declare those that you need"
-    );
-    Problem::new(reason::TOO_MANY_CLASSES, ObjectReference::windows_pool(&pool.spec.name), message)
-}
-
 /// The classes that winpool created for this pool, each with its build: the one in its name, because another writer
 /// may have edited its selector, or else the one that it selects.
 fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Option<Build>, &'a RuntimeClass)> {
     let known = || product::PRODUCTS.iter().map(|product| product.build).chain(pool.spec.named_builds.keys().copied());
     let build = |class: &RuntimeClass| {
         let name = class.name_any();
-        let named = known().chain(numbers_in(&name)).find(|build| pool.spec.class_name(*build) == name);
+        let named = known().find(|build| pool.spec.class_name(*build).as_ref() == Some(&name));
         named.or_else(|| selected_build(class))
     };
     existing
@@ -228,41 +209,16 @@ fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Opt
         .collect()
 }
 
-/// The builds that `build-<number>` in a class's name may stand for.
-fn numbers_in(name: &str) -> impl Iterator<Item = Build> {
-    name.split("build-").skip(1).filter_map(|rest| {
-        let number = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-        format!("10.0.{number}").parse().ok()
-    })
-}
-
-/// True if a class without nodes stays: its build has a name, and the class has the name for that build or the one
-/// from before this release knew it. A build without a name may be invented, so its class goes.
-fn is_sticky(pool: &Pool, build: Build, name: &str) -> bool {
-    let named = pool.spec.version_of(build).is_some();
-    pool.spec.discover && named && (name == pool.spec.class_name(build) || name == pool.spec.unnamed_class_name(build))
-}
-
-/// The builds that get a class: all with a name, and a few without.
-fn discovered_builds(
-    pool: &Pool,
-    seen: &NodeSummary,
-    owned: &[(Option<Build>, &RuntimeClass)],
-    problems: &mut Vec<Problem>,
-) -> Vec<Build> {
-    let (named, unnamed): (Vec<Build>, Vec<Build>) =
-        seen.builds.keys().partition(|build| pool.spec.version_of(**build).is_some());
-    let Some(example) = unnamed.first() else { return named };
+/// The problem of builds without a name, which get no class: a node can report any number as its build.
+fn unnamed_problem(pool: &Pool, seen: &NodeSummary) -> Option<Problem> {
+    let unnamed: Vec<&Build> = seen.builds.keys().filter(|build| pool.spec.version_of(**build).is_none()).collect();
+    let example = unnamed.first()?;
     let message = format!(
-        "{} without a name in this release, such as {example}; the names of their RuntimeClasses have build-<number> as the version, at most \
-         {UNNAMED_BUILDS} of them. Name a build in spec.buildNames, such as {{build: {example}, version: preview}}",
+        "{} without a name in this release, such as {example}, and so without a RuntimeClass: name it in spec.buildNames, such \
+         as {{build: {example}, version: preview}}",
         count(unnamed.len(), "build")
     );
-    problems.push(Problem::new(reason::BUILD_NOT_NAMED, ObjectReference::windows_pool(&pool.spec.name), message));
-    let has_class = |build: &Build| owned.iter().any(|(owned, _)| owned.as_ref() == Some(build));
-    let (with_class, without): (Vec<Build>, Vec<Build>) = unnamed.into_iter().partition(has_class);
-    let room = UNNAMED_BUILDS.saturating_sub(with_class.len());
-    named.into_iter().chain(with_class).chain(without.into_iter().take(room)).collect()
+    Some(Problem::new(reason::BUILD_NOT_NAMED, ObjectReference::windows_pool(&pool.spec.name), message))
 }
 
 fn name_problem(name: &str, pool: &Pool, build: Build) -> Problem {

@@ -67,20 +67,6 @@ impl NodeFields {
         self.labels.get(names::OS).is_some_and(|os| os != names::WINDOWS)
     }
 
-    /// The node after this plan was executed.
-    pub fn after(&self, plan: &NodePlan) -> Self {
-        let labels = self.labels.with(plan.labels().map(|change| (change.key.as_str(), change.to.as_deref())));
-        let mut after = Self { labels, ..self.clone() };
-        if let Some(change) = &plan.taints {
-            after.taints = Arc::new(TaintList::new(Some(change.to.clone())));
-        }
-        if let Some(MetadataChange { to, .. }) = &plan.applied {
-            after.applied = to.as_deref().map(Into::into);
-            after.has_annotations |= to.is_some();
-        }
-        after
-    }
-
     /// True if the node's operating system label contradicts its report. winpool does not write such a node. A node that
     /// was reimaged may keep its old label until its kubelet reports, or report its old system for a moment after the
     /// kubelet has written the label. A kubelet restores a label that another writer changed within 10 seconds.

@@ -348,31 +348,20 @@ impl PoolSpec {
         named.or_else(|| product::by_build(build).map(|product| product.version))
     }
 
-    /// The nodes that the discovered RuntimeClass of `build` selects. A build without a name may be invented.
+    /// The nodes that the discovered RuntimeClass of `build` selects.
     pub fn discovered_hosts(&self, build: Build) -> Hosts {
         let runs_it = |host: Build| host > build && can_run(build, host);
         let has_newer_hosts = product::PRODUCTS.iter().any(|product| runs_it(product.build));
         match self.host_match {
-            HostMatch::Compatible if has_newer_hosts && self.version_of(build).is_some() => Hosts::Running(build),
+            HostMatch::Compatible if has_newer_hosts => Hosts::Running(build),
             HostMatch::Compatible | HostMatch::Exact => Hosts::Of(build),
         }
     }
 
-    /// The name of the discovered RuntimeClass of `build`.
-    pub fn class_name(&self, build: Build) -> String {
-        match self.version_of(build) {
-            Some(version) => self.format_class_name(version),
-            None => self.unnamed_class_name(build),
-        }
-    }
-
-    /// The name of that class if the build has no name.
-    pub fn unnamed_class_name(&self, build: Build) -> String {
-        self.format_class_name(&format!("build-{}", build.number()))
-    }
-
-    fn format_class_name(&self, version: &str) -> String {
-        self.runtime_class_name_format.replace("{version}", version).replace("{pool}", &self.name)
+    /// The name of the discovered RuntimeClass of `build`; `None` if the build has no name.
+    pub fn class_name(&self, build: Build) -> Option<String> {
+        let format = &self.runtime_class_name_format;
+        Some(format.replace("{version}", self.version_of(build)?).replace("{pool}", &self.name))
     }
 
     /// Pools are sorted by age: the oldest wins.

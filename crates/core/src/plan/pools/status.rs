@@ -16,7 +16,6 @@ use crate::{
         number,
     },
     plan::{
-        classes::CLASSES,
         nodes::numbers::{Overlap, Tally},
         pods::failures::{PodHealth, PoolFailures},
         pools::pool::Pool,
@@ -25,6 +24,8 @@ use crate::{
     words::{count as count_of, joined, plain, yaml},
 };
 
+/// 32 declared ones, and those of 32 named builds and of the builds that a release knows.
+const CLASSES: usize = 80;
 const BUILDS: usize = 32;
 const TAINTS: usize = 32;
 const PROBLEMS: usize = 10;
@@ -32,8 +33,8 @@ const WORKLOADS: usize = 10;
 /// The time for which the name of a helped workload is kept: a `CronJob` may run once a month.
 const HELPED: SignedDuration = SignedDuration::from_hours(35 * 24);
 const MESSAGE: usize = 1024;
-/// The number of names in a printer column.
-const SHOWN: usize = 5;
+/// The longest text in a printer column, in bytes.
+const COLUMN: usize = 200;
 
 /// The status of a valid pool. `previous` is its present status: transition times of unchanged conditions are kept.
 pub fn status(
@@ -67,7 +68,10 @@ pub fn status(
         observed_generation: observation.generation,
         nodes: tally.counts(),
         taints: taints(pool, observation, previous, now),
-        summary: summary(observation),
+        summary: Summary {
+            runtime_classes: plain(&joined(observation.classes.iter().map(|class| &class.name)), COLUMN),
+            builds: plain(&joined(tally.builds.keys()), COLUMN),
+        },
         helped_workloads: helped(pool, &observation.health, previous, now),
         builds: builds(pool, observation),
         runtime_classes: observation.classes.iter().take(CLASSES).cloned().collect(),
@@ -156,21 +160,8 @@ fn builds(pool: &Pool, observation: &Observation) -> Vec<BuildStatus> {
     builds.into_iter().map(|(build, nodes)| build_status(pool, *build, *nodes, observation)).collect()
 }
 
-/// The lists of the printer columns, whose paths reach only the first entry of a list.
-fn summary(observation: &Observation) -> Summary {
-    let joined = |names: Vec<String>| {
-        let more = names.len().saturating_sub(SHOWN);
-        let text = names.into_iter().take(SHOWN).collect::<Vec<_>>().join(",");
-        if more > 0 { format!("{text},+{more}") } else { text }
-    };
-    Summary {
-        runtime_classes: joined(observation.classes.iter().map(|class| class.name.clone()).collect()),
-        builds: joined(observation.tally.builds.keys().map(ToString::to_string).collect()),
-    }
-}
-
 fn build_status(pool: &Pool, build: Build, nodes: usize, observation: &Observation) -> BuildStatus {
-    let discovered = pool.spec.discover.then(|| pool.spec.class_name(build));
+    let discovered = pool.spec.class_name(build).filter(|_| pool.spec.discover);
     BuildStatus {
         build: build.to_string(),
         product: product::by_build(build).map(|product| product.name.to_owned()),
@@ -459,10 +450,9 @@ fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {
 
 /// The verdict if the pool lacks classes that winpool cannot create.
 fn impossible_classes(observation: &Observation) -> Option<Verdict> {
-    [reason::CLASS_NAME_INVALID, reason::TOO_MANY_CLASSES].into_iter().find_map(|reason| {
-        let problem = observation.problems.iter().find(|problem| problem.reason == reason)?;
-        Some(Verdict::no(reason, problem.message.clone()))
-    })
+    let mut problems = observation.problems.iter();
+    let problem = problems.find(|problem| problem.reason == reason::CLASS_NAME_INVALID)?;
+    Some(Verdict::no(reason::CLASS_NAME_INVALID, problem.message.clone()))
 }
 
 fn count(observation: &Observation, state: ClassState) -> usize {

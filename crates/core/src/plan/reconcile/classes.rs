@@ -48,18 +48,12 @@ const RECORDED: usize = 128;
 const PODS_AGAIN: Duration = Duration::from_secs(5);
 
 impl Memory {
-    /// Forgets classes that do not exist and that the pool does not want: a node may report many different builds.
-    pub(super) fn forget_classes(&mut self, round: &Round<'_>, plan: &ClassesPlan) {
-        let now = round.now.instant;
-        let memory = self.of(round.name());
-        memory.classes.retain(|name, memory| {
-            let cached = version(round.class(name));
-            memory.behind.take_if(|(behind, _)| behind.is_over(cached, now));
-            plan.classes.iter().any(|planned| planned.desired.name == *name)
-                || memory.was_patched(now)
-                || memory.behind.is_some()
-                || cached.is_some()
-        });
+    /// Forgets the uids of classes that are gone, and requests whose effect the cache shows.
+    pub(super) fn forget_classes(&mut self, round: &Round<'_>) {
+        let (memory, now) = (self.of(round.name()), round.now.instant);
+        for (name, known) in &mut memory.classes {
+            known.behind.take_if(|(behind, _)| behind.is_over(version(round.class(name)), now));
+        }
         if memory.created.len() > RECORDED {
             let uids: BTreeSet<_> = round.cluster.classes.iter().filter_map(|class| class.uid()).collect();
             memory.created.retain(|uid| uids.contains(uid));
@@ -105,8 +99,8 @@ impl Memory {
         let write = plan.classes.iter().find_map(|planned| self.write_step(round, planned));
         let mut leftover = plan.leftover.iter().filter_map(|name| round.class(name));
         let step = write.or_else(|| leftover.find_map(|class| self.retire_step(round, class, false)));
-        let unseen = self.of(round.name()).classes.iter().filter_map(|(name, known)| {
-            known.behind(round, name).filter(|(_, is_written)| *is_written).map(|(behind, _)| behind.until)
+        let unseen = self.of(round.name()).classes.iter().filter_map(|(_, known)| {
+            known.behind.as_ref().filter(|(_, is_written)| *is_written).map(|(behind, _)| behind.until)
         });
         step.or_else(|| Some(Step::Wait(Some(unseen.min()?))))
     }
@@ -120,7 +114,7 @@ impl Memory {
             memory.is_up_to_date(now);
             return None;
         }
-        if memory.behind(round, name).is_some() {
+        if memory.behind.is_some() {
             return None;
         }
         let leaves_pods = current.is_some_and(|class| leaves_its_pods(round, planned, class));
@@ -184,7 +178,7 @@ impl Memory {
         let memory = self.of(round.name());
         let is_recorded = class.uid().is_some_and(|uid| memory.created.contains(&uid));
         let known = memory.class(&name);
-        if known.wait_reason(None, now).is_some() || known.behind(round, &name).is_some() || is_being_deleted(class) {
+        if known.wait_reason(None, now).is_some() || known.behind.is_some() || is_being_deleted(class) {
             return None;
         }
         if let Some(pause) = known.back_off(Some(class), now) {
@@ -271,8 +265,7 @@ impl Memory {
         known.await_cache(step, true, now + SHOWN);
         (known.failures, known.postponed) = (0, None);
         let Some(PlannedClass { action, .. }) = &step.planned else {
-            let released =
-                step.released.iter().map(|why| Note::ClassReleased { class: name.clone(), why: why.clone() });
+            let released = step.released.iter().map(|why| Note::ClassReleased(name.clone(), why.clone()));
             return released.for_each(|note| self.note(pool, note));
         };
         let (reason, fields) = if let ClassAction::Change { changes, tolerations, .. } = action {
@@ -329,14 +322,12 @@ const SETTLED: Duration = Duration::from_secs(10);
 /// The state of one RuntimeClass between steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassMemory {
-    /// True if it is an accepted write that the cache is to show.
+    /// The last request, while the cache does not show what has become of the class. True if it was accepted.
     behind: Option<(Behind, bool)>,
     /// Recent writes, whatever they changed: another writer may alternate between values.
     conflict: WriteConflict<()>,
     /// The version in which winpool's last write left the class.
     left: Option<String>,
-    /// True if the last write changed a class that existed.
-    patched: bool,
     /// The time since which a contested class has needed no write.
     right_since: Option<Instant>,
     /// The number of writes in a row that failed.
@@ -387,12 +378,6 @@ impl ClassMemory {
         self.behind = Some((Behind { version, until }, is_written));
     }
 
-    /// The last request, while the cache does not show what has become of this class.
-    fn behind(&self, round: &Round<'_>, name: &str) -> Option<&(Behind, bool)> {
-        let cached = version(round.class(name));
-        self.behind.as_ref().filter(|(behind, _)| !behind.is_over(cached, round.now.instant))
-    }
-
     fn postpone(&mut self, planned: Option<&PlannedClass>, problem: Problem, until: Instant) {
         self.postponed = Some(Postponed { target: target(planned), problem, until });
     }
@@ -436,18 +421,13 @@ impl ClassMemory {
             self.conflict = WriteConflict::default();
         }
         self.conflict.written((), now);
-        (self.left, self.patched) = (class.and_then(|class| class.resource_version()), step.current.is_some());
+        self.left = class.and_then(|class| class.resource_version());
     }
 
     /// Writes at once again, because the pool has changed.
     pub fn end_back_off(&mut self) {
         self.conflict = WriteConflict::default();
         self.postponed.take_if(|postponed| postponed.is_contested());
-    }
-
-    /// True if winpool has changed the class recently. Another writer may delete it and create it again.
-    fn was_patched(&self, now: Instant) -> bool {
-        self.patched && self.conflict.is_recent(now)
     }
 
     /// Records that the class got tolerations that `before` lacks. Some API servers may not know them for this time.
@@ -497,7 +477,7 @@ impl Memory {
     pub(super) fn record_wanted(&mut self, pool: &Pool, owned: &[Arc<RuntimeClass>]) {
         let is_wanted = |class: &&Arc<RuntimeClass>| {
             let name = class.name_any();
-            let is_discovered = |build| pool.spec.discover && pool.spec.class_name(build) == name;
+            let is_discovered = |build| pool.spec.discover && pool.spec.class_name(build).as_ref() == Some(&name);
             is_declared(pool, &name) || selected_build(class).is_some_and(is_discovered)
         };
         let own = owned.iter().filter(|class| is_made_by_winpool(class)).filter(is_wanted);

@@ -130,6 +130,7 @@ fn decide(cluster: &CachedCluster<'_>, memory: &mut Memory, name: &str, now: Now
         Err(error) => return Some(memory.stop(cluster, guarded, reason::INVALID_SPEC, &error.to_string(), now)),
     };
     let round = Round { cluster, guarded, pool, now };
+    memory.forget_classes(&round);
     if round.pool.spec.deleting { Some(memory.clean_up(&round)) } else { memory.bring_up_to_date(&round) }
 }
 
@@ -378,7 +379,10 @@ impl Memory {
                 // Another status than the one that was sent may be stored.
                 memory.fresh = false;
                 let why = invalid.map_or(message, |problem| problem.message.clone());
-                self.note(pool, Note::StatusRefused(why));
+                self.note(
+                    pool,
+                    Note::Problem(Problem::new(reason::INVALID_SPEC, ObjectReference::windows_pool(pool), why)),
+                );
             }
             _ => {}
         }
@@ -410,7 +414,6 @@ impl Memory {
         }
         self.keep_former_taints(round);
         let plan = self.plan_classes(round);
-        self.forget_classes(round, &plan);
         if let Some(step) = self.class_step(round, &plan) {
             return Some(step);
         }

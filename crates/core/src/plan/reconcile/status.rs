@@ -106,7 +106,7 @@ impl Memory {
             !known.any(|known| (&known.reason, &known.object) == (&problem.reason, &problem.object))
         };
         let problems = status.problems.iter().filter(is_news).cloned().map(Note::Problem);
-        let news = problems.chain(taints_note(previous, &status)).collect();
+        let news = problems.chain(taints_note(&guarded.name_any(), previous, &status)).collect();
         let seen = memory.own_status(guarded).map(recorded).or_else(|| guarded.recorded.clone());
         memory.sent = guarded.resource_version();
         Step::WriteStatus { seen, status: Box::new(status), news }
@@ -120,7 +120,7 @@ impl Memory {
 }
 
 /// Returns a note if the taints of the pool are held or no longer held since the previous status.
-fn taints_note(previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus) -> Option<Note> {
+fn taints_note(pool: &str, previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus) -> Option<Note> {
     // With other reasons winpool is still working, or a problem has a note of its own.
     const NOTED: [&str; 2] = [reason::DONE, reason::DAEMON_SETS_NOT_TOLERATING];
     let find = |status: &WindowsPoolStatus| {
@@ -131,5 +131,6 @@ fn taints_note(previous: Option<&WindowsPoolStatus>, status: &WindowsPoolStatus)
     let (is_applied, reason, message) = find(status)?;
     let (was_applied, before, _) = previous.and_then(find).unwrap_or_default();
     let is_new = (&was_applied, &before) != (&is_applied, &reason) && NOTED.contains(&reason.as_str());
-    is_new.then_some(Note::TaintsChanged { are_applied: is_applied == "True", reason, message })
+    let held = |message| Note::Problem(Problem::new(&reason, ObjectReference::windows_pool(pool), message));
+    is_new.then(|| if is_applied == "True" { Note::TaintsApplied(message) } else { held(message) })
 }

@@ -186,23 +186,13 @@ pub enum Note {
     ClassPostponed(Problem, Duration),
     ClassDeleted(String),
     /// winpool no longer manages a RuntimeClass that the pool does not want, and does not delete it, for this reason.
-    ClassReleased {
-        class: String,
-        /// The reason why it is not deleted.
-        why: String,
-    },
+    ClassReleased(String, String),
     /// An object stays as it is although the pool is deleted or does not want it.
     Left(Problem),
     /// The finalizer was added (true) or removed.
     FinalizerWritten(bool),
     CleanedUp,
-    /// The API server refuses the status of the pool: the error in the pool, or else the API server's message.
-    StatusRefused(String),
     Problem(Problem),
-    /// The condition `TaintsApplied` of the pool has changed.
-    TaintsChanged {
-        are_applied: bool,
-        reason: String,
-        message: String,
-    },
+    /// The condition `TaintsApplied` of the pool is True, with this message.
+    TaintsApplied(String),
 }

@@ -69,7 +69,7 @@ impl Memory {
             let node = &object.node;
             for (taint, set) in pairs.iter().filter(|(_, set)| set.fits(&node.labels, &object.name)) {
                 let has_it = node.taints.taints().contains(taint);
-                let counted = if has_it && !set.is_gone && pool.spec.enforces() {
+                let counted = if has_it && set.gone.is_none() && pool.spec.enforces() {
                     &mut objections.without_pods
                 } else if !has_one(node, pool, taint)
                     && !pool.spec.waits_for_nobody(taint)

@@ -18,23 +18,11 @@ use crate::{
 
 const KIND: &str = "DaemonSet ";
 
-/// A `DaemonSet` as the watch shows it.
-#[derive(Clone, Debug)]
-struct DaemonSet {
-    uid: Arc<str>,
-    placement: Arc<Placement>,
-    /// `metadata.creationTimestamp` of it, or of the earlier one of its name that it has replaced.
-    created: Option<Timestamp>,
-    /// The last list that showed it.
-    list: u32,
-    /// The time since which it is gone. Another one of its name may be about to replace it.
-    gone: Option<Instant>,
-}
-
 /// The `DaemonSets` by name, such as `DaemonSet shop/agent`, without ignored ones.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonSets {
-    sets: BTreeMap<Arc<str>, DaemonSet>,
+    /// Each with the last list that showed it.
+    sets: BTreeMap<Arc<str>, (Objector, u32)>,
     list: u32,
     /// True if the last list was complete and no other one has begun.
     pub is_complete: bool,
@@ -50,7 +38,7 @@ impl DaemonSets {
 
     /// The list is complete.
     pub fn end_list(&mut self, now: Instant) {
-        for set in self.sets.values_mut().filter(|set| set.list != self.list) {
+        for (set, _) in self.sets.values_mut().filter(|(_, list)| *list != self.list) {
             set.gone.get_or_insert(now);
         }
         (self.is_complete, self.are_changed) = (true, true);
@@ -62,23 +50,26 @@ impl DaemonSets {
             return self.deleted(&set.namespace, &set.name, now);
         }
         self.are_changed = true;
-        let name = name(&set.namespace, &set.name);
+        let name: Arc<str> = name(&set.namespace, &set.name).into();
         if set.is_ignored {
             self.sets.remove(&*name);
             return;
         }
-        let placement = Arc::new(Placement::of_spec(&set.template));
-        let before = self.sets.get(&*name).map(|before| before.created);
-        let created = before.map_or(set.created, |before| before.min(set.created));
-        self.sets.insert(
-            name.into(),
-            DaemonSet { uid: set.uid.as_str().into(), placement, created, list: self.list, gone: None },
-        );
+        let before = self.sets.get(&name).map(|(before, _)| before.created);
+        let seen = Objector {
+            name: Arc::clone(&name),
+            uid: set.uid.as_str().into(),
+            placement: Arc::new(Placement::of_spec(&set.template)),
+            created: before.map_or(set.created, |before| before.min(set.created)),
+            gone: None,
+            runs_on: BTreeSet::new(),
+        };
+        self.sets.insert(name, (seen, self.list));
     }
 
     /// The `DaemonSet` was deleted.
     pub fn deleted(&mut self, namespace: &str, set: &str, now: Instant) {
-        if let Some(set) = self.sets.get_mut(&*name(namespace, set)) {
+        if let Some((set, _)) = self.sets.get_mut(&*name(namespace, set)) {
             set.gone.get_or_insert(now);
             self.are_changed = true;
         }
@@ -87,25 +78,18 @@ impl DaemonSets {
     /// Forgets those that have been gone for this time.
     pub fn forget(&mut self, after: Duration, now: Instant) {
         let before = self.sets.len();
-        self.sets.retain(|_, set| set.gone.is_none_or(|gone| now.duration_since(gone) < after));
+        self.sets.retain(|_, (set, _)| set.gone.is_none_or(|gone| now.duration_since(gone) < after));
         self.are_changed |= self.sets.len() != before;
     }
 
     /// The time at which the next one is forgotten.
     pub fn due(&self, after: Duration) -> Option<Instant> {
-        self.sets.values().filter_map(|set| set.gone).min().map(|gone| gone + after)
+        self.sets.values().filter_map(|(set, _)| set.gone).min().map(|gone| gone + after)
     }
 
     /// All of them. Nothing is known of the nodes that they run on.
     pub fn iter(&self) -> impl Iterator<Item = Objector> {
-        self.sets.iter().map(|(name, set)| Objector {
-            name: Arc::clone(name),
-            uid: Arc::clone(&set.uid),
-            placement: Arc::clone(&set.placement),
-            created: set.created,
-            is_gone: set.gone.is_some(),
-            runs_on: BTreeSet::new(),
-        })
+        self.sets.values().map(|(set, _)| set.clone())
     }
 }
 
@@ -125,10 +109,10 @@ pub struct Objector {
     pub name: Arc<str>,
     pub uid: Arc<str>,
     pub(crate) placement: Arc<Placement>,
-    /// The time at which it was created, or the first one of its name that was replaced.
+    /// `metadata.creationTimestamp` of it, or of the earlier one of its name that it has replaced.
     created: Option<Timestamp>,
-    /// True if it was deleted, and another one of its name may be about to replace it.
-    pub(crate) is_gone: bool,
+    /// The time since which it is gone. Another one of its name may be about to replace it.
+    pub(crate) gone: Option<Instant>,
     /// The nodes on which its pods have started, if it is younger than a taint.
     pub(crate) runs_on: BTreeSet<Arc<str>>,
 }
