@@ -21,7 +21,7 @@ use winpool_client::{
 use winpool_core::plan::reconcile::Pauses;
 
 use crate::{
-    controllers::{self, CLASSES, Context, GuardedPool, POOLS, SharedPods, Unlisted, WatchHealth},
+    controllers::{self, CLASSES, Context, GuardedPool, NODES, POOLS, SharedPods, WatchHealth},
     election::{Elector, Leadership},
     metrics::Metrics,
     nodes::SharedNodes,
@@ -240,7 +240,7 @@ impl Clients {
             pools,
             classes,
             own_pod: options.pod.clone(),
-            unlisted: Unlisted::default(),
+            unlisted: watch::Sender::new(vec![NODES, POOLS, CLASSES]),
             uninstalled: CancellationToken::new(),
             missing,
             clean: CancellationToken::new(),

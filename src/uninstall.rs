@@ -50,13 +50,8 @@ pub struct InstallationObjects {
     client: Client,
     name: String,
     namespace: String,
-    parts: [ObjectKind; 5],
-}
-
-/// A kind of these objects. The object may not exist.
-struct ObjectKind {
-    kind: String,
-    api: Api<DynamicObject>,
+    /// Their kinds. The object may not exist.
+    parts: [(String, Api<DynamicObject>); 5],
 }
 
 /// An object of the installation that has winpool's finalizer.
@@ -97,7 +92,7 @@ impl InstallationObjects {
             } else {
                 Api::namespaced_with(client.clone(), namespace, &resource)
             };
-            ObjectKind { kind: resource.kind, api }
+            (resource.kind, api)
         };
         let parts = [
             part(ApiResource::erase::<ClusterRoleBinding>(&())),
@@ -139,7 +134,7 @@ impl InstallationObjects {
     async fn removal(&self) {
         let mut said = false;
         let watches =
-            self.parts.iter().map(|part| watches::object(part.api.clone(), &self.name).default_backoff().boxed());
+            self.parts.iter().map(|(_, api)| watches::object(api.clone(), &self.name).default_backoff().boxed());
         let removed = select_all(watches).filter(|seen| {
             future::ready(match seen {
                 Ok(object) => object.as_ref().is_some_and(|object| {
@@ -165,10 +160,10 @@ impl InstallationObjects {
         Ok(reads.await?.into_iter().flatten().collect())
     }
 
-    async fn read(&self, part: &ObjectKind) -> Result<Option<InstalledObject>, RequestError> {
-        let found = in_time(part.api.get_metadata_opt(&self.name)).await?;
+    async fn read(&self, (kind, api): &(String, Api<DynamicObject>)) -> Result<Option<InstalledObject>, RequestError> {
+        let found = in_time(api.get_metadata_opt(&self.name)).await?;
         let found = found.map(|found| found.metadata).filter(has_finalizer);
-        Ok(found.map(|metadata| InstalledObject { kind: part.kind.clone(), api: part.api.clone(), metadata }))
+        Ok(found.map(|metadata| InstalledObject { kind: kind.clone(), api: api.clone(), metadata }))
     }
 
     /// Removes the finalizer from the objects for which `goes` is true, all at the same moment. Returns those that

@@ -44,7 +44,8 @@ pub struct Context {
     pub classes: Store<RuntimeClass>,
     /// The name of the pod of this process, if it runs in the cluster.
     pub own_pod: Option<String>,
-    pub unlisted: Unlisted,
+    /// The kinds whose caches have not received their first list. A cache's own `wait_until_ready` wakes only one waiter.
+    pub unlisted: watch::Sender<Vec<&'static str>>,
     /// Cancelled once winpool is being uninstalled. From then on all pools are treated as deleted.
     pub uninstalled: CancellationToken,
     /// The names of pools that do not exist, and whose nodes and classes are cleaned up too.
@@ -88,6 +89,15 @@ impl Context {
         }
     }
 
+    /// Records that a cache has received its first list.
+    pub fn listed(&self, kind: &'static str) {
+        self.unlisted.send_if_modified(|kinds| {
+            let before = kinds.len();
+            kinds.retain(|other| *other != kind);
+            kinds.len() != before
+        });
+    }
+
     /// The pools as the cache shows them; all of them as deleted while winpool is being uninstalled.
     pub fn pools(&self) -> Vec<Arc<GuardedPool>> {
         let pools = self.pools.state();
@@ -121,32 +131,3 @@ pub(crate) fn now() -> Now {
 pub const NODES: &str = "Nodes";
 pub const POOLS: &str = "WindowsPools";
 pub const CLASSES: &str = "RuntimeClasses";
-
-/// The kinds whose caches have not received their first list. A cache's own `wait_until_ready` wakes only one waiter.
-pub struct Unlisted(watch::Sender<Vec<&'static str>>);
-
-impl Default for Unlisted {
-    fn default() -> Self {
-        Self(watch::Sender::new(vec![NODES, POOLS, CLASSES]))
-    }
-}
-
-impl Unlisted {
-    /// Records that a cache has received its first list.
-    pub fn remove(&self, kind: &'static str) {
-        self.0.send_if_modified(|kinds| {
-            let before = kinds.len();
-            kinds.retain(|other| *other != kind);
-            kinds.len() != before
-        });
-    }
-
-    /// True if all caches are filled.
-    pub fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
-    }
-
-    pub fn subscribe(&self) -> watch::Receiver<Vec<&'static str>> {
-        self.0.subscribe()
-    }
-}

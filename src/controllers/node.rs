@@ -44,7 +44,7 @@ const REIMAGED: &str = "reimaged Nodes";
 pub async fn run(context: Arc<Context>, concurrency: u16, stop: CancellationToken) {
     let events = context.watch_health.watch(&context.client, Selection::Labels(&node::windows()), NODES);
     let events = events.filter_map(|event| future::ready(event.ok()));
-    let filled = || context.unlisted.remove(NODES);
+    let filled = || context.listed(NODES);
     execute_steps(events, filled, &context.nodes, &context, concurrency, stop).await;
 }
 

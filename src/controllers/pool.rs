@@ -68,7 +68,7 @@ where
     let events = events.take_until(stop.cancelled_owned());
     let notice = events.for_each(async |event| match event {
         Ok(watcher::Event::InitDone) => {
-            context.unlisted.remove(kind);
+            context.listed(kind);
             context.changed.send_replace(());
         }
         Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {
@@ -76,7 +76,7 @@ where
         }
         // Without the CRD there are no pools, and nothing hinders the end of winpool.
         Err(error) if context.uninstalled.is_cancelled() && answer(&error).is_some_and(|status| status.code == 404) => {
-            context.unlisted.remove(kind);
+            context.listed(kind);
             context.changed.send_replace(());
         }
         // Until a list is complete the cache has the state before it.
@@ -183,7 +183,7 @@ impl Loop {
         if self.term != term {
             self.begin(term);
         }
-        if !self.context.unlisted.is_empty() {
+        if !self.context.unlisted.borrow().is_empty() {
             return far;
         }
         (self.pools, self.classes) = (self.context.pools(), self.context.classes.state());

@@ -274,7 +274,7 @@ fn a_node_is_pending_exactly_if_the_operator_would_change_it() {
     let mut lacking = done.clone();
     let labels = &mut lacking.nodes.get_mut("win-2025").unwrap().labels;
     assert_eq!(labels.get(OF_2022), Some("true"));
-    *labels = labels.with([(OF_2022, None)]);
+    *labels = winpool_analysis::view::relabelled(labels, [(OF_2022, None)]);
     for (cluster, pending) in [(fresh, 2), (done, 0), (lacking, 1)] {
         let (nodes, policy) = (cluster.nodes.clone(), policy_of(&cluster.pools));
         let outcome = forecast(cluster.clone());

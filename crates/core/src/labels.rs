@@ -1,6 +1,6 @@
 //! Labels of a node, in a form that many nodes can share.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 /// One label. Most pairs occur on thousands of nodes, so a cache stores each of them once.
 pub type LabelPair = Arc<(Box<str>, Box<str>)>;
@@ -24,17 +24,6 @@ impl Labels {
     /// True if the labels include every pair of `selector`.
     pub fn matches<'a>(&self, selector: impl IntoIterator<Item = (&'a String, &'a String)>) -> bool {
         selector.into_iter().all(|(key, value)| self.get(key) == Some(value))
-    }
-
-    /// These labels after changes: each sets a key to a value, or removes it. The other pairs are shared.
-    pub fn with<'a>(&self, changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Self {
-        let changes: BTreeMap<_, _> = changes.into_iter().collect();
-        if changes.is_empty() {
-            return self.clone();
-        }
-        let kept = self.0.iter().filter(|pair| !changes.contains_key(pair.0.as_ref())).cloned();
-        let set = changes.iter().filter_map(|(key, value)| Some(Arc::new(((*key).into(), (*value)?.into()))));
-        kept.chain(set).collect()
     }
 }
 

@@ -106,7 +106,10 @@ impl Facts {
                 let mut kind = NodeKind::of(&node);
                 if let Some(build) = kind.build {
                     // The operator writes the label of the build.
-                    node.labels = node.labels.with([(names::WINDOWS_BUILD, Some(build.to_string().as_str()))]);
+                    node.labels = crate::view::relabelled(
+                        &node.labels,
+                        [(names::WINDOWS_BUILD, Some(build.to_string().as_str()))],
+                    );
                 }
                 kind.apply(&policy, &node.labels, is_reported);
                 let host = node.host();

@@ -28,7 +28,7 @@ use winpool_core::{
     },
 };
 
-use super::{SeenNode, View, after};
+use super::{SeenNode, View, after, relabelled};
 
 /// Labels of Azure Kubernetes Service that name the Windows version (learn.microsoft.com/azure/aks/use-labels).
 const AKS_VERSION: [&str; 3] =
@@ -191,7 +191,7 @@ pub fn assume(view: &mut View, assumptions: &[Assumption]) -> Result<Assumed, As
 pub fn without_version(labels: &Labels) -> Labels {
     let had = |key: &&str| labels.get(key).is_some();
     let keys = AKS_VERSION.into_iter().chain([names::WINDOWS_BUILD]);
-    labels.with(keys.filter(had).map(|key| (key, None)))
+    relabelled(labels, keys.filter(had).map(|key| (key, None)))
 }
 
 /// The labels of the node whose values after an upgrade are not known.
@@ -212,7 +212,7 @@ fn upgrade(seen: &mut SeenNode, build: Build, policy: &Policy) {
         changes.push((AKS_FIPS, Some("true")));
     }
     changes.extend(UNKNOWN.iter().map(|key| (*key, None)));
-    node.labels = node.labels.with(changes);
+    node.labels = relabelled(&node.labels, changes);
     node.kernel_version = Some(text.as_str().into());
     if let Some(info) = seen.written.pointer_mut("/status/nodeInfo") {
         info["kernelVersion"] = json!(text);

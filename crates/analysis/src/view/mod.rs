@@ -32,7 +32,7 @@ use crate::{
 
 pub use known::{Known, Workloads};
 pub(crate) use node::{EKS_ADDRESS, PAUSE};
-pub use node::{Node, SeenNode, after, reduced_node};
+pub use node::{Node, SeenNode, after, reduced_node, relabelled};
 pub use reduced::Reduced;
 pub use source::{Placed, Position};
 pub use started::Started;

@@ -85,9 +85,21 @@ fn is_pause_image(name: &Value) -> bool {
     name.as_str().is_some_and(|name| name.starts_with(PAUSE))
 }
 
+/// Returns the labels after changes: each sets a key to a value, or removes it.
+pub fn relabelled<'a>(labels: &Labels, changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Labels {
+    let mut after: BTreeMap<&str, &str> = labels.with_prefix("").collect();
+    for (key, value) in changes {
+        match value {
+            Some(value) => drop(after.insert(key, value)),
+            None => drop(after.remove(key)),
+        }
+    }
+    after.into_iter().collect()
+}
+
 /// Returns the node after this plan was executed.
 pub fn after(node: &NodeFields, plan: &NodePlan) -> NodeFields {
-    let labels = node.labels.with(plan.labels().map(|change| (change.key.as_str(), change.to.as_deref())));
+    let labels = relabelled(&node.labels, plan.labels().map(|change| (change.key.as_str(), change.to.as_deref())));
     let mut after = NodeFields { labels, ..node.clone() };
     if let Some(change) = &plan.taints {
         after.taints = Arc::new(TaintList::new(Some(change.to.clone())));

@@ -12,13 +12,14 @@ mod taint;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::pool::ONLY_WINDOWS_TAINTS;
 #[cfg(test)]
-pub(crate) use self::pool::{HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER};
+pub(crate) use self::pool::HYPERV_ISOLATION_HANDLER;
+pub(crate) use self::pool::ONLY_WINDOWS_TAINTS;
 pub use self::{
     pool::{
         ANY_VERSION, DEFAULT_ARCHITECTURE, DeletionPolicy, HostMatch, Isolation, Mode, NamedBuild, Overhead,
-        PodDefaults, RuntimeClassDiscovery, RuntimeClassSpec, TaintPolicy, WindowsPool, WindowsPoolSpec,
+        PROCESS_ISOLATION_HANDLER, PodDefaults, RuntimeClassDiscovery, RuntimeClassSpec, TaintPolicy, WindowsPool,
+        WindowsPoolSpec,
     },
     status::{
         BuildStatus, ClassState, HelpedWorkload, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Summary,

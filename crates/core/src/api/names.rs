@@ -162,8 +162,6 @@ pub mod reason {
         pub const TAINT_VALUE_DIFFERS: &str = "TaintValueDiffers";
         /// winpool does not manage the RuntimeClass of this name or cannot change its handler, or it belongs to an older pool.
         pub const CLASS_CONFLICT: &str = "ClassConflict";
-        /// Kubernetes does not officially support Hyper-V isolation.
-        pub const HYPERV_NOT_SUPPORTED: &str = "HyperVNotSupported";
         /// The name that a RuntimeClass would have is not a valid object name.
         pub const CLASS_NAME_INVALID: &str = "ClassNameInvalid";
         /// winpool would change a node or RuntimeClass if the mode were Enforce.

@@ -244,10 +244,8 @@ fn version_is_known() -> Rule {
 /// A name that a newer release of winpool gives the same build was right before, and stays so.
 fn version_is_free() -> Rule {
     let pairs = releases(", ", |product| format!("['{}', '{}']", product.version, product.build));
-    Rule::new(format!(
-        "[{pairs}].all(r, r[0] != self.version || r[1] == self.build) && !self.version.startsWith('build-')"
-    ))
-    .message("version is the name of another Windows build already; choose another name")
+    Rule::new(format!("[{pairs}].all(r, r[0] != self.version || r[1] == self.build)"))
+        .message("version is the name of another Windows build already; choose another name")
 }
 
 // The values of the pool's fields that offer a choice.
@@ -405,7 +403,7 @@ impl RuntimeClassSpec {
 
 /// The handler for process isolation that containerd defines by default on Windows
 /// (containerd, `internal/cri/config/config_windows.go`).
-pub(crate) const PROCESS_ISOLATION_HANDLER: &str = "runhcs-wcow-process";
+pub const PROCESS_ISOLATION_HANDLER: &str = "runhcs-wcow-process";
 /// The handler for Hyper-V isolation (the same file, since containerd 1.7.0).
 pub(crate) const HYPERV_ISOLATION_HANDLER: &str = "runhcs-wcow-hypervisor";
 /// The version that selects no build.

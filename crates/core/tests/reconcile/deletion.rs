@@ -116,7 +116,10 @@ fn a_class_is_released_instead_of_deleted_while_a_node_keeps_a_taint_that_it_tol
     };
     let of_another_build: Change = |node| {
         node.kernel_version = Some("10.0.17763.6189".into());
-        node.labels = node.labels.with([("node.kubernetes.io/windows-build", Some("10.0.17763"))]);
+        node.labels = winpool_analysis::view::relabelled(
+            &node.labels,
+            [("node.kubernetes.io/windows-build", Some("10.0.17763"))],
+        );
     };
     let cases: [(&str, bool, Vec<Change>); 4] = [
         ("the API server refuses to change it", true, vec![]),

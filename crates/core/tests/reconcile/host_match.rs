@@ -201,7 +201,10 @@ fn a_class_whose_pods_would_find_no_node_keeps_its_label() {
         for name in ["win-1", "win-2"] {
             world.change_node(name, |node| {
                 node.kernel_version = Some("10.0.26100.4061".into());
-                node.labels = node.labels.with([("node.kubernetes.io/windows-build", Some("10.0.26100"))]);
+                node.labels = winpool_analysis::view::relabelled(
+                    &node.labels,
+                    [("node.kubernetes.io/windows-build", Some("10.0.26100"))],
+                );
             });
         }
         world.wait(2);
@@ -261,7 +264,10 @@ fn pods_of_a_class_without_nodes_are_named() {
     world.change_node("win", |node| {
         node.kernel_version = Some("10.0.26100.4061".into());
         node.container_runtime = Some("containerd://2.0.4".into());
-        node.labels = node.labels.with([("node.kubernetes.io/windows-build", Some("10.0.26100"))]);
+        node.labels = winpool_analysis::view::relabelled(
+            &node.labels,
+            [("node.kubernetes.io/windows-build", Some("10.0.26100"))],
+        );
     });
     world.wait(65);
     assert!(world.problems(reason::CLASS_WITHOUT_NODES).is_empty(), "no pod uses it");

@@ -31,7 +31,9 @@ const CHANGES: [(&str, Change); 4] = [
     ("a removed class", |world| world.change_pool("default", "spec: {runtimeClassDiscovery: Disabled}")),
     ("nodes that leave the pool", |world| {
         for name in ["win-1", "win-2"] {
-            world.change_node(name, |node| node.labels = node.labels.with([("team", Some("b"))]));
+            world.change_node(name, |node| {
+                node.labels = winpool_analysis::view::relabelled(&node.labels, [("team", Some("b"))])
+            });
         }
     }),
     ("a deleted pool", World::delete),

@@ -43,7 +43,7 @@ fn two_pools(spec: &str, other: &str, way: Way) -> World {
 
 /// The node goes to `other`.
 fn goes(world: &mut World, way: Way) {
-    let moved = |node: &NodeFields| node.labels.with([("team", Some("b"))]);
+    let moved = |node: &NodeFields| winpool_analysis::view::relabelled(&node.labels, [("team", Some("b"))]);
     match way {
         Way::Deletion => world.delete(),
         Way::Selector => world.change_pool("other", "spec: {nodeSelector: {team: null}}"),

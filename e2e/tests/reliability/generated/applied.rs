@@ -317,7 +317,10 @@ fn without_older_facts(
     expected: &plan::nodes::node::NodeFields,
 ) -> plan::nodes::node::NodeFields {
     let older = node.labels.with_prefix("runs.winpool.dev/").filter(|(key, _)| expected.labels.get(key).is_none());
-    plan::nodes::node::NodeFields { labels: node.labels.with(older.map(|(key, _)| (key, None))), ..node.clone() }
+    plan::nodes::node::NodeFields {
+        labels: winpool_analysis::view::relabelled(&node.labels, older.map(|(key, _)| (key, None))),
+        ..node.clone()
+    }
 }
 
 async fn pools_as_they_are(client: &Client) -> Value {

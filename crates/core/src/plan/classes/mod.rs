@@ -12,11 +12,11 @@ use kube::ResourceExt;
 
 use crate::{
     api::{
-        DEFAULT_ARCHITECTURE, HostMatch, Isolation, ObjectReference, Problem, RuntimeClassSpec, Taint,
+        DEFAULT_ARCHITECTURE, ObjectReference, PROCESS_ISOLATION_HANDLER, Problem, RuntimeClassSpec, Taint,
         names::{self, is_class_name, reason},
     },
     plan::{
-        classes::runtime_class::{DesiredClass, PlannedClass, owner, plan_class, selected_build},
+        classes::runtime_class::{DesiredClass, PlannedClass, owner, plan_class},
         nodes::capability_labels,
         pools::pool::{Hosts, Policy, Pool},
     },
@@ -127,9 +127,9 @@ fn wanted(
     seen: &NodeSummary,
     existing: &[Arc<RuntimeClass>],
 ) -> (BTreeMap<String, DesiredClass>, ClassesPlan) {
-    let (mut problems, owned) = (Vec::new(), owned_classes(pool, existing));
-    let mut classes: BTreeMap<String, DesiredClass> = BTreeMap::new();
-    let mut to_label = BTreeMap::new();
+    let (mut classes, mut problems, mut to_label) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+    let owned = existing.iter().filter(|class| owner(class) == Some(&pool.spec.name));
+    let owned: BTreeSet<String> = owned.map(|class| class.name_any()).collect();
     let mut labels_first = |hosts: Hosts, name: &str, problems: &mut Vec<Problem>| {
         // It selects its build until the nodes have the label.
         match (hosts, seen.unlabelled.get(name)) {
@@ -142,41 +142,27 @@ fn wanted(
         }
     };
     for (hosts, spec) in &pool.spec.declared {
-        let hosts = &labels_first(*hosts, &spec.name, &mut problems);
-        classes.insert(spec.name.clone(), desired_class(pool, *hosts, spec, seen));
-        if spec.isolation == Isolation::HyperV {
-            problems.push(hyperv_problem(&spec.name));
-        }
+        let hosts = labels_first(*hosts, &spec.name, &mut problems);
+        classes.insert(spec.name.clone(), desired_class(pool, hosts, &spec.name, Some(spec), seen));
     }
     if pool.spec.discover {
         problems.extend(unnamed_problem(pool, seen));
-        for build in seen.builds.keys().copied() {
+        let known = product::PRODUCTS.iter().map(|product| product.build).chain(pool.spec.named_builds.keys().copied());
+        for build in known.collect::<BTreeSet<Build>>() {
             let Some(name) = pool.spec.class_name(build) else { continue };
-            if !is_class_name(&name) {
-                problems.push(name_problem(&name, pool, build));
+            // Discovered classes stay when their last node goes, because workloads name them.
+            if !seen.builds.contains_key(&build) && !owned.contains(&name) {
                 continue;
             }
-            if !classes.contains_key(&name) {
+            if !is_class_name(&name) {
+                problems.push(name_problem(&name, pool, build));
+            } else if !classes.contains_key(&name) {
                 let hosts = labels_first(pool.spec.discovered_hosts(build), &name, &mut problems);
-                classes.insert(name.clone(), discovered_class(pool, hosts, &name, seen));
+                classes.insert(name.clone(), desired_class(pool, hosts, &name, None, seen));
             }
         }
     }
-    // Discovered classes stay when their last node goes, because workloads name them.
-    let mut leftover = Vec::new();
-    for (build, class) in owned {
-        let name = class.name_any();
-        if classes.contains_key(&name) {
-            continue;
-        }
-        match build {
-            Some(build) if pool.spec.discover && pool.spec.class_name(build).as_ref() == Some(&name) => {
-                let hosts = labels_first(pool.spec.discovered_hosts(build), &name, &mut problems);
-                classes.insert(name.clone(), discovered_class(pool, hosts, &name, seen));
-            }
-            _ => leftover.push(name),
-        }
-    }
+    let leftover = owned.into_iter().filter(|name| !classes.contains_key(name)).collect();
     (classes, ClassesPlan { classes: Vec::new(), leftover, to_label, problems })
 }
 
@@ -191,22 +177,6 @@ fn unlabelled_problem(class: &str, build: Build, nodes: usize) -> Problem {
 
 pub fn is_declared(pool: &Pool, class: &str) -> bool {
     pool.spec.declared.iter().any(|(_, spec)| spec.name == class)
-}
-
-/// The classes that winpool created for this pool, each with its build: the one in its name, because another writer
-/// may have edited its selector, or else the one that it selects.
-fn owned_classes<'a>(pool: &Pool, existing: &'a [Arc<RuntimeClass>]) -> Vec<(Option<Build>, &'a RuntimeClass)> {
-    let known = || product::PRODUCTS.iter().map(|product| product.build).chain(pool.spec.named_builds.keys().copied());
-    let build = |class: &RuntimeClass| {
-        let name = class.name_any();
-        let named = known().find(|build| pool.spec.class_name(*build).as_ref() == Some(&name));
-        named.or_else(|| selected_build(class))
-    };
-    existing
-        .iter()
-        .filter(|class| owner(class) == Some(&pool.spec.name))
-        .map(|class| (build(class), class.as_ref()))
-        .collect()
 }
 
 /// The problem of builds without a name, which get no class: a node can report any number as its build.
@@ -229,28 +199,20 @@ fn name_problem(name: &str, pool: &Pool, build: Build) -> Problem {
     Problem::new(reason::CLASS_NAME_INVALID, ObjectReference::windows_pool(&pool.spec.name), message)
 }
 
-fn discovered_class(pool: &Pool, hosts: Hosts, name: &str, seen: &NodeSummary) -> DesiredClass {
-    let spec = RuntimeClassSpec {
-        name: name.to_owned(),
-        version: None,
-        build: None,
-        handler: None,
-        isolation: Isolation::Process,
-        host_match: HostMatch::Exact,
-        architecture: DEFAULT_ARCHITECTURE.to_owned(),
-        overhead: None,
-        node_selector: BTreeMap::new(),
-        tolerations: Vec::new(),
-    };
-    desired_class(pool, hosts, &spec, seen)
-}
-
-fn desired_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &NodeSummary) -> DesiredClass {
+/// The class of this name, with what the pool declares of it.
+fn desired_class(
+    pool: &Pool,
+    hosts: Hosts,
+    name: &str,
+    declared: Option<&RuntimeClassSpec>,
+    seen: &NodeSummary,
+) -> DesiredClass {
     let mut node_selector = pool.spec.node_selector.clone();
-    node_selector.extend(spec.node_selector.clone());
+    node_selector.extend(declared.into_iter().flat_map(|spec| spec.node_selector.clone()));
     node_selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
+    let architecture = declared.map_or(DEFAULT_ARCHITECTURE, |spec| &spec.architecture);
     // A pool that selects one architecture has no other nodes.
-    node_selector.entry(names::ARCH.to_owned()).or_insert_with(|| spec.architecture.clone());
+    node_selector.entry(names::ARCH.to_owned()).or_insert_with(|| architecture.to_owned());
     match hosts {
         // The nodes whose container runtime has the handler are in the class's own selector.
         Hosts::Any | Hosts::HyperV(_) => None,
@@ -259,21 +221,15 @@ fn desired_class(pool: &Pool, hosts: Hosts, spec: &RuntimeClassSpec, seen: &Node
         Hosts::Running(build) => node_selector.insert(capability_labels::key(build), "true".to_owned()),
     };
     DesiredClass {
-        name: spec.name.clone(),
+        name: name.to_owned(),
         pool: pool.spec.name.clone(),
         hosts,
-        isolation: spec.isolation,
-        handler: spec.effective_handler().to_owned(),
-        overhead: spec.overhead.clone().unwrap_or_default().pod_fixed,
+        isolation: declared.map(|spec| spec.isolation).unwrap_or_default(),
+        handler: declared.map_or(PROCESS_ISOLATION_HANDLER, RuntimeClassSpec::effective_handler).to_owned(),
+        overhead: declared.and_then(|spec| spec.overhead.clone()).unwrap_or_default().pod_fixed,
         node_selector,
-        tolerations: tolerations(pool, seen, &spec.tolerations),
+        tolerations: tolerations(pool, seen, declared.map_or(&[], |spec| &spec.tolerations)),
     }
-}
-
-fn hyperv_problem(name: &str) -> Problem {
-    let message =
-        "Kubernetes does not officially support Hyper-V isolation; it works if the container runtime has the handler";
-    Problem::new(reason::HYPERV_NOT_SUPPORTED, ObjectReference::runtime_class(name), message)
 }
 
 /// The tolerations of the pool's taints, the retired ones, winpool's taints that nodes still carry, and a limited

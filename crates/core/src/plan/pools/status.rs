@@ -278,17 +278,8 @@ fn ready(pool: &Pool, observation: &Observation) -> Verdict {
         let message = format!("winpool has yet to change {}", changes(nodes.pending, pending_classes));
         return Verdict::no(reason::IN_PROGRESS, message);
     }
-    if let Some(held) = &observation.held {
-        return Verdict { status: "False", ..held.clone() };
-    }
-    if nodes.held > 0 {
-        return waiting(nodes.held);
-    }
-    if count(observation, ClassState::Conflict) > 0 {
-        return Verdict::no(reason::CLASS_CONFLICT, conflicts(observation));
-    }
-    if let Some(missing) = impossible_classes(observation) {
-        return missing;
+    if let Some(verdict) = held_taints(observation).or_else(|| bad_classes(observation)) {
+        return Verdict { status: "False", ..verdict };
     }
     if let Some(contested) = observation.problems.iter().find(|problem| problem.reason == reason::CONTESTED) {
         return Verdict::no(reason::CONTESTED, format!("{}: {}", contested.object, contested.message));
@@ -324,15 +315,14 @@ fn no_nodes(pool: &Pool, observation: &Observation) -> Verdict {
     Verdict::yes(reason::NO_NODES_SELECTED, message)
 }
 
-/// The pods are not listed yet, or pods that run on the nodes are to get tolerations first.
-fn waiting(held: i64) -> Verdict {
-    Verdict::no(
-        reason::WAITING,
-        format!(
-            "the taints of {} wait until winpool has listed the pods and added the toleration to those that run there",
-            count_of(held, "node")
-        ),
-    )
+/// The verdict about taints that wait, if there are some: the reason, or that winpool has yet to look at the pods.
+fn held_taints(observation: &Observation) -> Option<Verdict> {
+    let nodes = count_of(observation.tally.counts().held, "node");
+    let message = format!(
+        "the taints of {nodes} wait until winpool has listed the pods and added the toleration to those that run there"
+    );
+    let is_waiting = observation.tally.counts().held > 0;
+    observation.held.clone().or_else(|| is_waiting.then(|| Verdict::no(reason::WAITING, message)))
 }
 
 /// The verdict about labels.
@@ -342,13 +332,10 @@ fn labels_verdict(pool: &Pool, observation: &Observation) -> Verdict {
 
 /// The verdict about taints.
 fn taints_verdict(pool: &Pool, observation: &Observation) -> Verdict {
-    if let Some(held) = &observation.held {
-        return held.clone();
+    if let Some(held) = held_taints(observation) {
+        return held;
     }
     let (nodes, untainted) = (observation.tally.counts(), observation.tally.untainted);
-    if nodes.held > 0 {
-        return waiting(nodes.held);
-    }
     if pool.spec.taint_policy != TaintPolicy::Never {
         return nodes_verdict(pool, observation, untainted, "tainted");
     }
@@ -426,15 +413,12 @@ fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {
         let message = format!("dry run: winpool would write {}", count_of(pending, "RuntimeClass"));
         return Verdict::no(reason::DRY_RUN, message);
     }
-    if count(observation, ClassState::Conflict) > 0 {
-        return Verdict::no(reason::CLASS_CONFLICT, conflicts(observation));
+    if let Some(verdict) = bad_classes(observation) {
+        return verdict;
     }
     if pending > 0 {
         let message = format!("winpool has yet to write {}", count_of(pending, "RuntimeClass"));
         return Verdict::no(reason::IN_PROGRESS, message);
-    }
-    if let Some(missing) = impossible_classes(observation) {
-        return missing;
     }
     let mut message = format!("{} up to date", count_of(observation.classes.len(), "RuntimeClass"));
     if !observation.labelled.is_empty() {
@@ -448,19 +432,17 @@ fn classes_verdict(pool: &Pool, observation: &Observation) -> Verdict {
     Verdict::yes(reason::DONE, message)
 }
 
-/// The verdict if the pool lacks classes that winpool cannot create.
-fn impossible_classes(observation: &Observation) -> Option<Verdict> {
-    let mut problems = observation.problems.iter();
-    let problem = problems.find(|problem| problem.reason == reason::CLASS_NAME_INVALID)?;
+/// The verdict if winpool cannot write classes of the pool, or cannot create them.
+fn bad_classes(observation: &Observation) -> Option<Verdict> {
+    let of = |reason| observation.problems.iter().filter(move |problem| problem.reason == reason);
+    if count(observation, ClassState::Conflict) > 0 {
+        let conflicts = of(reason::CLASS_CONFLICT).map(|problem| format!("{} {}", problem.object, problem.message));
+        return Some(Verdict::no(reason::CLASS_CONFLICT, conflicts.collect::<Vec<_>>().join("; ")));
+    }
+    let problem = of(reason::CLASS_NAME_INVALID).next()?;
     Some(Verdict::no(reason::CLASS_NAME_INVALID, problem.message.clone()))
 }
 
 fn count(observation: &Observation, state: ClassState) -> usize {
     observation.classes.iter().filter(|class| class.state == state).count()
-}
-
-fn conflicts(observation: &Observation) -> String {
-    let conflicts = observation.problems.iter().filter(|problem| problem.reason == reason::CLASS_CONFLICT);
-    let texts: Vec<String> = conflicts.map(|problem| format!("{} {}", problem.object, problem.message)).collect();
-    texts.join("; ")
 }

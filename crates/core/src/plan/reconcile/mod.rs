@@ -378,11 +378,10 @@ impl Memory {
                 let invalid = status.problems.iter().find(|problem| problem.reason == reason::INVALID_SPEC);
                 // Another status than the one that was sent may be stored.
                 memory.fresh = false;
-                let why = invalid.map_or(message, |problem| problem.message.clone());
-                self.note(
-                    pool,
-                    Note::Problem(Problem::new(reason::INVALID_SPEC, ObjectReference::windows_pool(pool), why)),
-                );
+                let (why, object) =
+                    (invalid.map(|problem| problem.message.clone()), ObjectReference::windows_pool(pool));
+                let problem = Problem::new(reason::INVALID_SPEC, object, why.unwrap_or(message));
+                self.note(pool, Note::Problem(problem));
             }
             _ => {}
         }
