@@ -18,7 +18,7 @@ use winpool_analysis::{
     lint::{Facts, UNKNOWN_ID, rule, rules, survey},
     view::{Known, View, kubernetes_version},
 };
-use winpool_client::{client::connect, kubeconfig::Unusable, terminal::Outcome};
+use winpool_client::{kubeconfig::Unusable, terminal::Outcome};
 
 use super::{
     Error, Origin,
@@ -181,7 +181,7 @@ async fn read(arguments: &Arguments) -> Result<Seen, Error> {
     let mut seen = if arguments.origin.files.is_empty() {
         let config = arguments.origin.connection.config().await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = connect(config).map_err(Unusable::from)?;
+        let client = live::connect(config).map_err(Unusable::from)?;
         let namespace = (!arguments.all_namespaces).then_some(namespace.as_str());
         let scope = RulesScope {
             namespace,

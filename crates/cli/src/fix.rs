@@ -21,7 +21,6 @@ use winpool_analysis::{
     workload::WorkloadKind,
 };
 use winpool_client::{
-    client::connect,
     kubeconfig::Unusable,
     terminal::{Outcome, escape_lines},
 };
@@ -119,7 +118,7 @@ impl Arguments {
         if self.assume.is_wanted() {
             let (files, version) = (&self.origin.files, self.kubernetes_version);
             let seen = if files.is_empty() {
-                view::everything(&self.origin.connection.client().await?, version, false).await?
+                view::everything(&live::client(&self.origin.connection).await?, version, false).await?
             } else {
                 Seen::everything_with(files, stream, version)?
             };
@@ -133,7 +132,7 @@ impl Arguments {
         let mut seen = if self.origin.files.is_empty() {
             let config = self.origin.connection.config().await?;
             let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-            let client = connect(config).map_err(Unusable::from)?;
+            let client = live::connect(config).map_err(Unusable::from)?;
             let namespace = (!self.all_namespaces).then_some(namespace.as_str());
             view::rules(&client, RulesScope { namespace, version, ..RulesScope::default() }).await?
         } else {

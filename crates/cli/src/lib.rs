@@ -60,7 +60,7 @@ impl Origin {
     /// Reads what the operator decides by, from the manifests or the cluster.
     async fn decisions(&self) -> Result<Seen, Error> {
         if self.files.is_empty() {
-            return Ok(view::decisions(&self.connection.client().await?).await?);
+            return Ok(view::decisions(&live::client(&self.connection).await?).await?);
         }
         Ok(Seen::decisions_in(&self.files)?)
     }
@@ -69,7 +69,7 @@ impl Origin {
     async fn workloads(&self, version: Option<KubernetesVersion>, has_namespaces: bool) -> Result<Seen, Error> {
         let mut seen = if self.files.is_empty() {
             let scope = RulesScope { version, has_namespaces, ..RulesScope::default() };
-            view::rules(&self.connection.client().await?, scope).await?
+            view::rules(&live::client(&self.connection).await?, scope).await?
         } else {
             Seen::rules_in(&self.files, version)?
         };

@@ -11,15 +11,31 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kube::{Api, Client, Resource, api::ListParams};
+use kube::{
+    Api, Client, Config, Resource,
+    api::{GetParams, ListParams},
+    core::Request,
+};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use winpool_analysis::{kubernetes::KubernetesVersion, view::Known};
 use winpool_client::{
-    error::{Failure, RequestError, in_time},
+    client::{ConnectError, connect_with},
+    error::{Failure, RequestError, in_time, read_in_time},
+    kubeconfig::{Connection, Unusable},
     pages,
     terminal::escape_lines,
 };
+
+/// Creates a client for reading.
+pub fn connect(config: Config) -> Result<Client, ConnectError> {
+    connect_with(config, None, std::convert::identity)
+}
+
+/// Returns a client for the cluster that these options select.
+pub async fn client(connection: &Connection) -> Result<Client, Unusable> {
+    Ok(connect(connection.config().await?)?)
+}
 
 /// Returns the version of Kubernetes, if it can be read.
 pub async fn kubernetes_version(client: &Client) -> Option<KubernetesVersion> {
@@ -122,7 +138,13 @@ pub(super) async fn get<K: Resource + Clone, T: DeserializeOwned>(
     name: &str,
 ) -> Result<Option<T>, ReadError> {
     let progress = ProgressLine::new(format!("reading {what}"));
-    progress.during(pages::get(api, name)).await.map_err(|error| ReadError::of("get", what, error))
+    let request = Request::new(api.resource_url()).get(name, &GetParams::default());
+    let client = api.clone().into_client();
+    let answer = async { client.request(request.map_err(kube::Error::BuildRequest)?).await };
+    match progress.during(read_in_time(answer)).await {
+        Err(RequestError::Gone) => Ok(None),
+        found => found.map(Some).map_err(|error| ReadError::of("get", what, error)),
+    }
 }
 
 /// Waits for `work`, such as requests to registries. After a second, a terminal shows `what`.

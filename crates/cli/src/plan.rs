@@ -131,7 +131,7 @@ async fn read(origin: &Origin, live: bool) -> Result<Seen, Error> {
     if !live {
         return Ok(manifests);
     }
-    let mut seen = view::decisions(&origin.connection.client().await?).await?;
+    let mut seen = view::decisions(&live::client(&origin.connection).await?).await?;
     seen.gaps.add(manifests.gaps);
     for pool in manifests.view.guarded().into_iter().flatten() {
         propose(&mut seen.view.pools, pool.clone());

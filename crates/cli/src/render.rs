@@ -46,7 +46,7 @@ fn provisioners() -> impl TypedValueParser<Value = Provisioner> {
 
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
     let Seen { view, gaps } = match arguments.origin.files.as_slice() {
-        [] => view::pools(&arguments.origin.connection.client().await?).await?,
+        [] => view::pools(&crate::live::client(&arguments.origin.connection).await?).await?,
         files => Seen::decisions_in(files)?,
     };
     let pools: Vec<&GuardedPool> = view.guarded().ok_or(Error::NoPool)?.collect();

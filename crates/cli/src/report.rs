@@ -226,7 +226,7 @@ fn earlier(path: &Path) -> Result<Earlier, Error> {
 async fn read(arguments: &Arguments) -> Result<(Seen, Besides), Error> {
     let mut besides = Besides::default();
     let mut seen = if arguments.origin.files.is_empty() {
-        let client = arguments.origin.connection.client().await?;
+        let client = live::client(&arguments.origin.connection).await?;
         let mut seen =
             view::everything(&client, arguments.kubernetes_version, arguments.grouping.needs_namespaces()).await?;
         let mut missing = Lacks::default();

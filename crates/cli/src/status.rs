@@ -52,7 +52,7 @@ pub async fn run(Arguments { common, assume }: Arguments) -> Result<Outcome, Err
     let is_assumed = assume.is_wanted();
     let seen = match common.origin.files.as_slice() {
         [] => {
-            let client = common.origin.connection.client().await?;
+            let client = live::client(&common.origin.connection).await?;
             installed = installation::read(&client, &mut lacks).await?;
             let mut seen = match view::state(&client, is_assumed).await {
                 // There is no pool to read. The installation says so, with what to do.

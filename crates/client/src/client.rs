@@ -58,11 +58,6 @@ const IDLE: Duration = Duration::from_secs(30);
 #[error("cannot create a client from the kubeconfig: {0}")]
 pub struct ConnectError(#[source] pub Box<kube::Error>);
 
-/// Creates a client for reading.
-pub fn connect(config: Config) -> Result<Client, ConnectError> {
-    connect_with(config, None, std::convert::identity)
-}
-
 /// Creates a client, which counts its requests if a counter is given, and sends each request as `prepared` returns it.
 /// With a proxy from the kubeconfig or `HTTPS_PROXY`, it uses kube's own connector, which leaves Nagle's algorithm on.
 ///

@@ -3,7 +3,7 @@
 use std::{ffi::OsStr, path::PathBuf};
 
 use kube::{
-    Client, Config,
+    Config,
     config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use thiserror::Error;
@@ -72,11 +72,6 @@ impl Connection {
 
     fn options(&self) -> KubeConfigOptions {
         KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() }
-    }
-
-    /// Returns a client for that cluster.
-    pub async fn client(&self) -> Result<Client, Unusable> {
-        Ok(client::connect(self.config().await?)?)
     }
 }
 

@@ -7,7 +7,7 @@ use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::{
     Api, Client, Resource,
-    api::{GetParams, ListParams, ObjectList},
+    api::{ListParams, ObjectList},
     client::Body,
     core::Request as ApiRequest,
 };
@@ -60,19 +60,6 @@ async fn page<K: Resource + Clone, T: Clone + DeserializeOwned>(
 fn at_most_a_page(parameters: ListParams) -> ListParams {
     let limit = parameters.limit.unwrap_or(PAGE);
     parameters.limit(limit)
-}
-
-/// Reads one object and decodes it as a `T`; `None` if it does not exist.
-pub async fn get<K: Resource + Clone, T: DeserializeOwned>(
-    api: &Api<K>,
-    name: &str,
-) -> Result<Option<T>, RequestError> {
-    let request = ApiRequest::new(api.resource_url()).get(name, &GetParams::default());
-    let answer = async { api.clone().into_client().request(request.map_err(kube::Error::BuildRequest)?).await };
-    match read_in_time(answer).await {
-        Err(RequestError::Gone) => Ok(None),
-        found => found.map(Some),
-    }
 }
 
 /// The size above which a page is requested again with fewer objects. The writer of an object decides its size: up to

@@ -51,7 +51,7 @@ pub async fn run(arguments: &[String]) -> Result<()> {
 
 /// The operator's own client.
 async fn client() -> Result<Client> {
-    Ok(winpool_client::client::connect(Config::infer().await?)?)
+    Ok(winpool_client::client::connect_with(Config::infer().await?, None, std::convert::identity)?)
 }
 
 async fn nodes() -> Result<(Api<ListedNode>, watcher::Config)> {

@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use winpool_client::{error::RequestError, node::ListedNode, pages};
+use winpool_client::{
+    error::{RequestError, in_time},
+    node::ListedNode,
+};
 use winpool_core::plan::{
     nodes::{
         NodeObject,
@@ -226,8 +229,8 @@ async fn send(client: &Client, node: &NodeObject, policy: &Policy) -> Result<Nod
 
 /// The node as the operator's watch decodes it.
 async fn seen(client: &Client, name: &str) -> Result<NodeObject, RequestError> {
-    let found: Option<ListedNode> = pages::get(&Api::<Node>::all(client.clone()), name).await?;
-    found.map(|found| found.object).ok_or(RequestError::Gone)
+    let nodes: Api<ListedNode> = Api::all(client.clone());
+    in_time(nodes.get(name)).await.map(|found| found.object)
 }
 
 /// Registers a node without the build label.

@@ -18,10 +18,7 @@ use rustls::{
     RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
 };
-use winpool_client::{
-    causes::with_causes,
-    client::{ConnectError, connect},
-};
+use winpool_client::{causes::with_causes, client::ConnectError};
 
 use super::error::{OptionsError, RegistryErrorKind};
 
@@ -114,7 +111,7 @@ impl Web {
         // Plain HTTP needs no certificates, and an image without a system has none.
         config.root_cert = if origin.starts_with("http:") { Some(Vec::new()) } else { self.roots.clone() };
         config.proxy_url = self.proxy(&config.cluster_url);
-        let client = connect(config).map_err(|ConnectError(error)| *error)?;
+        let client = crate::live::connect(config).map_err(|ConnectError(error)| *error)?;
         clients.insert(origin.to_owned(), client.clone());
         Ok(client)
     }

@@ -195,7 +195,7 @@ impl Surroundings {
     /// Reads manifests or the cluster.
     async fn read(common: &Common, namespace: Option<&str>, assume: &Assume) -> Result<Self, Error> {
         if common.origin.files.is_empty() {
-            let client = common.origin.connection.client().await?;
+            let client = live::client(&common.origin.connection).await?;
             let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
             let (mut view, mut lacks) = view::placement(&client).await?;
             lacks.notes.extend(assume.note(&mut view)?);
