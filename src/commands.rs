@@ -16,9 +16,6 @@ pub struct Cli {
 pub enum Command {
     Run(Run),
     Cleanup(cleanup::Arguments),
-    /// Print the version.
-    #[command(after_help = "Examples:\n  winpool-operator version")]
-    Version,
 }
 
 /// Run the operator.

@@ -36,11 +36,9 @@ async fn main() -> ExitCode {
 
 async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>> {
     match command {
-        Command::Run(arguments) => run(arguments).await?,
-        Command::Cleanup(arguments) => return cleanup::run(arguments).await,
-        Command::Version => terminal::emit(concat!(env!("CARGO_BIN_NAME"), " ", env!("CARGO_PKG_VERSION"), "\n"))?,
+        Command::Run(arguments) => run(arguments).await.map(|()| Outcome::Done),
+        Command::Cleanup(arguments) => cleanup::run(arguments).await,
     }
-    Ok(Outcome::Done)
 }
 
 async fn run(arguments: Run) -> Result<(), Box<dyn std::error::Error>> {

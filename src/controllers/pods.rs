@@ -56,12 +56,21 @@ impl SharedPods {
 
     /// The reason why winpool does not know the pods; `None` if it does.
     pub fn unknown(&self, table: &PodTable, now: Instant) -> Option<UnknownPods> {
-        unknown(self.watch_health.outages().get(PODS), table.is_complete(), now)
+        self.unknown_kind(PODS, table.is_complete(), now)
     }
 
     /// The reason why winpool does not know the `DaemonSets`; `None` if it does.
     pub fn unknown_daemon_sets(&self, table: &PodTable, now: Instant) -> Option<UnknownPods> {
-        unknown(self.watch_health.outages().get(DAEMON_SETS), table.objectors().is_some(), now)
+        self.unknown_kind(DAEMON_SETS, table.objectors().is_some(), now)
+    }
+
+    fn unknown_kind(&self, kind: &str, is_complete: bool, now: Instant) -> Option<UnknownPods> {
+        match self.watch_health.outages().get(kind) {
+            Some(outage) if outage.is_forbidden() => Some(UnknownPods::Denied(outage.message().to_owned())),
+            Some(outage) if outage.counts(now) => Some(UnknownPods::Unreadable(outage.message().to_owned())),
+            None if is_complete => None,
+            Some(_) | None => Some(UnknownPods::NotListed),
+        }
     }
 
     /// Counts the pods by the cluster as the caches show it.
@@ -87,18 +96,9 @@ impl SharedPods {
     }
 }
 
-fn unknown(outage: Option<&Outage>, is_complete: bool, now: Instant) -> Option<UnknownPods> {
-    match outage {
-        Some(outage) if outage.is_forbidden() => Some(UnknownPods::Denied(outage.message().to_owned())),
-        Some(outage) if outage.counts(now) => Some(UnknownPods::Unreadable(outage.message().to_owned())),
-        None if is_complete => None,
-        Some(_) | None => Some(UnknownPods::NotListed),
-    }
-}
-
 /// Keeps the table up to date until `stop` is cancelled.
 pub async fn run(context: Arc<Context>, stop: CancellationToken) {
-    let pods = context.pods.watch_health.watch_streamed(&context.client, PODS);
+    let pods = context.pods.watch_health.watch(&context.client, Selection::Streamed, PODS);
     tokio::select! {
         () = stop.cancelled() => {}
         () = follow(&context, pods) => {}

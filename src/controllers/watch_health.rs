@@ -59,18 +59,6 @@ impl WatchHealth {
         watches::all(self.client(kind, client), selection).inspect(self.follow(kind))
     }
 
-    /// Does the same for all objects, with a list that is a part of the watch.
-    pub fn watch_streamed<K>(
-        self: &Arc<Self>,
-        client: &Client,
-        kind: &'static str,
-    ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-    {
-        watches::streamed(self.client(kind, client)).inspect(self.follow(kind))
-    }
-
     /// Returns a client for the watch of this kind. It notices when the API server accepts the watch: that causes no event
     /// as long as nothing changes.
     fn client(self: &Arc<Self>, kind: &'static str, client: &Client) -> Client {

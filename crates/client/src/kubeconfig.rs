@@ -24,15 +24,10 @@ pub struct Connection {
 /// A cluster that cannot be reached.
 #[derive(Debug, Error)]
 pub enum Unusable {
-    #[error("cannot use context {context} of the kubeconfig: {error}")]
-    Context {
-        context: String,
-        #[source]
-        error: Box<KubeconfigError>,
-    },
-    #[error("cannot use the kubeconfig {path}: {error}")]
+    #[error("cannot use {what}: {error}")]
     Kubeconfig {
-        path: String,
+        /// A file, or a context.
+        what: String,
         #[source]
         error: Box<KubeconfigError>,
     },
@@ -50,8 +45,8 @@ impl Connection {
             (Some(path), _) => self.merged(std::slice::from_ref(path)).await,
             (None, _) if !listed.is_empty() => self.merged(&listed).await,
             (None, Some(context)) => {
-                let unusable = |error| Unusable::Context { context: context.clone(), error: Box::new(error) };
-                Config::from_kubeconfig(&self.options()).await.map_err(unusable)
+                let what = format!("context {context} of the kubeconfig");
+                Config::from_kubeconfig(&self.options()).await.map_err(unusable(what))
             }
             (None, None) => Config::infer().await.map_err(|error| Unusable::Infer(Box::new(error))),
         }
@@ -59,20 +54,25 @@ impl Connection {
 
     /// Merges these files; the first one that sets a value wins.
     async fn merged(&self, paths: &[PathBuf]) -> Result<Config, Unusable> {
-        let unusable = |path: String| move |error| Unusable::Kubeconfig { path, error: Box::new(error) };
         let mut merged = Kubeconfig::default();
         for path in paths {
-            let name = || path.display().to_string();
+            let name = || format!("the kubeconfig {}", path.display());
             let next = Kubeconfig::read_from(path).map_err(unusable(name()))?;
             merged = merged.merge(next).map_err(unusable(name()))?;
         }
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        Config::from_custom_kubeconfig(merged, &self.options()).await.map_err(unusable(names.join(", ")))
+        Config::from_custom_kubeconfig(merged, &self.options())
+            .await
+            .map_err(unusable(format!("the kubeconfig {}", names.join(", "))))
     }
 
     fn options(&self) -> KubeConfigOptions {
         KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() }
     }
+}
+
+fn unusable(what: String) -> impl FnOnce(KubeconfigError) -> Unusable {
+    move |error| Unusable::Kubeconfig { what, error: Box::new(error) }
 }
 
 /// Returns the files of a list of several paths that exist. Like kubectl, winpool ignores those that do not.

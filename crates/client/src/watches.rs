@@ -35,6 +35,8 @@ pub(super) const SILENCE: Duration = Duration::from_secs(55);
 #[derive(Clone, Copy, Debug)]
 pub enum Selection<'a> {
     All,
+    /// All, with a list that is a part of the watch: see [`streamed`].
+    Streamed,
     Labels(&'a str),
     Fields(&'a str),
 }
@@ -45,17 +47,18 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let config = match selection {
+        Selection::Streamed => return streamed(client).left_stream(),
         Selection::All => config(),
         Selection::Labels(labels) => config().labels(labels),
         Selection::Fields(fields) => config().fields(fields),
     };
-    watcher(Api::all(client), config).default_backoff()
+    watcher(Api::all(client), config).default_backoff().right_stream()
 }
 
-/// Lists and watches all objects of a kind for ever, like [`all`], with a list that is a part of the watch: the API server
+/// Lists and watches all objects of a kind for ever, with a list that is a part of the watch: the API server
 /// sends one object after the other, and no page is kept. If the API server refuses such a list, or it ends too early, the
 /// list is read in pages from then on.
-pub fn streamed<K>(client: Client) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
+fn streamed<K>(client: Client) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
