@@ -186,9 +186,9 @@ async fn report(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestE
             (reason::CONTESTED, writer)
         }
     };
-    let (reason, action, note) = (reason.to_owned(), "Patch".to_owned(), Some(message));
     let object = ListedNode::from(NodeObject::clone(&object)).object_ref(&());
-    let event = Event { type_: EventType::Warning, reason, action, note, secondary: None };
+    let (reason, action) = (reason.to_owned(), "Patch".to_owned());
+    let event = Event { type_: EventType::Warning, reason, action, note: Some(message), secondary: None };
     context.applier.event(&object, event).await;
 }
 

@@ -9,13 +9,9 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use k8s_openapi::{
-    api::{
-        apps::v1::DaemonSet,
-        core::v1::{Node, ObjectReference},
-        node::v1::RuntimeClass,
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+use k8s_openapi::api::{
+    core::v1::{Node, ObjectReference},
+    node::v1::RuntimeClass,
 };
 use kube::{
     Api, Resource, ResourceExt,
@@ -405,11 +401,8 @@ fn daemon_set(context: &Context, name: &str) -> Option<ObjectReference> {
     let table = context.pods.lock();
     let uid = table.objectors()?.iter().find(|set| *set.name == *name)?.uid.to_string();
     let api::ObjectReference { namespace, name, .. } = api::ObjectReference::named(name);
-    let set = DaemonSet {
-        metadata: ObjectMeta { namespace, name: Some(name), uid: Some(uid), ..ObjectMeta::default() },
-        ..DaemonSet::default()
-    };
-    Some(set.object_ref(&()))
+    let [api_version, kind, name] = ["apps/v1", "DaemonSet", &name].map(|text| Some(text.to_owned()));
+    Some(ObjectReference { api_version, kind, namespace, name, uid: Some(uid), ..ObjectReference::default() })
 }
 
 fn log(pool: &str, note: &Note) {
@@ -423,7 +416,7 @@ fn log(pool: &str, note: &Note) {
         }
         Note::ClassDeleted(class) => tracing::info!(pool, class, "RuntimeClass deleted"),
         Note::ClassReleased(class, why) => {
-            tracing::warn!(pool, class, detail = shortened(why), "RuntimeClass released")
+            tracing::warn!(pool, class, detail = shortened(why), "RuntimeClass released");
         }
         Note::FinalizerWritten(present) => tracing::info!(pool, present, "finalizer written"),
         Note::CleanedUp => tracing::info!(pool, "pool cleaned up"),

@@ -517,13 +517,14 @@ fn a_node_that_came_back_as_linux_and_refuses_to_be_cleaned_counts_for_no_pool()
 /// A kubelet makes winpool write something else again and again. (An administrator may move a node between pools.)
 #[test]
 fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before_a_pause() {
+    type Shown<'a> = &'a dyn Fn(u32) -> Value;
     let reports = |version: &str, runtime: &str| {
         let info = format!("{{kernelVersion: {version}, containerRuntimeVersion: 'containerd://{runtime}'}}");
         node(&format!("{{status: {{nodeInfo: {info}}}}}"))
     };
     let other = |number: u32| format!("10.0.{}.1", 20348 + number);
     // A label that contradicts the reported build is corrected after five seconds.
-    let cases: [(&str, u32, &dyn Fn(u32) -> Value); 3] = [
+    let cases: [(&str, u32, Shown<'_>); 3] = [
         ("two builds", 6, &|number| reports(&other(number % 2), "2.0.4")),
         ("another build each time", 6, &|number| reports(&other(number), "2.0.4")),
         ("two runtimes", 2, &|number| reports("10.0.26100.1", ["2.0.4", "1.7.0"][number as usize % 2])),

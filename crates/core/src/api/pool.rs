@@ -23,7 +23,7 @@ use crate::{
 
 /// A group of Windows nodes and what winpool does with them. winpool does not create nodes. Every field has a default;
 /// most clusters need only `spec: {}`: winpool labels and taints all Windows nodes and keeps one RuntimeClass per build.
-#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "winpool.dev",
     version = "v1alpha1",
@@ -110,9 +110,9 @@ pub struct WindowsPoolSpec {
 
     /// Names of discovered RuntimeClasses. `{version}` is 2019, 2022, 2025 and so on, or a name in `buildNames`; `{pool}` is
     /// the name of this pool.
-    #[serde(default = "default_runtime_class_name_format")]
+    #[serde(default)]
     #[schemars(length(min = 9, max = 63))]
-    pub runtime_class_name_format: String,
+    pub runtime_class_name_format: ClassNameFormat,
 
     /// `Exact`: a discovered RuntimeClass selects nodes of its build. `Compatible`: if a newer Windows runs images of its
     /// build, as Windows Server 2025 runs those of 2022, it selects every node that can run them, by the label
@@ -144,26 +144,14 @@ pub struct WindowsPoolSpec {
     pub pod_defaults: Option<PodDefaults>,
 }
 
-fn default_runtime_class_name_format() -> String {
-    "windows-{version}".to_owned()
-}
+/// The format of the names of discovered RuntimeClasses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct ClassNameFormat(pub String);
 
-impl Default for WindowsPoolSpec {
+impl Default for ClassNameFormat {
     fn default() -> Self {
-        Self {
-            mode: Mode::default(),
-            node_selector: BTreeMap::new(),
-            taints: None,
-            retired_taints: Vec::new(),
-            runtime_class_discovery: RuntimeClassDiscovery::default(),
-            runtime_class_name_format: default_runtime_class_name_format(),
-            runtime_class_host_match: HostMatch::default(),
-            runtime_classes: Vec::new(),
-            build_names: Vec::new(),
-            taint_policy: TaintPolicy::default(),
-            deletion_policy: DeletionPolicy::default(),
-            pod_defaults: None,
-        }
+        Self("windows-{version}".to_owned())
     }
 }
 

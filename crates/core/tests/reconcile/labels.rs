@@ -32,7 +32,7 @@ const CHANGES: [(&str, Change); 4] = [
     ("nodes that leave the pool", |world| {
         for name in ["win-1", "win-2"] {
             world.change_node(name, |node| {
-                node.labels = winpool_analysis::view::relabelled(&node.labels, [("team", Some("b"))])
+                node.labels = winpool_analysis::view::relabelled(&node.labels, [("team", Some("b"))]);
             });
         }
     }),

@@ -28,7 +28,7 @@ fn two_pools(spec: &str, other: &str, way: Way) -> World {
     let created = if matches!(way, Way::Deletion) { "2026-02-01" } else { "2025-01-01" };
     let mut other =
         pool(&format!("{{metadata: {{name: other, uid: other, creationTimestamp: '{created}T00:00:00Z'}}, {other}}}"));
-    "other-{version}".clone_into(&mut other.spec.runtime_class_name_format);
+    "other-{version}".clone_into(&mut other.spec.runtime_class_name_format.0);
     if !matches!(way, Way::Deletion) {
         other.spec.node_selector = [("team".to_owned(), "b".to_owned())].into();
     }

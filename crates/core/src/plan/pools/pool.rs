@@ -306,7 +306,7 @@ impl PoolSpec {
             deletion_policy: spec.deletion_policy,
             deleting,
             discover: spec.runtime_class_discovery == RuntimeClassDiscovery::Enabled,
-            runtime_class_name_format: spec.runtime_class_name_format.clone(),
+            runtime_class_name_format: spec.runtime_class_name_format.0.clone(),
             host_match: spec.runtime_class_host_match,
             named_builds,
             declared,

@@ -99,7 +99,7 @@ impl Memory {
         let write = plan.classes.iter().find_map(|planned| self.write_step(round, planned));
         let mut leftover = plan.leftover.iter().filter_map(|name| round.class(name));
         let step = write.or_else(|| leftover.find_map(|class| self.retire_step(round, class, false)));
-        let unseen = self.of(round.name()).classes.iter().filter_map(|(_, known)| {
+        let unseen = self.of(round.name()).classes.values().filter_map(|known| {
             known.behind.as_ref().filter(|(_, is_written)| *is_written).map(|(behind, _)| behind.until)
         });
         step.or_else(|| Some(Step::Wait(Some(unseen.min()?))))
