@@ -103,7 +103,7 @@ pub struct WindowsPoolSpec {
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"]))]
     pub retired_taints: Vec<Taint>,
 
-    /// `Enabled`: winpool creates one RuntimeClass for each Windows build with a name of the pool's nodes, and keeps it when
+    /// `Enabled`: winpool creates one RuntimeClass for each Windows build of the pool's nodes that has a name, and keeps it when
     /// the last node of that build is gone. `Disabled`: the pool has only the RuntimeClasses in `runtimeClasses`.
     #[serde(default)]
     pub runtime_class_discovery: RuntimeClassDiscovery,
