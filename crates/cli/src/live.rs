@@ -53,8 +53,8 @@ pub enum ReadError {
     NoDefinition,
     #[error("not allowed to {verb} {what}: {message}; you need the permission to {verb} {what}")]
     Forbidden { verb: &'static str, what: String, message: String },
-    #[error("the cluster does not accept these credentials: {0}")]
-    Unauthorized(String),
+    #[error("the cluster does not accept these credentials")]
+    Unauthorized,
     #[error("cannot read {what}: {error}")]
     Failed {
         what: String,
@@ -70,7 +70,7 @@ impl ReadError {
         match error {
             RequestError::Denied(message) => Self::Forbidden { verb, what, message },
             RequestError::Gone if what == "windowspools" => Self::NoDefinition,
-            RequestError::Failed { failure: Failure::Unauthorized, message } => Self::Unauthorized(message),
+            RequestError::Failed { failure: Failure::Unauthorized, .. } => Self::Unauthorized,
             error => Self::Failed { what, error },
         }
     }

@@ -9,6 +9,5 @@ pub mod pages;
 pub mod pods;
 pub mod request_info;
 pub mod requests;
-mod shared;
 pub mod terminal;
 pub mod watches;

@@ -12,6 +12,7 @@ use k8s_openapi::{
     api::core::v1::Node,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
+use parking_lot::Mutex;
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, SeqAccess, Visitor},
@@ -19,14 +20,13 @@ use serde::{
 use serde_json::Value;
 use winpool_core::{
     api::names,
+    interner::Interner,
     labels::Labels,
     plan::{
         self,
         nodes::{NodeObject, node::TaintList},
     },
 };
-
-use crate::shared::Shared;
 
 /// The number of labels that are cached of a node, the first by key. Nodes have a few dozen.
 pub const LABELS: usize = 512;
@@ -116,15 +116,17 @@ struct WireNodeInfo {
     container_runtime_version: Option<Box<str>>,
 }
 
-static PAIRS: LazyLock<Shared<(Box<str>, Box<str>)>> = LazyLock::new(Shared::default);
-static TAINT_LISTS: LazyLock<Shared<TaintList>> = LazyLock::new(Shared::default);
-static TEXTS: LazyLock<Shared<str>> = LazyLock::new(Shared::default);
+/// Values that many nodes have in common, stored once for the whole process.
+type Shared<T> = LazyLock<Mutex<Interner<T>>>;
+static PAIRS: Shared<(Box<str>, Box<str>)> = LazyLock::new(Mutex::default);
+static TAINT_LISTS: Shared<TaintList> = LazyLock::new(Mutex::default);
+static TEXTS: Shared<str> = LazyLock::new(Mutex::default);
 
 impl From<WireNode> for ListedNode {
     fn from(wire: WireNode) -> Self {
         let WireNode { metadata, spec, status } = wire;
         let labels = metadata.labels.into_iter().flatten().take(LABELS);
-        let labels: Labels = labels.map(|pair| PAIRS.share(pair)).collect();
+        let labels: Labels = labels.map(|pair| PAIRS.lock().intern(pair)).collect();
         let has_annotations = metadata.annotations.is_some();
         let reported = |fields: &WireManagedFields| fields.subresource.as_deref() == Some("status");
         let others = metadata.managed_fields.into_iter().flatten().filter(|fields| !reported(fields));
@@ -132,7 +134,8 @@ impl From<WireNode> for ListedNode {
         let other_writer = others.max_by_key(|fields| fields.time.as_ref().map(|time| time.0));
         let mut annotations = metadata.annotations.unwrap_or_default();
         let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
-        let text = |text: Option<Box<str>>| text.filter(|text| text.len() <= TEXT).map(|text| TEXTS.share(text));
+        let text =
+            |text: Option<Box<str>>| text.filter(|text| text.len() <= TEXT).map(|text| TEXTS.lock().intern(text));
         let object = NodeObject {
             name: metadata.name.into(),
             uid: metadata.uid,
@@ -143,7 +146,7 @@ impl From<WireNode> for ListedNode {
                 applied: annotation(names::APPLIED).map(Into::into),
                 ignore: annotation(names::IGNORE),
                 is_cordoned: spec.unschedulable == Some(true),
-                taints: TAINT_LISTS.share(TaintList::new(spec.taints.map(|First(taints)| taints))),
+                taints: TAINT_LISTS.lock().intern(TaintList::new(spec.taints.map(|First(taints)| taints))),
                 kernel_version: text(status.node_info.kernel_version),
                 operating_system: text(status.node_info.operating_system),
                 container_runtime: text(status.node_info.container_runtime_version),

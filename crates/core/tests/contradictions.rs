@@ -143,7 +143,7 @@ fn a_node_that_claims_windows_and_reports_another_system_is_counted_and_named() 
         let [problem] = problems.as_slice() else { panic!("{spec}: {problems:?}") };
         assert_eq!((problem.reason.as_str(), problem.object.name.as_str()), (reason::OPERATING_SYSTEM_DIFFERS, "win"));
         assert!(tally.seen().builds.is_empty(), "{spec}: no RuntimeClass for what it reports");
-        assert!(!tally.waits() && tally.unfinished == 0, "{spec}: nothing waits because of it");
+        assert!(tally.held.is_empty() && tally.unfinished == 0, "{spec}: nothing waits because of it");
         // Its kubelet confirms one of the two.
         assert_eq!(tally_of(&claims("windows"), spec).counts(), counts(0), "{spec}");
         let mut reimaged = claims("linux");

@@ -60,8 +60,8 @@ async fn kubectl_shows_mode_nodes_classes_and_readiness() {
     };
     assert_eq!((shown("Name"), shown("Mode")), (&json!("default"), &json!("Enforce")));
     assert_eq!((shown("Nodes"), shown("Converged")), (&json!(2), &json!(2)));
-    assert_eq!((shown("Classes"), shown("Ready")), (&json!("windows-2019,windows-2022"), &json!("True")));
-    assert_eq!(shown("Builds"), &json!("10.0.17763,10.0.20348"));
+    assert_eq!((shown("Classes"), shown("Ready")), (&json!("windows-2019, windows-2022"), &json!("True")));
+    assert_eq!(shown("Builds"), &json!("10.0.17763, 10.0.20348"));
     let wide: Vec<_> = columns.iter().filter(|column| column["priority"] == 1).map(|column| &column["name"]).collect();
     assert_eq!(wide, ["Reason", "Classes", "Builds", "Message"]);
 }

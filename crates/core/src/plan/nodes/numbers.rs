@@ -178,16 +178,18 @@ pub struct Tally {
     /// Nodes by build, if it is known.
     pub builds: BTreeMap<Build, usize>,
     tolerate: BTreeSet<Taint>,
-    owned: BTreeMap<Taint, usize>,
+    /// The number of nodes with each taint that they have from winpool, or are about to get.
+    pub(crate) owned: BTreeMap<Taint, usize>,
     /// The first node with each problem, and the number of nodes with it.
     problems: BTreeMap<NodeProblem, (Arc<str>, usize)>,
     /// The number of nodes without the right label.
     pub unlabeled: usize,
     /// The number of nodes without the right taints.
     pub untainted: usize,
-    held: BTreeMap<Taint, usize>,
-    /// The builds whose capability labels nodes are to get.
-    unlabelled: BTreeMap<Build, usize>,
+    /// The number of nodes that lack each taint and may not get it now.
+    pub held: BTreeMap<Taint, usize>,
+    /// The number of nodes that are to get the capability label for images of each build.
+    pub(crate) unlabelled: BTreeMap<Build, usize>,
     /// The number of nodes that still need a write.
     pub unfinished: usize,
     /// Nodes that the pool selects and an older one owns.
@@ -253,11 +255,6 @@ impl Tally {
         }
     }
 
-    /// The number of nodes that are to get the capability label for images of this build.
-    pub(crate) fn unlabelled(&self, image: Build) -> usize {
-        self.unlabelled.get(&image).copied().unwrap_or_default()
-    }
-
     /// Nodes by state.
     pub fn counts(&self) -> NodeCounts {
         let mut counts = NodeCounts::default();
@@ -274,28 +271,6 @@ impl Tally {
             }
         }
         counts
-    }
-
-    /// True if a node waits for a taint.
-    pub fn waits(&self) -> bool {
-        !self.held.is_empty()
-    }
-
-    /// True if a node lacks this taint and may not get it now.
-    pub(crate) fn is_held(&self, taint: &Taint) -> bool {
-        self.held.contains_key(taint)
-    }
-
-    /// The number of nodes that have this taint from winpool or are about to get it, and of those that lack it and may not get
-    /// it now.
-    pub(crate) fn nodes_with(&self, taint: &Taint) -> (usize, usize) {
-        let number = |counts: &BTreeMap<Taint, usize>| counts.get(taint).copied().unwrap_or_default();
-        (number(&self.owned), number(&self.held))
-    }
-
-    /// winpool's taints on the nodes.
-    pub(crate) fn owned(&self) -> impl Iterator<Item = &Taint> {
-        self.owned.keys()
     }
 
     /// The facts from which the pool's RuntimeClasses are made.

@@ -82,7 +82,7 @@ impl Memory {
         let unlabelled = round.cluster.classes.iter().filter(|_| round.pool.spec.enforces()).filter_map(|class| {
             let build = selected_build(class)?;
             let is_published = published.is_some_and(|published| published.images().contains(&build));
-            let nodes = match round.tally().unlabelled(build) {
+            let nodes = match round.tally().unlabelled.get(&build).copied().unwrap_or_default() {
                 0 if is_published => without_label(round.cluster, class, &capability_labels::key(build)),
                 nodes => nodes,
             };

@@ -458,7 +458,7 @@ impl Memory {
         let Some(memory) = self.pools.get(round.name()) else { return true };
         let is_first = pool.spec.enforces() && !memory.published.as_ref().is_some_and(|pool| pool.spec.enforces());
         let are_pods_unseen = cluster.objectors() == Err(&UnknownPods::NotListed) || cluster.has_yet_to_look_for(pool);
-        is_first && round.tally().waits() && are_pods_unseen && !memory.cannot_read()
+        is_first && !round.tally().held.is_empty() && are_pods_unseen && !memory.cannot_read()
     }
 
     /// The pool as nodes may be assessed by it now: with the taints that its status records, and no others.

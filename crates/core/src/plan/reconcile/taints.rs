@@ -50,7 +50,7 @@ impl Memory {
             cannot_read: !cluster.unreadable(round.now.instant).is_empty(),
         };
         let lingering = seen.tolerate.into_iter().filter(|taint| pool.managed_taints.contains(taint));
-        Intent { consent: consent.into(), carried: tally.owned().cloned().chain(lingering).collect() }
+        Intent { consent: consent.into(), carried: tally.owned.keys().cloned().chain(lingering).collect() }
     }
 
     /// The `DaemonSets` that would lose pods by taints of the pool, or that have lost them.
@@ -98,14 +98,14 @@ impl Memory {
             let text = taint.to_string();
             let mut known = recorded.iter().flat_map(|status| &status.taints);
             let was_at_registration = known.any(|known| known.taint == text && known.at_registration);
-            let (nodes, waiting) = tally.nodes_with(&taint);
+            let nodes_in = |counts: &BTreeMap<Taint, usize>| number(counts.get(&taint).copied().unwrap_or_default());
             let first = |sets: &DaemonSetNodes| {
                 sets.get(&taint).into_iter().flatten().take(DAEMON_SETS).map(|(name, _)| name.to_string()).collect()
             };
             let status = TaintStatus {
                 at_registration: is_at_registration(pool, consent, &taint, was_at_registration),
-                nodes: number(nodes),
-                waiting: number(waiting),
+                nodes: nodes_in(&tally.owned),
+                waiting: nodes_in(&tally.held),
                 held_by: first(&objections.held),
                 without_pods: first(&objections.without_pods),
                 ..TaintStatus::default()
@@ -118,9 +118,9 @@ impl Memory {
     /// The taints of the pool that wait, if it is known why.
     pub fn held(&self, cluster: &CachedCluster<'_>, pool: &Pool, objections: &Objections) -> Option<HeldTaints> {
         let tally = cluster.nodes.tally(&pool.spec.name);
-        let consent = self.consent(pool).filter(|_| tally.waits())?;
+        let consent = self.consent(pool).filter(|_| !tally.held.is_empty())?;
         let held: BTreeSet<Taint> =
-            pool.spec.deniable_taints().into_iter().filter(|taint| tally.is_held(taint)).collect();
+            pool.spec.deniable_taints().into_iter().filter(|taint| tally.held.contains_key(taint)).collect();
         let unconfined = cluster.unconfined.as_ref().filter(|_| !held.is_empty());
         let named = joined(&held);
         let (taints, verdict) = match cluster.objectors() {
