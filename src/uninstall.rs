@@ -204,14 +204,16 @@ impl InstallationObjects {
         let other_is_done = async {
             loop {
                 tokio::time::sleep(PAUSE).await;
-                let is_released = match self.unreleased().await {
-                    Ok(objects) => objects.is_empty(),
+                if context.leadership.term().is_some() {
+                    continue;
+                }
+                match self.unreleased().await {
+                    Ok(objects) if objects.is_empty() => return,
                     // The leader was done, and the permissions are gone.
-                    Err(RequestError::Denied(_) | RequestError::Failed { failure: Failure::Unauthorized, .. }) => true,
-                    Err(_) => false,
-                };
-                if is_released && context.leadership.term().is_none() {
-                    return;
+                    Err(RequestError::Denied(_) | RequestError::Failed { failure: Failure::Unauthorized, .. }) => {
+                        return;
+                    }
+                    Ok(_) | Err(_) => {}
                 }
             }
         };
