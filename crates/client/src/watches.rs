@@ -35,7 +35,7 @@ pub(super) const SILENCE: Duration = Duration::from_secs(55);
 #[derive(Clone, Copy, Debug)]
 pub enum Selection<'a> {
     All,
-    /// All, with a list that is a part of the watch: see [`streamed`].
+    /// All, with a list that is a part of the watch, where the API server serves one.
     Streamed,
     Labels(&'a str),
     Fields(&'a str),

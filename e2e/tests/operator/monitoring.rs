@@ -166,7 +166,7 @@ async fn rules_work(prometheus: &Prometheus) {
         (r#"sum by (state) (winpool_nodes{pool="default",build="other"})"#, vec![("converged", "2")]),
         (r#"sum by (state) (winpool_nodes{pool="default",build="unknown"})"#, vec![("blocked", "1")]),
         (r#"sum by (state) (winpool_nodes{pool="default",build="10.0.14393"})"#, vec![("ignored", "1")]),
-        (r#"sum by (state) (winpool_runtimeclasses{pool="default"})"#, vec![("Applied", "6")]),
+        (r#"sum by (state) (winpool_runtimeclasses{pool="default"})"#, vec![("Applied", "4")]),
     ] {
         let found = prometheus.query(query).await.unwrap();
         let found: Vec<_> = found.iter().map(|one| (text(&one["metric"]["state"]), text(&one["value"][1]))).collect();
