@@ -148,6 +148,7 @@ chaos-long: ## The long runs of chaos (25 minutes)
 docs: $(MDBOOK) ## Build the book of docs/ into target/book, in seconds (mdBook)
 	$(call timed,mkdir -p target && $(MDBOOK) build docs 2>&1 | tee target/book.log && ! grep -E ' (WARN|ERROR) ' target/book.log)
 
+HOST_ARCH := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,amd64)
 # The scenarios and their sizes: BENCH=--help lists them. By default everything, including the core.
 BENCH ?=
 
@@ -161,7 +162,6 @@ generate: ## Write all generated files: CRD, policy advise, references, values t
 
 # The files of a release. hack/release has the commands.
 ARCHS := amd64 arm64
-HOST_ARCH := $(if $(filter aarch64 arm64,$(shell uname -m)),arm64,amd64)
 OTHER_ARCH := $(filter-out $(HOST_ARCH),$(ARCHS))
 STATIC := $(CURDIR)/target/dist/winpool-operator-linux
 release = CARGO_AUDITABLE=$(CARGO_AUDITABLE) CARGO_CYCLONEDX=$(CARGO_CYCLONEDX) hack/release

@@ -17,6 +17,16 @@ const IMAGE: &str = concat!("ghcr.io/winpool/winpool:v", env!("CARGO_PKG_VERSION
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[test]
+fn the_targets_that_need_a_binary_build_the_one_for_this_machine() {
+    for target in ["bench", "binary-test"] {
+        let planned = Command::new("make").args(["--dry-run", target]).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+        let planned = String::from_utf8(planned.unwrap().stdout).unwrap();
+        let builds = |architecture: &&str| planned.contains(&format!("hack/release binary {architecture} "));
+        assert_eq!(ARCHITECTURES.iter().filter(|architecture| builds(architecture)).count(), 1, "{target}: {planned}");
+    }
+}
+
+#[test]
 #[ignore = "`make dist` builds the files first"]
 fn all_files_have_a_checksum_and_none_is_missing() {
     let sums = read(&dist("SHA256SUMS"));
