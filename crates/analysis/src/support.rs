@@ -153,7 +153,7 @@ pub const STATEMENTS: &[Statement] = &[
         removed: Some(33),
         support_end: Some(date(2026, 3, 1)),
         images_end: Some(date(2027, 3, 31)),
-        ..Statement::new(Vendor::Aks, 17763, "https://github.com/Azure/AKS/issues/4268")
+        ..Statement::new(Vendor::Aks, 17763, "https://github.com/Azure/AKS/issues/4091")
     },
     Statement {
         removed: Some(37),

@@ -9,7 +9,7 @@ use winpool_e2e::{
     scrape,
 };
 
-use crate::consent::is_seen;
+use crate::held_taints::is_seen;
 
 const KEEP: &str = "example.com/keep";
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::events::v1::Event;
 use winpool_e2e::prelude::*;
 
-use super::consent::WEB;
+use super::held_taints::WEB;
 
 /// Waits for an Event of this reason and type about this object, and returns its note.
 async fn told(harness: &Harness, (kind, name): (&str, &str), (type_, reason): (&str, &str)) -> String {
