@@ -532,7 +532,7 @@ impl ClassPods {
 
 // Where pods of workloads have started. A pod that does not say its system is for Windows if its workload runs there.
 
-/// The limit of workloads that are remembered. Beyond it, the half whose pods have not started for longest is forgotten.
+/// The limit of workloads that are remembered. When it is reached, the half with the oldest last start is forgotten.
 const WORKLOADS: usize = 16_384;
 
 /// A workload, and what its pods require of their node. A new template is another kind.

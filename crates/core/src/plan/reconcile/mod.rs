@@ -284,7 +284,7 @@ impl Memory {
         memory.former.retain(|_, until| !round.cluster.nodes.is_settled() || now < *until);
     }
 
-    /// The earliest time at which the pool's classes may lose the tolerations of a taint that is no longer published.
+    /// When a taint is no longer published, the pool's classes keep its tolerations at least until this time.
     fn former_taints_due(&self, pool: &str) -> Option<Instant> {
         let memory = self.pools.get(pool)?;
         let published = memory.published_taints();
