@@ -33,7 +33,7 @@ fn gets_taint(pool: &Pool, object: &Value) -> bool {
     let consent = Consent::Known { name: "win", watched: &Watched::default(), now: Instant::now() };
     let assessment = assess(&read(object), &policy([pool.clone()]), consent);
     let adds = assessment.plan.taints.is_some_and(|change| change.added.iter().any(|taint| taint.key == "os"));
-    assert!(!adds || assessment.held.is_empty());
+    assert!(!adds || assessment.taints.held.is_empty());
     adds
 }
 

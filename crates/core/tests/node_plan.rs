@@ -61,7 +61,7 @@ fn every_known_spelling_guards_a_node_and_has_to_be_tolerated() {
             assert!(assessment.plan.is_empty(), "{taint}: {:?}", assessment.plan);
             let tolerate = if taint == Taint::os_windows() { vec![] } else { vec![taint] };
             assert_eq!(assessment.tolerate, tolerate);
-            assert_eq!(assessment.differing, []);
+            assert_eq!(assessment.taints.differing, []);
         }
     }
 }
@@ -148,7 +148,7 @@ fn taints_become_what_the_pool_says() {
         let old = tainted(&before);
         let old = if owned.is_empty() { old } else { marked(old, "default", &owned) };
         let differing = if differs { parse(&before) } else { Vec::new() };
-        assert_eq!(assess(&read(&old), &policy).differing, differing, "{fact}");
+        assert_eq!(assess(&read(&old), &policy).taints.differing, differing, "{fact}");
         assert_eq!(taints_of(&converge(&old, &policy)), list(after), "{fact}");
     }
 }
@@ -238,7 +238,7 @@ fn a_held_taint_delays_only_the_nodes_that_lack_it() {
         let converged = converge_with(&tainted(taints), &policy, Consent::Withheld);
         assert_eq!(taints_of(&converged), after, "{taints:?}");
         let assessment = plan::nodes::assessment::assess(&read(&converged), &policy, Consent::Withheld);
-        assert_eq!(assessment.held, parse(held), "{taints:?}");
+        assert_eq!(assessment.taints.held, parse(held), "{taints:?}");
     }
 }
 

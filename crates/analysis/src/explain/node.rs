@@ -76,7 +76,7 @@ pub fn node_explanation(
     let mut reasons = belonging(node, policy);
     reasons.extend(build_reasons(node));
     if let Some(pool) = assessment.pool.as_deref().and_then(|name| outcome.forecast.pool(name)) {
-        reasons.extend(held_reasons(pool, !assessment.held.is_empty()));
+        reasons.extend(held_reasons(pool, !assessment.taints.held.is_empty()));
     }
     NodeExplanation {
         node: name.to_owned(),

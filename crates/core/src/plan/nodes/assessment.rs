@@ -1,22 +1,27 @@
 //! The assessment of a node under a policy.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use crate::{
-    api::{Taint, names},
+    api::{
+        ObjectReference, Problem, Taint,
+        names::{self, reason},
+    },
     plan::{
         nodes::{
             capability_labels,
             node::{Applied, MetadataChange, NodeFields, NodePlan, NodeRecord, NodeState},
         },
+        patch::STRIPPED,
         pools::pool::{Policy, Pool, PoolEntry},
-        taints::{self, Consent, is_tolerated},
+        taints::{self, Consent, NodeTaints, is_tolerated},
     },
     windows::Build,
+    words::count,
 };
 
 /// The assessment of a node under a policy: its state, and the changes that it needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Assessment {
     /// The pool that the node belongs to, if any.
     pub pool: Option<String>,
@@ -28,12 +33,8 @@ pub struct Assessment {
     pub contradicts_itself: bool,
     /// Taints on it that keep pods off and that its pool's RuntimeClasses have to tolerate besides the pool's own.
     pub tolerate: Vec<Taint>,
-    /// Taints on it with the key and effect of a wanted one, and another value.
-    pub differing: Vec<Taint>,
-    /// Taints that it lacks and may not get now.
-    pub held: Vec<Taint>,
-    /// winpool's taints on it once the plan is executed.
-    pub owned: Vec<Taint>,
+    /// The taints that it has or lacks once the plan is executed.
+    pub taints: NodeTaints,
     /// Wanted taints that it lacks although it contradicts itself.
     pub uncarried: Vec<Taint>,
     /// The pool that no longer owns the node, and whose labels, annotations and taints are about to be removed from it.
@@ -42,18 +43,99 @@ pub struct Assessment {
     pub label_settles: Option<Instant>,
     /// The changes that it needs.
     pub plan: NodePlan,
+    /// What keeps winpool from making them. Only the table of nodes knows it.
+    pub(crate) hindrance: Option<NodeProblem>,
 }
 
 impl Assessment {
-    /// The state of the node. Refusals by the API server and other writers are not included: only the writer knows them.
+    /// The state of the node.
     pub fn state(&self) -> NodeState {
         match self {
+            Self { hindrance: Some(NodeProblem::Denied(_)), .. } => NodeState::Blocked,
+            Self { hindrance: Some(NodeProblem::Contested(_)), .. } => NodeState::Contested,
             Self { ignored: true, .. } => NodeState::Ignored,
             Self { plan, label_settles, .. } if !plan.is_empty() || label_settles.is_some() => NodeState::Pending,
-            Self { held, .. } if !held.is_empty() => NodeState::Held,
+            Self { taints, .. } if !taints.held.is_empty() => NodeState::Held,
             Self { build: None, .. } => NodeState::Blocked,
             _ => NodeState::Converged,
         }
+    }
+
+    /// The problems of the node, as its pool's status tells them.
+    pub(crate) fn problems(&self) -> impl Iterator<Item = NodeProblem> {
+        let is_unknown = self.build.is_none() && !self.ignored;
+        let unreadable =
+            if self.contradicts_itself { NodeProblem::OperatingSystemDiffers } else { NodeProblem::BuildUnknown };
+        let differing = self.taints.differing.iter().cloned().map(NodeProblem::ValueDiffers);
+        is_unknown.then_some(unreadable).into_iter().chain(self.hindrance.clone()).chain(differing)
+    }
+
+    /// True if its build label is to be written, now or later.
+    pub(crate) fn awaits_build_label(&self) -> bool {
+        self.plan.windows_build.is_some() || self.label_settles.is_some()
+    }
+
+    /// The builds whose capability labels it is to get.
+    pub(crate) fn awaited_capabilities(&self) -> impl Iterator<Item = Build> {
+        let missing = self.plan.capability_labels.iter().filter(|change| change.to.is_some());
+        missing.filter_map(|change| capability_labels::build_of(&change.key))
+    }
+
+    /// True if it lacks wanted taints, or has taints that it is to lose.
+    pub(crate) fn is_untainted(&self) -> bool {
+        self.plan.taints.is_some() || !self.taints.held.is_empty() || !self.uncarried.is_empty()
+    }
+}
+
+/// A problem of one node. The nodes of a pool with the same one are reported together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum NodeProblem {
+    OperatingSystemDiffers,
+    BuildUnknown,
+    /// The message of the API server, which refuses to change the node.
+    Denied(Arc<str>),
+    /// The writer that keeps reverting winpool's changes.
+    Contested(Arc<str>),
+    ValueDiffers(Taint),
+    /// Its pool is in dry run.
+    WouldChange,
+}
+
+impl NodeProblem {
+    pub(crate) fn describe(&self, example: &str, nodes: usize) -> Problem {
+        let nodes = count(nodes, "node");
+        let (reason, message) = match self {
+            Self::OperatingSystemDiffers => (
+                reason::OPERATING_SYSTEM_DIFFERS,
+                format!(
+                    "{nodes} with the label kubernetes.io/os=windows and another operating system in \
+                     status.nodeInfo.operatingSystem; winpool changes the node when they agree. Check its kubelet, and \
+                     who sets the label"
+                ),
+            ),
+            Self::BuildUnknown => (
+                reason::BUILD_UNKNOWN,
+                format!(
+                    "{nodes} without a Windows build in status.nodeInfo.kernelVersion and in the label \
+                     node.kubernetes.io/windows-build; check the kubelet"
+                ),
+            ),
+            Self::Denied(message) if **message == *STRIPPED => (reason::RECORD_REMOVED, format!("{nodes}: {message}")),
+            Self::Denied(message) => (
+                reason::ADMISSION_DENIED,
+                format!("{nodes}: the API server refuses the change, winpool tries again within 10 minutes: {message}"),
+            ),
+            Self::Contested(writer) => (reason::CONTESTED, format!("{nodes}: {writer}")),
+            Self::ValueDiffers(taint) => (
+                reason::TAINT_VALUE_DIFFERS,
+                format!(
+                    "{nodes} with {taint}, whose key and effect are those of a wanted taint; winpool does not change \
+                     it, and RuntimeClasses tolerate it. To replace it, add it to spec.retiredTaints"
+                ),
+            ),
+            Self::WouldChange => (reason::WOULD_CHANGE, format!("winpool would change {nodes}")),
+        };
+        Problem::new(reason, ObjectReference::node(example), message)
     }
 }
 
@@ -93,7 +175,7 @@ pub(crate) fn release(node: &NodeFields, record: &NodeRecord, policy: &Policy) -
     NodePlan {
         windows_build: MetadataChange::between(names::WINDOWS_BUILD, build, None),
         capability_labels,
-        taints: taints::plan(node, record.applied.as_ref(), None, policy, Consent::Given).change,
+        taints: taints::plan(node, record.applied.as_ref(), None, policy, Consent::Given).0,
         pool: record.label_change(None),
         applied: record.annotation_change(None),
     }
@@ -142,7 +224,7 @@ fn owned(
     record: &NodeRecord,
     known: Assessment,
 ) -> Assessment {
-    let taints = taints::plan(node, record.applied.as_ref(), Some(pool), policy, consent);
+    let (change, taints) = taints::plan(node, record.applied.as_ref(), Some(pool), policy, consent);
     let capability_labels = capability_labels::plan(node, &pool.images());
     let label_settles = consent.label_settles();
     let build = known.build.filter(|_| label_settles.is_none()).map(|build| build.to_string());
@@ -158,11 +240,11 @@ fn owned(
     let plan = NodePlan {
         windows_build,
         capability_labels,
-        taints: taints.change,
+        taints: change,
         pool: record.label_change(applied.as_ref().map(|applied| applied.pool.as_str())),
         applied: record.annotation_change(applied.as_ref()),
     };
-    Assessment { differing: taints.differing, held: taints.held, owned: taints.owned, label_settles, plan, ..known }
+    Assessment { taints, label_settles, plan, ..known }
 }
 
 /// Counts a node that contradicts itself for its pool, without a change. Neither its build nor its taints make
@@ -177,8 +259,8 @@ fn contradictory(
     if !assessment.ignored && record.belongs_to_a_suspended_pool(policy) {
         return Assessment::default();
     }
-    let plan = |pool| taints::plan(node, record.applied.as_ref(), Some(pool), policy, Consent::Given);
-    let lacking = pool.filter(|_| !assessment.ignored).and_then(|pool| plan(pool).change);
+    let change = |pool| taints::plan(node, record.applied.as_ref(), Some(pool), policy, Consent::Given).0;
+    let lacking = pool.filter(|_| !assessment.ignored).and_then(change);
     let uncarried = lacking.map(|change| change.added).unwrap_or_default();
     Assessment { contradicts_itself: true, uncarried, ..assessment }
 }

@@ -95,7 +95,7 @@ impl MetadataChange {
 }
 
 /// The changes that a node needs. They are sent in one request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodePlan {
     /// `node.kubernetes.io/windows-build`.
     pub windows_build: Option<MetadataChange>,
@@ -266,7 +266,7 @@ impl Applied {
 }
 
 /// A change of the taint list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TaintChange {
     /// The whole list to write.
     pub to: Vec<Value>,

@@ -1,174 +1,21 @@
-//! The numbers of nodes in each pool: what one node contributes, and the sums.
+//! The numbers of nodes in each pool.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
-    time::Instant,
 };
 
 use crate::{
-    api::{NodeCounts, ObjectReference, Problem, Taint, names::reason, number},
-    interner::Interner,
+    api::{NodeCounts, Problem, Taint, number},
     plan::{
         classes::NodeSummary,
         nodes::{
-            assessment::{Assessment, assess, assess_as},
-            capability_labels::build_of,
-            node::{NodeState, Watched},
-            table::Entry,
+            assessment::{Assessment, NodeProblem},
+            node::NodeState,
         },
-        patch::STRIPPED,
-        pools::pool::Policy,
-        taints::Consent,
     },
     windows::Build,
-    words::count as count_of,
 };
-
-/// The contribution of one node to one pool.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Contribution {
-    pool: String,
-    build: Option<Build>,
-    state: NodeState,
-    is_unlabeled: bool,
-    is_untainted: bool,
-    is_unfinished: bool,
-    /// Wanted taints that it may not get now.
-    held: Vec<Taint>,
-    tolerate: Vec<Taint>,
-    owned: Vec<Taint>,
-    /// The builds whose capability labels it is to get.
-    unlabelled: Vec<Build>,
-    problems: Vec<NodeProblem>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum NodeProblem {
-    OperatingSystemDiffers,
-    BuildUnknown,
-    /// The message of the API server, which refuses to change the node.
-    Denied(Arc<str>),
-    /// The writer that keeps reverting winpool's changes.
-    Contested(Arc<str>),
-    ValueDiffers(Taint),
-    WouldChange,
-}
-
-impl Contribution {
-    /// The contribution of a node to its pool, with what keeps winpool from changing the node.
-    fn of(assessment: Assessment, hindrance: Option<NodeProblem>) -> Option<Self> {
-        let state = match &hindrance {
-            Some(NodeProblem::Denied(_)) => NodeState::Blocked,
-            Some(NodeProblem::Contested(_)) => NodeState::Contested,
-            _ => assessment.state(),
-        };
-        let Assessment { pool, build, ignored, tolerate, differing, plan, held, owned, uncarried, .. } = assessment;
-        let differs = assessment.contradicts_itself && !ignored;
-        let is_unknown = build.is_none() && !ignored;
-        let is_to_be_labelled = plan.windows_build.is_some() || assessment.label_settles.is_some();
-        let missing = plan.capability_labels.iter().filter(|change| change.to.is_some());
-        let unlabelled: Vec<Build> = missing.filter_map(|change| build_of(&change.key)).collect();
-        let unreadable = if differs { NodeProblem::OperatingSystemDiffers } else { NodeProblem::BuildUnknown };
-        let problems = is_unknown.then_some(unreadable).into_iter().chain(hindrance);
-        Some(Self {
-            pool: pool?,
-            build,
-            state,
-            is_unlabeled: is_unknown || is_to_be_labelled || !unlabelled.is_empty(),
-            is_untainted: plan.taints.is_some() || !held.is_empty() || differs && !uncarried.is_empty(),
-            is_unfinished: !plan.is_empty() || !held.is_empty() || is_to_be_labelled,
-            problems: problems.chain(differing.into_iter().map(NodeProblem::ValueDiffers)).collect(),
-            unlabelled,
-            held,
-            tolerate,
-            owned,
-        })
-    }
-
-    /// The contribution of a node to a pool in dry run, which adds no taint.
-    fn preview(assessment: Assessment) -> Option<Self> {
-        let would_change = (!assessment.plan.is_empty()).then_some(NodeProblem::WouldChange);
-        let mut preview = Self::of(Assessment { owned: Vec::new(), ..assessment }, None)?;
-        preview.problems.extend(would_change);
-        Some(preview)
-    }
-}
-
-impl Entry {
-    /// Computes what the node contributes: to the pool that it belongs to, and to those in dry run that would select it. A
-    /// pool that is being deleted counts the nodes that winpool still has to clean up. Returns true if something has changed.
-    pub(crate) fn contribute(&mut self, policy: &Policy, shared: &mut Interner<Contribution>, now: Instant) -> bool {
-        let mut assessment = assess(&self.object.node, policy, self.consent(now));
-        self.pending_since = match assessment.state() {
-            NodeState::Pending => self.pending_since.or(Some(now)),
-            _ => None,
-        };
-        let (node, name) = (&self.object.node, &*self.object.name);
-        let (mut contributions, mut overlaps): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
-        // A node with another operating system belongs to no pool. The deletion of its pool finds it by a list from the API server.
-        if !node.was_reimaged() {
-            let is_reverted =
-                !assessment.plan.is_empty() && self.pause(policy, assessment.pool.as_deref(), now).is_some();
-            let refusal = self.refusal_message(&assessment.plan).filter(|_| !assessment.plan.is_empty());
-            let other_writer = self.other_writer().filter(|_| is_reverted).map(|writer| Arc::clone(&writer.name));
-            let hindrance = refusal.map(NodeProblem::Denied).or_else(|| other_writer.map(NodeProblem::Contested));
-            let is_deleted = |name: &String| policy.pool(name).is_some_and(|pool| pool.spec.deleting);
-            assessment.pool = assessment.pool.or(assessment.releasing.take().filter(is_deleted));
-            // Nothing is known of the node's past as a node of a pool in dry run.
-            let consent = Consent::Known { name, watched: &Watched::default(), now };
-            let previews = policy.previews(&node.labels);
-            let previews =
-                previews.filter_map(|pool| Contribution::preview(assess_as(node, Some(pool), policy, consent)));
-            contributions.extend(Contribution::of(assessment, hindrance).into_iter().chain(previews));
-            let mut selecting = policy.selecting(&node.labels).map(|entry| entry.pool.spec.name.clone());
-            let owner = selecting.next();
-            overlaps.extend(selecting.filter_map(|pool| Some((pool, owner.clone()?))));
-        }
-        let contributions: Box<[_]> = contributions.into_iter().map(|added| shared.intern(added)).collect();
-        let is_changed = contributions != self.contributions || overlaps != self.overlaps;
-        (self.contributions, self.overlaps) = (contributions, overlaps);
-        is_changed
-    }
-}
-
-impl NodeProblem {
-    fn describe(&self, example: &str, nodes: usize) -> Problem {
-        let nodes = count_of(nodes, "node");
-        let (reason, message) = match self {
-            Self::OperatingSystemDiffers => (
-                reason::OPERATING_SYSTEM_DIFFERS,
-                format!(
-                    "{nodes} with the label kubernetes.io/os=windows and another operating system in \
-                     status.nodeInfo.operatingSystem; winpool changes the node when they agree. Check its kubelet, and \
-                     who sets the label"
-                ),
-            ),
-            Self::BuildUnknown => (
-                reason::BUILD_UNKNOWN,
-                format!(
-                    "{nodes} without a Windows build in status.nodeInfo.kernelVersion and in the label \
-                     node.kubernetes.io/windows-build; check the kubelet"
-                ),
-            ),
-            Self::Denied(message) if **message == *STRIPPED => (reason::RECORD_REMOVED, format!("{nodes}: {message}")),
-            Self::Denied(message) => (
-                reason::ADMISSION_DENIED,
-                format!("{nodes}: the API server refuses the change, winpool tries again within 10 minutes: {message}"),
-            ),
-            Self::Contested(writer) => (reason::CONTESTED, format!("{nodes}: {writer}")),
-            Self::ValueDiffers(taint) => (
-                reason::TAINT_VALUE_DIFFERS,
-                format!(
-                    "{nodes} with {taint}, whose key and effect are those of a wanted taint; winpool does not change \
-                     it, and RuntimeClasses tolerate it. To replace it, add it to spec.retiredTaints"
-                ),
-            ),
-            Self::WouldChange => (reason::WOULD_CHANGE, format!("winpool would change {nodes}")),
-        };
-        Problem::new(reason, ObjectReference::node(example), message)
-    }
-}
 
 /// The sums over the nodes of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -206,48 +53,62 @@ pub struct Overlap {
     pub owner: String,
 }
 
+/// The assessments of a node: by the pool that it belongs to, and by those in dry run that would select it. Shared,
+/// because most nodes of a pool have the same one.
+pub(crate) type Assessments = Box<[Arc<Assessment>]>;
+/// Pools that select a node and do not own it, each with the pool that does.
+pub(crate) type Overlaps = Vec<(String, String)>;
+
 /// The sums of all pools over these nodes, which are sorted by name.
-pub(crate) fn fold(entries: &BTreeMap<Arc<str>, Entry>) -> BTreeMap<String, Tally> {
+pub(crate) fn fold<'a>(
+    nodes: impl Iterator<Item = (&'a Arc<str>, &'a Assessments, &'a Overlaps)>,
+) -> BTreeMap<String, Tally> {
     let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
-    // Most nodes share their contribution, so it is added once for all of them.
-    let mut shared: HashMap<*const Contribution, (&Contribution, &Arc<str>, usize)> = HashMap::new();
-    for (name, entry) in entries {
-        for contribution in &entry.contributions {
-            shared.entry(Arc::as_ptr(contribution)).or_insert((contribution, name, 0)).2 += 1;
+    // An assessment is added once for all nodes that share it.
+    let mut shared: HashMap<*const Assessment, (&Assessment, &Arc<str>, usize)> = HashMap::new();
+    for (name, assessments, overlaps) in nodes {
+        for assessment in assessments {
+            shared.entry(Arc::as_ptr(assessment)).or_insert((assessment, name, 0)).2 += 1;
         }
-        for (pool, owner) in &entry.overlaps {
+        for (pool, owner) in overlaps {
             let first = || Overlap { nodes: 0, example: name.to_string(), owner: owner.clone() };
             tallies.entry(pool.clone()).or_default().overlap.get_or_insert_with(first).nodes += 1;
         }
     }
-    for (contribution, first, nodes) in shared.into_values() {
-        tallies.entry(contribution.pool.clone()).or_default().add(first, contribution, nodes);
+    for (assessment, first, nodes) in shared.into_values() {
+        if let Some(pool) = &assessment.pool {
+            tallies.entry(pool.clone()).or_default().add(first, assessment, nodes);
+        }
     }
     tallies
 }
 
 impl Tally {
-    /// Adds the contribution of so many nodes, of which this is the first.
-    fn add(&mut self, first: &Arc<str>, contribution: &Contribution, nodes: usize) {
-        let Contribution { build, state, is_unlabeled, is_untainted, is_unfinished, .. } = contribution;
-        *self.states.entry((*build, *state)).or_default() += nodes;
+    /// Adds so many nodes with this assessment, of which this is the first.
+    fn add(&mut self, first: &Arc<str>, assessment: &Assessment, nodes: usize) {
+        let Assessment { build, ignored, tolerate, taints, plan, .. } = assessment;
+        *self.states.entry((*build, assessment.state())).or_default() += nodes;
         if let Some(build) = build {
             *self.builds.entry(*build).or_default() += nodes;
         }
-        self.unlabeled += if *is_unlabeled { nodes } else { 0 };
-        self.untainted += if *is_untainted { nodes } else { 0 };
-        self.unfinished += if *is_unfinished { nodes } else { 0 };
-        self.tolerate.extend(contribution.tolerate.iter().cloned());
-        for (counts, taints) in [(&mut self.held, &contribution.held), (&mut self.owned, &contribution.owned)] {
+        for image in assessment.awaited_capabilities() {
+            *self.unlabelled.entry(image).or_default() += nodes;
+        }
+        let is_unknown = build.is_none() && !ignored;
+        let awaits_label = assessment.awaits_build_label();
+        let is_unlabeled = is_unknown || awaits_label || assessment.awaited_capabilities().next().is_some();
+        self.unlabeled += if is_unlabeled { nodes } else { 0 };
+        self.untainted += if assessment.is_untainted() { nodes } else { 0 };
+        let is_unfinished = !plan.is_empty() || !taints.held.is_empty() || awaits_label;
+        self.unfinished += if is_unfinished { nodes } else { 0 };
+        self.tolerate.extend(tolerate.iter().cloned());
+        for (counts, taints) in [(&mut self.held, &taints.held), (&mut self.owned, &taints.owned)] {
             for taint in taints {
                 *counts.entry(taint.clone()).or_default() += nodes;
             }
         }
-        for image in &contribution.unlabelled {
-            *self.unlabelled.entry(*image).or_default() += nodes;
-        }
-        for problem in &contribution.problems {
-            let (example, number) = self.problems.entry(problem.clone()).or_insert_with(|| (Arc::clone(first), 0));
+        for problem in assessment.problems() {
+            let (example, number) = self.problems.entry(problem).or_insert_with(|| (Arc::clone(first), 0));
             if *first < *example {
                 *example = Arc::clone(first);
             }

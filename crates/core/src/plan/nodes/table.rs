@@ -14,9 +14,9 @@ use crate::{
     interner::Interner,
     plan::{
         nodes::{
-            assessment::{Assessment, assess},
+            assessment::{Assessment, NodeProblem, assess, assess_as},
             node::{MetadataChange, NodeObject, NodePlan, NodeState, Watched},
-            numbers::{Contribution, NodeCount, Tally, fold},
+            numbers::{Assessments, NodeCount, Overlaps, Tally, fold},
         },
         patch::{REVERTED, STRIPPED, node_patch},
         pools::pool::Policy,
@@ -39,8 +39,7 @@ pub struct NodeTable {
     /// The policy by which nodes are counted *before* they are written by it: a pool's RuntimeClasses are made from the
     /// builds of its nodes, and must exist before the pool may change the nodes.
     counted_by: Arc<Policy>,
-    /// Shared, because most nodes contribute the same to their pool.
-    contributions: Interner<Contribution>,
+    assessments: Interner<Assessment>,
     /// The sums of pools; empty after a node has changed.
     tallies: OnceLock<BTreeMap<String, Tally>>,
     /// The sums of a pool without nodes.
@@ -119,7 +118,8 @@ impl NodeTable {
     }
 
     fn tallies(&self) -> &BTreeMap<String, Tally> {
-        self.tallies.get_or_init(|| fold(&self.entries))
+        let entries = || self.entries.iter().map(|(name, entry)| (name, &entry.assessments, &entry.overlaps));
+        self.tallies.get_or_init(|| fold(entries()))
     }
 
     /// The numbers of nodes by pool, build and state.
@@ -233,10 +233,10 @@ impl NodeTable {
         }
     }
 
-    /// Computes the contribution of the node again.
+    /// Assesses the node again.
     fn count(&mut self, name: &str, now: Instant) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if entry.contribute(&self.counted_by, &mut self.contributions, now) {
+        if entry.assess(&self.counted_by, &mut self.assessments, now) {
             self.has_changed();
         }
     }
@@ -244,7 +244,7 @@ impl NodeTable {
     fn count_all(&mut self, now: Instant) {
         let mut is_changed = false;
         for entry in self.entries.values_mut() {
-            is_changed |= entry.contribute(&self.counted_by, &mut self.contributions, now);
+            is_changed |= entry.assess(&self.counted_by, &mut self.assessments, now);
         }
         if is_changed {
             self.has_changed();
@@ -269,10 +269,8 @@ pub(crate) struct Entry {
     /// The node as the watch last showed it.
     pub(crate) object: Arc<NodeObject>,
     pub(crate) watched: Watched,
-    /// A slice, because a `Vec` that is collected from larger items keeps their memory.
-    pub(crate) contributions: Box<[Arc<Contribution>]>,
-    /// Pools that select the node and do not own it, each with the pool that does.
-    pub(crate) overlaps: Vec<(String, String)>,
+    assessments: Assessments,
+    overlaps: Overlaps,
     /// The time at which the node first needed a write.
     pub(crate) pending_since: Option<Instant>,
     /// Recent writes, to notice another writer that reverts them.
@@ -340,6 +338,50 @@ impl Entry {
     /// The facts from which it is decided if the node may get a taint.
     pub(crate) fn consent(&self, now: Instant) -> Consent<'_> {
         Consent::Known { name: &self.object.name, watched: &self.watched, now }
+    }
+
+    /// Assesses the node: by the pool that it belongs to, and by those in dry run that would select it. A pool that is being
+    /// deleted counts the nodes that winpool still has to clean up. Returns true if something has changed.
+    fn assess(&mut self, policy: &Policy, shared: &mut Interner<Assessment>, now: Instant) -> bool {
+        let mut assessment = assess(&self.object.node, policy, self.consent(now));
+        self.pending_since = match assessment.state() {
+            NodeState::Pending => self.pending_since.or(Some(now)),
+            _ => None,
+        };
+        let (node, name) = (&self.object.node, &*self.object.name);
+        let (mut assessments, mut overlaps) = (Vec::new(), Vec::new());
+        // A node with another operating system belongs to no pool. The deletion of its pool finds it by a list from the API server.
+        if !node.was_reimaged() {
+            if !assessment.plan.is_empty() {
+                let reverted = || self.pause(policy, assessment.pool.as_deref(), now).and(self.other_writer());
+                let contested = || Some(NodeProblem::Contested(Arc::clone(&reverted()?.name)));
+                let refused = self.refusal_message(&assessment.plan).map(NodeProblem::Denied);
+                assessment.hindrance = refused.or_else(contested);
+            }
+            let is_deleted = |name: &String| policy.pool(name).is_some_and(|pool| pool.spec.deleting);
+            assessment.pool = assessment.pool.or(assessment.releasing.take().filter(is_deleted));
+            assessments.extend(Some(assessment).filter(|assessment| assessment.pool.is_some()));
+            // Nothing is known of the node's past as a node of a pool in dry run, which adds no taint.
+            let consent = Consent::Known { name, watched: &Watched::default(), now };
+            assessments.extend(policy.previews(&node.labels).map(|pool| {
+                let mut preview = assess_as(node, Some(pool), policy, consent);
+                preview.hindrance = (!preview.plan.is_empty()).then_some(NodeProblem::WouldChange);
+                preview.taints.owned.clear();
+                preview
+            }));
+            let mut selecting = policy.selecting(&node.labels).map(|entry| entry.pool.spec.name.clone());
+            let owner = selecting.next();
+            overlaps.extend(selecting.filter_map(|pool| Some((pool, owner.clone()?))));
+        }
+        let shared = assessments.into_iter().map(|mut assessment| {
+            // The whole list differs from node to node, and nobody counts it.
+            assessment.plan.taints.iter_mut().for_each(|change| change.to.clear());
+            shared.intern(assessment)
+        });
+        let counted = (shared.collect(), overlaps);
+        let is_changed = (&self.assessments, &self.overlaps) != (&counted.0, &counted.1);
+        (self.assessments, self.overlaps) = counted;
+        is_changed
     }
 
     /// Returns what the node needs by this policy, as the watch shows it. After a failed attempt, and until the watch shows the
@@ -437,12 +479,12 @@ fn jitter(name: &str, count: u32) -> f64 {
 /// Shows only what decides. `resourceVersion` stands for the fields of the node.
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut contributions = DefaultHasher::new();
-        (&self.contributions, &self.overlaps).hash(&mut contributions);
+        let mut counted = DefaultHasher::new();
+        (&self.assessments, &self.overlaps).hash(&mut counted);
         f.debug_struct("Entry")
             .field("object", &(&self.object.uid, &self.object.resource_version))
             .field("watched", &self.watched)
-            .field("contributions", &contributions.finish())
+            .field("counted", &counted.finish())
             .field("conflict", &self.conflict)
             .field("wait_reasons", &self.wait_reasons)
             .field("is_behind", &self.is_behind)

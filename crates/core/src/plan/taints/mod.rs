@@ -23,15 +23,14 @@ use crate::{
     windows::Build,
 };
 
-/// The planned taints of a node.
-pub(crate) struct TaintPlan {
-    /// `None` if the list is right.
-    pub change: Option<TaintChange>,
-    /// Taints of the new list that winpool added, now or earlier.
+/// The taints of a node once its plan is executed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NodeTaints {
+    /// Those that winpool added, now or earlier.
     pub owned: Vec<Taint>,
-    /// Other writers' taints with the key and effect of a wanted one, and another value.
+    /// Those of other writers with the key and effect of a wanted one, and another value.
     pub differing: Vec<Taint>,
-    /// Taints that this node lacks and may not get now.
+    /// Those that it lacks and may not get now.
     pub held: Vec<Taint>,
 }
 
@@ -53,14 +52,14 @@ pub(crate) fn kept_on(node: &NodeFields, wanted: &[Taint], policy: &Policy) -> K
     (node.labels.clone(), kept.cloned().collect())
 }
 
-/// Plans the taints of a node of `pool`; without a pool, removes winpool's taints.
+/// Plans the taints of a node of `pool`; without a pool, removes winpool's taints. No change if the list is right.
 pub(crate) fn plan(
     node: &NodeFields,
     applied: Option<&Applied>,
     pool: Option<&Pool>,
     policy: &Policy,
     consent: Consent<'_>,
-) -> TaintPlan {
+) -> (Option<TaintChange>, NodeTaints) {
     let rules = Rules { node, pool, consent, owned: owned(applied, policy) };
     let (held, wanted) = rules.wanted();
     // A node that waits for a taint keeps the taints that it replaces, so that it is never without one.
@@ -89,7 +88,7 @@ pub(crate) fn plan(
     }
     owned.sort();
     let change = (!added.is_empty() || !removed.is_empty()).then_some(TaintChange { to, added, removed });
-    TaintPlan { change, owned, differing, held }
+    (change, NodeTaints { owned, differing, held })
 }
 
 /// The rules for the taints of one node.
