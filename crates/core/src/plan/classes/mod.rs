@@ -40,7 +40,7 @@ pub struct NodeSummary {
     pub tolerate: BTreeSet<Taint>,
     /// RuntimeClasses that select this build, and whose capability label is not on all nodes that run their images. Each has
     /// the number of those nodes; 0 if that is not known.
-    pub unlabelled: BTreeMap<String, (Build, usize)>,
+    pub awaited_capabilities: BTreeMap<String, (Build, usize)>,
 }
 
 /// The plan for the classes of a pool.
@@ -132,10 +132,10 @@ fn wanted(
     let owned: BTreeSet<String> = owned.map(|class| class.name_any()).collect();
     let mut labels_first = |hosts: Hosts, name: &str, problems: &mut Vec<Problem>| {
         // It selects its build until the nodes have the label.
-        match (hosts, seen.unlabelled.get(name)) {
+        match (hosts, seen.awaited_capabilities.get(name)) {
             (Hosts::Running(image), Some((build, nodes))) if image == *build => {
                 to_label.insert(name.to_owned(), *nodes);
-                problems.extend((*nodes > 0).then(|| unlabelled_problem(name, image, *nodes)));
+                problems.extend((*nodes > 0).then(|| awaited_capability_problem(name, image, *nodes)));
                 Hosts::Of(image)
             }
             (hosts, _) => hosts,
@@ -166,7 +166,7 @@ fn wanted(
     (classes, ClassesPlan { classes: Vec::new(), leftover, to_label, problems })
 }
 
-fn unlabelled_problem(class: &str, build: Build, nodes: usize) -> Problem {
+fn awaited_capability_problem(class: &str, build: Build, nodes: usize) -> Problem {
     let message = format!(
         "selects the build {build} until the label {} is on {} that can run its images",
         capability_labels::key(build),

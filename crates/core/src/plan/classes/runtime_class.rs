@@ -1,6 +1,9 @@
 //! The plan for one RuntimeClass.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::{
     api::{
@@ -18,18 +21,17 @@ use crate::{
         names::{self, reason},
         quantity,
     },
-    labels::Labels,
     plan::{
         patch::FieldChange,
-        pods::table::{ClassUsers, describe_users},
         pools::pool::{Hosts, Policy},
+        taints::KeptTaints,
     },
     pod::{
         Class, selector_of,
         tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of, written},
     },
     windows::{Build, product},
-    words::{joined, yaml},
+    words::{count, joined, yaml},
 };
 
 /// The planned state of a RuntimeClass.
@@ -355,6 +357,37 @@ pub fn describe(action: &ClassAction) -> Option<String> {
     }
 }
 
+// Pods that use a RuntimeClass.
+
+/// The number of pods or workloads that are named as examples.
+pub(crate) const NAMED: usize = 5;
+
+/// The unfinished pods of one RuntimeClass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassUsers {
+    /// Their number. A terminating pod still needs its handler.
+    pub count: usize,
+    /// A few of them, as `namespace/name`.
+    pub examples: Vec<Arc<str>>,
+}
+
+impl ClassUsers {
+    /// The users with these names.
+    pub(crate) fn of(names: &BTreeSet<Arc<str>>) -> Self {
+        Self { count: names.len(), examples: names.iter().take(NAMED).cloned().collect() }
+    }
+
+    /// Describes the users: their number and a few names.
+    pub fn describe(&self) -> String {
+        format!("used by {}, such as {}", count(self.count, "pod"), self.examples.join(", "))
+    }
+}
+
+/// Describes the users of a class, or says that pods cannot be listed.
+pub(crate) fn describe_users(users: Result<&ClassUsers, &str>) -> String {
+    users.map_or_else(|message| format!("pods cannot be listed: {message}"), ClassUsers::describe)
+}
+
 /// The end of a class that is winpool's and that no pool wants any more.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassRetirement {
@@ -386,10 +419,6 @@ pub fn release_class(class: &RuntimeClass, why: String) -> ClassRetirement {
     let managed_by = is_made_by_winpool(class).then(|| remove(names::MANAGED_BY));
     ClassRetirement::Release { changes: pool.into_iter().chain(managed_by).collect(), why }
 }
-
-/// The taints of pools that stay on one node, with its labels: the node refuses to be changed or is ignored, its kubelet
-/// added the taint, or winpool's record on the node is gone.
-pub type KeptTaints = (Labels, Vec<Taint>);
 
 /// True if a node that the class selects keeps a taint that the class tolerates, so that its pods still need the class.
 pub(crate) fn is_needed_by<'a>(class: &RuntimeClass, kept: impl IntoIterator<Item = &'a KeptTaints>) -> bool {

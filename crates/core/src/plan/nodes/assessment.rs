@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use crate::{
     api::{
-        ObjectReference, Problem, Taint,
+        Mode, ObjectReference, Problem, Taint,
         names::{self, reason},
     },
     plan::{
@@ -136,6 +136,17 @@ impl NodeProblem {
             Self::WouldChange => (reason::WOULD_CHANGE, format!("winpool would change {nodes}")),
         };
         Problem::new(reason, ObjectReference::node(example), message)
+    }
+}
+
+impl NodeRecord<'_> {
+    fn belongs_to_a_live_pool(&self, policy: &Policy) -> bool {
+        let pool = self.pool().and_then(|name| policy.pool(name));
+        pool.is_some_and(|pool| pool.spec.mode == Mode::Enforce && (!pool.spec.deleting || pool.spec.needs_cleanup()))
+    }
+
+    fn belongs_to_a_suspended_pool(&self, policy: &Policy) -> bool {
+        self.pool().is_some_and(|name| policy.is_suspended(name))
     }
 }
 

@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    api::{Mode, Taint, names},
+    api::{Taint, names},
     labels::Labels,
-    plan::pools::pool::Policy,
     windows::{Build, KernelVersion, compatibility::WindowsHost},
 };
 
@@ -244,7 +243,7 @@ fn taint_of(raw: &Value) -> Taint {
 
 /// The annotation `winpool.dev/applied`: the pool that manages the node, and the taints that winpool added.
 ///
-/// A kubelet can write it on its own node, so it is only a hint: see [`Policy::may_remove`].
+/// A kubelet can write it on its own node, so it is only a hint: see `Policy::may_remove`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
     pub pool: String,
@@ -305,15 +304,6 @@ impl<'n> NodeRecord<'n> {
 
     pub(crate) fn pool(&self) -> Option<&str> {
         self.applied.as_ref().map(|applied| applied.pool.as_str()).or(self.label)
-    }
-
-    pub(crate) fn belongs_to_a_live_pool(&self, policy: &Policy) -> bool {
-        let pool = self.pool().and_then(|name| policy.pool(name));
-        pool.is_some_and(|pool| pool.spec.mode == Mode::Enforce && (!pool.spec.deleting || pool.spec.needs_cleanup()))
-    }
-
-    pub(crate) fn belongs_to_a_suspended_pool(&self, policy: &Policy) -> bool {
-        self.pool().is_some_and(|name| policy.is_suspended(name))
     }
 
     pub(crate) fn label_change(&self, pool: Option<&str>) -> Option<MetadataChange> {

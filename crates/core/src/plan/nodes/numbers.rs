@@ -36,7 +36,7 @@ pub struct Tally {
     /// The number of nodes that lack each taint and may not get it now.
     pub held: BTreeMap<Taint, usize>,
     /// The number of nodes that are to get the capability label for images of each build.
-    pub(crate) unlabelled: BTreeMap<Build, usize>,
+    pub(crate) awaited_capabilities: BTreeMap<Build, usize>,
     /// The number of nodes that still need a write.
     pub unfinished: usize,
     /// Nodes that the pool selects and an older one owns.
@@ -92,7 +92,7 @@ impl Tally {
             *self.builds.entry(*build).or_default() += nodes;
         }
         for image in assessment.awaited_capabilities() {
-            *self.unlabelled.entry(image).or_default() += nodes;
+            *self.awaited_capabilities.entry(image).or_default() += nodes;
         }
         let is_unknown = build.is_none() && !ignored;
         let awaits_label = assessment.awaits_build_label();

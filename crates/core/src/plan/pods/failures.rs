@@ -14,14 +14,13 @@ use crate::{
     labels::Labels,
     plan::{
         Now,
-        classes::runtime_class::owner,
-        nodes::{node::NodeObject, table::NodeTable},
+        classes::runtime_class::{ClassUsers, NAMED, owner},
+        nodes::node::NodeObject,
         pods::{
             fact::{Placement, PodFact, PodStage},
-            table::ClassPods,
-            tolerations::PoolHelp,
+            tolerations::{ClusterFacts, PoolHelp},
         },
-        pools::pool::{Policy, PoolSpec},
+        pools::pool::PoolSpec,
     },
     pod::{Cause, KnownError, System, known_error},
     words::{count, plain},
@@ -200,14 +199,6 @@ const GROUPS: usize = 1000;
 /// The limit of workloads that a pool reports.
 const WORKLOADS: usize = 10;
 
-/// The facts besides pods by which pods are counted.
-pub struct ClusterFacts<'a> {
-    /// The Windows nodes.
-    pub nodes: &'a NodeTable,
-    pub policy: &'a Policy,
-    pub classes: &'a [Arc<RuntimeClass>],
-}
-
 /// What was counted of all pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodSummary {
@@ -217,6 +208,33 @@ pub struct PodSummary {
     pub classes: BTreeMap<String, ClassPods>,
     /// The pods that got tolerations, by pool.
     pub help: BTreeMap<String, PoolHelp>,
+}
+
+/// What is counted of the pods of one RuntimeClass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassPods {
+    pub users: ClassUsers,
+    /// Workloads whose unbound pods lack a toleration or a label of the selector that the class has now, with the number
+    /// of those pods. A pod keeps what it got at its creation, so these have to be recreated.
+    pub created_too_early: BTreeMap<Arc<str>, usize>,
+    /// True if the class selects no node.
+    pub is_unserved: bool,
+}
+
+impl ClassPods {
+    /// A problem that names the pods which were created before the class got its selector and tolerations.
+    pub(crate) fn too_early(&self, class: &str) -> Option<Problem> {
+        let found = &self.created_too_early;
+        let named: Vec<String> = found.iter().take(NAMED).map(|(name, count)| format!("{name} ({count})")).collect();
+        let message = format!(
+            "{} without a node, created before the class got its present selector and tolerations: pods keep those that \
+             they were created with. Delete these pods; their controllers recreate them: {}",
+            count(found.values().sum::<usize>(), "pod"),
+            named.join(", ")
+        );
+        let problem = Problem::new(reason::PODS_CREATED_TOO_EARLY, ObjectReference::runtime_class(class), message);
+        (!found.is_empty()).then_some(problem)
+    }
 }
 
 /// The last count of pods, if there is one.
@@ -294,14 +312,8 @@ struct FailureGroup {
     example: PodFailure,
 }
 
-impl Extend<PodFailure> for PodFailures {
-    fn extend<I: IntoIterator<Item = PodFailure>>(&mut self, failures: I) {
-        failures.into_iter().for_each(|failure| self.add(failure));
-    }
-}
-
 impl PodFailures {
-    fn add(&mut self, failure: PodFailure) {
+    pub fn add(&mut self, failure: PodFailure) {
         *self.counts.entry((failure.pool.clone(), failure.cause)).or_default() += 1;
         let key = (failure.pool.clone(), failure.cause, failure.workload.clone());
         let is_full = self.groups.len() >= GROUPS;

@@ -7,15 +7,17 @@
 
 pub(crate) mod fact;
 pub(crate) mod failures;
+pub(crate) mod history;
 pub(crate) mod table;
 pub(crate) mod tolerations;
 
 pub use crate::plan::{
+    classes::runtime_class::ClassUsers,
     pods::{
         fact::{Placement, PodFact, PodStage},
-        failures::{ClusterFacts, PodEvent, PodHealth, PodSummary, PoolFailures, REASONS, WorkloadFailure},
-        table::{COUNT_INTERVAL, ClassPods, ClassUsers, PodPauses, PodTable, UnknownPods},
-        tolerations::{PoolHelp, TolerationAnswer, TolerationRequest, WindowsNodes},
+        failures::{ClassPods, PodEvent, PodHealth, PodSummary, PoolFailures, REASONS, WorkloadFailure},
+        table::{COUNT_INTERVAL, PodPauses, PodTable, UnknownPods},
+        tolerations::{ClusterFacts, PoolHelp, TolerationAnswer, TolerationRequest, WindowsNodes},
     },
     taints::daemon_sets::Objector,
 };

@@ -3,7 +3,6 @@
 use std::{
     borrow::Borrow,
     collections::{BTreeMap, BTreeSet, VecDeque},
-    hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,21 +11,21 @@ use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use kube::ResourceExt;
 
 use crate::{
-    api::{ObjectReference, Problem, Taint, names::reason},
+    api::Taint,
     interner::Interner,
     plan::{
         Now,
-        classes::runtime_class::owner,
+        classes::runtime_class::{ClassUsers, owner},
         pods::{
             fact::{Placement, PodFact, PodStage, PodTrouble, SandboxError},
-            failures::{ClusterFacts, Judge, PodEvent, PodFailures, PodSummary, moment},
-            tolerations::{HelpQueue, TolerationAnswer, TolerationRequest, WindowsNodes},
+            failures::{ClassPods, Judge, PodEvent, PodFailures, PodSummary, moment},
+            history::PodHistory,
+            tolerations::{ClusterFacts, HelpQueue, TolerationAnswer, TolerationRequest, WindowsNodes},
         },
         pools::pool::PoolSpec,
         taints::daemon_sets::{DaemonSets, Objector, is_daemon_set},
     },
     pod::{Class, KnownError, Pod, PodProgress, System},
-    words::count,
 };
 
 /// The shortest pause between two counts: names and numbers of workloads in status change no more often.
@@ -434,12 +433,10 @@ impl PodTable {
         self.ended.retain(|_, ended| now.instant.duration_since(ended.last) < self.pauses.refusals);
         let (mut failures, mut fits) = (PodFailures::default(), BTreeMap::new());
         let judge = Judge { facts, classes: &classes, network: self.pauses.network, now: now.instant };
-        for name in &self.may_fail {
-            let fact = self.pods.get(name).map(|seen| &seen.fact);
-            failures.extend(fact.and_then(|fact| judge.failure(name, fact, &mut fits)));
-        }
-        failures.extend(self.ended.values().filter_map(|ended| judge.ended(&ended.name, &ended.fact)));
         let pods = &self.pods;
+        let failing = self.may_fail.iter().filter_map(|name| judge.failure(name, &pods.get(name)?.fact, &mut fits));
+        let ended = self.ended.values().filter_map(|ended| judge.ended(&ended.name, &ended.fact));
+        failing.chain(ended).for_each(|failure| failures.add(failure));
         let mut help = self.help.report(|name| pods.get(name).map(|seen| &seen.fact));
         for Seen { fact, .. } in self.may_fail.iter().filter_map(|name| pods.get(name)) {
             let since = fact.trouble().unschedulable_since.filter(|_| fact.may_be_helped());
@@ -469,123 +466,5 @@ impl PodTable {
             Some((name.clone(), ClassPods { users: self.users(&name), created_too_early, is_unserved }))
         };
         facts.classes.iter().filter_map(of_class).collect()
-    }
-}
-
-// Pods that use a RuntimeClass.
-
-/// The number of pods or workloads that are named as examples.
-const NAMED: usize = 5;
-
-/// The unfinished pods of one RuntimeClass.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClassUsers {
-    /// Their number. A terminating pod still needs its handler.
-    pub count: usize,
-    /// A few of them, as `namespace/name`.
-    pub examples: Vec<Arc<str>>,
-}
-
-impl ClassUsers {
-    /// The users with these names.
-    pub(crate) fn of(names: &BTreeSet<Arc<str>>) -> Self {
-        Self { count: names.len(), examples: names.iter().take(NAMED).cloned().collect() }
-    }
-
-    /// Describes the users: their number and a few names.
-    pub fn describe(&self) -> String {
-        format!("used by {}, such as {}", count(self.count, "pod"), self.examples.join(", "))
-    }
-}
-
-/// Describes the users of a class, or says that pods cannot be listed.
-pub(crate) fn describe_users(users: Result<&ClassUsers, &str>) -> String {
-    users.map_or_else(|message| format!("pods cannot be listed: {message}"), ClassUsers::describe)
-}
-
-/// What is counted of the pods of one RuntimeClass.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClassPods {
-    pub users: ClassUsers,
-    /// Workloads whose unbound pods lack a toleration or a label of the selector that the class has now, with the number
-    /// of those pods. A pod keeps what it got at its creation, so these have to be recreated.
-    pub created_too_early: BTreeMap<Arc<str>, usize>,
-    /// True if the class selects no node.
-    pub is_unserved: bool,
-}
-
-impl ClassPods {
-    /// A problem that names the pods which were created before the class got its selector and tolerations.
-    pub(crate) fn too_early(&self, class: &str) -> Option<Problem> {
-        let found = &self.created_too_early;
-        let named: Vec<String> = found.iter().take(NAMED).map(|(name, count)| format!("{name} ({count})")).collect();
-        let message = format!(
-            "{} without a node, created before the class got its present selector and tolerations: pods keep those that \
-             they were created with. Delete these pods; their controllers recreate them: {}",
-            count(found.values().sum::<usize>(), "pod"),
-            named.join(", ")
-        );
-        let problem = Problem::new(reason::PODS_CREATED_TOO_EARLY, ObjectReference::runtime_class(class), message);
-        (!found.is_empty()).then_some(problem)
-    }
-}
-
-// Where pods of workloads have started. A pod that does not say its system is for Windows if its workload runs there.
-
-/// The limit of workloads that are remembered. When it is reached, the half with the oldest last start is forgotten.
-const WORKLOADS: usize = 16_384;
-
-/// A workload, and what its pods require of their node. A new template is another kind.
-pub(crate) type PodKind = (Arc<str>, u64);
-
-/// The systems of the nodes on which pods of each kind have started since winpool began to watch.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PodHistory(BTreeMap<PodKind, Starts>);
-
-#[derive(Clone, Copy, Debug)]
-struct Starts {
-    on_windows: bool,
-    elsewhere: bool,
-    last: Instant,
-}
-
-pub(crate) fn kind(workload: &Arc<str>, placement: &Placement) -> PodKind {
-    let Placement { node_selector, terms, class, .. } = placement;
-    let mut hasher = DefaultHasher::new();
-    (node_selector, class, format!("{terms:?}")).hash(&mut hasher);
-    (Arc::clone(workload), hasher.finish())
-}
-
-impl PodHistory {
-    /// Records that the pod has started. Returns true if its kind is now known to be for Windows, or no longer.
-    pub(crate) fn started(&mut self, pod: &PodFact, is_on_windows: bool, now: Instant) -> bool {
-        if self.0.len() >= WORKLOADS {
-            let mut all: Vec<_> = self.0.iter().map(|(kind, starts)| (starts.last, kind.clone())).collect();
-            all.sort_unstable();
-            for (_, kind) in all.drain(..WORKLOADS / 2) {
-                self.0.remove(&kind);
-            }
-        }
-        let starts = self.0.entry(kind(&pod.workload, &pod.placement)).or_insert(Starts {
-            on_windows: false,
-            elsewhere: false,
-            last: now,
-        });
-        let before = starts.says_windows();
-        starts.on_windows |= is_on_windows;
-        starts.elsewhere |= !is_on_windows;
-        starts.last = now;
-        starts.says_windows() != before
-    }
-
-    /// True if a pod of this workload and placement has started on a Windows node, and none on another.
-    pub(crate) fn says_windows(&self, workload: &Arc<str>, placement: &Placement) -> bool {
-        self.0.get(&kind(workload, placement)).is_some_and(Starts::says_windows)
-    }
-}
-
-impl Starts {
-    fn says_windows(&self) -> bool {
-        self.on_windows && !self.elsewhere
     }
 }

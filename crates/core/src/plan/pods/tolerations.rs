@@ -23,14 +23,13 @@ use crate::{
     },
     plan::{
         Now, SHOWN,
-        nodes::node::NodeObject,
+        nodes::{node::NodeObject, table::NodeTable},
         patch::{REVERTED, toleration_patch},
         pods::{
             fact::{Placement, PodFact, requirements},
-            failures::ClusterFacts,
-            table::PodHistory,
+            history::PodHistory,
         },
-        pools::pool::PoolSpec,
+        pools::pool::{Policy, PoolSpec},
         refusal::RequestError,
         taints::daemon_sets::Objector,
         whole_seconds,
@@ -104,6 +103,14 @@ impl Placement {
         let mut terms = self.terms.iter().filter(|term| !affinity::is_empty(term)).peekable();
         is_windows && pool.node_selector.iter().all(agrees) && (terms.peek().is_none() || terms.any(is_open))
     }
+}
+
+/// The facts besides pods by which pods are counted.
+pub struct ClusterFacts<'a> {
+    /// The Windows nodes.
+    pub nodes: &'a NodeTable,
+    pub policy: &'a Policy,
+    pub classes: &'a [Arc<RuntimeClass>],
 }
 
 /// The Windows nodes, pools and RuntimeClasses at one moment, and what was found of each placement.

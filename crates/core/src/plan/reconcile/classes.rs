@@ -27,13 +27,14 @@ use crate::{
         classes::{
             ClassesPlan, is_declared, plan_classes,
             runtime_class::{
-                COPY, ClassAction, ClassRetirement, DesiredClass, KEPT_TAINT, PlannedClass, describe,
-                is_made_by_winpool, lacks_tolerations, owner, release_class, retire_class, selected_build,
+                COPY, ClassAction, ClassRetirement, ClassUsers, DesiredClass, KEPT_TAINT, PlannedClass, describe,
+                describe_users, is_made_by_winpool, lacks_tolerations, owner, release_class, retire_class,
+                selected_build,
             },
         },
         nodes::capability_labels,
         patch::FieldChange,
-        pods::table::{ClassUsers, UnknownPods, describe_users},
+        pods::table::UnknownPods,
         pools::pool::{Hosts, Pool},
         refusal::{RequestError, WriteConflict},
         taints::LaggingClass,
@@ -63,7 +64,7 @@ impl Memory {
     pub(super) fn plan_classes(&self, round: &Round<'_>) -> ClassesPlan {
         let (cluster, pool) = (round.cluster, &round.pool);
         let mut own = round.tally().seen();
-        own.unlabelled = self.unlabelled(round);
+        own.awaited_capabilities = self.awaited_capabilities(round);
         own.tolerate.extend(self.pools.get(round.name()).into_iter().flat_map(|memory| memory.former.keys().cloned()));
         let seen = |name: &str| if name == round.name() { own.clone() } else { cluster.nodes.tally(name).seen() };
         let selects_nodes = |selector: &BTreeMap<String, String>| {
@@ -77,18 +78,19 @@ impl Memory {
     /// The classes that select a build whose capability label is not on all nodes that run its images. A label that nodes
     /// do not get by the published policy may be on none of them. If no node gets the label, for example because all are
     /// ignored, the class goes on selecting the build. A dry run shows the class as it will be.
-    fn unlabelled(&self, round: &Round<'_>) -> BTreeMap<String, (Build, usize)> {
+    fn awaited_capabilities(&self, round: &Round<'_>) -> BTreeMap<String, (Build, usize)> {
         let published = self.published(round.name());
-        let unlabelled = round.cluster.classes.iter().filter(|_| round.pool.spec.enforces()).filter_map(|class| {
-            let build = selected_build(class)?;
-            let is_published = published.is_some_and(|published| published.images().contains(&build));
-            let nodes = match round.tally().unlabelled.get(&build).copied().unwrap_or_default() {
-                0 if is_published => without_label(round.cluster, class, &capability_labels::key(build)),
-                nodes => nodes,
-            };
-            (!is_published || nodes > 0).then(|| (class.name_any(), (build, nodes)))
-        });
-        unlabelled.collect()
+        let awaited_capabilities =
+            round.cluster.classes.iter().filter(|_| round.pool.spec.enforces()).filter_map(|class| {
+                let build = selected_build(class)?;
+                let is_published = published.is_some_and(|published| published.images().contains(&build));
+                let nodes = match round.tally().awaited_capabilities.get(&build).copied().unwrap_or_default() {
+                    0 if is_published => without_label(round.cluster, class, &capability_labels::key(build)),
+                    nodes => nodes,
+                };
+                (!is_published || nodes > 0).then(|| (class.name_any(), (build, nodes)))
+            });
+        awaited_capabilities.collect()
     }
 
     /// The next request about a class of the pool, if one is due; or a wait, until the cache shows what was written.

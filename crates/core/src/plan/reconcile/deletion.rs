@@ -22,7 +22,7 @@ use crate::{
     plan::{
         classes::{
             classes_of_others,
-            runtime_class::{KeptTaints, is_needed_by, owner},
+            runtime_class::{is_needed_by, owner},
         },
         nodes::{
             assessment::{assess, is_being_handed_over},
@@ -31,7 +31,7 @@ use crate::{
         },
         pools::pool::{GuardedPool, Policy, Pool},
         refusal::RequestError,
-        taints::{Consent, kept_on},
+        taints::{Consent, KeptTaints, kept_on},
     },
     words::{count, joined},
 };

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::{
     api::Taint,
     labels::Labels,
-    plan::{pods::fact::Placement, pools::pool::PoolSpec},
+    plan::{pods::fact::Placement, pools::spec::PoolSpec},
     pod::{self, tolerate},
 };
 
