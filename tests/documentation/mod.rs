@@ -113,7 +113,7 @@ fn commands_that_are_not_run_are_listed() {
 
 const NOT_RUN: &[&str] = &[
     "README.md: git clone https://github.com/winpool/winpool && cd winpool",
-    "README.md: cargo install --locked --path cli",
+    "README.md: cargo install --locked --path crates/cli",
     "README.md: make demo       # shows winpool at work",
     "README.md: make cluster    # starts a cluster with simulated Windows nodes and winpool, for experiments",
     "README.md: kubectl apply -f https://github.com/winpool/winpool/releases/latest/download/install.yaml",
@@ -137,7 +137,7 @@ const NOT_RUN: &[&str] = &[
     "docs/guides/install.md: make image ARCHS=amd64",
     "docs/guides/install.md: kind load image-archive target/image/winpool.tar",
     "docs/guides/install.md: skopeo copy --all oci-archive:target/image/winpool.tar docker://registry.example.com/winpool:v0.1.0",
-    "docs/guides/install.md: cargo install --locked --path cli",
+    "docs/guides/install.md: cargo install --locked --path crates/cli",
     "docs/guides/json-output.md: winpool status -o json | jq '.nodesByState.held // 0'",
     r#"docs/guides/json-output.md: winpool plan -o json | jq -r '.nodes[] | .name as $node | .changes[] | "\($node): \(.field) = \(.to)"'"#,
     r#"docs/guides/json-output.md: winpool check -A -o json | jq -r '.findings[] | select(.severity == "error") | "\(.object.kind) \(.object.name): \(.rule)"'"#,
