@@ -8,6 +8,7 @@ mod forecast;
 mod images;
 mod lint;
 mod pod_explanation;
+mod policies;
 mod readers;
 mod remedies;
 mod render;
