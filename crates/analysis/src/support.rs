@@ -125,7 +125,7 @@ pub struct Statement {
 
 impl Statement {
     const fn new(vendor: Vendor, build: u32, source: &'static str) -> Self {
-        let (build, checked) = (Build::new(build), date(2026, 11, 23));
+        let (build, checked) = (Build::new(build), date(2026, 11, 28));
         Self {
             vendor,
             build,
@@ -145,7 +145,12 @@ impl Statement {
     }
 }
 
+const AKS_UPGRADE: &str = "https://learn.microsoft.com/azure/aks/upgrade-windows-os";
+const AKS_MAY_2026: &str = "https://github.com/Azure/AKS/releases/tag/2026-05-29";
+const AKS_JUNE_2026: &str = "https://github.com/Azure/AKS/releases/tag/2026-06-19";
 const EKS_IMAGES: &str = "https://docs.aws.amazon.com/eks/latest/userguide/eks-ami-versions-windows.html";
+const GKE_VERSIONS: &str =
+    "https://docs.cloud.google.com/php/docs/reference/cloud-container/latest/V1.WindowsNodeConfig.OSVersion";
 
 /// Every statement of a vendor, by vendor and build. What is not in it is unknown.
 pub const STATEMENTS: &[Statement] = &[
@@ -153,37 +158,40 @@ pub const STATEMENTS: &[Statement] = &[
         removed: Some(33),
         support_end: Some(date(2026, 3, 1)),
         images_end: Some(date(2027, 3, 31)),
-        ..Statement::new(Vendor::Aks, 17763, "https://github.com/Azure/AKS/issues/4091")
+        ..Statement::new(Vendor::Aks, 17763, AKS_MAY_2026)
     },
     Statement {
         removed: Some(37),
         support_end: Some(date(2028, 6, 30)),
         images_end: Some(date(2029, 6, 29)),
-        ..Statement::new(Vendor::Aks, 20348, "https://github.com/Azure/AKS/releases/tag/2026-06-19")
+        ..Statement::new(Vendor::Aks, 20348, AKS_JUNE_2026)
     },
     Statement {
         support_end: Some(date(2026, 5, 15)),
         images_end: Some(date(2027, 5, 14)),
-        ..Statement::new(Vendor::Aks, 25398, "https://github.com/Azure/AKS/issues/5608")
+        ..Statement::new(Vendor::Aks, 25398, AKS_MAY_2026)
     },
     Statement {
         first: Some(32),
-        note: Some("needs FIPS: --enable-fips-image"),
-        ..Statement::new(Vendor::Aks, 26100, "https://github.com/Azure/AKS/issues/4447")
+        note: Some("needs FIPS: --enable-fips-image, and is the only version from Kubernetes 1.37 on"),
+        ..Statement::new(Vendor::Aks, 26100, AKS_UPGRADE)
     },
-    Statement { first: Some(35), ..Statement::new(Vendor::Eks, 26100, EKS_IMAGES) },
+    Statement { first: Some(35), checked: date(2026, 11, 23), ..Statement::new(Vendor::Eks, 26100, EKS_IMAGES) },
+    Statement {
+        note: Some("not offered: its node pools have 2019 or 2022"),
+        ..Statement::new(Vendor::Gke, 26100, GKE_VERSIONS)
+    },
     Statement {
         note: Some("WMCO 10.21 is the last that supports it"),
         ..Statement::new(Vendor::OpenShift, 17763, "https://github.com/openshift/openshift-docs/pull/105866")
     },
     Statement {
         note: Some("needs WMCO 10.22 or later"),
-        checked: date(2026, 11, 28),
         ..Statement::new(Vendor::OpenShift, 26100, "https://github.com/openshift/openshift-docs/pull/111470")
     },
     Statement {
-        note: Some("Calico does not support it yet"),
-        ..Statement::new(Vendor::Rke2, 26100, "https://github.com/projectcalico/calico/issues/11691")
+        note: Some("not supported yet, mainly because of Calico"),
+        ..Statement::new(Vendor::Rke2, 26100, "https://github.com/rancher/rancher/issues/50915")
     },
 ];
 
