@@ -23,7 +23,7 @@ fn expanded(policy: &Value, expression: &str) -> String {
         let named = format!("variables.{name}");
         let parts: Vec<&str> = text.split(&named).collect();
         let continues = |part: &&str| part.starts_with(|next: char| next.is_ascii_alphanumeric());
-        assert!(!parts[1..].iter().any(|part| continues(&part)), "{name} begins the name of another variable");
+        assert!(!parts[1..].iter().any(continues), "{name} begins the name of another variable");
         text = parts.join(&format!("({value})"));
     }
     text
