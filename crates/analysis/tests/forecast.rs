@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
+use proptest::{collection::vec, prelude::*};
 use serde_json::{Value, json};
 use winpool_analysis::{
     explain::{
@@ -12,15 +13,21 @@ use winpool_analysis::{
         status::status,
     },
     pod::Pod,
-    view::Known,
+    view::{Known, after},
     workload::WorkloadKind,
 };
-use winpool_core::{plan::pools::pool::policy_of, pod::PodProgress};
+use winpool_core::{
+    plan::{pools::pool::policy_of, taints::Consent},
+    pod::PodProgress,
+};
 
-use crate::common::{self, class, node, pool_object, tainted, yaml};
+use crate::common::{
+    any::{any_node, any_policy, any_pool_object},
+    assess, class, node, planned, pool_object, read, tainted, yaml,
+};
 
 fn snapshot(pools: &[&str], nodes: &[(&str, Value)]) -> Snapshot {
-    common::snapshot(pools.iter().map(|changes| pool_object(changes)), nodes.iter().cloned())
+    crate::snapshot(pools.iter().map(|changes| pool_object(changes)), nodes.iter().cloned())
 }
 
 /// Looks again at what came out: nothing may be left to do.
@@ -409,8 +416,30 @@ fn a_class_with_another_handler_gets_its_scheduling_and_keeps_the_handler() {
 #[test]
 fn an_invalid_pool_is_reported_and_left_alone() {
     let wrong = pool_object("spec: {runtimeClasses: [{name: a, version: none}]}");
-    let invalid = common::snapshot([wrong], [("win", node("{}"))]);
+    let invalid = crate::snapshot([wrong], [("win", node("{}"))]);
     let outcome = forecast(invalid);
     assert!(outcome.forecast.is_empty());
     assert_eq!(outcome.forecast.summary.pools[0].mode, "Invalid");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_forecast_changes_a_node_as_the_patch_does(node in any_node(), policy in any_policy()) {
+        let plan = assess(&read(&node), &policy).plan;
+        prop_assert_eq!(after(&read(&node), &plan), read(&planned(&node, &policy, Consent::Given)));
+    }
+
+    #[test]
+    fn nothing_is_left_to_do_after_a_forecast(
+        a in any_pool_object("a"), b in any_pool_object("b"), nodes in vec(any_node(), 0..5),
+    ) {
+        let names: Vec<String> = (0..nodes.len()).map(|index| format!("win-{index}")).collect();
+        let snapshot = crate::snapshot(a.into_iter().chain(b), names.iter().map(String::as_str).zip(nodes));
+        let first = forecast(snapshot.clone());
+        let classes = first.classes.values().cloned().collect();
+        let again = forecast(Snapshot { nodes: first.nodes, classes, ..snapshot });
+        prop_assert!(again.forecast.is_empty(), "{:#?}", again.forecast);
+    }
 }

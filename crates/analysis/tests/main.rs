@@ -15,7 +15,29 @@ mod render;
 mod system;
 
 use serde_json::Value;
-use winpool_analysis::view::{Node, SeenNode};
+use winpool_analysis::{
+    explain::forecast::Snapshot,
+    view::{Known, Node, SeenNode, Workloads},
+};
+use winpool_core::api::WindowsPool;
+
+use crate::common::{now, read};
+
+/// A cluster of these pools and nodes, without classes, pods and workloads.
+fn snapshot<'n>(
+    pools: impl IntoIterator<Item = WindowsPool>,
+    nodes: impl IntoIterator<Item = (&'n str, Value)>,
+) -> Snapshot {
+    Snapshot {
+        pools: pools.into_iter().map(Into::into).collect(),
+        nodes: nodes.into_iter().map(|(name, node)| (name.to_owned(), read(&node))).collect(),
+        classes: Vec::new(),
+        workloads: Workloads::default(),
+        pods: Known::Complete(Vec::new()),
+        assign_class: Known::Complete(None),
+        now: now(),
+    }
+}
 
 /// The node of this JSON.
 fn seen(node: &Value) -> SeenNode {

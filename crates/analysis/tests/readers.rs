@@ -19,7 +19,10 @@ use winpool_core::{
     pod::{Class, System},
 };
 
-use crate::common::{node, pool_object, snapshot};
+use crate::{
+    common::{node, pool_object},
+    snapshot,
+};
 
 const BUILD: &str = "10.0.20348";
 const CLASS: &str = "own";

@@ -540,13 +540,12 @@ fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before
                 writes += 1;
                 let version = u64::from(number) * 2;
                 scene.written(version);
-                let labels = winpool_analysis::view::after(&read(&shows), &plan).labels;
-                shows = shown(number);
-                // The labels that winpool wrote stay.
-                for key in [names::WINDOWS_BUILD, names::POOL, "runs.winpool.dev/10.0.20348"] {
-                    let kept = json!({"metadata": {"labels": {key: labels.get(key)}}});
-                    json_patch::merge(&mut shows, &kept);
+                let mut kept = shows["metadata"]["labels"].take();
+                for change in plan.labels() {
+                    kept[&change.key] = json!(change.to);
                 }
+                shows = shown(number);
+                json_patch::merge(&mut shows["metadata"]["labels"], &kept);
                 shows["metadata"]["annotations"] = json!({names::APPLIED: r#"{"pool":"default","taints":[]}"#});
                 scene.see(version + 1, &shows);
                 scene.now += seconds * SECOND;

@@ -1,13 +1,12 @@
 //! Uninstalling winpool: changes of nodes, and classes that are deleted or stay.
 
-use crate::common::{self, UID, apply, class, marked, node, now, pool_object, read, recorded, tainted, taints_of};
+use crate::common::{class, converge, marked, node, now, pool_object, recorded, tainted, taints_of};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
     plan::{
         classes::runtime_class::{ClassRetirement, retire_class},
-        patch::node_patch,
         pods::PodTable,
         pools::pool::{GuardedPool, policy_of},
     },
@@ -27,15 +26,7 @@ fn uninstalled(node: &Value, pools: &[&str]) -> Value {
 
 /// The node after winpool was uninstalled: the loop treats the pools as deleted.
 fn after_uninstall(node: &Value, pools: &[GuardedPool]) -> Value {
-    let policy = policy_of(&pools.iter().map(GuardedPool::deleted).collect::<Vec<_>>());
-    let seen = read(node);
-    let plan = common::assess(&seen, &policy).plan;
-    if plan.is_empty() {
-        return node.clone();
-    }
-    let after = apply(node, &node_patch(UID, &seen, &plan, &policy)).unwrap();
-    assert!(common::assess(&read(&after), &policy).plan.is_empty(), "one request is enough: {after:#}");
-    after
+    converge(node, &policy_of(&pools.iter().map(GuardedPool::deleted).collect::<Vec<_>>()))
 }
 
 /// A node with everything that winpool can add.

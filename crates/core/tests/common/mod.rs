@@ -1,16 +1,14 @@
 //! Nodes and pools to plan with, and the API server's way of applying a JSON Patch.
 
+pub mod any;
 mod apply;
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use winpool_analysis::{
-    explain::forecast::Snapshot,
-    view::{Known, Workloads},
-};
 use winpool_core::{
     api::{Taint, WindowsPool, WindowsPoolStatus, names},
     plan::{
@@ -24,7 +22,9 @@ use winpool_core::{
             node::{NodeFields, TaintList},
         },
         patch::{node_patch, runtime_class_patch},
-        pools::pool::{GuardedPool, Policy, Pool, PoolEntry, PoolSpec},
+        pools::pool::{Policy, Pool, PoolEntry, PoolSpec},
+        reconcile::ClassRequest,
+        refusal::RequestError,
         taints::{Consent, PoolConsent},
     },
     windows::Build,
@@ -106,6 +106,12 @@ pub fn read(node: &Value) -> NodeFields {
     }
 }
 
+/// Sets this label of the node.
+pub fn set_label(node: &mut NodeFields, key: &str, value: Option<&str>) {
+    let others = node.labels.with_prefix("").filter(|(other, _)| *other != key);
+    node.labels = others.chain(value.map(|value| (key, value))).collect();
+}
+
 /// A pool named `default` of 2026-01-01 with an empty spec, merged with `changes` (YAML).
 pub fn pool_object(changes: &str) -> WindowsPool {
     let mut pool = json!({
@@ -128,7 +134,6 @@ pub fn with_spec(mut pool: Pool, change: impl FnOnce(&mut PoolSpec)) -> Pool {
     pool
 }
 
-/// The pool with another consent.
 /// `status.taints` with these taints.
 pub fn recorded(taints: &[impl ToString]) -> String {
     json!(taints.iter().map(|taint| json!({"taint": taint.to_string()})).collect::<Vec<_>>()).to_string()
@@ -145,6 +150,7 @@ pub fn at_registration(status: &WindowsPoolStatus) -> Vec<String> {
     listed.map(|listed| listed.taint.clone()).collect()
 }
 
+/// The pool with another consent.
 pub fn with_consent(mut pool: Pool, change: impl FnOnce(&mut PoolConsent)) -> Pool {
     change(Arc::make_mut(&mut pool.consent));
     pool
@@ -165,14 +171,16 @@ pub fn converge(node: &Value, policy: &Policy) -> Value {
     converge_with(node, policy, Consent::Given)
 }
 
-/// [`converge`] with this consent.
-pub fn converge_with(node: &Value, policy: &Policy, consent: Consent<'_>) -> Value {
+/// The node after the one request that `policy` asks for, if any.
+pub fn planned(node: &Value, policy: &Policy, consent: Consent<'_>) -> Value {
     let seen = read(node);
     let plan = plan::nodes::assessment::assess(&seen, policy, consent).plan;
-    if plan.is_empty() {
-        return node.clone();
-    }
-    let after = apply(node, &node_patch(UID, &seen, &plan, policy)).unwrap();
+    if plan.is_empty() { node.clone() } else { apply(node, &node_patch(UID, &seen, &plan, policy)).unwrap() }
+}
+
+/// [`converge`] with this consent.
+pub fn converge_with(node: &Value, policy: &Policy, consent: Consent<'_>) -> Value {
+    let after = planned(node, policy, consent);
     let again = plan::nodes::assessment::assess(&read(&after), policy, consent).plan;
     assert!(again.is_empty(), "not right after one request: {again:#?}\n{after:#}");
     after
@@ -217,22 +225,6 @@ pub fn now() -> Now {
     Now { instant: Instant::now(), time: "2026-03-01T12:00:00Z".parse().unwrap() }
 }
 
-/// A cluster of these pools and nodes, without classes, pods and workloads.
-pub fn snapshot<'n>(
-    pools: impl IntoIterator<Item = WindowsPool>,
-    nodes: impl IntoIterator<Item = (&'n str, Value)>,
-) -> Snapshot {
-    Snapshot {
-        pools: pools.into_iter().map(GuardedPool::from).collect(),
-        nodes: nodes.into_iter().map(|(name, node)| (name.to_owned(), read(&node))).collect(),
-        classes: Vec::new(),
-        workloads: Workloads::default(),
-        pods: Known::Complete(Vec::new()),
-        assign_class: Known::Complete(None),
-        now: now(),
-    }
-}
-
 /// A RuntimeClass as the API server returns it.
 pub fn class(text: &str) -> Arc<RuntimeClass> {
     let mut class: Value = yaml(text);
@@ -257,4 +249,32 @@ pub fn settle(existing: &[Arc<RuntimeClass>], plan: &ClassesPlan) -> Vec<Arc<Run
         }
     }
     classes
+}
+
+/// The class after this request, or `None` if it is gone. A new class gets this uid.
+pub fn request_class(
+    request: &ClassRequest,
+    current: Option<&RuntimeClass>,
+    uid: String,
+) -> Result<Option<RuntimeClass>, RequestError> {
+    match (request, current) {
+        (ClassRequest::Create(class), None) => {
+            let mut class = RuntimeClass::clone(class);
+            class.metadata.uid = Some(uid);
+            Ok(Some(class))
+        }
+        (ClassRequest::Patch { uid, version, changes }, Some(class)) => {
+            let patched = apply(&json!(class), &runtime_class_patch(uid, version, changes));
+            patched.map(|class| serde_json::from_value(class).unwrap()).map_err(|_| RequestError::Conflict)
+        }
+        (ClassRequest::Delete(seen), Some(class))
+            if seen.metadata.resource_version == class.metadata.resource_version =>
+        {
+            let mut kept = class.clone();
+            kept.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+            Ok(Some(kept).filter(|class| !class.finalizers().is_empty()))
+        }
+        (ClassRequest::Create(_) | ClassRequest::Delete(_), Some(_)) => Err(RequestError::Conflict),
+        (ClassRequest::Patch { .. } | ClassRequest::Delete(_), None) => Err(RequestError::Gone),
+    }
 }

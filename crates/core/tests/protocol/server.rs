@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use json_patch::{Patch, PatchOperation};
 use kube::ResourceExt;
 use serde_json::Value;
-use winpool_analysis::explain::forecast::apply_request;
 use winpool_core::{
     api::{Taint, TaintStatus, WindowsPoolStatus, names},
     plan::{
@@ -26,7 +25,7 @@ use super::{
     shared::fingerprint,
     state::{PAUSE, SentPatch, State, Turn, World},
 };
-use crate::common::apply;
+use crate::common::{apply, request_class};
 
 impl State {
     /// The request for this pool arrives, or meets a fault. `None` if it cannot meet that fault.
@@ -234,8 +233,8 @@ impl World {
     fn request_class(&mut self, name: &str, request: &ClassRequest) -> Answer {
         let current = self.classes.truth().get(name).cloned();
         self.made += usize::from(matches!(request, ClassRequest::Create(_)));
-        let after = match apply_request(request, current.as_deref().map(AsRef::as_ref), format!("{name}-{}", self.made))
-        {
+        let uid = format!("{name}-{}", self.made);
+        let after = match request_class(request, current.as_deref().map(AsRef::as_ref), uid) {
             Err(refusal) => return Answer::Refused(refusal),
             Ok(after) => after,
         };

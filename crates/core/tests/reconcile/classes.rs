@@ -3,11 +3,10 @@
 use std::{cell::Cell, time::Duration};
 
 use serde_json::json;
-use winpool_analysis::pod::Pod;
 use winpool_core::{
     api::names::reason,
     plan::{pods::PodTable, refusal::RequestError},
-    pod::PodProgress,
+    pod::{Pod, PodProgress},
 };
 
 use super::cluster::{World, denied, failed, of_class, pool};
@@ -251,7 +250,7 @@ fn a_class_stays_in_status_until_it_is_deleted_even_after_a_restart() {
 #[test]
 fn a_class_that_is_used_is_released_when_the_pool_does_not_want_it() {
     let mut world = World::at_rest(OWN);
-    world.pods = Ok(vec![of_class("own")]);
+    world.pods = vec![of_class("own")];
     world.advance(Duration::from_mins(2));
     world.change_pool("default", "spec: {runtimeClasses: null}");
     world.rest();
@@ -315,7 +314,7 @@ fn users_are_counted_again_before_a_delete_that_had_to_wait() {
     world.refuse("Delete", failed());
     world.change_pool("default", "spec: {runtimeClasses: null}");
     world.wait(3);
-    world.pods = Ok(vec![of_class("own")]);
+    world.pods = vec![of_class("own")];
     world.accept_all();
     world.wait(20);
     assert!(world.is_released("own"));
@@ -326,13 +325,13 @@ fn pods_that_were_created_before_their_class_tolerated_the_taints_are_named_unti
     let mut world = World::at_rest("{}");
     world.counted = Some(PodTable::default());
     let early = Pod { progress: PodProgress::Waiting, ..of_class("windows-2022") };
-    world.pods = Ok(vec![early]);
+    world.pods = vec![early];
     world.advance(Duration::from_mins(2));
     world.change_class("windows-2022", "scheduling: {tolerations: null}");
     world.wait(12);
     let [problem] = world.problems(reason::PODS_CREATED_TOO_EARLY).try_into().unwrap_or_else(|all| panic!("{all:?}"));
     assert!(problem.message.contains("Pod shop/web (1)"), "{}", problem.message);
-    world.pods = Ok(vec![]);
+    world.pods.clear();
     world.wait(12);
     assert!(world.problems(reason::PODS_CREATED_TOO_EARLY).is_empty());
 }

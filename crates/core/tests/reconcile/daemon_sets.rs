@@ -3,21 +3,20 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
-use winpool_analysis::{pod::Pod, view::Known, workload::WorkloadKind};
 use winpool_core::{
     api::{
         Taint,
         names::{condition, reason},
     },
     plan::{pods::UnknownPods, reconcile::Step},
-    pod::PodProgress,
+    pod::{DaemonSet, Pod, PodProgress},
 };
 
 use super::{
     cluster::{MINE, World, agent, daemon_set, failed, pool, started},
     status::WIN_2019,
 };
-use crate::common::{node, recorded_in, snapshot, tainted, yaml};
+use crate::common::{node, recorded_in, tainted, yaml};
 
 const BUILD: &str = "node.kubernetes.io/windows-build";
 /// A node without the build label.
@@ -85,7 +84,7 @@ fn a_daemon_set_holds_the_taint_off_the_nodes_that_it_fits() {
         ("{}".to_owned(), &[]),
     ] {
         let mut world = two_nodes("{}");
-        world.workloads = vec![daemon_set("agent", &spec)];
+        world.daemon_sets = vec![daemon_set("agent", &spec)];
         world.wait(2);
         let bare: Vec<_> = ["other", "win"].into_iter().filter(|name| world.taints(name).is_empty()).collect();
         assert_eq!(bare, held, "{spec}");
@@ -107,8 +106,8 @@ fn a_daemon_set_that_says_no_system_counts_once_a_pod_of_it_has_started_on_a_win
         ("{os: {name: linux}}", PodProgress::Started, &[MINE]),
     ] {
         let mut world = World::with("{}");
-        world.workloads = vec![daemon_set("agent", spec)];
-        world.pods = Ok(vec![pod_of_agent(spec, progress)]);
+        world.daemon_sets = vec![daemon_set("agent", spec)];
+        world.pods = vec![pod_of_agent(spec, progress)];
         world.wait(2);
         assert_eq!(world.taints("win"), expected, "{spec} {progress:?}");
     }
@@ -121,14 +120,14 @@ fn a_daemon_set_that_is_ignored_or_deleted_holds_nothing() {
         "{metadata: {name: agent}, spec: {template: {metadata: {annotations: {winpool.dev/ignore: 'true'}}, spec: {os: {name: windows}}}}}",
         "{metadata: {name: agent, deletionTimestamp: '2026-03-01T12:00:00Z'}, spec: {template: {spec: {os: {name: windows}}}}}",
     ];
-    let changed = changed.map(|text| vec![(WorkloadKind::DaemonSet, yaml(text))]);
+    let changed = changed.map(|text| vec![DaemonSet::read(&yaml(text)).unwrap()]);
     let fixed = vec![daemon_set("agent", "{os: {name: windows}, tolerations: [{operator: Exists}]}")];
-    for workloads in changed.into_iter().chain([fixed, vec![]]) {
+    for sets in changed.into_iter().chain([fixed, vec![]]) {
         let mut world = World::with("{}");
-        world.workloads = vec![agent()];
+        world.daemon_sets = vec![agent()];
         world.wait(2);
         assert_eq!((world.has_taint("win"), world.status().nodes.held), ((false, false), 1));
-        world.workloads = workloads;
+        world.daemon_sets = sets;
         world.wait(2);
         assert_eq!((world.has_taint("win"), applied(&world).0.as_str()), ((true, true), "True Done"));
     }
@@ -137,11 +136,8 @@ fn a_daemon_set_that_is_ignored_or_deleted_holds_nothing() {
 #[test]
 fn a_daemon_set_that_came_after_the_taint_holds_it_only_where_it_runs_and_is_named() {
     let created = |year: u32| {
-        let text = format!(
-            "{{metadata: {{namespace: shop, name: agent, creationTimestamp: '{year}-01-01T00:00:00Z'}}, \
-             spec: {{template: {{spec: {{os: {{name: windows}}}}}}}}}}"
-        );
-        vec![(WorkloadKind::DaemonSet, yaml(&text))]
+        let created = format!("{year}-01-01T00:00:00Z").parse().ok();
+        vec![DaemonSet { created, ..agent() }]
     };
     // The year in which it was created, the progress of its pod on `win`, and the taints that `win` then gets.
     for (year, progress, expected) in [
@@ -152,8 +148,8 @@ fn a_daemon_set_that_came_after_the_taint_holds_it_only_where_it_runs_and_is_nam
         let mut world = two_nodes("{}");
         world.wait(2);
         assert_eq!((world.taints("win"), world.taints("other")), (vec![MINE.to_owned()], vec![MINE.to_owned()]));
-        world.workloads = created(year);
-        world.pods = Ok(vec![pod_of_agent("{os: {name: windows}}", progress)]);
+        world.daemon_sets = created(year);
+        world.pods = vec![pod_of_agent("{os: {name: windows}}", progress)];
         world.wait(2);
         lose_taint(&mut world, "win");
         world.wait(2);
@@ -178,7 +174,7 @@ fn a_taint_that_waits_for_nobody_is_added_whatever_daemon_sets_need() {
     ] {
         for unknown in [None, Some(UnknownPods::NotListed), Some(UnknownPods::Denied("no".to_owned()))] {
             let mut world = World::with(spec);
-            world.workloads = vec![agent()];
+            world.daemon_sets = vec![agent()];
             world.unknown_pods = unknown;
             world.wait(2);
             assert_eq!(world.taints("win"), [taint], "{spec}");
@@ -187,17 +183,12 @@ fn a_taint_that_waits_for_nobody_is_added_whatever_daemon_sets_need() {
 }
 
 #[test]
-fn other_workloads_hold_nothing() {
-    let text = "{metadata: {namespace: shop, name: web}, spec: {template: {spec: {os: {name: windows}}}}}";
+fn pods_of_other_workloads_hold_nothing() {
     let mut world = World::with("{}");
-    let kinds = [WorkloadKind::Deployment, WorkloadKind::StatefulSet, WorkloadKind::Job]
-        .into_iter()
-        .filter(|kind| *kind != WorkloadKind::DaemonSet);
-    world.workloads = kinds.map(|kind| (kind, yaml(text))).collect();
     let runs = started(yaml("{os: {name: windows}, nodeName: win}"));
     let waits =
         Pod { name: "next".to_owned(), progress: PodProgress::Waiting, ..started(yaml("{os: {name: windows}}")) };
-    world.pods = Ok(vec![runs, waits]);
+    world.pods = vec![runs, waits];
     world.wait(2);
     assert_eq!((world.has_taint("win"), applied(&world).0.as_str()), ((true, true), "True Done"));
 }
@@ -207,13 +198,13 @@ fn a_daemon_set_that_no_longer_tolerates_the_taint_takes_it_off_no_node_and_hold
     let mut world = World::at_rest("{}");
     world.wait(2);
     assert_eq!(world.has_taint("win"), (true, true));
-    world.workloads = vec![agent()];
+    world.daemon_sets = vec![agent()];
     world.add_node("new", &node("{}"));
     world.wait(2);
     assert_eq!((world.taints("win"), world.taints("new").len()), (vec![MINE.to_owned()], 0));
     assert!(world.at_registration().is_empty());
     assert_eq!(recorded_in(&world.status()), [MINE], "the evidence stays");
-    world.workloads.clear();
+    world.daemon_sets.clear();
     world.wait(2);
     assert_eq!(world.has_taint("new"), (true, true));
 }
@@ -223,10 +214,10 @@ fn a_retired_taint_stays_while_its_successor_waits() {
     let replaces = "spec: {retiredTaints: [{key: os, value: win, effect: NoSchedule}], \
                     taints: [{key: os, value: windows, effect: NoSchedule}]}";
     let mut world = World::new([pool(replaces)], [("win", tainted(&["os=win:NoSchedule"]))]);
-    world.workloads = vec![agent()];
+    world.daemon_sets = vec![agent()];
     world.wait(2);
     assert_eq!(world.taints("win"), ["os=win:NoSchedule"]);
-    world.workloads.clear();
+    world.daemon_sets.clear();
     world.wait(2);
     assert_eq!(world.taints("win"), [MINE]);
 }
@@ -236,8 +227,8 @@ fn status_names_at_most_ten_daemon_sets_with_the_number_of_nodes() {
     for (spec, words) in [("{}", "held"), ("{metadata: {finalizers: null}, spec: {mode: DryRun}}", "would be held")] {
         let mut world = two_nodes(spec);
         let name = |number: usize| format!("agent-{number:02}");
-        world.workloads = (0..12).map(|number| daemon_set(&name(number), "{os: {name: windows}}")).collect();
-        world.workloads[3] = daemon_set(&name(3), "{os: {name: windows}, nodeSelector: {team: b}}");
+        world.daemon_sets = (0..12).map(|number| daemon_set(&name(number), "{os: {name: windows}}")).collect();
+        world.daemon_sets[3] = daemon_set(&name(3), "{os: {name: windows}, nodeSelector: {team: b}}");
         world.wait(2);
         let (verdict, message) = applied(&world);
         assert_eq!((verdict.as_str(), world.has_taint("win")), ("False DaemonSetsNotTolerating", (false, false)));
@@ -299,9 +290,8 @@ fn while_pods_are_unknown_no_taint_is_added_and_nodes_may_still_register_with_it
 
 #[test]
 fn without_the_permission_to_list_daemon_sets_no_taint_is_added() {
-    let mut snapshot = snapshot([pool("{}")], [("win", node(BARE))]);
-    *snapshot.workloads.of_kind(WorkloadKind::DaemonSet) = Known::Forbidden("daemonsets is forbidden".to_owned());
-    let mut world = World::of(snapshot);
+    let mut world = World::new([pool("{}")], [("win", node(BARE))]);
+    world.unknown_daemon_sets = Some(UnknownPods::Denied("daemonsets is forbidden".to_owned()));
     world.wait(2);
     assert_eq!(world.has_taint("win"), (false, false));
     assert!(world.nodes["win"].labels.get(BUILD).is_some());
@@ -328,7 +318,7 @@ fn nodes_may_register_with_a_taint_unless_a_daemon_set_may_run_on_nodes_of_the_p
         ("a dry run", "spec: {mode: DryRun}", vec![node("{}")], vec![], false),
     ] {
         let mut world = World::new([pool(spec)], ["win-0", "win-1"].into_iter().zip(nodes));
-        world.workloads = sets;
+        world.daemon_sets = sets;
         world.wait(2);
         assert_eq!(world.at_registration() == [MINE], expected, "{fact}: {:?}", world.at_registration());
     }
@@ -392,7 +382,7 @@ fn no_node_may_register_with_the_taint_when_the_pool_stops_enforcing() {
         world.wait(2);
         assert!(world.at_registration().is_empty(), "{stops}");
         lose_taint(&mut world, "win");
-        world.workloads = vec![agent()];
+        world.daemon_sets = vec![agent()];
         world.change_pool("default", starts);
         world.wait(10);
         assert_eq!(world.has_taint("win"), (false, false), "{starts}");
@@ -454,7 +444,7 @@ fn while_a_kind_cannot_be_read_at_registration_does_not_change() {
     world.wait(2);
     assert_eq!(world.has_taint("win"), (true, true));
     fails(&mut world);
-    world.workloads = vec![agent()];
+    world.daemon_sets = vec![agent()];
     world.wait(2);
     assert_eq!(world.at_registration(), [MINE]);
     world.outages.clear();
@@ -466,7 +456,7 @@ fn while_a_kind_cannot_be_read_at_registration_does_not_change() {
 fn while_nothing_is_due_the_loop_sleeps() {
     for sets in [vec![], vec![agent()]] {
         let mut idle = World::with("{}");
-        idle.workloads = sets;
+        idle.daemon_sets = sets;
         idle.wait(3);
         let Step::Wait(Some(until)) = idle.step("default") else { panic!("something is to be done") };
         assert!(until > idle.now.instant + Duration::from_secs(30));

@@ -3,7 +3,7 @@
 use winpool_core::{api::names::condition, plan::nodes::node::NodeFields};
 
 use super::cluster::{MINE, World, daemon_set, denied, failed, of_class, pool};
-use crate::common::node;
+use crate::common::{node, set_label};
 
 /// True if a request is one that is refused.
 type Matches = fn(&str) -> bool;
@@ -70,7 +70,7 @@ fn an_uninstall_does_not_wait_for_what_the_api_server_refuses() {
 #[test]
 fn a_class_that_pods_use_is_released_when_its_pool_is_deleted() {
     let mut world = world();
-    world.pods = Ok(vec![of_class("windows-2022")]);
+    world.pods = vec![of_class("windows-2022")];
     world.delete();
     assert!(seconds_until_gone(&mut world) < 5);
     assert!(world.is_released("windows-2022"));
@@ -110,16 +110,10 @@ fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes
 #[test]
 fn a_class_is_released_instead_of_deleted_while_a_node_keeps_a_taint_that_it_tolerates() {
     type Change = fn(&mut NodeFields);
-    let without_label: Change = |node| {
-        let kept = node.labels.with_prefix("").filter(|(key, _)| *key != "winpool.dev/pool");
-        node.labels = kept.collect();
-    };
+    let without_label: Change = |node| set_label(node, "winpool.dev/pool", None);
     let of_another_build: Change = |node| {
         node.kernel_version = Some("10.0.17763.6189".into());
-        node.labels = winpool_analysis::view::relabelled(
-            &node.labels,
-            [("node.kubernetes.io/windows-build", Some("10.0.17763"))],
-        );
+        set_label(node, "node.kubernetes.io/windows-build", Some("10.0.17763"));
     };
     let cases: [(&str, bool, Vec<Change>); 4] = [
         ("the API server refuses to change it", true, vec![]),
@@ -207,7 +201,7 @@ fn a_class_that_another_pool_wants_is_handed_over_or_released_after_ten_minutes(
         world.refuse("SetFinalizer true", denied());
         world.wait(2);
         let before = world.classes["windows-2022"].metadata.uid.clone();
-        world.pods = Ok(vec![of_class("windows-2022")]);
+        world.pods = vec![of_class("windows-2022")];
         world.delete();
         world.rest();
         if owner.is_none() {
@@ -237,11 +231,7 @@ fn the_removal_of_a_finalizer_is_retried_if_it_is_refused() {
 fn a_node_that_came_back_as_linux_is_cleaned_before_the_pool_goes() {
     let mut world = world();
     world.change_node("win-1", |node| {
-        let linux = |(key, value): (&str, &str)| {
-            (key.to_owned(), if key == "kubernetes.io/os" { "linux" } else { value }.to_owned())
-        };
-        node.labels =
-            node.labels.with_prefix("").map(linux).collect::<std::collections::BTreeMap<_, _>>().into_iter().collect();
+        set_label(node, "kubernetes.io/os", Some("linux"));
         node.operating_system = Some("linux".into());
     });
     world.restart();
@@ -264,7 +254,7 @@ fn a_pool_stays_until_the_next_one_has_recorded_its_taints_on_their_nodes() {
     let younger = "metadata: {name: younger, creationTimestamp: '2026-02-01T00:00:00Z'}";
     let pools = [pool(&format!("{{{}}}", spec("older"))), pool(&format!("{{{younger}, {}}}", spec("younger")))];
     let mut world = World::new(pools, [("win", node("{}"))]);
-    world.workloads =
+    world.daemon_sets =
         vec![daemon_set("agent", "{os: {name: windows}, tolerations: [{key: older/os, operator: Exists}]}")];
     world.wait(2);
     assert_eq!(world.taints("win"), ["older/os=win:NoSchedule"]);
@@ -277,7 +267,7 @@ fn a_pool_stays_until_the_next_one_has_recorded_its_taints_on_their_nodes() {
     world.rest();
     assert!(seconds_until_gone(&mut world) < 90);
     assert_eq!(world.taints("win"), ["older/os=win:NoSchedule"]);
-    world.workloads.clear();
+    world.daemon_sets.clear();
     world.wait(2);
     assert_eq!(world.taints("win"), ["younger/os=win:NoSchedule"]);
 }

@@ -13,7 +13,7 @@ use winpool_core::{
 };
 
 use super::cluster::{World, of_class, pool};
-use crate::common::node;
+use crate::common::{node, set_label};
 
 const CLASS: &str = "windows-2022";
 const LABEL: &str = "runs.winpool.dev/10.0.20348";
@@ -64,7 +64,7 @@ fn rest_while(world: &mut World, holds: impl Fn(&World)) {
     for _ in 0..100 {
         let step = world.step("default");
         holds(world);
-        if matches!(step, Step::Wait(_)) && !world.write_nodes().0 {
+        if matches!(step, Step::Wait(_)) && !world.write_nodes() {
             return;
         }
         holds(world);
@@ -105,8 +105,8 @@ fn nodes_are_labelled_before_the_class_selects_the_label_and_after_it_selects_th
 #[test]
 fn a_pool_is_not_ready_before_its_class_selects_the_label() {
     let mut world = world();
-    world.pods = Ok(vec![of_class(CLASS)]);
-    world.pods.as_mut().unwrap()[0].spec.node_selector.insert(LABEL.to_owned(), "true".to_owned());
+    world.pods = vec![of_class(CLASS)];
+    world.pods[0].spec.node_selector.insert(LABEL.to_owned(), "true".to_owned());
     for (generation, host_match) in [(2, COMPATIBLE), (3, EXACT), (4, COMPATIBLE)] {
         // The next status is written at once.
         world.wait(2);
@@ -201,16 +201,12 @@ fn a_class_whose_pods_would_find_no_node_keeps_its_label() {
         for name in ["win-1", "win-2"] {
             world.change_node(name, |node| {
                 node.kernel_version = Some("10.0.26100.4061".into());
-                node.labels = winpool_analysis::view::relabelled(
-                    &node.labels,
-                    [("node.kubernetes.io/windows-build", Some("10.0.26100"))],
-                );
+                set_label(node, "node.kubernetes.io/windows-build", Some("10.0.26100"));
             });
         }
         world.wait(2);
         assert!(by_label(&world) && labelled(&world).len() == 3, "2025 runs the images");
-        let pods = is_used.then(|| of_class(CLASS)).into_iter().collect();
-        world.pods = Ok(pods);
+        world.pods = is_used.then(|| of_class(CLASS)).into_iter().collect();
         world.unknown_pods = (!is_listed).then(|| UnknownPods::Denied("no permission".to_owned()));
         world.change_pool("default", EXACT);
         world.wait(5);
@@ -264,16 +260,13 @@ fn pods_of_a_class_without_nodes_are_named() {
     world.change_node("win", |node| {
         node.kernel_version = Some("10.0.26100.4061".into());
         node.container_runtime = Some("containerd://2.0.4".into());
-        node.labels = winpool_analysis::view::relabelled(
-            &node.labels,
-            [("node.kubernetes.io/windows-build", Some("10.0.26100"))],
-        );
+        set_label(node, "node.kubernetes.io/windows-build", Some("10.0.26100"));
     });
     world.wait(65);
     assert!(world.problems(reason::CLASS_WITHOUT_NODES).is_empty(), "no pod uses it");
     let mut waiting = of_class(CLASS);
     waiting.spec.node_selector = world.classes[CLASS].scheduling.clone().unwrap().node_selector.unwrap();
-    world.pods = Ok(vec![waiting]);
+    world.pods = vec![waiting];
     world.wait(30);
     let problems = world.problems(reason::CLASS_WITHOUT_NODES);
     assert!(problems[0].message.contains("such as shop/web; add a node that it selects"), "{problems:?}");
@@ -284,7 +277,7 @@ fn pods_of_a_class_without_nodes_are_named() {
     assert!(by_label(&world) && world.problems(reason::CLASS_WITHOUT_NODES).is_empty());
     let problems = world.problems(reason::PODS_CREATED_TOO_EARLY);
     assert!(problems[0].message.contains("Delete these pods"), "{problems:?}");
-    world.pods = Ok(Vec::new());
+    world.pods.clear();
     world.wait(15);
     assert!(world.problems(reason::PODS_CREATED_TOO_EARLY).is_empty());
 }

@@ -1,9 +1,9 @@
 //! Capability labels are facts: they stay while they are true.
 
-use winpool_core::api::names;
+use winpool_core::{api::names, plan::pods::UnknownPods};
 
 use super::cluster::{World, of_class, pool};
-use crate::common::node;
+use crate::common::{node, set_label};
 
 const LABEL: &str = "runs.winpool.dev/10.0.20348";
 const COMPATIBLE: &str = "spec: {nodeSelector: {team: a}, runtimeClassDiscovery: Disabled, \
@@ -31,9 +31,7 @@ const CHANGES: [(&str, Change); 4] = [
     ("a removed class", |world| world.change_pool("default", "spec: {runtimeClassDiscovery: Disabled}")),
     ("nodes that leave the pool", |world| {
         for name in ["win-1", "win-2"] {
-            world.change_node(name, |node| {
-                node.labels = winpool_analysis::view::relabelled(&node.labels, [("team", Some("b"))]);
-            });
+            world.change_node(name, |node| set_label(node, "team", Some("b")));
         }
     }),
     ("a deleted pool", World::delete),
@@ -42,9 +40,10 @@ const CHANGES: [(&str, Change); 4] = [
 #[test]
 fn a_label_that_no_class_selects_any_more_stays_and_delays_nothing() {
     for (change, make) in CHANGES {
-        for pods in [Ok(vec![]), Ok(vec![of_class("any")]), Err("no permission".to_owned())] {
+        for (pods, is_known) in [(vec![], true), (vec![of_class("any")], true), (vec![], false)] {
             let mut world = world();
             world.pods = pods;
+            world.unknown_pods = (!is_known).then(|| UnknownPods::Denied("no permission".to_owned()));
             make(&mut world);
             world.wait(5);
             assert_eq!(labelled(&world), ["win-1", "win-2"], "{change}");
@@ -59,7 +58,7 @@ fn a_label_that_no_class_selects_any_more_stays_and_delays_nothing() {
 fn a_label_goes_at_once_from_a_node_of_a_pool_that_cannot_run_the_images() {
     for spec in [COMPATIBLE, "spec: {nodeSelector: {team: a}, runtimeClassDiscovery: Disabled}"] {
         let mut world = world();
-        world.pods = Ok(vec![of_class("any")]);
+        world.pods = vec![of_class("any")];
         world.change_pool("default", spec);
         world.change_node("win-1", |node| {
             (node.kernel_version, node.container_runtime) =

@@ -74,7 +74,7 @@ fn builds_that_a_node_no_longer_reports_leave_nothing_in_memory() {
 #[test]
 fn a_class_is_reported_as_released_once_and_only_after_its_release() {
     let mut world = World::at_rest("{}");
-    world.pods = Ok(vec![of_class("windows-2022")]);
+    world.pods = vec![of_class("windows-2022")];
     world.refuse("Patch windows-2022", failed());
     world.memory.take_notes();
     world.delete();

@@ -156,7 +156,7 @@ fn a_pool_in_dry_run_changes_no_node_even_if_its_finalizer_cannot_be_removed() {
 #[test]
 fn a_pool_with_another_uid_starts_with_an_empty_memory() {
     let mut world = World::at_rest("{}");
-    world.update_pool("default", |pool| pool.metadata.uid = Some("other".to_owned()));
+    world.change_pool("default", "metadata: {uid: other}");
     world.take_sent(&[]);
     world.rest();
     assert_eq!(world.sent[0], "ReadPool");
@@ -226,7 +226,7 @@ fn an_older_pool_that_was_not_looked_at_yet_keeps_younger_ones_off_its_nodes() {
     let older = pool("metadata: {name: older, creationTimestamp: '2025-01-01T00:00:00Z'}");
     let always = pool("spec: {taintPolicy: TaintOnly, runtimeClassNameFormat: 'own-{version}'}");
     let mut world = World::new([always, older], [("win", node("{}"))]);
-    world.workloads = vec![agent()];
+    world.daemon_sets = vec![agent()];
     for _ in 0..30 {
         world.step("default");
     }

@@ -1,9 +1,9 @@
 //! Nodes that come to a pool with a taint of winpool's.
 
-use winpool_core::{api::names, plan::nodes::node::NodeFields};
+use winpool_core::api::names;
 
 use super::cluster::{MINE, World, agent, failed, pool};
-use crate::common::{node, recorded_in, tainted};
+use crate::common::{node, recorded_in, set_label, tainted};
 
 const RETIRED: &str = "os=win:NoSchedule";
 /// A pool that replaces another taint.
@@ -43,11 +43,10 @@ fn two_pools(spec: &str, other: &str, way: Way) -> World {
 
 /// The node goes to `other`.
 fn goes(world: &mut World, way: Way) {
-    let moved = |node: &NodeFields| winpool_analysis::view::relabelled(&node.labels, [("team", Some("b"))]);
     match way {
         Way::Deletion => world.delete(),
         Way::Selector => world.change_pool("other", "spec: {nodeSelector: {team: null}}"),
-        Way::Label => world.change_node("win", |node| node.labels = moved(node)),
+        Way::Label => world.change_node("win", |node| set_label(node, "team", Some("b"))),
     }
 }
 
@@ -63,7 +62,7 @@ fn a_node_keeps_a_taint_that_its_new_pool_wants_although_a_daemon_set_does_not_t
     for way in WAYS {
         for spec in ["spec: {}", REPLACES] {
             let mut world = two_pools(spec, spec, way);
-            world.workloads = vec![agent()];
+            world.daemon_sets = vec![agent()];
             goes(&mut world, way);
             for _ in 0..4 {
                 world.wait(20);
@@ -82,7 +81,7 @@ fn a_node_keeps_a_taint_that_its_new_pool_wants_although_a_daemon_set_does_not_t
 fn the_new_pool_removes_the_taint_when_it_is_deleted() {
     for way in WAYS {
         let mut world = two_pools("spec: {}", "spec: {}", way);
-        world.workloads = vec![agent()];
+        world.daemon_sets = vec![agent()];
         goes(&mut world, way);
         world.wait(30);
         if !matches!(way, Way::Deletion) {
