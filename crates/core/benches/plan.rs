@@ -1,4 +1,4 @@
-//! Measures the pure core: one node, whole pools, builds. `make bench` prints the growth by size beside the targets.
+//! Measures the pure core: one node, whole pools, builds. The targets are in docs/performance.md.
 #![allow(clippy::expect_used, reason = "a bench fails by panicking")]
 
 use std::{

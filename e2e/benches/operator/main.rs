@@ -4,7 +4,6 @@
 //! winpool and the floor take turns. The result is the median of the ratios, pair by pair: see `docs/performance.md`.
 
 mod children;
-mod core;
 mod objects;
 mod observer;
 mod report;
@@ -70,8 +69,6 @@ struct Options {
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Scenario {
-    /// The pure core: the last results of its Criterion benches (`make bench-core`).
-    Core,
     /// First answer and size of the binary.
     Start,
     /// Memory of cached nodes.
@@ -139,10 +136,6 @@ async fn measure(options: &Options) -> Result<()> {
         return Err(format!("{} is missing: cargo build --release", program.display()).into());
     }
     let mut report = Report::default();
-    if options.has(Scenario::Core) {
-        report.scenario = Scenario::Core.name();
-        core::run(&target.join("criterion"), &mut report)?;
-    }
     for part in PARTS.iter().filter(|part| options.has(part.scenario)) {
         part.run(options, &program, &mut report).await?;
     }
