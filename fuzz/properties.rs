@@ -6,70 +6,24 @@ mod apply;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Map, Value, json};
 use winpool::input::{Keep, Manifest, Objects, read_stream};
-use winpool_analysis::{
-    image::{name, tags},
-    kubernetes::KubernetesVersion,
-};
 use winpool_client::node::{self, ListedNode};
 use winpool_core::{
     api::{Taint, names},
     plan::{
-        classes::{
-            NodeSummary, plan_classes,
-            runtime_class::{ClassAction, PlannedClass},
-        },
         nodes::{
             NodeObject,
             assessment::assess,
             node::{Applied, NodePlan},
         },
-        patch::{node_patch, runtime_class_patch},
+        patch::node_patch,
         pools::pool::{Policy, Pool, PoolEntry},
         taints::Consent,
     },
-    windows::{Build, ContainerRuntime, KernelVersion, container_runtime::RuntimeVersion},
 };
 
 use apply::apply;
-
-/// Versions, taints and image names.
-pub fn versions(data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
-    if let Ok(KernelVersion { build, revision }) = text.parse() {
-        let written = revision.map_or_else(|| build.to_string(), |revision| format!("{build}.{revision}"));
-        assert_eq!(written.parse(), Ok(KernelVersion { build, revision }));
-        assert_eq!(build.to_string().parse(), Ok(build));
-        assert!((1..=999_999).contains(&build.number()), "{build}");
-    }
-    if let Ok(build) = text.parse::<Build>() {
-        assert_eq!(build.to_string(), text);
-    }
-    if let Ok(runtime) = text.parse::<ContainerRuntime>()
-        && runtime.is_containerd_at_least(RuntimeVersion::release(1, 7, 19))
-    {
-        assert!(
-            text.starts_with("containerd://") && runtime.is_containerd_at_least(RuntimeVersion::release(1, 7, 18)),
-            "{text}"
-        );
-    }
-    if let Some((major, minor)) = text.split_once('.')
-        && let Some(version) = KubernetesVersion::parse(major, minor)
-    {
-        assert_eq!(KubernetesVersion::parse(&version.major.to_string(), &version.minor.to_string()), Some(version));
-    }
-    if let Ok(taint) = text.parse::<Taint>() {
-        assert_eq!(taint.to_string().parse(), Ok(taint));
-    }
-    if let Some(build) = name::build_of(&text) {
-        assert!(name::is_for_windows(&text));
-        if let Some(moved) = tags::for_build(&text, Build::new(26100)) {
-            assert_eq!(name::build_of(&moved), Some(Build::new(26100)), "{build} {moved}");
-        }
-    }
-}
 
 /// The annotation `winpool.dev/applied`, into which a kubelet can write anything.
 pub fn annotation(data: &[u8]) {
@@ -131,34 +85,6 @@ pub fn patch(data: &[u8]) {
                 assert_eq!(after, planned(now, &plan));
             }
             Err(error) => assert!(!same, "{error}\n{before}\n{now}\n{patch}"),
-        }
-    }
-}
-
-/// A RuntimeClass as JSON.
-pub fn class(data: &[u8]) {
-    let Ok(mut class) = serde_json::from_slice::<RuntimeClass>(data) else { return };
-    class.metadata.uid = Some("u".to_owned());
-    class.metadata.resource_version = Some("7".to_owned());
-    let seen = NodeSummary {
-        builds: [(Build::new(20348), 2), (Build::new(29000), 1)].into(),
-        tolerate: [Taint::new("os", "Win1809", "NoSchedule")].into_iter().collect(),
-        ..NodeSummary::default()
-    };
-    for policy in policies() {
-        for PoolEntry { pool, .. } in policy.entries() {
-            let before = vec![Arc::new(class.clone())];
-            let plan = plan_classes(pool, policy, &|_| seen.clone(), &before, &|_| true);
-            let after = settle(&before, &plan.classes);
-            for planned in plan_classes(pool, policy, &|_| seen.clone(), &after, &|_| true).classes {
-                let quiet = !matches!(planned.action, ClassAction::Create(_) | ClassAction::Change { .. });
-                assert!(quiet, "written twice: {planned:#?}\n{before:#?}");
-            }
-            assert_eq!(
-                plan,
-                plan_classes(pool, policy, &|_| seen.clone(), &before, &|_| true),
-                "the same input, the same plan"
-            );
         }
     }
 }
@@ -311,31 +237,6 @@ fn facts(object: &Value, seen: &NodeObject, policy: &Policy, plan: &NodePlan) ->
         "applied": member("/metadata/annotations", names::APPLIED),
         "ignore": member("/metadata/annotations", names::IGNORE),
     })
-}
-
-/// The classes after all writes.
-fn settle(existing: &[Arc<RuntimeClass>], plan: &[PlannedClass]) -> Vec<Arc<RuntimeClass>> {
-    let mut classes = existing.to_vec();
-    let anew = |class: &RuntimeClass| {
-        let mut class = class.clone();
-        class.metadata.uid = Some("new".to_owned());
-        class.metadata.resource_version = Some("8".to_owned());
-        Arc::new(class)
-    };
-    for PlannedClass { desired, action, .. } in plan {
-        let place = classes.iter().position(|class| class.metadata.name.as_ref() == Some(&desired.name));
-        match action {
-            ClassAction::Nothing(_) | ClassAction::OtherHandler(_) | ClassAction::Conflict(_) => {}
-            ClassAction::Create(class) => classes.push(anew(class)),
-            ClassAction::Change { changes, .. } => {
-                let class = &mut classes[place.unwrap()];
-                let patch = runtime_class_patch("u", "7", changes);
-                let patched = apply(&json!(**class), &patch).unwrap();
-                *class = Arc::new(serde_json::from_value(patched).unwrap());
-            }
-        }
-    }
-    classes
 }
 
 /// Pools of every kind: with defaults; with exact and retired taints; with capability labels; one that is deleted and

@@ -27,10 +27,8 @@ macro_rules! seeds {
 }
 
 seeds! {
-    versions_are_read_back_as_written: versions;
     no_annotation_removes_taints_that_winpool_never_added: annotation;
     a_patch_changes_exactly_what_the_plan_says: node;
     a_patch_is_accepted_only_on_the_node_that_it_was_computed_from: patch;
-    any_class_is_correct_after_one_write: class;
     any_manifests_are_read_or_refused_in_few_words: manifests;
 }

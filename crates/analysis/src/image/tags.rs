@@ -209,10 +209,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_image_panics(
+        fn no_image_panics_and_one_with_a_build_moves_to_the_other(
             image in prop_oneof![any::<String>(), "[a-z/.:@_-]{0,12}(ltsc2022|1809|10\\.0\\.17763)?[a-z/.:@-]{0,8}"]
         ) {
-            let _ = for_build(&image, Build::new(26100));
+            if let Some(moved) = for_build(&image, Build::new(26100)) {
+                prop_assert_eq!(build_of(&moved), Some(Build::new(26100)));
+            }
             let _ = tagged_for_build(&image, Build::new(26100), std::slice::from_ref(&image));
         }
     }

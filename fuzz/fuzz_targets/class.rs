@@ -1,6 +1,0 @@
-#![no_main]
-
-#[path = "../properties.rs"]
-mod properties;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| properties::class(data));
