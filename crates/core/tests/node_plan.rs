@@ -10,7 +10,7 @@ use winpool_core::{
     api::{Taint, names},
     plan::{
         self,
-        nodes::{assessment::assess_as, node::NodeState},
+        nodes::{NodeEvent, NodeObject, NodeTable, assessment::assess_as, node::NodeState},
         pools::pool::{Policy, PoolEntry},
         taints::Consent,
     },
@@ -154,11 +154,18 @@ fn taints_become_what_the_pool_says() {
 }
 
 #[test]
-fn a_differing_value_counts_as_converged_and_is_tolerated() {
+fn a_differing_value_counts_as_converged_and_is_tolerated_and_named() {
     let policy = policy([pool("spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}")]);
     let assessment = assess(&read(&tainted(&["os=legacy:NoSchedule"])), &policy);
     assert_eq!(assessment.state(), NodeState::Converged);
     assert_eq!(assessment.tolerate, parse(&["os=legacy:NoSchedule"]));
+    let object =
+        NodeObject { name: "win".into(), node: read(&tainted(&["os=legacy:NoSchedule"])), ..NodeObject::default() };
+    let (mut table, now) = (NodeTable::default(), std::time::Instant::now());
+    table.count_by(policy, now);
+    table.observe(NodeEvent::Listed(vec![object.into()]), now);
+    let [problem] = table.tally("default").problems().try_into().unwrap();
+    assert_eq!((problem.reason.as_str(), problem.object.name.as_str()), ("TaintValueDiffers", "win"));
 }
 
 #[test]

@@ -524,9 +524,12 @@ fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before
     };
     let other = |number: u32| format!("10.0.{}.1", 20348 + number);
     // A label that contradicts the reported build is corrected after five seconds.
-    let cases: [(&str, u32, Shown<'_>); 3] = [
+    let cases: [(&str, u32, Shown<'_>); 4] = [
         ("two builds", 6, &|number| reports(&other(number % 2), "2.0.4")),
         ("another build each time", 6, &|number| reports(&other(number), "2.0.4")),
+        ("another invented label each time", 2, &|number| {
+            node(&format!("metadata: {{labels: {{runs.winpool.dev/a{number}: a}}}}"))
+        }),
         ("two runtimes", 2, &|number| reports("10.0.26100.1", ["2.0.4", "1.7.0"][number as usize % 2])),
     ];
     let classes = "[{name: any-2022, version: '2022', hostMatch: Compatible}]";
@@ -555,6 +558,19 @@ fn a_node_that_keeps_changing_what_winpool_follows_is_written_three_times_before
         scene.now += 20 * SECOND;
         assert!(matches!(scene.next(), NodeStep::Patch { .. }), "{case}");
     }
+}
+
+#[test]
+fn different_ways_to_undo_a_write_are_one_conflict() {
+    let undone = [bare(), node("metadata: {labels: {node.kubernetes.io/windows-build: 10.0.1}}"), node("{}")];
+    let mut scene = Scene::new(always(), &bare());
+    for write in 0..3 {
+        assert!(matches!(scene.next(), NodeStep::Patch { .. }), "{write}");
+        scene.written(write + 2);
+        scene.see(write + 10, &undone[usize::try_from(write).unwrap()]);
+        scene.now += 6 * SECOND;
+    }
+    assert_eq!((writes(&scene.next()), scene.states()), ("wait".to_owned(), vec![NodeState::Contested]));
 }
 
 #[test]

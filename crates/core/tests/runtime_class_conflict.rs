@@ -184,6 +184,18 @@ fn a_foreign_class_that_selects_another_build_is_a_conflict() {
 }
 
 #[test]
+fn a_foreign_class_that_selects_none_of_the_pools_nodes_is_a_conflict() {
+    let (pool, policy) = (pool("{}"), policy([pool("{}")]));
+    let theirs =
+        [by_hand("{metadata: {labels: {app.kubernetes.io/managed-by: Helm}}, scheduling: {nodeSelector: {team: b}}}")];
+    for (selects, state) in [(true, ClassState::Satisfied), (false, ClassState::Conflict)] {
+        let plan =
+            winpool_core::plan::classes::plan_classes(&pool, &policy, &seen(&[17763], &[]), &theirs, &|_| selects);
+        assert_eq!(plan.classes[0].action.state(), state);
+    }
+}
+
+#[test]
 fn a_foreign_class_that_lacks_a_toleration_is_a_conflict_that_names_it() {
     let lacking = [
         "scheduling: {tolerations: null}",

@@ -83,6 +83,15 @@ fn a_declared_class_with_everything() {
 }
 
 #[test]
+fn a_pool_that_selects_an_architecture_gets_classes_of_that_architecture() {
+    let classes = "[{name: mine, version: '2025'}]";
+    let pool = pool(&format!("spec: {{nodeSelector: {{kubernetes.io/arch: arm64}}, runtimeClasses: {classes}}}"));
+    let classes = fresh(&pool, &seen(&[26100], &[]));
+    let of = |name: &str| classes[name].node_selector["kubernetes.io/arch"].as_str();
+    assert_eq!((of("windows-2025"), of("mine")), ("arm64", "arm64"));
+}
+
+#[test]
 fn a_class_is_named_after_the_version_of_its_build() {
     for product in PRODUCTS {
         let names = fresh(&pool("{}"), &seen(&[product.build.number()], &[]));

@@ -1,6 +1,6 @@
 //! Writers that revert winpool's changes, and nodes that come back with another operating system.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{path::Path, process::Command};
 
 use k8s_openapi::api::events::v1::Event;
 use winpool_e2e::{prelude::*, program};
@@ -91,29 +91,6 @@ async fn a_writer_that_keeps_reverting_a_class_is_named_and_winpool_backs_off() 
     let writes = (audit.of("create", "runtimeclasses").len(), audit.of("patch", "runtimeclasses").len());
     assert_eq!(writes, (1, 2), "three writes are enough");
     assert_eq!(self::status(&harness, &program).await["runtimeClasses"][0]["state"], "Contested");
-}
-
-/// Returns the writes of winpool while another writer gives a class these builds in turn, one a second.
-async fn writes_against(builds: [&str; 2]) -> usize {
-    let (harness, audit) = Harness::audited().await;
-    harness.join("win").await;
-    let _operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    let written = || audit.requests().into_iter().filter(|request| request.verb == "patch").count();
-    let (before, mut each_second) = (written(), tokio::time::interval(Duration::from_secs(1)));
-    for build in builds.into_iter().cycle().take(20) {
-        each_second.tick().await;
-        let change = json!({"scheduling": {"nodeSelector": {BUILD: build}}});
-        merge(&harness.classes(), "windows-2022", change).await;
-    }
-    written() - before
-}
-
-#[tokio::test]
-async fn a_writer_that_alternates_values_of_a_class_costs_no_more_than_one_that_repeats_one() {
-    let (wrong, right) = ("10.0.17763", "10.0.20348");
-    let (repeated, alternated) = tokio::join!(writes_against([wrong; 2]), writes_against([wrong, right]));
-    assert!(alternated <= repeated + 2, "{alternated} instead of {repeated}");
 }
 
 #[tokio::test]

@@ -34,24 +34,6 @@ async fn deleting_a_pool_restores_its_nodes_and_breaks_no_running_pod() {
 }
 
 #[tokio::test]
-async fn a_pool_deleted_while_no_operator_runs_is_cleaned_up_by_the_next_one() {
-    let harness = Harness::new().await;
-    harness.join_node(SimulatedNode::server_2019("win")).await;
-    let ignored = harness.join_node(SimulatedNode::server_2019("ignored")).await;
-    let operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    operator.stop().await;
-    harness.edit_node(ignored.name(), json!({"metadata": {"annotations": {"winpool.dev/ignore": "true"}}})).await;
-    harness.delete_pool("default").await;
-    assert!(harness.pools().get("default").await.unwrap().metadata.deletion_timestamp.is_some(), "it waits");
-
-    let _operator = harness.operator().await;
-    harness.pool_is_gone("default").await;
-    assert!(!has_taint(&harness.node("win").await, OS_WINDOWS));
-    assert!(has_taint(&harness.node("ignored").await, OS_WINDOWS), "an ignored node keeps its marks");
-}
-
-#[tokio::test]
 async fn a_deletion_completes_without_permission_to_list_and_watch_pods() {
     let harness = Harness::new().await;
     harness.account.take_all(&[("list", "", "pods"), ("watch", "", "pods")]).await;

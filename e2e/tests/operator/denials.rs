@@ -51,50 +51,6 @@ async fn a_refused_taint_delays_nothing_else_and_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_label_that_is_reverted_is_not_fought_over_although_the_taint_is_refused() {
-    let (harness, log) = Harness::audited().await;
-    join(&harness, "win").await;
-    let validation = json!({"expression": "!object.spec.?taints.orValue([]).exists(t, t.key == 'os')"});
-    deny(&harness.client, "taints", &json!({"": ["nodes"]}), "UPDATE", validation).await;
-    let tainted = json!({"spec": {"taints": [taint("os:NoSchedule")]}});
-    until_denied("taints", async || try_node(&harness.client, "win", &tainted).await.err()).await;
-    let _operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    for _ in 0..3 {
-        harness.node_until("win", "has its label", |node| label(node, BUILD) == Some("10.0.20348")).await;
-        harness.edit_node("win", json!({"metadata": {"labels": {BUILD: null}}})).await;
-    }
-    harness.nodes_until("default", "says that the node is contested", |nodes| nodes.contested == 1).await;
-    let labelled = patches(&log, "win").iter().filter(|code| **code == 200).count();
-    assert_eq!(labelled, 3, "three writes are enough");
-}
-
-#[tokio::test]
-async fn a_refused_label_does_not_delay_the_taint() {
-    let (harness, log) = Harness::audited().await;
-    join(&harness, "win").await;
-    let expression = format!("!('{BUILD}' in object.metadata.labels) || object.metadata.name != 'win'");
-    let validation = json!({"expression": expression, "message": "labels are not yours"});
-    deny(&harness.client, "labels", &json!({"": ["nodes"]}), "UPDATE", validation).await;
-    let labelled = json!({"metadata": {"labels": {BUILD: "10.0.1"}}});
-    until_denied("labels", async || try_node(&harness.client, "win", &labelled).await.err()).await;
-    let _operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let pool = harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
-
-    let node = harness.node("win").await;
-    assert_eq!(label(&node, BUILD), None);
-    assert_eq!(taints(&node), [NOT_READY, OS_WINDOWS]);
-    assert_eq!(label(&node, POOL), Some("default"));
-    assert!(problem(&pool, "Node win").contains("labels are not yours"));
-    let pool = harness.ready("default").await;
-    assert_eq!(condition(&pool, "NodesLabeled"), Some("False"));
-    assert_eq!(condition(&pool, "TaintsApplied"), Some("True"));
-    busy_time(&harness, &["win"]).await;
-    assert_eq!(patches(&log, "win"), [422, 422, 200]);
-}
-
-#[tokio::test]
 async fn a_missing_permission_is_named_until_it_is_granted() {
     let (harness, log) = Harness::audited().await;
     join(&harness, "win").await;
@@ -124,110 +80,10 @@ async fn a_missing_permission_is_named_until_it_is_granted() {
     assert_eq!((status.nodes.blocked, status.problems), (0, Vec::new()));
 }
 
-#[tokio::test]
-async fn a_pool_whose_finalizer_is_refused_says_so_and_nothing_is_done_for_it() {
-    let (harness, log) = Harness::audited().await;
-    join(&harness, "win").await;
-    let validation = json!({"expression": "!has(object.metadata.finalizers)", "message": "no finalizers here"});
-    deny(&harness.client, "finalizers", &json!({"winpool.dev": ["windowspools"]}), "UPDATE", validation).await;
-    harness.apply_pool(json!({})).await;
-    let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
-    let finalizer = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/a"]}}));
-    until_denied("finalizers", async || harness.pools().patch("default", &parameters, &finalizer).await.err()).await;
-    let _operator = harness.operator().await;
-    let says_so = |pool: &WindowsPool| condition(pool, "Ready") == Some("False");
-    let pool = harness.pool_until("default", "is not Ready", says_so).await;
-    assert!(problem(&pool, "WindowsPool default").contains("no finalizers here"));
-    assert_eq!(taints(&harness.node("win").await), [NOT_READY]);
-    assert_eq!(patches(&log, "win"), Vec::<u64>::new());
-
-    harness.apply_until_ready(json!({"deletionPolicy": "Retain"})).await;
-    assert_eq!(taints(&harness.node("win").await), [NOT_READY, OS_WINDOWS]);
-}
-
-#[tokio::test]
-async fn a_refused_node_is_retried_after_a_restart() {
-    let (harness, log) = Harness::audited().await;
-    join(&harness, "win").await;
-    harness.account.take(PATCH_NODES).await;
-    let operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    harness.nodes_until("default", "has its blocked node", |nodes| nodes.blocked == 1).await;
-    operator.stop().await;
-    harness.account.give_back(PATCH_NODES).await;
-    let _operator = harness.operator().await;
-    harness.node_until("win", "is right", |node| taints(node) == [NOT_READY, OS_WINDOWS]).await;
-    harness.nodes_until("default", "has no blocked node", |nodes| nodes.blocked == 0).await;
-    harness.ready("default").await;
-    assert_eq!(patches(&log, "win"), [403, 403, 403, 200]);
-}
-
-#[tokio::test]
-async fn a_refused_class_is_reported_and_not_sent_again_and_its_nodes_converge() {
-    let (harness, log) = Harness::audited().await;
-    refuse_class(&harness).await;
-    join(&harness, "win").await;
-    harness.join_node(SimulatedNode::server_2019("old")).await;
-    let _operator = harness.operator().await;
-    harness.apply_pool(json!({})).await;
-    let pool = harness.nodes_until("default", "has made its nodes right", |nodes| nodes.converged == 2).await;
-    let classes: Vec<_> =
-        pool.status.iter().flat_map(|s| &s.runtime_classes).map(|c| (c.name.as_str(), c.state)).collect();
-    assert_eq!(classes, [("windows-2019", ClassState::Applied), ("windows-2022", ClassState::Pending)]);
-    assert!(problem(&pool, "RuntimeClass windows-2022").contains("classes come from Git"));
-    assert_eq!(condition(&pool, "Ready"), Some("False"));
-    assert_eq!(condition(&pool, "RuntimeClassesApplied"), Some("False"));
-    assert_eq!(condition(&pool, "TaintsApplied"), Some("True"));
-    busy_time(&harness, &["win", "old"]).await;
-    // Events of other classes cause no retry either.
-    let _: RuntimeClass = harness.create(json!({"metadata": {"name": "other"}, "handler": "a"})).await;
-    busy_time(&harness, &[]).await;
-    let creates = log.of("create", "runtimeclasses").into_iter();
-    let codes: Vec<_> = creates.filter(|request| request.name == "windows-2022").map(|request| request.code).collect();
-    assert_eq!(codes, [422]);
-}
-
-#[tokio::test]
-async fn objects_that_cannot_be_released_delay_a_deletion_for_a_limited_time() {
-    let (harness, _) = Harness::audited().await;
-    join(&harness, "win").await;
-    let _operator = Operator::impatient(harness.account.config.clone());
-    harness.apply_until_ready(json!({})).await;
-    let validation = json!({"expression": "'winpool.dev/pool' in object.metadata.labels", "message": "marks stay"});
-    deny(&harness.client, "nodes", &json!({"": ["nodes"]}), "UPDATE", validation).await;
-    let unmarked = json!({"metadata": {"labels": {POOL: null}}});
-    until_denied("nodes", async || try_node(&harness.client, "win", &unmarked).await.err()).await;
-    let validation = json!({"expression": "false", "message": "classes stay"});
-    // A class that tolerates the taint of a node that keeps it is released, not deleted.
-    deny(&harness.client, "classes", &json!({"node.k8s.io": ["runtimeclasses"]}), "UPDATE", validation).await;
-    let released = Patch::Merge(json!({"metadata": {"labels": {POOL: null}}}));
-    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
-    until_denied("classes", async || harness.classes().patch("windows-2022", &dry_run, &released).await.err()).await;
-
-    harness.delete_pool("default").await;
-    harness.pool_is_gone("default").await;
-    assert_eq!(label(&harness.node("win").await, POOL), Some("default"), "the node keeps its marks");
-    assert!(harness.classes().get_opt("windows-2022").await.unwrap().is_some());
-    for words in ["1 node that winpool cannot change", "stays as it is and keeps winpool's labels"] {
-        let says = |event: &Event| event.note.as_ref().is_some_and(|note| note.contains(words));
-        harness.event_until(&format!("says {words:?}"), says).await;
-    }
-}
-
 /// Registers a node without the build label.
 async fn join(harness: &Harness, name: &str) -> Kubelet {
     let node = SimulatedNode::server_2022(name).without_label(BUILD);
     harness.join_node(node).await
-}
-
-/// Installs a policy that refuses to create the class `windows-2022`, and waits until it is in force.
-async fn refuse_class(harness: &Harness) {
-    let validation =
-        json!({"expression": "object.metadata.name != 'windows-2022'", "message": "classes come from Git"});
-    deny(&harness.client, "classes", &json!({"node.k8s.io": ["runtimeclasses"]}), "CREATE", validation).await;
-    let class = serde_json::from_value(json!({"metadata": {"name": "windows-2022"}, "handler": "a"})).unwrap();
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    until_denied("classes", async || harness.classes().create(&dry_run, &class).await.err()).await;
 }
 
 /// Sends heartbeats and changes of these nodes. Returns when the operator has seen all of them.

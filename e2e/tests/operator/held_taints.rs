@@ -1,9 +1,6 @@
 //! Only a `DaemonSet` holds a taint: it would make no pod for a node with a taint that its template does not tolerate.
 
-use k8s_openapi::{
-    api::{admissionregistration::v1::ValidatingAdmissionPolicyBinding, apps::v1::DaemonSet},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::apps::v1::DaemonSet, jiff::Timestamp};
 use winpool_core::api::TaintStatus;
 use winpool_e2e::prelude::*;
 
@@ -27,20 +24,6 @@ pub(super) async fn join(harness: &Harness, name: &str) {
     harness.join_node(SimulatedNode::server_2022(name).label("team", name)).await;
 }
 
-/// An operator and two nodes, `free` and `busy`, each with a label `team` of its own.
-async fn with_two_nodes() -> (Harness, Operator) {
-    let harness = Harness::new().await;
-    join(&harness, "free").await;
-    join(&harness, "busy").await;
-    let operator = harness.operator().await;
-    (harness, operator)
-}
-
-/// Waits until winpool holds the taint of `busy` because of the `DaemonSet` that `run_web` creates.
-async fn is_held_for_web(harness: &Harness) {
-    harness.held(OS_WINDOWS, &["busy"], &[WEB]).await;
-}
-
 /// Waits until winpool has seen that a `DaemonSet` makes no pods for nodes with the taint.
 pub(super) async fn is_seen(harness: &Harness) -> WindowsPool {
     let names_it = |pool: &WindowsPool| {
@@ -62,11 +45,6 @@ async fn time_has_passed(harness: &Harness) {
 
 fn now_second() -> i64 {
     Timestamp::now().as_second()
-}
-
-/// Removes all taints of `busy`, as an administrator does to let a pod run there.
-async fn untaint(harness: &Harness) {
-    harness.edit_node("busy", json!({"spec": {"taints": null}})).await;
 }
 
 #[tokio::test]
@@ -102,74 +80,18 @@ async fn a_held_taint_delays_nothing_else_and_comes_when_its_daemon_set_tolerate
 
 #[tokio::test]
 async fn a_daemon_set_that_comes_later_holds_the_taint_where_it_runs() {
-    let (harness, operator) = with_two_nodes().await;
+    let harness = Harness::new().await;
+    join(&harness, "busy").await;
+    let operator = harness.operator().await;
     harness.apply_until_ready(json!({})).await;
     time_has_passed(&harness).await;
     operator.stop().await;
-    untaint(&harness).await;
+    // An administrator lets a pod run there.
+    harness.edit_node("busy", json!({"spec": {"taints": null}})).await;
     harness.run_web("busy").await;
     harness.start_pod(pod_of("DaemonSet", "web", "web-1", json!({"nodeName": "busy"}))).await;
     let _operator = harness.operator().await;
-    is_held_for_web(&harness).await;
-}
-
-#[tokio::test]
-async fn a_daemon_set_that_comes_after_a_dry_run_counts() {
-    let (harness, _operator) = with_two_nodes().await;
-    harness.apply_until_ready(json!({"mode": "DryRun"})).await;
-    harness.run_web("busy").await;
-    harness.apply_pool(json!({})).await;
-    is_held_for_web(&harness).await;
-}
-
-#[tokio::test]
-async fn never_removes_the_taint_and_daemon_sets_count_afterwards() {
-    let (harness, _operator) = with_two_nodes().await;
-    harness.run_web("busy").await;
-    harness.apply_pool(json!({"taintPolicy": "TaintOnly"})).await;
-    harness.is_tainted("busy").await;
-    harness.apply_pool(json!({"taintPolicy": "Never"})).await;
-    harness.node_until("busy", "loses its taint", |node| !has_taint(node, OS_WINDOWS)).await;
-    let class = harness.classes().get("windows-2022").await.unwrap();
-    assert!(tolerates(&class, OS_WINDOWS), "classes tolerate the taint all the same");
-    harness.apply_pool(json!({})).await;
-    is_held_for_web(&harness).await;
-}
-
-#[tokio::test]
-async fn daemon_sets_count_for_nodes_that_a_wider_selector_adds() {
-    let (harness, _operator) = with_two_nodes().await;
-    harness.run_web("busy").await;
-    harness.apply_until_ready(json!({"nodeSelector": {"team": "free"}})).await;
-    harness.apply_pool(json!({})).await;
-    is_held_for_web(&harness).await;
-    assert!(has_taint(&harness.node("free").await, OS_WINDOWS), "a node keeps the taint that it has");
-    assert_eq!(at_registration(&harness).await, Vec::<String>::new());
-}
-
-#[tokio::test]
-async fn daemon_sets_count_for_nodes_that_an_older_pool_hands_over() {
-    let (harness, _operator) = with_two_nodes().await;
-    harness.run_web("busy").await;
-    let spec = |mode: &str| json!({"mode": mode, "nodeSelector": {"team": "busy"}});
-    harness.apply_pool_named("a-older", spec("Enforce")).await;
-    harness.nodes_until("a-older", "holds the taint", |nodes| nodes.held == 1).await;
-    harness.apply_pool(json!({})).await;
-    harness.is_tainted("free").await;
-    harness.apply_pool_named("a-older", spec("DryRun")).await;
-    is_held_for_web(&harness).await;
-}
-
-#[tokio::test]
-async fn daemon_sets_count_for_a_node_whose_ignore_annotation_is_removed() {
-    let (harness, _operator) = with_two_nodes().await;
-    let ignore = |value: Value| json!({"metadata": {"annotations": {"winpool.dev/ignore": value}}});
-    harness.edit_node("busy", ignore(json!("true"))).await;
-    harness.run_web("busy").await;
-    harness.apply_pool(json!({})).await;
-    harness.nodes_until("default", "ignores the node", |nodes| (nodes.ignored, nodes.converged) == (1, 1)).await;
-    harness.edit_node("busy", ignore(Value::Null)).await;
-    is_held_for_web(&harness).await;
+    harness.held(OS_WINDOWS, &["busy"], &[WEB]).await;
 }
 
 /// Creates a pool that is Ready with the default taint and then wants [`DEDICATED`] too, while a policy refuses every change
@@ -188,18 +110,6 @@ async fn with_a_class_that_cannot_be_widened(harness: &Harness) -> Operator {
     let waits = |pool: &WindowsPool| condition(pool, "RuntimeClassesApplied") == Some("False");
     harness.pool_until("default", "waits for its class", waits).await;
     operator
-}
-
-#[tokio::test]
-async fn daemon_sets_count_when_a_taint_has_waited_for_its_class() {
-    let harness = Harness::new().await;
-    let _operator = with_a_class_that_cannot_be_widened(&harness).await;
-    harness.run_web("busy").await;
-    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(harness.client.clone());
-    bindings.delete("classes", &DeleteParams::default()).await.unwrap();
-    harness.held(DEDICATED, &["busy"], &[WEB]).await;
-    assert!(!at_registration(&harness).await.contains(&DEDICATED.to_owned()));
-    assert!(has_taint(&harness.node("busy").await, OS_WINDOWS), "a taint that is on a node stays");
 }
 
 #[tokio::test]

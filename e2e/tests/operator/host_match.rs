@@ -115,44 +115,6 @@ async fn no_pod_waits_while_the_hosts_of_its_class_change_to_and_fro() {
     assert!(pods > 5, "{pods} pods");
 }
 
-#[tokio::test]
-async fn after_an_upgrade_the_pool_names_the_pods_that_wait_and_a_compatible_class_gives_them_a_node() {
-    let of_2022 =
-        ["win-1", "win-2"].map(|name| SimulatedNode::server_2022(name).container_runtime("containerd://2.0.4"));
-    let harness = Box::pin(Harness::with_nodes(of_2022)).await;
-    let _operator = harness.operator().await;
-    harness.apply_until_ready(json!({})).await;
-    for name in ["win-1", "win-2"] {
-        let version = json!({"status": {"nodeInfo": {"kernelVersion": "10.0.26100.4061"}}});
-        harness.edit_node(name, json!({"metadata": {"labels": {BUILD: "10.0.26100"}}})).await;
-        merge_status::<Node>(&harness.nodes(), name, version).await;
-    }
-    let is_upgraded = |pool: &WindowsPool| {
-        let builds = pool.status.iter().flat_map(|status| &status.builds);
-        builds.filter(|build| build.nodes > 0).map(|build| build.build.as_str()).eq(["10.0.26100"])
-    };
-    harness.pool_until("default", "has nodes of 2025 only", is_upgraded).await;
-    harness.run_pod("app", json!({"runtimeClassName": CLASS})).await;
-    let names_pod = |pool: &WindowsPool| problems(pool).contains("default/app");
-    harness.pool_until("default", "names the pod", names_pod).await;
-    let patch = json!({"spec": {"runtimeClassHostMatch": "Compatible"}});
-    harness.pools().patch("default", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
-    harness.class_until(CLASS, "selects the label", by_label).await;
-    let too_early = |pool: &WindowsPool| problems(pool).contains("PodsCreatedTooEarly");
-    harness.pool_until("default", "tells to delete the pod", too_early).await;
-    let pods = harness.pods();
-    pods.delete("app", &DeleteParams::default()).await.unwrap();
-    harness.run_pod("app", json!({"runtimeClassName": CLASS})).await;
-    let bound = async || Ok(pods.get("app").await?.spec.and_then(|spec| spec.node_name));
-    wait_for("the pod has a node", LIMIT, bound).await.unwrap();
-
-    // No node has the build any more, and a pod uses the class.
-    let back = Patch::Merge(json!({"spec": {"runtimeClassHostMatch": "Exact"}}));
-    harness.pools().patch("default", &PatchParams::default(), &back).await.unwrap();
-    harness.pool_until("default", "keeps the label", |pool| problems(pool).contains("ClassInUse")).await;
-    assert!(by_label(&harness.classes().get(CLASS).await.unwrap()));
-}
-
 /// A node of a group whose template has the labels that both forms of the class select.
 fn of_template(number: usize) -> SimulatedNode {
     SimulatedNode::server_2022(&format!("group-{number}")).label(LABEL, "true")

@@ -2,47 +2,9 @@
 
 use k8s_openapi::api::events::v1::Event;
 use winpool_e2e::{
-    harness::schema::{create, untyped, with_schema, without_any_shape, without_rules},
+    harness::schema::{create, untyped, with_schema, without_any_shape},
     prelude::*,
 };
-
-#[tokio::test]
-async fn an_invalid_pool_gets_a_condition_and_changes_nothing() {
-    let (harness, log) = Harness::audited().await;
-    join(&harness, "win-bad", "10.0.17763.6659", "bad").await;
-    join(&harness, "win-good", "10.0.20348.2655", "good").await;
-    let bad = json!({"nodeSelector": {"group": "bad"}, "taints": [taint("os:NoExecute")]});
-    with_schema(&harness.client, &bad, true, without_rules).await;
-    create(&harness.client, "bad", &bad).await;
-    with_schema(&harness.client, &bad, false, |_| {}).await;
-    let _operator = harness.operator().await;
-    harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}})).await;
-    harness.ready("good").await;
-
-    let status = status_until(&harness.client, "bad", |status| ready(status)["reason"] == "InvalidSpec").await;
-    assert_eq!(ready(&status)["status"], "False");
-    let message = ready(&status)["message"].as_str().unwrap();
-    assert!(message.contains("spec.taints[0].effect: must be NoSchedule or PreferNoSchedule"), "{message}");
-    assert_eq!(status["problems"][0]["object"], json!({"kind": "WindowsPool", "name": "bad"}));
-    for (name, of_good) in [("win-bad", false), ("win-good", true)] {
-        let node = harness.node(name).await;
-        assert_eq!(has_taint(&node, OS_WINDOWS), of_good, "{name}");
-    }
-    // The good pool's status is written after its nodes; by then the operator has long seen the bad one.
-    let names = json!([{"build": "10.0.29000", "version": "preview"}]);
-    harness.apply_pool_named("good", json!({"nodeSelector": {"group": "good"}, "buildNames": names})).await;
-    harness.ready("good").await;
-    assert_eq!(writes(&log, "nodes"), ["win-good"]);
-    assert_eq!(writes(&log, "runtimeclasses"), ["windows-2022"]);
-    let statuses = writes(&log, "windowspools/status").into_iter().filter(|name| name == "bad").count();
-    assert_eq!(statuses, 1);
-
-    edit(&harness.client, "bad", json!({"taints": null, "runtimeClassNameFormat": "bad-{version}"})).await;
-    harness.ready("bad").await;
-    let node = harness.node("win-bad").await;
-    assert_eq!(taints(&node), ["node.kubernetes.io/not-ready:NoSchedule", "os=windows:NoSchedule"]);
-    assert_eq!(harness.classes().get("bad-2019").await.unwrap().labels()[POOL], "bad");
-}
 
 #[tokio::test]
 async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {

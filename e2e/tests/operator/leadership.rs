@@ -123,31 +123,6 @@ async fn a_leader_that_cannot_renew_its_lease_stops_writing_before_it_expires() 
 }
 
 #[tokio::test]
-async fn a_deleted_lease_is_recreated_and_the_leader_stays() {
-    let server = lend().await.unwrap();
-    let (client, audit) = (server.client(), server.audit());
-    let leader = Contender::new(client.clone());
-    let term = leader.leads().await;
-    let standby = Contender::new(server.client_as("winpool-standby", &["system:masters"]).unwrap());
-    // One that has not seen the Lease yet could not tell that it was deleted.
-    let looked = async || Ok(audit.requests().iter().any(|request| request.resource == "leases").then_some(()));
-    wait_for("the standby has seen the Lease", LIMIT, looked).await.unwrap();
-    let (before, uid) = (holder(&client).await, leases(&client).get("winpool").await.unwrap().uid());
-    let deleted = Instant::now();
-    leases(&client).delete("winpool", &DeleteParams::default()).await.unwrap();
-    let made_again = async || {
-        assert_eq!((leader.leadership.term(), standby.leadership.term()), (Some(term), None));
-        Ok(leases(&client).get_opt("winpool").await?.filter(|lease| lease.uid() != uid))
-    };
-    let lease = wait_for("the Lease is made again", LIMIT, made_again).await.unwrap();
-    println!("Lease deleted: made again after {:?}", deleted.elapsed());
-    assert_eq!(lease.spec.unwrap().holder_identity, before);
-    leader.resigns().await;
-    standby.leads().await;
-    standby.resigns().await;
-}
-
-#[tokio::test]
 async fn a_lease_taken_by_force_stops_the_leader_until_it_is_released() {
     let (harness, audit) = Harness::audited().await;
     let operators = ["winpool-a", "winpool-b"].map(|user| Operator::elected(&harness.server, user));

@@ -1,4 +1,4 @@
-//! Migrations between taints and between pools. A recorder of every version of every node and class proves that every
+//! Migrations between taints. A recorder of every version of every node and class proves that every
 //! node always had a taint, and that classes changed first.
 
 use std::collections::BTreeMap;
@@ -108,51 +108,4 @@ async fn a_class_tolerates_both_taints_before_the_first_node_changes() {
     assert_never_without_guard_and_class_always_first(&history);
     let states: Vec<[bool; 2]> = history.classes.values().map(|c| [tolerates(c, OLD), tolerates(c, NEW)]).collect();
     assert_eq!(states, [[true, false], [true, true], [false, true]], "old, both, new");
-}
-
-#[tokio::test]
-async fn the_younger_of_two_overlapping_pools_takes_over_from_a_deleted_one() {
-    let harness = Harness::new().await;
-    for name in NODES {
-        harness.join_node(SimulatedNode::server_2022(name).label("team", "a")).await;
-    }
-    harness.join("alone").await;
-    let operator = harness.operator().await;
-    // Creation timestamps have whole seconds. Within one second the name decides.
-    harness.apply_pool_named("a-older", json!({"nodeSelector": {"team": "a"}})).await;
-    harness.ready("a-older").await;
-    harness.apply_pool_named("b-younger", json!({})).await;
-    let overlaps = |pool: &WindowsPool| condition(pool, "Overlapping") == Some("True");
-    let pool = harness.pool_until("b-younger", "says that it overlaps", overlaps).await;
-    let status = pool.status.unwrap();
-    let overlapping = status.conditions.iter().find(|condition| condition.type_ == "Overlapping").unwrap();
-    let message = &overlapping.message;
-    assert!(message.contains('2') && message.contains("win-") && message.contains("a-older"), "{message}");
-    assert_eq!(status.nodes.selected, 1);
-    // Both want a class with the same name.
-    let class = status.runtime_classes.iter().find(|class| class.name == "windows-2022").unwrap();
-    assert_eq!(class.state, ClassState::Conflict);
-    harness.node_until("alone", "is the younger pool's", |node| label(node, POOL) == Some("b-younger")).await;
-    for name in NODES {
-        assert_eq!(label(&harness.node(name).await, POOL), Some("a-older"));
-    }
-
-    let recorder = Recorder::start(&harness).await;
-    harness.delete_pool("a-older").await;
-    for name in NODES {
-        harness.node_until(name, "is the younger pool's", |node| label(node, POOL) == Some("b-younger")).await;
-    }
-    let takes_all = |pool: &WindowsPool| {
-        condition(pool, "Overlapping").is_none()
-            && condition(pool, "Ready") == Some("True")
-            && pool.status.as_ref().is_some_and(|status| status.nodes.converged == 3)
-    };
-    harness.pool_until("b-younger", "has taken over", takes_all).await;
-    let class = harness.classes().get("windows-2022").await.unwrap();
-    assert_eq!(class.labels().get(POOL).map(String::as_str), Some("b-younger"));
-    assert!(scheduling(&class)["nodeSelector"]["team"].is_null(), "it selects what its pool selects");
-    operator.stop().await;
-    for (version, node) in recorder.stop().await.nodes {
-        assert_eq!(os_taints(&node), [NEW], "{} at {version}", node.name_any());
-    }
 }

@@ -40,9 +40,7 @@ async fn nodes_are_repaired_and_keep_foreign_taints() {
     let taints = json!(foreign());
     let edits = [
         ("lost its label", json!({"metadata": {"labels": {BUILD: null}}})),
-        ("lost its taint", json!({"spec": {"taints": taints}})),
         ("got a wrong label", json!({"metadata": {"labels": {BUILD: "10.0.20348"}}})),
-        ("got a label that is no build", json!({"metadata": {"labels": {BUILD: "2019"}}})),
         (
             "lost winpool's marks",
             json!({"metadata": {"annotations": {"winpool.dev/applied": null}, "labels": {"winpool.dev/pool": null}}, "spec": {"taints": taints}}),
@@ -76,6 +74,6 @@ async fn nodes_are_repaired_and_keep_foreign_taints() {
         let classes = pool.status.iter().flat_map(|status| &status.runtime_classes);
         classes.map(|class| (class.name.clone(), class.nodes)).collect()
     };
-    let expected = [("windows-2019".to_owned(), 6), ("windows-2022".to_owned(), 1)];
+    let expected = [("windows-2019".to_owned(), 4), ("windows-2022".to_owned(), 1)];
     harness.pool_until("default", "keeps the class of 2019", |pool| classes(pool) == expected).await;
 }

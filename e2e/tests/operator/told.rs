@@ -1,4 +1,4 @@
-//! `kubectl describe` tells what happened to the taints of a pool and of a node.
+//! Events tell what happened to the taints of a pool, and its status stays true.
 
 use k8s_openapi::api::events::v1::Event;
 use winpool_e2e::prelude::*;
@@ -33,18 +33,19 @@ async fn events_tell_when_a_taint_is_held_and_added() {
 }
 
 #[tokio::test]
-async fn a_selector_that_matches_no_node_is_named_in_the_status() {
+async fn a_status_that_another_writer_replaces_is_written_again() {
     let harness = Harness::new().await;
     harness.join("win").await;
     let _operator = harness.operator().await;
-    harness.apply_pool(json!({"nodeSelector": {"agentpool": "npw99"}})).await;
-    let named = async || {
-        let pool = harness.pools().get("default").await?;
-        let conditions = pool.status.unwrap_or_default().conditions;
-        let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
-        Ok(ready.filter(|ready| ready.reason == "NoNodesSelected").map(|ready| ready.message))
+    harness.apply_until_ready(json!({})).await;
+    harness.is_tainted("win").await;
+    let is_right = |pool: &WindowsPool| {
+        let status = pool.status.clone().unwrap_or_default();
+        status.nodes.converged == 1 && status.taints.iter().filter(|taint| taint.at_registration).count() == 1
     };
-    let message = wait_for("the selector is named", LIMIT, named).await.unwrap();
-    let expected = "nodeSelector {agentpool: npw99} matches none of 1 Windows node: correct it, unless its node group has no nodes at present";
-    assert_eq!(message, expected);
+    harness.pool_until("default", "has its status", is_right).await;
+    let change = json!({"status": {"conditions": [], "taints": [], "nodes": null}});
+    let _: WindowsPool = merge_status(&harness.pools(), "default", change).await;
+    let is_back = |pool: &WindowsPool| is_right(pool) && condition(pool, "Ready") == Some("True");
+    harness.pool_until("default", "has its status again", is_back).await;
 }

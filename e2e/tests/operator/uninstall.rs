@@ -58,27 +58,6 @@ async fn an_operator_that_is_removed_cleans_up_and_ends() {
 }
 
 #[tokio::test]
-async fn an_operator_that_is_removed_deletes_neither_a_copy_of_a_class_nor_the_class_of_a_node_that_keeps_its_taint() {
-    let harness = Harness::new().await;
-    join(&harness, "win", "a").await;
-    let operator = start(&harness);
-    harness.apply_until_ready(json!({"nodeSelector": {"team": "a"}})).await;
-    let mut copy = json!(harness.classes().get("windows-2019").await.unwrap());
-    copy["metadata"] = json!({"name": "copy", "labels": copy["metadata"]["labels"]});
-    copy["scheduling"]["tolerations"] = json!([]);
-    harness.create::<RuntimeClass>(copy).await;
-    harness.edit_node("win", json!({"metadata": {"annotations": {"winpool.dev/ignore": "true"}}})).await;
-    harness.nodes_until("default", "ignores its node", |nodes| nodes.ignored == 1).await;
-    harness.account.uninstall().await;
-    operator.ended().await;
-    assert!(has_taint(&harness.node("win").await, OS_WINDOWS));
-    for name in ["windows-2019", "copy"] {
-        let class = harness.classes().get(name).await.unwrap();
-        assert!(!class.labels().contains_key(POOL), "{name} is released");
-    }
-}
-
-#[tokio::test]
 async fn an_operator_that_has_never_seen_the_crd_can_be_removed() {
     let harness = Harness::new().await;
     harness.delete_definition().await;

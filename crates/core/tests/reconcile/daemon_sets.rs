@@ -97,23 +97,6 @@ fn a_daemon_set_holds_the_taint_off_the_nodes_that_it_fits() {
 }
 
 #[test]
-fn a_daemon_set_that_says_no_system_counts_once_a_pod_of_it_has_started_on_a_windows_node() {
-    for (spec, progress, expected) in [
-        ("{}", PodProgress::Waiting, [MINE].as_slice()),
-        ("{}", PodProgress::Started, &[]),
-        ("{nodeSelector: {team: b}}", PodProgress::Started, &[MINE]),
-        ("{tolerations: [{operator: Exists}]}", PodProgress::Started, &[MINE]),
-        ("{os: {name: linux}}", PodProgress::Started, &[MINE]),
-    ] {
-        let mut world = World::with("{}");
-        world.daemon_sets = vec![daemon_set("agent", spec)];
-        world.pods = vec![pod_of_agent(spec, progress)];
-        world.wait(2);
-        assert_eq!(world.taints("win"), expected, "{spec} {progress:?}");
-    }
-}
-
-#[test]
 fn a_daemon_set_that_is_ignored_or_deleted_holds_nothing() {
     let changed = [
         "{metadata: {name: agent, annotations: {winpool.dev/ignore: 'true'}}, spec: {template: {spec: {os: {name: windows}}}}}",
@@ -163,6 +146,41 @@ fn a_daemon_set_that_came_after_the_taint_holds_it_only_where_it_runs_and_is_nam
         let [problem] = world.problems(reason::DAEMON_SET_WITHOUT_PODS).try_into().unwrap();
         let nodes = if holds { "1 node " } else { "2 nodes " };
         assert!(problem.message.contains(nodes) && problem.message.contains("key: os"), "{case}: {}", problem.message);
+    }
+}
+
+#[test]
+fn a_daemon_set_holds_the_taint_off_nodes_that_come_to_a_pool_or_lose_a_reason_to_be_left_alone() {
+    type Change<'a> = &'a dyn Fn(&mut World);
+    let older = "{metadata: {name: older, creationTimestamp: '2025-01-01T00:00:00Z'}, \
+                 spec: {nodeSelector: {team: b}, runtimeClassNameFormat: 'older-{version}'}}";
+    let ignore = |world: &mut World, ignored: Option<&str>| {
+        world.change_node("other", |node| node.ignore = ignored.map(Into::into));
+    };
+    let cases: [(&str, &str, &[&str], Change<'_>); 4] = [
+        ("a wider selector", "spec: {nodeSelector: {team: a}}", &[], &|world| {
+            world.change_pool("default", "spec: {nodeSelector: null}");
+        }),
+        ("an older pool that hands it over", "{}", &[older], &|world| {
+            world.change_pool("older", "spec: {mode: DryRun}");
+        }),
+        ("it is no longer ignored", "{}", &[], &|world| ignore(world, None)),
+        ("the end of a dry run", "spec: {mode: DryRun}", &[], &|world| {
+            world.change_pool("default", "spec: {mode: Enforce}");
+        }),
+    ];
+    for (fact, spec, others, change) in cases {
+        let other = node("metadata: {labels: {kubernetes.azure.com/agentpool: other, team: b}}");
+        let pools = others.iter().map(|other| pool(other)).chain([pool(spec)]);
+        let mut world = World::new(pools, [("win", of_team("a")), ("other", other)]);
+        ignore(&mut world, fact.contains("ignored").then_some("true"));
+        world.daemon_sets = vec![daemon_set("agent", "{os: {name: windows}, nodeSelector: {team: b}}")];
+        world.wait(2);
+        change(&mut world);
+        world.wait(10);
+        assert_eq!((world.taints("win"), world.taints("other")), (vec![MINE.to_owned()], vec![]), "{fact}");
+        assert!(world.at_registration().is_empty(), "{fact}");
+        assert!(applied(&world).1.contains("DaemonSet shop/agent (1 node)"), "{fact}: {:?}", applied(&world));
     }
 }
 
@@ -265,15 +283,17 @@ fn nodes_are_written_once_the_first_list_of_pods_is_complete_or_impossible() {
 }
 
 #[test]
-fn while_pods_are_unknown_no_taint_is_added_and_nodes_may_still_register_with_it() {
-    for (unknown, verdict, words) in [
-        (UnknownPods::NotListed, "False Waiting", "until winpool has listed the pods"),
-        (UnknownPods::Unreadable("no answer".to_owned()), "Unknown PodsNotSeen", "no answer"),
-        (UnknownPods::Denied("pods is forbidden".to_owned()), "Unknown PodsNotSeen", "pods is forbidden"),
+fn while_pods_or_daemon_sets_are_unknown_no_taint_is_added_and_nodes_may_still_register_with_it() {
+    let denied = |kind: &str| Some(UnknownPods::Denied(format!("{kind} is forbidden")));
+    for (pods, sets, verdict, words) in [
+        (Some(UnknownPods::NotListed), None, "False Waiting", "until winpool has listed the pods"),
+        (Some(UnknownPods::Unreadable("no answer".to_owned())), None, "Unknown PodsNotSeen", "no answer"),
+        (denied("pods"), None, "Unknown PodsNotSeen", "pods is forbidden"),
+        (None, denied("daemonsets"), "Unknown PodsNotSeen", "daemonsets is forbidden"),
     ] {
         let mut world = World::at_rest("{}");
         world.wait(2);
-        world.unknown_pods = Some(unknown);
+        (world.unknown_pods, world.unknown_daemon_sets) = (pods, sets);
         world.add_node("new", &node(WIN_2019));
         lose_taint(&mut world, "win");
         world.wait(10);
@@ -282,21 +302,10 @@ fn while_pods_are_unknown_no_taint_is_added_and_nodes_may_still_register_with_it
         assert_eq!(world.at_registration(), [MINE], "{verdict}");
         let (found, message) = applied(&world);
         assert!(found == verdict && message.contains(words), "{found}: {message}");
-        world.unknown_pods = None;
+        (world.unknown_pods, world.unknown_daemon_sets) = (None, None);
         world.wait(2);
         assert_eq!((world.has_taint("win"), world.has_taint("new")), ((true, true), (true, true)), "{verdict}");
     }
-}
-
-#[test]
-fn without_the_permission_to_list_daemon_sets_no_taint_is_added() {
-    let mut world = World::new([pool("{}")], [("win", node(BARE))]);
-    world.unknown_daemon_sets = Some(UnknownPods::Denied("daemonsets is forbidden".to_owned()));
-    world.wait(2);
-    assert_eq!(world.has_taint("win"), (false, false));
-    assert!(world.nodes["win"].labels.get(BUILD).is_some());
-    let (verdict, message) = applied(&world);
-    assert!(verdict == "Unknown PodsNotSeen" && message.contains("daemonsets is forbidden"), "{verdict}: {message}");
 }
 
 #[test]

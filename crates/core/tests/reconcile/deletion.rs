@@ -68,15 +68,6 @@ fn an_uninstall_does_not_wait_for_what_the_api_server_refuses() {
 }
 
 #[test]
-fn a_class_that_pods_use_is_released_when_its_pool_is_deleted() {
-    let mut world = world();
-    world.pods = vec![of_class("windows-2022")];
-    world.delete();
-    assert!(seconds_until_gone(&mut world) < 5);
-    assert!(world.is_released("windows-2022"));
-}
-
-#[test]
 fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes() {
     let never: Matches = |_| false;
     let cases: [(&str, bool, Matches, &str, bool); 4] = [
@@ -87,7 +78,7 @@ fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes
     ];
     for (fact, blocks_node, is_refused, expected, takes_long) in cases {
         for refusal in [failed(), denied()] {
-            let mut world = world();
+            let (mut world, is_denied) = (world(), refusal == denied());
             if blocks_node {
                 world.blocked.insert("win-1".to_owned());
             }
@@ -100,6 +91,10 @@ fn a_deletion_without_progress_says_what_it_waits_for_and_ends_after_ten_minutes
                 assert!(message.contains("waits") && message.contains(expected), "{fact}: {message}");
                 let seconds = seconds_until_gone(&mut world);
                 assert!((580..720).contains(&seconds), "{fact}: {seconds}");
+                let notes = format!("{:?}", world.memory.take_notes());
+                let words = if blocks_node { "1 node that winpool cannot change" } else { "keeps winpool's labels" };
+                let is_said = blocks_node || (expected.contains("RuntimeClass") && is_denied);
+                assert_eq!(notes.contains(words), is_said, "{fact}: {notes}");
             } else {
                 assert!(world.pools.is_empty(), "{fact}");
             }

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
-    api::names::condition,
+    api::{WindowsPoolStatus, names::condition},
     plan::{
         nodes::NodeTable,
         pods::{PodHealth, UnknownPods},
@@ -162,6 +163,50 @@ fn a_class_whose_name_is_too_long_is_missing_and_the_pool_is_not_ready() {
         assert_eq!(verdict, "False ClassNameInvalid", "{name}: {message}");
         assert!(message.contains("runtimeClassNameFormat"), "{message}");
     }
+}
+
+/// The pool's status beside so many nodes, and the tolerations of each class.
+fn beside(spec: &str, nodes: usize, shown: fn(usize) -> String) -> (WindowsPoolStatus, BTreeMap<String, usize>) {
+    let honest = ("honest".to_owned(), node("{}"));
+    let nodes = (0..nodes).map(|number| (format!("node-{number:04}"), node(&shown(number)))).chain([honest]);
+    let nodes: Vec<_> = nodes.collect();
+    let mut world = World::new([pool(spec)], nodes.iter().map(|(name, node)| (name.as_str(), node.clone())));
+    world.wait(10);
+    let tolerations = |class: &Arc<RuntimeClass>| class.scheduling.clone().unwrap().tolerations.unwrap().len();
+    (world.status(), world.classes.iter().map(|(name, class)| (name.clone(), tolerations(class))).collect())
+}
+
+#[test]
+fn hundreds_of_nodes_with_invented_values_get_no_class_and_a_status_about_as_small_as_ten() {
+    const FEW: usize = 10;
+    const MANY: usize = 300;
+    let size = |status: &WindowsPoolStatus| serde_json::json!(status).to_string().len();
+    let unreadable = |number: usize| {
+        let version = format!("garbage {number} {}", "x".repeat(number));
+        format!(
+            "{{metadata: {{labels: {{node.kubernetes.io/windows-build: null}}}}, status: {{nodeInfo: {{kernelVersion: {version}}}}}}}"
+        )
+    };
+    let [(few, _), (many, classes)] = [FEW, MANY].map(|nodes| beside("{}", nodes, unreadable));
+    assert_eq!((many.nodes.blocked, many.problems.len()), (300, few.problems.len()));
+    // The same with longer numbers.
+    assert!(size(&many) < size(&few) + 50, "{} bytes became {}: {many:#?}", size(&few), size(&many));
+    assert_eq!(classes, [("windows-2022".to_owned(), 1)].into());
+
+    let liar = |number: usize| {
+        let taint = format!("{{key: os, value: Windows{number}, effect: NoSchedule}}");
+        let (build, version) = (format!("10.0.{}", 30_000 + number), format!("10.0.{}.{number}", 30_000 + number));
+        format!(
+            "{{metadata: {{labels: {{node.kubernetes.io/windows-build: {build}}}}}, spec: {{taints: [{taint}]}}, status: {{nodeInfo: {{kernelVersion: {version}}}}}}}"
+        )
+    };
+    // Each of their taints is in the way of this one.
+    let spec = "spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}";
+    let [(few, _), (many, classes)] = [FEW, MANY].map(|nodes| beside(spec, nodes, liar));
+    assert_eq!((many.builds.len(), many.problems.len()), (32, 10));
+    assert!(many.builds.iter().any(|build| build.build == "10.0.20348" && build.nodes == 1), "{:#?}", many.builds);
+    assert!(many.taints.len() <= 32 && size(&many) < 3 * size(&few), "{} bytes became {}", size(&few), size(&many));
+    assert_eq!(classes, [("windows-2022".to_owned(), 17)].into(), "the pool's own and a bounded number of others");
 }
 
 #[test]

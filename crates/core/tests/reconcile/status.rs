@@ -184,8 +184,11 @@ fn a_pool_that_selects_no_node_says_how_many_windows_nodes_there_are() {
     let mut world = World::with("spec: {nodeSelector: {team: a}}");
     world.rest();
     let (verdict, message) = world.condition(condition::READY);
-    assert_eq!(verdict, "True NoNodesSelected");
-    assert!(message.contains("1 Windows node"), "{message}");
+    let expected = "nodeSelector {team: a} matches none of 1 Windows node: correct it, unless its node group has no nodes at present";
+    assert_eq!((verdict.as_str(), message.as_str()), ("True NoNodesSelected", expected));
+    world.add_node("other", &node("{}"));
+    world.wait(2);
+    assert!(world.condition(condition::READY).1.contains("2 Windows nodes"));
 }
 
 #[test]

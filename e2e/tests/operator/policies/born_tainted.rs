@@ -92,51 +92,20 @@ async fn no_node_is_registered_with_a_taint_that_a_daemon_set_holds() {
 /// and the taints with which that node is registered.
 type Case = [&'static str; 5];
 
-const BOTH_SPELLED: &str =
-    "taints: [{key: b/os, value: win, effect: NoSchedule}, {key: a/os, value: win, effect: NoSchedule}]";
-const ADVISORY: &str = "taints: [{key: b, effect: PreferNoSchedule}, {key: a/os, value: win, effect: NoSchedule}]";
-const LISTED: &str = "taints: [{key: os, value: windows, effect: NoSchedule}]";
-const RETIRED: &str = "retiredTaints: [{key: windows, value: 'true', effect: NoSchedule}]";
-const OTHER: &str = "windows=true:NoSchedule";
-
+/// Generated pools and nodes are in `agreement.rs`.
 const CASES: &[Case] = &[
     ["default", "{}", OS_WINDOWS, "", OS_WINDOWS],
     ["not-let-through", "{}", "", "", ""],
     ["always", "taintPolicy: TaintOnly", "", "", OS_WINDOWS],
-    ["never", "taintPolicy: Never", OS_WINDOWS, "", ""],
-    ["dry-run", "mode: DryRun", OS_WINDOWS, "", ""],
-    ["ignored", "{}", OS_WINDOWS, "", ""],
     ["not-ignored", "{}", OS_WINDOWS, "", OS_WINDOWS],
-    ["claimed", "{}", OS_WINDOWS, "", ""],
     ["no-annotations", "{}", OS_WINDOWS, "", OS_WINDOWS],
-    ["some-let-through", BOTH_SPELLED, "a/os=win:NoSchedule b/os=windows:NoSchedule", "", "a/os=win:NoSchedule"],
-    ["advisory", ADVISORY, "a/os=win:NoSchedule", "", "a/os=win:NoSchedule b:PreferNoSchedule"],
-    [
-        "guarded",
-        "{}",
-        OS_WINDOWS,
-        "node.kubernetes.io/os=Windows:NoSchedule",
-        "node.kubernetes.io/os=Windows:NoSchedule",
-    ],
     ["guarded-harder", "{}", OS_WINDOWS, "os=windows:NoExecute", "os=windows:NoExecute"],
-    [
-        "advised-only",
-        "{}",
-        OS_WINDOWS,
-        "os=windows:PreferNoSchedule",
-        "os=windows:PreferNoSchedule os=windows:NoSchedule",
-    ],
-    ["another-spelling-for-a-list", LISTED, OS_WINDOWS, OTHER, "windows=true:NoSchedule os=windows:NoSchedule"],
-    ["same-identity", LISTED, OS_WINDOWS, "os=Win1809:NoSchedule", "os=Win1809:NoSchedule"],
-    ["retired", RETIRED, OS_WINDOWS, OTHER, "windows=true:NoSchedule os=windows:NoSchedule"],
 ];
 
 /// A node of this group with these taints.
 fn node_of_group(group: &str, taints: &str) -> SimulatedNode {
     let node = match group {
-        "ignored" => node("n").annotation("winpool.dev/ignore", "true"),
         "not-ignored" => node("n").annotation("winpool.dev/ignore", "no"),
-        "claimed" => node("n").annotation(APPLIED, "{}"),
         "no-annotations" => node("n").without_kwok(),
         _ => node("n"),
     };
