@@ -193,7 +193,6 @@ async fn workloads_that_may_not_be_listed_are_named_and_change_the_exit_code() {
     let facts = ["windowspools", "nodes", "runtimeclasses", "services", "podtemplates"];
     may_list(&server, "complete", &[&facts[..], &WORKLOADS].concat()).await;
     may_list(&server, "without-jobs", &[&facts[..], &WORKLOADS[..6]].concat()).await;
-    may_list(&server, "without-pools", &[&facts[1..], &WORKLOADS].concat()).await;
     may_list(&server, "without-nodes", &[&["windowspools"], &facts[2..], &WORKLOADS].concat()).await;
     let incomplete = "The answer is incomplete, because you may not list these: cronjobs, jobs";
     let not_known = "Nothing is known to be pinned to it.";
@@ -202,11 +201,7 @@ async fn workloads_that_may_not_be_listed_are_named_and_change_the_exit_code() {
         ("complete", BLOCKERS, 0, "Nothing is pinned to it.", json!(null)),
         ("without-jobs", CHECK, 2, incomplete, json!(["cronjobs", "jobs"])),
         ("without-jobs", BLOCKERS, 2, not_known, json!(["cronjobs", "jobs"])),
-        ("without-jobs", &["images"], 2, incomplete, json!(["cronjobs", "jobs"])),
-        ("without-pools", CHECK, 2, "1 workload checked: nothing found", json!(["windowspools"])),
-        ("without-pools", BLOCKERS, 2, not_known, json!(["windowspools"])),
         ("without-nodes", CHECK, 2, "because you may not list these: nodes", json!(["nodes"])),
-        ("without-nodes", BLOCKERS, 2, not_known, json!(["nodes"])),
     ] {
         let file = as_member(&server, group);
         let mut last = (None, String::new(), String::new());
@@ -237,21 +232,6 @@ async fn unknown_credentials_are_distinguished_from_missing_permissions() {
     }
     let (code, _, error) = winpool(&file, CLEANUP).await;
     assert!(code == Some(1) && error.contains("Unauthorized"), "{error}");
-}
-
-#[tokio::test]
-async fn plan_says_how_to_install_the_crd_and_check_needs_none() {
-    let server = lend().await.unwrap();
-    SimulatedNode::server_2022("win").join(&server.client()).await.unwrap();
-    for arguments in [PLAN, WHY_NODE, RENDER] {
-        let (code, out, error) = winpool(server.kubeconfig(), arguments).await;
-        assert_eq!((code, out.as_str()), (Some(1), ""), "{arguments:?}: {error}");
-        assert!(error.contains("winpool crd | kubectl apply -f -") && error.contains("-f"), "{error}");
-    }
-    for arguments in [CHECK, BLOCKERS] {
-        let (code, _, error) = winpool(server.kubeconfig(), arguments).await;
-        assert_eq!((code, error.as_str()), (Some(0), ""), "{arguments:?}");
-    }
 }
 
 #[tokio::test]

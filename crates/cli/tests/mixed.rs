@@ -68,30 +68,6 @@ fn why(objects: &[Value]) -> Value {
 }
 
 #[test]
-fn an_image_of_2022_needs_no_pin_on_nodes_of_2022_and_2025_that_run_it() {
-    for containerd in ["1.7.28", "2.0.4"] {
-        let nodes = [node("old", "10.0.20348", containerd, None), node("new", "10.0.26100", containerd, None)];
-        let objects = [&nodes[..], &[deployment("example.com/web:ltsc2022", &[])]].concat();
-        assert_eq!(broken(&objects), []);
-        let why = why(&objects);
-        assert!(why["remedy"].is_null(), "{why}");
-        assert!(why["nodes"].as_array().unwrap().iter().all(|node| node["starts"] == true), "{why}");
-        let blockers = answer(&["blockers", "--retire", "2022", "--move-to", "2025"], &objects);
-        assert_eq!(blockers["blockers"], json!([]), "{blockers}");
-    }
-    let nodes = [node("old", "10.0.20348", "1.7.5", None), node("new", "10.0.26100", "1.7.5", None)];
-    let objects = [&nodes[..], &[deployment("example.com/web:ltsc2022", &[])]].concat();
-    assert_eq!(broken(&objects)[0].0, "build-not-selected", "this containerd does not run it on 2025");
-}
-
-#[test]
-fn an_image_that_no_node_runs_is_an_error_of_check_too() {
-    let objects = [node("win", "10.0.17763", "1.7.28", None), deployment("example.com/web:ltsc2022", &[])];
-    assert_eq!(broken(&objects)[0].0, "image-build-mismatch");
-    assert_eq!(why(&objects)["nodes"][0]["starts"], false);
-}
-
-#[test]
 fn pods_have_to_tolerate_the_taint_in_the_spelling_that_the_nodes_have() {
     let cluster = [node("win", "10.0.17763", "1.7.28", Some("Win2019")), pool()];
     let with = |tolerated: &[&str]| [&cluster[..], &[deployment("example.com/web:ltsc2019", tolerated)]].concat();

@@ -381,24 +381,6 @@ fn what_the_answer_leaves_out_is_counted_by_kind_and_reason() {
 }
 
 #[test]
-fn an_upgrade_that_cannot_be_assumed_is_an_error() {
-    let mut objects = cluster();
-    let mut linux = node("linux", "system");
-    linux["metadata"]["labels"]["kubernetes.io/os"] = json!("linux");
-    linux["status"]["nodeInfo"]["operatingSystem"] = json!("linux");
-    objects.push(linux);
-    for (assumptions, part) in [
-        (&["kubernetes.azure.com/agentpool=none:2025"][..], "no node that winpool knows has these labels"),
-        (&["kubernetes.azure.com/agentpool=system:2025"], "does not run Windows"),
-        (&[WIN, "kubernetes.io/os=windows:2019"], "two versions"),
-    ] {
-        let arguments: Vec<&str> = assumptions.iter().flat_map(|one| ["--assume", *one]).collect();
-        let (code, out, told) = plan(&objects, &arguments);
-        assert!(code == Some(1) && out.is_empty() && told.contains(part), "{assumptions:?}: {code:?} {out} {told}");
-    }
-}
-
-#[test]
 fn status_counts_the_pods_that_the_upgrade_ends() {
     let ends = |arguments: &[&str]| {
         let (_, out, told) = run(&cluster(), &[&["status"], arguments, &["-o", "json"]].concat());

@@ -2,17 +2,25 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use crate::common::{applied, assess, converge, label, marked, node, policy, pool, read, recorded, tainted, taints_of};
+use crate::common::{
+    applied, assess, converge, label, marked, node, policy, pool, pool_object, read, recorded, tainted, taints_of,
+};
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
-    plan::pools::pool::{Policy, Pool, PoolEntry},
+    plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of},
 };
 
 const DEFAULT: &str = "os=windows:NoSchedule";
 const MINE: &str = "example.com/os=win:NoSchedule";
 /// A pool that selects no node here.
 const ELSEWHERE: &str = "spec: {nodeSelector: {team: nobody}}";
+
+/// The policies under which the pool `default` gives up its nodes: it selects others, or it is deleted, also by uninstalling.
+fn giving_up(status: &str) -> [Policy; 2] {
+    let deleted: GuardedPool = pool_object(&format!("status: {status}")).into();
+    [policy([pool(&format!("{{{ELSEWHERE}, status: {status}}}"))]), policy_of(&[deleted.deleted()])]
+}
 
 fn entry(ready: bool, pool: Pool) -> PoolEntry {
     PoolEntry { pool: Arc::new(pool), ready }
@@ -55,9 +63,13 @@ fn a_narrowed_selector_removes_winpools_labels_and_keeps_the_build() {
 
 #[test]
 fn a_taint_that_was_there_before_stays_when_the_node_is_released() {
-    let released = converge(&marked(tainted(&[DEFAULT]), "default", &[]), &policy([pool(ELSEWHERE)]));
-    assert_eq!(taints_of(&released), [DEFAULT]);
-    assert_eq!((label(&released, names::POOL), applied(&released)), (None, None));
+    for (policy, recorded) in
+        giving_up("{}").into_iter().flat_map(|policy| [(policy.clone(), &[][..]), (policy, &[MINE])])
+    {
+        let released = converge(&marked(tainted(&[DEFAULT]), "default", recorded), &policy);
+        assert_eq!(taints_of(&released), [DEFAULT]);
+        assert_eq!((label(&released, names::POOL), applied(&released)), (None, None));
+    }
 }
 
 #[test]
@@ -67,8 +79,10 @@ fn a_single_label_or_annotation_is_removed_too() {
         let mut half = whole.clone();
         let (map, key) = path.rsplit_once('/').unwrap();
         half.pointer_mut(map).unwrap().as_object_mut().unwrap().remove(&key.replace("~1", "/")).unwrap();
-        let released = converge(&half, &policy([pool(ELSEWHERE)]));
-        assert_eq!((label(&released, names::POOL), applied(&released)), (None, None), "without {path}");
+        for policy in giving_up("{}") {
+            let released = converge(&half, &policy);
+            assert_eq!((label(&released, names::POOL), applied(&released)), (None, None), "without {path}");
+        }
     }
     let mut unreadable = whole;
     unreadable["metadata"]["annotations"][names::APPLIED] = "{".into();
@@ -84,6 +98,10 @@ fn nothing_is_removed_without_evidence() {
     let cases = [
         ("no pool at all", Policy::default()),
         ("the pool is not there", policy([other()])),
+        (
+            "winpool is uninstalled without the pool",
+            policy_of(&[GuardedPool::from(pool_object("metadata: {name: other}")).deleted()]),
+        ),
         ("the pool is not valid", Policy::new([entry(true, other())], suspended.clone())),
         ("the pool is not valid and another one selects the node", Policy::new([entry(true, taker())], suspended)),
         ("the pool runs dry", policy([pool("spec: {mode: DryRun, nodeSelector: {team: nobody}}")])),
@@ -135,11 +153,10 @@ fn a_forged_annotation_removes_no_taint_that_no_pool_ever_added() {
         "os=Windows:NoSchedule",
     ];
     // A status can be edited: even taints that it names stay if their key belongs to others.
-    let claimed = format!("{{spec: SPEC, status: {{taints: {}}}}}", recorded(&foreign[..6]));
+    let claimed = format!("{{taints: {}}}", recorded(&foreign[..6]));
     let node = marked(tainted(&foreign), "default", &foreign);
-    for spec in ["{}", "{nodeSelector: {team: nobody}}"] {
-        let after = converge(&node, &policy([pool(&claimed.replace("SPEC", spec))]));
-        assert_eq!(taints_of(&after), foreign, "{spec}");
+    for policy in giving_up(&claimed).into_iter().chain([policy([pool(&format!("status: {claimed}"))])]) {
+        assert_eq!(taints_of(&converge(&node, &policy)), foreign, "{policy:?}");
     }
 }
 

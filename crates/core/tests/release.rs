@@ -2,15 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{UID, apply, assess, node, policy, pool, read, with_spec};
+use crate::common::{converge, node, policy, pool, with_spec};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_core::{
     api::Taint,
-    plan::{
-        patch::node_patch,
-        pools::pool::{Policy, Pool, WantedTaints},
-    },
+    plan::pools::pool::{Pool, WantedTaints},
 };
 
 /// A change of the cluster.
@@ -73,12 +70,6 @@ fn pools(step: &Step, ever: &mut BTreeMap<&'static str, BTreeSet<Taint>>) -> Vec
         .collect()
 }
 
-fn after(before: &Value, policy: &Policy) -> Value {
-    let seen = read(before);
-    let plan = assess(&seen, policy).plan;
-    if plan.is_empty() { before.clone() } else { apply(before, &node_patch(UID, &seen, &plan, policy)).unwrap() }
-}
-
 fn foreign_key(number: u8) -> String {
     format!("others.example.com/{number}")
 }
@@ -116,17 +107,13 @@ proptest! {
                 toggle(&mut node, number);
                 toggle(&mut untouched, number);
             }
-            let policy = policy(pools(step, &mut ever));
-            let written = after(&node, &policy);
+            let written = converge(&node, &policy(pools(step, &mut ever)));
             prop_assert_eq!(foreign(&written), foreign(&node), "others' taints survive, in order");
-            prop_assert!(assess(&read(&written), &policy).plan.is_empty(), "planning again finds nothing");
             node = written;
         }
         let gone = pools(steps.last().unwrap(), &mut ever).into_iter();
         let gone = gone.map(|pool| with_spec(pool, |spec| spec.deleting = true));
-        let policy = policy(gone);
-        let released = after(&node, &policy);
-        prop_assert!(assess(&read(&released), &policy).plan.is_empty());
+        let released = converge(&node, &policy(gone));
         let (mut found, mut expected) = (face(&released), face(&untouched));
         for face in [&mut found, &mut expected] {
             face["taints"].as_array_mut().unwrap().sort_by_key(ToString::to_string);

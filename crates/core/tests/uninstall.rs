@@ -1,6 +1,6 @@
 //! Uninstalling winpool: changes of nodes, and classes that are deleted or stay.
 
-use crate::common::{class, converge, marked, node, now, pool_object, recorded, tainted, taints_of};
+use crate::common::{class, converge, marked, now, pool_object, tainted, taints_of};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_core::{
@@ -16,12 +16,8 @@ use winpool_core::{
 const GUARD: &str = "os=windows:NoSchedule";
 const LABEL: &str = "runs.winpool.dev/10.0.20348";
 
-fn guarded(pools: &[&str]) -> Vec<GuardedPool> {
-    pools.iter().map(|changes| pool_object(changes).into()).collect()
-}
-
 fn uninstalled(node: &Value, pools: &[&str]) -> Value {
-    after_uninstall(node, &guarded(pools))
+    after_uninstall(node, &pools.iter().map(|changes| pool_object(changes).into()).collect::<Vec<_>>())
 }
 
 /// The node after winpool was uninstalled: the loop treats the pools as deleted.
@@ -56,55 +52,6 @@ fn a_deletion_policy_and_a_dry_run_count_and_a_selector_does_not() {
     ] {
         let expected = if goes { without_marks(&["dedicated=batch:NoExecute"]) } else { full_of_marks() };
         assert_eq!(uninstalled(&full_of_marks(), &[pool]), expected, "{pool}");
-    }
-}
-
-#[test]
-fn a_missing_pool_does_not_prove_that_winpool_added_a_taint() {
-    let other = "{metadata: {name: other}, spec: {taints: [{key: windows, value: 'true', effect: NoSchedule}]}}";
-    let orphan = marked(tainted(&[GUARD]), "gone", &[GUARD]);
-    for pools in [&[][..], &[other], &["{metadata: {name: other}}"]] {
-        assert_eq!(uninstalled(&orphan, pools), orphan, "{pools:?}");
-    }
-}
-
-#[test]
-fn a_taint_that_the_annotation_does_not_name_is_never_removed() {
-    for taints in [&[][..], &["x=y:NoSchedule"]] {
-        let after = uninstalled(&marked(tainted(&[GUARD]), "default", taints), &["{}"]);
-        assert_eq!(after, tainted(&[GUARD]), "{taints:?}");
-    }
-}
-
-#[test]
-fn forged_annotations_remove_no_foreign_taint() {
-    let foreign = [
-        "node.kubernetes.io/not-ready:NoSchedule",
-        "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
-        "ToBeDeletedByClusterAutoscaler=1730000000:NoSchedule",
-        "karpenter.sh/disrupted:NoSchedule",
-    ];
-    let claimed = format!("{{status: {{taints: {}}}}}", recorded(&foreign));
-    let all = [&foreign[..], &["precious=x:NoSchedule"]].concat();
-    assert_eq!(taints_of(&uninstalled(&marked(tainted(&all), "default", &all), &[&claimed])), all);
-}
-
-#[test]
-fn the_label_or_the_annotation_alone_is_enough() {
-    let annotation = json!({names::APPLIED: r#"{"pool":"default","taints":[]}"#});
-    let metadata = [json!({"annotations": annotation}), json!({"labels": {names::POOL: "default"}})];
-    for metadata in metadata {
-        let marked = node(&json!({ "metadata": metadata }).to_string());
-        assert_eq!(uninstalled(&marked, &["{}"]), node("{}"), "{marked:#}");
-    }
-}
-
-#[test]
-fn a_node_without_marks_and_an_ignored_one_are_left_alone() {
-    let mut ignored = full_of_marks();
-    json_patch::merge(&mut ignored, &json!({"metadata": {"annotations": {names::IGNORE: "true"}}}));
-    for node in [node("{}"), node("{metadata: {labels: {kubernetes.io/os: linux}}}"), ignored] {
-        assert_eq!(uninstalled(&node, &["{}"]), node);
     }
 }
 

@@ -278,10 +278,13 @@ mod tests {
         use System::{Linux, Windows};
         let select = |key: &str, value: &str| Value::from_iter([("nodeSelector", Value::from_iter([(key, value)]))]);
         let options = |options: Value| json!({"securityContext": {"windowsOptions": options}});
+        let any_of = |terms: Value| json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}});
         let term = |key: &str, operator: &str, values: &[&str]| {
-            let terms = json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
-            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+            any_of(json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]))
         };
+        let is =
+            |os: &[&str]| json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": os}]});
+        let has_name = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["win"]}]});
         for (spec, expected) in [
             (json!({"os": {"name": "linux"}, "nodeSelector": {"kubernetes.io/os": "windows"}}), Some(Linux)),
             (select("kubernetes.io/os", "windows"), Some(Windows)),
@@ -293,6 +296,23 @@ mod tests {
             (select("kubernetes.io/arch", "arm64"), Some(Linux)),
             (select("kubernetes.io/arch", "amd64"), None),
             (select("team", "a"), None),
+            (select("disk", "windows"), None),
+            (select("runs.winpool.dev/10.0.20348", "true"), Some(Windows)),
+            (term("kubernetes.io/os", "In", &["windows"]), Some(Windows)),
+            (term("kubernetes.io/os", "In", &[]), None),
+            (term("kubernetes.io/os", "NotIn", &["darwin"]), None),
+            (
+                any_of(
+                    json!([is(&["windows"]), {"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "Exists"}]}]),
+                ),
+                Some(Windows),
+            ),
+            (any_of(json!([is(&["windows"]), is(&["linux"])])), None),
+            (any_of(json!([])), None),
+            (any_of(json!([{}])), None),
+            (any_of(json!([{}, is(&["windows"]), {"matchExpressions": [], "matchFields": []}])), Some(Windows)),
+            (any_of(json!([is(&["linux"]), {}])), Some(Linux)),
+            (any_of(json!([is(&["windows"]), has_name])), None),
             (term("kubernetes.io/os", "NotIn", &["linux"]), Some(Windows)),
             (term("kubernetes.io/os", "NotIn", &["windows"]), Some(Linux)),
             (term("kubernetes.io/os", "In", &["linux", "windows"]), None),

@@ -179,28 +179,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn containerd_1_7_19_or_later_is_recognised() {
-        let later = ["1.7.19", "1.7.19+azure", "1.7.19-k3s2", "1.7.20-rc.1", "1.8.0", "1.10.0", "2.0.0-rc.1", "2.1.6"];
-        for version in later {
-            assert!(
-                runtime(&format!("containerd://{version}")).is_containerd_at_least(RuntimeVersion::release(1, 7, 19)),
-                "{version}"
-            );
-            assert!(
-                !runtime(&format!("docker://{version}")).is_containerd_at_least(RuntimeVersion::release(1, 7, 19)),
-                "{version}"
-            );
-        }
-        for version in ["1.7.19-rc.1", "1.7.19-rc.1+azure", "1.7.18", "1.7.17+azure", "1.6.36", "0.9.99", "Unknown", ""]
-        {
-            assert!(
-                !runtime(&format!("containerd://{version}")).is_containerd_at_least(RuntimeVersion::release(1, 7, 19)),
-                "{version}"
-            );
-        }
-    }
-
     proptest! {
         #[test]
         fn versions_are_ordered_as_their_numbers(one: (u32, u32, u32), other: (u32, u32, u32)) {

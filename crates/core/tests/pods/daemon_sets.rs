@@ -105,18 +105,6 @@ fn one_that_is_gone_counts_for_ten_minutes_unless_another_one_of_its_name_comes(
 }
 
 #[test]
-fn one_that_is_ignored_does_not_count() {
-    let mut world = listed(&[windows("a")]);
-    assert_eq!(world.objectors().unwrap(), ["a"]);
-    world.see_set(&set(
-        "a",
-        &json!({"annotations": {"winpool.dev/ignore": "true"}}),
-        &json!({"os": {"name": "windows"}}),
-    ));
-    assert_eq!(world.objectors().unwrap(), [""; 0]);
-}
-
-#[test]
 fn one_that_says_no_system_counts_once_a_pod_of_it_has_started_on_a_windows_node() {
     for (node, status, counts) in [
         ("win", json!({"phase": "Running"}), true),
