@@ -171,6 +171,19 @@ fn a_refused_taint_delays_no_label_and_is_not_sent_again_before_its_pause_ends()
     }
 }
 
+#[test]
+fn a_refused_label_delays_no_taint() {
+    let mut scene = Scene::new(always(), &bare());
+    assert_eq!(writes(&scene.next()), "label taint");
+    assert_eq!(writes(&scene.denied()), "label");
+    assert_eq!(writes(&scene.denied()), "taint");
+    scene.written(2);
+    let mut shows = common::converge(&node("{}"), &always());
+    shows["metadata"]["labels"].as_object_mut().unwrap().remove(names::WINDOWS_BUILD);
+    scene.see(2, &shows);
+    assert_eq!((until(&scene.next()), scene.states()), (scene.now + PATIENCE, vec![NodeState::Blocked]));
+}
+
 /// A node that is right, with the record of this taint.
 fn recorded() -> Value {
     node(

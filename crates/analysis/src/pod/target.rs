@@ -115,10 +115,7 @@ mod tests {
         let container = |fields: Value| json!({"containers": [fields]});
         let tolerate = |toleration: Value| json!({"tolerations": [toleration]});
         for (spec, expected) in [
-            (json!({"os": {"name": "linux"}, "nodeSelector": {"kubernetes.io/os": "windows"}}), Some((Linux, Said))),
             (select("kubernetes.io/os", "windows"), Some((Windows, Said))),
-            (select("kubernetes.io/arch", "arm64"), Some((Linux, Said))),
-            (select("kubernetes.io/arch", "amd64"), None),
             (select("team", "a"), None),
             (image("mcr.microsoft.com/windows:1809"), Some((Windows, Image))),
             (image("app:ltsc2022"), Some((Windows, Image))),

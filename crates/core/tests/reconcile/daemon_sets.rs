@@ -390,6 +390,9 @@ fn no_node_may_register_with_the_taint_when_the_pool_stops_enforcing() {
         world.change_pool("default", stops);
         world.wait(2);
         assert!(world.at_registration().is_empty(), "{stops}");
+        assert_eq!(world.taints("win").is_empty(), stops.contains("Never"), "{stops}");
+        let scheduling = world.classes["windows-2022"].scheduling.clone().unwrap();
+        assert_eq!(scheduling.tolerations.unwrap().len(), 1, "{stops}: classes tolerate the taint all the same");
         lose_taint(&mut world, "win");
         world.daemon_sets = vec![agent()];
         world.change_pool("default", starts);
@@ -412,6 +415,20 @@ fn a_class_that_tolerates_one_more_taint_does_not_lag_for_the_first() {
     }
     world.wait(4);
     assert_eq!((world.at_registration().len(), world.taints("new").len()), (2, 2));
+}
+
+#[test]
+fn a_daemon_set_that_comes_while_a_taint_waits_for_its_class_holds_the_taint() {
+    let mut world = World::at_rest("{}");
+    world.wait(2);
+    world.refuse("Patch", failed());
+    let taints = "[{key: os, value: windows, effect: NoSchedule}, {key: team/os, value: win, effect: NoSchedule}]";
+    world.change_pool("default", &format!("spec: {{taints: {taints}}}"));
+    world.wait(2);
+    world.daemon_sets = vec![agent()];
+    world.accept_all();
+    world.wait(70);
+    assert_eq!((world.taints("win"), world.at_registration()), (vec![MINE.to_owned()], vec![]));
 }
 
 #[test]

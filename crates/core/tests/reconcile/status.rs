@@ -45,6 +45,11 @@ fn a_class_that_cannot_be_written_is_pending_and_everything_else_continues() {
         assert_eq!(problem.object.to_string(), "RuntimeClass windows-2019");
         assert!(world.condition(condition::READY).0.starts_with("False"), "{expected}");
         assert_eq!(world.taints("win-2022"), [MINE], "{expected}: its class is there");
+        assert_eq!(
+            world.taints("win-2019").is_empty(),
+            expected == reason::WRITE_FAILED,
+            "a refusal may last for ever"
+        );
         assert_eq!(world.nodes["win-2019"].labels.get("node.kubernetes.io/windows-build"), Some("10.0.17763"));
         assert_eq!(world.status().nodes.selected, 2);
 
