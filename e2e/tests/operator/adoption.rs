@@ -1,4 +1,4 @@
-//! RuntimeClasses that existed before winpool: adopted if they fit, handed over by a label, or reported.
+//! RuntimeClasses that existed before winpool: adopted if they fit, or reported.
 
 use winpool_core::api::{Problem, RuntimeClassStatus};
 use winpool_e2e::prelude::*;
