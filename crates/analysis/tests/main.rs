@@ -8,7 +8,6 @@ mod forecast;
 mod images;
 mod lint;
 mod pod_explanation;
-mod policies;
 mod readers;
 mod remedies;
 mod render;

@@ -12,6 +12,7 @@ mod nodes;
 mod ownership;
 mod patch;
 mod pods;
+mod policies;
 mod properties;
 mod protocol;
 mod reconcile;
