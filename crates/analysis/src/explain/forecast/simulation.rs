@@ -18,7 +18,7 @@ use winpool_core::{
         pools::pool::{GuardedPool, Policy, Pool, policy_of},
         reconcile::taints::HeldTaints,
         reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next},
-        refusal::{Outage, RequestError},
+        refusal::RequestError,
     },
     pod::{self as operator, Class, PodProgress},
 };
@@ -39,36 +39,30 @@ const UID: &str = "00000000-0000-4000-8000-000000000001";
 
 /// A cluster in memory, with the operator.
 pub struct Simulation {
-    pub pools: Vec<Arc<GuardedPool>>,
+    pub(super) pools: Vec<Arc<GuardedPool>>,
     /// The nodes by name. The name is also the uid.
-    pub nodes: BTreeMap<String, NodeFields>,
+    pub(super) nodes: BTreeMap<String, NodeFields>,
     /// The RuntimeClasses by name.
-    pub classes: BTreeMap<String, Arc<RuntimeClass>>,
+    pub(super) classes: BTreeMap<String, Arc<RuntimeClass>>,
     /// The unfinished pods, or the reason why they cannot be listed.
-    pub pods: Result<Vec<Pod>, String>,
+    pub(super) pods: Result<Vec<Pod>, String>,
     /// The objects that create pods from a template.
-    pub workloads: Vec<(WorkloadKind, Workload)>,
-    /// The nodes whose changes the API server refuses.
-    pub blocked: BTreeSet<String>,
+    pub(super) workloads: Vec<(WorkloadKind, Workload)>,
     /// The state that the operator keeps in memory.
-    pub memory: Memory,
+    pub(super) memory: Memory,
     /// The policy by which the operator changes nodes.
-    pub published: Option<Arc<Policy>>,
+    pub(super) published: Option<Arc<Policy>>,
     /// The operator's tables of Windows nodes, and of nodes that came back with another system.
     windows: NodeTable,
     reimaged: NodeTable,
     /// The operator's table of pods.
     table: PodTable,
     /// The reason why the operator does not know the pods, if it does not.
-    pub unknown_pods: Option<UnknownPods>,
-    /// What the operator has counted of the pods. A forecast does without.
-    pub health: PodHealth,
+    pub(super) unknown_pods: Option<UnknownPods>,
     /// The reason why the operator does not know the `DaemonSets`, if it does not.
     unknown_daemon_sets: Option<UnknownPods>,
-    /// The kinds that the operator cannot read.
-    pub outages: BTreeMap<&'static str, Outage>,
     /// The current time.
-    pub now: Now,
+    pub(super) now: Now,
     version: u64,
 }
 
@@ -117,16 +111,13 @@ impl Simulation {
             classes: BTreeMap::new(),
             pods,
             workloads,
-            blocked: BTreeSet::new(),
-            memory: Memory::default(),
+            memory: Memory::new(PATIENCE, Pauses::default()),
             published: None,
             windows: NodeTable::new(PATIENCE),
             reimaged: NodeTable::new(PATIENCE),
             table: PodTable::default(),
             unknown_pods,
-            health: PodHealth::Off,
             unknown_daemon_sets,
-            outages: BTreeMap::new(),
             now: snapshot.now,
             version: 0,
         };
@@ -143,22 +134,9 @@ impl Simulation {
             metadata.resource_version = Some(simulation.next_version());
             simulation.classes.insert(name, class);
         }
-        simulation.restart();
+        simulation.watch_pods();
+        simulation.watch();
         simulation
-    }
-
-    /// Restarts the operator, which loses its state.
-    pub fn restart(&mut self) {
-        (self.memory, self.published) = (Memory::new(PATIENCE, Pauses::default()), None);
-        (self.windows, self.reimaged) = (NodeTable::new(PATIENCE), NodeTable::new(PATIENCE));
-        self.watch_pods();
-        self.count_nodes();
-        let names: Vec<String> = self.nodes.keys().cloned().collect();
-        let objects: Vec<_> = names.iter().filter_map(|name| self.object(name)).collect();
-        let (windows, others) = objects.into_iter().partition(|object| object.node.is_windows());
-        for (table, nodes) in [(&mut self.windows, windows), (&mut self.reimaged, others)] {
-            table.observe(NodeEvent::Listed(nodes), self.now.instant);
-        }
     }
 
     fn next_version(&mut self) -> String {
@@ -166,7 +144,7 @@ impl Simulation {
         self.version.to_string()
     }
 
-    pub fn update_pool(&mut self, name: &str, change: impl FnOnce(&mut GuardedPool)) {
+    fn update_pool(&mut self, name: &str, change: impl FnOnce(&mut GuardedPool)) {
         let version = self.next_version();
         if let Some(pool) = self.pools.iter_mut().find(|pool| pool.name_any() == name) {
             let pool = Arc::make_mut(pool);
@@ -176,7 +154,7 @@ impl Simulation {
     }
 
     /// Adds or replaces this class.
-    pub fn put_class(&mut self, mut class: RuntimeClass) -> Arc<RuntimeClass> {
+    fn put_class(&mut self, mut class: RuntimeClass) -> Arc<RuntimeClass> {
         class.metadata.resource_version = Some(self.next_version());
         let (name, class) = (class.name_any(), Arc::new(class));
         self.classes.insert(name, Arc::clone(&class));
@@ -184,28 +162,20 @@ impl Simulation {
     }
 
     /// Shows all nodes to the operator, as its watch does.
-    pub fn watch(&mut self) {
+    fn watch(&mut self) {
+        let (policy, now) = (self.memory.policy(&self.pools), self.now.instant);
         for table in [&mut self.windows, &mut self.reimaged] {
-            let gone = table.nodes().map(|(object, _)| &object.name).filter(|name| !self.nodes.contains_key(&***name));
-            for name in gone.cloned().collect::<Vec<_>>() {
-                table.observe(NodeEvent::Deleted(name), self.now.instant);
-            }
+            table.count_by(policy.clone(), now);
         }
         for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
-            self.watch_node(&name);
+            let Some(object) = self.object(&name) else { continue };
+            let (mut shows, mut hides) = (&mut self.windows, &mut self.reimaged);
+            if !object.node.is_windows() {
+                std::mem::swap(&mut shows, &mut hides);
+            }
+            hides.observe(NodeEvent::Deleted(Arc::clone(&object.name)), now);
+            shows.observe(NodeEvent::Seen(object), now);
         }
-    }
-
-    /// Shows this node to the operator.
-    pub fn watch_node(&mut self, name: &str) {
-        self.count_nodes();
-        let (now, Some(object)) = (self.now.instant, self.object(name)) else { return };
-        let (mut shows, mut hides) = (&mut self.windows, &mut self.reimaged);
-        if !object.node.is_windows() {
-            std::mem::swap(&mut shows, &mut hides);
-        }
-        hides.observe(NodeEvent::Deleted(Arc::clone(&object.name)), now);
-        shows.observe(NodeEvent::Seen(object), now);
     }
 
     /// The pods that a scheduler or a controller places.
@@ -214,7 +184,7 @@ impl Simulation {
     }
 
     /// Shows all pods to the operator, as its watch does.
-    pub fn watch_pods(&mut self) {
+    fn watch_pods(&mut self) {
         self.table = PodTable::of(self.placed_pods().map(operator::Pod::from), self.now);
         self.table.daemon_sets.begin_list();
         for (_, set) in self.workloads.iter().filter(|(kind, _)| *kind == WorkloadKind::DaemonSet) {
@@ -229,12 +199,6 @@ impl Simulation {
         Some(Arc::new(NodeObject { name: name.into(), uid: name.into(), resource_version, node, other_writer: None }))
     }
 
-    fn count_nodes(&mut self) {
-        let (policy, now) = (self.memory.policy(&self.pools), self.now.instant);
-        self.windows.count_by(policy.clone(), now);
-        self.reimaged.count_by(policy, now);
-    }
-
     /// The Windows nodes, pools and RuntimeClasses by which the operator decides which pods lack tolerations.
     fn windows_nodes(&self) -> WindowsNodes {
         let classes: Vec<_> = self.classes.values().cloned().collect();
@@ -242,7 +206,7 @@ impl Simulation {
     }
 
     /// Shows the cluster and the present moment to the operator.
-    pub fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
+    fn with_cluster<T>(&mut self, work: impl FnOnce(&mut CachedCluster<'_>, &mut Memory, Now) -> T) -> T {
         self.table.look(Some(self.windows_nodes()), self.now.instant);
         let classes: Vec<_> = self.classes.values().cloned().collect();
         let mut cluster = CachedCluster {
@@ -250,10 +214,11 @@ impl Simulation {
             classes: &classes,
             nodes: &mut self.windows,
             unconfined: None,
-            outages: self.outages.clone(),
+            outages: BTreeMap::new(),
             pods: self.unknown_pods.clone().map_or(Ok(&self.table), Err),
             unknown_daemon_sets: self.unknown_daemon_sets.clone(),
-            health: self.health.clone(),
+            // A forecast does without.
+            health: PodHealth::Off,
         };
         work(&mut cluster, &mut self.memory, self.now)
     }
@@ -318,10 +283,10 @@ impl Simulation {
         Some((&pod).into())
     }
 
-    /// Executes one step of the reconciliation of this pool, unless `instead` returns another answer of the API server.
-    pub fn step(&mut self, pool: &str, instead: impl FnOnce(&Step) -> Option<Answer>) -> Step {
+    /// Executes one step of the reconciliation of this pool.
+    fn step(&mut self, pool: &str) -> Step {
         let step = self.with_cluster(|cluster, memory, now| next(cluster, memory, pool, now));
-        let answer = instead(&step).unwrap_or_else(|| self.execute(pool, &step));
+        let answer = self.execute(pool, &step);
         self.memory.answer(pool, &step, answer, self.now.instant);
         step
     }
@@ -382,7 +347,7 @@ impl Simulation {
 
     /// Executes the steps of every node until it waits. Returns true if a node changed, and the time at which one is due
     /// again.
-    pub fn write_nodes(&mut self) -> (bool, Option<Instant>) {
+    fn write_nodes(&mut self) -> (bool, Option<Instant>) {
         let (mut wrote, mut due) = (false, None);
         for name in self.nodes.keys().cloned().collect::<Vec<_>>() {
             let now = self.now.instant;
@@ -390,9 +355,6 @@ impl Simulation {
             let until = loop {
                 let answer = match step {
                     NodeStep::Wait(until) => break until,
-                    NodeStep::Patch { .. } if self.blocked.contains(&name) => {
-                        NodeAnswer::Refused(RequestError::Denied("the API server refuses the change".to_owned()))
-                    }
                     NodeStep::Patch { plan, .. } => {
                         wrote = true;
                         self.nodes.entry(name.clone()).and_modify(|node| *node = after(node, &plan));
@@ -424,7 +386,7 @@ impl Simulation {
         for _ in 0..ROUNDS {
             let (mut wrote, mut dues) = (false, Vec::new());
             for pool in self.pools.iter().map(|pool| pool.name_any()).collect::<Vec<_>>() {
-                match self.step(&pool, |_| None) {
+                match self.step(&pool) {
                     Step::Wait(until) => dues.extend(until),
                     _ => wrote = true,
                 }
