@@ -10,6 +10,7 @@ use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use std::path::Path;
 
 /// The directory with the examples.
@@ -80,14 +81,16 @@ async fn api_of(client: &Client, object: &DynamicObject) -> Result<Api<DynamicOb
 /// Waits until a Deployment of the examples has all its replicas running, and nothing else, and returns its pods.
 pub async fn rolled_out(cluster: &Cluster, name: &str) -> Result<Vec<Pod>> {
     let deployments: Api<Deployment> = Api::namespaced(cluster.client(), NAMESPACE);
-    cluster
-        .wait_for(&format!("all pods of Deployment {name} run"), async || {
-            let deployment = deployments.get_opt(name).await?;
-            Ok(deployment.filter(is_rolled_out))
-        })
-        .await?;
     let wanted = ListParams::default().labels(&format!("app={name}"));
-    let mut pods = Api::<Pod>::namespaced(cluster.client(), NAMESPACE).list(&wanted).await?.items;
+    let pods = async || Ok::<_, Error>(Api::<Pod>::namespaced(cluster.client(), NAMESPACE).list(&wanted).await?.items);
+    let is_done = async || Ok(deployments.get_opt(name).await?.filter(is_rolled_out));
+    match cluster.wait_for(&format!("all pods of Deployment {name} run"), is_done).await {
+        Err(Error::Timeout { what, limit, .. }) => {
+            return Err(Error::Timeout { what, limit, seen: format!("Its pods: {:#}", json!(pods().await?)) });
+        }
+        result => drop(result?),
+    }
+    let mut pods = pods().await?;
     pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
     Ok(pods)
 }
