@@ -1,7 +1,7 @@
 //! Pods that the admission of a Windows kubelet refuses.
 
 use serde_json::json;
-use winpool_core::pod::known_error;
+use winpool_analysis::pod::error::known_error;
 use winpool_e2e::{Flags, WINDOWS_2022, harness::BUILD};
 
 use super::stage::{machine, phase, pod_until, ready, reason, stage_with};
