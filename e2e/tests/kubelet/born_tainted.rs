@@ -1,8 +1,8 @@
 //! The policy `born-tainted` at the registration of a real kubelet, which `NodeRestriction` limits.
 
-use winpool_e2e::{WINDOWS_2022, prelude::*};
+use winpool_e2e::{Machine, WINDOWS_2022, prelude::*};
 
-use super::stage::{machine, ready, stage};
+use super::stage::{ready, stage};
 
 /// Catches a policy that refuses the registration of a real kubelet, or that does not match it: without winpool, the
 /// node has its taint from its first version on, and the kubelet's patches keep it.
@@ -26,8 +26,10 @@ async fn a_kubelet_registers_its_node_with_the_taint_without_winpool() {
     .await
     .unwrap();
 
+    // Its programs may have to be built first, which takes longer than a watch lasts.
+    let mut machine = Machine::install(&harness.server, "win-a", WINDOWS_2022).await.unwrap();
     let versions = Versions::of(harness.nodes()).await;
-    let machine = machine(&harness, "win-a", WINDOWS_2022, &[]).await;
+    machine.start_kubelet(&[]).unwrap();
     ready(&harness, &machine).await;
     let all = versions.named("win-a").await;
     assert!(all.iter().all(|node| has_taint(node, OS_WINDOWS)), "it is never without the taint");
