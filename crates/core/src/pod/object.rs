@@ -161,7 +161,9 @@ pub struct StartStatus {
 impl StartStatus {
     pub(crate) fn of(status: &PodStatus) -> Self {
         let has = |kind: &str, is: &str| {
-            status.conditions.iter().flatten().any(|condition| condition.type_ == kind && condition.status == is)
+            let mut found = status.conditions.iter().flatten().filter(|condition| condition.type_ == kind);
+            // The scheduler has not looked at a pod with a gate.
+            found.any(|condition| condition.status == is && condition.reason.as_deref() != Some("SchedulingGated"))
         };
         let containers = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
         let has_failed = status.phase.as_deref() == Some("Failed");

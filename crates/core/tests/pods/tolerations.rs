@@ -25,8 +25,10 @@ fn uid(name: &str) -> String {
     format!("00000000-0000-4000-8000-{:012x}", number & 0xFFFF_FFFF_FFFF)
 }
 
+/// A pod for which the scheduler has found no node.
 fn waiting(name: &str, spec: &Value) -> Value {
-    let mut pod = pod(name, "", spec, &json!({}));
+    let status = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]});
+    let mut pod = pod(name, "", spec, &status);
     pod["metadata"]["uid"] = json!(uid(name));
     pod
 }
@@ -319,6 +321,33 @@ fn pods_that_wait_come_first_and_namespaces_take_turns() {
     assert_eq!(world.next(), None, "all requests are under way");
 }
 
+#[test]
+fn a_pod_is_not_changed_while_the_scheduler_looks_at_it_for_the_first_time() {
+    let windows = select("kubernetes.io/os", "windows");
+    let without_answer = || {
+        let mut world = world();
+        let of_gate = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]);
+        for conditions in [of_gate, json!([])] {
+            let mut new = waiting("web", &windows);
+            new["status"]["conditions"] = conditions;
+            world.table.see(&decode(&new), world.now);
+            world.look();
+            assert_eq!(world.next(), None);
+        }
+        world
+    };
+    let mut answered = without_answer();
+    answered.table.see(&decode(&waiting("web", &windows)), answered.now);
+    answered.look();
+    assert_eq!(answered.all().len(), 1, "at once after the answer");
+    answered.wait(2);
+    assert_eq!(answered.next(), None, "once");
+
+    let mut silent = without_answer();
+    silent.wait(2);
+    assert_eq!(silent.all().len(), 1, "another scheduler may give no answer");
+}
+
 fn tolerations() -> Vec<Toleration> {
     vec![toleration(&WINDOWS.parse().unwrap())]
 }
@@ -452,11 +481,7 @@ fn a_node_waits_for_each_pod_that_runs_there_to_be_tried_once_and_for_two_minute
 
 #[test]
 fn a_workload_that_does_not_say_its_system_is_named_after_ten_minutes_without_a_node() {
-    let unschedulable = |name: &str, spec: &Value| {
-        let mut pod = of("db", name, spec);
-        pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
-        decode(&pod)
-    };
+    let unschedulable = |name: &str, spec: &Value| decode(&of("db", name, spec));
     let tolerates = tolerating(json!({}), json!([{"operator": "Exists"}]));
     for (spec, is_named) in [
         (json!({}), true),

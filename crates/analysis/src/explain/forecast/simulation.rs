@@ -280,7 +280,10 @@ impl Simulation {
             }
             class.admit(&mut pod.spec);
         }
-        Some((&pod).into())
+        let mut pod = operator::Pod::from(&pod);
+        // The operator waits for the scheduler's first answer.
+        pod.start_status.is_unschedulable |= is_new;
+        Some(pod)
     }
 
     /// Executes one step of the reconciliation of this pool.

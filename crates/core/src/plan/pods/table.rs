@@ -210,7 +210,7 @@ impl PodTable {
         }
         let mut look_at = |name: &Arc<str>, fact: &PodFact| {
             let lacks = self.windows.lacked_by(fact, &self.history);
-            self.help.set(name, lacks, fact.node.as_ref(), now);
+            self.help.set(name, lacks, fact, now);
         };
         let unseen = std::mem::take(&mut self.unseen);
         if is_all {

@@ -26,7 +26,7 @@ use crate::{
         nodes::{node::NodeObject, table::NodeTable},
         patch::{REVERTED, toleration_patch},
         pods::{
-            fact::{Placement, PodFact, requirements},
+            fact::{Placement, PodFact, PodStage, requirements},
             history::PodHistory,
         },
         pools::pool::{Policy, PoolSpec},
@@ -247,6 +247,10 @@ impl WindowsNodes {
 
 /// The first pause of a workload whose pods may not be changed, and the longest one.
 const REFUSED: [Duration; 2] = [Duration::from_mins(1), Duration::from_hours(1)];
+/// The longest wait for the scheduler's first answer about a pod. While it looks at a pod, it may lose a change of it, and
+/// then looks again only after up to 5 minutes (kube-scheduler, `handleSchedulingFailure`: it reads the pod, and queues what
+/// it has read, but not under one lock). Another scheduler may give no answer.
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
 /// The pause after a request that failed.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The longest time for which a node without a taint waits for its pods.
@@ -279,6 +283,8 @@ struct LackingPod {
     node: Option<Arc<str>>,
     /// The time until which the node waits for it; `None` once winpool has tried to patch it, or a pod like it.
     awaited_until: Option<Instant>,
+    /// True until the scheduler has answered.
+    is_new: bool,
     /// The number of patches in a row whose test failed.
     stale: u32,
 }
@@ -368,13 +374,19 @@ pub struct HelpQueue {
 
 impl HelpQueue {
     /// Sets the tolerations that a pod lacks, and queues it if there are some.
-    pub fn set(&mut self, name: &Arc<str>, lacks: LackedTolerations, node: Option<&Arc<str>>, now: Instant) {
+    pub fn set(&mut self, name: &Arc<str>, lacks: LackedTolerations, pod: &PodFact, now: Instant) {
         if lacks.is_empty() {
             return self.forget(name);
         }
         let lacking = self.lacking.entry(Arc::clone(name)).or_default();
-        if lacking.lacks != lacks || lacking.node.as_ref() != node {
-            (lacking.lacks, lacking.node, lacking.awaited_until) = (lacks, node.cloned(), Some(now + AWAITED));
+        let is_changed = lacking.lacks != lacks || lacking.node != pod.node;
+        let was_new = std::mem::replace(&mut lacking.is_new, pod.stage == PodStage::Unscheduled);
+        if is_changed {
+            (lacking.lacks, lacking.node, lacking.awaited_until) = (lacks, pod.node.clone(), Some(now + AWAITED));
+        }
+        if is_changed && lacking.is_new {
+            self.later.insert((now + FIRST_ANSWER, Arc::clone(name)));
+        } else if is_changed || was_new && !lacking.is_new {
             self.queue(name);
         }
     }
