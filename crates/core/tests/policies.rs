@@ -4,7 +4,10 @@ use std::path::Path;
 
 use kube_cel::{AdmissionRequest, VapEvaluator, VapExpression};
 use serde_json::{Value, json};
-use winpool_core::windows::taint::{SPELLINGS, marks_windows};
+use winpool_core::{
+    plan::pods::IS_ENDING,
+    windows::taint::{SPELLINGS, marks_windows},
+};
 
 /// The policy of this name in a file of `config/`.
 fn policy(file: &str, name: &str) -> Value {
@@ -102,6 +105,8 @@ fn born_tainted_leaves_nodes_with_a_windows_taint_alone() {
 fn winpool_may_add_only_tolerations_of_windows_taints() {
     let policy = policy("rbac/confine_pods.yaml", "winpool-confine-pods");
     let validations = policy["spec"]["validations"].as_array().unwrap();
+    let ends_with = |validation: &Value| validation["message"].as_str().is_some_and(|text| text.ends_with(IS_ENDING));
+    assert_eq!(validations.iter().filter(|validation| ends_with(validation)).count(), 1, "winpool knows this message");
     let about_taints =
         validations.iter().filter(|validation| validation.to_string().contains("variables.windowsTaints"));
     let [validation] = about_taints.collect::<Vec<_>>()[..] else { panic!("one validation is about Windows taints") };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use winpool_core::{
     plan::{
         nodes::{NodeEvent, NodeObject},
-        pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes},
+        pods::{ClusterFacts, IS_ENDING, TolerationAnswer, TolerationRequest, WindowsNodes},
         refusal::RequestError,
     },
     pod::tolerations::toleration,
@@ -413,6 +413,20 @@ fn a_refused_workload_waits_twice_as_long_each_time_and_is_named() {
         }
         world.table.deleted("shop", "web");
         assert!(world.summary().help.is_empty(), "a refusal is named while a pod lacks the toleration");
+    }
+}
+
+#[test]
+fn a_pod_that_ends_before_the_watch_shows_it_does_not_delay_its_workload() {
+    let policy = "ValidatingAdmissionPolicy 'winpool-confine-pods' denied request: winpool may patch only pods that";
+    for answer in [RequestError::Gone, RequestError::Denied(format!("{policy} do not say Linux and {IS_ENDING}"))] {
+        let mut world = asked();
+        world.answer("web", Err(answer));
+        assert!(world.summary().help.is_empty());
+        world.table.deleted("shop", "web");
+        world.table.see(&decode(&waiting("web", &select("kubernetes.io/os", "windows"))), world.now);
+        world.look();
+        assert!(world.next().is_some(), "the next pod of its name");
     }
 }
 

@@ -17,7 +17,7 @@ pub use crate::plan::{
         fact::{Placement, PodFact, PodStage},
         failures::{ClassPods, PodEvent, PodHealth, PodSummary, PoolFailures, REASONS, WorkloadFailure},
         table::{COUNT_INTERVAL, PodPauses, PodTable, UnknownPods},
-        tolerations::{ClusterFacts, PoolHelp, TolerationAnswer, TolerationRequest, WindowsNodes},
+        tolerations::{ClusterFacts, IS_ENDING, PoolHelp, TolerationAnswer, TolerationRequest, WindowsNodes},
     },
     taints::daemon_sets::Objector,
 };

@@ -259,6 +259,9 @@ const AWAITED: Duration = Duration::from_mins(2);
 const STALE: u32 = 5;
 /// The limit of workloads whose refusals are remembered, and of those that are remembered as helped.
 const WORKLOADS: usize = 1000;
+/// The end of the message with which `winpool-confine-pods` refuses a change of a pod that is being deleted. winpool never
+/// asks for the other pods that this message names.
+pub const IS_ENDING: &str = "are not being deleted";
 /// The longest message of a refusal.
 const MESSAGE: usize = 300;
 
@@ -480,8 +483,9 @@ impl HelpQueue {
                 return true;
             }
             Ok(_) => REVERTED.to_owned(),
-            Err(RequestError::Denied(message)) => message,
-            Err(RequestError::Gone) => return false,
+            Err(RequestError::Denied(message)) if !message.contains(IS_ENDING) => message,
+            // The watch has yet to show that the pod ends, which is no refusal of its workload.
+            Err(RequestError::Denied(_) | RequestError::Gone) => return false,
             Err(_) if is_stale && stale + 1 >= STALE => {
                 "the test of the patch fails although the pod is as it was seen".to_owned()
             }
