@@ -33,7 +33,8 @@ described! {
     /// Annotation on nodes: what winpool added, as JSON: the pool, and taints as `key=value:effect`.
     pub const APPLIED: &str = "winpool.dev/applied";
     /// Annotation on nodes: with `"true"` winpool does not change the node. On pods: winpool adds no
-    /// toleration. On DaemonSets: they hold no taint; their pods get tolerations unless the pod template has it too.
+    /// toleration. On DaemonSets: they hold no taint. Their pods get tolerations,
+    /// unless the pod template has the annotation too.
     pub const IGNORE: &str = "winpool.dev/ignore";
     /// Prefix of labels on nodes that run images of a build by process isolation; the build follows, and the value is
     /// `"true"`. Nodes get them for RuntimeClasses with `Compatible` hosts, and keep them while they are true.

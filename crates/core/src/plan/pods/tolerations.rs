@@ -484,7 +484,7 @@ impl HelpQueue {
             }
             Ok(_) => REVERTED.to_owned(),
             Err(RequestError::Denied(message)) if !message.contains(IS_ENDING) => message,
-            // The watch has yet to show that the pod ends, which is no refusal of its workload.
+            // The pod is being deleted, and the watch has yet to show that. The other pods of its workload need not wait.
             Err(RequestError::Denied(_) | RequestError::Gone) => return false,
             Err(_) if is_stale && stale + 1 >= STALE => {
                 "the test of the patch fails although the pod is as it was seen".to_owned()

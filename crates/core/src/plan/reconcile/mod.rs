@@ -284,7 +284,7 @@ impl Memory {
         memory.former.retain(|_, until| !round.cluster.nodes.is_settled() || now < *until);
     }
 
-    /// When a taint is no longer published, the pool's classes keep its tolerations at least until this time.
+    /// The first time at which the pool's classes may lose the toleration of a taint that is no longer published.
     fn former_taints_due(&self, pool: &str) -> Option<Instant> {
         let memory = self.pools.get(pool)?;
         let published = memory.published_taints();
