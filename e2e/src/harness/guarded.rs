@@ -11,9 +11,7 @@ use winpool_core::api::WindowsPool;
 use crate::{ApiServer, LIMIT, SimulatedNode, audit::USER, manifests, wait_for};
 
 /// Keys of taints that the pools of tests want, in addition to the guard's list.
-const TAINT_KEYS: [&str; 7] = ["dedicated", "example.com/os", "first/os", "odd", "older/os", "second/os", "younger/os"];
-/// Handlers of their RuntimeClasses.
-const HANDLERS: [&str; 3] = ["first", "second", "third"];
+const TAINT_KEYS: [&str; 4] = ["example.com/os", "odd", "older", "younger"];
 
 /// Installs the guard if tests run with it, and waits until it is in force.
 pub async fn guard(server: &ApiServer, admin: &Client) {
@@ -21,8 +19,7 @@ pub async fn guard(server: &ApiServer, admin: &Client) {
         return;
     }
     let mut objects = manifests::component("guard").unwrap();
-    list(&mut objects, "taintKeys", &TAINT_KEYS);
-    list(&mut objects, "handlers", &HANDLERS);
+    list_taint_keys(&mut objects);
     manifests::apply(admin, &objects).await.unwrap();
 
     let account = server.client_as(USER, &["system:masters"]).unwrap();
@@ -39,12 +36,12 @@ pub async fn guard(server: &ApiServer, admin: &Client) {
     wait_for("the guard is in force", LIMIT, in_force).await.unwrap();
 }
 
-/// Adds to the list that a policy has in this variable.
-fn list(objects: &mut [DynamicObject], variable: &str, more: &[&str]) {
+/// Adds these keys to the policy's list.
+fn list_taint_keys(objects: &mut [DynamicObject]) {
     let mut variables = objects.iter_mut().map(|object| &mut object.data["spec"]["variables"][0]);
-    let variable = variables.find(|first| first["name"] == variable).unwrap();
+    let variable = variables.find(|first| first["name"] == "taintKeys").unwrap();
     let Value::String(expression) = &mut variable["expression"] else { panic!("{variable}") };
-    *expression = expression.replace(']', &format!(", '{}']", more.join("', '")));
+    *expression = expression.replace(']', &format!(", '{}']", TAINT_KEYS.join("', '")));
 }
 
 async fn refuses<K>(account: &Client, object: &Value) -> bool
