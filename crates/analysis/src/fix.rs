@@ -184,7 +184,7 @@ fn fix(
     choice: &Choice,
     moves: &Moves,
 ) -> (Fix, Vec<String>) {
-    let doubt = facts.guess(&workload.pod).and_then(system::doubt);
+    let doubt = facts.guess_of(workload).and_then(system::doubt);
     let mut changed = Changed::of(workload);
     for _ in 0..STEPS {
         let found = changed.findings(facts, open);

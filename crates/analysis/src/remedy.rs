@@ -298,6 +298,14 @@ impl Remedy {
         self
     }
 
+    /// Returns the RuntimeClass that the edits set.
+    pub fn class(&self) -> Option<&str> {
+        self.edits
+            .iter()
+            .find(|edit| edit.op == Operation::Set && edit.path == pointer(&["spec", "runtimeClassName"]))
+            .and_then(|edit| edit.value.as_str())
+    }
+
     /// Adds words before those of the edits.
     pub fn after(self, words: &str) -> Self {
         Self { text: format!("{words}{}", self.text), ..self }

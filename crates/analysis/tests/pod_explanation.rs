@@ -254,6 +254,9 @@ fn a_workload_is_explained_with_its_pods_and_the_labels_of_its_template() {
     ] {
         assert_eq!(of("null", silent, nodes).system, system, "{nodes:?}");
     }
+    // An image for both systems starts on both.
+    let on_both = of("null", silent, &["win-2022-0", "linux-0"]);
+    assert!(on_both.nodes.iter().all(|node| node.starts != Some(false)), "{on_both:?}");
     let windows = "{os: {name: windows}, nodeSelector: {kubernetes.io/os: windows}, containers: [{name: c, image: i}]}";
     assert_eq!(of("null", windows, &[]).remedy, None);
     let labelled = of("{labels: {kubernetes.io/os: linux}}", windows, &[]);
@@ -430,7 +433,8 @@ fn a_waiting_pod_is_deleted_if_its_class_selects_other_labels_now() {
 #[test]
 fn a_pod_of_a_daemon_set_is_explained_on_its_own_node() {
     let linux: Value = yaml("{metadata: {name: linux, labels: {kubernetes.io/os: linux}}}");
-    let machines = [machine("win-2022", "10.0.20348", "{}"), crate::machine(&linux)];
+    let machines =
+        [machine("win-2022", "10.0.20348", "{}"), machine("win-2025", "10.0.26100", "{}"), crate::machine(&linux)];
     let classes = BTreeMap::from([windows_class("windows-2022", "10.0.20348", "runhcs-wcow-process")]);
     let on = |node: &str, spec: &str| {
         let pod = format!(
@@ -444,9 +448,12 @@ fn a_pod_of_a_daemon_set_is_explained_on_its_own_node() {
         (node.clone(), told.remedy.unwrap().text)
     };
     let by_class = "runtimeClassName: windows-2022, nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}";
-    let (node, remedy) = on("linux", by_class);
-    assert_eq!((node.name.as_str(), node.possible, node.starts), ("linux", false, Some(false)));
-    assert_eq!(remedy, "in the template of the DaemonSet: set nodeSelector kubernetes.io/os: windows");
+    for (on_node, starts) in [("linux", Some(false)), ("win-2025", Some(true))] {
+        let (node, remedy) = on(on_node, by_class);
+        assert_eq!((node.name.as_str(), node.possible, node.starts), (on_node, false, starts));
+        let selects = "kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348";
+        assert_eq!(remedy, format!("in the template of the DaemonSet: set nodeSelector {selects}"));
+    }
     let (_, remedy) = on("linux", "nodeSelector: {kubernetes.io/os: windows}");
     assert_eq!(remedy, "delete the pod: its DaemonSet creates none for linux");
     let (node, remedy) = on("gone", by_class);

@@ -163,10 +163,9 @@ fn lacking_tolerations(view: &View) -> Vec<ObjectReference> {
     let says_no_system =
         |spec: &PodSpec| matches!(spec.target(facts.known_class(spec)), Target::Unknown | Target::WindowsImage);
     let unclear = templates(view).filter(|(_, workload)| !workload.is_ignored && says_no_system(&workload.template));
-    let lacking = unclear.filter_map(|(kind, workload)| {
-        check_tolerations(&WorkloadManifest::of_template(kind.as_str(), workload), &facts).map(|found| found.object)
-    });
-    lacking.collect()
+    let manifests = unclear.map(|(kind, workload)| WorkloadManifest::of_template(kind.as_str(), workload));
+    let unhelped = manifests.filter(|manifest| facts.started_on_windows(manifest) != Some(true));
+    unhelped.filter_map(|manifest| check_tolerations(&manifest, &facts)).map(|found| found.object).collect()
 }
 
 /// Describes those for which winpool does nothing. It knows others by the nodes on which their pods run.

@@ -89,12 +89,13 @@ fn short<'a>(builds: impl IntoIterator<Item = &'a String>) -> String {
     builds.into_iter().map(name).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// Names the unknown properties: the update level of the new nodes, and labels.
+/// Names what the answer does not consider: the update level of the new nodes, labels, and what is wrong with any version.
 fn unknown(assume: &[AssumedNodes]) -> String {
     let all: BTreeSet<&str> = assume.iter().flat_map(|part| &part.unknown).map(String::as_str).collect();
     let (revision, labels): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| !name.contains('/'));
     let revision = revision.into_iter().map(|_| "the update level of the new nodes".to_owned());
-    revision.chain(labels.into_iter().map(str::to_owned)).collect::<Vec<_>>().join(", ")
+    let errors = ["errors of winpool check".to_owned()];
+    revision.chain(labels.into_iter().map(str::to_owned)).chain(errors).collect::<Vec<_>>().join(", ")
 }
 
 /// The versions before and after the upgrade, in words.

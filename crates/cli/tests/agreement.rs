@@ -107,6 +107,26 @@ fn workloads() -> Vec<Value> {
     all
 }
 
+/// A pod of each workload that selects nothing, which has started on this node.
+fn pods(workloads: &[Value], node: &str) -> Vec<Value> {
+    let selects_nothing = |workload: &&Value| workload["metadata"]["name"].as_str().unwrap().starts_with("none");
+    let pod = |workload: &Value| {
+        let (kind, name) = (&workload["kind"], workload["metadata"]["name"].as_str().unwrap());
+        let mut spec = workload["spec"]["template"]["spec"].clone();
+        spec["nodeName"] = json!(node);
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": format!("{name}-0"), "namespace": "shop", "uid": name,
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": name, "controller": true}],
+            },
+            "spec": spec,
+            "status": {"phase": "Running", "containerStatuses": [{"name": "c", "ready": true, "state": {"running": {}}}]},
+        })
+    };
+    workloads.iter().filter(selects_nothing).map(pod).collect()
+}
+
 fn named(object: &Value) -> String {
     format!("{}/{}", object["kind"].as_str().unwrap().to_ascii_lowercase(), object["name"].as_str().unwrap())
 }
@@ -249,9 +269,16 @@ fn commands_agree_about_every_workload_and_node() {
     let workloads = workloads();
     let mut disagreements = Vec::new();
     for (cluster, nodes) in clusters() {
-        for (pool, pools) in pools() {
+        // With one pool also while pods run.
+        let without_pods = pools().into_iter().map(|(pool, pools)| (pool, pools, Vec::new()));
+        let with_pods = pools()
+            .into_iter()
+            .filter(|(pool, _)| *pool == "enforced")
+            .map(|(pool, pools)| (pool, pools, pods(&workloads, "win-old")));
+        for (pool, pools, pods) in without_pods.chain(with_pods) {
             let directory = tempfile::tempdir().unwrap();
-            let all: Vec<String> = workloads.iter().chain(&nodes).chain(&pools).map(Value::to_string).collect();
+            let objects = workloads.iter().chain(&nodes).chain(&pools).chain(&pods);
+            let all: Vec<String> = objects.map(Value::to_string).collect();
             fs::write(directory.path().join("all.yaml"), all.join("\n---\n")).unwrap();
             let mut found = Vec::new();
             let answers = Answers::of(directory.path(), !pools.is_empty());
@@ -262,7 +289,8 @@ fn commands_agree_about_every_workload_and_node() {
                 answers.plan_and_check(&plan, cluster == "open", &mut found);
                 answers.states(&nodes, &plan, &mut found);
             }
-            disagreements.extend(found.into_iter().map(|found| format!("{cluster}, {pool}: {found}")));
+            let pods = pods.len();
+            disagreements.extend(found.into_iter().map(|found| format!("{cluster}, {pool}, {pods} pods: {found}")));
         }
     }
     assert!(disagreements.is_empty(), "{}", disagreements.join("\n"));

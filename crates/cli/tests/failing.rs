@@ -278,3 +278,18 @@ fn a_pod_without_an_address_on_eks_is_told_the_selector() {
         assert_eq!(check(&objects), [(broken.to_owned(), "web-1".to_owned())]);
     }
 }
+
+#[test]
+fn why_notes_what_check_warns_about() {
+    let mut spec = on_windows();
+    spec["containers"] = json!([{"name": "app", "image": "web:ltsc2022"}]);
+    let template = json!({"metadata": {"annotations": {"linkerd.io/inject": "enabled"}}, "spec": spec});
+    let workload = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template},
+    });
+    let objects = with(nodes("10.0.20348"), [workload]);
+    assert_eq!(check(&objects), [("linux-sidecar-injected".to_owned(), "web".to_owned())]);
+    let (code, out) = run(&["why", "deployment/web", "-n", "shop"], &objects);
+    assert!(code == 0 && out.contains("Note: perhaps its pods fail: Linkerd adds a Linux container"), "{code}: {out}");
+}

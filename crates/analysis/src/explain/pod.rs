@@ -29,6 +29,7 @@ use admitted::{Admitted, PlacedBy};
 use errors::Errors;
 use kubelet::ends_with_upgrade;
 
+pub use admitted::has_run_on_windows;
 pub use errors::{ExplainedError, UnexplainedError};
 pub(super) use kubelet::ending;
 pub(super) use node_fit::{NodeFit, TemplateFit, fits};
@@ -74,7 +75,7 @@ fn explanation(
     images: &Images,
 ) -> PodExplanation {
     let Admitted { candidate, refused } = Admitted::of(pod, pods, placed_by, machines, classes, images);
-    let doubt = candidate.guess(machines).and_then(doubt);
+    let doubt = candidate.guess(machines).and_then(doubt).filter(|_| !has_run_on_windows(pods, machines));
     // The DaemonSet controller has chosen the node of its pod.
     let chosen = daemon_set_node(pod).filter(|_| placed_by == PlacedBy::DaemonSetBefore);
     let machine = chosen.and_then(|name| machines.iter().find(|machine| machine.name == name));

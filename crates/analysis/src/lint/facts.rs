@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Toleration;
 use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::{
-    api::{Taint, names},
+    api::{Mode, Taint, names},
     labels::Labels,
     plan::{
         classes::{NodeSummary, is_declared, plan_classes},
@@ -33,10 +33,11 @@ use crate::{
     image::{Host, Images},
     kubernetes::KubernetesVersion,
     placement::selects,
-    pod::{ClassExt, Guess, PodSpec, Target, similar_class},
+    pod::{ClassExt, Guess, PodSpec, SystemEvidence, Target, similar_class},
     remedy::Remedy,
     system::{self, system_of_nodes},
     view::{Known, Node, SeenNode, View},
+    workload::WorkloadManifest,
 };
 
 use gmsa::GmsaFacts;
@@ -59,12 +60,16 @@ pub struct Facts {
     other_nodes: Vec<Labels>,
     /// The classes among them that do not exist yet, with the pool that creates each.
     to_come: BTreeMap<String, Arc<Pool>>,
+    /// The classes that only a pool in dry run would create. A workload that named one would get no pods.
+    in_dry_run: BTreeMap<String, Arc<Pool>>,
     /// True if a Windows node gets addresses for its pods from EKS.
     is_on_eks: bool,
     /// True if `DaemonSets` hold the taints that pools would add.
     taints_are_held: bool,
     /// True if no taint is assumed to keep pods off Windows nodes.
     are_nodes_open: bool,
+    /// Workloads of which containers have started on a Windows node. True if none has started on another one.
+    on_windows: Arc<BTreeMap<String, bool>>,
     images: Images,
     credential_specs: Known<BTreeSet<String>>,
     gmsa: GmsaFacts,
@@ -86,7 +91,8 @@ impl Facts {
 
     /// Returns the same as if the pools had created these RuntimeClasses.
     pub fn with_planned_classes(view: &View) -> Self {
-        Self { existing: Known::NotRead, ..Self::read(view) }.with_classes_of_pools(view)
+        let facts = Self { existing: Known::NotRead, ..Self::read(view) }.with_classes_of_pools(view);
+        Self { in_dry_run: BTreeMap::new(), ..facts }
     }
 
     fn read(view: &View) -> Self {
@@ -125,11 +131,20 @@ impl Facts {
             existing: view.classes.map(|_| ()),
             nodes,
             other_nodes,
+            on_windows: view
+                .written
+                .started
+                .on_windows()
+                .into_iter()
+                .chain(view.started().on_windows())
+                .collect::<BTreeMap<_, _>>()
+                .into(),
             images: Images::default(),
             credential_specs: view.credential_specs.map(|all| all.iter().filter_map(|(_, one)| name_of(one)).collect()),
             gmsa: GmsaFacts::of(&view.permissions, &view.webhooks),
             pools,
             to_come: BTreeMap::new(),
+            in_dry_run: BTreeMap::new(),
             is_on_eks: view.nodes.known().into_iter().flatten().any(SeenNode::is_on_eks),
             taints_are_held: false,
             are_nodes_open: false,
@@ -157,6 +172,9 @@ impl Facts {
                     Class { handler: class.handler, selector: class.node_selector, tolerations: class.tolerations };
                 if self.existing.is_complete() && !self.classes.contains_key(&class.name) {
                     self.to_come.insert(class.name.clone(), Arc::clone(pool));
+                }
+                if pool.spec.mode == Mode::DryRun && !self.classes.contains_key(&class.name) {
+                    self.in_dry_run.insert(class.name.clone(), Arc::clone(pool));
                 }
                 self.classes.entry(class.name).or_insert(planned);
             }
@@ -257,6 +275,11 @@ impl Facts {
         self.to_come.get(class).map(Arc::as_ref)
     }
 
+    /// Returns the pool in dry run that would create the class of this name, if nothing else does.
+    pub fn pool_in_dry_run(&self, class: &str) -> Option<&Pool> {
+        self.in_dry_run.get(class).map(Arc::as_ref)
+    }
+
     /// True if there is certainly no class of the pod's `runtimeClassName`. Manifests of a WindowsPool do not show which
     /// classes exist for other systems.
     pub fn lacks_class_of(&self, pod: &PodSpec) -> bool {
@@ -281,6 +304,28 @@ impl Facts {
     /// Returns how the pod says its system, by itself or by labels that only nodes of one system have.
     pub fn target(&self, pod: &PodSpec) -> Target {
         Target::of(self.guess(pod))
+    }
+
+    /// Returns the system that the workload is for, also by the nodes on which its pods have started.
+    pub fn guess_of(&self, workload: &WorkloadManifest<'_>) -> Option<Guess> {
+        let started = Guess { system: System::Windows, evidence: SystemEvidence::Started };
+        let is_by_nodes = |guess: Option<Guess>| guess.is_none_or(|guess| guess.evidence > started.evidence);
+        let guess = self.guess(&workload.pod);
+        let by_nodes = || is_by_nodes(guess) && self.started_on_windows(workload) == Some(true);
+        if by_nodes() { Some(started) } else { guess }
+    }
+
+    /// Returns true if containers of the workload have started, and only on Windows nodes; false if also on others; `None` if
+    /// on no Windows node.
+    pub fn started_on_windows(&self, workload: &WorkloadManifest<'_>) -> Option<bool> {
+        self.on_windows.get(&workload.object().to_string()).copied()
+    }
+
+    /// True if the pod may be scheduled to Linux nodes: it selects a known one, or none is known.
+    pub fn may_be_on_linux(&self, pod: &PodSpec) -> bool {
+        let class = self.meant_class(pod);
+        let selects_all = pod.node_selector.is_empty() && pod.terms.is_empty();
+        selects_all || self.other_nodes.is_empty() || self.other_nodes.iter().any(|labels| selects(pod, class, labels))
     }
 
     /// Returns the system of the nodes that the pod selects, if these are of one system.
@@ -330,7 +375,9 @@ impl Facts {
 
     /// Returns the classes whose nodes run images of this build, the most suitable first.
     pub fn classes_of(&self, build: Build) -> impl Iterator<Item = (&str, &Class)> {
-        let of_build = self.classes.iter().filter(|(_, class)| class.image_build() == Some(build));
+        let is_usable = |name: &String| !self.in_dry_run.contains_key(name);
+        let of_build =
+            self.classes.iter().filter(|(name, class)| class.image_build() == Some(build) && is_usable(name));
         let mut classes: Vec<_> = of_build.map(|(name, class)| (name.as_str(), class)).collect();
         classes.sort_by_key(|(name, class)| class.preference(name));
         classes.into_iter()

@@ -31,9 +31,13 @@ mod unsupported;
 pub mod wellformed;
 
 pub use facts::Facts;
-pub use placement::{classes::to_create, images::UNKNOWN_ID};
+pub use placement::{
+    classes::{before_naming, to_create},
+    images::UNKNOWN_ID,
+};
 pub use rule::Rule;
 pub use rules::{
-    check, check_errors, check_errors_of_existing, check_images, check_landing, check_tolerations, rule, rules,
+    check, check_errors, check_errors_of_existing, check_images, check_landing, check_tolerations, check_warnings,
+    rule, rules,
 };
 pub use survey::survey;

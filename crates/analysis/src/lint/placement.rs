@@ -136,7 +136,7 @@ pub(super) const RULES: &[Rule] = &[
         "an image is for Windows, and nothing keeps the pod off Linux nodes, where it never starts",
         SAY_WINDOWS,
         own(|subject, hits| {
-            if has_unknown_class(subject) {
+            if has_unknown_class(subject) || !subject.facts.may_be_on_linux(subject.pod) {
                 return;
             }
             let hit = Hit::at("nodeSelector");
@@ -144,6 +144,9 @@ pub(super) const RULES: &[Rule] = &[
                 Some(sign) => hit.saying(format!(
                     "{sign}, so the pod is probably for Windows, and nothing keeps it off Linux nodes, where it then never starts"
                 )),
+                None if subject.facts.guess(subject.pod).is_none_or(|guess| !guess.is_certain()) => hit.saying(
+                    "its pods have run on Windows nodes only, and nothing keeps new ones off Linux nodes".to_owned(),
+                ),
                 None => hit,
             };
             let remedy = Remedy::of(vec![say_windows(), to_windows(subject)]);
@@ -217,7 +220,7 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Returns the only sign that the pod is for Windows, if that is not certain.
 fn doubt(subject: &Subject<'_>) -> Option<&'static str> {
-    subject.facts.guess(subject.pod).and_then(system::doubt)
+    subject.facts.guess_of(subject.workload).and_then(system::doubt)
 }
 
 /// Adds what to do if the workload is for Linux, unless it is certainly for Windows.
@@ -266,7 +269,7 @@ fn os_selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         Some(class) => selects_windows(&class.selector),
         None => has_unknown_class(subject) && !subject.workload.is_daemon_set(),
     };
-    let is_placed = pod.placed_system().is_some() || subject.facts.system_of_nodes(pod).is_some();
+    let is_placed = pod.placed_system().is_some() || !subject.facts.may_be_on_linux(pod);
     if !is_placed && pod.node.is_none() && !is_by_class {
         let remedy = Remedy::of(vec![to_windows(subject)]);
         hits.push(Hit::at("nodeSelector").remedied_by(unless_class(subject, remedy)));
@@ -289,7 +292,9 @@ fn lands_on_windows(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     // Affinity by other labels may exclude nodes that are not known. Report only pods that can certainly be scheduled there.
     let is_unclear = !pod.terms.is_empty() && !facts.has_nodes();
     let chooses = is_unclear || pod.node.is_some() || pod.runtime_class.is_some();
-    if is_open && !chooses {
+    // What has started there is not for Linux alone.
+    let has_started_there = facts.started_on_windows(subject.workload).is_some();
+    if is_open && !chooses && !has_started_there {
         let hit = Hit::at("nodeSelector").remedied_by(vec![Edit::select(names::OS, "linux")]);
         hits.push(if facts.taints_are_held() {
             hit.saying(

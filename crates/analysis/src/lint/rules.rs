@@ -71,13 +71,25 @@ pub fn check_landing(workload: &WorkloadManifest<'_>, facts: &Facts) -> Option<F
 /// Returns the errors of a workload that do not show when its pods are compared with nodes: the reasons for which the API server
 /// refuses it, and fields that do not work on Windows.
 pub fn check_errors(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {
-    let is_placement = |rule: &Rule| placement_rules().any(|other| other.id == rule.id);
     let mut found = check(workload, facts);
     found.retain(|finding| {
-        let is_by_node = || rule(&finding.rule).is_some_and(is_placement);
-        finding.severity == Severity::Error && (finding.consequence == Consequence::Rejected || !is_by_node())
+        finding.severity == Severity::Error && (finding.consequence == Consequence::Rejected || !is_by_node(finding))
     });
     found
+}
+
+/// Returns the warnings of a workload that do not show when its pods are compared with nodes: its pods may fail on Windows.
+pub fn check_warnings(workload: &WorkloadManifest<'_>, facts: &Facts) -> Vec<Finding> {
+    let mut found = check(workload, facts);
+    found.retain(|finding| {
+        (finding.severity, finding.consequence) == (Severity::Warning, Consequence::Fails) && !is_by_node(finding)
+    });
+    found
+}
+
+/// True for a finding about the nodes to which the pods can be scheduled.
+fn is_by_node(finding: &Finding) -> bool {
+    placement_rules().any(|other| other.id == finding.rule)
 }
 
 /// Returns the errors of a pod that exists: the API server has accepted it, unless its RuntimeClass is for another system since.
@@ -106,7 +118,7 @@ fn check_by(
     facts: &Facts,
 ) -> Vec<Finding> {
     let (pod, class) = (&workload.pod, facts.meant_class(&workload.pod));
-    let subject = Subject { workload, pod, class, target: facts.target(pod), facts };
+    let subject = Subject { workload, pod, class, target: Target::of(facts.guess_of(workload)), facts };
     let mut findings = Vec::new();
     for rule in rules.filter(|rule| rule.holds_for(facts.kubernetes()) && applies(rule.scope, &subject)) {
         let hits = match rule.test {

@@ -29,7 +29,7 @@ pub fn survey(
     let (held, mut holds, mut while_held) = (facts.with_held_taints(), false, Vec::new());
     view.written.each(|source, workload| {
         number += 1;
-        let (found, target) = (check(workload, facts), facts.target(&workload.pod));
+        let (found, target) = (check(workload, facts), Target::of(facts.guess_of(workload)));
         if let Some(held) = &held {
             holds |= target == Target::Windows && found.iter().any(|finding| finding.rule == HOLDS_TAINTS);
             let landing = (target == Target::Unknown).then(|| check_landing(workload, held)).flatten();

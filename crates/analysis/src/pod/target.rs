@@ -16,6 +16,8 @@ pub enum SystemEvidence {
     Said,
     /// Repository or tag of an image.
     Image,
+    /// Containers of its workload have started, and only on Windows nodes.
+    Started,
     /// A word in the name of an image.
     ImageName,
     /// The program that a container runs, or a path.
@@ -43,7 +45,7 @@ impl Guess {
 pub enum Target {
     /// Windows, and the pod says it.
     Windows,
-    /// Windows, but only by its images, programs or tolerations.
+    /// Windows, but only by its images, programs, tolerations, or the nodes on which it has started.
     WindowsImage,
     Linux,
     /// The pod does not specify a system.

@@ -11,7 +11,8 @@ use super::{View, node::SeenNode};
 /// The builds of nodes, and the nodes on which containers of each workload have started.
 #[derive(Debug, Default)]
 pub struct Started {
-    builds: BTreeMap<String, Build>,
+    /// The known nodes; `None` for one without a Windows build.
+    builds: BTreeMap<String, Option<Build>>,
     /// The nodes by the name of a workload or pod: `Deployment shop/web`.
     nodes: BTreeMap<String, BTreeSet<String>>,
     /// The controllers of workloads, such as the `CronJob` of a `Job`.
@@ -40,7 +41,7 @@ impl Started {
     }
 
     pub fn add_node(&mut self, name: &str, build: Option<Build>) {
-        self.builds.extend(build.map(|build| (name.to_owned(), build)));
+        self.builds.insert(name.to_owned(), build);
     }
 
     pub(super) fn add(&mut self, StartedPod { own, workload, node }: StartedPod) {
@@ -70,9 +71,21 @@ impl Started {
 
     /// Returns the builds of the nodes on which containers of this workload, or of those that it controls, have started.
     pub fn builds(&self, workload: &str) -> BTreeSet<Build> {
+        self.hosts(workload).flatten().collect()
+    }
+
+    /// Returns the workloads of which containers have started on a Windows node. True if none has started on another one.
+    pub fn on_windows(&self) -> BTreeMap<String, bool> {
+        let names = self.nodes.keys().flat_map(|name| [Some(name), self.controllers.get(name)]).flatten();
+        let on_windows = names.filter(|name| self.hosts(name).any(|build| build.is_some()));
+        on_windows.map(|name| (name.clone(), self.hosts(name).all(|build| build.is_some()))).collect()
+    }
+
+    /// Returns the builds of the known nodes on which containers of this workload, or of those that it controls, have started.
+    fn hosts<'s>(&'s self, workload: &'s str) -> impl Iterator<Item = Option<Build>> {
         let controlled = self.controlled.get(workload).into_iter().flatten().map(String::as_str);
         let nodes = controlled.chain([workload]).filter_map(|name| self.nodes.get(name)).flatten();
-        nodes.filter_map(|node| self.builds.get(node)).copied().collect()
+        nodes.filter_map(|node| self.builds.get(node)).copied()
     }
 }
 

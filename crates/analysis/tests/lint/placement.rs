@@ -1,6 +1,6 @@
 //! Rules that need to know nodes, pools or RuntimeClasses.
 
-use std::slice::from_ref;
+use std::{collections::BTreeMap, slice::from_ref};
 
 use serde_json::{Value, json};
 use winpool_analysis::{
@@ -13,9 +13,12 @@ use winpool_analysis::{
     remedy::Rank,
     view::{Known, View},
 };
-use winpool_core::api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus};
+use winpool_core::{
+    api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus},
+    plan::nodes::node::NodeFields,
+};
 
-use super::{broken, cluster, findings, manifests, node, running, view, workload};
+use super::{broken, cluster, findings, manifests, node, running, seen, view, workload};
 
 /// The rules that are tested here.
 pub const TESTED: [&str; 12] = [
@@ -515,4 +518,38 @@ fn a_class_that_a_pool_will_create_is_named_with_what_the_pool_needs() {
     assert_eq!(of("DryRun"), missing(in_dry_run));
     let enforced = "wait until winpool has created RuntimeClass windows-2022 for WindowsPool default; winpool status shows if it works";
     assert_eq!(of("Enforce"), missing(enforced));
+}
+
+/// Its pods would be refused until somebody sets `mode: Enforce`.
+#[test]
+fn no_remedy_names_a_class_that_only_a_pool_in_dry_run_would_create() {
+    let spec = json!({"containers": [{"name": "c", "image": "app:ltsc2019"}]});
+    let existing = class("windows-2019", "10.0.17763");
+    for (mode, classes, is_named) in
+        [("Enforce", &[][..], true), ("DryRun", &[], false), ("DryRun", from_ref(&existing), true)]
+    {
+        let facts = cluster(&[("10.0.17763", TAINT)], &[json!({"mode": mode})], classes);
+        let found = findings(&workload("Deployment", &spec), &facts);
+        let named = found.iter().filter(|finding| finding.remedy.class().is_some()).count();
+        assert_eq!(named > 0, is_named, "{mode} {classes:?}: {found:#?}");
+    }
+}
+
+#[test]
+fn a_selector_that_no_linux_node_matches_keeps_pods_off_linux_nodes() {
+    let linux = |labels: Value| {
+        let labels: BTreeMap<String, String> = serde_json::from_value(labels).unwrap();
+        seen(NodeFields { labels: labels.into_iter().collect(), ..NodeFields::default() })
+    };
+    let spec = json!({"os": {"name": "windows"}, "nodeSelector": {"team": "a"}});
+    for (labels, expected) in [
+        (None, &["os-selector-missing", "selector-without-node"][..]),
+        (Some(json!({"kubernetes.io/os": "linux"})), &["selector-without-node"]),
+        (Some(json!({"kubernetes.io/os": "linux", "team": "a"})), &[]),
+    ] {
+        let facts = Facts::of(&view([node("10.0.20348", &[], &[])].into_iter().chain(labels.clone().map(linux))));
+        let found = broken("Deployment", &spec, &facts);
+        let found: Vec<&str> = found.iter().map(String::as_str).filter(|rule| rule.contains("select")).collect();
+        assert_eq!(found, expected, "{labels:?}");
+    }
 }

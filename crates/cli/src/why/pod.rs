@@ -11,13 +11,15 @@ use serde_json::Value;
 use winpool_analysis::{
     explain::{
         forecast::{Simulation, Snapshot},
-        pod::{PodExplanation, answer, answer_template},
+        pod::{PodExplanation, answer, answer_template, has_run_on_windows},
         pool_change,
     },
     finding::{Consequence, Finding},
     image::Images,
-    lint::{Facts, check_errors, check_errors_of_existing, check_tolerations, to_create},
-    pod::{Pod, PodSpec},
+    lint::{
+        Facts, before_naming, check_errors, check_errors_of_existing, check_tolerations, check_warnings, to_create,
+    },
+    pod::{Pod, PodSpec, daemon_set_node},
     remedy::Remedy,
     view::{Node, Reduced, View, Workload},
     workload::{DEFAULT_NAMESPACE, WorkloadKind, WorkloadManifest},
@@ -71,7 +73,9 @@ pub(super) async fn why_pod(
     let images = images(&pod.spec, resolve, &mut around.lacks.gaps).await?;
     let explain = |hosts: &[Node], classes: &BTreeMap<String, Class>| answer(&pod, hosts, classes, &images);
     let mut answer = explain(&around.hosts, around.facts.classes());
-    answer.remedy = around.remedy(&pod.spec, &answer, explain).or(answer.remedy);
+    // The pods of a DaemonSet that relies on its class need a change of its template.
+    let class = pod.spec.runtime_class.as_deref().filter(|_| daemon_set_node(&pod).is_none());
+    answer.remedy = around.remedy(class, &answer, explain).or(answer.remedy);
     // A pod that runs has no error that keeps pods from running.
     if pod.ran_on.is_none() {
         around.add_errors("Pod", name, pod.is_bound, &mut answer);
@@ -110,13 +114,13 @@ pub(super) async fn why_workload(
     };
     pods.retain(|pod| is_of(pod, kind, &workload));
     around.knows_class_of(&workload.template)?;
-    around.add_tolerations(kind, &mut workload);
+    around.add_tolerations(kind, &mut workload, &pods);
     let images = images(&workload.template, resolve, &mut around.lacks.gaps).await?;
     let explain = |hosts: &[Node], classes: &BTreeMap<String, Class>| {
         answer_template(kind, &workload, &pods, hosts, classes, &images)
     };
     let mut answer = explain(&around.hosts, around.facts.classes());
-    answer.remedy = around.remedy(&workload.template, &answer, explain).or(answer.remedy);
+    answer.remedy = around.remedy(workload.template.runtime_class.as_deref(), &answer, explain).or(answer.remedy);
     around.add_errors(kind.as_str(), name, false, &mut answer);
     answer.remedy = around.toleration(kind.as_str(), name, &answer).or(answer.remedy);
     answer.remedy = around.after_class(&workload.template, answer.remedy);
@@ -231,9 +235,11 @@ impl Surroundings {
     }
 
     /// Adds the tolerations that winpool adds to new pods of the workload, and says so.
-    fn add_tolerations(&mut self, kind: WorkloadKind, workload: &mut Workload) {
+    fn add_tolerations(&mut self, kind: WorkloadKind, workload: &mut Workload, pods: &[Pod]) {
         let cluster = Simulation::new(Snapshot::without_workloads(&self.view, forecast::now()));
-        let Some(added) = cluster.added_tolerations([(kind, &*workload)]).into_values().next() else { return };
+        let has_run_there = |_, _: &Workload| has_run_on_windows(pods, &self.hosts);
+        let added = cluster.added_tolerations([(kind, &*workload)], has_run_there);
+        let Some(added) = added.into_values().next() else { return };
         let tolerated = joined(&added);
         self.lacks
             .notes
@@ -241,12 +247,16 @@ impl Surroundings {
         workload.template.tolerations.extend(added.iter().map(toleration));
     }
 
-    /// Adds the errors that `winpool check` finds in the object.
-    fn add_errors(&self, kind: &str, name: &str, exists: bool, answer: &mut PodExplanation) {
+    /// Adds the errors that `winpool check` finds in the object, and its warnings as notes.
+    fn add_errors(&mut self, kind: &str, name: &str, exists: bool, answer: &mut PodExplanation) {
         let written = self.view.written.find(kind, &self.namespace, name).unwrap_or_default();
         let Some(workload) = WorkloadManifest::read(&written).ok().flatten() else { return };
         let check = if exists { check_errors_of_existing } else { check_errors };
         let found = check(&workload, &self.facts).into_iter();
+        let warnings = check_warnings(&workload, &self.facts).into_iter();
+        let note =
+            |Finding { message, remedy, .. }: Finding| format!("perhaps its pods fail: {message}; {}", remedy.text);
+        self.lacks.notes.extend(warnings.map(note));
         (answer.refused, answer.problems) = found.partition(|error| error.consequence == Consequence::Rejected);
         if !answer.problems.is_empty() {
             for node in answer.nodes.iter_mut().filter(|node| node.starts != Some(false)) {
@@ -256,15 +266,15 @@ impl Surroundings {
         }
     }
 
-    /// Returns the change that pods of this spec need when the operator has done its part, if they need one now.
+    /// Returns the change that pods of this class need when the operator has done its part, if they need one now.
     fn remedy(
         &self,
-        spec: &PodSpec,
+        class: Option<&str>,
         told: &PodExplanation,
         explain: impl Fn(&[Node], &BTreeMap<String, Class>) -> PodExplanation,
     ) -> Option<Remedy> {
         told.remedy.as_ref()?;
-        pool_change::remedy(&self.view, spec.runtime_class.as_deref(), forecast::now(), explain)
+        pool_change::remedy(&self.view, class, forecast::now(), explain)
     }
 
     /// Returns the toleration that the pods need when the pools add their taints, if nothing has to be changed before.
@@ -286,7 +296,11 @@ impl Surroundings {
     /// the change of the pods.
     fn after_class(&self, spec: &PodSpec, remedy: Option<Remedy>) -> Option<Remedy> {
         let Some(class) = spec.runtime_class.as_deref().and_then(|name| to_create(&self.facts, name)) else {
-            return remedy;
+            let named = remedy.as_ref().and_then(Remedy::class).and_then(|name| before_naming(&self.facts, name));
+            return named
+                .zip(remedy.clone())
+                .map(|(first, then)| first.and(&format!(". Then {}", then.text)))
+                .or(remedy);
         };
         let then = remedy.filter(|remedy| Some(remedy) != pool_change::wait(&self.view).as_ref());
         let then = then.map_or_else(String::new, |remedy| format!(". Then {}", remedy.text));

@@ -7,7 +7,7 @@ use winpool_core::pod::{Class, OS_KEYS, System, selects_windows};
 use crate::{
     image::Images,
     placement::{Obstacle, obstacles},
-    pod::{ClassExt, Guess, Pod, PodSpec},
+    pod::{ClassExt, Guess, Pod, PodSpec, SystemEvidence},
     system,
     view::Node,
     workload::WorkloadKind,
@@ -71,6 +71,8 @@ impl<'a> Admitted<'a> {
                 Some((_, class)) => selects_windows(&class.selector),
                 None => is_windows(pods, &spec, found.map(|(_, class)| class), machines),
             },
+            has_run_on_both: ran_on(pods, machines).any(Node::is_windows)
+                && !ran_on(pods, machines).all(Node::is_windows),
             placed_by,
             spec,
             written_spec,
@@ -86,15 +88,21 @@ impl<'a> Admitted<'a> {
 /// True if pods of this spec are for Windows. If it does not specify a system, they are for Linux, unless those
 /// that exist have run on Windows.
 fn is_windows(pods: &[Pod], spec: &PodSpec, class: Option<&Class>, machines: &[Node]) -> bool {
-    let has_run_on_windows = || {
-        let hosts = pods.iter().filter_map(|pod| pod.ran_on.as_ref());
-        let mut hosts = hosts.filter_map(|name| machines.iter().find(|machine| machine.name == *name)).peekable();
-        hosts.peek().is_some() && hosts.all(Node::is_windows)
-    };
     match guess(spec, class, machines) {
-        Some(guess) => guess.system == System::Windows,
-        None => has_run_on_windows(),
+        Some(guess) if guess.evidence < SystemEvidence::Started => guess.system == System::Windows,
+        guess => has_run_on_windows(pods, machines) || guess.is_some_and(|guess| guess.system == System::Windows),
     }
+}
+
+/// True if these pods have started, and only on Windows nodes.
+pub fn has_run_on_windows(pods: &[Pod], machines: &[Node]) -> bool {
+    let mut hosts = ran_on(pods, machines).peekable();
+    hosts.peek().is_some() && hosts.all(Node::is_windows)
+}
+
+fn ran_on<'m>(pods: &[Pod], machines: &'m [Node]) -> impl Iterator<Item = &'m Node> {
+    let has_run = |machine: &&Node| pods.iter().any(|pod| pod.ran_on.as_ref() == Some(&machine.name));
+    machines.iter().filter(has_run).collect::<Vec<_>>().into_iter()
 }
 
 /// Returns the system that a pod is for, by itself and by labels of these nodes.
@@ -125,6 +133,8 @@ impl PlacedBy {
 pub(super) struct AdmittedPod<'a> {
     pub pod: &'a Pod,
     pub is_windows: bool,
+    /// True if pods like it have started on nodes of both systems.
+    pub has_run_on_both: bool,
     pub placed_by: PlacedBy,
     pub spec: PodSpec,
     /// The spec as its author wrote it, without the fields of the class, as far as winpool can determine.
@@ -198,6 +208,7 @@ impl AdmittedPod<'_> {
         }
         match (self.is_windows, machine.is_windows()) {
             (true, true) => self.starts_on_windows(machine),
+            (false, true) if self.has_run_on_both => self.starts_on_windows(machine),
             (true, false) => no(format!("a Windows pod does not start on a node that runs {}", machine.os())),
             (false, true) => {
                 no("nothing shows that the pod is for Windows, and a Linux pod does not start on a Windows node"

@@ -67,7 +67,8 @@ impl<'a> AdmittedPod<'a> {
         if self.lands_well(&settled).is_some() {
             return Remedy::advice(self.wait(machines));
         }
-        if let Some(remedy) = self.keep_off(&settled).or_else(|| self.recreated(&settled)) {
+        let of_template = self.selects_as_its_class(&settled).or_else(|| self.keep_off(&settled));
+        if let Some(remedy) = of_template.or_else(|| self.recreated(&settled)) {
             return remedy;
         }
         // A class also selects a build, and is for those who ask for one. A toleration keeps the pod where it runs today.
@@ -104,6 +105,17 @@ impl<'a> AdmittedPod<'a> {
             _ => format!("kubectl uncordon {}", machine.name),
         });
         steps.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Writes what the class selects into the template of a DaemonSet, if its controller made a pod for a node that the class does
+    /// not select.
+    fn selects_as_its_class(&self, machines: &[Node]) -> Option<Remedy> {
+        let only = machines.first().filter(|_| self.placed_by == PlacedBy::DaemonSetBefore)?;
+        let (_, class) = self.class.filter(|(_, class)| !only.labels.matches(&class.selector))?;
+        let lacked =
+            class.selector.iter().filter(|(key, value)| self.written_spec.node_selector.get(*key) != Some(value));
+        let edits: Vec<Edit> = lacked.map(|(key, value)| Edit::select(key, value)).collect();
+        (!edits.is_empty()).then(|| self.in_template(Remedy::of(edits)))
     }
 
     /// Keeps the pods of a DaemonSet off nodes like this one, if they cannot start there.

@@ -69,7 +69,9 @@ pub(super) fn subjects(
     let is_owned = |name: &str| started.controller(name).is_some_and(|controller| listed.contains(controller));
     let cluster =
         Simulation::new(Snapshot { pods: Known::NotRead, workloads: Workloads::default(), ..snapshot.clone() });
-    let added = cluster.added_tolerations(workloads.iter().copied());
+    let on_windows = started.on_windows();
+    let has_run_there = |kind, workload: &Workload| on_windows.get(&name_of(kind, workload)) == Some(&true);
+    let added = cluster.added_tolerations(workloads.iter().copied(), has_run_there);
     let mut found = Vec::new();
     for (kind, workload) in workloads {
         let name = name_of(kind, workload);

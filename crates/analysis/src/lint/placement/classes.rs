@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use winpool_core::{
     api::{Mode, ObjectReference},
+    plan::pools::pool::PoolSpec,
     pod::selects_windows,
 };
 
@@ -123,9 +124,17 @@ fn not_found(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
 
 /// Returns how a pool comes to create the class, if the class does not exist yet.
 pub fn to_create(facts: &Facts, class: &str) -> Option<Remedy> {
-    let spec = &facts.pool_to_create(class)?.spec;
+    Some(created_by(&facts.pool_to_create(class)?.spec, class))
+}
+
+/// Returns what has to be done before a workload may name the class: a pool in dry run does not create it.
+pub fn before_naming(facts: &Facts, class: &str) -> Option<Remedy> {
+    Some(created_by(&facts.pool_in_dry_run(class)?.spec, class))
+}
+
+fn created_by(spec: &PoolSpec, class: &str) -> Remedy {
     let name = &spec.name;
-    Some(match spec.mode {
+    match spec.mode {
         Mode::DryRun => {
             let remedy = Remedy::of(vec![Edit::set(&["spec", "mode"], Mode::Enforce)]).undecided();
             let words = format!(" in WindowsPool {name}, which then creates RuntimeClass {class}");
@@ -134,7 +143,7 @@ pub fn to_create(facts: &Facts, class: &str) -> Option<Remedy> {
         Mode::Enforce => Remedy::advice(format!(
             "wait until winpool has created RuntimeClass {class} for WindowsPool {name}; winpool status shows if it works"
         )),
-    })
+    }
 }
 
 fn selector(subject: &Subject<'_>, hits: &mut Vec<Hit>) {

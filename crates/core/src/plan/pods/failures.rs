@@ -158,7 +158,7 @@ impl Judge<'_> {
         let selector = placement.node_selector.iter();
         let mut labels: Vec<String> = selector.map(|(key, value)| format!("{key}={value}")).collect();
         if !placement.terms.is_empty() {
-            labels.push("its required node affinity".to_owned());
+            labels.push("its required node affinity (for a pod of a DaemonSet, its one node)".to_owned());
         }
         self.found(name, pod, Cause::NoNode, Explanation::NoNode(plain(&labels.join(", "), LABELS)))
     }
