@@ -542,14 +542,14 @@ fn a_selector_that_no_linux_node_matches_keeps_pods_off_linux_nodes() {
         seen(NodeFields { labels: labels.into_iter().collect(), ..NodeFields::default() })
     };
     let spec = json!({"os": {"name": "windows"}, "nodeSelector": {"team": "a"}});
-    for (labels, expected) in [
-        (None, &["os-selector-missing", "selector-without-node"][..]),
-        (Some(json!({"kubernetes.io/os": "linux"})), &["selector-without-node"]),
-        (Some(json!({"kubernetes.io/os": "linux", "team": "a"})), &[]),
+    for (labels, lands) in [
+        (None, true),
+        (Some(json!({"kubernetes.io/os": "linux"})), false),
+        (Some(json!({"kubernetes.io/os": "linux", "team": "a"})), true),
     ] {
         let facts = Facts::of(&view([node("10.0.20348", &[], &[])].into_iter().chain(labels.clone().map(linux))));
         let found = broken("Deployment", &spec, &facts);
-        let found: Vec<&str> = found.iter().map(String::as_str).filter(|rule| rule.contains("select")).collect();
-        assert_eq!(found, expected, "{labels:?}");
+        assert!(found.contains(&"selector-without-node".to_owned()), "{found:?}");
+        assert_eq!(found.contains(&"os-selector-missing".to_owned()), lands, "{labels:?}: {found:?}");
     }
 }
