@@ -40,7 +40,7 @@ impl fmt::Display for Severity {
 /// The consequence for the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Consequence {
-    /// The API server refuses the workload.
+    /// The API server refuses the workload or its pods.
     Rejected,
     /// The containers do not start or do not work.
     Fails,

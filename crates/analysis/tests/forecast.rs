@@ -265,6 +265,8 @@ fn a_status_reports_held_taints_and_a_pool_in_dry_run_owns_no_node() {
             (pool.mode.as_str(), pool.held_taints.as_slice()),
             (mode, &["os=windows:NoSchedule".to_owned()][..])
         );
+        let reasons: Vec<_> = pool.problems.iter().map(|problem| problem.message.as_str()).collect();
+        assert_eq!(reasons.contains(&"os=windows:NoSchedule held"), mode == "DryRun", "{reasons:?}");
     }
 }
 

@@ -213,7 +213,7 @@ fn a_class_that_has_changed_does_not_contradict_the_pods_that_it_placed() {
 #[test]
 fn a_label_that_the_pod_itself_selects_is_not_put_down_to_its_class() {
     let told = of(
-        "{metadata: {name: web}, spec: {runtimeClassName: windows-2022, nodeSelector: {node.kubernetes.io/windows-build: 10.0.17763}, containers: [{name: c}]}}",
+        "{metadata: {name: web}, spec: {runtimeClassName: windows-2022, nodeSelector: {node.kubernetes.io/windows-build: 10.0.17763}, containers: [{name: c}]}, status: {phase: Pending}}",
     );
     let reason = told.nodes[1].reasons.first().unwrap();
     insta::assert_snapshot!(reason, @"nodeSelector wants node.kubernetes.io/windows-build=10.0.17763, the node has 10.0.20348");

@@ -175,11 +175,14 @@ fn unhelped(lacking: Vec<ObjectReference>, forecast: &Forecast) -> Option<String
         pools.flat_map(|pool| pool.helped.iter().chain(&pool.without_pods)).map(|it| &it.object).collect();
     let unnamed = lacking.into_iter().filter(|object| !named.contains(object));
     let unnamed: Vec<String> = unnamed.map(|object| object.to_string()).collect();
+    let [are, their, them, get] = match unnamed.len() {
+        1 => ["1 workload is", "its", "it", "it gets"],
+        number => [&format!("{number} workloads are"), "their", "them", "they get"],
+    };
     (!unnamed.is_empty()).then(|| {
         format!(
-            "Only images or labels of nodes show that {} for Windows: {}. So winpool adds no toleration to their pods and \
-             holds no taint for them, and they get no new pods on nodes with the taint. winpool check shows what to add.",
-            if unnamed.len() == 1 { "1 workload is".to_owned() } else { format!("{} workloads are", unnamed.len()) },
+            "Only images or labels of nodes show that {are} for Windows: {}. So winpool adds no toleration to {their} pods and \
+             holds no taint for {them}, and {get} no new pods on nodes with the taint. winpool check shows what to add.",
             terminal::some(&unnamed, SHOWN)
         )
     })
@@ -302,11 +305,12 @@ fn pool_text(text: &mut Text, pool: &PoolForecast) {
     text.gap();
     text.styled("", BOLD, &format!("WindowsPool {}", pool.name));
     text.line(&format!("  {}; {}, {} {would}", pool.mode, count(pool.node_count, "node"), pool.would_change));
+    let held = if pool.mode == "DryRun" { "would be held" } else { "held" };
     let taints = pool.held_taints.join(", ");
     if !pool.held_taints.is_empty() && pool.without_pods.is_empty() {
-        text.styled("  ", WARN, &format!("held: {taints}"));
+        text.styled("  ", WARN, &format!("{held}: {taints}"));
     } else if !pool.held_taints.is_empty() {
-        text.styled("  ", WARN, &format!("held: {taints}, because with it these DaemonSets would make no pods:"));
+        text.styled("  ", WARN, &format!("{held}: {taints}, because with it these DaemonSets would make no pods:"));
         daemon_sets_text(text, &pool.without_pods);
         tolerations_text(text, &pool.held_taints);
     } else if !pool.without_pods.is_empty() {

@@ -86,7 +86,7 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_checked() {
         (&["check", "-f", "."][..], "error[host-pid]"),
         (&["images", "--offline", "-f", "."], "winpool found no workloads"),
         (&["blockers", "--retire", "2019", "-f", "."], "Nothing is"),
-        (&["status", "-f", "."], "The manifests have no WindowsPool"),
+        (&["status", "-f", "."], "The manifests have no WindowsPool that winpool can read"),
     ] {
         let (code, out, error) = winpool(arguments, directory.path(), "");
         assert!(code == 1 && out.contains(text), "{arguments:?}: {code} {out} {error}");
@@ -186,6 +186,14 @@ fn why_says_first_that_the_api_server_refuses_the_pod() {
         (&answer["refused"][0]["rule"], &answer["refused"][0]["object"]),
         (&"host-pid".into(), &serde_json::json!({"kind": "Pod", "namespace": "default", "name": "a"}))
     );
+    let deployment = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: {runtimeClassName: \
+                      window-2022, containers: [{name: c, image: 'web:ltsc2022'}]}}}\n---\napiVersion: winpool.dev/v1alpha1\nkind: \
+                      WindowsPool\nmetadata: {name: default}\n";
+    let typo = format!("{node}{deployment}");
+    let (_, out, _) = winpool(&["why", "deploy/web", "-f", "-"], Path::new("."), &typo);
+    assert!(out.contains("The API server refuses its pods:") && !out.contains("scheduled"), "{out}");
+    let (_, out, _) = winpool(&["why", "deploy/web", "-f", "-", "-o", "json"], Path::new("."), &typo);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["nodes"], serde_json::json!([]));
     let (code, _, error) = winpool(&["why", "deploy/nope", "-n", "shop", "-f", "-"], Path::new("."), node);
     assert_eq!((code, error.as_str()), (1, "winpool: there is no Deployment nope in namespace shop\n"));
 }

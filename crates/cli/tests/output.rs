@@ -37,11 +37,19 @@ fn output_is_not_wrapped_without_a_terminal() {
 
 #[test]
 fn plan_names_the_toleration_that_a_held_taint_needs() {
-    let plan = ["plan", "-f", "examples/offline", "-f", POOL, "-f", WORKLOADS];
-    let text = printed(&plan, Path::new("/nonexistent"), "200");
-    let toleration = "tolerations:\n    - {key: os, operator: Equal, value: windows, effect: NoSchedule}";
-    assert!(text.contains(&format!("Add to their pod templates:\n    {toleration}\n")), "{text}");
-    assert!(text.contains("make no pods:\n    DaemonSet shop/agent (2 nodes)\n"), "{text}");
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    for (mode, held) in [("Enforce", "  held: os="), ("DryRun", "  would be held: os=")] {
+        let pool = format!(
+            "{{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {{name: default}}, spec: {{mode: {mode}}}}}"
+        );
+        std::fs::write(file.path(), pool).unwrap();
+        let plan = ["plan", "-f", "examples/offline", "-f", file.path().to_str().unwrap(), "-f", WORKLOADS];
+        let text = printed(&plan, Path::new("/nonexistent"), "200");
+        let toleration = "tolerations:\n    - {key: os, operator: Equal, value: windows, effect: NoSchedule}";
+        assert!(text.contains(&format!("Add to their pod templates:\n    {toleration}\n")), "{text}");
+        assert!(text.contains("make no pods:\n    DaemonSet shop/agent (2 nodes)\n"), "{text}");
+        assert!(text.contains(held), "{mode}: {text}");
+    }
 }
 
 #[test]
@@ -79,8 +87,8 @@ fn plan_names_the_workloads_whose_pods_get_tolerations() {
             assert_eq!(text.contains(&format!("  {all}{named}")), words == Some(all), "{spec}: {text}");
         }
         assert!(!text.contains("held: "), "{text}");
-        let by_image =
-            "Note: Only images or labels of nodes show that 1 workload is for Windows: Deployment default/iis. So ";
+        let by_image = "Note: Only images or labels of nodes show that 1 workload is for Windows: Deployment default/iis. So winpool adds no \
+             toleration to its pods and holds no taint for it, and it gets no new pods";
         assert_eq!(text.contains(by_image), words.is_some(), "{spec}: {text}");
     }
 }

@@ -275,7 +275,10 @@ fn a_workload_stays_off_nodes_on_which_it_does_not_start() {
     // `tagged` has no such selector, and can land on the node of 2019.
     let tagged = named(&before, "tagged");
     assert_eq!(moments(tagged), ["MayNotStart"; 3]);
-    assert!(tagged["reason"].as_str().unwrap().contains("on which it does not start today"), "{tagged:#}");
+    assert!(
+        tagged["reason"].as_str().unwrap().contains("today it can be scheduled on a node on which it does not start"),
+        "{tagged:#}"
+    );
 }
 
 #[test]

@@ -247,6 +247,47 @@ fn a_toleration_that_winpool_adds_to_new_pods_counts() {
 }
 
 #[test]
+fn a_missing_toleration_is_explained_by_what_the_pool_does() {
+    let explained = |kind: &str, annotations: &str, spec: &str| {
+        let [own, of_pods] = if kind == "DaemonSet" { [annotations, ""] } else { ["", annotations] };
+        let workload = format!(
+            "---\napiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: web{own}}}\nspec: {{template: {{metadata: {{labels: {{}}{of_pods}}}, \
+             spec: {{nodeSelector: {{kubernetes.io/os: windows}}, containers: [{{name: c, image: 'app:1'}}]}}}}}}\n"
+        );
+        let pool = format!(
+            "---\napiVersion: winpool.dev/v1alpha1\nkind: WindowsPool\nmetadata: {{name: default}}\nspec: {spec}\n"
+        );
+        let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: win, labels: {kubernetes.io/os: windows}}\n";
+        let out =
+            winpool(&["why", &format!("{}/web", kind.to_lowercase()), "-f", "-"], &format!("{workload}{pool}{node}"));
+        let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+        words.split_once("Suggested change: ").unwrap().1.split(" Not considered").next().unwrap().to_owned()
+    };
+    let ignored = ", annotations: {winpool.dev/ignore: 'true'}";
+    let (will, would) = ("a WindowsPool will add", "a WindowsPool in dry run would add");
+    for (annotations, spec, adds, tolerates) in [
+        ("", "{}", will, "; while winpool runs, it adds the toleration to each new pod"),
+        ("", "{mode: DryRun}", would, "; with mode: Enforce, winpool adds the toleration to each new pod"),
+        ("", "{taintPolicy: TaintOnly}", will, ""),
+        (ignored, "{}", will, ""),
+    ] {
+        let text = explained("Deployment", annotations, spec);
+        let expected = format!("{adds} to every Windows node that it selects: os=windows:NoSchedule{tolerates}");
+        assert!(text.contains(&expected), "{spec}: {text}");
+        assert_eq!(text.contains("adds the toleration to each new pod"), !tolerates.is_empty(), "{spec}: {text}");
+    }
+    for (annotations, spec, end) in [
+        ("", "{}", "; winpool holds the taint until the template tolerates it"),
+        ("", "{mode: DryRun}", "; with mode: Enforce, winpool holds the taint until the template tolerates it"),
+        ("", "{taintPolicy: TaintOnly}", "; winpool does not wait for this DaemonSet before it adds the taint"),
+        (ignored, "{}", "; winpool does not wait for this DaemonSet before it adds the taint"),
+    ] {
+        let text = explained("DaemonSet", annotations, spec);
+        assert!(text.ends_with(end), "{spec}: {text}");
+    }
+}
+
+#[test]
 fn why_says_that_another_scheduler_may_decide_otherwise() {
     let with = |scheduler: &str| {
         let pod = format!(

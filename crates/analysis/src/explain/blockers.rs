@@ -160,9 +160,10 @@ pub fn blockers(
         && allowed.iter().all(|value| *value == label)
         && !allowed.is_empty()
     {
-        let change = target.map_or_else(|| "allow another build".to_owned(), |to| format!("allow {to}"));
-        let value = format!("{} in {label}", names::WINDOWS_BUILD);
-        pin(By::Affinity, "affinity.nodeAffinity", &value, Remedy::advice(change));
+        let key = names::WINDOWS_BUILD;
+        let build = target.map_or_else(|| "another build".to_owned(), |to| to.to_string());
+        let remedy = Remedy::advice(format!("allow {build} in {key} of the node affinity"));
+        pin(By::Affinity, "affinity.nodeAffinity", &format!("{key} in {label}"), remedy);
     }
     if let Some(name) = &pod.runtime_class
         && let Some(class) = facts.classes().get(name)

@@ -84,6 +84,10 @@ fn explanation(
     let results = machines.iter().map(|machine| (is_shown(machine), candidate.on(machine)));
     let mut nodes: Vec<NodeResult> = results.filter(|(own, result)| *own || result.possible).map(|(_, l)| l).collect();
     nodes.extend(chosen.filter(|_| machines.is_empty()).map(NodeResult::missing));
+    // A pod that the API server refuses is on no node.
+    if refused.is_some() && !pod.is_bound {
+        nodes.clear();
+    }
     let lands = nodes.iter().any(|result| result.possible);
     let starts = nodes.iter().all(|result| !result.possible || result.starts != Some(false));
     let remedy = match refused {

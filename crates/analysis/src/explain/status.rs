@@ -369,8 +369,17 @@ fn pool_summary(
         Some(pool) => (pool.held_taints.clone(), pool.without_pods.clone()),
         None => (report.map(|status| held_taints(pool, status)).unwrap_or_default(), Vec::new()),
     };
+    let mode = mode_of(pool);
+    // In dry run the message of Ready does not name the `DaemonSets`.
+    let held = condition(names::condition::TAINTS_APPLIED)
+        .filter(|_| mode == "DryRun" && !held_taints.is_empty() && held_for.is_empty())
+        .map(|held| Problem {
+            reason: held.reason.clone(),
+            object: ObjectReference::windows_pool(&name),
+            message: held.message.clone(),
+        });
     PoolSummary {
-        mode: mode_of(pool).to_owned(),
+        mode: mode.to_owned(),
         ready,
         reason,
         message,
@@ -380,7 +389,7 @@ fn pool_summary(
         held_taints,
         helped_workloads: status.helped_workloads,
         failing_pods,
-        problems: status.problems.into_iter().chain(unused(pool, &snapshot.assign_class)).collect(),
+        problems: held.into_iter().chain(status.problems).chain(unused(pool, &snapshot.assign_class)).collect(),
         name,
     }
 }

@@ -40,7 +40,7 @@ pub use ended::{EndedPods, Replaced};
 pub use result::{LeftOut, LeftOutReason, PodOutcome, Upgrade, UpgradedWorkload, short_name};
 
 /// The reason for workloads that do not need an upgrade to fail.
-const STRAY: &str = "it can be scheduled on a node on which it does not start today; winpool why shows the node";
+const STRAY: &str = "see winpool why: today it can be scheduled on a node on which it does not start";
 
 /// Returns what happens to the workloads of this cluster if the assumptions come true.
 ///

@@ -78,7 +78,8 @@ impl Injector {
     /// Returns how to keep its containers out of pods.
     pub fn remedy(&self) -> String {
         let (name, off) = (self.name, self.off);
-        format!("set the {}: {off:?} in the pod template, so that {name} leaves the pods alone", self.switch.describe())
+        let switch = self.switch.describe();
+        format!("set the {switch}: {off:?} on the pod or in its template, so that {name} leaves the pod alone")
     }
 }
 

@@ -41,7 +41,7 @@ use crate::{
 };
 
 use gmsa::GmsaFacts;
-use kind::{NodeKind, forced, keeping_off, tolerated};
+use kind::{NodeKind, Treatment, forced, keeping_off, tolerated};
 
 /// The labels of a Windows node, and its version and container runtime if the version is known.
 type WindowsNode = (Labels, Option<Host>);
@@ -439,7 +439,7 @@ impl Facts {
     /// is known, returns what the pools add, or the default taint of a pool.
     pub fn barriers(&self, pod: &PodSpec) -> BTreeSet<BTreeSet<Taint>> {
         let barrier = |kind: &NodeKind| {
-            let is_added = !self.is_live() && !kind.is_reported && (kind.is_forced || !self.taints_are_held);
+            let is_added = !self.is_live() && !kind.is_reported && (kind.is_forced() || !self.taints_are_held);
             let wanted = kind.wanted.iter().filter(|_| is_added);
             kind.taints.iter().chain(wanted).cloned().collect()
         };
@@ -467,7 +467,7 @@ impl Facts {
 
     /// Returns the facts with the taints of pools held, if that makes a difference.
     pub(super) fn with_held_taints(&self) -> Option<Self> {
-        let is_held = |kind: &NodeKind| !kind.is_reported && !kind.is_forced && !kind.wanted.is_empty();
+        let is_held = |kind: &NodeKind| !kind.is_reported && !kind.is_forced() && !kind.wanted.is_empty();
         let of_nodes = || self.kinds().any(|(kind, _)| is_held(kind));
         let of_pools = || self.pools.iter().any(|pool| forced(pool) != keeping_off(pool));
         let differs = if self.has_nodes() { of_nodes() } else { of_pools() };
@@ -498,6 +498,12 @@ impl Facts {
         let wanted = |pool: &Arc<Pool>| tolerated(pool, &keeping_off(pool));
         let is_in_all = |taint: &Taint| self.pools.iter().all(|pool| wanted(pool).contains(taint));
         self.pools.iter().flat_map(wanted).filter(is_in_all).collect()
+    }
+
+    /// Returns how the pools of the nodes that this pod selects add taints. If no such node is known, all pools count.
+    pub(super) fn treatments(&self, pod: &PodSpec, class: Option<&Class>) -> BTreeSet<Treatment> {
+        let of_nodes: BTreeSet<_> = self.kinds_of(pod, class).filter_map(|kind| kind.treatment).collect();
+        if of_nodes.is_empty() { self.pools.iter().map(|pool| Treatment::of(pool)).collect() } else { of_nodes }
     }
 
     /// Returns the sets of taints that a pod must tolerate on the Windows nodes that it selects: the existing taints that

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Toleration;
+use serde_json::Value;
 use winpool_core::{
     api::{Taint, names},
     pod::{BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
@@ -34,8 +35,6 @@ const SYSTEMS: [&str; 2] = ["windows", "linux"];
 const SAY_WINDOWS: &str = "set os.name: windows; set nodeSelector kubernetes.io/os: windows";
 const SELECT_WINDOWS: &str = "set nodeSelector kubernetes.io/os: windows";
 const TOLERATE: &str = "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}";
-/// Follows the message about a toleration that winpool adds.
-const ADDS_TOLERATION: &str = "; while winpool runs, it adds the toleration to each new pod";
 /// Follows a remedy that a class makes unnecessary, if the class of the pod does not exist.
 const UNLESS_CLASS: &str = ", unless the RuntimeClass that you name or create does";
 
@@ -327,10 +326,12 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
         return;
     };
     if !least.is_empty() {
-        let whose = if least.iter().any(|taint| subject.facts.is_on_a_node(taint)) {
-            "the taints of any Windows node that it selects"
-        } else {
-            "a taint that a WindowsPool will add to every Windows node that it selects"
+        let is_enforced = is_enforced(subject);
+        let is_there = least.iter().any(|taint| subject.facts.is_on_a_node(taint));
+        let whose = match (is_there, is_enforced) {
+            (true, _) => "the taints of any Windows node that it selects",
+            (_, true) => "a taint that a WindowsPool will add to every Windows node that it selects",
+            (_, false) => "a taint that a WindowsPool in dry run would add to every Windows node that it selects",
         };
         let message = format!("the pod does not tolerate {whose}: {}", list(&least));
         let message = message + &other_spelling(&tolerations, &least);
@@ -339,12 +340,26 @@ fn toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
             None => unless_class(subject, tolerating(&least)),
         };
         let hit = Hit::at("tolerations").remedied_by(or_for_linux(subject, remedy));
-        hits.push(if adds_tolerations(subject, &least) {
-            hit.saying(message + ADDS_TOLERATION).judged(Judgement(Warning, Note))
+        let is_added = adds_tolerations(subject, &least) && (is_enforced || !is_there);
+        hits.push(if is_added {
+            let when = if is_enforced { "while winpool runs, it" } else { "with mode: Enforce, winpool" };
+            hit.saying(format!("{message}; {when} adds the toleration to each new pod"))
+                .judged(Judgement(Warning, Note))
         } else {
             hit.saying(message)
         });
     }
+}
+
+/// True if a pool that is not in dry run adds taints to nodes that the pod selects.
+fn is_enforced(subject: &Subject<'_>) -> bool {
+    let treatments = subject.facts.treatments(subject.pod, subject.class);
+    treatments.iter().any(|treatment| treatment.is_enforced)
+}
+
+/// True if winpool ignores the object of this metadata.
+fn is_ignored(metadata: &Value) -> bool {
+    metadata["annotations"][names::IGNORE] == "true"
 }
 
 /// True if winpool adds the tolerations of all these taints to the pods. The operator reads neither images nor labels of nodes to
@@ -353,12 +368,9 @@ fn adds_tolerations(subject: &Subject<'_>, taints: &[Taint]) -> bool {
     let Subject { workload, pod, class, facts, .. } = subject;
     let known_class = facts.known_class(pod);
     let has_class = pod.runtime_class.is_none() || known_class.is_some();
-    let is_ignored = [workload.own_metadata, workload.metadata]
-        .iter()
-        .any(|metadata| metadata["annotations"][names::IGNORE] == "true");
     let tolerated = || facts.tolerated_by_winpool(pod, *class);
     has_class
-        && !is_ignored
+        && !is_ignored(workload.metadata)
         && pod.target(known_class) == Target::Windows
         && taints.iter().all(|taint| tolerated().contains(taint))
 }
@@ -393,8 +405,24 @@ fn daemon_set_toleration(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
              no error; it ignores the tolerations of a RuntimeClass (kubernetes/kubernetes#111590)",
             list(&missing)
         );
-        let message = message + &other_spelling(&subject.pod.tolerations, &missing);
+        let message = message + &other_spelling(&subject.pod.tolerations, &missing) + hold(subject, &missing);
         hits.push(Hit::at("tolerations").saying(message).remedied_by(or_for_linux(subject, tolerating(&missing))));
+    }
+}
+
+/// Says if pools add these taints before the DaemonSet tolerates them.
+fn hold(subject: &Subject<'_>, taints: &[Taint]) -> &'static str {
+    let Subject { workload, facts, .. } = subject;
+    let treatments = facts.treatments(subject.pod, subject.class);
+    let is_ignored = is_ignored(workload.own_metadata) || is_ignored(workload.metadata);
+    if treatments.is_empty() || taints.iter().any(|taint| facts.is_on_a_node(taint)) {
+        ""
+    } else if is_ignored || treatments.iter().any(|treatment| treatment.is_forced) {
+        "; winpool does not wait for this DaemonSet before it adds the taint"
+    } else if is_enforced(subject) {
+        "; winpool holds the taint until the template tolerates it"
+    } else {
+        "; with mode: Enforce, winpool holds the taint until the template tolerates it"
     }
 }
 

@@ -12,7 +12,7 @@ use crate::lint::{
 const INTRODUCTION: &str = "<!-- Written by `make generate` from crates/analysis/src/lint/. -->
 # Rules of `winpool check`
 
-Each rule has a name, which `--ignore` takes. *Rejected*: the API server refuses the object. *Fails*: containers do not
+Each rule has a name, which `--ignore` takes. *Rejected*: the API server refuses the object or its pods. *Fails*: containers do not
 start or do not work. *Pending*: no node fits, or a DaemonSet gets no pods. *Ignored*: the field has no effect.
 *Note*: for your information.
 

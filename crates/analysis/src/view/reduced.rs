@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use winpool_core::api::names::IGNORE;
 
 use crate::{
     pod::Pod,
@@ -53,8 +54,9 @@ impl From<Value> for Reduced {
                 spec.remove("nodeName");
             }
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-                // Rules read the labels and one annotation of pods, not those of their controllers.
-                metadata.retain(|key, value| key != "annotations" || value.get(ISOLATION_ANNOTATION).is_some());
+                // Rules read the labels and two annotations, and most objects have neither of these.
+                let is_read = |value: &Value| [ISOLATION_ANNOTATION, IGNORE].iter().any(|key| value.get(key).is_some());
+                metadata.retain(|key, value| key != "annotations" || is_read(value));
                 let kept = ["name", "generateName", "namespace", "ownerReferences", "labels", "annotations"];
                 *metadata = kept.iter().filter_map(|key| metadata.remove_entry(*key)).collect::<Map<_, _>>();
             }

@@ -50,13 +50,13 @@ fn selector_affinity_class_and_image_pin_and_each_says_what_to_write() {
     });
     insta::assert_snapshot!(pins(&all, &facts, Some(26100)).join("\n"), @"
     Selector spec.template.spec.nodeSelector: node.kubernetes.io/windows-build: 10.0.17763 -> set nodeSelector node.kubernetes.io/windows-build: 10.0.26100
-    Affinity spec.template.spec.affinity.nodeAffinity: node.kubernetes.io/windows-build in 10.0.17763 -> allow 10.0.26100
+    Affinity spec.template.spec.affinity.nodeAffinity: node.kubernetes.io/windows-build in 10.0.17763 -> allow 10.0.26100 in node.kubernetes.io/windows-build of the node affinity
     Class spec.template.spec.runtimeClassName: windows-2019 -> set runtimeClassName: windows-2025
     Image spec.template.spec.containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2019 -> set containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2025, once it exists
     ");
     insta::assert_snapshot!(pins(&all, &Facts::none(), None).join("\n"), @"
     Selector spec.template.spec.nodeSelector: node.kubernetes.io/windows-build: 10.0.17763 -> remove nodeSelector node.kubernetes.io/windows-build, or name another build
-    Affinity spec.template.spec.affinity.nodeAffinity: node.kubernetes.io/windows-build in 10.0.17763 -> allow another build
+    Affinity spec.template.spec.affinity.nodeAffinity: node.kubernetes.io/windows-build in 10.0.17763 -> allow another build in node.kubernetes.io/windows-build of the node affinity
     Image spec.template.spec.containers[0].image: mcr.microsoft.com/windows/servercore:ltsc2019 -> build the image for another version
     ");
 }

@@ -25,11 +25,12 @@ pub use needs::{Decisions, Everything, Fixes, Needs, Placement, Rules};
 pub use seen::Seen;
 
 /// The note about manifests without nodes.
-pub const WITHOUT_NODES: &str = "The manifests have no nodes, so winpool does not know which nodes the cluster has.";
+pub const WITHOUT_NODES: &str =
+    "The manifests have no nodes that winpool can read, so it does not know which nodes the cluster has.";
 
 /// The note about manifests without pools.
 pub const WITHOUT_POOLS: &str =
-    "The manifests have no WindowsPool, so winpool does not know which pools the cluster has.";
+    "The manifests have no WindowsPool that winpool can read, so it does not know which pools the cluster has.";
 
 impl Seen {
     /// Reads manifests. `namespace` is that of objects that name none.

@@ -18,7 +18,7 @@ use crate::{
 };
 
 const WITHOUT_CLASSES: &str =
-    "The manifests have no RuntimeClass, so winpool does not know which ones select the node.";
+    "The manifests have no RuntimeClass that winpool can read, so it does not know which ones select the node.";
 
 pub(super) async fn why(name: &str, common: &Common, assume: &Assume) -> Result<(NodeExplanation, Gaps), Error> {
     let Seen { mut view, mut gaps } = common.origin.decisions().await?;

@@ -284,12 +284,8 @@ impl Surroundings {
         }
         let written = self.view.written.find(kind, &self.namespace, name)?;
         let workload = WorkloadManifest::read(&written).ok().flatten()?;
-        let Finding { remedy, .. } = check_tolerations(&workload, &self.facts)?;
-        Some(remedy.and(if workload.is_daemon_set() {
-            ": a WindowsPool adds this taint to its nodes, and by default waits until this DaemonSet tolerates it"
-        } else {
-            ": a WindowsPool adds this taint to its nodes, and by default winpool adds the toleration to each new pod"
-        }))
+        let Finding { message, remedy, .. } = check_tolerations(&workload, &self.facts)?;
+        Some(remedy.and(&format!(": {message}")))
     }
 
     /// Returns the change of the pool that creates the RuntimeClass of these pods, if the class does not exist yet, and then

@@ -18,11 +18,11 @@ use winpool_analysis::{
     view::{
         Known, View,
         assume::{Assumption, assume},
-        kubernetes_version,
+        changed_pool, kubernetes_version,
     },
     workload::WorkloadKind,
 };
-use winpool_core::plan::Now;
+use winpool_core::{api::Mode, plan::Now};
 
 use cluster::{Objects, hostile, many, mixed};
 
@@ -70,6 +70,18 @@ fn a_report_has_versions_workloads_taints_classes_findings_and_failing_pods() {
     let report = of(&mixed());
     insta::assert_snapshot!("json", json(&report));
     insta::assert_snapshot!("markdown", markdown(&report));
+}
+
+#[test]
+fn a_pool_in_dry_run_would_hold_a_taint() {
+    let mut view = view(&mixed());
+    for (_, pool) in view.pools.known_mut().unwrap() {
+        *pool = changed_pool(pool, |pool| pool.spec.mode = Mode::DryRun);
+    }
+    let report = of_view(view, None, Vec::new());
+    for page in [html(&report), markdown(&report)] {
+        assert!(page.contains("winpool would hold it") && !page.contains("winpool holds it"), "{page}");
+    }
 }
 
 #[test]

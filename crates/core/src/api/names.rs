@@ -121,9 +121,9 @@ pub mod reason {
         pub const OPERATING_SYSTEM_DIFFERS: &str = "OperatingSystemDiffers";
         /// Neither this release nor `spec.buildNames` has a name for a build, which gets no RuntimeClass.
         pub const BUILD_NOT_NAMED: &str = "BuildNotNamed";
-        /// `DaemonSets` do not tolerate a taint that the pool wants.
+        /// DaemonSets do not tolerate a taint that the pool wants.
         pub const DAEMON_SETS_NOT_TOLERATING: &str = "DaemonSetsNotTolerating";
-        /// A `DaemonSet` for Windows makes no new pods for nodes that have a taint which it does not tolerate.
+        /// A DaemonSet for Windows makes no new pods for nodes that have a taint which it does not tolerate.
         pub const DAEMON_SET_WITHOUT_PODS: &str = "DaemonSetWithoutPods";
         /// Every node of the pool has its taints. Only Events have it.
         pub const TAINTS_ADDED: &str = "TaintsAdded";

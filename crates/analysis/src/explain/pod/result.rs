@@ -46,7 +46,7 @@ pub struct PodExplanation {
     #[serde(skip_serializing_if = "is_zero")]
     pub waiting_pods: usize,
     /// The nodes of that operating system, and others on which the pod can be scheduled. For a pod of a DaemonSet: its
-    /// own node.
+    /// own node. Empty if the API server refuses new pods because of their RuntimeClass.
     pub nodes: Vec<NodeResult>,
     /// Labels of its node that the pod selects and an in-place upgrade of Windows changes. The kubelet then ends the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,6 +62,12 @@ impl PodExplanation {
     /// True if the pod, or a pod of the workload, fails at present.
     pub fn is_failing(&self) -> bool {
         !self.failing_on.is_empty() || !self.unexplained.is_empty()
+    }
+
+    /// True if the API server refuses pods because of their RuntimeClass. It accepts the workload that creates them.
+    pub fn is_refused_by_class(&self) -> bool {
+        const CLASS: [&str; 2] = ["class-not-found", "class-contradicts-selector"];
+        self.refused.iter().any(|error| CLASS.contains(&error.rule.as_str()))
     }
 
     /// True if winpool knows the reason of each error that its pods have at present.

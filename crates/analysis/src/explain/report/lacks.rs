@@ -66,7 +66,7 @@ pub(super) fn all(view: &View, others: Vec<Lack>) -> Vec<Lack> {
 }
 
 fn why<T>(part: &Known<Vec<T>>) -> Option<String> {
-    let none = || "The manifests have none.".to_owned();
+    let none = || "The manifests have none that winpool can read.".to_owned();
     forbidden(part).or_else(|| matches!(part, Known::NotRead).then(none))
 }
 

@@ -13,6 +13,9 @@ pub struct WaitingTaint {
     pub pool: String,
     /// The taint, as `key=value:effect`.
     pub taint: String,
+    /// True for a pool in dry run: winpool would hold the taint.
+    #[serde(default)]
+    pub is_dry_run: bool,
     /// The `DaemonSets` that would make no pods for nodes with it, each with the number of those nodes.
     pub workloads: Vec<PodCount>,
 }
@@ -23,6 +26,7 @@ pub(super) fn waiting(pools: &[PoolSummary]) -> Vec<WaitingTaint> {
         let waiting = |taint: &String| WaitingTaint {
             pool: pool.name.clone(),
             taint: taint.clone(),
+            is_dry_run: pool.mode == "DryRun",
             workloads: pool.held_for.clone(),
         };
         pool.held_taints.iter().map(waiting).collect::<Vec<_>>()

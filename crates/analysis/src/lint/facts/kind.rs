@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use winpool_core::{
-    api::{Taint, TaintPolicy},
+    api::{Mode, Taint, TaintPolicy},
     labels::Labels,
     plan::pools::pool::{Policy, Pool, WantedTaints},
     windows::{Build, ContainerRuntime, compatibility::WindowsHost},
@@ -24,14 +24,30 @@ pub(super) struct NodeKind {
     pub retired: BTreeSet<Taint>,
     /// The taints that the pool adds.
     pub wanted: BTreeSet<Taint>,
-    /// True if the pool adds them even if `DaemonSets` do not tolerate them.
-    pub is_forced: bool,
+    /// How its pool adds taints, or the pool in dry run if no other selects it.
+    pub treatment: Option<Treatment>,
     /// True if the pool has a status. Then the taints of the node are what winpool has added so far.
     pub is_reported: bool,
     /// The taints that a pool in dry run would add.
     pub previewed: BTreeSet<Taint>,
     /// Those of all these taints whose toleration winpool adds to pods that say that they are for Windows.
     pub tolerated: BTreeSet<Taint>,
+}
+
+/// How a pool adds taints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::lint) struct Treatment {
+    /// False for a pool in dry run.
+    pub is_enforced: bool,
+    /// True if it adds them even if `DaemonSets` do not tolerate them.
+    pub is_forced: bool,
+}
+
+impl Treatment {
+    pub fn of(pool: &Pool) -> Self {
+        let spec = &pool.spec;
+        Self { is_enforced: spec.mode == Mode::Enforce, is_forced: spec.taint_policy == TaintPolicy::TaintOnly }
+    }
 }
 
 impl NodeKind {
@@ -54,6 +70,11 @@ impl NodeKind {
         Some(WindowsHost { build: self.build?, runtime: self.runtime })
     }
 
+    /// True if its pool adds taints even if `DaemonSets` do not tolerate them.
+    pub fn is_forced(&self) -> bool {
+        self.treatment.is_some_and(|treatment| treatment.is_forced)
+    }
+
     /// Adds the taints that the pools want on nodes with these labels.
     pub fn apply(&mut self, policy: &Policy, labels: &Labels, is_reported: impl Fn(&Pool) -> bool) {
         if let Some(owner) = policy.owner(labels) {
@@ -61,11 +82,12 @@ impl NodeKind {
             self.retired =
                 self.taints.iter().filter(|taint| owner.pool.spec.retired_taints.contains(taint)).cloned().collect();
             self.wanted = self.wanted_by(&owner.pool);
-            self.is_forced = owner.pool.spec.taint_policy == TaintPolicy::TaintOnly;
+            self.treatment = Some(Treatment::of(&owner.pool));
             self.tolerated.extend(tolerated(&owner.pool, self.taints.union(&self.wanted)));
         }
         if let Some(pool) = policy.previews(labels).next() {
             self.previewed = self.wanted_by(pool);
+            self.treatment = self.treatment.or(Some(Treatment::of(pool)));
             self.tolerated.extend(tolerated(pool, &self.previewed));
         }
     }

@@ -44,11 +44,15 @@ pub fn text(answer: &PodExplanation) -> Text {
         );
         text.paragraph("  ", &note);
     }
-    text.gap();
-    if answer.nodes.is_empty() {
-        text.styled("", WARN, &format!("There is no {system} node."));
+    if !answer.is_refused_by_class() {
+        text.gap();
+        if answer.nodes.is_empty() {
+            text.styled("", WARN, &format!("There is no {system} node."));
+        } else if !answer.refused.is_empty() {
+            text.line("After you correct that:");
+        }
+        fits(&mut text, &answer.nodes, answer.waiting_pods > 0);
     }
-    fits(&mut text, &answer.nodes, answer.waiting_pods > 0);
     text.gap();
     match (&answer.remedy, &answer.scheduler_message) {
         (None, Some(reason)) => {
@@ -108,7 +112,9 @@ pub fn text(answer: &PodExplanation) -> Text {
 
 /// Shows the errors that `winpool check` finds, and those that the pods report.
 fn errors(text: &mut Text, answer: &PodExplanation) {
-    for (heading, found) in [("The API server refuses it:", &answer.refused), ("It does not work:", &answer.problems)] {
+    let whom = if answer.object.kind != "Pod" && answer.is_refused_by_class() { "its pods" } else { "it" };
+    let refuses = format!("The API server refuses {whom}:");
+    for (heading, found) in [(&*refuses, &answer.refused), ("It does not work:", &answer.problems)] {
         if !found.is_empty() {
             text.styled("  ", BAD, heading);
         }

@@ -297,11 +297,12 @@ pub(super) fn pins(pinned: &PinnedObject) -> impl Iterator<Item = (String, Strin
 }
 
 /// The reason why winpool does not add the taint yet.
-pub(super) fn held(taint: &WaitingTaint) -> &'static str {
+pub(super) fn held(taint: &WaitingTaint) -> String {
+    let holds = if taint.is_dry_run { "would hold" } else { "holds" };
     if taint.workloads.is_empty() {
-        "winpool holds it. The condition TaintsApplied of the pool has the reason."
+        format!("winpool {holds} it. The condition TaintsApplied of the pool has the reason.")
     } else {
-        "winpool holds it, because with it these DaemonSets would make no pods."
+        format!("winpool {holds} it, because with it these DaemonSets would make no pods.")
     }
 }
 
