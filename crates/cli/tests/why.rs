@@ -277,8 +277,12 @@ fn a_missing_toleration_is_explained_by_what_the_pool_does() {
         assert_eq!(text.contains("adds the toleration to each new pod"), !tolerates.is_empty(), "{spec}: {text}");
     }
     for (annotations, spec, end) in [
-        ("", "{}", "; winpool holds the taint until the template tolerates it"),
-        ("", "{mode: DryRun}", "; with mode: Enforce, winpool holds the taint until the template tolerates it"),
+        ("", "{}", "; winpool holds the taint if the DaemonSet is older than the taint"),
+        (
+            "",
+            "{mode: DryRun}",
+            "; with mode: Enforce, winpool holds the taint if the DaemonSet is older than the taint",
+        ),
         ("", "{taintPolicy: TaintOnly}", "; winpool does not wait for this DaemonSet before it adds the taint"),
         (ignored, "{}", "; winpool does not wait for this DaemonSet before it adds the taint"),
     ] {

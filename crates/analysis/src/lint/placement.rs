@@ -420,9 +420,9 @@ fn hold(subject: &Subject<'_>, taints: &[Taint]) -> &'static str {
     } else if is_ignored || treatments.iter().any(|treatment| treatment.is_forced) {
         "; winpool does not wait for this DaemonSet before it adds the taint"
     } else if is_enforced(subject) {
-        "; winpool holds the taint until the template tolerates it"
+        "; winpool holds the taint if the DaemonSet is older than the taint"
     } else {
-        "; with mode: Enforce, winpool holds the taint until the template tolerates it"
+        "; with mode: Enforce, winpool holds the taint if the DaemonSet is older than the taint"
     }
 }
 
