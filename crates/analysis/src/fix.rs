@@ -5,14 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Toleration;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use winpool_core::{api::ObjectReference, windows::Build};
+use winpool_core::{
+    api::{ObjectReference, names},
+    windows::{Build, compatibility::Runs},
+};
 
 use crate::{
     explain::{
-        blockers::{Blocker, Group, group, pool_blockers},
+        blockers::{By, Group, MovesTo, Pin, group, pool_blockers},
         upgrade::Upgrade,
     },
     finding::{Finding, Severity},
+    image::isolation_with,
     lint::{Facts, check, check_landing},
     pod::PodSpec,
     remedy::{Edit, Operation, Rank, Remedy},
@@ -23,6 +27,8 @@ use crate::{
 
 /// The steps for one workload, at most. Each solves a problem, so there are far fewer.
 const STEPS: usize = 100;
+/// Follows a move with which the pods fit no node.
+const NO_NODE: &str = ", once a node of that version has the labels that the pod then selects";
 
 /// The changes that the user wants.
 #[derive(Clone, Debug, Default)]
@@ -93,27 +99,50 @@ impl Fixes {
     }
 }
 
-/// Changes beside those of rules, by object and pod template: for another Windows version.
+/// Changes beside those of rules: for another Windows version.
 #[derive(Debug, Default)]
-pub struct Moves(BTreeMap<(String, String), Vec<Remedy>>);
+pub struct Moves {
+    /// The changes by object and pod template.
+    remedies: BTreeMap<(String, String), Vec<Remedy>>,
+    /// The builds that nodes will no longer have. No other change pins a workload to one of them.
+    retired: BTreeSet<Build>,
+}
 
 impl Moves {
     /// Adds the changes that move workloads and pools from one Windows version to another, as `winpool blockers` says.
     pub fn away_from(&mut self, retired: Build, target: Build, view: &View, facts: &Facts) {
-        let mut add = |template: &str, blocker: Blocker| {
-            blocker.pins.into_iter().for_each(|pin| self.add(&blocker.object, template, pin.remedy));
-        };
+        self.retired.insert(retired);
         view.written.each(|_, workload| {
-            if let Some(Group::Pinned(blocker)) = group(workload, facts, &view.written.started, retired, Some(target)) {
-                add(&workload.template(), blocker);
+            let Some(Group::Pinned(blocker)) = group(workload, facts, &view.written.started, retired, Some(target))
+            else {
+                return;
+            };
+            let isolation = isolation_with(facts.known_class(&workload.pod));
+            let may_stay = matches!(facts.runs(isolation, retired, target), Runs::IfContainerd(_));
+            let is_optional = |pin: &Pin| may_stay && pin.by == By::Image && pin.moves_to.is_none();
+            let needed = blocker.pins.into_iter().filter(|pin| pin.moves_to != Some(MovesTo::SameTag));
+            let (optional, needed): (Vec<_>, Vec<_>) = needed.partition(is_optional);
+            // All or none: an image of one version does not start on nodes of the other.
+            let whole = needed.into_iter().map(|pin| pin.remedy).reduce(Remedy::then);
+            let whole = whole.map(|whole| placed(whole, workload, facts, target));
+            for remedy in whole.into_iter().chain(optional.into_iter().map(|pin| pin.remedy)) {
+                self.add(&blocker.object, &workload.template(), remedy);
             }
         });
         let pools = view.guarded().into_iter().flatten().filter_map(|pool| pool.pool().ok());
-        pools.filter_map(|pool| pool_blockers(pool, facts, retired, Some(target))).for_each(|blocker| add("", blocker));
+        for blocker in pools.filter_map(|pool| pool_blockers(pool, facts, retired, Some(target))) {
+            blocker.pins.into_iter().for_each(|pin| self.add(&blocker.object, "", pin.remedy));
+        }
     }
 
     /// Adds the changes with which workloads run during an upgrade and afterwards, as `winpool plan --assume` says.
-    pub fn for_upgrade(&mut self, upgrade: Upgrade) {
+    pub fn for_upgrade(&mut self, upgrade: Upgrade, view: &View) {
+        let mut stay: BTreeSet<_> = upgrade.assume.iter().filter_map(|part| part.build.parse().ok()).collect();
+        let is_assumed = |name: &String| upgrade.assume.iter().any(|part| part.node_names.contains(name));
+        let others = view.hosts().into_iter().flatten().filter(|node| !is_assumed(&node.name));
+        stay.extend(others.filter_map(|node| Some(node.version?.build)));
+        let now = upgrade.assume.iter().flat_map(|part| &part.now).filter_map(|build| build.parse().ok());
+        self.retired.extend(now.filter(|build| !stay.contains(build)));
         for workload in upgrade.workloads {
             if let Some(remedy) = workload.remedy {
                 let template = template_of(&workload.object.kind).unwrap_or_default();
@@ -125,7 +154,7 @@ impl Moves {
     /// Adds a remedy of this object, or of the object that the remedy names.
     fn add(&mut self, object: &ObjectReference, template: &str, remedy: Remedy) {
         let (object, template) = remedy.object.as_ref().map_or((object, template), |object| (object, ""));
-        let known = self.0.entry((object.to_string(), template.to_owned())).or_default();
+        let known = self.remedies.entry((object.to_string(), template.to_owned())).or_default();
         if !known.contains(&remedy) {
             known.push(remedy);
         }
@@ -133,17 +162,32 @@ impl Moves {
 
     /// Returns the edits to make in this object, and what there is to decide. A change of a pool is one that the user has asked for.
     fn of(&self, object: &ObjectReference, template: &str) -> (Vec<Edit>, Vec<String>) {
-        let all = self.0.get(&(object.to_string(), template.to_owned())).into_iter().flatten();
+        let all = self.remedies.get(&(object.to_string(), template.to_owned())).into_iter().flatten();
         let is_taken =
             |remedy: &&Remedy| !remedy.edits.is_empty() && (remedy.rank == Rank::Certain || remedy.object.is_some());
         let (taken, left): (Vec<_>, Vec<_>) = all.partition(is_taken);
         let edits = taken.into_iter().flat_map(|remedy| remedy.edits.iter().cloned());
         (edits.collect(), left.into_iter().map(|remedy| remedy.text.clone()).collect())
     }
+
+    /// True if this remedy selects the label of a build that is retired.
+    fn retire(&self, remedy: &Remedy) -> bool {
+        let selects = |build: &Build| Edit::select(names::WINDOWS_BUILD, &build.to_string());
+        self.retired.iter().any(|build| remedy.edits.contains(&selects(build)))
+    }
+}
+
+/// Leaves a move to the user if nodes are known and none of the target has the labels that the workload then selects.
+fn placed(change: Remedy, workload: &WorkloadManifest<'_>, facts: &Facts, target: Build) -> Remedy {
+    let mut pod = workload.pod.clone();
+    change.edits.iter().for_each(|edit| edit.apply(&mut pod));
+    let fits = !facts.has_nodes() || facts.builds_of(&pod, facts.known_class(&pod)).contains(&target);
+    if fits || change.rank == Rank::Decision { change } else { change.and(NO_NODE).undecided() }
 }
 
 /// Returns the changes that the user wants and that need no decision.
 pub fn fixes(view: &View, facts: &Facts, choice: &Choice, moves: &Moves) -> Fixes {
+    let facts = &facts.retiring(&moves.retired);
     let open = choice.any_cluster.then(|| facts.with_open_nodes());
     let mut fixes = Fixes::default();
     // A field of the wrong type may be in the way of a change.
@@ -176,7 +220,8 @@ fn told(finding: &Finding) -> String {
     format!("{}: {}", finding.rule, finding.remedy.text)
 }
 
-/// Applies one remedy after the other, because each may solve other problems too. Returns all edits, and what is left to decide.
+/// Applies the moves, and then one remedy after the other, because each may solve other problems too. Returns all edits, and what
+/// is left to decide.
 fn fix(
     workload: &WorkloadManifest<'_>,
     facts: &Facts,
@@ -186,20 +231,21 @@ fn fix(
 ) -> (Fix, Vec<String>) {
     let doubt = facts.guess_of(workload).and_then(system::doubt);
     let mut changed = Changed::of(workload);
+    let (edits, others) = moves.of(&workload.object(), &workload.template());
+    if !workload.is_assembled() {
+        changed.apply(&edits);
+    }
     for _ in 0..STEPS {
         let found = changed.findings(facts, open);
-        let takes = |finding: &&Finding| workload.is_known() && choice.takes(finding);
+        let takes = |finding: &&Finding| workload.is_known() && choice.takes(finding) && !moves.retire(&finding.remedy);
         if !found.iter().filter(takes).any(|finding| changed.apply(&finding.remedy.edits)) {
             break;
         }
     }
     let left = changed.findings(facts, open);
     let mut decisions: Vec<String> = left.iter().filter(|finding| choice.tells(finding)).map(told).collect();
-    let (edits, others) = moves.of(&workload.object(), &workload.template());
     if workload.is_assembled() {
         decisions.extend(edits.iter().map(ToString::to_string));
-    } else {
-        changed.apply(&edits);
     }
     decisions.extend(others);
     let doubt = doubt.filter(|_| !changed.edits.is_empty());

@@ -83,7 +83,8 @@ pub struct Arguments {
     /// Also change workloads that are only probably for Windows, such as by a word in the name of an image.
     #[arg(long)]
     pub probable: bool,
-    /// Version to retire, such as 2019, or its build. Also makes the changes that winpool blockers shows.
+    /// Version to retire, such as 2019, or its build. Also makes the changes that winpool blockers shows. A workload
+    /// moves as a whole: if one of its changes needs your decision, such as the tag of an image, winpool makes none of them.
     #[arg(long, value_name = "VERSION", value_parser = super::releases(), hide_possible_values = true, requires = "move_to")]
     pub retire: Option<&'static Product>,
     /// Version to move to.
@@ -122,7 +123,7 @@ impl Arguments {
             } else {
                 Seen::everything_with(files, stream, version)?
             };
-            moves.for_upgrade(upgrade(seen.view, &self.assume.assume, images, now())?);
+            moves.for_upgrade(upgrade(seen.view, &self.assume.assume, images, now())?, view);
         }
         Ok(moves)
     }

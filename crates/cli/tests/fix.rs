@@ -1,6 +1,7 @@
 //! `winpool fix` as a process: its diffs are applied by `git apply` and `patch`, and nothing is left to fix.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::Path,
     process::{Command, Output},
@@ -259,6 +260,76 @@ fn a_workload_moves_to_another_version() {
     insta::assert_snapshot!(out(&moved));
     let back = winpool(&["fix", "-f", "shop.yaml", "--retire", "2022", "--move-to", "2019"], directory.path(), "");
     assert_eq!(back.status.code(), Some(1));
+}
+
+/// A workload of this kind with these fields of the pod spec and this image.
+fn workload(name: usize, kind: &str, fields: &str, image: &str) -> String {
+    let fields = if fields.is_empty() { String::new() } else { format!("{fields}, ") };
+    format!(
+        "---\napiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: a-{name}, namespace: shop}}\nspec:\n  selector: {{}}\n  template:\n    spec: {{{fields}containers: [{{name: c, image: '{image}'}}]}}\n"
+    )
+}
+
+/// Returns the objects and rules of the errors and warnings.
+fn rules(directory: &Path) -> BTreeSet<String> {
+    let checked = winpool(&["check", "-f", ".", "-o", "json"], directory, "");
+    let checked: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    let found = checked["findings"].as_array().unwrap().iter().filter(|finding| finding["severity"] != "info");
+    found.map(|finding| format!("{} {}", finding["object"], finding["rule"])).collect()
+}
+
+#[test]
+fn a_change_causes_no_other_finding() {
+    let node = |name: &str, build: u32| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{kubernetes.io/os: windows, kubernetes.io/arch: amd64, group: {name}}}}}\nstatus: {{nodeInfo: {{operatingSystem: windows, kernelVersion: 10.0.{build}.1}}}}\n"
+        )
+    };
+    let nodes = [node("win-2019", 17763), node("win-2022", 20348)].concat();
+    let to_2022 = ["--retire", "2019", "--move-to", "2022"];
+    let on_2019 = "nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}";
+    let workloads = [
+        ("Deployment", "", "app:ltsc2019"),
+        ("Deployment", on_2019, "app:ltsc2019"),
+        ("Deployment", on_2019, "app:1"),
+        ("Deployment", "runtimeClassName: windows-2019", "app:ltsc2019"),
+        ("Deployment", "runtimeClassName: windows-2019", "app:1"),
+        ("Deployment", "runtimeClassName: windows-2019, nodeSelector: {group: win-2019}", "app:1"),
+        (
+            "StatefulSet",
+            "runtimeClassName: windows-2019, nodeSelector: {kubernetes.azure.com/os-sku: Windows2019}",
+            "app:1",
+        ),
+        ("DaemonSet", "runtimeClassName: windows-2019", "app:1"),
+        ("DaemonSet", "nodeSelector: {kubernetes.io/os: windows}", "app:ltsc2019"),
+        ("Deployment", "nodeSelector: {kubernetes.io/os: windows}", "app:ltsc2022"),
+    ];
+    let flags = [
+        &[][..],
+        &["--probable"],
+        &to_2022,
+        &["--retire", "2019", "--move-to", "2025"],
+        &["--retire", "2022", "--move-to", "2025"],
+        &["--assume", "group=win-2019:2022"],
+    ];
+    let workloads =
+        workloads.iter().enumerate().map(|(name, (kind, fields, image))| workload(name, kind, fields, image));
+    let workloads: String = workloads.collect();
+    for cluster in ["", nodes.as_str()] {
+        for flags in flags.iter().filter(|flags| !cluster.is_empty() || flags.first() != Some(&"--assume")) {
+            let directory = directory(&[("a.yaml", &workloads), ("pool.yaml", &format!("{POOL}{cluster}"))]);
+            let before = rules(directory.path());
+            let fixed = winpool(&[&["fix", "-f", "."], *flags].concat(), directory.path(), "");
+            let diff = out(&fixed);
+            apply(&["git", "apply", "-"], directory.path(), &diff);
+            let after = rules(directory.path());
+            assert!(after.is_subset(&before), "{flags:?}: {after:?}, before {before:?}\n{diff}");
+            let is_pin = |line: &&str| line.contains("windows-2019") || line.contains("10.0.17763");
+            let pins = |sign: char| diff.lines().filter(|line| line.starts_with(sign)).filter(is_pin).count();
+            let retires = flags.contains(&"2019") || flags.contains(&"--assume");
+            assert!(!retires || pins('+') <= pins('-'), "{flags:?}\n{diff}");
+        }
+    }
 }
 
 /// Two nodes of one cloud, and a DaemonSet that selects them by their version.

@@ -182,7 +182,7 @@ pub fn blockers(
         };
         pin(By::Class, "runtimeClassName", name, remedy);
     }
-    if pins.is_empty() {
+    if pins.is_empty() || cloud_builds(&pod.node_selector).any(|build| build == retired) {
         pins.extend(label_pin(workload, facts, retired, target));
     }
     pins.extend(image_pins(workload, facts, retired, target, !pins.is_empty()));
@@ -220,9 +220,9 @@ fn label_pin(workload: &WorkloadManifest<'_>, facts: &Facts, retired: Build, tar
     Some(Pin::new(by, workload.field(field), &value, remedy))
 }
 
-/// True for labels that do not say the operating system or the architecture.
+/// True for labels that do not say the operating system, the architecture or the build.
 fn chooses(key: &str) -> bool {
-    !OS_KEYS.contains(&key) && key != names::ARCH
+    !OS_KEYS.contains(&key) && ![names::ARCH, names::WINDOWS_BUILD].contains(&key)
 }
 
 /// Selects the label, such as `agentpool: win-2022`, of nodes of this build in place of the only one in the selector.

@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     finding::Consequence,
+    image::{ImagePlatforms, Images, Platform, Source},
     view::{Known, Position, Reduced},
 };
 
@@ -129,20 +130,111 @@ fn other_kinds_are_left_to_the_user() {
     assert_eq!((changes.as_str(), decisions.len()), ("", 1));
 }
 
-#[test]
-fn a_move_is_made_with_the_other_changes() {
-    let web =
-        deployment(&json!({"nodeSelector": {NODE_LABEL: "windows", "node.kubernetes.io/windows-build": "10.0.17763"},
-        "tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "app:ltsc2019"}]}));
-    let view = view(&[web]);
-    let facts = Facts::of(&view);
+/// The words of the changes for a move of this pod from one version to another, and what is left to decide.
+fn moved(pod: &Value, (retired, target): (u32, u32), images: &[(&str, &str)]) -> (String, Vec<String>) {
+    let view = view(&[deployment(pod)]);
+    let mut facts = Facts::of(&view);
+    let mut resolved = Images::default();
+    for (name, version) in images {
+        let os_version = Some((*version).to_owned());
+        let platform =
+            Platform { os: "windows".to_owned(), architecture: "amd64".to_owned(), os_version, ..Platform::default() };
+        let image = ImagePlatforms { digest: String::new(), source: Source::Index, platforms: vec![platform] };
+        resolved.add(name, Ok(image));
+    }
+    facts.add_images(resolved);
     let mut moves = Moves::default();
-    moves.away_from(Build::new(17763), Build::new(20348), &view, &facts);
+    moves.away_from(Build::new(retired), Build::new(target), &view, &facts);
     let Fixes { changed, by_hand } = fixes(&view, &facts, &any_cluster(), &moves);
-    let words: Vec<&str> = changed.iter().map(|(_, fix)| fix.remedy.text.as_str()).collect();
-    assert_eq!(words, ["set os.name: windows; set nodeSelector node.kubernetes.io/windows-build: 10.0.20348"]);
-    let decisions: Vec<&String> = by_hand.iter().flat_map(|(_, by_hand)| &by_hand.decisions).collect();
-    assert!(decisions.iter().any(|decision| decision.contains("app:ltsc2022")), "{decisions:?}");
+    let words = changed.into_iter().map(|(_, fix)| fix.remedy.text).collect::<Vec<_>>().join(" | ");
+    (words, by_hand.into_iter().flat_map(|(_, by_hand)| by_hand.decisions).collect())
+}
+
+#[test]
+fn a_workload_moves_as_a_whole_and_no_rule_pins_it_to_the_retired_version() {
+    const SKU: &str = "kubernetes.azure.com/os-sku";
+    const BUILD: &str = "node.kubernetes.io/windows-build";
+    const TOLERATE: &str = "add the toleration {key: os, operator: Equal, value: windows, effect: NoSchedule}";
+    let pod = |image: &str, fields: Value| {
+        let mut pod = json!({"os": {"name": "windows"}, "containers": [{"name": "c", "image": image}]});
+        pod.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        pod
+    };
+    let on = |build: &str| json!({"nodeSelector": {NODE_LABEL: "windows", BUILD: build}});
+    let (to_2022, to_2025) = ((17763, 20348), (20348, 26100));
+    let of_tags = [("app:ltsc2019", "10.0.17763.1"), ("app:ltsc2022", "10.0.20348.1")];
+    for (pod, versions, images, changes, decisions) in [
+        (
+            pod("app:1", on("10.0.17763")),
+            to_2022,
+            &[][..],
+            format!("set nodeSelector {BUILD}: 10.0.20348; set runtimeClassName: windows-2022"),
+            vec![],
+        ),
+        (
+            pod("app:ltsc2019", on("10.0.17763")),
+            to_2022,
+            &[],
+            TOLERATE.to_owned(),
+            vec![format!(
+                "set nodeSelector {BUILD}: 10.0.20348; set containers[0].image: app:ltsc2022, once it exists"
+            )],
+        ),
+        (
+            pod("app:ltsc2019", on("10.0.17763")),
+            to_2022,
+            &of_tags,
+            format!(
+                "set nodeSelector {BUILD}: 10.0.20348; set containers[0].image: app:ltsc2022; set runtimeClassName: windows-2022"
+            ),
+            vec![],
+        ),
+        (
+            pod("app:ltsc2019", json!({"runtimeClassName": "windows-2019"})),
+            to_2022,
+            &[],
+            String::new(),
+            vec![
+                "set runtimeClassName: windows-2022; set containers[0].image: app:ltsc2022, once it exists".to_owned(),
+            ],
+        ),
+        (
+            pod("app:1", json!({"runtimeClassName": "windows-2019", "nodeSelector": {SKU: "Windows2019"}})),
+            to_2022,
+            &[],
+            String::new(),
+            vec![
+                "set runtimeClassName: windows-2022; select nodes of 10.0.20348; now only nodes of 10.0.17763 match"
+                    .to_owned(),
+            ],
+        ),
+        (
+            pod("app:ltsc2019", json!({})),
+            to_2022,
+            &[],
+            format!("set nodeSelector kubernetes.io/os: windows; {TOLERATE}"),
+            vec!["set containers[0].image: app:ltsc2022, once it exists".to_owned()],
+        ),
+        (
+            pod("app:1", on("2019")),
+            to_2022,
+            &[],
+            TOLERATE.to_owned(),
+            vec![format!("build-malformed: set nodeSelector {BUILD}: 10.0.17763")],
+        ),
+        (
+            pod("app:ltsc2022", on("10.0.20348")),
+            to_2025,
+            &[],
+            format!("set nodeSelector {BUILD}: 10.0.26100; set runtimeClassName: windows-2025"),
+            vec![
+                "set containers[0].image: app:ltsc2025, once it exists; may stay where containerd is 1.7.19 or later"
+                    .to_owned(),
+            ],
+        ),
+    ] {
+        assert_eq!(moved(&pod, versions, images), (changes, decisions), "{pod} with {images:?}");
+    }
 }
 
 #[test]

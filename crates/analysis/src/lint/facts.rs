@@ -70,6 +70,8 @@ pub struct Facts {
     are_nodes_open: bool,
     /// Workloads of which containers have started on a Windows node. True if none has started on another one.
     on_windows: Arc<BTreeMap<String, bool>>,
+    /// The builds to which no rule suggests to pin a pod.
+    retired: BTreeSet<Build>,
     images: Images,
     credential_specs: Known<BTreeSet<String>>,
     gmsa: GmsaFacts,
@@ -148,6 +150,7 @@ impl Facts {
             is_on_eks: view.nodes.known().into_iter().flatten().any(SeenNode::is_on_eks),
             taints_are_held: false,
             are_nodes_open: false,
+            retired: BTreeSet::new(),
         }
     }
 
@@ -373,11 +376,13 @@ impl Facts {
         Some(Remedy::compatible(&pool.spec, name)?.in_object())
     }
 
-    /// Returns the classes whose nodes run images of this build, the most suitable first.
+    /// Returns the classes to suggest whose nodes run images of this build, the most suitable first.
     pub fn classes_of(&self, build: Build) -> impl Iterator<Item = (&str, &Class)> {
-        let is_usable = |name: &String| !self.in_dry_run.contains_key(name);
-        let of_build =
-            self.classes.iter().filter(|(name, class)| class.image_build() == Some(build) && is_usable(name));
+        let is_usable = |name: &String, class: &Class| {
+            !self.in_dry_run.contains_key(name) && class.build().is_none_or(|hosts| !self.is_retired(hosts))
+        };
+        let of_build = |(name, class): &(&String, &Class)| class.image_build() == Some(build) && is_usable(name, class);
+        let of_build = self.classes.iter().filter(of_build);
         let mut classes: Vec<_> = of_build.map(|(name, class)| (name.as_str(), class)).collect();
         classes.sort_by_key(|(name, class)| class.preference(name));
         classes.into_iter()
@@ -459,6 +464,16 @@ impl Facts {
     /// Returns the facts as if no taint kept pods off Windows nodes: manifests may be applied to clusters that are not known.
     pub fn with_open_nodes(&self) -> Self {
         Self { are_nodes_open: true, ..self.clone() }
+    }
+
+    /// Returns the facts with which no rule suggests to pin a pod to these builds.
+    pub fn retiring(&self, retired: &BTreeSet<Build>) -> Self {
+        Self { retired: retired.clone(), ..self.clone() }
+    }
+
+    /// True if the build is retired, so that no rule suggests to pin a pod to it.
+    pub(super) fn is_retired(&self, build: Build) -> bool {
+        self.retired.contains(&build)
     }
 
     fn is_live(&self) -> bool {

@@ -118,7 +118,8 @@ fn not_selected(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let able: BTreeSet<Build> = builds.iter().copied().filter(|build| worst(build) != Runs::No).collect();
     if able != builds {
         let surely: BTreeSet<Build> = able.iter().copied().filter(|build| worst(build) == Runs::Yes).collect();
-        let able = if surely.is_empty() { able } else { surely };
+        let mut able = if surely.is_empty() { able } else { surely };
+        able.retain(|build| !subject.facts.is_retired(*build));
         hits.push(Hit::at("nodeSelector").remedied_by(selection(subject, &tagged, &able)));
     }
 }
