@@ -291,5 +291,5 @@ fn why_notes_what_check_warns_about() {
     let objects = with(nodes("10.0.20348"), [workload]);
     assert_eq!(check(&objects), [("linux-sidecar-injected".to_owned(), "web".to_owned())]);
     let (code, out) = run(&["why", "deployment/web", "-n", "shop"], &objects);
-    assert!(code == 0 && out.contains("Note: perhaps its pods fail: Linkerd adds a Linux container"), "{code}: {out}");
+    assert!(code == 0 && out.contains("Note: winpool check warns: Linkerd adds a Linux container"), "{code}: {out}");
 }

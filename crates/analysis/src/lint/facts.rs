@@ -127,20 +127,14 @@ impl Facts {
         });
         let classes = view.classes.known().into_iter().flatten();
         let name_of = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
+        let started = [view.written.started.on_windows(), view.started().on_windows()];
         Self {
             kubernetes: view.kubernetes,
             classes: classes.map(|class| (class.name_any(), Class::from(&**class))).collect(),
             existing: view.classes.map(|_| ()),
             nodes,
             other_nodes,
-            on_windows: view
-                .written
-                .started
-                .on_windows()
-                .into_iter()
-                .chain(view.started().on_windows())
-                .collect::<BTreeMap<_, _>>()
-                .into(),
+            on_windows: Arc::new(started.into_iter().flatten().collect()),
             images: Images::default(),
             credential_specs: view.credential_specs.map(|all| all.iter().filter_map(|(_, one)| name_of(one)).collect()),
             gmsa: GmsaFacts::of(&view.permissions, &view.webhooks),
@@ -312,10 +306,9 @@ impl Facts {
     /// Returns the system that the workload is for, also by the nodes on which its pods have started.
     pub fn guess_of(&self, workload: &WorkloadManifest<'_>) -> Option<Guess> {
         let started = Guess { system: System::Windows, evidence: SystemEvidence::Started };
-        let is_by_nodes = |guess: Option<Guess>| guess.is_none_or(|guess| guess.evidence > started.evidence);
-        let guess = self.guess(&workload.pod);
-        let by_nodes = || is_by_nodes(guess) && self.started_on_windows(workload) == Some(true);
-        if by_nodes() { Some(started) } else { guess }
+        let stronger = self.guess(&workload.pod).filter(|guess| guess.evidence < started.evidence);
+        let started = (self.started_on_windows(workload) == Some(true)).then_some(started);
+        stronger.or(started).or_else(|| self.guess(&workload.pod))
     }
 
     /// Returns true if containers of the workload have started, and only on Windows nodes; false if also on others; `None` if

@@ -255,7 +255,7 @@ impl Surroundings {
         let found = check(&workload, &self.facts).into_iter();
         let warnings = check_warnings(&workload, &self.facts).into_iter();
         let note =
-            |Finding { message, remedy, .. }: Finding| format!("perhaps its pods fail: {message}; {}", remedy.text);
+            |Finding { message, remedy, .. }: Finding| format!("winpool check warns: {message}; {}", remedy.text);
         self.lacks.notes.extend(warnings.map(note));
         (answer.refused, answer.problems) = found.partition(|error| error.consequence == Consequence::Rejected);
         if !answer.problems.is_empty() {
@@ -293,10 +293,10 @@ impl Surroundings {
     fn after_class(&self, spec: &PodSpec, remedy: Option<Remedy>) -> Option<Remedy> {
         let Some(class) = spec.runtime_class.as_deref().and_then(|name| to_create(&self.facts, name)) else {
             let named = remedy.as_ref().and_then(Remedy::class).and_then(|name| before_naming(&self.facts, name));
-            return named
-                .zip(remedy.clone())
-                .map(|(first, then)| first.and(&format!(". Then {}", then.text)))
-                .or(remedy);
+            return match (named, remedy) {
+                (Some(first), Some(then)) => Some(first.and(&format!(". Then {}", then.text))),
+                (_, remedy) => remedy,
+            };
         };
         let then = remedy.filter(|remedy| Some(remedy) != pool_change::wait(&self.view).as_ref());
         let then = then.map_or_else(String::new, |remedy| format!(". Then {}", remedy.text));
