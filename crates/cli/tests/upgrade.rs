@@ -410,3 +410,14 @@ fn why_says_that_an_upgrade_in_place_ends_a_pod_that_selects_the_build() {
     let (_, out, _) = run(&cluster(), &["why", "pod", "agent-1", "-n", "shop"]);
     assert!(out.contains("If Windows is upgraded in place on win-1, the kubelet ends the pod"), "{out}");
 }
+
+#[test]
+fn a_class_that_only_a_pool_in_dry_run_would_create_needs_another_mode() {
+    let mut objects = cluster();
+    objects.retain(|object| object["kind"] != "WindowsPool" && object["kind"] != "RuntimeClass");
+    objects.push(pool(&json!({"mode": "DryRun"})));
+    objects.push(workload("Deployment", "soon", "app:ltsc2022", &json!({"runtimeClassName": "windows-2022"})));
+    let answer = answer(&objects, &[WIN]);
+    let change = "set mode: Enforce in the WindowsPool, which then creates RuntimeClass windows-2022";
+    assert_eq!(named(&answer, "soon")["reason"], change, "{answer:#}");
+}

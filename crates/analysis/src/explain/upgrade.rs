@@ -48,6 +48,7 @@ const STRAY: &str = "see winpool why: today it can be scheduled on a node on whi
 /// Fails if an assumption selects no node or a node of another system, or if a node gets two versions.
 pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: Now) -> Result<Upgrade, AssumeError> {
     let (before, started) = (view.nodes.known().cloned().unwrap_or_default(), view.started());
+    let planned = Facts::with_planned_classes(&view).classes().keys().cloned().collect();
     let assumed = assume(&mut view, assumptions)?;
     let mut facts = Facts::with_planned_classes(&view);
     facts.add_images(images);
@@ -56,7 +57,7 @@ pub fn upgrade(mut view: View, assumptions: &[Assumption], images: Images, now: 
     let mut left_out: Vec<_> = lone_pods(&view, &assumed).map(|_| (LeftOutReason::NoController, "Pod")).collect();
     let unread = mem::take(&mut view.unread);
     let scenario = Scenario::new(&before, view, &assumed, now);
-    let (stages, facts) = (scenario.stages(), UpgradeFacts { assumed: &assumed, cluster: &facts });
+    let (stages, facts) = (scenario.stages(), UpgradeFacts { assumed: &assumed, cluster: &facts, planned });
     let subjects = subjects(&scenario.now, &started, &stages.now.classes);
     let mut changes = PoolChanges::new(&scenario);
     let mut workloads = Vec::new();
@@ -135,9 +136,17 @@ fn workload(
         changes.helps(subject, workload.now, stages, facts).or_else(|| change::own(subject, after, &at_last, facts));
     if workload.remedy.is_none() {
         let refused = at_last.refused.as_ref().map(|refused| refused.text.clone());
+        let refused = in_dry_run(subject, after, facts).or(refused);
         workload.reason = refused.or_else(|| reason(subject, workload.now, after, facts));
     }
     Ok(workload)
+}
+
+/// Returns what to do if only a pool in dry run would create the class of the workload.
+fn in_dry_run(subject: &UpgradeSubject, after: &Stage, facts: &UpgradeFacts<'_>) -> Option<String> {
+    let class = subject.template.spec.runtime_class.as_ref()?;
+    let is_planned = !after.classes.contains_key(class) && facts.planned.contains(class);
+    is_planned.then(|| format!("set mode: Enforce in the WindowsPool, which then creates RuntimeClass {class}"))
 }
 
 /// Returns why no change is known with which the workload runs all the time.

@@ -17,6 +17,8 @@ use super::subject::UpgradeSubject;
 pub(super) struct UpgradeFacts<'a> {
     pub assumed: &'a Assumed,
     pub cluster: &'a Facts,
+    /// The RuntimeClasses that exist or that pools would create, those in dry run too, for the nodes of today.
+    pub planned: BTreeSet<String>,
 }
 
 impl UpgradeFacts<'_> {
