@@ -20,6 +20,16 @@ pub fn guess<'a>(
     pod.guess(class, || system_of_nodes(pod, class, nodes))
 }
 
+/// Returns the guess, or Windows if containers of the workload have started on Windows nodes only and nothing more certain speaks.
+pub fn or_by_history(guess: Option<Guess>, has_run_on_windows: bool) -> Option<Guess> {
+    let by_history = Guess { system: System::Windows, evidence: SystemEvidence::Started };
+    if has_run_on_windows && guess.is_none_or(|guess| guess.evidence > by_history.evidence) {
+        Some(by_history)
+    } else {
+        guess
+    }
+}
+
 /// Returns the system of the nodes that the pod selects, if nodes of the other system are known and it selects none of them.
 /// `nodes` are the labels of each node, and true for a Windows node.
 pub fn system_of_nodes<'a>(

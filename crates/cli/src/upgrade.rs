@@ -89,7 +89,7 @@ fn short<'a>(builds: impl IntoIterator<Item = &'a String>) -> String {
     builds.into_iter().map(name).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// Names what the answer does not consider: the update level of the new nodes, labels, and what is wrong with any version.
+/// Names what the answer does not consider: the update level of the new nodes, labels, and errors that every version has.
 fn unknown(assume: &[AssumedNodes]) -> String {
     let all: BTreeSet<&str> = assume.iter().flat_map(|part| &part.unknown).map(String::as_str).collect();
     let (revision, labels): (Vec<_>, Vec<_>) = all.into_iter().partition(|name| !name.contains('/'));

@@ -33,7 +33,7 @@ use crate::{
     image::{Host, Images},
     kubernetes::KubernetesVersion,
     placement::selects,
-    pod::{ClassExt, Guess, PodSpec, SystemEvidence, Target, similar_class},
+    pod::{ClassExt, Guess, PodSpec, Target, similar_class},
     remedy::Remedy,
     system::{self, system_of_nodes},
     view::{Known, Node, SeenNode, View},
@@ -127,14 +127,15 @@ impl Facts {
         });
         let classes = view.classes.known().into_iter().flatten();
         let name_of = |object: &Value| object["metadata"]["name"].as_str().map(str::to_owned);
-        let started = [view.written.started.on_windows(), view.started().on_windows()];
+        // What was written has its own record, because the pods may not be kept beside it.
+        let started = if view.written.is_empty() { &view.started() } else { &view.written.started };
         Self {
             kubernetes: view.kubernetes,
             classes: classes.map(|class| (class.name_any(), Class::from(&**class))).collect(),
             existing: view.classes.map(|_| ()),
             nodes,
             other_nodes,
-            on_windows: Arc::new(started.into_iter().flatten().collect()),
+            on_windows: Arc::new(started.on_windows()),
             images: Images::default(),
             credential_specs: view.credential_specs.map(|all| all.iter().filter_map(|(_, one)| name_of(one)).collect()),
             gmsa: GmsaFacts::of(&view.permissions, &view.webhooks),
@@ -305,10 +306,7 @@ impl Facts {
 
     /// Returns the system that the workload is for, also by the nodes on which its pods have started.
     pub fn guess_of(&self, workload: &WorkloadManifest<'_>) -> Option<Guess> {
-        let started = Guess { system: System::Windows, evidence: SystemEvidence::Started };
-        let stronger = self.guess(&workload.pod).filter(|guess| guess.evidence < started.evidence);
-        let started = (self.started_on_windows(workload) == Some(true)).then_some(started);
-        stronger.or(started).or_else(|| self.guess(&workload.pod))
+        system::or_by_history(self.guess(&workload.pod), self.started_on_windows(workload) == Some(true))
     }
 
     /// Returns true if containers of the workload have started, and only on Windows nodes; false if also on others; `None` if

@@ -31,6 +31,7 @@ mod unsupported;
 pub mod wellformed;
 
 pub use facts::Facts;
+pub(crate) use placement::classes::{CONTRADICTS_SELECTOR, NOT_FOUND};
 pub use placement::{
     classes::{before_naming, to_create},
     images::UNKNOWN_ID,

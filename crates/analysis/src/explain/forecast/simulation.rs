@@ -83,11 +83,21 @@ fn pod_of(kind: WorkloadKind, workload: &Workload) -> Pod {
     }
 }
 
-/// The workloads without `DaemonSets`: their controller makes no pods that winpool could change.
-fn others<'w>(
+/// The pods that these workloads would create, without those of `DaemonSets`: their controller makes none that winpool could
+/// change. `has_run_there` is true for a workload whose pods have started, and only on Windows nodes.
+fn new_pods<'w>(
     workloads: impl IntoIterator<Item = (WorkloadKind, &'w Workload)>,
-) -> impl Iterator<Item = (WorkloadKind, &'w Workload)> {
-    workloads.into_iter().filter(|(kind, _)| *kind != WorkloadKind::DaemonSet)
+    has_run_there: impl Fn(WorkloadKind, &Workload) -> bool,
+) -> impl Iterator<Item = Pod> {
+    let others = workloads.into_iter().filter(|(kind, _)| *kind != WorkloadKind::DaemonSet);
+    others.map(move |(kind, workload)| {
+        let mut pod = pod_of(kind, workload);
+        // The operator remembers it. A pod that says the system stands for this.
+        if pod.spec.said_system(None, || None).is_none() && has_run_there(kind, workload) {
+            pod.spec.node_selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
+        }
+        pod
+    })
 }
 
 impl Simulation {
@@ -234,8 +244,7 @@ impl Simulation {
         let have_pods: BTreeSet<String> = self.placed_pods().map(Pod::workload).collect();
         let templates = self.workloads.iter().map(|(kind, workload)| (*kind, workload));
         let templates = templates.filter(|(_, workload)| workload.controller.is_none() && !workload.is_over);
-        let new = others(templates).map(|(kind, workload)| pod_of(kind, workload));
-        let new = new.filter(|pod| !have_pods.contains(&pod.workload()));
+        let new = new_pods(templates, |_, _| false).filter(|pod| !have_pods.contains(&pod.workload()));
         let new = new.filter_map(|pod| self.created(&pod));
         let pods = self.placed_pods().filter_map(|pod| self.created(pod)).chain(new);
         let mut helped = self.pod_table(pods).lacking();
@@ -248,21 +257,12 @@ impl Simulation {
     }
 
     /// The taints whose tolerations the operator adds to new pods of these workloads, by names such as `Deployment shop/web`.
-    /// `has_run_there` is true for a workload whose pods have started, and only on Windows nodes.
     pub fn added_tolerations<'w>(
         &self,
         workloads: impl IntoIterator<Item = (WorkloadKind, &'w Workload)>,
         has_run_there: impl Fn(WorkloadKind, &Workload) -> bool,
     ) -> BTreeMap<String, Vec<Taint>> {
-        let pods = others(workloads).map(|(kind, workload)| {
-            let mut pod = pod_of(kind, workload);
-            // The operator remembers it. A pod that says the system stands for this.
-            if pod.spec.said_system(None, || None).is_none() && has_run_there(kind, workload) {
-                pod.spec.node_selector.insert(names::OS.to_owned(), names::WINDOWS.to_owned());
-            }
-            pod
-        });
-        let mut table = self.pod_table(pods.filter_map(|pod| self.created(&pod)));
+        let mut table = self.pod_table(new_pods(workloads, has_run_there).filter_map(|pod| self.created(&pod)));
         let requests = std::iter::from_fn(|| table.next_help(self.now.instant));
         let by_workload = requests.filter_map(|TolerationRequest { namespace, pod, taints, .. }| {
             let (kind, name) = pod.split_once(' ')?;

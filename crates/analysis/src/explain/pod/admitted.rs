@@ -1,14 +1,14 @@
 //! A pod as the API server admits it, and what happens to it on each node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use winpool_core::pod::{Class, OS_KEYS, System, selects_windows};
 
 use crate::{
     image::Images,
     placement::{Obstacle, obstacles},
-    pod::{ClassExt, Guess, Pod, PodSpec, SystemEvidence},
-    system,
+    pod::{ClassExt, Guess, Pod, PodSpec},
+    system::{self, or_by_history},
     view::Node,
     workload::WorkloadKind,
 };
@@ -65,14 +65,15 @@ impl<'a> Admitted<'a> {
         }
         // Its author named the class; the label may come from the defaults of a chart.
         let by_class = found.filter(|_| conflict.is_some_and(|key| OS_KEYS.contains(&key)));
+        let has_run = has_run(pods, machines);
         let candidate = AdmittedPod {
             pod,
             is_windows: match by_class {
                 Some((_, class)) => selects_windows(&class.selector),
-                None => is_windows(pods, &spec, found.map(|(_, class)| class), machines),
+                None => or_by_history(guess(&spec, found.map(|(_, class)| class), machines), has_run == [false, true])
+                    .is_some_and(|guess| guess.system == System::Windows),
             },
-            has_run_on_both: ran_on(pods, machines).any(Node::is_windows)
-                && !ran_on(pods, machines).all(Node::is_windows),
+            has_run_on_both: has_run == [true, true],
             placed_by,
             spec,
             written_spec,
@@ -85,24 +86,19 @@ impl<'a> Admitted<'a> {
     }
 }
 
-/// True if pods of this spec are for Windows. If it does not specify a system, they are for Linux, unless those
-/// that exist have run on Windows.
-fn is_windows(pods: &[Pod], spec: &PodSpec, class: Option<&Class>, machines: &[Node]) -> bool {
-    match guess(spec, class, machines) {
-        Some(guess) if guess.evidence < SystemEvidence::Started => guess.system == System::Windows,
-        guess => has_run_on_windows(pods, machines) || guess.is_some_and(|guess| guess.system == System::Windows),
-    }
-}
-
 /// True if these pods have started, and only on Windows nodes.
 pub fn has_run_on_windows(pods: &[Pod], machines: &[Node]) -> bool {
-    let mut hosts = ran_on(pods, machines).peekable();
-    hosts.peek().is_some() && hosts.all(Node::is_windows)
+    has_run(pods, machines) == [false, true]
 }
 
-fn ran_on<'m>(pods: &[Pod], machines: &'m [Node]) -> impl Iterator<Item = &'m Node> {
-    let has_run = |machine: &&Node| pods.iter().any(|pod| pod.ran_on.as_ref() == Some(&machine.name));
-    machines.iter().filter(has_run).collect::<Vec<_>>().into_iter()
+/// Returns if these pods have started on another node than a Windows node, and if on a Windows node.
+fn has_run(pods: &[Pod], machines: &[Node]) -> [bool; 2] {
+    let names: BTreeSet<&String> = pods.iter().filter_map(|pod| pod.ran_on.as_ref()).collect();
+    let mut has_run = [false; 2];
+    for machine in machines.iter().filter(|machine| names.contains(&machine.name)) {
+        has_run[usize::from(machine.is_windows())] = true;
+    }
+    has_run
 }
 
 /// Returns the system that a pod is for, by itself and by labels of these nodes.

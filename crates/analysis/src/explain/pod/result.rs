@@ -4,7 +4,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::api::ObjectReference;
 
-use crate::{finding::Finding, remedy::Remedy};
+use crate::{
+    finding::Finding,
+    lint::{CONTRADICTS_SELECTOR, NOT_FOUND},
+    remedy::Remedy,
+};
 
 use super::errors::{ExplainedError, UnexplainedError};
 
@@ -66,8 +70,7 @@ impl PodExplanation {
 
     /// True if the API server refuses pods because of their RuntimeClass. It accepts the workload that creates them.
     pub fn is_refused_by_class(&self) -> bool {
-        const CLASS: [&str; 2] = ["class-not-found", "class-contradicts-selector"];
-        self.refused.iter().any(|error| CLASS.contains(&error.rule.as_str()))
+        self.refused.iter().any(|error| [NOT_FOUND, CONTRADICTS_SELECTOR].contains(&error.rule.as_str()))
     }
 
     /// True if winpool knows the reason of each error that its pods have at present.

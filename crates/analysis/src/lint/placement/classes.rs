@@ -21,8 +21,10 @@ use crate::{
     remedy::{Edit, Remedy},
 };
 
+/// The rule about a class that does not exist.
+pub(crate) const NOT_FOUND: &str = "class-not-found";
 /// The rule about a class and a selector that want different labels.
-pub(in crate::lint) const CONTRADICTS_SELECTOR: &str = "class-contradicts-selector";
+pub(crate) const CONTRADICTS_SELECTOR: &str = "class-contradicts-selector";
 
 pub(in crate::lint) const RULES: &[Rule] = &[
     rule(
@@ -36,7 +38,7 @@ pub(in crate::lint) const RULES: &[Rule] = &[
         own(daemon_set),
     ),
     rule(
-        "class-not-found",
+        NOT_FOUND,
         Judgement(Error, Rejected),
         Scope::Any,
         "runtimeClassName",

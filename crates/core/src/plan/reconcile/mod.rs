@@ -284,7 +284,7 @@ impl Memory {
         memory.former.retain(|_, until| !round.cluster.nodes.is_settled() || now < *until);
     }
 
-    /// The first time at which the pool's classes may lose the toleration of a taint that is no longer published.
+    /// From this time on, the pool's classes may lose the toleration of a taint that the pool no longer publishes.
     fn former_taints_due(&self, pool: &str) -> Option<Instant> {
         let memory = self.pools.get(pool)?;
         let published = memory.published_taints();
