@@ -11,12 +11,9 @@ use winpool::input::{Keep, Manifest, Objects, read_stream};
 use winpool_client::node::{self, ListedNode};
 use winpool_core::{
     api::{Taint, names},
+    node::{Applied, NodeObject, NodePlan},
     plan::{
-        nodes::{
-            NodeObject,
-            assessment::assess,
-            node::{Applied, NodePlan},
-        },
+        nodes::assessment::assess,
         patch::node_patch,
         pools::pool::{Policy, Pool, PoolEntry},
         taints::Consent,

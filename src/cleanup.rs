@@ -25,7 +25,8 @@ use winpool_core::{
 };
 
 use crate::{
-    election::{Leadership, Seized},
+    election::Seized,
+    leadership::Leadership,
     operator,
     telemetry::{self, LogFormat},
     uninstall::InstallationObjects,

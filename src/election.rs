@@ -5,7 +5,6 @@
 //! accepted, and at once when another process holds the Lease.
 
 use std::{
-    convert::Infallible,
     hash::{BuildHasher, RandomState},
     time::{Duration, Instant},
 };
@@ -31,69 +30,11 @@ use winpool_core::{
     },
 };
 
-use crate::{telemetry::outages, uninstall::BUDGET, write::Leases};
-
-/// The term in which this process leads, with its end. Outside a term nothing is written to the cluster.
-#[derive(Clone, Debug)]
-pub struct Leadership(watch::Receiver<Option<Term>>);
-
-impl Leadership {
-    /// Leadership without end, for a process that has no other beside it.
-    pub fn alone() -> Self {
-        Self::until(Instant::now() + Duration::from_hours(24 * 365 * 10))
-    }
-
-    fn until(until: Instant) -> Self {
-        Self(watch::Sender::new(Some(Term { number: 1, until })).subscribe())
-    }
-
-    /// The number of the current term; `None` if this process does not lead.
-    pub fn term(&self) -> Option<u64> {
-        let term = *self.0.borrow();
-        term.filter(|term| Instant::now() < term.until).map(|term| term.number)
-    }
-
-    /// Waits for a term, and returns its number.
-    pub async fn begun(&self) -> u64 {
-        let mut terms = self.0.clone();
-        loop {
-            terms.mark_unchanged();
-            match self.term() {
-                Some(number) => return number,
-                None => changed(&mut terms).await,
-            }
-        }
-    }
-
-    /// Waits for the end of this term.
-    pub async fn ended(&self, number: u64) {
-        let mut terms = self.0.clone();
-        loop {
-            let term = *terms.borrow_and_update();
-            let Some(term) = term.filter(|term| term.number == number && Instant::now() < term.until) else { return };
-            tokio::select! {
-                () = sleep_until(term.until.into()) => {}
-                () = changed(&mut terms) => {}
-            }
-        }
-    }
-
-    /// Does `work` as long as this term lasts; `None` if the term ends before.
-    pub async fn during<T>(&self, number: u64, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.ended(number) => None,
-            result = work => (self.term() == Some(number)).then_some(result),
-        }
-    }
-}
-
-/// Waits for the next change. It never comes once the elector has ended.
-async fn changed(terms: &mut watch::Receiver<Option<Term>>) {
-    if terms.changed().await.is_err() {
-        std::future::pending::<Infallible>().await;
-    }
-}
+use crate::{
+    leadership::{CLEANUP_BUDGET, Leadership},
+    telemetry::outages,
+    write::Leases,
+};
 
 /// The time limit for the release, within the time that a process has to end.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(900);
@@ -129,7 +70,7 @@ impl Elector {
     }
 
     pub fn leadership(&self) -> Leadership {
-        Leadership(self.term.subscribe())
+        Leadership::of(self.term.subscribe())
     }
 
     /// Runs until `resign` is cancelled, and then releases the Lease. If the future is dropped before, the Lease has
@@ -146,7 +87,7 @@ impl Elector {
                 biased;
                 () = resign.cancelled() => break,
                 () = uninstalled.cancelled(), if self.term.borrow().is_some() => {
-                    let until = Instant::now() + BUDGET;
+                    let until = Instant::now() + CLEANUP_BUDGET;
                     self.term.send_modify(|term| *term = term.map(|term| Term { until, ..term }));
                     return false;
                 }
@@ -388,8 +329,6 @@ impl Seized {
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
-
     use axum::http::{Method, Request, Response};
     use kube::client::Body;
     use serde_json::json;
@@ -438,46 +377,5 @@ mod tests {
     #[test]
     fn no_two_processes_have_the_same_identity() {
         assert_ne!(identity(), identity());
-    }
-
-    const SHORT: Duration = Duration::from_millis(50);
-
-    #[tokio::test]
-    async fn work_ends_with_the_term_in_which_it_began() {
-        let started = Instant::now();
-        let leadership = Leadership::until(started + SHORT);
-        assert_eq!(leadership.during(1, async { "done" }).await, Some("done"));
-        assert_eq!(leadership.during(1, pending::<()>()).await, None);
-        assert!(started.elapsed() >= SHORT);
-        assert_eq!(leadership.term(), None);
-        assert_eq!(leadership.during(1, async {}).await, None);
-        assert_eq!(Leadership::alone().during(2, pending::<()>()).await, None, "another term than the one that runs");
-    }
-
-    #[tokio::test]
-    async fn a_renewed_term_continues_and_another_one_does_not() {
-        let now = Instant::now();
-        let terms = watch::Sender::new(Some(Term { number: 1, until: now + SHORT }));
-        let leadership = Leadership(terms.subscribe());
-        let renewed = async {
-            terms.send_replace(Some(Term { number: 1, until: now + Duration::from_mins(1) }));
-            tokio::time::sleep(2 * SHORT).await;
-            "still leads"
-        };
-        assert_eq!(leadership.during(1, renewed).await, Some("still leads"));
-        let lost_and_gained = async {
-            terms.send_replace(None);
-            terms.send_replace(Some(Term { number: 2, until: now + Duration::from_mins(1) }));
-        };
-        assert_eq!(tokio::join!(leadership.during(1, pending::<()>()), lost_and_gained).0, None);
-        assert_eq!(leadership.begun().await, 2);
-    }
-
-    #[tokio::test]
-    async fn leadership_is_noticed_when_it_begins() {
-        let terms = watch::Sender::new(None);
-        let leadership = Leadership(terms.subscribe());
-        let begins = async { terms.send_replace(Some(Term { number: 3, until: Instant::now() + SHORT * 100 })) };
-        assert_eq!(tokio::join!(leadership.begun(), begins).0, 3);
     }
 }

@@ -7,6 +7,7 @@ pub mod cleanup;
 pub mod commands;
 pub mod controllers;
 pub mod election;
+pub mod leadership;
 pub mod metrics;
 pub mod nodes;
 pub mod server;

@@ -22,7 +22,8 @@ use winpool_core::plan::reconcile::Pauses;
 
 use crate::{
     controllers::{self, CLASSES, Context, GuardedPool, NODES, POOLS, SharedPods, WatchHealth},
-    election::{Elector, Leadership},
+    election::Elector,
+    leadership::Leadership,
     metrics::Metrics,
     nodes::SharedNodes,
     server, together,

@@ -30,7 +30,7 @@ use winpool_client::{
 };
 use winpool_core::plan::pools::pool::has_finalizer;
 
-use crate::{controllers::Context, write::Applier};
+use crate::{controllers::Context, leadership::CLEANUP_BUDGET, write::Applier};
 
 /// The time limit for finding out, on termination, if winpool is being removed.
 const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(3);
@@ -38,11 +38,6 @@ const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(3);
 const ATTEMPTS: usize = 10;
 /// The pause between two questions of a standby if the leader has cleaned up.
 const PAUSE: Duration = Duration::from_secs(2);
-
-/// The time limit for a removal. A pod has 60 seconds to end, and the token of a ServiceAccount works for 60 seconds
-/// after the account got its deletionTimestamp, which has no fractions of seconds (`Validate` in
-/// `pkg/serviceaccount/claims.go` of Kubernetes; 60.6 seconds were measured).
-pub const BUDGET: Duration = Duration::from_secs(55);
 
 /// The objects of the installation: ClusterRoleBinding and ClusterRole, and RoleBinding, Role and ServiceAccount in a
 /// namespace, all with the same name.
@@ -220,7 +215,7 @@ impl InstallationObjects {
         tokio::select! {
             () = context.clean.cancelled() => return true,
             () = other_is_done => tracing::info!("the leader has cleaned up"),
-            () = tokio::time::sleep(BUDGET) => {
+            () = tokio::time::sleep(CLEANUP_BUDGET) => {
                 tracing::error!("not cleaned up in time; run: winpool-operator cleanup");
             }
         }

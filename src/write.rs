@@ -39,8 +39,9 @@ use winpool_client::{
 };
 use winpool_core::{
     api::{WindowsPoolStatus, names},
+    node::{NodeObject, NodePlan},
     plan::{
-        nodes::{NodeAnswer, NodeObject, node::NodePlan},
+        nodes::NodeAnswer,
         patch::{finalizer_patch, status_patch},
         pods::TolerationRequest,
         pools::pool::GuardedPool,
@@ -48,7 +49,7 @@ use winpool_core::{
     words::plain,
 };
 
-use crate::{election::Leadership, together};
+use crate::{leadership::Leadership, together};
 
 /// The time limit for a write of the Lease: half of `RENEW_DEADLINE`, so that a lost renewal can be repeated in time.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -18,10 +18,8 @@ use winpool_core::{
         Taint,
         names::{self, CLEANUP},
     },
-    plan::{
-        nodes::{NodeObject, node::Applied},
-        pools::pool::GuardedPool,
-    },
+    node::{Applied, NodeObject},
+    plan::pools::pool::GuardedPool,
     words::count,
 };
 

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use winpool_core::plan::{Now, nodes::NodeEvent, pools::pool::Policy, reconcile::Pauses};
 
-use crate::{election::Leadership, metrics::Metrics, nodes::SharedNodes, write::Applier};
+use crate::{leadership::Leadership, metrics::Metrics, nodes::SharedNodes, write::Applier};
 
 pub use pods::SharedPods;
 pub use watch_health::WatchHealth;

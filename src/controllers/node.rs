@@ -25,10 +25,8 @@ use winpool_client::{
 };
 use winpool_core::{
     api::names::reason,
-    plan::nodes::{
-        NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep,
-        node::{MetadataChange, NodePlan},
-    },
+    node::{MetadataChange, NodeObject, NodePlan},
+    plan::nodes::{NodeAnswer, NodeEvent, NodeNote, NodeStep},
 };
 
 use crate::{nodes::SharedNodes, telemetry::list};

@@ -15,7 +15,7 @@ use prometheus_client::{
 };
 use winpool_core::{
     api::{ClassState, WindowsPoolStatus, number},
-    plan::nodes::node::NodeState,
+    plan::nodes::assessment::NodeState,
     pod::Cause,
     windows::product,
 };

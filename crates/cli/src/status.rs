@@ -10,7 +10,7 @@ use winpool_analysis::explain::{
 use winpool_client::terminal::Outcome;
 use winpool_core::{
     api::names::reason,
-    plan::nodes::node::NodeState,
+    plan::nodes::assessment::NodeState,
     words::{count, joined},
 };
 

@@ -22,10 +22,7 @@ use winpool_core::{
     api::names,
     interner::Interner,
     labels::Labels,
-    plan::{
-        self,
-        nodes::{NodeObject, node::TaintList},
-    },
+    node::{NodeFields, NodeObject, TaintList},
 };
 
 /// The number of labels that are cached of a node, the first by key. Nodes have a few dozen.
@@ -140,7 +137,7 @@ impl From<WireNode> for ListedNode {
             name: metadata.name.into(),
             uid: metadata.uid,
             resource_version: metadata.resource_version,
-            node: plan::nodes::node::NodeFields {
+            node: NodeFields {
                 labels,
                 has_annotations,
                 applied: annotation(names::APPLIED).map(Into::into),

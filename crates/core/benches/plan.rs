@@ -13,12 +13,9 @@ use serde_json::json;
 use winpool_core::{
     api::{TaintPolicy, WindowsPool, WindowsPoolSpec, names},
     labels::Labels,
+    node::{NodeFields, NodeObject, TaintList},
     plan::{
-        nodes::{
-            NodeEvent, NodeObject, NodeTable,
-            assessment::assess,
-            node::{NodeFields, TaintList},
-        },
+        nodes::{NodeEvent, NodeTable, assessment::assess},
         patch::node_patch,
         pools::pool::{Policy, Pool, PoolEntry},
         taints::Consent,

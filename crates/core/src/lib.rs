@@ -26,6 +26,7 @@ pub mod api;
 pub mod election;
 pub mod interner;
 pub mod labels;
+pub mod node;
 pub mod plan;
 pub mod pod;
 pub mod windows;

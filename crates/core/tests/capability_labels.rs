@@ -4,8 +4,8 @@ use crate::common::{self, UID, apply, assess, node, plan_classes, policy, pool, 
 use serde_json::{Value, json};
 use winpool_core::{
     api::ClassState,
+    node::NodePlan,
     plan::{
-        nodes::node::NodePlan,
         patch::node_patch,
         pools::pool::{Hosts, Pool},
     },

@@ -4,10 +4,13 @@ use std::time::Instant;
 
 use crate::common::{self, node, policy, read, with_consent};
 use serde_json::Value;
-use winpool_core::plan::{
-    nodes::{assessment::assess, node::Watched},
-    pools::pool::Pool,
-    taints::{Consent, LaggingClass},
+use winpool_core::{
+    node::Watched,
+    plan::{
+        nodes::assessment::assess,
+        pools::{consent::LaggingClass, pool::Pool},
+        taints::Consent,
+    },
 };
 
 const MINE: &str = "os=windows:NoSchedule";

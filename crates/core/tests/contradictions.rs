@@ -10,11 +10,11 @@ use winpool_core::{
         NodeCounts,
         names::{self, reason},
     },
+    node::{LABEL_SETTLES, NodeObject, Watched},
     plan::{
         nodes::{
-            NodeEvent, NodeObject, NodeTable,
-            assessment::{Assessment, assess},
-            node::{LABEL_SETTLES, NodeState, Watched},
+            NodeEvent, NodeTable,
+            assessment::{Assessment, NodeState, assess},
             numbers::Tally,
         },
         taints::Consent,

@@ -7,10 +7,8 @@ use winpool_core::{
     api::{Taint, TaintStatus, WindowsPoolStatus},
     plan::{
         patch::status_patch,
-        pools::{
-            pool::Pool,
-            status::{Observation, ever_applied, status},
-        },
+        pools::pool::Pool,
+        reconcile::conditions::{Observation, ever_applied, status},
     },
 };
 

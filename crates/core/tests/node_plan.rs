@@ -8,9 +8,13 @@ use crate::common::{
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
+    node::NodeObject,
     plan::{
         self,
-        nodes::{NodeEvent, NodeObject, NodeTable, assessment::assess_as, node::NodeState},
+        nodes::{
+            NodeEvent, NodeTable,
+            assessment::{NodeState, assess_as},
+        },
         pools::pool::{Policy, PoolEntry},
         taints::Consent,
     },

@@ -8,8 +8,9 @@ use std::{
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
+    node::NodeObject,
     plan::{
-        nodes::{NodeAnswer, NodeEvent, NodeNote, NodeObject, NodeStep, NodeTable, node::NodeState},
+        nodes::{NodeAnswer, NodeEvent, NodeNote, NodeStep, NodeTable, assessment::NodeState},
         pools::pool::Policy,
         refusal::RequestError,
     },

@@ -5,8 +5,8 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
+    node::NodePlan,
     plan::{
-        nodes::node::NodePlan,
         patch::{FieldChange, node_patch, runtime_class_patch},
         pools::pool::Policy,
     },

@@ -6,7 +6,8 @@ use proptest::{collection::vec, prelude::*, sample::select, strategy::ValueTree,
 use serde_json::{Value, json};
 use winpool_core::{
     api::Taint,
-    plan::{classes::runtime_class::ClassAction, nodes::node::Applied, pools::pool::Policy, taints::Consent},
+    node::Applied,
+    plan::{classes::runtime_class::ClassAction, pools::pool::Policy, taints::Consent},
 };
 
 use crate::common::{

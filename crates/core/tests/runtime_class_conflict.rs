@@ -9,9 +9,10 @@ use winpool_core::{
     api::{ClassState, names::reason},
     plan::{
         classes::{
-            ClassesPlan, NodeSummary,
+            ClassesPlan,
             runtime_class::{ClassAction, PlannedClass, describe, is_made_by_winpool},
         },
+        nodes::numbers::NodeSummary,
         pools::pool::{Policy, PoolEntry},
     },
 };

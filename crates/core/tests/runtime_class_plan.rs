@@ -9,9 +9,10 @@ use winpool_core::{
     api::{ClassState, names::reason},
     plan::{
         classes::{
-            ClassesPlan, NodeSummary,
+            ClassesPlan,
             runtime_class::{ClassAction, DesiredClass, PlannedClass},
         },
+        nodes::numbers::NodeSummary,
         pools::pool::Pool,
     },
     windows::product::PRODUCTS,

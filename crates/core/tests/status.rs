@@ -14,13 +14,11 @@ use winpool_core::{
     },
     plan::{
         nodes::{
-            node::NodeState,
+            assessment::NodeState,
             numbers::{Overlap, Tally},
         },
-        pools::{
-            pool::Pool,
-            status::{Observation, Verdict, status, suspended_status},
-        },
+        pools::pool::Pool,
+        reconcile::conditions::{Observation, Verdict, status, suspended_status},
     },
     windows::Build,
     words::is_command,

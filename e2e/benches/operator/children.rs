@@ -16,13 +16,16 @@ use serde_json::{Value, json};
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
 use winpool_client::{node::ListedNode, pods::ListedPod};
-use winpool_core::plan::{
-    Now,
-    nodes::{NodeEvent, NodeObject, NodeTable, assessment::assess},
-    patch::node_patch,
-    pods::PodTable,
-    pools::pool::Policy,
-    taints::Consent,
+use winpool_core::{
+    node::NodeObject,
+    plan::{
+        Now,
+        nodes::{NodeEvent, NodeTable, assessment::assess},
+        patch::node_patch,
+        pods::PodTable,
+        pools::pool::Policy,
+        taints::Consent,
+    },
 };
 use winpool_e2e::Usage;
 use winpool_operator::Options;

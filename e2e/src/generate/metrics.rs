@@ -3,7 +3,7 @@
 use winpool_client::{error::RequestError, request_info};
 use winpool_core::{
     api::{ClassState, names::condition},
-    plan::nodes::node::NodeState,
+    plan::nodes::assessment::NodeState,
     pod::Cause,
     words::joined,
 };

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use tokio_util::sync::CancellationToken;
-use winpool_core::plan::nodes::node::LABEL_SETTLES;
+use winpool_core::node::LABEL_SETTLES;
 use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows, prelude::*};
 
 use super::stage::{

@@ -10,7 +10,8 @@ use winpool_client::error::{Failure, RequestError};
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
 use winpool_e2e::{Proxy, prelude::*};
 use winpool_operator::{
-    election::{Elector, Leadership, Seized},
+    election::{Elector, Seized},
+    leadership::Leadership,
     write::Applier,
 };
 

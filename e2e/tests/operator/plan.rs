@@ -172,7 +172,7 @@ async fn fill(harness: &Harness, dice: &mut Dice) {
 }
 
 /// The fields of a node that winpool can write.
-fn face_of_node(node: &winpool_core::plan::nodes::node::NodeFields) -> Value {
+fn face_of_node(node: &winpool_core::node::NodeFields) -> Value {
     let labels: BTreeMap<_, _> = node.labels.with_prefix("").collect();
     json!({"labels": labels, "taints": node.taints.to_json(), "applied": node.applied.as_deref(), "ignore": node.ignore})
 }

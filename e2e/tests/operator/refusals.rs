@@ -7,18 +7,17 @@ use winpool_client::{
     error::{RequestError, in_time},
     node::ListedNode,
 };
-use winpool_core::plan::{
-    nodes::{
-        NodeObject,
-        assessment::assess,
-        node::{NodePlan, TaintChange},
+use winpool_core::{
+    node::{NodeObject, NodePlan, TaintChange},
+    plan::{
+        nodes::assessment::assess,
+        patch::{FieldChange, node_patch, runtime_class_patch},
+        pools::pool::{Policy, Pool, PoolEntry},
+        taints::Consent,
     },
-    patch::{FieldChange, node_patch, runtime_class_patch},
-    pools::pool::{Policy, Pool, PoolEntry},
-    taints::Consent,
 };
 use winpool_e2e::prelude::*;
-use winpool_operator::{election::Leadership, write::Applier};
+use winpool_operator::{leadership::Leadership, write::Applier};
 
 #[tokio::test]
 async fn a_patch_of_a_node_that_changed_since_it_was_read_changes_nothing() {

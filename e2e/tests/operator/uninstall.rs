@@ -8,7 +8,7 @@ use winpool_client::terminal::Outcome;
 use winpool_e2e::prelude::*;
 use winpool_operator::{
     cleanup::{Arguments, clean_up},
-    election::Leadership,
+    leadership::Leadership,
     uninstall::InstallationObjects,
     write::Applier,
 };

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
-use winpool_core::plan::{nodes::node::NodeFields, pools::pool::Policy};
+use winpool_core::{node::NodeFields, plan::pools::pool::Policy};
 
 use super::pod_count::pod_counts;
 use silent::silent;

@@ -7,11 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::{Mode, ObjectReference, Taint, names},
+    node::{Applied, NodeFields},
     plan::{
-        nodes::{
-            assessment::{Assessment, assess},
-            node::{Applied, NodeFields, NodeState},
-        },
+        nodes::assessment::{Assessment, NodeState, assess},
         pools::pool::{Policy, Pool},
         taints::Consent,
     },

@@ -16,8 +16,9 @@ use winpool_core::{
         names::{self, reason},
         number,
     },
+    node::NodeFields,
     plan::{
-        nodes::node::{NodeFields, NodeState},
+        nodes::assessment::NodeState,
         pools::pool::{GuardedPool, Policy, Pool, policy_of},
     },
     pod::{Class, selects_windows},

@@ -18,7 +18,8 @@ use winpool_core::{
     api::{Mode, Taint, names},
     labels::Labels,
     plan::{
-        classes::{NodeSummary, is_declared, plan_classes},
+        classes::{is_declared, plan_classes},
+        nodes::numbers::NodeSummary,
         pools::pool::{Policy, Pool, PoolEntry, PoolSpec},
     },
     pod::{ARCH_KEYS, Class, OS_KEYS, System, Tolerance, is_on_windows_only, tolerance},

@@ -13,11 +13,9 @@ use thiserror::Error;
 use winpool_core::{
     api::names,
     labels::Labels,
+    node::{NodeFields, NodePlan},
     plan::{
-        nodes::{
-            assessment::assess,
-            node::{NodeFields, NodePlan},
-        },
+        nodes::assessment::assess,
         pools::pool::{Policy, policy_of},
         taints::Consent,
     },

@@ -8,10 +8,7 @@ use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
     labels::Labels,
-    plan::nodes::{
-        NodeObject,
-        node::{MetadataChange, NodeFields, NodePlan, TaintList},
-    },
+    node::{MetadataChange, NodeFields, NodeObject, NodePlan, TaintList},
     windows::{ContainerRuntime, KernelVersion},
 };
 

@@ -10,7 +10,7 @@ use winpool_analysis::{
     lint::Facts,
     workload::WorkloadManifest,
 };
-use winpool_core::{plan::nodes::node::NodeFields, windows::Build};
+use winpool_core::{node::NodeFields, windows::Build};
 
 use super::{class_object, findings, seen, view, workload};
 

@@ -28,10 +28,7 @@ use winpool_analysis::{
 };
 use winpool_core::{
     api::{Taint, WindowsPool},
-    plan::nodes::{
-        NodeObject,
-        node::{NodeFields, TaintList},
-    },
+    node::{NodeFields, NodeObject, TaintList},
 };
 
 /// A workload of this kind with this merged into its pod spec. Containers that say nothing of resources get some.

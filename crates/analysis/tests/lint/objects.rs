@@ -12,7 +12,7 @@ use winpool_analysis::{
     },
     view::{View, reduced_node},
 };
-use winpool_core::plan::nodes::node::NodeFields;
+use winpool_core::node::NodeFields;
 
 use super::{broken, cluster, findings, seen, view, workload};
 

@@ -15,7 +15,7 @@ use winpool_analysis::{
 };
 use winpool_core::{
     api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus},
-    plan::nodes::node::NodeFields,
+    node::NodeFields,
 };
 
 use super::{broken, cluster, findings, manifests, node, running, seen, view, workload};

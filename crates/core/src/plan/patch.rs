@@ -23,10 +23,8 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{WindowsPoolStatus, names},
-    plan::{
-        nodes::node::{MetadataChange, NodeFields, NodePlan},
-        pools::pool::Policy,
-    },
+    node::{MetadataChange, NodeFields, NodePlan},
+    plan::pools::pool::Policy,
 };
 
 /// The reason for which a patch that the API server accepted has no effect. Others that come after admission leave

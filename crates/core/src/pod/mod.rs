@@ -5,6 +5,7 @@
 pub mod affinity;
 pub mod errors;
 mod object;
+pub(crate) mod placement;
 mod spec;
 pub mod tolerations;
 
@@ -14,6 +15,7 @@ pub use self::{
     object::{
         DaemonSet, Pod, PodProgress, StartStatus, WireMetadata, WirePod, container_states, controlled_by, has_run,
     },
+    placement::Placement,
     spec::{ARCH_KEYS, BETA_OS, Class, OS_KEYS, PodSpec, SYSTEM_LABELS, System, is_on_windows_only, selects_windows},
     tolerations::{Tolerance, tolerance, tolerate},
 };

@@ -6,10 +6,8 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, WindowsPool},
-    plan::{
-        nodes::node::Applied,
-        pools::pool::{Policy, Pool},
-    },
+    node::Applied,
+    plan::pools::pool::{Policy, Pool},
 };
 
 use super::{node, policy, pool_object};

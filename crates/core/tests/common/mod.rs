@@ -11,21 +11,22 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, WindowsPool, WindowsPoolStatus, names},
+    node::{NodeFields, TaintList},
     plan::{
         self, Now,
         classes::{
-            ClassesPlan, NodeSummary,
+            ClassesPlan,
             runtime_class::{ClassAction, PlannedClass},
         },
-        nodes::{
-            assessment::Assessment,
-            node::{NodeFields, TaintList},
-        },
+        nodes::{assessment::Assessment, numbers::NodeSummary},
         patch::{node_patch, runtime_class_patch},
-        pools::pool::{Policy, Pool, PoolEntry, PoolSpec},
+        pools::{
+            consent::PoolConsent,
+            pool::{Policy, Pool, PoolEntry, PoolSpec},
+        },
         reconcile::ClassRequest,
         refusal::RequestError,
-        taints::{Consent, PoolConsent},
+        taints::Consent,
     },
     windows::Build,
 };

@@ -11,9 +11,10 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_core::{
+    node::NodeObject,
     plan::{
         Now,
-        nodes::{NodeEvent, NodeObject, NodeTable},
+        nodes::{NodeEvent, NodeTable},
         pods::{ClusterFacts, PodEvent, PodSummary, PodTable, PoolFailures, REASONS},
         pools::pool::Policy,
     },

@@ -6,8 +6,9 @@ use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::{Value, json};
 use winpool_core::{
+    node::NodeObject,
     plan::{
-        nodes::{NodeEvent, NodeObject},
+        nodes::NodeEvent,
         pods::{ClusterFacts, IS_ENDING, TolerationAnswer, TolerationRequest, WindowsNodes},
         refusal::RequestError,
     },

@@ -14,10 +14,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, TaintPolicy, WindowsPool, names},
-    plan::{
-        nodes::NodeObject,
-        pools::pool::{GuardedPool, Pool},
-    },
+    node::NodeObject,
+    plan::pools::pool::{GuardedPool, Pool},
     pod::{DaemonSet, Pod, PodProgress, PodSpec},
 };
 

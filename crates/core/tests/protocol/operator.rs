@@ -11,12 +11,10 @@ use json_patch::PatchOperation;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
     api::TaintPolicy,
+    node::{Applied, NodePlan},
     plan::{
         Now,
-        nodes::{
-            NodeAnswer, NodeEvent, NodeStep, NodeTable,
-            node::{Applied, NodePlan},
-        },
+        nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
         pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
         pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of},
         reconcile::{Answer, CachedCluster, Memory, Pauses, Step, next},

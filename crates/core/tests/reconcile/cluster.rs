@@ -12,12 +12,10 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Problem, WindowsPool, WindowsPoolStatus, names},
+    node::{NodeFields, NodeObject, NodePlan, TaintList},
     plan::{
         Now,
-        nodes::{
-            NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable,
-            node::{NodeFields, NodePlan, TaintList},
-        },
+        nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
         patch::{finalizer_patch, status_patch},
         pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
         pools::pool::{GuardedPool, Policy, policy_of},

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 use winpool_core::{
     api::names::{condition, reason},
+    node::NodeFields,
     plan::{
-        nodes::node::NodeFields,
         pods::{PodTable, UnknownPods},
         reconcile::Step,
     },

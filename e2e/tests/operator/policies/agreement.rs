@@ -15,11 +15,9 @@ use proptest::{
 use winpool_client::node::ListedNode;
 use winpool_core::{
     api::Taint,
+    node::{Applied, Watched},
     plan::{
-        nodes::{
-            assessment::assess,
-            node::{Applied, Watched},
-        },
+        nodes::assessment::assess,
         pools::pool::{Policy, Pool, PoolEntry, WantedTaints},
         taints::Consent,
     },

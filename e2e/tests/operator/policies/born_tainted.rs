@@ -2,7 +2,7 @@
 
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{WatchEvent, WatchParams};
-use winpool_core::plan::nodes::node::Applied;
+use winpool_core::node::Applied;
 use winpool_e2e::prelude::*;
 
 use super::{admitted, admitted_until, assert_no_panic, install, pool};

@@ -10,10 +10,8 @@ use serde::Deserialize;
 use winpool_analysis::explain::forecast::{ForecastOutcome, Snapshot, forecast};
 use winpool_core::{
     api::TaintPolicy,
-    plan::{
-        self,
-        pools::pool::{GuardedPool, Pool, WantedTaints},
-    },
+    node::NodeFields,
+    plan::pools::pool::{GuardedPool, Pool, WantedTaints},
 };
 use winpool_e2e::{
     harness::schema::{loosen_schema, object, untyped},
@@ -312,12 +310,9 @@ async fn compare(client: &Client, fresh: &Snapshot, when: &str, tally: &mut Tall
 }
 
 /// The node without the capability labels that a new cluster would not have. They stay while they are true.
-fn without_older_facts(
-    node: &plan::nodes::node::NodeFields,
-    expected: &plan::nodes::node::NodeFields,
-) -> plan::nodes::node::NodeFields {
+fn without_older_facts(node: &NodeFields, expected: &NodeFields) -> NodeFields {
     let older = node.labels.with_prefix("runs.winpool.dev/").filter(|(key, _)| expected.labels.get(key).is_none());
-    plan::nodes::node::NodeFields {
+    NodeFields {
         labels: winpool_analysis::view::relabelled(&node.labels, older.map(|(key, _)| (key, None))),
         ..node.clone()
     }
@@ -329,7 +324,7 @@ async fn pools_as_they_are(client: &Client) -> Value {
 }
 
 /// The fields of a node that winpool can write. The order of taints and the marks without taints depend on the history.
-fn face_of_node(node: &plan::nodes::node::NodeFields) -> Value {
+fn face_of_node(node: &NodeFields) -> Value {
     let mut labels: BTreeMap<_, _> = node.labels.with_prefix("").collect();
     let taints: BTreeSet<String> = node.taints.taints().iter().map(ToString::to_string).collect();
     let applied = node.applied.as_deref().filter(|applied| !applied.ends_with(r#""taints":[]}"#));

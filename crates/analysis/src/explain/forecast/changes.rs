@@ -9,12 +9,12 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_core::{
     api::{Taint, names},
+    node::{Applied, NodeFields},
     plan::{
         classes::{
             is_declared,
             runtime_class::{is_made_by_winpool, owner, selected_build},
         },
-        nodes::node::{Applied, NodeFields},
         pools::pool::{Hosts, Policy, Pool, WantedTaints},
         reconcile::Note,
     },

@@ -10,14 +10,14 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use winpool_core::{
     api::{Taint, WindowsPoolStatus, names},
+    node::{NodeFields, NodeObject},
     plan::{
         Now,
-        nodes::{NodeAnswer, NodeEvent, NodeObject, NodeStep, NodeTable, node::NodeFields},
+        nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
         patch::finalizers,
         pods::{ClusterFacts, PodHealth, PodTable, TolerationRequest, UnknownPods, WindowsNodes},
         pools::pool::{GuardedPool, Policy, Pool, policy_of},
-        reconcile::taints::HeldTaints,
-        reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next},
+        reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next, taints::HeldTaints},
         refusal::RequestError,
     },
     pod::{self as operator, Class, PodProgress},

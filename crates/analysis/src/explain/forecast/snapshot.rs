@@ -6,7 +6,8 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::{
     api::names,
     labels::Labels,
-    plan::{Now, nodes::node::NodeFields, pools::pool::GuardedPool},
+    node::NodeFields,
+    plan::{Now, pools::pool::GuardedPool},
 };
 
 use crate::{

@@ -17,7 +17,7 @@ use crate::{
     },
     plan::{
         classes::runtime_class::{DesiredClass, PlannedClass, owner, plan_class},
-        nodes::capability_labels,
+        nodes::{capability_labels, numbers::NodeSummary},
         pools::pool::{Hosts, Policy, Pool},
     },
     pod::{
@@ -30,18 +30,6 @@ use crate::{
 
 /// The limit of other writers' taints that a class tolerates: a node can register with any taint.
 const FOREIGN_TAINTS: usize = 16;
-
-/// The facts about a pool's nodes from which its RuntimeClasses are planned.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeSummary {
-    /// Number of nodes by build.
-    pub builds: BTreeMap<Build, usize>,
-    /// Taints on them that the pool's classes have to tolerate besides the pool's own.
-    pub tolerate: BTreeSet<Taint>,
-    /// RuntimeClasses that select this build, and whose capability label is not on all nodes that run their images. Each has
-    /// the number of those nodes; 0 if that is not known.
-    pub awaited_capabilities: BTreeMap<String, (Build, usize)>,
-}
 
 /// The plan for the classes of a pool.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -7,11 +7,9 @@ use crate::{
         Mode, ObjectReference, Problem, Taint,
         names::{self, reason},
     },
+    node::{Applied, MetadataChange, NodeFields, NodePlan, NodeRecord},
     plan::{
-        nodes::{
-            capability_labels,
-            node::{Applied, MetadataChange, NodeFields, NodePlan, NodeRecord, NodeState},
-        },
+        nodes::capability_labels,
         patch::STRIPPED,
         pools::pool::{Policy, Pool, PoolEntry},
         taints::{self, Consent, NodeTaints, is_tolerated},
@@ -84,6 +82,25 @@ impl Assessment {
     /// True if it lacks wanted taints, or has taints that it is to lose.
     pub(crate) fn is_untainted(&self) -> bool {
         self.plan.taints.is_some() || !self.taints.held.is_empty() || !self.uncarried.is_empty()
+    }
+}
+
+named! {
+    /// State of a node, as status and metrics count it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum NodeState {
+        /// It has the right labels and taints.
+        Converged = "converged",
+        /// winpool is about to change it.
+        Pending = "pending",
+        /// It lacks a taint that DaemonSets do not tolerate.
+        Held = "held",
+        /// Another writer keeps reverting what winpool writes.
+        Contested = "contested",
+        /// winpool cannot change it.
+        Blocked = "blocked",
+        /// It has the annotation `winpool.dev/ignore`.
+        Ignored = "ignored",
     }
 }
 

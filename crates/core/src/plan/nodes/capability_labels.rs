@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     api::names,
-    plan::nodes::node::{MetadataChange, NodeFields},
+    node::{MetadataChange, NodeFields},
     windows::{
         Build,
         compatibility::{Runs, runs},

@@ -7,12 +7,10 @@
 
 pub mod assessment;
 pub mod capability_labels;
-pub mod node;
 pub mod numbers;
 pub(crate) mod table;
 
 pub use self::{
-    node::NodeObject,
     numbers::NodeCount,
     table::{NodeAnswer, NodeEvent, NodeNote, NodeStep, NodeTable},
 };

@@ -7,13 +7,7 @@ use std::{
 
 use crate::{
     api::{NodeCounts, Problem, Taint, number},
-    plan::{
-        classes::NodeSummary,
-        nodes::{
-            assessment::{Assessment, NodeProblem},
-            node::NodeState,
-        },
-    },
+    plan::nodes::assessment::{Assessment, NodeProblem, NodeState},
     windows::Build,
 };
 
@@ -143,6 +137,18 @@ impl Tally {
     pub fn problems(&self) -> Vec<Problem> {
         self.problems.iter().map(|(problem, (example, nodes))| problem.describe(example, *nodes)).collect()
     }
+}
+
+/// The facts about a pool's nodes from which its RuntimeClasses are planned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeSummary {
+    /// Number of nodes by build.
+    pub builds: BTreeMap<Build, usize>,
+    /// Taints on them that the pool's classes have to tolerate besides the pool's own.
+    pub tolerate: BTreeSet<Taint>,
+    /// RuntimeClasses that select this build, and whose capability label is not on all nodes that run their images. Each has
+    /// the number of those nodes; 0 if that is not known.
+    pub awaited_capabilities: BTreeMap<String, (Build, usize)>,
 }
 
 /// The number of nodes in one pool with the same build and state.

@@ -12,10 +12,10 @@ use json_patch::Patch;
 
 use crate::{
     interner::Interner,
+    node::{MetadataChange, NodeObject, NodePlan, Watched},
     plan::{
         nodes::{
-            assessment::{Assessment, NodeProblem, assess, assess_as},
-            node::{MetadataChange, NodeObject, NodePlan, NodeState, Watched},
+            assessment::{Assessment, NodeProblem, NodeState, assess, assess_as},
             numbers::{Assessments, NodeCount, Overlaps, Tally, fold},
         },
         patch::{REVERTED, STRIPPED, node_patch},

@@ -12,17 +12,17 @@ use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
 use crate::{
     api::{ObjectReference, Problem, names::reason},
     labels::Labels,
+    node::NodeObject,
     plan::{
         Now,
         classes::runtime_class::{ClassUsers, NAMED, owner},
-        nodes::node::NodeObject,
         pods::{
-            fact::{Placement, PodFact, PodStage},
+            fact::{PodFact, PodStage},
             tolerations::{ClusterFacts, PoolHelp},
         },
         pools::pool::PoolSpec,
     },
-    pod::{Cause, KnownError, System, known_error},
+    pod::{Cause, KnownError, Placement, System, known_error},
     words::{count, plain},
 };
 

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use crate::plan::pods::fact::{Placement, PodFact};
+use crate::{plan::pods::fact::PodFact, pod::Placement};
 
 /// The limit of workloads that are remembered. When it is reached, the half with the oldest last start is forgotten.
 const WORKLOADS: usize = 16_384;

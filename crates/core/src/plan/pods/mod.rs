@@ -14,10 +14,9 @@ pub(crate) mod tolerations;
 pub use crate::plan::{
     classes::runtime_class::ClassUsers,
     pods::{
-        fact::{Placement, PodFact, PodStage},
+        fact::{PodFact, PodStage},
         failures::{ClassPods, PodEvent, PodHealth, PodSummary, PoolFailures, REASONS, WorkloadFailure},
         table::{COUNT_INTERVAL, PodPauses, PodTable, UnknownPods},
         tolerations::{ClusterFacts, IS_ENDING, PoolHelp, TolerationAnswer, TolerationRequest, WindowsNodes},
     },
-    taints::daemon_sets::Objector,
 };

@@ -17,15 +17,17 @@ use crate::{
         Now,
         classes::runtime_class::{ClassUsers, owner},
         pods::{
-            fact::{Placement, PodFact, PodStage, PodTrouble, SandboxError},
+            fact::{PodFact, PodStage, PodTrouble, SandboxError},
             failures::{ClassPods, Judge, PodEvent, PodFailures, PodSummary, moment},
             history::PodHistory,
             tolerations::{ClusterFacts, HelpQueue, TolerationAnswer, TolerationRequest, WindowsNodes},
         },
-        pools::pool::PoolSpec,
-        taints::daemon_sets::{DaemonSets, Objector, is_daemon_set},
+        pools::{
+            objector::{DaemonSets, Objector, is_daemon_set},
+            pool::PoolSpec,
+        },
     },
-    pod::{Class, KnownError, Pod, PodProgress, System},
+    pod::{Class, KnownError, Placement, Pod, PodProgress, System},
 };
 
 /// The shortest pause between two counts: names and numbers of workloads in status change no more often.

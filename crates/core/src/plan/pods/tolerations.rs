@@ -21,20 +21,25 @@ use crate::{
         ObjectReference, Problem, Taint,
         names::{self, reason},
     },
+    node::NodeObject,
     plan::{
         Now, SHOWN,
-        nodes::{node::NodeObject, table::NodeTable},
+        nodes::table::NodeTable,
         patch::{REVERTED, toleration_patch},
         pods::{
-            fact::{Placement, PodFact, PodStage, requirements},
+            fact::{PodFact, PodStage},
             history::PodHistory,
         },
-        pools::pool::{Policy, PoolSpec},
+        pools::{
+            objector::Objector,
+            pool::{Policy, PoolSpec},
+        },
         refusal::RequestError,
-        taints::daemon_sets::Objector,
         whole_seconds,
     },
-    pod::{Class, System, affinity, selects_windows, tolerate, tolerations::toleration},
+    pod::{
+        Class, Placement, System, affinity, placement::requirements, selects_windows, tolerate, tolerations::toleration,
+    },
     words::plain,
 };
 

@@ -1,5 +1,6 @@
-//! Pools: what they ask for, their status, and their end.
+//! Pools: what they ask for, and what they may do at this moment.
 
+pub mod consent;
+pub mod objector;
 pub mod pool;
 pub(crate) mod spec;
-pub mod status;

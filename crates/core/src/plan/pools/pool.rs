@@ -19,7 +19,7 @@ pub use crate::plan::pools::spec::{Hosts, InvalidPool, PoolSpec, WantedTaints};
 use crate::{
     api::{DeletionPolicy, Mode, Taint, TaintPolicy, WindowsPool, WindowsPoolSpec, WindowsPoolStatus, names},
     labels::Labels,
-    plan::taints::consent::PoolConsent,
+    plan::pools::consent::PoolConsent,
     windows::Build,
 };
 

@@ -35,9 +35,11 @@ use crate::{
         nodes::capability_labels,
         patch::FieldChange,
         pods::table::UnknownPods,
-        pools::pool::{Hosts, Pool},
+        pools::{
+            consent::LaggingClass,
+            pool::{Hosts, Pool},
+        },
         refusal::{RequestError, WriteConflict},
-        taints::LaggingClass,
     },
     pod::selector_of,
     windows::Build,

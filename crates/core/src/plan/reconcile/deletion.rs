@@ -19,6 +19,7 @@ use crate::{
         names::{self, reason},
         number,
     },
+    node::{NodeObject, NodeRecord},
     plan::{
         classes::{
             classes_of_others,
@@ -26,7 +27,6 @@ use crate::{
         },
         nodes::{
             assessment::{assess, is_being_handed_over},
-            node::{NodeObject, NodeRecord},
             table::NodeTable,
         },
         pools::pool::{GuardedPool, Policy, Pool},

@@ -9,6 +9,7 @@
 //! continues.
 
 pub(crate) mod classes;
+pub mod conditions;
 mod deletion;
 mod status;
 pub(crate) mod step;
@@ -33,12 +34,12 @@ use crate::{
         nodes::numbers::Tally,
         pods::table::{PodPauses, UnknownPods},
         pools::{
+            consent::PoolConsent,
+            objector::Objector,
             pool::{GuardedPool, Policy, Pool, PoolEntry, managed_taints, read_all},
-            status::ever_applied,
         },
-        reconcile::{classes::ClassMemory, deletion::DeletionMemory},
+        reconcile::{classes::ClassMemory, conditions::ever_applied, deletion::DeletionMemory},
         refusal::RequestError,
-        taints::{PoolConsent, daemon_sets::Objector},
     },
 };
 

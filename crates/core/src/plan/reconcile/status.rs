@@ -19,10 +19,8 @@ use crate::{
             failures::{PodHealth, WorkloadFailure},
             tolerations::PoolHelp,
         },
-        pools::{
-            pool::{GuardedPool, recorded},
-            status::{Observation, status, suspended_status},
-        },
+        pools::pool::{GuardedPool, recorded},
+        reconcile::conditions::{Observation, status, suspended_status},
         whole_seconds,
     },
 };

@@ -20,9 +20,11 @@ use crate::{
             failures::PodHealth,
             table::{PodTable, UnknownPods},
         },
-        pools::pool::{GuardedPool, Policy, Pool},
+        pools::{
+            objector::Objector,
+            pool::{GuardedPool, Policy, Pool},
+        },
         refusal::{Outage, RequestError},
-        taints::daemon_sets::Objector,
     },
 };
 

@@ -12,8 +12,8 @@ use k8s_openapi::jiff::Timestamp;
 use crate::{
     api::Taint,
     labels::Labels,
-    plan::{pods::fact::Placement, pools::spec::PoolSpec},
-    pod::{self, tolerate},
+    plan::pools::spec::PoolSpec,
+    pod::{self, Placement, tolerate},
 };
 
 const KIND: &str = "DaemonSet ";

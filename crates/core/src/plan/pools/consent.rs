@@ -10,7 +10,8 @@ use k8s_openapi::jiff::Timestamp;
 use crate::{
     api::{Taint, names},
     labels::Labels,
-    plan::{nodes::node::NodeFields, taints::daemon_sets::Objector},
+    node::NodeFields,
+    plan::pools::objector::Objector,
     windows::Build,
 };
 

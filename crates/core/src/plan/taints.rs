@@ -1,20 +1,14 @@
 //! The taints of a node: those that it should have, and if one may be added now.
 
-pub(crate) mod consent;
-pub(crate) mod daemon_sets;
-
 use std::{collections::BTreeSet, time::Instant};
 
 use serde_json::Value;
 
-pub use self::consent::{LaggingClass, PoolConsent};
 use crate::{
     api::{Taint, TaintPolicy},
     labels::Labels,
-    plan::{
-        nodes::node::{Applied, NodeFields, TaintChange, Watched},
-        pools::pool::{Policy, Pool, WantedTaints},
-    },
+    node::{Applied, NodeFields, TaintChange, Watched},
+    plan::pools::pool::{Policy, Pool, WantedTaints},
     windows::Build,
 };
 
