@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use winpool_core::{
-    api::{Taint, quantity::amount},
+    api::{Effect, Taint, quantity::amount},
     labels::Labels,
     pod::{
         ARCH_KEYS, Class, Tolerance,
@@ -112,7 +112,7 @@ pub fn obstacles(spec: &PodSpec, node: &Node) -> Vec<Obstacle> {
         Obstacle::Selector { key: key.clone(), wanted: value.clone(), found: node.labels.get(key).map(str::to_owned) }
     }));
     found.extend(affinity(spec, node));
-    let unschedulable = Taint::new("node.kubernetes.io/unschedulable", "", "NoSchedule");
+    let unschedulable = Taint::new("node.kubernetes.io/unschedulable", "", Effect::NoSchedule);
     if node.is_cordoned && !tolerate(&spec.tolerations, &unschedulable) {
         found.push(Obstacle::Unschedulable);
     }

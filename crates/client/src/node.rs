@@ -23,6 +23,7 @@ use winpool_core::{
     interner::Interner,
     labels::Labels,
     node::{NodeFields, NodeObject, TaintList},
+    windows::ReportedVersion,
 };
 
 /// The number of labels that are cached of a node, the first by key. Nodes have a few dozen.
@@ -144,7 +145,7 @@ impl From<WireNode> for ListedNode {
                 ignore: annotation(names::IGNORE),
                 is_cordoned: spec.unschedulable == Some(true),
                 taints: TAINT_LISTS.lock().intern(TaintList::new(spec.taints.map(|First(taints)| taints))),
-                kernel_version: text(status.node_info.kernel_version),
+                kernel_version: text(status.node_info.kernel_version).map(ReportedVersion::new),
                 operating_system: text(status.node_info.operating_system),
                 container_runtime: text(status.node_info.container_runtime_version),
             },
@@ -282,6 +283,7 @@ mod tests {
     fn like_nodes_share_their_taints_and_versions() {
         let (a, b) = (node("a"), node("b"));
         assert!(Arc::ptr_eq(&a.node.taints, &b.node.taints));
-        assert!(Arc::ptr_eq(a.node.kernel_version.as_ref().unwrap(), b.node.kernel_version.as_ref().unwrap()));
+        let text = |node: &NodeObject| node.node.kernel_version.as_deref().unwrap().as_ptr();
+        assert_eq!(text(&a), text(&b));
     }
 }

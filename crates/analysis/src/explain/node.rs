@@ -224,7 +224,7 @@ pub(super) fn selects(class: &RuntimeClass, node: &NodeFields) -> bool {
     let Some(scheduling) = &class.scheduling else { return false };
     let selector = scheduling.node_selector.iter().flatten();
     // Kubernetes adds and removes its own taints with the node's condition.
-    let keeps_off = |taint: &&Taint| taint.effect != "PreferNoSchedule" && !taint.has_foreign_key();
+    let keeps_off = |taint: &&Taint| taint.effect.keeps_off() && !taint.has_foreign_key();
     let keeps_off = node.taints.taints().iter().filter(keeps_off);
     node.labels.matches(selector) && !winpool_core::plan::classes::runtime_class::lacks_tolerations(class, keeps_off)
 }

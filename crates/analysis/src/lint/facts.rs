@@ -3,7 +3,6 @@
 //! Each of these may be unknown. Rules report nothing if they would have to guess.
 
 mod gmsa;
-mod kind;
 mod runs;
 
 use std::{
@@ -15,16 +14,22 @@ use k8s_openapi::api::core::v1::Toleration;
 use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::{
-    api::{Mode, Taint, names},
+    api::{Mode, Taint, TaintPolicy, names},
     labels::Labels,
+    node::NodeFields,
     plan::{
         classes::{is_declared, plan_classes},
-        nodes::numbers::NodeSummary,
+        nodes::{
+            assessment::{assess, assess_as},
+            numbers::NodeSummary,
+        },
         pools::pool::{Policy, Pool, PoolEntry, PoolSpec},
+        taints::Consent,
     },
     pod::{ARCH_KEYS, Class, OS_KEYS, System, Tolerance, is_on_windows_only, tolerance},
     windows::{
-        Build,
+        Build, ContainerRuntime,
+        compatibility::WindowsHost,
         container_runtime::RuntimeName,
         product::{PRODUCTS, by_version},
     },
@@ -37,12 +42,11 @@ use crate::{
     pod::{ClassExt, Guess, PodSpec, Target, similar_class},
     remedy::Remedy,
     system::{self, system_of_nodes},
-    view::{Known, Node, SeenNode, View},
+    view::{Known, Node, SeenNode, View, after, relabelled},
     workload::WorkloadManifest,
 };
 
 use gmsa::GmsaFacts;
-use kind::{NodeKind, Treatment, forced, keeping_off, tolerated};
 
 /// The labels of a Windows node, and its version and container runtime if the version is known.
 type WindowsNode = (Labels, Option<Host>);
@@ -107,21 +111,17 @@ impl Facts {
         let mut other_nodes = Vec::new();
         let nodes = view.nodes.map(|nodes| {
             let mut kinds: BTreeMap<NodeKind, Vec<_>> = BTreeMap::new();
-            for mut node in nodes.iter().map(|seen| Node::of(&seen.object.name, &seen.object.node)) {
-                if node.labels.get(names::OS) != Some(names::WINDOWS) {
+            for object in nodes.iter().map(|seen| &seen.object) {
+                let mut node = object.node.clone();
+                if !node.is_windows() {
                     other_nodes.push(node.labels);
                     continue;
                 }
-                let mut kind = NodeKind::of(&node);
-                if let Some(build) = kind.build {
-                    // The operator writes the label of the build.
-                    node.labels = crate::view::relabelled(
-                        &node.labels,
-                        [(names::WINDOWS_BUILD, Some(build.to_string().as_str()))],
-                    );
+                if let Some(build) = node.windows_build() {
+                    // The kubelet writes the label of the build, and the operator corrects it.
+                    node.labels = relabelled(&node.labels, [(names::WINDOWS_BUILD, Some(&*build.to_string()))]);
                 }
-                kind.apply(&policy, &node.labels, is_reported);
-                let host = node.host();
+                let (kind, host) = (NodeKind::of(&node, &policy, is_reported), Node::of(&object.name, &node).host());
                 kinds.entry(kind).or_default().push((node.labels, host));
             }
             kinds
@@ -351,7 +351,7 @@ impl Facts {
             || self
                 .pools
                 .iter()
-                .any(|pool| pool.spec.wanted_taints().contains(taint) || pool.spec.retired_taints.contains(taint))
+                .any(|pool| pool.spec.tolerated_taints.contains(taint) || pool.spec.retired_taints.contains(taint))
     }
 
     /// Returns the known class that somebody who wrote this name probably means.
@@ -435,10 +435,10 @@ impl Facts {
     /// these include the taints that their pools add, unless the pool has a status or `DaemonSets` hold its taints. If no node
     /// is known, returns what the pools add, or the default taint of a pool.
     pub fn barriers(&self, pod: &PodSpec) -> BTreeSet<BTreeSet<Taint>> {
-        let barrier = |kind: &NodeKind| {
-            let is_added = !self.is_live() && !kind.is_reported && (kind.is_forced() || !self.taints_are_held);
-            let wanted = kind.wanted.iter().filter(|_| is_added);
-            kind.taints.iter().chain(wanted).cloned().collect()
+        let barrier = |kind: &NodeKind| match (self.is_live() || kind.is_reported, self.taints_are_held) {
+            (true, _) => kind.taints.clone(),
+            (false, true) => kind.while_held.clone(),
+            (false, false) => kind.finished.clone(),
         };
         if self.are_nodes_open {
             return BTreeSet::from([BTreeSet::new()]);
@@ -449,7 +449,8 @@ impl Facts {
         if self.pools.is_empty() {
             return BTreeSet::from([BTreeSet::from([Taint::os_windows()])]);
         }
-        let added = |pool: &Arc<Pool>| if self.taints_are_held { forced(pool) } else { keeping_off(pool) };
+        let is_added = |pool: &Pool, taint: &Taint| !self.taints_are_held || pool.spec.waits_for_nobody(taint);
+        let added = |pool: &Arc<Pool>| keeping_off(pool).into_iter().filter(|taint| is_added(pool, taint)).collect();
         self.pools.iter().map(added).collect()
     }
 
@@ -474,9 +475,8 @@ impl Facts {
 
     /// Returns the facts with the taints of pools held, if that makes a difference.
     pub(super) fn with_held_taints(&self) -> Option<Self> {
-        let is_held = |kind: &NodeKind| !kind.is_reported && !kind.is_forced() && !kind.wanted.is_empty();
-        let of_nodes = || self.kinds().any(|(kind, _)| is_held(kind));
-        let of_pools = || self.pools.iter().any(|pool| forced(pool) != keeping_off(pool));
+        let of_nodes = || self.kinds().any(|(kind, _)| !kind.is_reported && kind.while_held != kind.finished);
+        let of_pools = || self.pools.iter().any(|pool| !pool.spec.deniable_taints().is_empty());
         let differs = if self.has_nodes() { of_nodes() } else { of_pools() };
         (differs && !self.is_live()).then(|| Self { taints_are_held: true, ..self.clone() })
     }
@@ -502,7 +502,9 @@ impl Facts {
         if self.has_nodes() {
             return self.kinds_of(pod, class).flat_map(|kind| &kind.tolerated).cloned().collect();
         }
-        let wanted = |pool: &Arc<Pool>| tolerated(pool, &keeping_off(pool));
+        let wanted = |pool: &Arc<Pool>| -> BTreeSet<Taint> {
+            keeping_off(pool).into_iter().filter(|taint| pool.spec.helps_with(taint)).collect()
+        };
         let is_in_all = |taint: &Taint| self.pools.iter().all(|pool| wanted(pool).contains(taint));
         self.pools.iter().flat_map(wanted).filter(is_in_all).collect()
     }
@@ -522,10 +524,7 @@ impl Facts {
         if !self.has_nodes() {
             return (!self.pools.is_empty()).then(of_pools);
         }
-        let guard = |kind: &NodeKind| -> BTreeSet<Taint> {
-            let stay = kind.taints.difference(&kind.retired);
-            stay.chain(&kind.wanted).chain(&kind.previewed).cloned().collect()
-        };
+        let guard = |kind: &NodeKind| kind.finished.union(&kind.previewed).cloned().collect::<BTreeSet<Taint>>();
         let mut guards: BTreeSet<_> = self.kinds_of(pod, class).map(guard).collect();
         if guards.is_empty() && self.labels_of_no_node(pod, class).is_empty() {
             let builds = pod.wanted_builds(class);
@@ -536,6 +535,86 @@ impl Facts {
         }
         Some(if guards.is_empty() { of_pools() } else { guards })
     }
+}
+
+/// Windows nodes that are equivalent for workloads, except for their labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct NodeKind {
+    /// The build, if it is known.
+    build: Option<Build>,
+    /// The container runtime, if the node reports it.
+    runtime: Option<ContainerRuntime>,
+    /// The taints that keep pods off, except the temporary ones of Kubernetes and of autoscalers.
+    taints: BTreeSet<Taint>,
+    /// The same once the operator has changed the node.
+    finished: BTreeSet<Taint>,
+    /// The same if the operator holds every taint to which a `DaemonSet` may object.
+    while_held: BTreeSet<Taint>,
+    /// The taints that a pool in dry run would add.
+    previewed: BTreeSet<Taint>,
+    /// Those of all these taints whose toleration winpool adds to pods that say that they are for Windows.
+    tolerated: BTreeSet<Taint>,
+    /// How its pool adds taints, or the pool in dry run if no other selects it.
+    treatment: Option<Treatment>,
+    /// True if the pool has a status. Then the taints of the node are what winpool has added so far.
+    is_reported: bool,
+}
+
+/// How a pool adds taints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Treatment {
+    /// False for a pool in dry run.
+    pub is_enforced: bool,
+    /// True if it adds them even if `DaemonSets` do not tolerate them.
+    pub is_forced: bool,
+}
+
+impl Treatment {
+    fn of(pool: &Pool) -> Self {
+        let spec = &pool.spec;
+        Self { is_enforced: spec.mode == Mode::Enforce, is_forced: spec.taint_policy == TaintPolicy::TaintOnly }
+    }
+}
+
+impl NodeKind {
+    /// Returns the kind of a Windows node, as the operator decides about it.
+    fn of(node: &NodeFields, policy: &Policy, is_reported: impl Fn(&Pool) -> bool) -> Self {
+        let keeping_off = |taints: &[Taint]| -> BTreeSet<Taint> {
+            let stay = |taint: &&Taint| taint.effect.keeps_off() && !taint.has_foreign_key();
+            taints.iter().filter(stay).cloned().collect()
+        };
+        let changed = |consent| keeping_off(after(node, &assess(node, policy, consent).plan).taints.taints());
+        let mut kind = Self {
+            build: node.windows_build(),
+            runtime: node.container_runtime.as_deref().and_then(|text| text.parse().ok()),
+            taints: keeping_off(node.taints.taints()),
+            finished: changed(Consent::Given),
+            while_held: changed(Consent::Withheld),
+            ..Self::default()
+        };
+        if let Some(PoolEntry { pool, .. }) = policy.owner(&node.labels) {
+            (kind.is_reported, kind.treatment) = (is_reported(pool), Some(Treatment::of(pool)));
+            let helped = kind.taints.union(&kind.finished).filter(|taint| pool.spec.helps_with(taint));
+            kind.tolerated = helped.cloned().collect();
+        }
+        if let Some(pool) = policy.previews(&node.labels).next() {
+            let added = assess_as(node, Some(pool), policy, Consent::Given).plan.taints.map(|change| change.added);
+            kind.previewed = keeping_off(&added.unwrap_or_default());
+            kind.treatment = kind.treatment.or(Some(Treatment::of(pool)));
+            kind.tolerated.extend(kind.previewed.iter().filter(|taint| pool.spec.helps_with(taint)).cloned());
+        }
+        kind
+    }
+
+    /// What decides which images its nodes run.
+    fn host(&self) -> Option<WindowsHost> {
+        Some(WindowsHost { build: self.build?, runtime: self.runtime })
+    }
+}
+
+/// Returns the taints with which a pool keeps pods off its nodes.
+fn keeping_off(pool: &Pool) -> BTreeSet<Taint> {
+    pool.spec.wanted_taints().into_iter().filter(|taint| taint.effect.keeps_off()).collect()
 }
 
 /// Returns the policy of these pools, which are valid.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::Value;
 use winpool_core::{
-    api::{Taint, names},
+    api::{Effect, Taint, names},
     pod::{BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
     windows::taint::SPELLINGS,
 };
@@ -428,9 +428,9 @@ fn hold(subject: &Subject<'_>, taints: &[Taint]) -> &'static str {
 
 /// Returns the known Windows taints, and others that these tolerations name.
 fn windows_taints(tolerations: &[Toleration]) -> impl Iterator<Item = Taint> {
-    let known = SPELLINGS.iter().map(|spelling| Taint::new(spelling.key, spelling.value, "NoSchedule"));
+    let known = SPELLINGS.iter().map(|spelling| Taint::new(spelling.key, spelling.value, Effect::NoSchedule));
     let named = tolerations.iter().filter_map(|toleration| {
-        Some(Taint::new(toleration.key.as_deref()?, toleration.value.as_deref()?, "NoSchedule"))
+        Some(Taint::new(toleration.key.as_deref()?, toleration.value.as_deref()?, Effect::NoSchedule))
     });
     known.chain(named.filter(Taint::marks_windows))
 }

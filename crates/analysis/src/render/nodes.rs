@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use winpool_core::{
-    api::{Taint, TaintPolicy, names},
+    api::{Taint, names},
     plan::{
         classes::is_declared,
         nodes::capability_labels,
@@ -52,14 +52,13 @@ impl<'a> Nodes<'a> {
         let labels = pool.spec.node_selector.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let labels = labels.filter(|(key, _)| !is_rendered(key));
         let (labels, refused): (Vec<_>, Vec<_>) = labels.partition(|(key, _)| may_set(provisioner, key));
-        let never = pool.spec.taint_policy == TaintPolicy::Never;
         Self {
             pool: &pool.spec.name,
             labels,
             refused: refused.into_iter().map(|(key, _)| key).collect(),
             capabilities: windows.map(|windows| capabilities(pool, windows)).unwrap_or_default(),
-            taints: if never { Vec::new() } else { pool.spec.wanted_taints() },
-            never,
+            taints: pool.spec.wanted_taints(),
+            never: pool.spec.wants.is_none(),
             windows,
         }
     }

@@ -110,7 +110,7 @@ pub fn after(node: &NodeFields, plan: &NodePlan) -> NodeFields {
 
 /// Returns the Windows version that the node reports, or else the build of its label.
 fn windows_version(node: &NodeFields) -> Option<KernelVersion> {
-    let reported = node.kernel_version.as_deref().and_then(|text| text.parse().ok());
+    let reported = node.kernel_version.as_ref().and_then(|reported| reported.version);
     reported.or_else(|| node.windows_build().map(|build| KernelVersion { build, revision: None }))
 }
 

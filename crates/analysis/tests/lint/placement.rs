@@ -140,6 +140,33 @@ fn what_a_pool_wants_has_to_be_tolerated_before_it_is_on_the_nodes() {
     insta::assert_snapshot!(found[0].remedy.text, @"set runtimeClassName: windows-2022");
 }
 
+#[test]
+fn the_taints_of_a_node_are_those_that_the_operator_leaves_there() {
+    let intolerant = with(selecting("10.0.20348"), "tolerations", json!([]));
+    let recorded = r#"{"pool": "default", "taints": ["os=windows:NoSchedule"]}"#;
+    let found = |pool: Value, taint: &str, record: Option<&str>, ignore: Option<&str>| {
+        let mut view = manifests(&[("10.0.20348", &[taint])], &[pool], &[]);
+        for seen in view.nodes.known_mut().into_iter().flatten() {
+            let node = &mut seen.object.node;
+            (node.applied, node.ignore) = (record.map(Into::into), ignore.map(Into::into));
+        }
+        broken("Deployment", &intolerant, &Facts::of(&view)).join(" ")
+    };
+    let never = || json!({"taintPolicy": "Never"});
+    let other = || json!({"taints": [{"key": "example.com/other", "effect": "PreferNoSchedule"}]});
+    let os_windows = "os=windows:NoSchedule";
+    for (case, pool, taint, record, ignore, expected) in [
+        ("winpool removes what it added", never(), os_windows, Some(recorded), None, ""),
+        ("no pool and no status records the taint", other(), os_windows, Some(recorded), None, "toleration-missing"),
+        ("the taint is another writer's", never(), os_windows, None, None, "toleration-missing"),
+        ("the node is ignored", never(), os_windows, Some(recorded), Some("true"), "toleration-missing"),
+        ("an ignored node gets no taint", json!({}), "example.com/soft:PreferNoSchedule", None, Some("true"), ""),
+        ("a soft taint guards nothing", json!({}), "os=windows:PreferNoSchedule", None, None, "toleration-missing"),
+    ] {
+        assert_eq!(found(pool, taint, record, ignore), expected, "{case}");
+    }
+}
+
 /// The severity and consequence of the finding about a toleration that is missing.
 fn verdict(kind: &str, spec: &Value, facts: &Facts) -> (Severity, Consequence) {
     let found = findings(&workload(kind, spec), facts);

@@ -25,5 +25,5 @@ pub use self::{
         BuildStatus, ClassState, HelpedWorkload, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Summary,
         TaintStatus, WindowsPoolStatus, number,
     },
-    taint::{Taint, UnreadableTaint},
+    taint::{Effect, Taint, UnreadableTaint},
 };

@@ -29,8 +29,59 @@ pub struct Taint {
     #[schemars(length(max = 63))]
     pub value: String,
     /// `NoSchedule` or `PreferNoSchedule`. `NoExecute` is not allowed because it would evict running pods.
-    #[schemars(length(max = 32))]
-    pub effect: String,
+    #[schemars(with = "String", length(max = 32))]
+    pub effect: Effect,
+}
+
+/// The effect of a taint on pods that do not tolerate it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Effect {
+    /// Such pods are evicted and not scheduled to the node.
+    NoExecute,
+    /// Such pods are not scheduled to the node.
+    NoSchedule,
+    /// Such pods prefer other nodes.
+    PreferNoSchedule,
+    /// One that this release does not know.
+    Other(String),
+}
+
+impl Effect {
+    /// The effect as Kubernetes spells it.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::NoExecute => "NoExecute",
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::Other(text) => text,
+        }
+    }
+
+    /// True if it keeps such pods off the node; false if they only prefer other nodes.
+    pub fn keeps_off(&self) -> bool {
+        *self != Self::PreferNoSchedule
+    }
+}
+
+impl<T: AsRef<str>> From<T> for Effect {
+    fn from(text: T) -> Self {
+        let known = [Self::NoExecute, Self::NoSchedule, Self::PreferNoSchedule];
+        let text = text.as_ref();
+        known.into_iter().find(|known| known.as_str() == text).unwrap_or_else(|| Self::Other(text.to_owned()))
+    }
+}
+
+impl From<Effect> for String {
+    fn from(effect: Effect) -> Self {
+        effect.as_str().to_owned()
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// Keys that winpool never writes or removes.
@@ -53,12 +104,12 @@ pub(super) const FOREIGN_PREFIXES: [&str; 3] =
 impl Taint {
     /// `os=windows:NoSchedule`, the spelling of the Kubernetes documentation.
     pub fn os_windows() -> Self {
-        Self::new("os", "windows", "NoSchedule")
+        Self::new("os", "windows", Effect::NoSchedule)
     }
 
     /// A taint of these three parts. They are not checked.
-    pub fn new(key: &str, value: &str, effect: &str) -> Self {
-        Self { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() }
+    pub fn new(key: &str, value: &str, effect: impl Into<Effect>) -> Self {
+        Self { key: key.to_owned(), value: value.to_owned(), effect: effect.into() }
     }
 
     /// True if a node cannot have both: they have the same key and effect.

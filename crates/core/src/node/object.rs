@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     api::{Taint, names},
     labels::Labels,
-    windows::{Build, KernelVersion, compatibility::WindowsHost},
+    windows::{Build, ReportedVersion, compatibility::WindowsHost},
 };
 
 /// The fields of a node that winpool reads, as the API server sent them.
@@ -24,7 +24,7 @@ pub struct NodeFields {
     /// `spec.unschedulable`.
     pub is_cordoned: bool,
     /// `status.nodeInfo.kernelVersion`.
-    pub kernel_version: Option<Arc<str>>,
+    pub kernel_version: Option<ReportedVersion>,
     /// `status.nodeInfo.operatingSystem`.
     pub operating_system: Option<Arc<str>>,
     /// `status.nodeInfo.containerRuntimeVersion`.
@@ -38,8 +38,7 @@ impl NodeFields {
     }
 
     pub(crate) fn reported_build(&self) -> Option<Build> {
-        let version: KernelVersion = self.kernel_version.as_deref()?.parse().ok()?;
-        Some(version.build)
+        Some(self.kernel_version.as_ref()?.version?.build)
     }
 
     /// What decides which images it runs; `None` if its build is not known.

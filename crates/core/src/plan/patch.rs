@@ -44,7 +44,7 @@ pub fn node_patch(uid: &str, node: &NodeFields, plan: &NodePlan, policy: &Policy
     if let Some(version) = &node.kernel_version
         && needs_version(node, plan)
     {
-        patch.test(&["status", "nodeInfo", "kernelVersion"], json!(version.as_ref()));
+        patch.test(&["status", "nodeInfo", "kernelVersion"], json!(**version));
     }
     let own = [names::OS, names::WINDOWS_BUILD, names::POOL];
     let capability_labels = plan.capability_labels.iter().map(|change| change.key.as_str());

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Instant};
 use serde_json::Value;
 
 use crate::{
-    api::{Taint, TaintPolicy},
+    api::{Effect, Taint},
     labels::Labels,
     node::{Applied, NodeFields, TaintChange, Watched},
     plan::pools::pool::{Policy, Pool, WantedTaints},
@@ -25,7 +25,7 @@ pub struct NodeTaints {
 
 /// True if `taint` keeps pods without a toleration off a node and is a known spelling of the Windows taint.
 pub(crate) fn guards(taint: &Taint) -> bool {
-    taint.marks_windows() && matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
+    taint.marks_windows() && matches!(taint.effect, Effect::NoSchedule | Effect::NoExecute)
 }
 
 /// True if RuntimeClasses of a pool that wants these taints tolerate `taint` while one of its nodes has it: winpool may
@@ -96,7 +96,7 @@ struct Rules<'a> {
 
 impl Rules<'_> {
     fn wants(&self) -> Option<&WantedTaints> {
-        self.pool.map(|pool| &pool.spec).filter(|spec| spec.taint_policy != TaintPolicy::Never).map(|spec| &spec.taints)
+        self.pool?.spec.wants.as_ref()
     }
 
     /// The wanted taints: those that the node lacks and may not get now, and the others.
@@ -106,8 +106,7 @@ impl Rules<'_> {
         let wanted = match self.wants() {
             None => Vec::new(),
             Some(WantedTaints::Guard) if stays.iter().any(|taint| guards(taint)) => Vec::new(),
-            Some(WantedTaints::Guard) => vec![Taint::os_windows()],
-            Some(WantedTaints::Exactly(list)) => list.clone(),
+            Some(wanted) => wanted.list(),
         };
         wanted.into_iter().partition(|taint| {
             let is_present = stays.iter().any(|present| present.same_identity(taint));
@@ -189,6 +188,6 @@ impl Consent<'_> {
 pub(crate) fn waits_for_a_class(pool: &Pool, taint: &Taint, node: &NodeFields) -> bool {
     let (spec, consent, build) = (&pool.spec, &pool.consent, node.windows_build());
     let is_planned = |build: Build| !spec.discover || consent.planned_builds.contains(&build);
-    taint.effect != "PreferNoSchedule"
+    taint.effect.keeps_off()
         && (!build.is_none_or(is_planned) || consent.lagging.iter().any(|class| class.holds(taint, node, build)))
 }

@@ -14,7 +14,7 @@ pub fn toleration(taint: &Taint) -> Toleration {
         key: Some(taint.key.clone()),
         operator: Some("Equal".to_owned()),
         value: Some(taint.value.clone()),
-        effect: Some(taint.effect.clone()),
+        effect: Some(taint.effect.to_string()),
         toleration_seconds: None,
     }
 }
@@ -46,7 +46,7 @@ pub enum Tolerance {
 
 /// Returns the answer for all of `taints`. A taint with effect `PreferNoSchedule` needs no toleration.
 pub fn tolerance<'a>(tolerations: &[Toleration], taints: impl IntoIterator<Item = &'a Taint>) -> Tolerance {
-    let keeping_off = taints.into_iter().filter(|taint| taint.effect != "PreferNoSchedule");
+    let keeping_off = taints.into_iter().filter(|taint| taint.effect.keeps_off());
     let of_one = |taint| tolerations.iter().map(|own| reach(own, taint)).max().unwrap_or(Tolerance::No);
     keeping_off.map(of_one).min().unwrap_or(Tolerance::Yes)
 }
@@ -61,7 +61,7 @@ fn reach(toleration: &Toleration, taint: &Taint) -> Tolerance {
     let Toleration { key, operator, value, effect, .. } = toleration;
     let [key, operator, value, effect] = [key, operator, value, effect].map(|f| f.as_deref().unwrap_or_default());
     let any_key = key.is_empty() && operator == "Exists";
-    if !(any_key || key == taint.key) || !(effect.is_empty() || effect == taint.effect) {
+    if !(any_key || key == taint.key) || !(effect.is_empty() || effect == taint.effect.as_str()) {
         return Tolerance::No;
     }
     match operator {

@@ -1,6 +1,6 @@
 //! Windows build numbers and the strings in which nodes report them.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, ops::Deref, str::FromStr, sync::Arc};
 
 use super::number;
 
@@ -59,6 +59,35 @@ impl FromStr for KernelVersion {
             None => (rest, None),
         };
         Ok(Self { build: build_number(build).ok_or(UnreadableVersion)?, revision })
+    }
+}
+
+/// `status.nodeInfo.kernelVersion` of a node, parsed once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReportedVersion {
+    text: Arc<str>,
+    /// `None` if the node does not report a Windows version.
+    pub version: Option<KernelVersion>,
+}
+
+impl ReportedVersion {
+    pub fn new(text: Arc<str>) -> Self {
+        Self { version: text.parse().ok(), text }
+    }
+}
+
+impl<T: AsRef<str>> From<T> for ReportedVersion {
+    fn from(text: T) -> Self {
+        Self::new(text.as_ref().into())
+    }
+}
+
+/// The text as the node reports it.
+impl Deref for ReportedVersion {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
     }
 }
 

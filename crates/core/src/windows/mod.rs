@@ -20,7 +20,7 @@ pub mod container_runtime;
 pub mod product;
 pub mod taint;
 
-pub use build::{Build, KernelVersion};
+pub use build::{Build, KernelVersion, ReportedVersion};
 pub use container_runtime::ContainerRuntime;
 
 /// Parses a number of digits only. `str::parse` alone would accept `+1`.

@@ -15,7 +15,6 @@ use winpool_core::{
         reconcile::{Answer, ClassRequest, Step},
         refusal::RequestError,
     },
-    windows::KernelVersion,
 };
 
 use super::{
@@ -265,7 +264,7 @@ fn with_taints_of(before: &Value, mut object: Value) -> Value {
 }
 
 fn reported_build(node: &Node) -> Option<String> {
-    let version: KernelVersion = node.seen.node.kernel_version.as_deref()?.parse().ok()?;
+    let version = node.seen.node.kernel_version.as_ref()?.version?;
     Some(version.build.to_string())
 }
 

@@ -99,7 +99,7 @@ impl Difference<'_> {
             return self.why_marked();
         }
         if key == names::WINDOWS_BUILD {
-            return match (is_set, &self.after.kernel_version) {
+            return match (is_set, self.after.kernel_version.as_deref()) {
                 (true, Some(version)) => format!("the node reports {version} in status.nodeInfo.kernelVersion"),
                 (true, None) => "the build of the node".to_owned(),
                 (false, _) => "the node came back with another operating system".to_owned(),
@@ -132,11 +132,9 @@ impl Difference<'_> {
 
 fn why_added(owner: &Pool) -> String {
     let name = &owner.spec.name;
-    match owner.spec.taints {
-        WantedTaints::Guard => {
-            format!("no Windows taint keeps other pods off the node; default of WindowsPool {name}")
-        }
-        WantedTaints::Exactly(_) => format!("spec.taints of WindowsPool {name}"),
+    match owner.spec.wants {
+        Some(WantedTaints::Exactly(_)) => format!("spec.taints of WindowsPool {name}"),
+        _ => format!("no Windows taint keeps other pods off the node; default of WindowsPool {name}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::pod::PodProgress;
+use winpool_core::{api::Effect, pod::PodProgress};
 
 use crate::{
     placement::{Obstacle, obstacles},
@@ -43,7 +43,7 @@ pub(in crate::explain) fn kubelet_refuses(spec: &PodSpec, machine: &Node) -> Vec
     spec.node = None;
     let refuses = |obstacle: &Obstacle| match obstacle {
         Obstacle::Selector { .. } | Obstacle::Affinity(_) => true,
-        Obstacle::Taint(taint) => taint.effect == "NoExecute",
+        Obstacle::Taint(taint) => taint.effect == Effect::NoExecute,
         _ => false,
     };
     obstacles(&spec, machine).into_iter().filter(refuses).collect()

@@ -13,7 +13,7 @@ use winpool_core::{
 
 use crate::{image::runs, pod::PodSpec};
 
-use super::{Facts, kind::NodeKind};
+use super::{Facts, NodeKind};
 
 impl Facts {
     /// Returns what decides which images the Windows nodes run whose labels this pod selects.

@@ -223,11 +223,10 @@ fn desired_class(
 /// The tolerations of the pool's taints, the retired ones, winpool's taints that nodes still carry, and a limited
 /// number of other taints on its nodes, known spellings first.
 fn tolerations(pool: &Pool, seen: &NodeSummary, own: &[Toleration]) -> Vec<Toleration> {
-    let wanted = pool.spec.wanted_taints();
     let (lingering, mut foreign): (Vec<&Taint>, Vec<&Taint>) =
         seen.tolerate.iter().partition(|taint| pool.managed_taints.contains(taint));
     foreign.sort_by_key(|taint| !taint.marks_windows());
     let foreign = foreign.into_iter().take(FOREIGN_TAINTS);
-    let taints = wanted.iter().chain(&pool.spec.retired_taints).chain(lingering).chain(foreign);
+    let taints = pool.spec.tolerated_taints.iter().chain(&pool.spec.retired_taints).chain(lingering).chain(foreign);
     normalised(taints.map(toleration).chain(own.iter().cloned()))
 }

@@ -296,9 +296,9 @@ fn contradictory(
 /// The taints on a node that the pool's RuntimeClasses have to tolerate besides the pool's own: Windows taints in any
 /// spelling, taints with the key and effect of a wanted one, and taints that winpool added under an older spec.
 fn to_tolerate(node: &NodeFields, pool: &Pool, policy: &Policy) -> Vec<Taint> {
-    let wanted = pool.spec.wanted_taints();
+    let wanted = &pool.spec.tolerated_taints;
     let is_others = |taint: &&Taint| !wanted.contains(taint) && !pool.spec.retired_taints.contains(taint);
-    let concerns = |taint: &&Taint| is_tolerated(taint, &wanted, policy);
+    let concerns = |taint: &&Taint| is_tolerated(taint, wanted, policy);
     let mut found: Vec<_> = node.taints.taints().iter().filter(is_others).filter(concerns).cloned().collect();
     found.sort();
     found

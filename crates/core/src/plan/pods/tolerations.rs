@@ -234,7 +234,7 @@ impl WindowsNodes {
             }
             let on_nodes = own.iter().flat_map(|(object, _)| object.node.taints.taints()).cloned();
             for taint in pool.wanted_taints().into_iter().chain(on_nodes) {
-                if taint.effect == "NoSchedule" && taint.marks_windows() {
+                if pool.helps_with(&taint) {
                     lacks.entry(taint).or_insert_with(|| pool.name.clone());
                 }
             }

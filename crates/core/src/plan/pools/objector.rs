@@ -145,6 +145,6 @@ impl Objector {
     }
 
     pub(crate) fn lacks(&self, taint: &Taint) -> bool {
-        taint.effect != "PreferNoSchedule" && !tolerate(&self.placement.tolerations, taint)
+        taint.effect.keeps_off() && !tolerate(&self.placement.tolerations, taint)
     }
 }

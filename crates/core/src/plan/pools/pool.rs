@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 pub use crate::plan::pools::spec::{Hosts, InvalidPool, PoolSpec, WantedTaints};
 use crate::{
-    api::{DeletionPolicy, Mode, Taint, TaintPolicy, WindowsPool, WindowsPoolSpec, WindowsPoolStatus, names},
+    api::{DeletionPolicy, Mode, Taint, WindowsPool, WindowsPoolSpec, WindowsPoolStatus, names},
     labels::Labels,
     plan::pools::consent::PoolConsent,
     windows::Build,
@@ -49,9 +49,6 @@ impl Pool {
 
     /// The taints that winpool may add to nodes of the pool now.
     pub fn applicable_taints(&self) -> Vec<Taint> {
-        if self.spec.taint_policy == TaintPolicy::Never {
-            return Vec::new();
-        }
         let may = |taint: &Taint| self.spec.waits_for_nobody(taint) || self.consent.may_add;
         self.spec.wanted_taints().into_iter().filter(may).collect()
     }
@@ -101,7 +98,9 @@ impl Policy {
         let removable = entries
             .iter()
             .map(|entry| &entry.pool)
-            .flat_map(|pool| [pool.spec.wanted_taints(), pool.spec.retired_taints.clone(), pool.managed_taints.clone()])
+            .flat_map(|pool| {
+                [pool.spec.tolerated_taints.clone(), pool.spec.retired_taints.clone(), pool.managed_taints.clone()]
+            })
             .flatten()
             .filter(|taint| !taint.has_foreign_key())
             .collect();
@@ -183,7 +182,7 @@ impl Policy {
 fn demands(PoolEntry { pool, ready }: &PoolEntry) -> u64 {
     let (Pool { spec, consent, .. }, mut hasher) = (pool.as_ref(), DefaultHasher::new());
     (&spec.name, spec.enforces(), ready).hash(&mut hasher);
-    (spec.wanted_taints(), &spec.retired_taints, discriminant(&spec.taint_policy)).hash(&mut hasher);
+    (&spec.tolerated_taints, &spec.retired_taints, discriminant(&spec.taint_policy)).hash(&mut hasher);
     consent.may_add.hash(&mut hasher);
     pool.images().hash(&mut hasher);
     hasher.finish()

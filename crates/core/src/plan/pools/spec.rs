@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::{
     api::{
-        ANY_VERSION, DeletionPolicy, HostMatch, Isolation, Mode, ONLY_WINDOWS_TAINTS, RuntimeClassDiscovery,
+        ANY_VERSION, DeletionPolicy, Effect, HostMatch, Isolation, Mode, ONLY_WINDOWS_TAINTS, RuntimeClassDiscovery,
         RuntimeClassSpec, Taint, TaintPolicy, WindowsPool, WindowsPoolSpec, names,
     },
     labels::Labels,
@@ -21,6 +21,16 @@ pub enum WantedTaints {
     /// `os=windows:NoSchedule`.
     Guard,
     Exactly(Vec<Taint>),
+}
+
+impl WantedTaints {
+    /// The taints of a node that had none.
+    pub fn list(&self) -> Vec<Taint> {
+        match self {
+            Self::Guard => vec![Taint::os_windows()],
+            Self::Exactly(list) => list.clone(),
+        }
+    }
 }
 
 /// The nodes that a RuntimeClass selects.
@@ -62,7 +72,10 @@ pub struct PoolSpec {
     pub mode: Mode,
     /// `spec.nodeSelector`, without the operating system.
     pub node_selector: BTreeMap<String, String>,
-    pub taints: WantedTaints,
+    /// The taints that its nodes are to have; `None` with `taintPolicy: Never`.
+    pub wants: Option<WantedTaints>,
+    /// `spec.taints`, or the default. The pool's RuntimeClasses tolerate them whoever adds them, so also if it wants none.
+    pub tolerated_taints: Vec<Taint>,
     pub retired_taints: Vec<Taint>,
     pub taint_policy: TaintPolicy,
     pub deletion_policy: DeletionPolicy,
@@ -116,11 +129,13 @@ impl PoolSpec {
         }
         let mut node_selector = spec.node_selector.clone();
         node_selector.remove(names::OS);
+        let taints = spec.taints.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly);
         Ok(Self {
             created: pool.metadata.creation_timestamp.as_ref().map(|time| time.0),
             mode: spec.mode,
             node_selector,
-            taints: spec.taints.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly),
+            tolerated_taints: taints.list(),
+            wants: (spec.taint_policy != TaintPolicy::Never).then_some(taints),
             retired_taints: spec.retired_taints.clone(),
             taint_policy: spec.taint_policy,
             deletion_policy: spec.deletion_policy,
@@ -134,12 +149,9 @@ impl PoolSpec {
         })
     }
 
-    /// The taints that the pool's RuntimeClasses have to tolerate for it, even if another writer adds them.
+    /// The taints that a node gets which has none.
     pub fn wanted_taints(&self) -> Vec<Taint> {
-        match &self.taints {
-            WantedTaints::Guard => vec![Taint::os_windows()],
-            WantedTaints::Exactly(list) => list.clone(),
-        }
+        self.wants.as_ref().map(WantedTaints::list).unwrap_or_default()
     }
 
     /// True if winpool writes for this pool.
@@ -150,6 +162,12 @@ impl PoolSpec {
     /// True if pods for Windows get the tolerations of this pool's Windows taints.
     pub fn adds_tolerations(&self) -> bool {
         self.enforces() && self.taint_policy == TaintPolicy::TaintAndTolerate
+    }
+
+    /// True if pods for Windows get the toleration of this taint if it is on a node of the pool, and the pool is enforced.
+    pub fn helps_with(&self, taint: &Taint) -> bool {
+        let is_told = taint.effect == Effect::NoSchedule && taint.marks_windows();
+        is_told && self.taint_policy == TaintPolicy::TaintAndTolerate
     }
 
     /// True if winpool has to clean up before this pool can be deleted.
@@ -192,13 +210,12 @@ impl PoolSpec {
     /// True if the pool adds this taint whatever `DaemonSets` there are: it keeps no pod off, or `taintPolicy` is
     /// `TaintOnly`.
     pub fn waits_for_nobody(&self, taint: &Taint) -> bool {
-        taint.effect == "PreferNoSchedule" || self.taint_policy == TaintPolicy::TaintOnly
+        !taint.effect.keeps_off() || self.taint_policy == TaintPolicy::TaintOnly
     }
 
     /// The wanted taints to which a `DaemonSet` may object.
     pub fn deniable_taints(&self) -> Vec<Taint> {
-        let wanted = if self.taint_policy == TaintPolicy::Never { Vec::new() } else { self.wanted_taints() };
-        wanted.into_iter().filter(|taint| !self.waits_for_nobody(taint)).collect()
+        self.wanted_taints().into_iter().filter(|taint| !self.waits_for_nobody(taint)).collect()
     }
 }
 
@@ -242,10 +259,10 @@ fn unsafe_fields(spec: &WindowsPoolSpec) -> Vec<String> {
     for (list, taints) in [("taints", wanted.unwrap_or_default()), ("retiredTaints", &spec.retired_taints)] {
         for (index, taint) in taints.iter().enumerate() {
             let field = |part: &str| format!("{list}[{index}]{part}");
-            let is_known = ["NoSchedule", "PreferNoSchedule"].contains(&taint.effect.as_str());
+            let is_known = [Effect::NoSchedule, Effect::PreferNoSchedule].contains(&taint.effect);
             refuse(taint.has_foreign_key(), field(".key"), "belongs to Kubernetes or to an autoscaler; choose another");
             refuse(!is_known, field(".effect"), "must be NoSchedule or PreferNoSchedule; NoExecute would evict pods");
-            let lacks_help = adds_tolerations && taint.effect == "NoSchedule" && !taint.marks_windows();
+            let lacks_help = adds_tolerations && taint.effect == Effect::NoSchedule && !taint.marks_windows();
             refuse(list == "taints" && lacks_help, field(""), ONLY_WINDOWS_TAINTS);
         }
     }

@@ -461,7 +461,7 @@ impl Memory {
             let old = widened.filter(|(until, _)| now < *until).map(|(_, before)| before.as_ref());
             let not_seen = |taint: &Taint| old.is_some_and(|old| old.is_none_or(|old| lacks_tolerations(old, [taint])));
             let lacks = |taint: &Taint| not_seen(taint) || lacks_tolerations(class, [taint]);
-            let taints: Vec<Taint> = pool.spec.wanted_taints().into_iter().filter(lacks).collect();
+            let taints: Vec<Taint> = pool.spec.tolerated_taints.iter().filter(|taint| lacks(taint)).cloned().collect();
             let selector = selector_of(class);
             (!taints.is_empty()).then(|| LaggingClass { name: name.clone(), selector, taints, is_missing: false })
         });
@@ -564,7 +564,12 @@ fn missing(pool: &Pool, desired: &DesiredClass, known: Option<&ClassMemory>) -> 
     let mut selector = desired.node_selector.clone();
     selector.remove(&capability_labels::key(build));
     selector.insert(names::WINDOWS_BUILD.to_owned(), build.to_string());
-    Some(LaggingClass { name: desired.name.clone(), selector, taints: pool.spec.wanted_taints(), is_missing: true })
+    Some(LaggingClass {
+        name: desired.name.clone(),
+        selector,
+        taints: pool.spec.tolerated_taints.clone(),
+        is_missing: true,
+    })
 }
 
 fn contested(name: &str, class: Option<&Arc<RuntimeClass>>) -> Problem {

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::{
     api::{
         BuildStatus, ClassState, HelpedWorkload, Mode, NodeCounts, ObjectReference, Problem, RuntimeClassStatus,
-        Summary, Taint, TaintPolicy, TaintStatus, WindowsPoolStatus,
+        Summary, Taint, TaintStatus, WindowsPoolStatus,
         names::{condition, reason},
         number,
     },
@@ -336,7 +336,7 @@ fn taints_verdict(pool: &Pool, observation: &Observation) -> Verdict {
         return held;
     }
     let (nodes, untainted) = (observation.tally.counts(), observation.tally.untainted);
-    if pool.spec.taint_policy != TaintPolicy::Never {
+    if pool.spec.wants.is_some() {
         return nodes_verdict(pool, observation, untainted, "tainted");
     }
     if nodes.selected > 0 && untainted == 0 {

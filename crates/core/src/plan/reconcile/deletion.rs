@@ -258,8 +258,8 @@ impl Memory {
 
 /// The taints on nodes because of which the pool's classes are needed.
 fn kept_taints(round: &Round<'_>, policy: &Policy) -> Vec<KeptTaints> {
-    let wanted = round.pool.spec.wanted_taints();
-    round.cluster.nodes.objects().map(|object| kept_on(&object.node, &wanted, policy)).collect()
+    let wanted = &round.pool.spec.tolerated_taints;
+    round.cluster.nodes.objects().map(|object| kept_on(&object.node, wanted, policy)).collect()
 }
 
 /// The state of a deletion.

@@ -8,7 +8,7 @@ use std::{
 use super::{Intent, Memory, Round, step::CachedCluster};
 use crate::{
     api::{
-        Mode, ObjectReference, Problem, Taint, TaintPolicy, TaintStatus,
+        Mode, ObjectReference, Problem, Taint, TaintStatus,
         names::{self, reason},
         number,
     },
@@ -59,7 +59,7 @@ impl Memory {
     pub fn objections(&self, cluster: &CachedCluster<'_>, pool: &Pool) -> Objections {
         let mut objections = Objections::default();
         let Some(consent) = self.consent(pool) else { return objections };
-        let wanted = if pool.spec.taint_policy == TaintPolicy::Never { Vec::new() } else { pool.spec.wanted_taints() };
+        let wanted = pool.spec.wanted_taints();
         let pairs = wanted.iter().flat_map(|taint| consent.objectors.iter().map(move |set| (taint, set)));
         let pairs: Vec<(&Taint, &Objector)> = pairs.filter(|(taint, set)| set.lacks(taint)).collect();
         if pairs.is_empty() {
@@ -226,7 +226,7 @@ impl Objections {
 /// True if the node has the taint, or keeps another one in its place.
 fn has_one(node: &NodeFields, pool: &Pool, taint: &Taint) -> bool {
     let stays = |present: &Taint| {
-        let takes_its_place = pool.spec.taints == WantedTaints::Guard && guards(present);
+        let takes_its_place = pool.spec.wants == Some(WantedTaints::Guard) && guards(present);
         (present.same_identity(taint) || takes_its_place) && !pool.spec.retired_taints.contains(present)
     };
     node.taints.taints().iter().any(stays)
@@ -235,8 +235,8 @@ fn has_one(node: &NodeFields, pool: &Pool, taint: &Taint) -> bool {
 /// True if nodes may register with this taint. What is recorded stays while it cannot be known.
 fn is_at_registration(pool: &Pool, consent: &PoolConsent, taint: &Taint, is_recorded: bool) -> bool {
     let (spec, since) = (&pool.spec, consent.since.get(taint).copied());
-    let is_wanted = spec.taint_policy != TaintPolicy::Never && spec.wanted_taints().contains(taint);
-    if taint.effect == "PreferNoSchedule" || !spec.enforces() || !is_wanted {
+    let is_wanted = spec.wanted_taints().contains(taint);
+    if !taint.effect.keeps_off() || !spec.enforces() || !is_wanted {
         return false;
     }
     if spec.waits_for_nobody(taint) {
