@@ -30,11 +30,10 @@ use errors::Errors;
 use kubelet::ends_with_upgrade;
 
 pub use admitted::has_run_on_windows;
-pub use errors::{ExplainedError, UnexplainedError};
 pub(super) use kubelet::ending;
 pub(super) use node_fit::{NodeFit, TemplateFit, fits};
 pub use remedy::RECREATE;
-pub use result::{NodeResult, PodExplanation};
+pub use result::{ExplainedError, NodeResult, PodExplanation, UnexplainedError};
 
 /// Explains this pod on these nodes, with these RuntimeClasses and the platforms of its images, as registries report them.
 pub fn answer(pod: &Pod, machines: &[Node], classes: &BTreeMap<String, Class>, images: &Images) -> PodExplanation {

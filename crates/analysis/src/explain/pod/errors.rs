@@ -1,7 +1,5 @@
 //! The errors that pods report, with what winpool knows about them.
 
-use schemars::JsonSchema;
-use serde::Serialize;
 use winpool_core::{
     api::Isolation,
     pod::{Cause, KnownError, PodProgress},
@@ -14,36 +12,13 @@ use crate::{
     view::Node,
 };
 
-use super::{admitted::AdmittedPod, result::NodeResult};
+use super::{
+    admitted::AdmittedPod,
+    result::{ExplainedError, NodeResult, UnexplainedError},
+};
 
 /// The longest message of an error in an answer, in bytes.
 const MESSAGE: usize = 300;
-
-/// A known error of a pod, with its meaning.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct ExplainedError {
-    /// The text that identifies the error.
-    pub error: &'static str,
-    /// The container that has it; absent if it is an error of the whole pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub container: Option<String>,
-    /// The meaning.
-    pub meaning: String,
-    /// The change or command that fixes it.
-    pub remedy: String,
-}
-
-/// An error that a pod has at present and that winpool does not know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct UnexplainedError {
-    /// The container that has it; absent if it is an error of the whole pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub container: Option<String>,
-    /// The reason, such as `CrashLoopBackOff`.
-    pub reason: String,
-    /// The message.
-    pub message: String,
-}
 
 /// The errors of the pods of one spec.
 #[derive(Default)]

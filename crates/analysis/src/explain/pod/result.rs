@@ -10,8 +10,6 @@ use crate::{
     remedy::Remedy,
 };
 
-use super::errors::{ExplainedError, UnexplainedError};
-
 /// The result for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -82,6 +80,32 @@ impl PodExplanation {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &usize) -> bool {
     *number == 0
+}
+
+/// A known error of a pod, with its meaning.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ExplainedError {
+    /// The text that identifies the error.
+    pub error: &'static str,
+    /// The container that has it; absent if it is an error of the whole pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The meaning.
+    pub meaning: String,
+    /// The change or command that fixes it.
+    pub remedy: String,
+}
+
+/// An error that a pod has at present and that winpool does not know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct UnexplainedError {
+    /// The container that has it; absent if it is an error of the whole pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The reason, such as `CrashLoopBackOff`.
+    pub reason: String,
+    /// The message.
+    pub message: String,
 }
 
 /// The result for the pod on one node.
