@@ -6,17 +6,7 @@ use winpool_core::{
     plan::pools::pool::GuardedPool,
 };
 
-use crate::view::Known;
-
-/// The name of the admission policy and of its binding.
-pub const POLICY: &str = "winpool-assign-class";
-
-/// The admission policy `assign-class` of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AssignClass {
-    /// The pool that its binding names.
-    pub pool: Option<String>,
-}
+use crate::view::{AssignClass, Known};
 
 /// True if the pool has `podDefaults`.
 pub fn has_pod_defaults(pool: &GuardedPool) -> bool {

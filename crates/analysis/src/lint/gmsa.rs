@@ -24,8 +24,6 @@ use crate::{
     workload::get,
 };
 
-/// The API group of `GMSACredentialSpec`.
-pub const GROUP: &str = "windows.k8s.io";
 /// The field that names a `GMSACredentialSpec`.
 pub const NAME: &str = "gmsaCredentialSpecName";
 

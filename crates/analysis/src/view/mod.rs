@@ -24,7 +24,6 @@ use winpool_core::{
 
 use crate::{
     autoscalers::Autoscalers,
-    explain::pod_defaults::AssignClass,
     finding::Finding,
     kubernetes::KubernetesVersion,
     pod::{Pod, PodEvent},
@@ -38,6 +37,9 @@ pub use source::{Placed, Position};
 pub use started::Started;
 pub use workload::Workload;
 pub use written::Written;
+
+/// The API group of `GMSACredentialSpec`.
+pub const GMSA_GROUP: &str = "windows.k8s.io";
 
 /// Parses the version of a release of Kubernetes: `1.36` or `v1.36.3`.
 pub fn kubernetes_version(release: &str) -> Option<KubernetesVersion> {
@@ -91,6 +93,18 @@ pub struct View {
     pub assign_class: Known<Option<AssignClass>>,
     /// The templates from which autoscalers create nodes.
     pub autoscalers: Autoscalers,
+}
+
+/// The admission policy `assign-class` of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssignClass {
+    /// The pool that its binding names.
+    pub pool: Option<String>,
+}
+
+impl AssignClass {
+    /// The name of the policy and of its binding.
+    pub const NAME: &str = "winpool-assign-class";
 }
 
 impl View {

@@ -11,14 +11,11 @@ use kube::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_analysis::{
-    explain::{
-        pod_defaults::{AssignClass, POLICY, has_pod_defaults},
-        status::is_reported,
-    },
+    explain::{pod_defaults::has_pod_defaults, status::is_reported},
     kubernetes::KubernetesVersion,
     lint::gmsa,
     pod::Pod,
-    view::{Known, Placed, Reduced, SeenNode, View, Workload},
+    view::{AssignClass, GMSA_GROUP, Known, Placed, Reduced, SeenNode, View, Workload},
     workload::{KINDS, LISTED_KINDS, WorkloadKind},
 };
 use winpool_client::{
@@ -188,7 +185,7 @@ impl<'c> Reader<'c> {
         }
         let named = async |kind: &str| {
             let (_, api) = resource(self.client, None, ADMISSION, kind);
-            in_time(api.get(POLICY)).await
+            in_time(api.get(AssignClass::NAME)).await
         };
         let both = async {
             named("MutatingAdmissionPolicy").await?;
@@ -281,7 +278,7 @@ impl<'c> Reader<'c> {
         if !self.view.written.mention(gmsa::NAME) {
             return Ok(());
         }
-        let (resource, api) = resource(self.client, None, gmsa::GROUP, "GMSACredentialSpec");
+        let (resource, api) = resource(self.client, None, GMSA_GROUP, "GMSACredentialSpec");
         let specs = match live::collect(&resource.plural, &api, ListParams::default(), placed).await {
             // Without the custom resource definition there are no such objects.
             Err(ReadError::Failed { error: RequestError::Gone, .. }) => Ok(Vec::new()),

@@ -8,12 +8,9 @@ use serde_json::{Value, json};
 use winpool_analysis::{
     autoscalers::{Autoscalers, are_read_from},
     finding::Finding,
-    lint::{
-        gmsa,
-        wellformed::{check_malformed, check_old_class, check_without_template},
-    },
+    lint::wellformed::{check_malformed, check_old_class, check_without_template},
     pod::{Pod, PodEvent},
-    view::{Known, Position, Reduced, SeenNode, View, Workload},
+    view::{GMSA_GROUP, Known, Position, Reduced, SeenNode, View, Workload},
     workload::{LISTED_KINDS, WorkloadKind, WorkloadManifest, is_known},
 };
 use winpool_core::{
@@ -126,7 +123,7 @@ fn written(manifest: Manifest) -> Result<ManifestObject, serde_json::Error> {
     }
     Ok(if manifest.is("", "Service") {
         ManifestObject::Service(manifest.value)
-    } else if manifest.is(gmsa::GROUP, "GMSACredentialSpec") {
+    } else if manifest.is(GMSA_GROUP, "GMSACredentialSpec") {
         ManifestObject::CredentialSpec(manifest.value)
     } else if manifest.is("", "Namespace") {
         ManifestObject::Namespace(manifest.value)

@@ -11,9 +11,8 @@ use winpool_core::{
 };
 
 use crate::{
-    explain::pod_defaults::AssignClass,
     pod::Pod,
-    view::{Known, View, Workloads},
+    view::{AssignClass, Known, View, Workloads},
 };
 
 /// A cluster at one point in time.

@@ -5,7 +5,10 @@
 
 use serde_json::Value;
 
-use crate::{lint::gmsa::GROUP, view::Known, workload::namespace_of};
+use crate::{
+    view::{GMSA_GROUP, Known},
+    workload::namespace_of,
+};
 
 const RESOURCE: &str = "gmsacredentialspecs";
 
@@ -77,7 +80,7 @@ impl UseRole {
             rule[field].as_array().is_some_and(|list| list.iter().any(|item| item == wanted || item == "*"))
         };
         let rules = role["rules"].as_array()?.iter().filter(|rule| {
-            has(rule, "apiGroups", GROUP) && has(rule, "resources", RESOURCE) && has(rule, "verbs", "use")
+            has(rule, "apiGroups", GMSA_GROUP) && has(rule, "resources", RESOURCE) && has(rule, "verbs", "use")
         });
         let names = |rule: &Value| rule["resourceNames"].as_array().into_iter().flatten().map(text).collect();
         let objects: Vec<Vec<String>> = rules.map(names).collect();
