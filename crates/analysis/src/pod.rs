@@ -52,6 +52,11 @@ pub trait ClassExt {
     fn remove_from(&self, spec: &mut PodSpec);
 }
 
+/// Returns the isolation of pods that have this class.
+pub fn isolation_with(class: Option<&Class>) -> Isolation {
+    class.map_or(Isolation::Process, Class::isolation)
+}
+
 impl ClassExt for Class {
     fn build(&self) -> Option<Build> {
         self.selector.get(names::WINDOWS_BUILD)?.parse().ok()

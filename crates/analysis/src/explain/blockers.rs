@@ -21,10 +21,10 @@ use winpool_core::{
 
 use crate::{
     explain::images::{Move, moved},
-    image::{Sign, can_run, isolation_with, known, runs, tags},
+    image::{Sign, can_run, runs, tags},
     kubernetes::KubernetesSupport,
     lint::Facts,
-    pod::{ClassExt, Target, path_of},
+    pod::{ClassExt, Target, isolation_with, path_of},
     remedy::{Edit, Remedy},
     support::mainstream_end,
     workload::WorkloadManifest,
@@ -262,7 +262,7 @@ fn image_pins(
     let pins = images.filter_map(|(container, name)| {
         let moved = target.and_then(|target| moved(name, target, &hosts(target), isolation, facts.images()));
         let is_for_it = match facts.images().sign(name) {
-            Some(Sign::Registry(image)) => known::builds(image).eq([retired]),
+            Some(Sign::Registry(image)) => image.builds().eq([retired]),
             Some(Sign::Tag(build)) => build == retired && !stays,
             None => false,
         };

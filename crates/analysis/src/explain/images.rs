@@ -11,7 +11,7 @@ use winpool_core::{
 
 use crate::{
     image::{
-        Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, known,
+        Host, ImagePlatforms, Images, Platform, PlatformMatch, Source,
         name::{base_tags, build_of, tag},
         runs_on, tags,
     },
@@ -106,7 +106,7 @@ pub fn builds_of_all(pod: &PodSpec, images: &Images) -> Option<Vec<Build>> {
     let mut common: Option<Vec<Build>> = None;
     for (_, name) in pod.images() {
         let image = images.platforms(name)?;
-        let mut builds: Vec<Build> = known::builds(image).collect();
+        let mut builds: Vec<Build> = image.builds().collect();
         let is_open = image.platforms.iter().any(|platform| platform.is_windows() && platform.os_version.is_none());
         if builds.is_empty() && is_open {
             continue;
@@ -202,7 +202,7 @@ pub fn moved<'a>(
         };
         verdicts.retain(|verdict| !matches!(verdict, PlatformMatch::NoVersion(_)));
         let version = |verdict: &PlatformMatch<'a>| match verdict {
-            PlatformMatch::Runs(platform) | PlatformMatch::NewerRevision(platform) => Some(known::version(platform)),
+            PlatformMatch::Runs(platform) | PlatformMatch::NewerRevision(platform) => Some(platform.version()),
             _ => None,
         };
         verdicts.iter().map(version).collect::<Option<Vec<_>>>()?.first().copied()

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use winpool_core::windows::{Build, product};
 
-use super::{ImagePlatforms, Platform, matching::build_and_revision};
+use super::{ImagePlatforms, Platform};
 
 /// The answers of registries, by the image as the workload names it. Empty if no registry was queried.
 #[derive(Clone, Debug, Default)]
@@ -54,12 +54,6 @@ impl Images {
     }
 }
 
-/// Returns the Windows builds for which the image has a variant.
-pub fn builds(image: &ImagePlatforms) -> impl Iterator<Item = Build> {
-    let windows = image.platforms.iter().filter(|platform| platform.is_windows());
-    windows.filter_map(|platform| Some(Build::new(build_and_revision(platform.os_version.as_deref()?)?.0)))
-}
-
 /// Describes the platforms of an image: `Windows 2019, 2022; Linux amd64, arm64`.
 pub fn summary(image: &ImagePlatforms) -> String {
     let mut systems: BTreeMap<&str, BTreeSet<(Option<Build>, String)>> = BTreeMap::new();
@@ -87,7 +81,7 @@ fn word(platform: &Platform) -> (Option<Build>, String) {
         let variant = variant.as_ref().map_or_else(String::new, |variant| format!("/{variant}"));
         return (None, format!("{architecture}{variant}"));
     }
-    let build = os_version.as_deref().and_then(build_and_revision).map(|(build, _)| Build::new(build));
+    let build = platform.build_and_revision().map(|(build, _)| build);
     let name = match (build, os_version) {
         (Some(build), _) => short(build),
         (None, Some(version)) => version.clone(),
@@ -99,9 +93,4 @@ fn word(platform: &Platform) -> (Option<Build>, String) {
 /// Returns the version of a release, such as `2022`, or else the build.
 pub fn short(build: Build) -> String {
     product::by_build(build).map_or_else(|| build.to_string(), |product| product.version.to_owned())
-}
-
-/// Returns the version in the variant, such as `10.0.20348.2113`.
-pub fn version(platform: &Platform) -> &str {
-    platform.os_version.as_deref().unwrap_or("an unknown version")
 }

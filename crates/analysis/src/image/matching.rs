@@ -8,7 +8,6 @@
 
 use winpool_core::{
     api::Isolation,
-    pod::Class,
     windows::{
         Build, ContainerRuntime, KernelVersion,
         compatibility::{self, Runs, WindowsHost},
@@ -16,9 +15,7 @@ use winpool_core::{
     },
 };
 
-use crate::pod::ClassExt;
-
-use super::{ImagePlatforms, Platform, Source, containerd::MatchingRule, known};
+use super::{ImagePlatforms, Platform, Source, containerd::MatchingRule};
 
 /// The properties of a Windows node that decide which variant it uses.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -93,13 +90,13 @@ impl PlatformMatch<'_> {
                 let revision = host.kernel.revision.map_or_else(String::new, |revision| format!(".{revision}"));
                 format!(
                     "the image has {}, and the node {}{revision}: it can fail to start with 0xc0370106 until the node is updated",
-                    known::version(platform),
+                    platform.version(),
                     host.kernel.build
                 )
             }
             Self::IfContainerd(since, platform) => format!(
                 "containerd {since} or later takes the variant for {}, and the node does not report its version",
-                known::version(platform)
+                platform.version()
             ),
             Self::Fails(Failure::NotWindows) => "no variant is for Windows".to_owned(),
             Self::Fails(Failure::NoVariant) => {
@@ -110,7 +107,7 @@ impl PlatformMatch<'_> {
             }
             Self::Fails(Failure::OtherBuild(platform)) => format!(
                 "its only variant is for {}: it is pulled and fails with 0xc0370101 when it starts",
-                known::version(platform)
+                platform.version()
             ),
         })
     }
@@ -133,19 +130,19 @@ pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation)
             None => return of_newer_containerd(image, host).unwrap_or(PlatformMatch::Fails(Failure::NoVariant)),
         },
     };
-    let Some(version) = taken.os_version.as_deref() else { return PlatformMatch::NoVersion(taken) };
-    let Some((build, revision)) = build_and_revision(version) else {
+    if taken.os_version.is_none() {
+        return PlatformMatch::NoVersion(taken);
+    }
+    let Some((build, revision)) = taken.build_and_revision() else {
         return PlatformMatch::Fails(Failure::OtherBuild(taken));
     };
     if image.source == Source::Manifest
-        && (normalized_architecture(taken).0 != host.architecture
-            || !can_run(isolation, Build::new(build), host.kernel.build))
+        && (normalized_architecture(taken).0 != host.architecture || !can_run(isolation, build, host.kernel.build))
     {
         return PlatformMatch::Fails(Failure::OtherBuild(taken));
     }
     // Revisions of different builds cannot be compared. With Hyper-V isolation the container has a kernel of its own.
-    let is_newer =
-        isolation == Isolation::Process && build == host.kernel.build.number() && revision > host.kernel.revision;
+    let is_newer = isolation == Isolation::Process && build == host.kernel.build && revision > host.kernel.revision;
     if is_newer && host.kernel.revision.is_some() {
         PlatformMatch::NewerRevision(taken)
     } else {
@@ -155,7 +152,7 @@ pub fn runs_on<'a>(image: &'a ImagePlatforms, host: &Host, isolation: Isolation)
 
 /// Returns the variant that the host takes if its containerd, which it does not report, is new enough.
 fn of_newer_containerd<'a>(image: &'a ImagePlatforms, host: &Host) -> Option<PlatformMatch<'a>> {
-    known::builds(image).find_map(|build| {
+    image.builds().find_map(|build| {
         let Runs::IfContainerd(since) = compatibility::runs(build, host.windows()) else { return None };
         let runtime = Some(ContainerRuntime { name: RuntimeName::Containerd, version: Some(since) });
         let taken = chosen(&image.platforms, &Host { runtime, ..host.clone() })?;
@@ -179,11 +176,6 @@ pub fn runs(isolation: Isolation, image: Build, host: WindowsHost) -> Runs {
 /// True if hosts of this build, with containerd 1.7.19 or later, run images of a build.
 pub fn can_run(isolation: Isolation, image: Build, host: Build) -> bool {
     runs(isolation, image, WindowsHost { build: host, runtime: None }) != Runs::No
-}
-
-/// Returns the isolation of pods that have this class.
-pub fn isolation_with(class: Option<&Class>) -> Isolation {
-    class.map_or(Isolation::Process, Class::isolation)
 }
 
 /// Returns the variant of an index that containerd chooses on this host.
@@ -219,8 +211,8 @@ fn architecture_rank(rule: MatchingRule, platform: &Platform, host: &Host) -> Op
 }
 
 fn fits_version(rule: MatchingRule, platform: &Platform, host: &Host) -> bool {
-    let Some(version) = platform.os_version.as_deref() else { return true };
-    build_and_revision(version).is_some_and(|(image, _)| rule.takes(Build::new(image), host.kernel.build))
+    platform.os_version.is_none()
+        || platform.build_and_revision().is_some_and(|(image, _)| rule.takes(image, host.kernel.build))
 }
 
 /// A host has no features, and `windowsStripFeaturesMatcher` removes one from the variant.
@@ -242,15 +234,6 @@ fn is_before(rule: MatchingRule, one: (usize, &Platform), other: (usize, &Platfo
 pub fn may_run_on_linux(platform: &Platform, architecture: &str) -> bool {
     let (own, _) = normalized_architecture(platform);
     own == architecture || matches!((architecture, own.as_str()), (_, "") | ("amd64", "386") | ("arm64", "arm"))
-}
-
-/// Returns the build and revision of `10.0.<build>[.<revision>]`. containerd reads only the first three parts.
-pub fn build_and_revision(version: &str) -> Option<(u32, Option<u32>)> {
-    let mut parts = version.splitn(5, '.');
-    let (major, minor) = (parts.next()?.parse::<u8>().ok()?, parts.next()?.parse::<u8>().ok()?);
-    let build = parts.next()?.parse::<u16>().ok()?;
-    let revision = parts.next().and_then(|text| text.parse().ok());
-    ((major, minor) == (10, 0)).then_some((build.into(), revision))
 }
 
 /// Follows `normalizeArch` of containerd/platforms `database.go`.

@@ -24,10 +24,11 @@ pub mod verdict;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use winpool_core::windows::Build;
 
 pub use document::{Document, DocumentError, IndexEntry, read, read_config};
 pub use known::{Images, Unresolved};
-pub use matching::{Failure, Host, PlatformMatch, can_run, isolation_with, runs, runs_on};
+pub use matching::{Failure, Host, PlatformMatch, can_run, runs, runs_on};
 pub use reference::{ImageReference, ParseReferenceError};
 pub use verdict::{Sign, Verdict, by_registry, verdict};
 
@@ -55,6 +56,20 @@ impl Platform {
     pub fn is_windows(&self) -> bool {
         self.os.eq_ignore_ascii_case("windows")
     }
+
+    /// Returns the version in the variant, such as `10.0.20348.2113`.
+    pub fn version(&self) -> &str {
+        self.os_version.as_deref().unwrap_or("an unknown version")
+    }
+
+    /// Returns the build and revision of `10.0.<build>[.<revision>]`. containerd reads only the first three parts.
+    fn build_and_revision(&self) -> Option<(Build, Option<u32>)> {
+        let mut parts = self.os_version.as_deref()?.splitn(5, '.');
+        let (major, minor) = (parts.next()?.parse::<u8>().ok()?, parts.next()?.parse::<u8>().ok()?);
+        let build = parts.next()?.parse::<u16>().ok()?;
+        let revision = parts.next().and_then(|text| text.parse().ok());
+        ((major, minor) == (10, 0)).then_some((Build::new(build.into()), revision))
+    }
 }
 
 /// The platforms of an image, as the registry reports them.
@@ -67,6 +82,14 @@ pub struct ImagePlatforms {
     pub source: Source,
     /// The platforms in the order of the index. Those that only a config contains come last, as containerd sorts them.
     pub platforms: Vec<Platform>,
+}
+
+impl ImagePlatforms {
+    /// Returns the Windows builds for which the image has a variant.
+    pub fn builds(&self) -> impl Iterator<Item = Build> {
+        let windows = self.platforms.iter().filter(|platform| platform.is_windows());
+        windows.filter_map(|platform| Some(platform.build_and_revision()?.0))
+    }
 }
 
 /// The document that contains the platforms.

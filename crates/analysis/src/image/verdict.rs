@@ -5,8 +5,6 @@ use winpool_core::{
     windows::{Build, compatibility::Runs, product::name_of},
 };
 
-use crate::pod::Container;
-
 use super::{Failure, Host, ImagePlatforms, Images, PlatformMatch, Source, name::build_of, runs, runs_on};
 
 /// The source of what is known about the hosts of an image.
@@ -34,23 +32,23 @@ pub struct Verdict {
     pub reason: Option<String>,
 }
 
-/// Returns the verdict about a container's image on a node, in a pod with this isolation.
-pub fn verdict(container: &Container, name: &str, host: &Host, isolation: Isolation, images: &Images) -> Verdict {
+/// Returns the verdict about the image of a container on a node, in a pod with this isolation.
+pub fn verdict(name: &str, is_host_process: bool, host: &Host, isolation: Isolation, images: &Images) -> Verdict {
     match images.sign(name) {
         Some(Sign::Registry(image)) => {
-            let found = by_registry(container, image, host, isolation);
+            let found = by_registry(image, is_host_process, host, isolation);
             let runs = match found {
                 PlatformMatch::Runs(_) | PlatformMatch::NewerRevision(_) => Some(Runs::Yes),
-                PlatformMatch::NoVersion(_) => container.is_host_process.then_some(Runs::Yes),
+                PlatformMatch::NoVersion(_) => is_host_process.then_some(Runs::Yes),
                 PlatformMatch::IfContainerd(since, _) => Some(Runs::IfContainerd(since)),
                 PlatformMatch::Fails(_) => Some(Runs::No),
             };
-            let is_shown = !(container.is_host_process && matches!(found, PlatformMatch::NoVersion(_)));
+            let is_shown = !(is_host_process && matches!(found, PlatformMatch::NoVersion(_)));
             let reason = found.reason(host).filter(|_| is_shown).map(|why| format!("{name}: {why}"));
             Verdict { runs, reason }
         }
         // A host-process container runs on every build (KEP 1981), and shows nothing of the pod's others.
-        Some(Sign::Tag(build)) if !container.is_host_process => {
+        Some(Sign::Tag(build)) if !is_host_process => {
             let runs = runs(isolation, build, host.windows());
             Verdict { runs: Some(runs), reason: reason(runs, build, host) }
         }
@@ -60,16 +58,16 @@ pub fn verdict(container: &Container, name: &str, host: &Host, isolation: Isolat
 
 /// Returns the result for the variants that a registry has. A host-process container uses the Windows files of the host.
 pub fn by_registry<'a>(
-    container: &Container,
     image: &'a ImagePlatforms,
+    is_host_process: bool,
     host: &Host,
     isolation: Isolation,
 ) -> PlatformMatch<'a> {
     match (runs_on(image, host, isolation), image.source) {
-        (PlatformMatch::Fails(Failure::OtherBuild(platform)), Source::Manifest) if container.is_host_process => {
+        (PlatformMatch::Fails(Failure::OtherBuild(platform)), Source::Manifest) if is_host_process => {
             PlatformMatch::Runs(platform)
         }
-        (PlatformMatch::NewerRevision(platform), _) if container.is_host_process => PlatformMatch::Runs(platform),
+        (PlatformMatch::NewerRevision(platform), _) if is_host_process => PlatformMatch::Runs(platform),
         (verdict, _) => verdict,
     }
 }

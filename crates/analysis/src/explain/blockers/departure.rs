@@ -13,9 +13,9 @@ use winpool_core::{
 
 use crate::{
     explain::images::{Move, moved},
-    image::{Host, Sign, can_run, isolation_with, name::build_of, runs_on},
+    image::{Host, Sign, can_run, name::build_of, runs_on},
     lint::facts::Facts,
-    pod::PodSpec,
+    pod::{PodSpec, isolation_with},
     workload::WorkloadManifest,
 };
 

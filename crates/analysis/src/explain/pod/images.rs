@@ -7,13 +7,13 @@ use winpool_core::{
 
 use crate::{
     image::{
-        Source, Verdict, isolation_with,
+        Source, Verdict,
         linux_only::{injector_of, is_only_for_linux},
         matching::may_run_on_linux,
         name::is_for_windows,
         verdict,
     },
-    pod::path_of,
+    pod::{isolation_with, path_of},
     view::Node,
 };
 
@@ -36,7 +36,8 @@ impl AdmittedPod<'_> {
             if self.images.platforms(name).is_none() && is_only_for_linux(name) {
                 return (Some(false), vec![format!("{name}: the image exists only for Linux")]);
             }
-            let Verdict { runs, reason } = verdict(container, name, &host, self.isolation(), self.images);
+            let Verdict { runs, reason } =
+                verdict(name, container.is_host_process, &host, self.isolation(), self.images);
             if has_started && matches!(runs, Some(Runs::IfContainerd(_) | Runs::Unknown)) {
                 continue;
             }

@@ -6,9 +6,9 @@ use winpool_core::{pod::Class, windows::Build};
 
 use crate::{
     explain::blockers::{Evidence, evidence},
-    image::isolation_with,
     lint::Facts,
     placement::Obstacle,
+    pod::isolation_with,
     view::assume::Assumed,
 };
 

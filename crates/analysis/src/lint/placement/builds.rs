@@ -12,9 +12,9 @@ use crate::{
         Consequence::{Fails, Note, Pending},
         Severity::{Error, Info, Warning},
     },
-    image::{Sign, can_run, isolation_with, runs},
+    image::{Sign, can_run, runs},
     lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
-    pod::{ClassExt, Container, path_of},
+    pod::{ClassExt, Container, isolation_with, path_of},
     remedy::{Edit, Remedy},
 };
 

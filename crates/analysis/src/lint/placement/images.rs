@@ -10,12 +10,12 @@ use crate::{
         Consequence::{Fails, Note},
         Severity::{Error, Info, Warning},
     },
-    image::{Failure, Host, ImagePlatforms, PlatformMatch, by_registry, isolation_with, known},
+    image::{Failure, Host, ImagePlatforms, PlatformMatch, by_registry, known},
     lint::{
         placement::builds::image_of,
         rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
     },
-    pod::{ClassExt, Container, Target},
+    pod::{ClassExt, Container, Target, isolation_with},
     remedy::Edit,
 };
 
@@ -122,7 +122,7 @@ fn failing(
 ) -> BTreeMap<Build, usize> {
     let mut failing = BTreeMap::new();
     for host in hosts {
-        let verdict = by_registry(container, image, host, isolation);
+        let verdict = by_registry(image, container.is_host_process, host, isolation);
         if matches!(verdict, PlatformMatch::Fails(Failure::NoVariant | Failure::OtherBuild(_))) {
             *failing.entry(host.kernel.build).or_default() += 1;
         }
@@ -167,7 +167,8 @@ fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
             || subject.pod.images().map(|(container, name)| (container, subject.facts.images().platforms(name)));
         hosts.all(|host| {
             images().all(|(container, image)| {
-                image.is_some_and(|image| by_registry(container, image, host, Isolation::Process).runs())
+                image
+                    .is_some_and(|image| by_registry(image, container.is_host_process, host, Isolation::Process).runs())
             })
         })
     };
@@ -178,16 +179,18 @@ fn class_that_runs<'a>(subject: &Subject<'a>) -> Option<&'a str> {
 fn newer_revision(subject: &Subject<'_>, hits: &mut Vec<Hit>) {
     let hosts = hosts(subject);
     for (container, image) in known_images(subject) {
-        let older = hosts.iter().filter_map(|host| match by_registry(container, image, host, isolation(subject)) {
-            PlatformMatch::NewerRevision(platform) => Some((host.kernel.revision?, host.kernel.build, platform)),
-            _ => None,
+        let older = hosts.iter().filter_map(|host| {
+            match by_registry(image, container.is_host_process, host, isolation(subject)) {
+                PlatformMatch::NewerRevision(platform) => Some((host.kernel.revision?, host.kernel.build, platform)),
+                _ => None,
+            }
         });
         let older: Vec<_> = older.collect();
         if let Some((revision, build, platform)) = older.iter().min_by_key(|(revision, ..)| *revision) {
             let message = format!(
                 "the image is for {}, and {} on which the pod may land {} older, the oldest {build}.{revision}: such a node can \
                  refuse to start it with 0xc0370106",
-                known::version(platform),
+                platform.version(),
                 count(older.len(), "node"),
                 if older.len() == 1 { "is" } else { "are" },
             );
