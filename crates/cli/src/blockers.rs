@@ -28,11 +28,11 @@ use super::{
     Error, Origin,
     assume::Assume,
     by::Grouping,
-    check,
     gaps::{notes_text, show_unlisted},
     located::{About, Located, groups},
     output::{self, BOLD, DIM, GOOD, Text},
     resolve::{Resolve, list_tags, look_up},
+    values,
     view::Seen,
 };
 
@@ -49,10 +49,10 @@ use super::{
   winpool blockers --retire 2019 --by label:team -o csv > teams.csv")]
 pub struct Arguments {
     /// Version to retire, such as 2019, or its build.
-    #[arg(long, value_name = "VERSION", value_parser = super::releases(), hide_possible_values = true)]
+    #[arg(long, value_name = "VERSION", value_parser = values::releases(), hide_possible_values = true)]
     pub retire: &'static Product,
     /// Version to move to; winpool shows what to write for it.
-    #[arg(long, value_name = "VERSION", value_parser = super::releases(), hide_possible_values = true)]
+    #[arg(long, value_name = "VERSION", value_parser = values::releases(), hide_possible_values = true)]
     pub move_to: Option<&'static Product>,
     #[command(flatten)]
     pub origin: Origin,
@@ -62,7 +62,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub grouping: Grouping,
     /// Kubernetes version, such as 1.36; the version of the cluster if not set.
-    #[arg(long, value_name = "VERSION", value_parser = check::version)]
+    #[arg(long, value_name = "VERSION", value_parser = values::kubernetes_version)]
     pub kubernetes_version: Option<KubernetesVersion>,
     #[command(flatten)]
     pub resolve: Resolve,

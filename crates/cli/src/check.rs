@@ -15,8 +15,8 @@ use kube::{Api, Client};
 use winpool_analysis::{
     finding::{Finding, Severity},
     kubernetes::KubernetesVersion,
-    lint::{Facts, UNKNOWN_ID, rule, rules, survey},
-    view::{Known, View, kubernetes_version},
+    lint::{Facts, UNKNOWN_ID, survey},
+    view::{Known, View},
 };
 use winpool_client::{kubeconfig::Unusable, terminal::Outcome};
 
@@ -30,7 +30,7 @@ use super::{
     located::Located,
     output::{self, Text},
     resolve::Resolve,
-    suggested::Suggested,
+    values,
     view::{self, RulesScope, Seen},
 };
 
@@ -65,10 +65,10 @@ pub struct Arguments {
     #[arg(long, value_parser = severities(), value_name = "SEVERITY", default_value_t = Severity::Warning)]
     pub fail_on: Severity,
     /// Rule to skip. Repeat the flag for several rules.
-    #[arg(long, value_name = "RULE", value_parser = known_rules(), hide_possible_values = true)]
+    #[arg(long, value_name = "RULE", value_parser = values::known_rules(), hide_possible_values = true)]
     pub ignore: Vec<String>,
     /// Kubernetes version, such as 1.36; the version of the cluster, or the newest one, if not set.
-    #[arg(long, value_name = "VERSION", value_parser = version)]
+    #[arg(long, value_name = "VERSION", value_parser = values::kubernetes_version)]
     pub kubernetes_version: Option<KubernetesVersion>,
     /// Output format; text if not set.
     #[arg(long = "output", short = 'o', value_enum, default_value_t, hide_default_value = true)]
@@ -120,18 +120,6 @@ fn severities() -> impl TypedValueParser<Value = Severity> {
     PossibleValuesParser::new(values).try_map(move |name| {
         helps.iter().map(|(severity, _)| *severity).find(|s| s.as_str() == name).ok_or("no severity")
     })
-}
-
-pub(super) fn known_rules() -> Suggested<String> {
-    Suggested::new(known_rule, || rules().map(|rule| PossibleValue::new(rule.id)).collect())
-}
-
-fn known_rule(name: &str) -> Result<String, String> {
-    rule(name).map(|rule| rule.id.to_owned()).ok_or_else(|| "winpool has no rule with this name".to_owned())
-}
-
-pub(super) fn version(text: &str) -> Result<KubernetesVersion, String> {
-    kubernetes_version(text).ok_or_else(|| "write it as 1.36".to_owned())
 }
 
 pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {

@@ -29,11 +29,11 @@ use winpool_core::{api::ObjectReference, windows::product::Product};
 use super::{
     Error, Origin,
     assume::Assume,
-    check,
     forecast::now,
     live,
     output::OutputError,
     resolve::Resolve,
+    values,
     view::{self, RulesScope, Seen},
     why,
 };
@@ -75,23 +75,23 @@ pub struct Arguments {
     #[arg(long, short = 'A', conflicts_with_all = ["files", "namespace"])]
     pub all_namespaces: bool,
     /// Rule whose findings to fix; all if not set. Repeat the flag for several rules.
-    #[arg(long, value_name = "RULE", value_parser = check::known_rules(), hide_possible_values = true)]
+    #[arg(long, value_name = "RULE", value_parser = values::known_rules(), hide_possible_values = true)]
     pub only: Vec<String>,
     /// Rule whose findings to leave alone. Repeat the flag for several rules.
-    #[arg(long, value_name = "RULE", value_parser = check::known_rules(), hide_possible_values = true)]
+    #[arg(long, value_name = "RULE", value_parser = values::known_rules(), hide_possible_values = true)]
     pub skip: Vec<String>,
     /// Also change workloads that are only probably for Windows, such as by a word in the name of an image.
     #[arg(long)]
     pub probable: bool,
     /// Version to retire, such as 2019, or its build. Also makes the changes that winpool blockers shows. A workload
     /// moves as a whole: if one of its changes needs your decision, such as the tag of an image, winpool makes none of them.
-    #[arg(long, value_name = "VERSION", value_parser = super::releases(), hide_possible_values = true, requires = "move_to")]
+    #[arg(long, value_name = "VERSION", value_parser = values::releases(), hide_possible_values = true, requires = "move_to")]
     pub retire: Option<&'static Product>,
     /// Version to move to.
-    #[arg(long, value_name = "VERSION", value_parser = super::releases(), hide_possible_values = true, requires = "retire")]
+    #[arg(long, value_name = "VERSION", value_parser = values::releases(), hide_possible_values = true, requires = "retire")]
     pub move_to: Option<&'static Product>,
     /// Kubernetes version, such as 1.36; the version of the cluster, or the newest one, if not set.
-    #[arg(long, value_name = "VERSION", value_parser = check::version)]
+    #[arg(long, value_name = "VERSION", value_parser = values::kubernetes_version)]
     pub kubernetes_version: Option<KubernetesVersion>,
     #[command(flatten)]
     pub resolve: Resolve,

@@ -25,23 +25,17 @@ pub mod report;
 pub mod resolve;
 pub mod schema;
 pub mod status;
-mod suggested;
 mod upgrade;
+mod values;
 pub mod view;
 pub mod why;
 
 use std::path::PathBuf;
 
-use clap::builder::PossibleValue;
 use output::Output;
-use suggested::Suggested;
 use view::{RulesScope, Seen};
 use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_client::kubeconfig::Connection;
-use winpool_core::windows::{
-    Build,
-    product::{self, PRODUCTS, Product},
-};
 
 pub use error::Error;
 
@@ -86,22 +80,4 @@ pub struct Common {
     pub origin: Origin,
     #[command(flatten)]
     pub output: Output,
-}
-
-/// Parses a Windows release in an argument, and suggests those with long support.
-fn releases() -> Suggested<&'static Product> {
-    let values = || {
-        let ltsc = PRODUCTS.iter().filter(|product| product.is_ltsc);
-        ltsc.map(|product| PossibleValue::new(product.version)).collect()
-    };
-    Suggested::new(release, values)
-}
-
-/// A Windows release in an argument.
-fn release(text: &str) -> Result<&'static Product, String> {
-    let by_build = || text.parse::<Build>().ok().and_then(product::by_build);
-    product::by_version(&text.to_ascii_lowercase()).or_else(by_build).ok_or_else(|| {
-        let known: Vec<&str> = PRODUCTS.iter().map(|product| product.version).collect();
-        format!("write one of {}, or its build", known.join(", "))
-    })
 }

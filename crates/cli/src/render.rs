@@ -11,6 +11,7 @@ use winpool_core::{
 use super::{
     Error, Origin,
     output::OutputError,
+    values,
     view::{self, Seen},
 };
 
@@ -29,7 +30,7 @@ pub struct Arguments {
     #[arg(long)]
     pub pool: Option<String>,
     /// Windows version of the nodes, such as 2022; the one whose build the pool selects if not set.
-    #[arg(long, value_name = "VERSION", value_parser = super::releases(), hide_possible_values = true)]
+    #[arg(long, value_name = "VERSION", value_parser = values::releases(), hide_possible_values = true)]
     pub windows: Option<&'static Product>,
     #[command(flatten)]
     pub origin: Origin,

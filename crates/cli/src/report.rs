@@ -29,11 +29,11 @@ use super::{
     Error, Origin,
     assume::Assume,
     by::Grouping,
-    check,
     gaps::Lacks,
     installation, live,
     output::{self, OutputError, Text},
     resolve::Resolve,
+    values,
     view::{self, Seen},
 };
 
@@ -76,10 +76,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub previous: Option<PathBuf>,
     /// Version to move to, such as 2025; for each version the next release with long-term support if not set.
-    #[arg(long, value_name = "VERSION", value_parser = super::releases(), hide_possible_values = true)]
+    #[arg(long, value_name = "VERSION", value_parser = values::releases(), hide_possible_values = true)]
     pub move_to: Option<&'static Product>,
     /// Kubernetes version, such as 1.36; the version of the cluster if not set.
-    #[arg(long, value_name = "VERSION", value_parser = check::version)]
+    #[arg(long, value_name = "VERSION", value_parser = values::kubernetes_version)]
     pub kubernetes_version: Option<KubernetesVersion>,
     #[command(flatten)]
     pub resolve: Resolve,
