@@ -16,12 +16,13 @@ use crate::{
         upgrade::Upgrade,
     },
     finding::{Finding, Severity},
+    kinds::template_of,
     lint::{Facts, check, check_landing},
     pod::{PodSpec, isolation_with},
     remedy::{Edit, Operation, Rank, Remedy},
     system,
     view::{Placed, View},
-    workload::{WorkloadManifest, template_of},
+    workload::WorkloadManifest,
 };
 
 /// The steps for one workload, at most. Each solves a problem, so there are far fewer.

@@ -6,6 +6,7 @@ pub mod explain;
 pub mod finding;
 pub mod fix;
 pub mod image;
+pub mod kinds;
 pub mod kubernetes;
 pub mod lint;
 pub mod placement;

@@ -7,7 +7,10 @@ use serde_json::Value;
 use thiserror::Error;
 use winpool_core::api::ObjectReference;
 
-use crate::{pod::PodSpec, view::Workload};
+use crate::{
+    kinds::{KINDS, TEMPLATE, group_of, is_known, template_at},
+    pod::PodSpec,
+};
 
 /// The namespace of objects in manifests that name none, unless the user names it.
 pub const DEFAULT_NAMESPACE: &str = "default";
@@ -46,7 +49,6 @@ pub struct WorkloadManifest<'a> {
 #[error("{0}")]
 pub struct Malformed(String);
 
-const TEMPLATE: &str = "spec.template.spec";
 /// The paths of pod specs in objects of other kinds, such as the `ScaledJob` of KEDA and the Fleet of Agones.
 const SHAPES: [&str; 3] = [TEMPLATE, "spec.jobTargetRef.template.spec", "spec.template.spec.template.spec"];
 
@@ -58,98 +60,6 @@ const RUNNERS: (&str, &str) = ("actions.summerwind.dev", "RunnerDeployment");
 pub const ASSEMBLED: &str = "assembledPods";
 /// The field beside such a pod spec that has the path of each of its parts in the object.
 pub const PIECES: &str = "pieces";
-
-/// The known kinds, with their API group and the path of their pod spec.
-pub const KINDS: [(&str, &str, &str); 9] = [
-    ("Pod", "", "spec"),
-    ("Deployment", "apps", TEMPLATE),
-    ("StatefulSet", "apps", TEMPLATE),
-    ("DaemonSet", "apps", TEMPLATE),
-    ("ReplicaSet", "apps", TEMPLATE),
-    ("ReplicationController", "", TEMPLATE),
-    ("Job", "batch", TEMPLATE),
-    ("CronJob", "batch", "spec.jobTemplate.spec.template.spec"),
-    ("PodTemplate", "", "template.spec"),
-];
-
-/// Returns the API version in which supported Kubernetes versions serve this kind, if it is a known one.
-pub fn served(kind: &str) -> Option<&'static str> {
-    let (_, group, _) = KINDS.iter().find(|(known, ..)| *known == kind)?;
-    Some(match *group {
-        "apps" => "apps/v1",
-        "batch" => "batch/v1",
-        _ => "v1",
-    })
-}
-
-/// Returns the JSON Pointer of the pod template in objects of this kind, if it is a known one; empty for a Pod.
-pub fn template_of(kind: &str) -> Option<String> {
-    KINDS.iter().find(|(known, ..)| *known == kind).map(|(.., path)| template_at(path))
-}
-
-/// Returns the JSON Pointer of the parent of the pod spec at this path.
-fn template_at(path: &str) -> String {
-    path.strip_suffix(".spec")
-        .map_or_else(String::new, |parent| format!("/{}", parent.replace(['.', '['], "/").replace(']', "")))
-}
-
-/// True if this group has, or had, a known kind of this name. Until Kubernetes 1.16 the group `extensions` had those of
-/// `apps`.
-pub fn is_known(group: &str, kind: &str) -> bool {
-    let is_it = |(known, of, _): &(&str, &str, &str)| {
-        *known == kind && (*of == group || *of == "apps" && group == "extensions")
-    };
-    KINDS.iter().any(is_it)
-}
-
-/// The kinds with templates that the command line reads, with group and plural. All are of version v1.
-pub const LISTED_KINDS: [(WorkloadKind, &str, &str); 7] = [
-    (WorkloadKind::Deployment, "apps", "deployments"),
-    (WorkloadKind::StatefulSet, "apps", "statefulsets"),
-    (WorkloadKind::DaemonSet, "apps", "daemonsets"),
-    (WorkloadKind::ReplicaSet, "apps", "replicasets"),
-    (WorkloadKind::ReplicationController, "", "replicationcontrollers"),
-    (WorkloadKind::Job, "batch", "jobs"),
-    (WorkloadKind::CronJob, "batch", "cronjobs"),
-];
-
-/// A kind of workload whose templates the command line reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum WorkloadKind {
-    Deployment,
-    StatefulSet,
-    DaemonSet,
-    ReplicaSet,
-    ReplicationController,
-    Job,
-    CronJob,
-}
-
-impl WorkloadKind {
-    /// The name of the kind.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Deployment => "Deployment",
-            Self::StatefulSet => "StatefulSet",
-            Self::DaemonSet => "DaemonSet",
-            Self::ReplicaSet => "ReplicaSet",
-            Self::ReplicationController => "ReplicationController",
-            Self::Job => "Job",
-            Self::CronJob => "CronJob",
-        }
-    }
-
-    /// Its group and plural in `LISTED_KINDS`.
-    pub fn resource(self) -> (&'static str, &'static str) {
-        let listed = LISTED_KINDS.iter().find(|(kind, ..)| *kind == self);
-        listed.map_or(("", ""), |(_, group, plural)| (*group, *plural))
-    }
-
-    /// Returns the kind with this name, if its templates are listed.
-    pub fn by_name(name: &str) -> Option<Self> {
-        LISTED_KINDS.iter().map(|(kind, ..)| *kind).find(|kind| kind.as_str() == name)
-    }
-}
 
 impl<'a> WorkloadManifest<'a> {
     /// Reads an object. Returns `None` if it has no pod spec: it creates no pods, or it is a patch of kustomize for a workload.
@@ -223,26 +133,6 @@ impl<'a> WorkloadManifest<'a> {
         }))
     }
 
-    /// Wraps a template that was read for another purpose. It has no raw fields, so rules about single fields do not
-    /// apply.
-    pub fn of_template(kind: &'a str, workload: &'a Workload) -> Self {
-        let path = KINDS.iter().find(|(known, ..)| *known == kind).map_or(TEMPLATE, |(.., path)| path);
-        Self {
-            api_version: served(kind).unwrap_or_default(),
-            kind,
-            namespace: or_default(&workload.namespace),
-            name: &workload.name,
-            path: path.into(),
-            pod: workload.template.clone(),
-            raw: &Value::Null,
-            metadata: &Value::Null,
-            pieces: &Value::Null,
-            own_metadata: &Value::Null,
-            has_selector: true,
-            controller: None,
-        }
-    }
-
     pub fn object(&self) -> ObjectReference {
         ObjectReference::namespaced(self.kind, self.namespace, self.name)
     }
@@ -285,11 +175,6 @@ impl<'a> WorkloadManifest<'a> {
     pub fn is_daemon_set(&self) -> bool {
         self.kind == "DaemonSet"
     }
-}
-
-/// Returns the group of an API version; empty for the core group.
-pub fn group_of(api_version: &str) -> &str {
-    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// The largest number of pod templates that are read of an object, and of fields around them.

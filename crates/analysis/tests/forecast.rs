@@ -12,9 +12,9 @@ use winpool_analysis::{
         pod_count::PodCount,
         status::status,
     },
+    kinds::WorkloadKind,
     pod::Pod,
     view::{Known, after},
-    workload::WorkloadKind,
 };
 use winpool_core::{
     plan::{pools::pool::policy_of, taints::Consent},

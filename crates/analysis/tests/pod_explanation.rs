@@ -7,10 +7,10 @@ use serde_json::Value;
 use winpool_analysis::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::{ImagePlatforms, Images, Platform, Source},
+    kinds::WorkloadKind,
     pod::Pod,
     remedy::Remedy,
     view::{self, Workload},
-    workload::WorkloadKind,
 };
 use winpool_core::pod::Class;
 

@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use winpool_analysis::{
     explain::{forecast::forecast, pod::answer},
     image::Images,
+    kinds::WorkloadKind,
     lint::{Facts, check, check_tolerations},
     placement::selects,
     pod::{ClassExt, Pod, PodSpec, Target},
     view::{Known, Node, View, Workload},
-    workload::{WorkloadKind, WorkloadManifest},
+    workload::WorkloadManifest,
 };
 use winpool_core::{
     api::WindowsPool,

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use winpool_analysis::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::Images,
+    kinds::WorkloadKind,
     pod::{ClassExt, Pod, PodSpec},
     view::{self, Workload},
-    workload::WorkloadKind,
 };
 use winpool_core::pod::Class;
 

@@ -7,10 +7,11 @@ use winpool_analysis::{
     explain::pod::{PodExplanation, answer_template},
     finding::Finding,
     image::Images,
+    kinds::WorkloadKind,
     lint::{Facts, check},
     remedy::Rank,
     view::{Known, Node, SeenNode, View, Workload},
-    workload::{WorkloadKind, WorkloadManifest},
+    workload::WorkloadManifest,
 };
 
 /// Two Linux nodes and two Windows nodes, in a pool of each system.

@@ -15,10 +15,10 @@ use winpool_analysis::{
     explain::upgrade::upgrade,
     fix::{ByHand, Choice, Fix, Fixes, Moves, fixes},
     image::Images,
+    kinds::WorkloadKind,
     kubernetes::KubernetesVersion,
     lint::Facts,
     view::{Position, View, Written},
-    workload::WorkloadKind,
 };
 use winpool_client::{
     kubeconfig::Unusable,

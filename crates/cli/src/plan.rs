@@ -11,10 +11,10 @@ use winpool_analysis::{
         upgrade::upgrade,
     },
     image::Images,
+    kinds::WorkloadKind,
     lint::{Facts, check_images, check_tolerations},
     pod::{PodSpec, Target},
     view::{Known, Placed, View, Workload, changed_pool},
-    workload::{WorkloadKind, WorkloadManifest},
 };
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
@@ -145,7 +145,7 @@ fn image_notes(view: &View, images: Images) -> Vec<String> {
     facts.add_images(images);
     let mut notes = Vec::new();
     for (kind, workload) in templates(view) {
-        let template = WorkloadManifest::of_template(kind.as_str(), workload);
+        let template = workload.manifest(kind.as_str());
         let found = check_images(&template, &facts);
         notes.extend(found.into_iter().map(|found| format!("{}, {}: {}", found.object, found.field, found.message)));
     }
@@ -163,7 +163,7 @@ fn lacking_tolerations(view: &View) -> Vec<ObjectReference> {
     let says_no_system =
         |spec: &PodSpec| matches!(spec.target(facts.known_class(spec)), Target::Unknown | Target::WindowsImage);
     let unclear = templates(view).filter(|(_, workload)| !workload.is_ignored && says_no_system(&workload.template));
-    let manifests = unclear.map(|(kind, workload)| WorkloadManifest::of_template(kind.as_str(), workload));
+    let manifests = unclear.map(|(kind, workload)| workload.manifest(kind.as_str()));
     let unhelped = manifests.filter(|manifest| facts.started_on_windows(manifest) != Some(true));
     unhelped.filter_map(|manifest| check_tolerations(&manifest, &facts)).map(|found| found.object).collect()
 }

@@ -9,7 +9,7 @@ pub(super) use class::section as scaling;
 use winpool_client::terminal::Outcome;
 
 use super::{Common, Error, assume::Assume, output, resolve::Resolve};
-use winpool_analysis::workload::{LISTED_KINDS, WorkloadKind};
+use winpool_analysis::kinds::{LISTED_KINDS, WorkloadKind};
 
 /// Explain the state of a node, or why pods can or cannot be scheduled and started.
 ///

@@ -18,11 +18,12 @@ use winpool_core::{
 
 use crate::{
     image::Images,
+    kinds::WorkloadKind,
     pod::{Pod, daemon_set_node},
     remedy::Remedy,
     system::doubt,
     view::{Node, Workload},
-    workload::{WorkloadKind, or_default},
+    workload::or_default,
 };
 
 use admitted::{Admitted, PlacedBy};

@@ -17,6 +17,7 @@ use crate::{
         Finding,
         Severity::{Info, Warning},
     },
+    kinds::served,
     lint::{
         Rule,
         facts::Facts,
@@ -24,7 +25,7 @@ use crate::{
     },
     remedy::Remedy,
     view::{PAUSE, kubernetes_version},
-    workload::{get, namespace_of, served},
+    workload::{get, namespace_of},
 };
 
 pub(super) const SERVICES: &[Rule] = &[

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     finding::{Consequence::Rejected, Finding, Severity::Error},
+    kinds::{KINDS, group_of, is_known, served},
     lint::{
         Rule,
         facts::Facts,
@@ -16,7 +17,7 @@ use crate::{
         rule::{Hit, Judgement, Scope, Subject, Test, own, rule},
     },
     remedy::{Edit, Remedy},
-    workload::{KINDS, get, group_of, is_known, served},
+    workload::get,
 };
 
 /// The longest description of a wrong value, in characters.

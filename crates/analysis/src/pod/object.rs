@@ -1,6 +1,6 @@
 //! Pods, with what answers read of them beyond what decides about nodes.
 
-use crate::workload::WorkloadKind;
+use crate::kinds::WorkloadKind;
 use k8s_openapi::{api::core::v1::PodStatus, jiff::Timestamp};
 use serde::Deserialize;
 use winpool_core::{

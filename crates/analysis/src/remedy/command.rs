@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use winpool_core::api::ObjectReference;
 
 use super::{Edit, Operation, Remedy, parsed};
-use crate::workload::template_of;
+use crate::kinds::template_of;
 
 impl Remedy {
     /// Returns the change as a JSON merge patch (RFC 7396) of the object, if none of the edits is in a list.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Workload;
-use crate::workload::WorkloadKind;
+use crate::kinds::WorkloadKind;
 
 /// The objects of a kind. What is not known is never taken for none.
 #[derive(Clone, Debug, Default, PartialEq)]

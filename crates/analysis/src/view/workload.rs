@@ -2,12 +2,17 @@
 
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
 use winpool_core::{
     api::names,
     pod::{DaemonSet, WireMetadata},
 };
 
-use crate::pod::PodSpec;
+use crate::{
+    kinds::{KINDS, TEMPLATE, served},
+    pod::PodSpec,
+    workload::{WorkloadManifest, or_default},
+};
 
 /// The fields of a workload that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -94,6 +99,28 @@ impl From<WireWorkload> for Workload {
             replicas: spec.replicas.unwrap_or(1),
             os_label: of_pods.labels.and_then(|mut labels| labels.remove(names::OS)),
             template: template.spec.unwrap_or_default(),
+        }
+    }
+}
+
+impl Workload {
+    /// Returns the workload of this kind as if it were read from a manifest. It has no raw fields, so rules about single fields do
+    /// not apply.
+    pub fn manifest<'a>(&'a self, kind: &'a str) -> WorkloadManifest<'a> {
+        let path = KINDS.iter().find(|(known, ..)| *known == kind).map_or(TEMPLATE, |(.., path)| path);
+        WorkloadManifest {
+            api_version: served(kind).unwrap_or_default(),
+            kind,
+            namespace: or_default(&self.namespace),
+            name: &self.name,
+            path: path.into(),
+            pod: self.template.clone(),
+            raw: &Value::Null,
+            metadata: &Value::Null,
+            pieces: &Value::Null,
+            own_metadata: &Value::Null,
+            has_selector: true,
+            controller: None,
         }
     }
 }

@@ -8,10 +8,10 @@ use winpool_analysis::{
     explain::pod::answer_template,
     finding::Finding,
     image::Images,
+    kinds::WorkloadKind,
     lint::{Facts, rule, rules},
     remedy::Rank,
     view::{Node, Workload},
-    workload::WorkloadKind,
 };
 use winpool_core::pod::Class;
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, de::Error};
 use serde_json::{Value, json};
-use winpool_analysis::{crd::broken_rules, workload::group_of};
+use winpool_analysis::{crd::broken_rules, kinds::group_of};
 use winpool_core::plan::pools::pool::GuardedPool;
 
 /// An object in a manifest.

@@ -7,7 +7,8 @@
 //! pod, not the task. Tekton's `v1beta1` has other names for some.
 
 use serde_json::{Map, Value, json};
-use winpool_analysis::workload::{ASSEMBLED, PIECES, group_of};
+use winpool_analysis::kinds::group_of;
+use winpool_analysis::workload::{ASSEMBLED, PIECES};
 
 use crate::input::values;
 

@@ -12,11 +12,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_analysis::{
     explain::{pod_defaults::has_pod_defaults, status::is_reported},
+    kinds::{KINDS, LISTED_KINDS, WorkloadKind},
     kubernetes::KubernetesVersion,
     lint::gmsa,
     pod::Pod,
     view::{AssignClass, GMSA_GROUP, Known, Placed, Reduced, SeenNode, View, Workload},
-    workload::{KINDS, LISTED_KINDS, WorkloadKind},
 };
 use winpool_client::{
     error::{RequestError, in_time},

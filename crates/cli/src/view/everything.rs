@@ -4,10 +4,10 @@ use kube::{Client, api::ListParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_analysis::{
+    kinds::{KINDS, WorkloadKind},
     kubernetes::KubernetesVersion,
     pod::Pod,
     view::{Known, Reduced, Workload},
-    workload::{KINDS, WorkloadKind},
 };
 
 use crate::live::{self, ReadError, kubernetes_version};

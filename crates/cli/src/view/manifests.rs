@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use winpool_analysis::{
     autoscalers::{Autoscalers, are_read_from},
     finding::Finding,
+    kinds::{LISTED_KINDS, WorkloadKind, is_known},
     lint::wellformed::{check_malformed, check_old_class, check_without_template},
     pod::{Pod, PodEvent},
     view::{GMSA_GROUP, Known, Position, Reduced, SeenNode, View, Workload},
-    workload::{LISTED_KINDS, WorkloadKind, WorkloadManifest, is_known},
+    workload::WorkloadManifest,
 };
 use winpool_core::{
     api::{ObjectReference, names},

@@ -16,13 +16,14 @@ use winpool_analysis::{
     },
     finding::{Consequence, Finding},
     image::Images,
+    kinds::WorkloadKind,
     lint::{
         Facts, before_naming, check_errors, check_errors_of_existing, check_tolerations, check_warnings, to_create,
     },
     pod::{Pod, PodSpec, daemon_set_node},
     remedy::Remedy,
     view::{Node, Reduced, View, Workload},
-    workload::{DEFAULT_NAMESPACE, WorkloadKind, WorkloadManifest},
+    workload::{DEFAULT_NAMESPACE, WorkloadManifest},
 };
 use winpool_core::{
     api::names,

@@ -1,7 +1,7 @@
 //! The page in a real browser: it fits narrow and wide windows, asks for nothing, and people with disabilities can use it.
 
 use serde_json::Value;
-use winpool_analysis::{view::Known, workload::WorkloadKind};
+use winpool_analysis::{kinds::WorkloadKind, view::Known};
 
 use winpool_e2e::{Browser, axe};
 

@@ -15,12 +15,12 @@ use winpool::view::Seen;
 use winpool_analysis::{
     explain::report::{Earlier, Lack, Report, ReportInputs, html, markdown, report},
     image::Images,
+    kinds::WorkloadKind,
     view::{
         Known, View,
         assume::{Assumption, assume},
         changed_pool, kubernetes_version,
     },
-    workload::WorkloadKind,
 };
 use winpool_core::{api::Mode, plan::Now};
 

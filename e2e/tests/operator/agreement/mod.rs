@@ -11,9 +11,9 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use winpool_analysis::{
     explain::pod::{PodExplanation, answer, answer_template},
     image::Images,
+    kinds::WorkloadKind,
     pod::{self, daemon_set_node},
     view::{self, Workload},
-    workload::WorkloadKind,
 };
 use winpool_client::node::ListedNode;
 use winpool_core::{api::names, pod::Class};

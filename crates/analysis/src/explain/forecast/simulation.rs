@@ -24,9 +24,9 @@ use winpool_core::{
 };
 
 use crate::{
+    kinds::WorkloadKind,
     pod::{ClassExt, Pod},
     view::{Known, Workload, after, changed_pool},
-    workload::WorkloadKind,
 };
 
 use super::{class_request::apply_request, snapshot::Snapshot};

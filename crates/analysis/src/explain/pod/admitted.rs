@@ -6,11 +6,11 @@ use winpool_core::pod::{Class, OS_KEYS, System, selects_windows};
 
 use crate::{
     image::Images,
+    kinds::WorkloadKind,
     placement::{Obstacle, obstacles},
     pod::{ClassExt, Guess, Pod, PodSpec},
     system::{self, or_by_history},
     view::Node,
-    workload::WorkloadKind,
 };
 
 use super::{kubelet::kubelet_refuses, result::NodeResult};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use winpool_core::pod::Class;
 
-use crate::{image::Images, placement::Obstacle, pod::Pod, remedy::Remedy, view::Node, workload::WorkloadKind};
+use crate::{image::Images, kinds::WorkloadKind, placement::Obstacle, pod::Pod, remedy::Remedy, view::Node};
 
 use super::admitted::{Admitted, PlacedBy};
 

@@ -10,11 +10,11 @@ use winpool_core::{
 use crate::{
     explain::{blockers::image_change, pod::TemplateFit, pool_change::compatible},
     image::name::build_of,
+    kinds::WorkloadKind,
     placement::Obstacle,
     pod::{ClassExt, PodSpec, path_of},
     remedy::{Edit, Rank, Remedy},
     view::Node,
-    workload::WorkloadKind,
 };
 
 use super::{

@@ -10,9 +10,10 @@ use winpool_core::{
 
 use crate::{
     explain::forecast::{Simulation, Snapshot},
+    kinds::WorkloadKind,
     pod::{ClassExt, Pod, PodSpec},
     view::{Known, Started, Workload, Workloads, assume::Assumed},
-    workload::{DEFAULT_NAMESPACE, WorkloadKind},
+    workload::DEFAULT_NAMESPACE,
 };
 
 /// A workload.

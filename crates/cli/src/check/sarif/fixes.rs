@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use winpool_analysis::{
     finding::Finding,
     fix::Fix,
+    kinds::template_of,
     remedy::{Rank, Remedy},
     view::Position,
-    workload::template_of,
 };
 
 use crate::{
