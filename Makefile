@@ -88,8 +88,8 @@ $(CARGO_TOOLS):
 # Many tests wait for a control plane, so more of them than processors run at a time.
 unit control-plane-test: export RUST_TEST_THREADS ?= $(shell echo $$(( 3 * $$(nproc) )))
 
-unit: ## Unit, property and snapshot tests of the core, and tests of the binary, some on the control plane
-	$(call timed,$(TEST) --exclude winpool-e2e)
+unit: ## Unit, property and snapshot tests of the core, tests of the binary, some on the control plane, and the examples in doc comments
+	$(call timed,$(TEST) --exclude winpool-e2e && $(TEST) --doc)
 control-plane-test: ## Tests on a real local control plane, which is built from Go modules the first time (about 5 minutes)
 	$(call timed,$(TEST) --lib --test control_plane --test operator)
 

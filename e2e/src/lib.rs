@@ -6,12 +6,12 @@
 //! # async fn test() -> winpool_e2e::Result<()> {
 //! use winpool_e2e::{SimulatedNode, lend, lend_cluster};
 //!
-//! An API server alone: enough for clients that watch and write.
+//! // An API server alone: enough for clients that watch and write.
 //! let api = lend().await?;
 //! SimulatedNode::server_2022("win-a").join(&api.client()).await?;
 //! let as_kubelet = api.client_as("system:node:win-a", &["system:nodes"])?;
 //!
-//! With scheduler, controller manager and kwok: nodes become ready and pods run.
+//! // With scheduler, controller manager and kwok: nodes become ready and pods run.
 //! let cluster = lend_cluster().await?;
 //! SimulatedNode::linux().name("linux-a").join(&cluster.client()).await?;
 //! cluster.node_ready("linux-a").await?;
