@@ -106,10 +106,10 @@ proptest! {
         let Some(pool) = assessment.pool.as_deref().and_then(|name| policy.pool(name)) else { return Ok(()) };
         prop_assume!(!assessment.ignored);
         let list = read(&planned).taints;
-        let exact = pool.spec.taints != winpool_core::plan::pools::pool::WantedTaints::Guard;
+        let exact = pool.spec.wants != Some(winpool_core::plan::pools::pool::WantedTaints::Guard);
         for wanted in pool.spec.wanted_taints() {
             let there = list.taints().iter().any(|taint| taint.same_identity(&wanted));
-            let guarded = !exact && assessment.tolerate.iter().any(|taint| taint.effect != "PreferNoSchedule");
+            let guarded = !exact && assessment.tolerate.iter().any(|taint| taint.effect.keeps_off());
             prop_assert!(there || guarded, "{wanted}: {planned:#}");
         }
         for taint in list.taints() {
@@ -126,7 +126,7 @@ proptest! {
             let assessment = assess(&read(state), &policy);
             let Some(pool) = assessment.pool.as_deref().and_then(|name| policy.pool(name)) else { continue };
             for taint in read(state).taints.taints().iter().filter(|taint| policy.may_remove(taint)) {
-                let tolerated = pool.spec.wanted_taints().contains(taint)
+                let tolerated = pool.spec.tolerated_taints.contains(taint)
                     || pool.spec.retired_taints.contains(taint)
                     || assessment.tolerate.contains(taint);
                 prop_assert!(tolerated, "{taint}");

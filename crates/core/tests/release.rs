@@ -59,7 +59,8 @@ fn pools(step: &Step, ever: &mut BTreeMap<&'static str, BTreeSet<Taint>>) -> Vec
         .map(|(name, (wanted, team))| {
             let mut pool = with_spec(pool("spec: {taintPolicy: TaintOnly}"), |spec| {
                 name.clone_into(&mut spec.name);
-                spec.taints = wanted.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly);
+                let taints = wanted.clone().map_or(WantedTaints::Guard, WantedTaints::Exactly);
+                (spec.tolerated_taints, spec.wants) = (taints.list(), Some(taints));
                 spec.node_selector = team.iter().map(|team| ("team".to_owned(), (*team).to_owned())).collect();
             });
             let known = ever.entry(name).or_default();

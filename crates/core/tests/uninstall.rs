@@ -89,7 +89,7 @@ fn a_pool_that_cannot_be_decoded_is_evidence_for_the_taints_of_its_status_only()
     // A pool with the finalizer was to clean up.
     assert!(recorded.read().is_err());
     let deleted = recorded.deleted().read().unwrap();
-    assert!(deleted.spec.needs_cleanup() && deleted.spec.wanted_taints().is_empty());
+    assert!(deleted.spec.needs_cleanup() && deleted.spec.tolerated_taints.is_empty());
 }
 
 #[test]

@@ -113,12 +113,7 @@ pub fn as_registered<'p>(mut object: Value, pools: impl Iterator<Item = &'p Wind
             |taint: &Taint| pool.spec.taint_policy == TaintPolicy::TaintOnly || recorded.contains(&taint.to_string());
         let taints: Vec<Taint> = pool.spec.wanted_taints().into_iter().filter(may).collect();
         let selects = pool.spec.selects(&node(object.clone()).seen.node.labels);
-        if claimed
-            || taints.is_empty()
-            || !selects
-            || !pool.spec.enforces()
-            || pool.spec.taint_policy == TaintPolicy::Never
-        {
+        if claimed || taints.is_empty() || !selects || !pool.spec.enforces() {
             continue;
         }
         let texts: Vec<String> = taints.iter().map(ToString::to_string).collect();
@@ -235,7 +230,7 @@ impl Work {
 
     /// True if its controller makes a pod for some node.
     pub fn has_node(&self, nodes: &Nodes) -> bool {
-        let keeps_off = |taint: &Taint| taint.effect != "PreferNoSchedule" && !self.tolerates;
+        let keeps_off = |taint: &Taint| taint.effect.keeps_off() && !self.tolerates;
         nodes.values().any(|node| self.selects(node) && !node.seen.node.taints.taints().iter().any(keeps_off))
     }
 

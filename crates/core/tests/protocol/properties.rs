@@ -6,7 +6,7 @@ use serde_json::Value;
 use stateright::Property;
 use winpool_core::{
     api::{
-        Mode, TaintPolicy,
+        Effect, Mode,
         names::{self, condition},
     },
     plan::{
@@ -169,9 +169,9 @@ fn is_node_right(node: &NodeFacts, policy: &Policy) -> bool {
             && node.seen.node.labels.get(names::POOL).is_none()
             && node.seen.node.applied.is_none();
     };
-    let wanted = if owner.spec.taint_policy == TaintPolicy::Never { Vec::new() } else { owner.spec.wanted_taints() };
-    let guarded =
-        owner.spec.taints == WantedTaints::Guard && assessment.tolerate.iter().any(|t| t.effect == "NoSchedule");
+    let wanted = owner.spec.wanted_taints();
+    let guarded = owner.spec.wants == Some(WantedTaints::Guard)
+        && assessment.tolerate.iter().any(|t| t.effect == Effect::NoSchedule);
     let stands = |wanted| node.seen.node.taints.taints().iter().any(|taint| taint.same_identity(wanted));
     assessment.plan.is_empty()
         && node.own.iter().all(|taint| wanted.contains(taint))

@@ -162,7 +162,7 @@ impl State {
         else {
             return;
         };
-        let wanted = pool.spec.wanted_taints();
+        let wanted = &pool.spec.tolerated_taints;
         let added: Vec<&Taint> =
             node.own.iter().filter(|taint| !before.contains(taint) && wanted.contains(taint)).collect();
         let selects = |class: &&Class| {
@@ -269,7 +269,7 @@ fn reported_build(node: &Node) -> Option<String> {
 }
 
 fn all_at_registration(pool: &PoolObject) -> Vec<TaintStatus> {
-    let wanted = pool.pool.iter().flat_map(|pool| pool.spec.wanted_taints());
+    let wanted = pool.pool.iter().flat_map(|pool| pool.spec.tolerated_taints.clone());
     let status =
         |taint: Taint| TaintStatus { taint: taint.to_string(), at_registration: true, ..TaintStatus::default() };
     wanted.map(status).collect()

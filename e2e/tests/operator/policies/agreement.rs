@@ -140,7 +140,7 @@ fn generated_node(runner: &mut TestRunner, number: usize) -> SimulatedNode {
     let mut seen = BTreeSet::new();
     for taint in taints {
         if seen.insert((taint.key.clone(), taint.effect.clone())) {
-            node = node.taint(&taint.key, &taint.value, &taint.effect);
+            node = node.taint(&taint.key, &taint.value, taint.effect.as_str());
         }
     }
     if ignored {
@@ -255,9 +255,9 @@ fn generated_pod(runner: &mut TestRunner) -> Value {
 
 /// The taints that a Windows pod has to tolerate on account of this pool.
 fn to_tolerate(pool: &Pool) -> BTreeSet<Taint> {
-    let wanted = match &pool.spec.taints {
-        WantedTaints::Exactly(list) => list.clone(),
-        WantedTaints::Guard => SPELLINGS.iter().map(|s| Taint::new(s.key, s.value, "NoSchedule")).collect(),
+    let wanted = match &pool.spec.wants {
+        Some(WantedTaints::Exactly(list)) => list.clone(),
+        _ => SPELLINGS.iter().map(|s| Taint::new(s.key, s.value, "NoSchedule")).collect(),
     };
     wanted.into_iter().chain(pool.spec.retired_taints.clone()).collect()
 }
@@ -320,7 +320,7 @@ async fn pods_get_the_tolerations_that_winpool_finds_missing() {
             .map(|toleration| {
                 let text = |field: &Option<String>| field.clone().unwrap_or_default();
                 assert_eq!(toleration.operator.as_deref(), Some("Equal"));
-                Taint::new(&text(&toleration.key), &text(&toleration.value), &text(&toleration.effect))
+                Taint::new(&text(&toleration.key), &text(&toleration.value), text(&toleration.effect))
             })
             .collect();
         assert_eq!(added, expected, "{sent:#}");

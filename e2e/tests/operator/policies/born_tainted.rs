@@ -110,7 +110,7 @@ fn node_of_group(group: &str, taints: &str) -> SimulatedNode {
         _ => node("n"),
     };
     let taints = taints.split_whitespace().map(|text| text.parse::<winpool_core::api::Taint>().unwrap());
-    taints.fold(node.label("group", group), |node, taint| node.taint(&taint.key, &taint.value, &taint.effect))
+    taints.fold(node.label("group", group), |node, taint| node.taint(&taint.key, &taint.value, taint.effect.as_str()))
 }
 
 #[tokio::test]

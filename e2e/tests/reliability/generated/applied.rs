@@ -265,7 +265,7 @@ fn from_fresh(pools: Vec<GuardedPool>, fresh: &Snapshot) -> ForecastOutcome {
 fn forgets(pool: &Pool) -> bool {
     pool.spec.enforces()
         && pool.spec.taint_policy != TaintPolicy::TaintAndTolerate
-        && pool.spec.taints != WantedTaints::Guard
+        && pool.spec.wants != Some(WantedTaints::Guard)
 }
 
 /// Compares nodes and classes with those of a new cluster. An invalid pool changes nothing.
