@@ -156,7 +156,7 @@ bench: binary-$(HOST_ARCH) $(if $(BENCH),,bench-core) ## Measure the static bina
 	$(call timed,WINPOOL_STATIC=$(STATIC)-$(HOST_ARCH) cargo bench --locked -p winpool-e2e --bench operator -- $(BENCH))
 bench-core: ## Measure the pure core: planning, builds, compatibility (Criterion)
 	$(call timed,cargo bench --locked -p winpool-core --bench plan)
-generate: ## Write all generated files: CRD, policy advise, references, values table of the chart
+generate: ## Write all generated files: CRD, policy advise, image tags of policy assign-class, references, values table of the chart
 	@$(BUILD) -q --bin generate
 	@target/debug/generate files
 

@@ -22,6 +22,8 @@ pub enum Error {
     File { path: String, source: std::io::Error },
     #[error("{0} has no lines <!-- values --> and <!-- end of values -->")]
     NoTable(&'static str),
+    #[error("{0} has no lists in its variables `tags` and `runsOn`")]
+    NoLists(&'static str),
 }
 
 const HEADER: &str = "\
@@ -44,6 +46,9 @@ pub fn files(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
         ("docs/reference/errors.md", pages::errors::reference()),
         ("docs/reference/output.schema.json", format!("{:#}\n", schema::schema())),
     ];
+    let path = "config/components/assign-class/policy.yaml";
+    let policy = pages::assign_class::with_builds(&read(root, path)?).ok_or(Error::NoLists(path))?;
+    files.push((path, policy));
     let values = read(root, "charts/winpool/values.yaml")?;
     let path = "charts/winpool/README.md";
     let (page, start, end) = (read(root, path)?, "<!-- values -->\n", "<!-- end of values -->");

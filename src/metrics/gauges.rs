@@ -17,7 +17,7 @@ use winpool_core::{
     api::{ClassState, WindowsPoolStatus, number},
     plan::nodes::assessment::NodeState,
     pod::Cause,
-    windows::product,
+    windows::builds,
 };
 
 use crate::nodes::SharedNodes;
@@ -81,7 +81,7 @@ impl Gauges {
             gauge(&mut family, &[("pool", pool), ("build", build), ("state", state.as_str())], number(*count))?;
         }
         let mut family = reference::END_OF_SUPPORT.encode(encoder)?;
-        for product in in_use.into_iter().filter_map(product::by_build) {
+        for product in in_use.into_iter().filter_map(builds::by_build) {
             if let Some(time) = end_of(product.end_of_support) {
                 gauge(&mut family, &[("build", &product.build.to_string())], time)?;
             }
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn support_ends_when_its_last_day_does() {
         // Microsoft supports Windows Server 2019 until 2029-01-09.
-        let last_day = product::by_build(Build::new(17763)).unwrap().end_of_support;
+        let last_day = builds::by_build(Build::new(17763)).unwrap().end_of_support;
         assert_eq!(end_of(last_day), Some(1_862_697_600));
     }
 }

@@ -3,12 +3,12 @@
 //! The lists contain the builds that Kubernetes tests and supports. Vendors support other builds, and builds that are
 //! no longer listed still run.
 
-use std::fmt;
+use std::{fmt, ops::RangeInclusive};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use winpool_core::windows::{Build, number};
+use winpool_core::windows::{Build, builds, number};
 
 /// A minor version of Kubernetes, such as 1.36.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -29,12 +29,12 @@ impl KubernetesVersion {
 
     /// Returns the support of a Windows build for nodes, by the documentation of this version.
     pub fn support_of(self, build: Build) -> KubernetesSupport {
-        let is_mine = |row: &&Documented| self.major == 1 && (row.first..=row.last).contains(&self.minor);
-        match DOCUMENTED.iter().find(is_mine) {
-            Some(row) if row.builds.contains(&build.number()) => KubernetesSupport::Listed,
-            Some(_) => KubernetesSupport::Unlisted,
-            None => KubernetesSupport::Unknown,
+        if self.major != 1 || !KNOWN.contains(&self.minor) {
+            return KubernetesSupport::Unknown;
         }
+        let listed = builds::by_build(build).and_then(|product| product.kubernetes);
+        let is_in = |(first, last): (u32, Option<u32>)| (first..=last.unwrap_or(u32::MAX)).contains(&self.minor);
+        if listed.is_some_and(is_in) { KubernetesSupport::Listed } else { KubernetesSupport::Unlisted }
     }
 }
 
@@ -56,32 +56,11 @@ pub enum KubernetesSupport {
     Unknown,
 }
 
-/// Minor versions of Kubernetes 1 with the same list.
-struct Documented {
-    first: u32,
-    last: u32,
-    builds: &'static [u32],
-}
-
-const fn documented(first: u32, last: u32, builds: &'static [u32]) -> Documented {
-    Documented { first, last, builds }
-}
-
-/// The section "Windows OS version support" of kubernetes/website, under its various names and places.
-const DOCUMENTED: &[Documented] = &[
-    // The documentation of 1.14 to 1.16 calls 1709 and 1803 "Not Supported"; a later table adds version 1809 of the
-    // Semi-Annual Channel, which is the build of Windows Server 2019.
-    documented(14, 17, &[17763]),
-    documented(18, 18, &[17763, 18362, 18363]),
-    documented(19, 20, &[17763, 18363, 19041]),
-    documented(21, 22, &[17763, 19041, 19042]),
-    // From the documentation of 1.27 and later. It is not verified that 2022 was added with 1.23. Until 2026 a sentence
-    // in the same text called 2019 the only one "fully supported" (kubernetes/website#44401, #55103).
-    documented(23, 34, &[17763, 19042, 20348]),
-    // kubernetes/website#53724. For 1.37: the changelog of 1.37 (kubernetes/kubernetes CHANGELOG/CHANGELOG-1.37.md) changes
-    // no Windows release, and the page without a version, concepts/windows/intro, lists the same two.
-    documented(35, 37, &[20348, 26100]),
-];
+/// The minor versions of Kubernetes 1 whose lists [`builds`] has.
+///
+/// For 1.37: the changelog of 1.37 (kubernetes/kubernetes CHANGELOG/CHANGELOG-1.37.md) changes no Windows release, and the
+/// page without a version, concepts/windows/intro, lists the same two.
+const KNOWN: RangeInclusive<u32> = 14..=37;
 
 #[cfg(test)]
 mod tests {
@@ -89,7 +68,6 @@ mod tests {
 
     use super::KubernetesSupport::{Listed, Unknown, Unlisted};
     use super::*;
-    use winpool_core::windows::product::PRODUCTS;
 
     fn support(minor: u32, build: u32) -> KubernetesSupport {
         KubernetesVersion { major: 1, minor }.support_of(Build::new(build))
@@ -110,11 +88,11 @@ mod tests {
         ];
         for (minors, versions) in rows {
             for minor in minors {
-                for product in PRODUCTS {
+                for product in builds::all() {
                     let is_listed = versions.split(' ').any(|version| version == product.version);
                     let expected = if is_listed { Listed } else { Unlisted };
                     let found = support(minor, product.build.number());
-                    assert_eq!(found, expected, "DOCUMENTED and the rows here differ: {} with 1.{minor}", product.name);
+                    assert_eq!(found, expected, "the table and the rows here differ: {} with 1.{minor}", product.name);
                 }
             }
         }
@@ -131,7 +109,7 @@ mod tests {
     #[test]
     fn a_version_without_a_known_list_is_unknown() {
         for minor in [0, 4, 9, 10, 11, 12, 13, 38, 100] {
-            for product in PRODUCTS {
+            for product in builds::all() {
                 assert_eq!(support(minor, product.build.number()), Unknown, "1.{minor}");
             }
         }
@@ -142,12 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_in_order_and_lists_released_builds() {
-        assert!(DOCUMENTED.is_sorted_by(|one, next| one.last < next.first));
-        for row in DOCUMENTED {
-            assert!(row.first <= row.last && row.builds.is_sorted());
-            let released = |build: &u32| PRODUCTS.iter().any(|product| product.build.number() == *build);
-            assert!(row.builds.iter().all(released), "{:?}", row.builds);
+    fn a_build_is_listed_by_known_versions() {
+        for product in builds::all() {
+            let Some((first, last)) = product.kubernetes else { continue };
+            let last = last.unwrap_or(*KNOWN.end());
+            assert!(first <= last && KNOWN.contains(&first) && KNOWN.contains(&last), "{}", product.name);
         }
     }
 

@@ -20,7 +20,7 @@ use winpool_core::{
     },
     windows::{
         Build,
-        product::{by_build, by_version},
+        builds::{by_build, by_version},
     },
 };
 

@@ -16,7 +16,7 @@ mod yaml;
 use std::fmt::{self, Write};
 
 use serde_json::json;
-use winpool_core::{api::names, plan::pools::pool::Pool, windows::product::Product, words::joined};
+use winpool_core::{api::names, plan::pools::pool::Pool, windows::builds::Product, words::joined};
 
 use nodes::{Nodes, as_text, selected_windows};
 use yaml::{label_map, taint_list};

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use winpool_analysis::render::{PROVISIONERS, Provisioner, refusal, render, windows_of};
-use winpool_core::windows::product::by_version;
+use winpool_core::windows::builds::by_version;
 
 use crate::common::pool;
 

@@ -20,7 +20,7 @@ use winpool_analysis::{
     view::{View, Written},
 };
 use winpool_client::terminal::Outcome;
-use winpool_core::{api::Isolation, plan::pools::pool::GuardedPool, windows::product::Product, words::count};
+use winpool_core::{api::Isolation, plan::pools::pool::GuardedPool, windows::builds::Product, words::count};
 
 use crate::registry::Registry;
 

@@ -3,16 +3,16 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_analysis::{
-    image::{can_run, name::base_tags},
+    image::can_run,
     kubernetes::{KubernetesSupport, KubernetesVersion},
-    support::{STATEMENTS, Statement, mainstream_end},
+    support::{STATEMENTS, Statement},
 };
 use winpool_client::terminal::Outcome;
 use winpool_core::{
     api::Isolation,
     windows::{
         Build,
-        product::{PRODUCTS, Product},
+        builds::{self, Product},
     },
 };
 
@@ -106,16 +106,16 @@ impl VendorRow {
 impl WindowsRelease {
     fn of(product: &'static Product) -> Self {
         let runs = |isolation: Isolation| -> Vec<&'static str> {
-            let images = PRODUCTS.iter().filter(|image| !base_tags(image.build).is_empty());
+            let images = builds::all().iter().filter(|image| !image.base_tags.is_empty());
             images.filter(|image| can_run(isolation, image.build, product.build)).map(|image| image.version).collect()
         };
         Self {
             version: product.version,
             build: product.build.to_string(),
             product: product.name,
-            image_tags: base_tags(product.build),
+            image_tags: product.base_tags,
             kubernetes: listed(product.build),
-            mainstream_end: mainstream_end(product).to_string(),
+            mainstream_end: product.mainstream_end.to_string(),
             end_of_support: product.end_of_support.to_string(),
             vendors: STATEMENTS.iter().filter(|row| row.build == product.build).map(VendorRow::of).collect(),
             process_isolation: runs(Isolation::Process),
@@ -140,7 +140,7 @@ fn listed(build: Build) -> Vec<String> {
 }
 
 pub fn run(arguments: Arguments) -> Result<Outcome, OutputError> {
-    let rows: Vec<WindowsRelease> = PRODUCTS.iter().map(WindowsRelease::of).collect();
+    let rows: Vec<WindowsRelease> = builds::all().iter().map(WindowsRelease::of).collect();
     output::print(arguments.output.format, &rows, || text(&rows))?;
     Ok(Outcome::Done)
 }
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_table_says_what_each_release_runs() {
-        let rows: Vec<WindowsRelease> = PRODUCTS.iter().map(WindowsRelease::of).collect();
+        let rows: Vec<WindowsRelease> = builds::all().iter().map(WindowsRelease::of).collect();
         insta::assert_snapshot!(text(&rows).plain());
     }
 }

@@ -24,7 +24,7 @@ use winpool_client::{
     kubeconfig::Unusable,
     terminal::{Outcome, escape_lines},
 };
-use winpool_core::{api::ObjectReference, windows::product::Product};
+use winpool_core::{api::ObjectReference, windows::builds::Product};
 
 use super::{
     Error, Origin,

@@ -11,7 +11,7 @@ use winpool_analysis::{
     view::Written,
 };
 use winpool_client::terminal::{self, Outcome};
-use winpool_core::{api::ObjectReference, windows::product::PRODUCTS, words::count};
+use winpool_core::{api::ObjectReference, windows::builds, words::count};
 
 use crate::registry::{self, Registry};
 
@@ -98,7 +98,7 @@ fn report(
     let mut hosts: Vec<Host> = facts.hosts().cloned().collect();
     let nodes_are_known = !hosts.is_empty();
     if !nodes_are_known {
-        let releases = PRODUCTS.iter().filter(|product| product.is_ltsc);
+        let releases = builds::all().iter().filter(|product| product.is_ltsc);
         hosts = releases.map(|product| Host::supposed(product.build)).collect();
     }
     let reports = used

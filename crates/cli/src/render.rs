@@ -5,7 +5,7 @@ use winpool_analysis::render::{PROVISIONERS, Provisioner, refusal, render, windo
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::{
     plan::pools::pool::{GuardedPool, Pool},
-    windows::product::Product,
+    windows::builds::Product,
 };
 
 use super::{

@@ -23,7 +23,7 @@ use winpool_client::{
     kubeconfig::Connection,
     terminal::{Outcome, emit},
 };
-use winpool_core::{plan::Now, windows::product::Product};
+use winpool_core::{plan::Now, windows::builds::Product};
 
 use super::{
     Error, Origin,

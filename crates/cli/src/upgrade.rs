@@ -14,7 +14,7 @@ use winpool_analysis::{
 use winpool_client::terminal;
 use winpool_core::{
     api::ObjectReference,
-    windows::{Build, product::name_of},
+    windows::{Build, builds::name_of},
     words::{count, joined},
 };
 

@@ -13,7 +13,7 @@ use winpool_analysis::{
 };
 use winpool_core::windows::{
     Build,
-    product::{self, PRODUCTS, Product},
+    builds::{self, Product},
 };
 
 /// Parses an argument, and suggests values for it. Other values may be valid too.
@@ -39,16 +39,16 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Suggested<T> {
 /// Parses a Windows release, and suggests those with long support.
 pub fn releases() -> Suggested<&'static Product> {
     let values = || {
-        let ltsc = PRODUCTS.iter().filter(|product| product.is_ltsc);
+        let ltsc = builds::all().iter().filter(|product| product.is_ltsc);
         ltsc.map(|product| PossibleValue::new(product.version)).collect()
     };
     Suggested { parse: release, values }
 }
 
 fn release(text: &str) -> Result<&'static Product, String> {
-    let by_build = || text.parse::<Build>().ok().and_then(product::by_build);
-    product::by_version(&text.to_ascii_lowercase()).or_else(by_build).ok_or_else(|| {
-        let known: Vec<&str> = PRODUCTS.iter().map(|product| product.version).collect();
+    let by_build = || text.parse::<Build>().ok().and_then(builds::by_build);
+    builds::by_version(&text.to_ascii_lowercase()).or_else(by_build).ok_or_else(|| {
+        let known: Vec<&str> = builds::all().iter().map(|product| product.version).collect();
         format!("write one of {}, or its build", known.join(", "))
     })
 }

@@ -15,7 +15,7 @@ use winpool_core::{
         nodes::numbers::NodeSummary,
         pools::pool::Pool,
     },
-    windows::product::PRODUCTS,
+    windows::builds,
 };
 
 fn plan(pool: &Pool, seen: &impl Fn(&str) -> NodeSummary, existing: &[Arc<RuntimeClass>]) -> ClassesPlan {
@@ -94,7 +94,7 @@ fn a_pool_that_selects_an_architecture_gets_classes_of_that_architecture() {
 
 #[test]
 fn a_class_is_named_after_the_version_of_its_build() {
-    for product in PRODUCTS {
+    for product in builds::all() {
         let names = fresh(&pool("{}"), &seen(&[product.build.number()], &[]));
         assert_eq!(names.into_keys().collect::<Vec<_>>(), [format!("windows-{}", product.version)]);
     }

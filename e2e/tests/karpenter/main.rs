@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use scene::Scene;
 use winpool_analysis::render::{Provisioner, render};
-use winpool_core::{api::names, plan::pools::pool::Pool, windows::product::by_version};
+use winpool_core::{api::names, plan::pools::pool::Pool, windows::builds::by_version};
 use winpool_e2e::{Karpenter, TYPES_WITH_BUILDS, prelude::*, scene::define};
 
 /// The label of nodes with Hyper-V.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use winpool_core::{
     api::{Taint, names, quantity::amount},
-    windows::product,
+    windows::builds,
 };
 
 use super::template::{Requirement, Template, current};
@@ -199,7 +199,7 @@ impl NodeClassKind {
         let family = family.split('@').next().unwrap_or_default();
         Ok(match family.strip_prefix("windows") {
             Some(version) => {
-                let build = product::by_version(version).map(|product| product.build.to_string());
+                let build = builds::by_version(version).map(|product| product.build.to_string());
                 let build = build.map(|build| Requirement::is(names::WINDOWS_BUILD, &build, &field));
                 [Requirement::is(names::OS, names::WINDOWS, &field)].into_iter().chain(build).collect()
             }

@@ -14,8 +14,8 @@ use winpool_core::{
     pod::{OS_KEYS, SYSTEM_LABELS},
     windows::{
         Build,
+        builds::{Product, by_version},
         compatibility::{Runs, WindowsHost},
-        product::{Product, by_version},
     },
 };
 
@@ -26,7 +26,6 @@ use crate::{
     lint::Facts,
     pod::{ClassExt, Target, isolation_with, path_of},
     remedy::{Edit, Remedy},
-    support::mainstream_end,
     workload::WorkloadManifest,
 };
 
@@ -128,7 +127,7 @@ impl RetiredWindows {
         Self {
             build: product.build.to_string(),
             product: product.name.to_owned(),
-            mainstream_end: mainstream_end(product),
+            mainstream_end: product.mainstream_end,
             end_of_support: product.end_of_support,
             kubernetes: version.map(|version| version.to_string()),
             kubernetes_support: version.map_or(KubernetesSupport::Unknown, |version| version.support_of(product.build)),

@@ -6,13 +6,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::{Isolation, ObjectReference},
-    windows::Build,
+    windows::{Build, builds::by_build},
 };
 
 use crate::{
     image::{
         Host, ImagePlatforms, Images, Platform, PlatformMatch, Source,
-        name::{base_tags, build_of, tag},
+        name::{build_of, tag},
         runs_on, tags,
     },
     pod::PodSpec,
@@ -177,7 +177,7 @@ pub fn other_tags(name: &str, target: Build, listed: &[String]) -> Vec<String> {
     if let Some(moved) = tags::for_build(name, target) {
         return vec![moved];
     }
-    match base_tags(target).first() {
+    match by_build(target).and_then(|product| product.base_tags.first()) {
         Some(word) if tag(name).is_some() && !name.contains('@') && build_of(name).is_none() => {
             vec![format!("{name}-{word}")]
         }

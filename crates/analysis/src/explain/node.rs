@@ -13,7 +13,7 @@ use winpool_core::{
         pools::pool::{Policy, Pool},
         taints::Consent,
     },
-    windows::{product, taint::SPELLINGS},
+    windows::{builds, taint::SPELLINGS},
 };
 
 use crate::explain::forecast::{Change, ForecastOutcome, PoolForecast};
@@ -70,7 +70,7 @@ pub fn node_explanation(
 ) -> NodeExplanation {
     let assessment = assess_under(node, outcome);
     let build = assessment.build.or_else(|| node.windows_build());
-    let product = build.and_then(product::by_build);
+    let product = build.and_then(builds::by_build);
     let mut reasons = belonging(node, policy);
     reasons.extend(build_reasons(node));
     if let Some(pool) = assessment.pool.as_deref().and_then(|name| outcome.forecast.pool(name)) {

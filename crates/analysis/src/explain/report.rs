@@ -17,7 +17,7 @@ mod workloads;
 use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use winpool_core::{plan::Now, windows::product::Product};
+use winpool_core::{plan::Now, windows::builds::Product};
 
 use crate::{
     explain::{

@@ -22,7 +22,7 @@ use winpool_core::{
         pools::pool::{GuardedPool, Policy, Pool, policy_of},
     },
     pod::{Class, selects_windows},
-    windows::{Build, product},
+    windows::{Build, builds},
 };
 
 use crate::{
@@ -313,7 +313,7 @@ fn support_ends_next(
     let known = by_build.iter().filter_map(|(build, nodes)| Some(((*build)?, nodes)));
     let ends = known.flat_map(|(build, nodes)| {
         ends_of_support(build, vendors).map(move |(by, day)| SupportEnd {
-            product: product::name_of(build),
+            product: builds::name_of(build),
             node_count: *nodes,
             by: by.to_owned(),
             day,
@@ -324,7 +324,7 @@ fn support_ends_next(
 }
 
 fn build_summary(build: Option<Build>, node_count: usize, vendors: &BTreeSet<(Build, Vendor)>) -> BuildSummary {
-    let product = build.and_then(product::by_build);
+    let product = build.and_then(builds::by_build);
     let vendors = vendors.iter().filter(|(its, _)| build == Some(*its));
     let support_by = |(build, vendor): &(Build, Vendor)| (vendor.as_str().to_owned(), vendor.support_end(*build));
     BuildSummary {

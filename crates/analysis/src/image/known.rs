@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use winpool_core::windows::{Build, product};
+use winpool_core::windows::{Build, builds};
 
 use super::{ImagePlatforms, Platform};
 
@@ -92,5 +92,5 @@ fn word(platform: &Platform) -> (Option<Build>, String) {
 
 /// Returns the version of a release, such as `2022`, or else the build.
 pub fn short(build: Build) -> String {
-    product::by_build(build).map_or_else(|| build.to_string(), |product| product.version.to_owned())
+    builds::by_build(build).map_or_else(|| build.to_string(), |product| product.version.to_owned())
 }

@@ -6,7 +6,7 @@
 
 use winpool_core::windows::{
     Build,
-    product::{PRODUCTS, Product},
+    builds::{self, Product},
 };
 
 /// Repositories that hold only Windows images, with all below them.
@@ -17,31 +17,6 @@ pub const WINDOWS_WORDS: [&str; 5] = ["windows", "win", "windowsservercore", "se
 pub const BASE_IMAGES: [&str; 3] = ["windowsservercore", "servercore", "nanoserver"];
 /// The prefixes of the year of a release, and of Microsoft's tags: `win2019`, `win1809`, `winltsc2022` (Datadog's agent).
 pub const BEFORE_A_YEAR: [&str; 3] = ["win", "ws", "windows"];
-/// The half-years by which GitLab names the releases in the tags of its runner's helper images: `servercore21H2`
-/// (gitlab-org/gitlab-runner `helpers/container/windows/version.go`).
-const HALF_YEARS: [(&str, &str); 3] = [("1809", "2019"), ("21H2", "2022"), ("24H2", "2025")];
-
-/// Tags of Microsoft's base images by build; there are more tags, by update and by full version. 23H2 has no base images of
-/// its own and runs those of Windows Server 2022.
-const BASE_TAGS: [(u32, &[&str]); 10] = [
-    // Tags of images that are no longer published: Server Core ltsc2016, Nano Server sac2016, and 1607 for both.
-    (14393, &["ltsc2016", "sac2016", "1607"]),
-    (16299, &["1709"]),
-    (17134, &["1803"]),
-    // The images of version 1809 of the Semi-Annual Channel continue under these tags.
-    (17763, &["ltsc2019", "1809"]),
-    (18362, &["1903"]),
-    (18363, &["1909"]),
-    (19041, &["2004"]),
-    (19042, &["20H2"]),
-    (20348, &["ltsc2022"]),
-    (26100, &["ltsc2025"]),
-];
-
-/// Returns the tags of Microsoft's base images of a build, the usual one first.
-pub fn base_tags(build: Build) -> &'static [&'static str] {
-    BASE_TAGS.iter().find(|(number, _)| *number == build.number()).map_or(&[], |(_, tags)| tags)
-}
 
 /// Microsoft's Windows images on Docker Hub, which get no more updates, with their current repositories.
 const DOCKER_HUB: [(&str, &str); 5] = [
@@ -90,10 +65,10 @@ impl<'a> TagWord<'a> {
             let (start, version) = word.split_at_checked(prefix.len())?;
             start.eq_ignore_ascii_case(prefix).then_some(version)
         };
-        PRODUCTS.iter().find_map(|product| {
+        builds::all().iter().find_map(|product| {
             let is_year = |text: &&str| text.eq_ignore_ascii_case(product.version);
-            let is_base_tag = |text: &&str| base_tags(product.build).iter().any(|tag| text.eq_ignore_ascii_case(tag));
-            let is_half_year = |text: &&str| half_year(product).is_some_and(|half| text.eq_ignore_ascii_case(half));
+            let is_base_tag = |text: &&str| product.base_tags.iter().any(|tag| text.eq_ignore_ascii_case(tag));
+            let is_half_year = |text: &&str| product.half_year.is_some_and(|half| text.eq_ignore_ascii_case(half));
             if is_base_tag(&word) || is_year(&word) {
                 let is_number = word.starts_with(|c: char| c.is_ascii_digit());
                 return Some(Self { product, version: word, is_alone: !is_number });
@@ -106,11 +81,6 @@ impl<'a> TagWord<'a> {
             Some(Self { product, version, is_alone: true })
         })
     }
-}
-
-/// Returns the half-year that stands for the release after the name of a base image: `21H2` for Windows Server 2022.
-pub fn half_year(product: &Product) -> Option<&'static str> {
-    HALF_YEARS.iter().find(|(_, version)| *version == product.version).map(|(half, _)| *half)
 }
 
 /// Returns true if the word names a build by itself, or the base image and a version, such as `servercore1809` of GitLab.
@@ -186,8 +156,7 @@ mod tests {
 
     #[test]
     fn no_tag_is_that_of_two_builds() {
-        let tags: Vec<_> = PRODUCTS.iter().flat_map(|product| base_tags(product.build)).collect();
-        assert_eq!(tags.len(), BASE_TAGS.iter().map(|(_, tags)| tags.len()).sum::<usize>());
+        let tags: Vec<_> = builds::all().iter().flat_map(|product| product.base_tags).collect();
         assert_eq!(tags.iter().collect::<BTreeSet<_>>().len(), tags.len());
     }
 

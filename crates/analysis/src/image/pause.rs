@@ -1,27 +1,17 @@
 //! Kubernetes' pause images for Windows, from which the sandbox of each pod starts.
 
-use winpool_core::windows::{Build, product::name_of};
-
-/// Builds, and the first and the last version of the pause image that has a variant for them.
-///
-/// Source: kubernetes/kubernetes `build/pause/CHANGELOG.md`; for Windows Server 2025 containerd/containerd#13156.
-const PAUSE_IMAGES: [(u32, &str, Option<&str>); 7] = [
-    (17763, "3.4", None),
-    (18362, "3.4", Some("3.6")),
-    (18363, "3.4", Some("3.6")),
-    (19041, "3.4", Some("3.6")),
-    (19042, "3.4.1", Some("3.8")),
-    (20348, "3.6", None),
-    (26100, "3.10.2", None),
-];
+use winpool_core::windows::{
+    Build,
+    builds::{by_build, name_of},
+};
 
 /// Returns how to give a node of this build a pause image that it runs.
 pub(crate) fn remedy(build: Option<Build>) -> String {
     let configure =
         "configure another pause image in containerd on the node: sandbox_image, in containerd 2 pinned_images.sandbox";
-    let known = build.and_then(|build| PAUSE_IMAGES.iter().find(|(known, ..)| Build::new(*known) == build));
-    match (build, known) {
-        (Some(build), Some((_, first, last))) => {
+    let versions = build.and_then(|build| by_build(build)?.pause_images);
+    match (build, versions) {
+        (Some(build), Some((first, last))) => {
             let until = last.map_or_else(|| " or later".to_owned(), |last| format!(" to {last}"));
             format!("{configure}; {} needs registry.k8s.io/pause:{first}{until}", name_of(build))
         }

@@ -4,13 +4,10 @@ use std::cmp::Reverse;
 
 use winpool_core::windows::{
     Build,
-    product::{PRODUCTS, Product, by_build},
+    builds::{self, Product, by_build},
 };
 
-use super::name::{
-    BASE_IMAGES, BEFORE_A_YEAR, TagWord, WINDOWS_WORDS, base_tags, build_of, digest, half_year, is_separator, tag,
-    words,
-};
+use super::name::{BASE_IMAGES, BEFORE_A_YEAR, TagWord, WINDOWS_WORDS, build_of, digest, is_separator, tag, words};
 
 /// Returns the same image for another build. Returns `None` unless the tag consists of one word for the build and words
 /// that do not depend on the build, or if the latter could be read as the build.
@@ -35,11 +32,11 @@ pub fn for_build(image: &str, build: Build) -> Option<String> {
 fn for_release(word: &str, TagWord { product, version, .. }: TagWord<'_>, to: &Product) -> Option<String> {
     let prefix = &word[..word.len() - version.len()];
     let is_version = |text: &&str| version.eq_ignore_ascii_case(text);
-    let base_tag = *base_tags(to.build).first()?;
+    let base_tag = *to.base_tags.first()?;
     let is_year = !prefix.is_empty() && !is_base(prefix) && is_version(&product.version);
-    let version = if is_base(prefix) && half_year(product).as_ref().is_some_and(is_version) {
-        half_year(to)?
-    } else if !is_year && base_tags(product.build).iter().any(is_version) {
+    let version = if is_base(prefix) && product.half_year.as_ref().is_some_and(is_version) {
+        to.half_year?
+    } else if !is_year && product.base_tags.iter().any(is_version) {
         base_tag
     } else {
         to.version
@@ -92,14 +89,12 @@ fn versions(tag: &str) -> Vec<Version<'_>> {
         if !start.is_empty() && !is_base(start) {
             continue;
         }
-        for product @ Product { build, version, .. } in PRODUCTS {
-            let image_tags = base_tags(*build);
+        for Product { build, version, base_tags, half_year, .. } in builds::all() {
             let mut add = |after, rank| found.push(Version { before, after, build: *build, rank });
-            let after_windows = || image_tags.iter().chain([version]);
+            let after_windows = || base_tags.iter().chain([version]);
             let years =
                 BEFORE_A_YEAR.iter().flat_map(|prefix| after_windows().map(move |word| format!("{prefix}{word}")));
-            let half = half_year(product);
-            let plain = image_tags.iter().chain([version]).chain(&half).map(|word| (*word).to_owned());
+            let plain = base_tags.iter().chain([version]).chain(half_year).map(|word| (*word).to_owned());
             for (rank, word) in plain.chain(years).enumerate() {
                 match rest.split_at_checked(word.len()) {
                     Some((own, after)) if own.eq_ignore_ascii_case(&word) => add(after, (rank, Reverse(0))),

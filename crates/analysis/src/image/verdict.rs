@@ -2,7 +2,7 @@
 
 use winpool_core::{
     api::Isolation,
-    windows::{Build, compatibility::Runs, product::name_of},
+    windows::{Build, builds::name_of, compatibility::Runs},
 };
 
 use super::{Failure, Host, ImagePlatforms, Images, PlatformMatch, Source, name::build_of, runs, runs_on};

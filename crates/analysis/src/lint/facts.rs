@@ -29,9 +29,9 @@ use winpool_core::{
     pod::{ARCH_KEYS, Class, OS_KEYS, System, Tolerance, is_on_windows_only, tolerance},
     windows::{
         Build, ContainerRuntime,
+        builds::{self, by_version},
         compatibility::WindowsHost,
         container_runtime::RuntimeName,
-        product::{PRODUCTS, by_version},
     },
 };
 
@@ -159,7 +159,7 @@ impl Facts {
             let builds: BTreeMap<Build, usize> = match self.builds() {
                 builds if builds.is_empty() && !self.nodes.is_complete() => {
                     let named = pool.spec.named_builds.keys().copied();
-                    PRODUCTS.iter().map(|product| product.build).chain(named).map(|build| (build, 0)).collect()
+                    builds::all().iter().map(|product| product.build).chain(named).map(|build| (build, 0)).collect()
                 }
                 builds => builds,
             };

@@ -2,32 +2,38 @@
 
 use std::fmt::{self, Write};
 
-use winpool_core::windows::product::Product;
+use winpool_core::{
+    windows::builds::{self, Cloud, Product},
+    words::joined,
+};
 
 use crate::support::{Statement, Vendor};
 
 use super::{nodes::Nodes, provisioner::Provisioner};
 
 /// Returns the reason if a node pool cannot get this Windows version, so that no command is rendered.
-///
-/// Sources: the table of vendors, the GKE documentation of Windows Server node pools for
-/// its versions, karpenter-provider-aws#8842 and eksctl 0.222 for Windows 2025 on AWS.
 pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {
-    let version = windows.version;
-    match (provisioner, version) {
-        (Provisioner::Gke, "2019" | "2022")
-        | (Provisioner::Aks, "2022" | "2025")
-        | (Provisioner::Karpenter | Provisioner::Eksctl, "2019" | "2022" | "2025") => None,
-        (Provisioner::Gke, _) => Some(format!("GKE has node pools of Windows 2019 and 2022 only, not of {version}")),
-        (Provisioner::Aks, _) => Some(match Vendor::Aks.support_end(windows.build) {
-            Some(end) => format!("AKS supported Windows {version} until {end}. Use 2022 or 2025"),
-            None => format!("AKS has node pools of Windows 2022 and 2025 only, not of {version}"),
-        }),
-        (Provisioner::Karpenter | Provisioner::Eksctl, _) => {
-            Some(format!("AWS has images of Windows 2019, 2022 and 2025 only, not of {version}"))
-        }
-        _ => None,
+    let (cloud, has) = match provisioner {
+        Provisioner::Aks => (Cloud::Aks, "AKS has node pools"),
+        Provisioner::Gke => (Cloud::Gke, "GKE has node pools"),
+        Provisioner::Karpenter | Provisioner::Eksctl => (Cloud::Aws, "AWS has images"),
+        Provisioner::Kubelet | Provisioner::ClusterAutoscaler | Provisioner::NodeReadiness => return None,
+    };
+    if windows.clouds.contains(&cloud) {
+        return None;
     }
+    let version = windows.version;
+    Some(match Vendor::Aks.support_end(windows.build).filter(|_| cloud == Cloud::Aks) {
+        Some(end) => format!("AKS supported Windows {version} until {end}. Use {}", offered(cloud, "or")),
+        None => format!("{has} of Windows {} only, not of {version}", offered(cloud, "and")),
+    })
+}
+
+/// Returns the versions that a cloud offers: `2019, 2022 and 2025`.
+fn offered(cloud: Cloud, word: &str) -> String {
+    let offered = builds::all().iter().filter(|product| product.clouds.contains(&cloud));
+    let versions = joined(offered.map(|product| product.version));
+    versions.rsplit_once(", ").map_or(versions.clone(), |(first, last)| format!("{first} {word} {last}"))
 }
 
 pub(super) fn aks(out: &mut String, nodes: &Nodes<'_>) -> fmt::Result {

@@ -11,12 +11,10 @@ use winpool_core::{
     },
     pod::BETA_OS,
     windows::{
+        builds::{self, Product},
         compatibility::can_run,
-        product::{self, PRODUCTS, Product},
     },
 };
-
-use crate::image::name::base_tags;
 
 use super::provisioner::Provisioner;
 
@@ -82,16 +80,17 @@ impl<'a> Nodes<'a> {
 
 /// Returns the Windows version whose build the pool selects, if it selects one.
 pub(super) fn selected_windows(pool: &Pool) -> Option<&'static Product> {
-    product::by_build(pool.spec.node_selector.get(names::WINDOWS_BUILD)?.parse().ok()?)
+    builds::by_build(pool.spec.node_selector.get(names::WINDOWS_BUILD)?.parse().ok()?)
 }
 
 /// Returns the keys of the labels that winpool adds to nodes of this Windows version for classes with `Compatible`
 /// hosts, declared or discovered.
 fn capabilities(pool: &Pool, windows: &Product) -> BTreeSet<String> {
     let declared = pool.spec.declared.iter().map(|(hosts, _)| *hosts);
-    let builds = PRODUCTS.iter().map(|product| product.build).filter(|build| !base_tags(*build).is_empty());
+    let with_images = builds::all().iter().filter(|product| !product.base_tags.is_empty());
     let is_new = |name: String| pool.spec.discover && !is_declared(pool, &name);
-    let discovered = builds.filter(|build| pool.spec.class_name(*build).is_some_and(is_new));
+    let discovered =
+        with_images.map(|product| product.build).filter(|build| pool.spec.class_name(*build).is_some_and(is_new));
     let all = declared.chain(discovered.map(|build| pool.spec.discovered_hosts(build)));
     let runs = |hosts: Hosts| match hosts {
         Hosts::Running(image) if can_run(image, windows.build) => Some(capability_labels::key(image)),

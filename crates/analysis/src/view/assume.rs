@@ -22,7 +22,7 @@ use winpool_core::{
     pod::affinity::holds,
     windows::{
         Build,
-        product::{self, PRODUCTS, name_of},
+        builds::{self, name_of},
     },
 };
 
@@ -71,7 +71,7 @@ pub enum AssumeError {
 }
 
 fn versions() -> String {
-    PRODUCTS.iter().map(|product| product.version).collect::<Vec<_>>().join(", ")
+    builds::all().iter().map(|product| product.version).collect::<Vec<_>>().join(", ")
 }
 
 impl FromStr for Assumption {
@@ -80,7 +80,7 @@ impl FromStr for Assumption {
     fn from_str(text: &str) -> Result<Self, AssumeError> {
         let malformed = || AssumeError::Malformed(text.to_owned());
         let (selector, version) = text.rsplit_once(':').ok_or_else(malformed)?;
-        let by_version = product::by_version(&version.to_ascii_lowercase()).map(|product| product.build);
+        let by_version = builds::by_version(&version.to_ascii_lowercase()).map(|product| product.build);
         let build = by_version.or_else(|| version.parse().ok());
         let wanted: Option<Vec<_>> = selector.split(',').map(requirement).collect();
         Ok(Self {
@@ -201,7 +201,7 @@ fn unknown_labels(node: &NodeFields) -> impl Iterator<Item = String> + '_ {
 fn upgrade(seen: &mut SeenNode, build: Build, policy: &Policy) {
     let node = &mut seen.object.node;
     let (text, version) =
-        (build.to_string(), product::by_build(build).map(|product| format!("Windows{}", product.version)));
+        (build.to_string(), builds::by_build(build).map(|product| format!("Windows{}", product.version)));
     let mut changes: Vec<(&str, Option<&str>)> = vec![(names::WINDOWS_BUILD, Some(text.as_str()))];
     let had = |key: &&&str| node.labels.get(key).is_some();
     let skus = AKS_VERSION.iter().filter(had);

@@ -11,7 +11,7 @@ use winpool_analysis::{
 };
 use winpool_core::{
     api::WindowsPool,
-    windows::{Build, product::by_version},
+    windows::{Build, builds::by_version},
 };
 
 use super::{cluster, manifests, node, running, view, workload};

@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::{
     api::{Taint, WindowsPoolStatus},
     windows::{
-        product::{PRODUCTS, Product},
+        builds::{self, Product},
         taint::SPELLINGS,
     },
 };
@@ -194,7 +194,7 @@ pub struct NamedBuild {
 
 /// The releases of Windows, as a CEL rule or its message lists them.
 fn releases(separated_by: &str, written: impl Fn(&Product) -> String) -> String {
-    PRODUCTS.iter().map(written).collect::<Vec<_>>().join(separated_by)
+    builds::all().iter().map(written).collect::<Vec<_>>().join(separated_by)
 }
 
 /// The rule of [`crate::windows::taint::marks_windows`] in CEL. winpool adds tolerations to pods for Windows taints alone,
@@ -214,9 +214,10 @@ pub(crate) const ONLY_WINDOWS_TAINTS: &str = "taintPolicy TaintAndTolerate allow
 
 fn version_is_known() -> Rule {
     // CEL lists have items of one type; YAML takes 2022 for a number.
-    let texts: Vec<String> = PRODUCTS.iter().flat_map(Product::spellings).map(|text| format!("'{text}'")).collect();
+    let texts: Vec<String> =
+        builds::all().iter().flat_map(Product::spellings).map(|text| format!("'{text}'")).collect();
     let numbers =
-        PRODUCTS.iter().map(|product| product.version).filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+        builds::all().iter().map(|product| product.version).filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     let (texts, numbers) = (texts.join(", "), numbers.collect::<Vec<_>>().join(", "));
     let versions = releases(", ", |product| product.version.to_owned());
     Rule::new(format!(

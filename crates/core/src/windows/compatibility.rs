@@ -10,9 +10,8 @@
 use std::ops::RangeBounds;
 
 use super::{
-    Build,
+    Build, builds,
     container_runtime::{ContainerRuntime, RuntimeName, RuntimeVersion, VersionStage},
-    product::PRODUCTS,
 };
 
 /// The first build whose images run on later hosts without a virtual machine. Microsoft calls this the stable ABI.
@@ -86,7 +85,7 @@ pub fn can_run(image: Build, host: Build) -> bool {
 
 /// The newest LTSC release of the stable ABI among these builds, or else its first one.
 pub fn newest_ltsc(among: impl RangeBounds<Build>) -> Build {
-    let ltsc = PRODUCTS.iter().filter(|product| product.is_ltsc).map(|product| product.build);
+    let ltsc = builds::all().iter().filter(|product| product.is_ltsc).map(|product| product.build);
     ltsc.filter(|build| *build >= STABLE_ABI && among.contains(build)).max().unwrap_or(STABLE_ABI)
 }
 
@@ -158,7 +157,7 @@ mod tests {
     #[test]
     fn up_to_windows_server_2022_each_release_runs_only_its_own_images() {
         // Microsoft's table when it still included the Semi-Annual Channel (2018-06-13, 2022-03-03).
-        let released = || PRODUCTS.iter().map(|product| product.build).filter(|build| *build <= STABLE_ABI);
+        let released = || builds::all().iter().map(|product| product.build).filter(|build| *build <= STABLE_ABI);
         let runtime = "containerd://2.3.0".parse().ok();
         for host in released() {
             for image in released() {

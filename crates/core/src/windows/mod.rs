@@ -9,15 +9,15 @@
 //! may be `Windows Server Datacenter`.
 //!
 //! - [`build`]: parses and formats builds.
+//! - [`builds`]: the table of Windows Server releases. A new release of Windows is a new row there.
 //! - [`compatibility`]: the hosts that run the images of a build.
 //! - [`container_runtime`]: the container runtime of a node, which limits compatibility.
-//! - [`product`]: the table of Windows Server releases. A new release of Windows is a new row there.
 //! - [`taint`]: the spellings of the taint that keeps Linux pods off Windows nodes.
 
 pub mod build;
+pub mod builds;
 pub mod compatibility;
 pub mod container_runtime;
-pub mod product;
 pub mod taint;
 
 pub use build::{Build, KernelVersion, ReportedVersion};

@@ -1,10 +1,9 @@
 //! Windows pods that get a RuntimeClass assigned.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use winpool_analysis::image::name::base_tags;
 use winpool_core::{
     api::names::{CLASS_FROM, IMAGES_RUN_ON},
-    windows::product::PRODUCTS,
+    windows::builds,
 };
 use winpool_e2e::prelude::*;
 
@@ -323,7 +322,7 @@ async fn every_base_image_of_a_long_term_release_is_recognised() {
     let harness = Harness::new().await;
     let mut classes = Vec::new();
     let mut builds = Vec::new();
-    let releases = || PRODUCTS.iter().filter(|product| product.is_ltsc);
+    let releases = || builds::all().iter().filter(|product| product.is_ltsc);
     for product in releases() {
         let name = format!("windows-{}", product.version);
         let build = product.build.to_string();
@@ -335,7 +334,7 @@ async fn every_base_image_of_a_long_term_release_is_recognised() {
     install(&harness.client, "assign-class").await;
     let default = pods(&harness.client, "default");
     for product in releases() {
-        for tag in base_tags(product.build).iter().filter(|tag| tag.len() > 4) {
+        for tag in product.base_tags.iter().filter(|tag| tag.len() > 4) {
             let probe = with_images(&[&format!("mcr.microsoft.com/windows/servercore:{tag}")]);
             let class = format!("windows-{}", product.version);
             let recognised = |pod: &Pod| given(pod) == Some((class.as_str(), "image-tags"));

@@ -1,7 +1,6 @@
 //! Pods of a class without a build that get a required node affinity to the hosts that run their images.
 
-use winpool_analysis::image::name::base_tags;
-use winpool_core::windows::{compatibility::can_run, product::PRODUCTS};
+use winpool_core::windows::{builds, compatibility::can_run};
 use winpool_e2e::prelude::*;
 
 use super::{admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool, required};
@@ -62,10 +61,10 @@ async fn a_pod_without_a_build_gets_an_affinity_to_the_hosts_of_its_images() {
 }
 
 async fn the_hosts_of_an_image_are_those_that_run_it_by_process_isolation(default: &Api<Pod>) {
-    for product in PRODUCTS.iter().filter(|product| product.is_ltsc) {
-        let able = PRODUCTS.iter().filter(|host| can_run(product.build, host.build));
+    for product in builds::all().iter().filter(|product| product.is_ltsc) {
+        let able = builds::all().iter().filter(|host| can_run(product.build, host.build));
         let able: Vec<String> = able.map(|host| host.build.to_string()).collect();
-        for tag in base_tags(product.build).iter().filter(|tag| tag.len() > 4) {
+        for tag in product.base_tags.iter().filter(|tag| tag.len() > 4) {
             let image = format!("mcr.microsoft.com/windows/servercore:{tag}");
             let pod: Pod = admitted(default, &with_images(&[&image])).await.unwrap();
             assert_eq!(hosts(&pod), able, "{tag}");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use winpool_core::{
     api::Isolation,
     pod::System,
-    windows::{Build, compatibility::Runs, product::name_of},
+    windows::{Build, builds::name_of, compatibility::Runs},
 };
 
 use crate::{

@@ -18,7 +18,7 @@ use winpool_core::{
         pools::pool::{Hosts, Policy, Pool, WantedTaints},
         reconcile::Note,
     },
-    windows::product,
+    windows::builds,
 };
 
 use super::{
@@ -185,7 +185,7 @@ fn why_written(action: &str, adopted: bool, name: &str, pool: &str, class: &Runt
     let of = build.map_or_else(
         || "Windows nodes of any build".to_owned(),
         |build| {
-            let product = product::by_build(build).map_or_else(String::new, |product| format!(" ({})", product.name));
+            let product = builds::by_build(build).map_or_else(String::new, |product| format!(" ({})", product.name));
             format!("build {build}{product}")
         },
     );

@@ -7,7 +7,7 @@ use winpool_core::{
     api::{ObjectReference, Taint, names},
     plan::nodes::capability_labels,
     pod::{Class, System, selects_windows},
-    windows::product::name_of,
+    windows::builds::name_of,
 };
 
 use crate::{

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use winpool_core::{api::ObjectReference, windows::product::name_of};
+use winpool_core::{api::ObjectReference, windows::builds::name_of};
 
 use super::{numbers::Numbers, workloads::VersionWorkloads};
 

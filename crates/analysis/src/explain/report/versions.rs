@@ -9,14 +9,14 @@ use winpool_core::{
     plan::pools::pool::policy_of,
     windows::{
         Build,
-        product::{self, Product},
+        builds::{self, Product},
     },
 };
 
 use crate::{
     explain::status::{BuildSummary, ClusterStatus, days_until},
     kubernetes::{KubernetesSupport, KubernetesVersion},
-    support::{self, MICROSOFT, Statement, Vendor},
+    support::{MICROSOFT, Statement, Vendor},
     view::View,
 };
 
@@ -139,14 +139,14 @@ pub(super) fn versions(
     let day = |day: Date| SupportDay { day, days_left: days_until(day, now) };
     let version = |summary: &BuildSummary| {
         let build: Option<Build> = summary.build.as_deref().and_then(|text| text.parse().ok());
-        let product = build.and_then(product::by_build);
+        let product = build.and_then(builds::by_build);
         let pools = owners.get(&build).into_iter().flatten();
         VersionNodes {
             build: summary.build.clone(),
             product: product.map(|product| product.name.to_owned()),
             node_count: summary.node_count,
             pools: pools.map(|(pool, nodes)| PoolNodes { pool: pool.clone(), node_count: *nodes }).collect(),
-            available: product.and_then(support::available),
+            available: product.map(|product| product.available),
             microsoft: product.map(|product| of_microsoft(product, day)).unwrap_or_default(),
             vendors: build.map(|build| vendors(build, summary, day)).unwrap_or_default(),
             kubernetes_support: kubernetes
@@ -158,7 +158,7 @@ pub(super) fn versions(
 }
 
 fn of_microsoft(product: &Product, day: impl Fn(Date) -> SupportDay) -> Vec<SupportDay> {
-    let mut days = vec![support::mainstream_end(product), product.end_of_support];
+    let mut days = vec![product.mainstream_end, product.end_of_support];
     days.dedup();
     days.into_iter().map(day).collect()
 }

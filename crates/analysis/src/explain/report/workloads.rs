@@ -9,7 +9,7 @@ use winpool_core::{
     api::ObjectReference,
     windows::{
         Build,
-        product::{PRODUCTS, Product},
+        builds::{self, Product},
     },
 };
 
@@ -90,7 +90,7 @@ pub(super) fn by_version(
 ) -> Vec<VersionWorkloads> {
     let grouped = Grouping(groups);
     let mut versions: Vec<_> =
-        PRODUCTS.iter().filter_map(|product| Some((product, target(product, move_to)?))).collect();
+        builds::all().iter().filter_map(|product| Some((product, target(product, move_to)?))).collect();
     let is_of_nodes = |product: &Product| facts.builds().contains_key(&product.build);
     // Releases of the Semi-Annual Channel are of interest only where nodes have them.
     versions.retain(|(product, _)| product.is_ltsc || is_of_nodes(product));
@@ -142,7 +142,7 @@ impl Grouping<'_> {
 
 /// The version that replaces this one: the wanted one if it is newer, or else the next release with long-term support.
 fn target(product: &Product, wanted: Option<&'static Product>) -> Option<&'static Product> {
-    let next = || PRODUCTS.iter().find(|next| next.is_ltsc && next.build > product.build);
+    let next = || builds::all().iter().find(|next| next.is_ltsc && next.build > product.build);
     match wanted {
         Some(wanted) => Some(wanted).filter(|wanted| wanted.build > product.build),
         None => next(),

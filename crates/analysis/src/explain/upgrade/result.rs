@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::{
     api::ObjectReference,
-    windows::{Build, product},
+    windows::{Build, builds},
 };
 
 use crate::{explain::blockers::Evidence, remedy::Remedy, view::assume::AssumedNodes};
@@ -134,5 +134,5 @@ impl PodOutcome {
 
 /// The name of a Windows version in a table: `2022`.
 pub fn short_name(build: Build) -> String {
-    product::by_build(build).map_or_else(|| build.to_string(), |product| product.version.to_owned())
+    builds::by_build(build).map_or_else(|| build.to_string(), |product| product.version.to_owned())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use winpool_core::{
     api::names,
-    windows::{Build, KernelVersion, compatibility::Runs, product::by_version},
+    windows::{Build, KernelVersion, builds::by_version, compatibility::Runs},
 };
 
 use crate::{

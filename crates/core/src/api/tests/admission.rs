@@ -13,8 +13,8 @@ use crate::{
         taint::{FOREIGN_KEYS, FOREIGN_PREFIXES},
     },
     windows::{
+        builds,
         compatibility::can_run,
-        product::PRODUCTS,
         taint::{SPELLINGS, Spelling},
     },
 };
@@ -115,14 +115,14 @@ fn the_image_tags_are_those_of_every_long_term_release() {
     let (tags, mut runs_on) = (tag_patterns("tags"), tag_patterns("runsOn"));
     let mut builds: BTreeMap<&str, &str> =
         tags.iter().map(|(pattern, build)| (build.as_str(), pattern.as_str())).collect();
-    for release in PRODUCTS.iter().filter(|product| product.is_ltsc) {
+    for release in builds::all().iter().filter(|product| product.is_ltsc) {
         let build = release.build.to_string();
         let pattern = builds.remove(build.as_str()).unwrap_or_default();
         let tags = release.spellings().filter(|spelling| spelling.starts_with("ltsc"));
         for tag in tags.chain([build.replace('.', "[.]")]) {
             assert!(pattern.contains(&tag), "{tag} of {} is missing in the variable `tags` of {policy}", release.name);
         }
-        let hosts = PRODUCTS.iter().filter(|host| can_run(release.build, host.build));
+        let hosts = builds::all().iter().filter(|host| can_run(release.build, host.build));
         let hosts = hosts.map(|host| host.build.to_string()).collect::<Vec<_>>().join(",");
         assert_eq!(runs_on.remove(pattern), Some(hosts), "{}: the variable `runsOn` of {policy}", release.name);
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Refusal, SCHEMA, completed, pool, read::refused_by_operator, refusals, refused_by_rules};
 use crate::{
     api::taint::{FOREIGN_KEYS, FOREIGN_PREFIXES},
-    windows::product::PRODUCTS,
+    windows::builds,
 };
 
 #[test]
@@ -65,7 +65,7 @@ fn valid_pools_pass_the_rules_and_are_read() {
         assert_eq!(refused_by_rules(&pool), Vec::<String>::new(), "{text}");
         assert_eq!(refused_by_operator(&pool), Vec::<String>::new(), "{text}");
     }
-    for product in PRODUCTS {
+    for product in builds::all() {
         // YAML takes 2022 for a number.
         for version in product.spellings().map(|spelling| format!("'{spelling}'")).chain([product.version.to_owned()]) {
             let pool = pool(&format!("spec: {{runtimeClasses: [{{name: a, version: {version}}}]}}"));

@@ -24,7 +24,7 @@ use crate::{
         selector_of,
         tolerations::{normalised, toleration},
     },
-    windows::{Build, product},
+    windows::{Build, builds},
     words::count,
 };
 
@@ -135,7 +135,7 @@ fn wanted(
     }
     if pool.spec.discover {
         problems.extend(unnamed_problem(pool, seen));
-        let known = product::PRODUCTS.iter().map(|product| product.build).chain(pool.spec.named_builds.keys().copied());
+        let known = builds::all().iter().map(|product| product.build).chain(pool.spec.named_builds.keys().copied());
         for build in known.collect::<BTreeSet<Build>>() {
             let Some(name) = pool.spec.class_name(build) else { continue };
             // Discovered classes stay when their last node goes, because workloads name them.

@@ -30,7 +30,7 @@ use crate::{
         Class, selector_of,
         tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of, written},
     },
-    windows::{Build, product},
+    windows::{Build, builds},
     words::{count, joined, yaml},
 };
 
@@ -225,7 +225,7 @@ fn incompatibilities(
         (None, Some(wanted)) => problems.push(format!("selects no build instead of {wanted}")),
         (Some(build), wanted) => {
             // The example of the Kubernetes 1.35 documentation is named windows-2019 and selects the build of 2022.
-            let product = build.parse().ok().and_then(product::by_build);
+            let product = build.parse().ok().and_then(builds::by_build);
             let product = product.map_or_else(String::new, |product| format!(" ({})", product.name));
             let wanted = wanted.map_or("no build", String::as_str);
             problems.push(format!("selects {build}{product} instead of {wanted}"));

@@ -23,7 +23,7 @@ use crate::{
         refusal::{RequestError, WriteConflict, growing_pause, refusal_pause},
         taints::Consent,
     },
-    windows::{Build, product},
+    windows::{Build, builds},
 };
 
 /// All nodes that a watch shows, and the requests in flight.
@@ -128,7 +128,7 @@ impl NodeTable {
             let pool = self.counted_by.pool(name);
             let named = |build| match pool {
                 Some(pool) => pool.spec.version_of(build).is_some(),
-                None => product::by_build(build).is_some(),
+                None => builds::by_build(build).is_some(),
             };
             let count = |((build, state), count): (&(Option<Build>, NodeState), &usize)| {
                 let (pool, named) = (name.clone(), build.is_some_and(named));

@@ -11,7 +11,7 @@ use crate::{
         RuntimeClassSpec, Taint, TaintPolicy, WindowsPool, WindowsPoolSpec, names,
     },
     labels::Labels,
-    windows::{Build, compatibility::can_run, product},
+    windows::{Build, builds, compatibility::can_run},
 };
 
 /// The taints that a pool wants on its nodes.
@@ -183,13 +183,13 @@ impl PoolSpec {
     /// The name of `build` in class names, if this release or the pool has one.
     pub fn version_of(&self, build: Build) -> Option<&str> {
         let named = self.named_builds.get(&build).map(String::as_str);
-        named.or_else(|| product::by_build(build).map(|product| product.version))
+        named.or_else(|| builds::by_build(build).map(|product| product.version))
     }
 
     /// The nodes that the discovered RuntimeClass of `build` selects.
     pub fn discovered_hosts(&self, build: Build) -> Hosts {
         let runs_it = |host: Build| host > build && can_run(build, host);
-        let has_newer_hosts = product::PRODUCTS.iter().any(|product| runs_it(product.build));
+        let has_newer_hosts = builds::all().iter().any(|product| runs_it(product.build));
         match self.host_match {
             HostMatch::Compatible if has_newer_hosts => Hosts::Running(build),
             HostMatch::Compatible | HostMatch::Exact => Hosts::Of(build),
@@ -227,7 +227,7 @@ fn hosts(class: &RuntimeClassSpec, named: &BTreeMap<Build, String>) -> Result<Ho
         (Some(ANY_VERSION), None) => return Ok(Hosts::Any),
         (Some(version), None) => {
             let of_pool = || named.iter().find(|(_, name)| *name == version).map(|(build, _)| *build);
-            let known = product::by_version(version).map(|product| product.build).or_else(of_pool);
+            let known = builds::by_version(version).map(|product| product.build).or_else(of_pool);
             known.ok_or("version: is not known; write one such as 2022, name it in spec.buildNames, or write build")?
         }
         (None, Some(build)) => build.parse().ok().ok_or(BUILD)?,

@@ -20,7 +20,7 @@ use crate::{
         pods::failures::{PodHealth, PoolFailures},
         pools::pool::Pool,
     },
-    windows::{Build, product},
+    windows::{Build, builds},
     words::{count as count_of, joined, plain, yaml},
 };
 
@@ -164,7 +164,7 @@ fn build_status(pool: &Pool, build: Build, nodes: usize, observation: &Observati
     let discovered = pool.spec.class_name(build).filter(|_| pool.spec.discover);
     BuildStatus {
         build: build.to_string(),
-        product: product::by_build(build).map(|product| product.name.to_owned()),
+        product: builds::by_build(build).map(|product| product.name.to_owned()),
         nodes: number(nodes),
         runtime_class: discovered.filter(|name| observation.classes.iter().any(|class| class.name == *name)),
     }
