@@ -19,6 +19,7 @@ use crate::{
         builds::{self, Product},
         taint::SPELLINGS,
     },
+    words::joined,
 };
 
 /// A group of Windows nodes and what winpool does with them. winpool does not create nodes. Every field has a default;
@@ -192,16 +193,10 @@ pub struct NamedBuild {
     pub version: String,
 }
 
-/// The releases of Windows, as a CEL rule or its message lists them.
-fn releases(separated_by: &str, written: impl Fn(&Product) -> String) -> String {
-    builds::all().iter().map(written).collect::<Vec<_>>().join(separated_by)
-}
-
 /// The rule of [`crate::windows::taint::marks_windows`] in CEL. winpool adds tolerations to pods for Windows taints alone,
 /// so any other taint would keep away pods that run on these nodes today.
 fn windows_taints_only() -> Rule {
-    let spellings: Vec<String> = SPELLINGS.iter().map(|taint| format!("'{}={}'", taint.key, taint.value)).collect();
-    let spellings = spellings.join(", ");
+    let spellings = joined(SPELLINGS.iter().map(|taint| format!("'{}={}'", taint.key, taint.value)));
     Rule::new(format!(
         "(has(self.taintPolicy) && self.taintPolicy != 'TaintAndTolerate') || !has(self.taints) || self.taints.all(t, t.effect != 'NoSchedule' \
          || (has(t.value) && (t.key + '=' + t.value in [{spellings}] || (t.key.matches('^(.*/)?[oO][sS]$') && t.value.matches('^[wW][iI][nN]')))))"
@@ -214,12 +209,10 @@ pub(crate) const ONLY_WINDOWS_TAINTS: &str = "taintPolicy TaintAndTolerate allow
 
 fn version_is_known() -> Rule {
     // CEL lists have items of one type; YAML takes 2022 for a number.
-    let texts: Vec<String> =
-        builds::all().iter().flat_map(Product::spellings).map(|text| format!("'{text}'")).collect();
-    let numbers =
-        builds::all().iter().map(|product| product.version).filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-    let (texts, numbers) = (texts.join(", "), numbers.collect::<Vec<_>>().join(", "));
-    let versions = releases(", ", |product| product.version.to_owned());
+    let texts = joined(builds::all().iter().flat_map(Product::spellings).map(|text| format!("'{text}'")));
+    let versions = || builds::all().iter().map(|product| product.version);
+    let numbers = joined(versions().filter(|text| text.bytes().all(|b| b.is_ascii_digit())));
+    let versions = joined(versions());
     Rule::new(format!(
         "!has(self.runtimeClasses) || self.runtimeClasses.all(c, !has(c.version) || c.version in ['{ANY_VERSION}', {texts}] || c.version in [{numbers}] \
          || (has(self.buildNames) && self.buildNames.exists(b, b.version == c.version)))"
@@ -232,7 +225,8 @@ fn version_is_known() -> Rule {
 
 /// A name that a newer release of winpool gives the same build was right before, and stays so.
 fn version_is_free() -> Rule {
-    let pairs = releases(", ", |product| format!("['{}', '{}']", product.version, product.build));
+    let pairs = builds::all().iter().map(|product| format!("['{}', '{}']", product.version, product.build));
+    let pairs = joined(pairs);
     Rule::new(format!("[{pairs}].all(r, r[0] != self.version || r[1] == self.build)"))
         .message("version is the name of another Windows build already; choose another name")
 }

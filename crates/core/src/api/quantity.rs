@@ -4,10 +4,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// True if both are the same amount. Texts that are not quantities are equal only to themselves.
 pub fn equal(a: &Quantity, b: &Quantity) -> bool {
-    match (amount(a), amount(b)) {
-        (Some(a), Some(b)) => a == b,
-        _ => a.0 == b.0,
-    }
+    amount(a).zip(amount(b)).map_or(a.0 == b.0, |(a, b)| a == b)
 }
 
 /// The amount in billionths, the finest unit of Kubernetes. As in Kubernetes, finer amounts are rounded up, and those

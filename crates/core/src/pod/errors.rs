@@ -48,23 +48,13 @@ named! {
     }
 }
 
-const fn known(error: &'static str, meaning: &'static str, remedy: &'static str, source: &'static str) -> KnownError {
-    KnownError { error, beside: &[], meaning, remedy, source, seen_in: "", counted: None }
+type Text = &'static str;
+
+const fn known(error: Text, meaning: Text, remedy: Text, source: Text, seen_in: Text, cause: Cause) -> KnownError {
+    KnownError { error, beside: &[], meaning, remedy, source, seen_in, counted: Some(cause) }
 }
 
 impl KnownError {
-    const fn with(self, beside: &'static [&'static str]) -> Self {
-        Self { beside, ..self }
-    }
-
-    const fn seen_in(self, seen_in: &'static str) -> Self {
-        Self { seen_in, ..self }
-    }
-
-    const fn counted_as(self, cause: Cause) -> Self {
-        Self { counted: Some(cause), ..self }
-    }
-
     /// True if the message has the error.
     pub fn is_in(&self, message: &str) -> bool {
         let contains = |words: &&str| message.contains(*words);
@@ -75,19 +65,17 @@ impl KnownError {
 /// An image may be named like a sandbox, but no name contains a space.
 const IN_SANDBOX: &[&str] = &["failed to get sandbox image", "create pod sandbox"];
 
-const fn in_sandbox(error: &'static str, meaning: &'static str, source: &'static str) -> KnownError {
-    known(error, meaning, OTHER_PAUSE_IMAGE, source)
-        .with(IN_SANDBOX)
-        .seen_in(SANDBOX_EVENT)
-        .counted_as(Cause::PauseImage)
+const fn in_sandbox(error: Text, meaning: Text, source: Text) -> KnownError {
+    let known = known(error, meaning, OTHER_PAUSE_IMAGE, source, SANDBOX_EVENT, Cause::PauseImage);
+    KnownError { beside: IN_SANDBOX, ..known }
 }
 
-const fn no_variant(error: &'static str, source: &'static str) -> KnownError {
-    known(error, NO_VARIANT, OTHER_NODE, source).seen_in(PULL).counted_as(Cause::NoVariant)
+const fn no_variant(error: Text, source: Text) -> KnownError {
+    known(error, NO_VARIANT, OTHER_NODE, source, PULL, Cause::NoVariant)
 }
 
-const fn other_build(error: &'static str) -> KnownError {
-    known(error, OTHER_BUILD, OTHER_NODE, HCS).seen_in(START).counted_as(Cause::OtherBuild)
+const fn other_build(error: Text) -> KnownError {
+    known(error, OTHER_BUILD, OTHER_NODE, HCS, START, Cause::OtherBuild)
 }
 
 pub const SANDBOX_EVENT: &str = "Event FailedCreatePodSandBox";
@@ -112,12 +100,15 @@ const LINUX_IMAGE: &str = "the image is for Linux, and the node runs Windows";
 const TO_LINUX: &str = "send the pod to Linux nodes, with nodeSelector kubernetes.io/os, or use an image for Windows";
 const NO_NETWORK: &str = "the Host Networking Service of the node refuses to connect the pod to the network";
 const REPAIR_NETWORK: &str = "check the network plugin on the node: other pods there fail too if its network is broken";
+const OTHER_SYSTEM: &str = "the node runs another operating system than spec.os.name: the kubelet refused the pod";
+const SELECT_SYSTEM: &str = "select the operating system, with nodeSelector kubernetes.io/os or a RuntimeClass: the scheduler does not read os.name";
 const LABELS_CHANGED: &str =
     "the node lacks labels that the pod selects: the kubelet refused it, or ended it when the node started again";
 const SELECT_LABELS: &str = "let the workload select labels that the node has, or use a RuntimeClass";
 
 const CONTAINERD: &str = "containerd, module github.com/containerd/platforms";
 const DISTRIBUTION: &str = "moby/moby, distribution/pull_v2.go";
+const HCN: &str = "microsoft/hcsshim, hcn/hcnerrors.go";
 const HCS: &str = "learn.microsoft.com/virtualization/api/hcs/reference/hcshresult";
 pub const KUBELET: &str = "kubernetes/kubernetes, pkg/kubelet/lifecycle/predicate.go";
 const PAUSE: &str = "kubernetes/kubernetes#99157";
@@ -128,31 +119,22 @@ pub const ERRORS: &[KnownError] = &[
     in_sandbox("no matching manifest", PAUSE_NO_VARIANT, "rancher/rancher#23161"),
     in_sandbox("0xc0370101", PAUSE_OTHER_BUILD, PAUSE),
     in_sandbox("operating system does not match", PAUSE_OTHER_BUILD, PAUSE),
-    known("failed to setup network for sandbox", NO_NETWORK, REPAIR_NETWORK, "microsoft/hcsshim, hcn/hcnerrors.go")
-        .with(&["hcn", "HNS"])
-        .seen_in(SANDBOX_EVENT)
-        .counted_as(Cause::Network),
-    known("hcsshim::ProcessBaseLayer", LINUX_IMAGE, TO_LINUX, "microsoft/hcsshim#2226")
-        .with(&["cannot find the path"])
-        .seen_in(PULL)
-        .counted_as(Cause::LinuxImage),
+    KnownError {
+        beside: &["hcn", "HNS"],
+        ..known("failed to setup network for sandbox", NO_NETWORK, REPAIR_NETWORK, HCN, SANDBOX_EVENT, Cause::Network)
+    },
+    KnownError {
+        beside: &["cannot find the path"],
+        ..known("hcsshim::ProcessBaseLayer", LINUX_IMAGE, TO_LINUX, "microsoft/hcsshim#2226", PULL, Cause::LinuxImage)
+    },
     no_variant("no match for platform", CONTAINERD),
     no_variant("no matching manifest", DISTRIBUTION),
     other_build("0xc0370101"),
     other_build("HCS_E_IMAGE_MISMATCH"),
     other_build("container does not match the operating system of the host"),
     other_build("container operating system does not match the host operating system"),
-    known(
-        "PodOSNotSupported",
-        "the node runs another operating system than spec.os.name: the kubelet refused the pod",
-        "select the operating system, with nodeSelector kubernetes.io/os or a RuntimeClass: the scheduler does not read os.name",
-        KUBELET,
-    )
-    .seen_in(REFUSED)
-    .counted_as(Cause::OsName),
-    known("NodeAffinity", LABELS_CHANGED, SELECT_LABELS, "kubernetes/kubernetes#124586")
-        .seen_in(REFUSED)
-        .counted_as(Cause::LabelsChanged),
+    known("PodOSNotSupported", OTHER_SYSTEM, SELECT_SYSTEM, KUBELET, REFUSED, Cause::OsName),
+    known("NodeAffinity", LABELS_CHANGED, SELECT_LABELS, "kubernetes/kubernetes#124586", REFUSED, Cause::LabelsChanged),
 ];
 
 pub fn known_error(message: &str) -> Option<&'static KnownError> {

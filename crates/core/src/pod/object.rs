@@ -115,13 +115,9 @@ impl Pod {
 /// Returns kind and name of the workload of a pod with this controller and name, or the pod itself if it has no controller. The
 /// name of a Deployment's `ReplicaSet` is the name of the Deployment and the hash of its template; that of a `CronJob`'s Job is
 /// its name and a time.
-pub fn controlled_by<'a>(
-    controller: Option<&'a (String, String)>,
-    pod: &'a str,
-    template_hash: Option<&str>,
-) -> (&'a str, &'a str) {
-    let deployment = |set: &'a str| set.strip_suffix(template_hash?)?.strip_suffix('-');
-    match controller {
+pub fn controlled_by<'a>(by: Option<&'a (String, String)>, pod: &'a str, hash: Option<&str>) -> (&'a str, &'a str) {
+    let deployment = |set: &'a str| set.strip_suffix(hash?)?.strip_suffix('-');
+    match by {
         None => ("Pod", pod),
         Some((kind, name)) => match kind.as_str() {
             "ReplicaSet" => deployment(name).map_or(("ReplicaSet", name), |deployment| ("Deployment", deployment)),

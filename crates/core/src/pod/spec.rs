@@ -215,11 +215,13 @@ fn is_in(expression: &NodeSelectorRequirement) -> bool {
     expression.operator == "In" && expression.values.as_ref().is_some_and(|values| !values.is_empty())
 }
 
-/// An operating system of nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum System {
-    Windows,
-    Linux,
+named! {
+    /// An operating system of nodes, with the value of `kubernetes.io/os`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum System {
+        Windows = "windows",
+        Linux = "linux",
+    }
 }
 
 impl System {
@@ -232,14 +234,6 @@ impl System {
         match self {
             Self::Windows => Self::Linux,
             Self::Linux => Self::Windows,
-        }
-    }
-
-    /// The value of `kubernetes.io/os`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Windows => names::WINDOWS,
-            Self::Linux => "linux",
         }
     }
 }
