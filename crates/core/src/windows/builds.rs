@@ -71,10 +71,9 @@ impl Product {
 /// Returns a release of which nothing else is known. The days are those of its availability and of the two ends.
 #[rustfmt::skip]
 const fn row(build: u32, version: &'static str, name: &'static str, days: [Date; 3]) -> Product {
-    let [available, mainstream_end, end_of_support] = days;
     Product {
-        build: Build::new(build), version, name, half_year: None, is_ltsc: false, available, mainstream_end, end_of_support,
-        base_tags: &[], pause_images: None, kubernetes: None, clouds: &[],
+        build: Build::new(build), version, name, half_year: None, is_ltsc: false, available: days[0], mainstream_end: days[1],
+        end_of_support: days[2], base_tags: &[], pause_images: None, kubernetes: None, clouds: &[],
     }
 }
 
