@@ -54,7 +54,7 @@ metadata: {name: web, namespace: shop}
 spec:
   os: {name: windows}
   nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.26100}
-  containers: [{name: web, image: 'example.com/web:4.8-nanoserver-ltsc2025'}, {name: log, image: 'log:servercore27H2'}]
+  containers: [{name: web, image: 'example.com/web:4.8-nanoserver-ltsc2019'}, {name: log, image: 'log:servercore27H2'}]
 ";
 
 #[tokio::main(flavor = "current_thread")]
@@ -88,7 +88,7 @@ fn commands_know_it() {
         ("plan -f all.yaml", "windows-2028 (Create)"),
         ("check -f all.yaml", "the image is for build 10.0.30000 and does not start on hosts of 10.0.26100"),
         ("why node new -f all.yaml", "10.0.30000, Windows Server 2028"),
-        ("blockers --retire 2025 --move-to 2028 -f all.yaml", "example.com/web:4.8-nanoserver-ltsc2028"),
+        ("blockers --retire 2019 --move-to 2028 -f all.yaml", "example.com/web:4.8-nanoserver-ltsc2028"),
         ("render gke --windows ltsc2028 -f pool.yaml", "--windows-os-version=ltsc2028"),
         (
             "render gke --windows 2025 -f pool.yaml",
