@@ -145,7 +145,7 @@ fn claimed(NodeObject { name, node, .. }: &NodeObject) -> impl Iterator<Item = S
     let applied = node.applied.as_deref().and_then(Applied::parse).unwrap_or_default();
     let is_claimed = move |taint: &&Taint| applied.taints.contains(&taint.to_string()) && !taint.has_foreign_key();
     node.taints.taints().iter().filter(is_claimed).map(move |taint| {
-        let (key, effect) = (&taint.key, &taint.effect);
+        let (key, effect) = (&taint.key, taint.effect.as_str());
         format!("{taint}; if it is winpool's: kubectl taint nodes {name} {key}:{effect}-")
     })
 }

@@ -23,7 +23,6 @@ use winpool_core::{
     interner::Interner,
     labels::Labels,
     node::{NodeFields, NodeObject, TaintList},
-    windows::ReportedVersion,
 };
 
 /// The number of labels that are cached of a node, the first by key. Nodes have a few dozen.
@@ -145,7 +144,7 @@ impl From<WireNode> for ListedNode {
                 ignore: annotation(names::IGNORE),
                 is_cordoned: spec.unschedulable == Some(true),
                 taints: TAINT_LISTS.lock().intern(TaintList::new(spec.taints.map(|First(taints)| taints))),
-                kernel_version: text(status.node_info.kernel_version).map(ReportedVersion::new),
+                kernel_version: text(status.node_info.kernel_version).map(Into::into),
                 operating_system: text(status.node_info.operating_system),
                 container_runtime: text(status.node_info.container_runtime_version),
             },

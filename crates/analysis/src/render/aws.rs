@@ -61,7 +61,7 @@ fn autoscaler_tags(nodes: &Nodes<'_>) -> Vec<(String, String)> {
     tags.extend(nodes.template_labels().into_iter().map(|(key, value)| label(key, value)));
     tags.extend(nodes.taints.iter().map(|taint| {
         let key = format!("k8s.io/cluster-autoscaler/node-template/taint/{}", taint.key);
-        (key, format!("{}:{}", taint.value, taint.effect))
+        (key, format!("{}:{}", taint.value, taint.effect.as_str()))
     }));
     tags
 }

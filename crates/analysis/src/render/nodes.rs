@@ -73,7 +73,8 @@ impl<'a> Nodes<'a> {
     }
 
     pub(super) fn taints_as_text(&self) -> String {
-        let taints = self.taints.iter().map(|Taint { key, value, effect }| format!("{key}={value}:{effect}"));
+        let taints =
+            self.taints.iter().map(|Taint { key, value, effect }| format!("{key}={value}:{}", effect.as_str()));
         taints.collect::<Vec<_>>().join(",")
     }
 }

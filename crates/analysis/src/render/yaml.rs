@@ -11,7 +11,7 @@ pub(super) fn taint_list(out: &mut String, indent: &str, taints: &[Taint]) -> fm
         if !value.is_empty() {
             writeln!(out, "{indent}  value: {}", json!(value))?;
         }
-        writeln!(out, "{indent}  effect: {effect}")?;
+        writeln!(out, "{indent}  effect: {}", effect.as_str())?;
     }
     Ok(())
 }

@@ -35,7 +35,6 @@ pub struct Taint {
 
 /// The effect of a taint on pods that do not tolerate it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
 pub enum Effect {
     /// Such pods are evicted and not scheduled to the node.
     NoExecute,
@@ -44,6 +43,7 @@ pub enum Effect {
     /// Such pods prefer other nodes.
     PreferNoSchedule,
     /// One that this release does not know.
+    #[serde(untagged)]
     Other(String),
 }
 
@@ -64,23 +64,10 @@ impl Effect {
     }
 }
 
-impl<T: AsRef<str>> From<T> for Effect {
-    fn from(text: T) -> Self {
-        let known = [Self::NoExecute, Self::NoSchedule, Self::PreferNoSchedule];
-        let text = text.as_ref();
-        known.into_iter().find(|known| known.as_str() == text).unwrap_or_else(|| Self::Other(text.to_owned()))
-    }
-}
-
-impl From<Effect> for String {
-    fn from(effect: Effect) -> Self {
-        effect.as_str().to_owned()
-    }
-}
-
-impl fmt::Display for Effect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+impl From<&str> for Effect {
+    fn from(text: &str) -> Self {
+        let mut known = [Self::NoExecute, Self::NoSchedule, Self::PreferNoSchedule].into_iter();
+        known.find(|known| known.as_str() == text).unwrap_or_else(|| Self::Other(text.to_owned()))
     }
 }
 
@@ -131,7 +118,7 @@ impl Taint {
 impl fmt::Display for Taint {
     /// Formats it as kubectl does: `key=value:effect`, and `key:effect` without a value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, value, effect } = self;
+        let (Self { key, value, .. }, effect) = (self, self.effect.as_str());
         if value.is_empty() { write!(f, "{key}:{effect}") } else { write!(f, "{key}={value}:{effect}") }
     }
 }

@@ -14,7 +14,7 @@ pub fn toleration(taint: &Taint) -> Toleration {
         key: Some(taint.key.clone()),
         operator: Some("Equal".to_owned()),
         value: Some(taint.value.clone()),
-        effect: Some(taint.effect.to_string()),
+        effect: Some(taint.effect.as_str().to_owned()),
         toleration_seconds: None,
     }
 }

@@ -70,15 +70,15 @@ pub struct ReportedVersion {
     pub version: Option<KernelVersion>,
 }
 
-impl ReportedVersion {
-    pub fn new(text: Arc<str>) -> Self {
+impl From<Arc<str>> for ReportedVersion {
+    fn from(text: Arc<str>) -> Self {
         Self { version: text.parse().ok(), text }
     }
 }
 
-impl<T: AsRef<str>> From<T> for ReportedVersion {
-    fn from(text: T) -> Self {
-        Self::new(text.as_ref().into())
+impl From<&str> for ReportedVersion {
+    fn from(text: &str) -> Self {
+        Arc::<str>::from(text).into()
     }
 }
 

@@ -61,7 +61,7 @@ fn builds_that_a_node_no_longer_reports_leave_nothing_in_memory() {
     let mut size_after = |rounds: usize| {
         for _ in 0..rounds {
             number += 1;
-            world.change_node("win", |node| node.kernel_version = Some(format!("10.0.{number}.1").into()));
+            world.change_node("win", |node| node.kernel_version = Some(format!("10.0.{number}.1").as_str().into()));
             world.wait(3);
             assert!(world.classes.len() <= 2, "{:?}", world.classes.keys());
         }

@@ -155,7 +155,7 @@ fn generated_node(runner: &mut TestRunner, number: usize) -> SimulatedNode {
 /// Taints by key, value and effect, as a set.
 fn taints(node: &Node) -> BTreeSet<Taint> {
     let all = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    all.map(|taint| Taint::new(&taint.key, taint.value.as_deref().unwrap_or_default(), &taint.effect)).collect()
+    all.map(|taint| Taint::new(&taint.key, taint.value.as_deref().unwrap_or_default(), &*taint.effect)).collect()
 }
 
 /// The taints that the operator would add to this node, without those that replace another taint: registration removes
@@ -320,7 +320,7 @@ async fn pods_get_the_tolerations_that_winpool_finds_missing() {
             .map(|toleration| {
                 let text = |field: &Option<String>| field.clone().unwrap_or_default();
                 assert_eq!(toleration.operator.as_deref(), Some("Equal"));
-                Taint::new(&text(&toleration.key), &text(&toleration.value), text(&toleration.effect))
+                Taint::new(&text(&toleration.key), &text(&toleration.value), &*text(&toleration.effect))
             })
             .collect();
         assert_eq!(added, expected, "{sent:#}");

@@ -26,7 +26,7 @@ pub struct DaemonSets {
     list: u32,
     /// True if the last list was complete and no other one has begun.
     pub is_complete: bool,
-    /// True if one has changed since [`PodTable::look`](super::PodTable::look) was last called.
+    /// True if one has changed since [`PodTable::look`](crate::plan::pods::PodTable::look) was last called.
     pub are_changed: bool,
 }
 
