@@ -13,7 +13,7 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::{
-    Client,
+    Client, ResourceExt,
     runtime::{WatchStreamExt, watcher},
 };
 use tokio::{sync::watch, time::sleep_until};
@@ -70,7 +70,7 @@ impl Elector {
     }
 
     pub fn leadership(&self) -> Leadership {
-        Leadership::of(self.term.subscribe())
+        Leadership(self.term.subscribe())
     }
 
     /// Runs until `resign` is cancelled, and then releases the Lease. If the future is dropped before, the Lease has
@@ -251,10 +251,6 @@ pub struct Seized {
     had_leader: bool,
 }
 
-fn version(lease: Option<&Lease>) -> Option<String> {
-    lease.and_then(|lease| lease.metadata.resource_version.clone())
-}
-
 impl Seized {
     /// Takes the Lease `winpool` in this namespace from its holder, for `duration`, and returns when no other process
     /// can write any more. For a command that has to be the only writer for a while, such as `winpool-operator cleanup`.
@@ -273,11 +269,11 @@ impl Seized {
         let (leases, identity) = (Leases::new(client, namespace), identity());
         let (mut current, mut had_leader) = (leases.read().await?, false);
         let until = Instant::now() + LEASE_DURATION;
-        let first = version(current.as_ref());
+        let first = current.as_ref().and_then(ResourceExt::resource_version);
         while current.as_ref().is_some_and(has_holder) && Instant::now() < until {
             tokio::time::sleep(POLL).await;
             current = leases.read().await?;
-            if version(current.as_ref()) != first {
+            if current.as_ref().and_then(ResourceExt::resource_version) != first {
                 had_leader = current.as_ref().is_some_and(has_holder);
                 break;
             }

@@ -15,14 +15,9 @@ pub const CLEANUP_BUDGET: Duration = Duration::from_secs(55);
 
 /// The term in which this process leads, with its end. Outside a term nothing is written to the cluster.
 #[derive(Clone, Debug)]
-pub struct Leadership(watch::Receiver<Option<Term>>);
+pub struct Leadership(pub(crate) watch::Receiver<Option<Term>>);
 
 impl Leadership {
-    /// Follows the terms of an elector.
-    pub(crate) fn of(terms: watch::Receiver<Option<Term>>) -> Self {
-        Self(terms)
-    }
-
     /// Leadership without end, for a process that has no other beside it.
     pub fn alone() -> Self {
         Self::until(Instant::now() + Duration::from_hours(24 * 365 * 10))
@@ -30,7 +25,7 @@ impl Leadership {
 
     /// Leadership until this moment.
     pub(crate) fn until(until: Instant) -> Self {
-        Self::of(watch::Sender::new(Some(Term { number: 1, until })).subscribe())
+        Self(watch::Sender::new(Some(Term { number: 1, until })).subscribe())
     }
 
     /// The number of the current term; `None` if this process does not lead.
@@ -105,7 +100,7 @@ mod tests {
     async fn a_renewed_term_continues_and_another_one_does_not() {
         let now = Instant::now();
         let terms = watch::Sender::new(Some(Term { number: 1, until: now + SHORT }));
-        let leadership = Leadership::of(terms.subscribe());
+        let leadership = Leadership(terms.subscribe());
         let renewed = async {
             terms.send_replace(Some(Term { number: 1, until: now + Duration::from_mins(1) }));
             tokio::time::sleep(2 * SHORT).await;
@@ -123,7 +118,7 @@ mod tests {
     #[tokio::test]
     async fn leadership_is_noticed_when_it_begins() {
         let terms = watch::Sender::new(None);
-        let leadership = Leadership::of(terms.subscribe());
+        let leadership = Leadership(terms.subscribe());
         let begins = async { terms.send_replace(Some(Term { number: 3, until: Instant::now() + SHORT * 100 })) };
         assert_eq!(tokio::join!(leadership.begun(), begins).0, 3);
     }

@@ -26,9 +26,11 @@ pub struct Metrics {
     reconciles: Family<MetricLabels<2>, Counter>,
     errors: Family<MetricLabels<2>, Counter>,
     durations: Family<MetricLabels<1>, Histogram, fn() -> Histogram>,
-    convergence: Histogram,
+    /// The times that nodes have waited for a write that they needed.
+    pub convergence: Histogram,
     requests: Family<[(&'static str, Cow<'static, str>); 3], Counter>,
-    leader: Gauge,
+    /// 1 if this process leads.
+    pub leader: Gauge,
     pub gauges: Gauges,
     registry: Registry,
 }
@@ -84,11 +86,6 @@ impl Metrics {
         Ok(text)
     }
 
-    /// Records if this process leads.
-    pub fn leads(&self, leads: bool) {
-        self.leader.set(i64::from(leads));
-    }
-
     /// Records a reconcile; `error` is one word for why it failed.
     pub fn reconciled(&self, controller: &'static str, took: Duration, error: Option<&'static str>) {
         let [ok, failed] = RESULTS;
@@ -98,11 +95,6 @@ impl Metrics {
         if let Some(reason) = error {
             self.errors.get_or_create(&[("controller", controller), ("reason", reason)]).inc();
         }
-    }
-
-    /// Records that a node that needed a write has it.
-    pub fn converged(&self, took: Duration) {
-        self.convergence.observe(took.as_secs_f64());
     }
 }
 
@@ -125,7 +117,7 @@ mod tests {
     #[test]
     fn the_reference_has_what_is_exposed_and_nothing_else() {
         let metrics = Metrics::new(Arc::default());
-        metrics.leads(true);
+        metrics.leader.set(1);
         // HTTP codes are no closed list, so this metric does not start at zero.
         requests::Counter::count(&metrics, RequestInfo { verb: "get", resource: "nodes" }, "200".to_owned());
         let text = metrics.encode().unwrap();

@@ -17,13 +17,13 @@ use json_patch::Patch as JsonPatch;
 use k8s_openapi::{
     api::{
         coordination::v1::Lease,
-        core::v1::{Node, ObjectReference, Toleration},
+        core::v1::{Node, ObjectReference, Pod},
         node::v1::RuntimeClass,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{
         DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions, ValidationDirective,
     },
@@ -35,7 +35,6 @@ use winpool_client::{
     causes::shortened,
     error::{Failure, RequestError, in_time, of_write, within},
     node::ListedNode,
-    pods::ListedPod,
 };
 use winpool_core::{
     api::{WindowsPoolStatus, names},
@@ -67,7 +66,6 @@ const METADATA: u64 = 64 << 10;
 #[derive(Clone)]
 pub struct Applier {
     client: Client,
-    nodes: Api<Node>,
     classes: Api<RuntimeClass>,
     /// A pool whose spec does not decode has a status all the same.
     pools: Api<GuardedPool>,
@@ -80,7 +78,6 @@ impl Applier {
     pub fn new(client: Client, leadership: Leadership) -> Self {
         let reporter = Reporter { controller: names::FIELD_MANAGER.to_owned(), instance: None };
         Self {
-            nodes: Api::all(client.clone()),
             classes: Api::all(client.clone()),
             pools: Api::all(client.clone()),
             recorder: Recorder::new(client.clone(), reporter),
@@ -106,10 +103,10 @@ impl Applier {
 
     /// Sends a guarded patch to a node. Returns the metadata that it has then, unless that is too large.
     pub async fn patch_node(&self, name: &str, patch: JsonPatch) -> Result<Option<NodeObject>, RequestError> {
-        let nodes = Request::new(self.nodes.resource_url());
+        let nodes = Request::new(Node::url_path(&(), None));
         // The default looks for unknown and duplicate fields in the patch and the whole node, and only warns of them.
         let parameters = PatchParams { field_validation: Some(ValidationDirective::Ignore), ..patch_parameters() };
-        let request = nodes.patch_metadata(name, &parameters, &json(patch));
+        let request = nodes.patch_metadata(name, &parameters, &Patch::Json::<()>(patch));
         self.send(async {
             let request = request.map_err(kube::Error::BuildRequest)?.map(as_go_encodes);
             let (mut answer, mut begin) = (pin!(self.client.request_stream(request).await?), Vec::new());
@@ -130,22 +127,21 @@ impl Applier {
         Ok(answer(resource_version))
     }
 
-    /// Adds tolerations to a pod. Returns those that it has then.
-    pub async fn add_tolerations(&self, request: &TolerationRequest) -> Result<Vec<Toleration>, RequestError> {
-        let pods: Api<ListedPod> = Api::namespaced(self.client.clone(), &request.namespace);
-        let patch = json(request.patch.clone());
-        let written = self.send(pods.patch(&request.pod, &patch_parameters(), &patch)).await?;
-        Ok(written.pod.spec.tolerations)
+    /// Adds tolerations to a pod. The answer has only its metadata: a pod may be as large as etcd permits.
+    pub async fn add_tolerations(&self, request: &TolerationRequest) -> Result<(), RequestError> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &request.namespace);
+        let patch = Patch::Json::<()>(request.patch.clone());
+        self.send(pods.patch_metadata(&request.pod, &patch_parameters(), &patch)).await.map(drop)
     }
 
     /// Tries a change of winpool's own pod that winpool never makes, as a dry run. Returns `Ok` if the policy that confines
     /// winpool refuses it, or the reason why that is not known. To look for the policy would prove nothing: one that names another account
     /// has no effect.
     pub async fn test_confinement(&self, own_pod: &str) -> Result<Result<(), String>, RequestError> {
-        let pods: Api<ListedPod> = Api::default_namespaced(self.client.clone());
+        let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
         let dry_run = PatchParams { dry_run: true, ..patch_parameters() };
         let label = Patch::Merge(json!({"metadata": {"labels": {"winpool.dev/confinement": "test"}}}));
-        match self.send(pods.patch(own_pod, &dry_run, &label)).await {
+        match self.send(pods.patch_metadata(own_pod, &dry_run, &label)).await {
             Ok(_) => Ok(Err("winpool could change the labels of its pod".to_owned())),
             Err(RequestError::Denied(message)) if message.contains(CONFINING_POLICY) => Ok(Ok(())),
             Err(error @ (RequestError::Denied(_) | RequestError::Gone)) => Ok(Err(shortened(&error))),
@@ -163,7 +159,7 @@ impl Applier {
 
     /// Sends a guarded patch to a RuntimeClass.
     pub async fn patch_class(&self, name: &str, patch: JsonPatch) -> Result<RuntimeClass, RequestError> {
-        self.send(self.classes.patch(name, &patch_parameters(), &json(patch))).await
+        self.send(self.classes.patch(name, &patch_parameters(), &Patch::Json::<()>(patch))).await
     }
 
     /// Deletes a RuntimeClass, if it is still the object that was read. Returns the object if finalizers keep it.
@@ -177,7 +173,8 @@ impl Applier {
 
     /// Adds winpool's finalizer to a pool, or removes it. Returns the pool that the API server answers with.
     pub async fn set_finalizer(&self, pool: &ObjectMeta, wanted: bool) -> Result<GuardedPool, RequestError> {
-        let (name, patch) = (pool.name.as_deref().unwrap_or_default(), json(finalizer_patch(pool, wanted)));
+        let (name, patch) =
+            (pool.name.as_deref().unwrap_or_default(), Patch::Json::<()>(finalizer_patch(pool, wanted)));
         self.send(self.pools.patch(name, &patch_parameters(), &patch)).await
     }
 
@@ -190,7 +187,8 @@ impl Applier {
     pub async fn release(&self, objects: &[(&Api<DynamicObject>, &ObjectMeta)]) -> Result<(), (usize, RequestError)> {
         let mut requests = Vec::new();
         for (number, (api, object)) in objects.iter().enumerate() {
-            let (name, patch) = (object.name.as_deref().unwrap_or_default(), json(finalizer_patch(object, false)));
+            let (name, patch) =
+                (object.name.as_deref().unwrap_or_default(), Patch::Json::<()>(finalizer_patch(object, false)));
             let request = Request::new(api.resource_url()).patch_metadata(name, &patch_parameters(), &patch);
             requests.push(request.map_err(|error| (number, of_write(kube::Error::BuildRequest(error))))?);
         }
@@ -224,7 +222,7 @@ impl Applier {
         status: &WindowsPoolStatus,
     ) -> Result<GuardedPool, RequestError> {
         let (name, uid) = (pool.name.as_deref().unwrap_or_default(), pool.uid.as_deref().unwrap_or_default());
-        let patch = json(status_patch(uid, seen, status));
+        let patch = Patch::Json::<()>(status_patch(uid, seen, status));
         self.send(self.pools.patch_status(name, &patch_parameters(), &patch)).await
     }
 
@@ -283,10 +281,6 @@ fn post_parameters() -> PostParams {
 
 fn patch_parameters() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
-}
-
-fn json(patch: JsonPatch) -> Patch<()> {
-    Patch::Json(patch)
 }
 
 /// Escapes characters as Go's encoder does. The API server compares the values that a patch tests byte by byte with

@@ -71,7 +71,7 @@ impl Context {
         loop {
             let term = self.leadership.begun().await;
             tracing::info!("this process leads and writes to the cluster");
-            self.metrics.leads(true);
+            self.metrics.leader.set(1);
             for nodes in [&*self.nodes, &self.reimaged] {
                 nodes.lock().observe(NodeEvent::TermBegan, Instant::now());
             }
@@ -83,7 +83,7 @@ impl Context {
             *self.open_term.lock() = None;
             self.nodes.write_by(None);
             self.reimaged.write_by(None);
-            self.metrics.leads(false);
+            self.metrics.leader.set(0);
             self.metrics.gauges.keep_pools(|_| false);
             tracing::warn!("this process no longer leads: another process has the Lease, or it could not be renewed");
         }

@@ -164,7 +164,7 @@ async fn report(object: Arc<NodeObject>, news: NodeNote, error: Option<&RequestE
     let (reason, message) = match news {
         NodeNote::Written { pool, plan, waited } => {
             if let Some(waited) = waited {
-                context.metrics.converged(waited);
+                context.metrics.convergence.observe(waited.as_secs_f64());
             }
             return log_written(node, pool.as_deref(), &plan);
         }

@@ -56,18 +56,18 @@ impl SharedPods {
 
     /// The reason why winpool does not know the pods; `None` if it does.
     pub fn unknown(&self, table: &PodTable, now: Instant) -> Option<UnknownPods> {
-        self.unknown_kind(PODS, table.is_complete(), now)
+        self.unknown_kind(PODS, table.is_complete, now)
     }
 
     /// The reason why winpool does not know the `DaemonSets`; `None` if it does.
     pub fn unknown_daemon_sets(&self, table: &PodTable, now: Instant) -> Option<UnknownPods> {
-        self.unknown_kind(DAEMON_SETS, table.objectors().is_some(), now)
+        self.unknown_kind(DAEMON_SETS, table.objectors.is_some(), now)
     }
 
     fn unknown_kind(&self, kind: &str, is_complete: bool, now: Instant) -> Option<UnknownPods> {
         match self.watch_health.outages().get(kind) {
-            Some(outage) if outage.is_forbidden() => Some(UnknownPods::Denied(outage.message().to_owned())),
-            Some(outage) if outage.counts(now) => Some(UnknownPods::Unreadable(outage.message().to_owned())),
+            Some(outage) if outage.is_forbidden() => Some(UnknownPods::Denied(outage.message.clone())),
+            Some(outage) if outage.counts(now) => Some(UnknownPods::Unreadable(outage.message.clone())),
             None if is_complete => None,
             Some(_) | None => Some(UnknownPods::NotListed),
         }
@@ -84,7 +84,8 @@ impl SharedPods {
             return PodHealth::Off;
         }
         let outages = self.watch_health.outages();
-        let unseen = |kind| outages.get(kind).filter(|outage: &&Outage| outage.counts(now)).map(Outage::message);
+        let unseen =
+            |kind| outages.get(kind).filter(|outage: &&Outage| outage.counts(now)).map(|outage| &*outage.message);
         let pods = unseen(PODS).map(|message| format!("it cannot watch pods: {message}"));
         let events = || EVENTS.into_iter().find_map(unseen);
         let unseen = pods.or_else(|| events().map(|message| format!("it cannot watch Events: {message}")));

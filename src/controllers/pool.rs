@@ -399,7 +399,7 @@ async fn send(context: &Context, pool: &GuardedPool, event: Event) {
 /// The `DaemonSet` with a name such as `DaemonSet shop/agent`.
 fn daemon_set(context: &Context, name: &str) -> Option<ObjectReference> {
     let table = context.pods.lock();
-    let uid = table.objectors()?.iter().find(|set| *set.name == *name)?.uid.to_string();
+    let uid = table.objectors.as_ref()?.iter().find(|set| *set.name == *name)?.uid.to_string();
     let api::ObjectReference { namespace, name, .. } = api::ObjectReference::named(name);
     let [api_version, kind, name] = ["apps/v1", "DaemonSet", &name].map(|text| Some(text.to_owned()));
     Some(ObjectReference { api_version, kind, namespace, name, uid: Some(uid), ..ObjectReference::default() })

@@ -80,7 +80,7 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
 fn has_new_pool(context: &Context) -> bool {
     let policy = policy_of(&context.pools());
     let table = context.pods.lock();
-    policy.pools().any(|pool| pool.spec.adds_tolerations() && !table.has_looked_for(&pool.spec))
+    policy.pools().any(|pool| pool.spec.adds_tolerations() && !table.windows.has_pool(&pool.spec))
 }
 
 fn windows_nodes(context: &Context) -> WindowsNodes {
@@ -94,7 +94,7 @@ async fn help(context: &Context, request: TolerationRequest) -> (String, Tolerat
     let result = context.applier.add_tolerations(&request).await;
     let taints = list(request.taints.iter().map(ToString::to_string));
     match &result {
-        Ok(_) => tracing::info!(pod, taints, "tolerations added"),
+        Ok(()) => tracing::info!(pod, taints, "tolerations added"),
         Err(RequestError::Stale | RequestError::Conflict | RequestError::Gone) => {}
         Err(error) => tracing::warn!(pod, taints, error = shortened(error), "tolerations not added"),
     }

@@ -22,88 +22,53 @@ pub struct Description {
     pub meaning: &'static str,
 }
 
-const fn counter(name: &'static str, meaning: &'static str) -> Description {
-    Description { name, kind: MetricType::Counter, meaning }
-}
-
-const fn gauge(name: &'static str, meaning: &'static str) -> Description {
-    Description { name, kind: MetricType::Gauge, meaning }
-}
-
-const fn histogram(name: &'static str, meaning: &'static str) -> Description {
-    Description { name, kind: MetricType::Histogram, meaning }
-}
-
 /// The values of a condition's status.
 pub const CONDITION_STATUS: [&str; 3] = ["True", "False", "Unknown"];
 
-/// Declares metrics, and a table of them in this order.
+/// Declares metrics, each with its type, its name and its meaning, and a table of them in this order.
 macro_rules! metrics {
-    ($($metric:ident = $description:expr;)+) => {
-        $(pub(super) static $metric: Description = $description;)+
+    ($($metric:ident = $kind:ident $name:literal $meaning:literal;)+) => {
+        $(
+            pub(super) static $metric: Description =
+                Description { name: $name, kind: MetricType::$kind, meaning: $meaning };
+        )+
         /// Every metric, in the order of the reference.
         pub static METRICS: &[&Description] = &[$(&$metric),+];
     };
 }
 
 metrics! {
-    BUILD_INFO = gauge("winpool_build_info", "Always 1, with the version that runs");
-    LEADER = gauge("winpool_leader", "1 if this process leads, 0 if it is a standby");
-    NODES = gauge(
-        "winpool_nodes",
+    BUILD_INFO = Gauge "winpool_build_info" "Always 1, with the version that runs";
+    LEADER = Gauge "winpool_leader" "1 if this process leads, 0 if it is a standby";
+    NODES = Gauge "winpool_nodes"
         "Windows nodes of a pool. With mode DryRun, pending nodes are those that would be changed. Combinations \
-         without nodes are absent",
-    );
-    RUNTIME_CLASSES = gauge(
-        "winpool_runtimeclasses",
-        "RuntimeClasses of a pool. States without classes are absent",
-    );
-    POOL_PROBLEMS = gauge(
-        "winpool_pool_problems",
-        "Problems in the status of a pool, which shows 10 at most. Reasons without problems are absent",
-    );
-    PENDING_CHANGES = gauge(
-        "winpool_pending_changes",
-        "Nodes and RuntimeClasses that still need a write. With mode DryRun: what Enforce would write. With \
-         Enforce: what is about to be written, and what waits because it is held, contested or refused",
-    );
-    POOL_CONDITION = gauge(
-        "winpool_pool_condition",
-        "1 for the status that a condition of a pool has, 0 for the others",
-    );
-    FAILING_PODS = gauge(
-        "winpool_failing_pods",
-        "Pods that fail because of Windows. Those that the kubelet refused, or that failed for good, count as 1 for each \
-         workload and error. Absent while the pods are not known, and if there are no Windows nodes",
-    );
-    END_OF_SUPPORT = gauge(
-        "winpool_windows_end_of_support_timestamp_seconds",
-        "End of Microsoft's support of a build that nodes of a pool run, in seconds since 1970. Vendors of clusters can end \
-         theirs earlier: see winpool status",
-    );
-    CONVERGENCE = histogram(
-        "winpool_node_convergence_seconds",
-        "Time from the first event of a Node that needs a write to the accepted patch. Nodes that are never \
-         written are not included: see winpool_nodes",
-    );
-    RECONCILES = counter(
-        "winpool_reconcile_total",
-        "Reconciles of one object each: a Node, or a WindowsPool with its RuntimeClasses. Nodes that need \
-         no change are not reconciled",
-    );
-    RECONCILE_ERRORS = counter(
-        "winpool_reconcile_errors_total",
-        "Reconciles that failed and are tried again. Writes that the API server refuses permanently are not \
-         counted here: see the state blocked of winpool_nodes",
-    );
-    RECONCILE_DURATION = histogram(
-        "winpool_reconcile_duration_seconds",
-        "Duration of reconciles, including their requests",
-    );
-    KUBE_REQUESTS = counter(
-        "winpool_kube_requests_total",
-        "Requests to the API server, including Events. A watch counts once, when it is answered",
-    );
+         without nodes are absent";
+    RUNTIME_CLASSES = Gauge "winpool_runtimeclasses" "RuntimeClasses of a pool. States without classes are absent";
+    POOL_PROBLEMS = Gauge "winpool_pool_problems"
+        "Problems in the status of a pool, which shows 10 at most. Reasons without problems are absent";
+    PENDING_CHANGES = Gauge "winpool_pending_changes"
+        "Nodes and RuntimeClasses that still need a write. With mode DryRun: what Enforce would write. With Enforce: \
+         what is about to be written, and what waits because it is held, contested or refused";
+    POOL_CONDITION = Gauge "winpool_pool_condition" "1 for the status that a condition of a pool has, 0 for the others";
+    FAILING_PODS = Gauge "winpool_failing_pods"
+        "Pods that fail because of Windows. Those that the kubelet refused, or that failed for good, count as 1 for \
+         each workload and error. Absent while the pods are not known, and if there are no Windows nodes";
+    END_OF_SUPPORT = Gauge "winpool_windows_end_of_support_timestamp_seconds"
+        "End of Microsoft's support of a build that nodes of a pool run, in seconds since 1970. Vendors of clusters \
+         can end theirs earlier: see winpool status";
+    CONVERGENCE = Histogram "winpool_node_convergence_seconds"
+        "Time from the first event of a Node that needs a write to the accepted patch. Nodes that are never written \
+         are not included: see winpool_nodes";
+    RECONCILES = Counter "winpool_reconcile_total"
+        "Reconciles of one object each: a Node, or a WindowsPool with its RuntimeClasses. Nodes that need no change \
+         are not reconciled";
+    RECONCILE_ERRORS = Counter "winpool_reconcile_errors_total"
+        "Reconciles that failed and are tried again. Writes that the API server refuses permanently are not counted \
+         here: see the state blocked of winpool_nodes";
+    RECONCILE_DURATION = Histogram "winpool_reconcile_duration_seconds"
+        "Duration of reconciles, including their requests";
+    KUBE_REQUESTS = Counter "winpool_kube_requests_total"
+        "Requests to the API server, including Events. A watch counts once, when it is answered";
 }
 
 impl Description {

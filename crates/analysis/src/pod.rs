@@ -27,7 +27,7 @@ use winpool_core::{
 use crate::image::name::build_of;
 
 pub use error::{PodError, PodEvent};
-pub use object::Pod;
+pub use object::{Pod, table_of};
 pub use spec::{Container, ContainerList, PodSpec};
 pub use target::{Guess, SystemEvidence, Target};
 

@@ -5,11 +5,13 @@ use k8s_openapi::{
         apps::v1::DaemonSet,
         core::v1::{Event, EventSource, ObjectReference, Pod},
     },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use serde::Deserialize;
-use serde_json::Value;
-use winpool_core::{plan::pods::PodEvent, pod};
+use winpool_core::{
+    plan::pods::PodEvent,
+    pod::{self, WireMetadata},
+};
 
 /// A Pod as a watch decodes it, with the metadata that kube needs.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
@@ -23,30 +25,29 @@ pub struct ListedPod {
 
 impl From<pod::Pod> for ListedPod {
     fn from(pod: pod::Pod) -> Self {
-        let [namespace, name, resource_version] =
-            [&pod.namespace, &pod.name, &pod.resource_version].map(|text| Some(text.clone()));
-        Self { metadata: ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() }, pod }
+        Self { metadata: identity([&pod.namespace, &pod.name, &pod.resource_version]), pod }
     }
 }
 
 /// A DaemonSet as a watch decodes it, with the metadata that kube needs.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
 #[resource(inherit = DaemonSet)]
-#[serde(from = "Value")]
+#[serde(from = "pod::DaemonSet")]
 pub struct ListedDaemonSet {
     /// Only namespace, name and resourceVersion.
     metadata: ObjectMeta,
     pub set: pod::DaemonSet,
 }
 
-impl From<Value> for ListedDaemonSet {
-    fn from(object: Value) -> Self {
-        let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
-        let (namespace, name, resource_version) = (text("namespace"), text("name"), text("resourceVersion"));
-        // One that cannot be decoded has no placement, and so objects to nothing.
-        let set = pod::DaemonSet::read(&object).unwrap_or_default();
-        Self { metadata: ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() }, set }
+impl From<pod::DaemonSet> for ListedDaemonSet {
+    fn from(set: pod::DaemonSet) -> Self {
+        Self { metadata: identity([&set.namespace, &set.name, &set.resource_version]), set }
     }
+}
+
+fn identity(texts: [&String; 3]) -> ObjectMeta {
+    let [namespace, name, resource_version] = texts.map(|text| Some(text.clone()));
+    ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() }
 }
 
 /// An Event of a kubelet, with the metadata that kube needs. Kubelets write core Events with these fields.
@@ -67,28 +68,78 @@ pub fn warnings(reason: &str) -> String {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireEvent {
-    metadata: ObjectMeta,
+    metadata: WireMetadata,
     #[serde(default)]
     involved_object: ObjectReference,
     reason: Option<String>,
     message: Option<String>,
     source: Option<EventSource>,
-    first_timestamp: Option<Time>,
-    last_timestamp: Option<Time>,
+    /// As text: whoever writes Events can write a time that cannot be decoded.
+    first_timestamp: Option<String>,
+    last_timestamp: Option<String>,
 }
 
 impl From<WireEvent> for ListedEvent {
     fn from(wire: WireEvent) -> Self {
-        let ObjectMeta { name, namespace, resource_version, .. } = wire.metadata;
+        let mut metadata = wire.metadata;
+        let (namespace, name, version) = (metadata.namespace.take(), metadata.take_name(), metadata.resource_version);
         let event = PodEvent {
             namespace: wire.involved_object.namespace.unwrap_or_default(),
             pod: wire.involved_object.name.unwrap_or_default(),
             node: wire.source.and_then(|source| source.host).unwrap_or_default(),
             reason: wire.reason.unwrap_or_default(),
             message: wire.message.unwrap_or_default(),
-            first: wire.first_timestamp.map(|time| time.0),
-            last: wire.last_timestamp.map(|time| time.0),
+            first: wire.first_timestamp.and_then(|time| time.parse().ok()),
+            last: wire.last_timestamp.and_then(|time| time.parse().ok()),
         };
-        Self { metadata: ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() }, event }
+        Self { metadata: identity([&namespace.unwrap_or_default(), &name, &version.unwrap_or_default()]), event }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use kube::{
+        Resource, ResourceExt,
+        core::{ObjectList, WatchEvent},
+    };
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+
+    /// Decodes the object in a list and in an event of a watch, as kube does.
+    fn decodes<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned>(object: &str) {
+        let list = format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{{}},"items":[{object}]}}"#);
+        let list: ObjectList<K> = serde_json::from_str(&list).unwrap_or_else(|error| panic!("{error}: {object:.200}"));
+        assert_eq!(list.items[0].name_any(), "a");
+        let event = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+        let WatchEvent::Added(seen) = serde_json::from_str::<WatchEvent<K>>(&event).unwrap() else { panic!("{event}") };
+        assert_eq!((seen.namespace(), seen.resource_version()), (Some("shop".to_owned()), Some("7".to_owned())));
+    }
+
+    #[test]
+    fn what_users_of_a_namespace_can_write_is_decoded() {
+        let deep = |depth: usize| format!("{}1{}", r#"{"f:a":"#.repeat(depth), "}".repeat(depth));
+        let long = "<".repeat(1 << 20);
+        for (managed, time, text) in [
+            (deep(1), "2026-01-01T00:00:00Z", "a"),
+            (deep(200), "2026-01-01T00:00:00Z", "a"),
+            (deep(1), "9999-12-31T23:59:59Z", "a"),
+            (deep(1), "0000-01-01T00:00:00Z", &long),
+        ] {
+            let metadata = format!(
+                r#""metadata":{{"namespace":"shop","name":"a","uid":"u","resourceVersion":"7","annotations":{{"a":"{text}"}},
+                "managedFields":[{{"manager":"m","fieldsV1":{managed}}}]}}"#
+            );
+            let template =
+                format!(r#"{{"metadata":{{"annotations":{{"a":"{text}"}}}},"spec":{{"unknown":{managed}}}}}"#);
+            decodes::<ListedDaemonSet>(&format!(
+                r#"{{{metadata},"spec":{{"template":{template}}},"status":{managed}}}"#
+            ));
+            decodes::<ListedPod>(&format!(r#"{{{metadata},"spec":{{"unknown":{managed}}}}}"#));
+            let times = format!(r#""firstTimestamp":"{time}","lastTimestamp":"{time}","eventTime":"{time}""#);
+            decodes::<ListedEvent>(&format!(r#"{{{metadata},"message":"{text}",{times},"series":{managed}}}"#));
+        }
     }
 }

@@ -1,13 +1,12 @@
 //! Uninstalling winpool: changes of nodes, and classes that are deleted or stay.
 
-use crate::common::{class, converge, marked, now, pool_object, tainted, taints_of};
+use crate::common::{class, converge, marked, now, pool_object, table_of, tainted, taints_of};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use winpool_core::{
     api::names,
     plan::{
         classes::runtime_class::{ClassRetirement, retire_class},
-        pods::PodTable,
         pools::pool::{GuardedPool, policy_of},
     },
     pod::{Pod, PodProgress, PodSpec},
@@ -107,7 +106,7 @@ fn only_a_class_that_winpool_made_and_no_pod_uses_is_deleted() {
         progress,
         ..Pod::default()
     };
-    let users = |pods: &[Pod]| PodTable::of(pods, now()).users("c");
+    let users = |pods: &[Pod]| table_of(pods, now()).users("c");
     let used = users(&[pod("c", PodProgress::Started)]);
     let unused = users(&[pod("c", PodProgress::Finished), pod("d", PodProgress::Started)]);
     assert_eq!(retire_class(&made, Ok(&unused)), ClassRetirement::Delete);

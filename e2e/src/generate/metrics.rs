@@ -139,7 +139,7 @@ mod tests {
         nodes.lock().count_by(policy_of(&[pool]), now);
         nodes.lock().observe(NodeEvent::Listed(vec![Arc::new(node.object)]), now);
         let metrics = Metrics::new(Arc::new(nodes));
-        metrics.leads(true);
+        metrics.leader.set(1);
         metrics.count(RequestInfo { verb: "get", resource: "nodes" }, "200".to_owned());
         metrics.gauges.failing("default", Some(BTreeMap::new()));
         let class = json!({

@@ -1,10 +1,13 @@
 //! Pods, with what answers read of them beyond what decides about nodes.
 
+use std::borrow::Borrow;
+
 use crate::kinds::WorkloadKind;
 use k8s_openapi::{api::core::v1::PodStatus, jiff::Timestamp};
 use serde::Deserialize;
 use winpool_core::{
     api::names,
+    plan::{Now, pods::PodTable},
     pod::{self as operator, PodProgress, StartStatus, WireMetadata, controlled_by, has_run},
 };
 
@@ -12,6 +15,14 @@ use super::{
     PodSpec,
     error::{PodError, errors_of},
 };
+
+/// Returns the operator's table of these pods.
+pub fn table_of(pods: impl IntoIterator<Item: Borrow<operator::Pod>>, now: Now) -> PodTable {
+    let mut table = PodTable::default();
+    pods.into_iter().for_each(|pod| table.see(pod.borrow(), now));
+    table.end_list();
+    table
+}
 
 /// The fields of a pod that winpool reads to answer a question.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

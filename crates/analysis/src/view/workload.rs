@@ -128,6 +128,7 @@ impl Workload {
 impl From<&Workload> for DaemonSet {
     fn from(workload: &Workload) -> Self {
         let Workload { namespace, name, uid, created, is_over, is_ignored, template, .. } = workload.clone();
-        Self { namespace, name, uid, created, is_over, is_ignored, template: template.operator }
+        let (template, resource_version) = (template.operator, String::new());
+        Self { namespace, name, uid, resource_version, created, is_over, is_ignored, template }
     }
 }

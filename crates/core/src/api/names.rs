@@ -153,6 +153,8 @@ pub mod reason {
         pub const ADMISSION_DENIED: &str = "AdmissionDenied";
         /// The API server, or a policy in it, refuses the toleration that winpool adds to pods of a workload.
         pub const TOLERATION_REFUSED: &str = "TolerationRefused";
+        /// The API server fails whenever winpool adds a toleration to a pod, of this workload and of all others.
+        pub const TOLERATIONS_FAIL: &str = "TolerationsFail";
         /// winpool's permission to patch pods is not confined by the policy for that, or winpool lacks the permission. No taint
         /// is added that needs tolerations.
         pub const NOT_CONFINED: &str = "NotConfined";
@@ -161,6 +163,9 @@ pub mod reason {
         pub const SYSTEM_NOT_STATED: &str = "SystemNotStated";
         /// A node has a taint with the same key and effect and another value; winpool does not change it.
         pub const TAINT_VALUE_DIFFERS: &str = "TaintValueDiffers";
+        /// A node has Windows taints whose tolerations winpool does not add to pods: more than four, or some that only the node
+        /// names.
+        pub const TAINTS_NOT_TOLERATED: &str = "TaintsNotTolerated";
         /// winpool does not manage the RuntimeClass of this name or cannot change its handler, or it belongs to an older pool.
         pub const CLASS_CONFLICT: &str = "ClassConflict";
         /// The name that a RuntimeClass would have is not a valid object name.

@@ -116,7 +116,7 @@ pub struct Outage {
     /// The first of the last refusals in a row for lack of a permission.
     forbidden_since: Option<Instant>,
     /// The API server's message, or the error.
-    message: String,
+    pub message: String,
 }
 
 impl Outage {
@@ -140,10 +140,6 @@ impl Outage {
     /// True if winpool has lacked a permission for so long. API servers that start refuse for a moment what they allow.
     pub fn is_forbidden(&self) -> bool {
         self.forbidden_since.is_some_and(|since| self.last.duration_since(since) >= PATIENCE)
-    }
-
-    pub fn message(&self) -> &str {
-        &self.message
     }
 }
 

@@ -8,7 +8,6 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::{
     api::names,
@@ -230,7 +229,9 @@ impl WireMetadata {
     /// Kind and name of the controller. A foreign kind with the name of one of Kubernetes' own is written with its group:
     /// `StatefulSet.apps.kruise.io`.
     pub fn controller(&self) -> Option<(String, String)> {
-        let owner = self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+        let mut owners = self.owner_references.iter().flatten();
+        let owner =
+            owners.find(|owner| owner.controller == Some(true) && is_plain(&owner.kind) && is_plain(&owner.name))?;
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let is_foreign = KINDS.contains(&owner.kind.as_str()) && !GROUPS.contains(&group);
         let kind = if is_foreign { format!("{}.{group}", owner.kind) } else { owner.kind.clone() };
@@ -238,14 +239,21 @@ impl WireMetadata {
     }
 }
 
+/// True if the text can be a kind or a name. The API server accepts any text in an owner, even the name of another namespace.
+fn is_plain(text: &str) -> bool {
+    text.len() <= 253 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+}
+
 // `DaemonSets`: their names and the template of their pods.
 
 /// The fields of a `DaemonSet` that winpool reads.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "WireDaemonSet")]
 pub struct DaemonSet {
     pub namespace: String,
     pub name: String,
     pub uid: String,
+    pub resource_version: String,
     pub created: Option<Timestamp>,
     /// True if it creates no more pods, because it is being deleted.
     pub is_over: bool,
@@ -255,24 +263,35 @@ pub struct DaemonSet {
     pub template: PodSpec,
 }
 
-impl DaemonSet {
-    /// Reads an object.
-    ///
-    /// # Errors
-    /// Fails if the metadata or the template cannot be decoded.
-    pub fn read(object: &Value) -> Result<Self, serde_json::Error> {
-        let mut metadata = WireMetadata::deserialize(&object["metadata"])?;
-        let template = &object["spec"]["template"];
-        let of_pods: Option<WireMetadata> = Option::deserialize(&template["metadata"])?;
-        let spec: Option<PodSpec> = Option::deserialize(&template["spec"])?;
-        Ok(Self {
+#[derive(Deserialize)]
+struct WireDaemonSet {
+    metadata: WireMetadata,
+    spec: WireDaemonSetSpec,
+}
+
+#[derive(Deserialize)]
+struct WireDaemonSetSpec {
+    template: WireTemplate,
+}
+
+#[derive(Deserialize)]
+struct WireTemplate {
+    metadata: Option<WireMetadata>,
+    #[serde(default)]
+    spec: PodSpec,
+}
+
+impl From<WireDaemonSet> for DaemonSet {
+    fn from(WireDaemonSet { mut metadata, spec: WireDaemonSetSpec { template } }: WireDaemonSet) -> Self {
+        Self {
             is_over: metadata.deletion_timestamp.is_some(),
-            is_ignored: metadata.is_ignored() || of_pods.is_some_and(|of_pods| of_pods.is_ignored()),
+            is_ignored: metadata.is_ignored() || template.metadata.is_some_and(|of_pods| of_pods.is_ignored()),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
             name: metadata.take_name(),
             namespace: metadata.namespace.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
-            template: spec.unwrap_or_default(),
-        })
+            resource_version: metadata.resource_version.unwrap_or_default(),
+            template: template.spec,
+        }
     }
 }

@@ -35,7 +35,12 @@ pub const SPELLINGS: &[Spelling] = &[
 pub fn marks_windows(key: &str, value: &str) -> bool {
     let is_os = || key.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case("os"));
     let begins_with_win = || value.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("win"));
-    SPELLINGS.iter().any(|spelling| spelling.key == key && spelling.value == value) || is_os() && begins_with_win()
+    is_known(key, value) || is_os() && begins_with_win()
+}
+
+/// True if it is one of the [`SPELLINGS`].
+pub(crate) fn is_known(key: &str, value: &str) -> bool {
+    SPELLINGS.iter().any(|spelling| spelling.key == key && spelling.value == value)
 }
 
 #[cfg(test)]

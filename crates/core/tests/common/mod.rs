@@ -3,7 +3,7 @@
 pub mod any;
 mod apply;
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{borrow::Borrow, collections::BTreeMap, sync::Arc, time::Instant};
 
 use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::ResourceExt;
@@ -20,6 +20,7 @@ use winpool_core::{
         },
         nodes::{assessment::Assessment, numbers::NodeSummary},
         patch::{node_patch, runtime_class_patch},
+        pods::PodTable,
         pools::{
             consent::PoolConsent,
             pool::{Policy, Pool, PoolEntry, PoolSpec},
@@ -28,6 +29,7 @@ use winpool_core::{
         refusal::RequestError,
         taints::Consent,
     },
+    pod::Pod,
     windows::Build,
 };
 
@@ -105,6 +107,14 @@ pub fn read(node: &Value) -> NodeFields {
         operating_system: text("/status/nodeInfo/operatingSystem").map(Into::into),
         container_runtime: text("/status/nodeInfo/containerRuntimeVersion").map(Into::into),
     }
+}
+
+/// The table of these pods.
+pub fn table_of(pods: impl IntoIterator<Item: Borrow<Pod>>, now: Now) -> PodTable {
+    let mut table = PodTable::default();
+    pods.into_iter().for_each(|pod| table.see(pod.borrow(), now));
+    table.end_list();
+    table
 }
 
 /// Sets this label of the node.

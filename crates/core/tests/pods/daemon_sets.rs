@@ -9,7 +9,7 @@ use super::{World, decode, pod, world};
 fn set(name: &str, metadata: &Value, spec: &Value) -> DaemonSet {
     let mut object = json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"template": {"spec": spec}}});
     json_patch::merge(&mut object, &json!({"metadata": metadata}));
-    DaemonSet::read(&object).unwrap()
+    serde_json::from_value(object).unwrap()
 }
 
 /// A DaemonSet that says Windows.
@@ -33,7 +33,7 @@ impl World {
     /// The names of the `DaemonSets` for Windows, after a look.
     fn objectors(&mut self) -> Option<Vec<String>> {
         self.look();
-        let objectors = self.table.objectors()?.iter();
+        let objectors = self.table.objectors.as_ref()?.iter();
         Some(objectors.map(|objector| objector.name.trim_start_matches("DaemonSet shop/").to_owned()).collect())
     }
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
-use winpool_core::plan::pods::PodTable;
 
 use super::{World, creating, decode, pod, runs, world};
 
@@ -41,12 +40,12 @@ fn a_list_that_breaks_off_forgets_nothing() {
     let mut world = world();
     world.pods = vec![of_class("web-1", None)];
     let now = world.now.instant;
-    assert_eq!((world.table.is_complete(), world.table.next_count(true, now)), (false, None));
+    assert_eq!((world.table.is_complete, world.table.next_count(true, now)), (false, None));
     world.list();
-    assert!(world.table.is_complete());
+    assert!(world.table.is_complete);
     world.table.begin_list();
     world.table.see(&decode(&of_class("web-2", None)), world.now);
-    assert_eq!((world.table.is_complete(), world.table.users(CLASS).count), (false, 2));
+    assert_eq!((world.table.is_complete, world.table.users(CLASS).count), (false, 2));
     world.table.begin_list();
     world.table.see(&decode(&of_class("web-3", None)), world.now);
     world.table.end_list();
@@ -170,6 +169,6 @@ proptest! {
         fresh.pods = truth.iter().map(|(name, state)| as_seen(name, *state)).collect();
         fresh.list();
         prop_assert_eq!(shown(&mut watching), shown(&mut fresh));
-        prop_assert_eq!(PodTable::of(&[], watching.now).users(CLASS).count, 0);
+        prop_assert_eq!(crate::common::table_of(&[], watching.now).users(CLASS).count, 0);
     }
 }

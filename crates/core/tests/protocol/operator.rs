@@ -15,7 +15,7 @@ use winpool_core::{
     plan::{
         Now,
         nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
-        pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
+        pods::{ClusterFacts, PodHealth, UnknownPods, WindowsNodes},
         pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of},
         reconcile::{Answer, CachedCluster, Memory, Pauses, Step, next},
         refusal::RequestError,
@@ -161,7 +161,7 @@ impl Operator {
         let classes: Vec<Arc<RuntimeClass>> = self.classes.values().map(|class| Arc::clone(class)).collect();
         let now = Now { instant: self.now, time: TODAY };
         let works = if let Pods::Seen(works) = &self.pods { works.as_slice() } else { &[] };
-        let mut table = PodTable::of(works.iter().flat_map(Work::pods), now);
+        let mut table = crate::common::table_of(works.iter().flat_map(Work::pods), now);
         table.daemon_sets.begin_list();
         works.iter().filter_map(Work::daemon_set).for_each(|set| table.daemon_sets.see(&set, self.now));
         table.daemon_sets.end_list(self.now);

@@ -26,7 +26,7 @@ use winpool_core::{
 };
 
 use crate::common::{
-    self, apply, at_registration, node, now, pool_object, read, recorded_in, request_class, set_label,
+    self, apply, at_registration, node, now, pool_object, read, recorded_in, request_class, set_label, table_of,
 };
 
 pub const MINE: &str = "os=windows:NoSchedule";
@@ -352,7 +352,7 @@ impl World {
 
     /// Shows the pods to winpool, as its watch does.
     fn watch_pods(&mut self) {
-        self.table = PodTable::of(&self.pods, self.now);
+        self.table = table_of(&self.pods, self.now);
         self.table.daemon_sets.begin_list();
         self.daemon_sets.iter().for_each(|set| self.table.daemon_sets.see(set, self.now.instant));
         self.table.daemon_sets.end_list(self.now.instant);

@@ -103,7 +103,7 @@ fn a_daemon_set_that_is_ignored_or_deleted_holds_nothing() {
         "{metadata: {name: agent}, spec: {template: {metadata: {annotations: {winpool.dev/ignore: 'true'}}, spec: {os: {name: windows}}}}}",
         "{metadata: {name: agent, deletionTimestamp: '2026-03-01T12:00:00Z'}, spec: {template: {spec: {os: {name: windows}}}}}",
     ];
-    let changed = changed.map(|text| vec![DaemonSet::read(&yaml(text)).unwrap()]);
+    let changed = changed.map(|text| vec![serde_json::from_value(yaml(text)).unwrap()]);
     let fixed = vec![daemon_set("agent", "{os: {name: windows}, tolerations: [{operator: Exists}]}")];
     for sets in changed.into_iter().chain([fixed, vec![]]) {
         let mut world = World::with("{}");

@@ -25,7 +25,7 @@ use winpool_core::{
 
 use crate::{
     kinds::WorkloadKind,
-    pod::{ClassExt, Pod},
+    pod::{ClassExt, Pod, table_of},
     view::{Known, Workload, after, changed_pool},
 };
 
@@ -195,7 +195,7 @@ impl Simulation {
 
     /// Shows all pods to the operator, as its watch does.
     fn watch_pods(&mut self) {
-        self.table = PodTable::of(self.placed_pods().map(operator::Pod::from), self.now);
+        self.table = table_of(self.placed_pods().map(operator::Pod::from), self.now);
         self.table.daemon_sets.begin_list();
         for (_, set) in self.workloads.iter().filter(|(kind, _)| *kind == WorkloadKind::DaemonSet) {
             self.table.daemon_sets.see(&set.into(), self.now.instant);
@@ -247,11 +247,14 @@ impl Simulation {
         let new = new_pods(templates, |_, _| false).filter(|pod| !have_pods.contains(&pod.workload()));
         let new = new.filter_map(|pod| self.created(&pod));
         let pods = self.placed_pods().filter_map(|pod| self.created(pod)).chain(new);
-        let mut helped = self.pod_table(pods).lacking();
-        for (workload, pods) in helped.values_mut().flatten() {
-            if !have_pods.contains(workload) {
-                *pods = 0;
-            }
+        let pods: Vec<_> = pods.collect();
+        let workloads: BTreeMap<String, String> =
+            pods.iter().map(|pod| (format!("{}/{}", pod.namespace, pod.name), pod.workload())).collect();
+        let mut helped: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+        for (pod, pool) in self.pod_table(pods).help.lacking() {
+            let Some(workload) = workloads.get(&**pod) else { continue };
+            let number = helped.entry(pool.clone()).or_default().entry(workload.clone()).or_default();
+            *number += usize::from(have_pods.contains(workload));
         }
         helped
     }
@@ -273,7 +276,7 @@ impl Simulation {
 
     /// The operator's table of these pods alone, which it has looked at.
     fn pod_table(&self, pods: impl IntoIterator<Item = operator::Pod>) -> PodTable {
-        let mut table = PodTable::of(pods, self.now);
+        let mut table = table_of(pods, self.now);
         table.look(Some(self.windows_nodes()), self.now.instant);
         table
     }

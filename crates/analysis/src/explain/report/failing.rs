@@ -9,13 +9,13 @@ use winpool_core::{
     plan::{
         Now,
         nodes::{NodeEvent, NodeTable},
-        pods::{ClusterFacts, PodTable, PoolFailures},
+        pods::{ClusterFacts, PoolFailures},
         pools::pool::policy_of,
     },
     pod::Pod,
 };
 
-use crate::{explain::status::PoolSummary, view::View};
+use crate::{explain::status::PoolSummary, pod::table_of, view::View};
 
 /// The pods of a pool that fail because of Windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -57,7 +57,7 @@ pub(super) fn failures(view: &View, now: Now) -> Option<BTreeMap<String, PoolFai
     let windows = nodes.iter().filter(|seen| seen.object.node.is_windows());
     table.observe(NodeEvent::Listed(windows.map(|seen| seen.object.clone().into()).collect()), now.instant);
     let policy = policy_of(&pools);
-    let mut seen = PodTable::of(pods.iter().map(Pod::from), now);
+    let mut seen = table_of(pods.iter().map(Pod::from), now);
     // Pods whose class is not known are judged without it.
     let classes = view.classes.known().map_or(&[][..], Vec::as_slice);
     seen.count(&ClusterFacts { nodes: &table, policy: &policy, classes }, now);

@@ -129,13 +129,13 @@ pub fn plan_class(
 }
 
 fn belongs_to(older: &str, desired: &DesiredClass) -> ClassAction {
-    conflict(
+    ClassAction::Conflict(conflict_problem(
         desired,
         format!(
             "belongs to the older WindowsPool {older}; give this pool's classes names of their own, such as \
              runtimeClassNameFormat: \"windows-{{version}}-{{pool}}\""
         ),
-    )
+    ))
 }
 
 /// Plans a class that winpool created: every difference but another handler is repaired.
@@ -198,7 +198,7 @@ fn plan_foreign(
     let whose =
         manager.map_or_else(|| "is not managed by winpool".to_owned(), |manager| format!("is managed by {manager}"));
     let scheduling = yaml(&json!(desired.to_object().scheduling));
-    conflict(
+    ClassAction::Conflict(conflict_problem(
         desired,
         format!(
             "{whose} and {}; correct it at its source: scheduling: {scheduling}; or let winpool correct its scheduling: \
@@ -208,7 +208,7 @@ fn plan_foreign(
             names::POOL,
             desired.pool,
         ),
-    )
+    ))
 }
 
 /// The reasons why another owner's class does not meet the pool's needs: it selects other nodes, or keeps pods off.
@@ -291,10 +291,6 @@ pub fn lacks_tolerations<'a>(class: &RuntimeClass, taints: impl IntoIterator<Ite
 fn untolerated<'a>(desired: &'a DesiredClass, existing: &RuntimeClass) -> Vec<&'a Toleration> {
     let existing = tolerations_of(existing);
     desired.tolerations.iter().filter(|wanted| !existing.iter().any(|toleration| covers(toleration, wanted))).collect()
-}
-
-fn conflict(desired: &DesiredClass, message: String) -> ClassAction {
-    ClassAction::Conflict(conflict_problem(desired, message))
 }
 
 fn conflict_problem(desired: &DesiredClass, message: String) -> Problem {

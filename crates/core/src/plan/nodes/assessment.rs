@@ -11,7 +11,7 @@ use crate::{
     plan::{
         nodes::capability_labels,
         patch::STRIPPED,
-        pools::pool::{Policy, Pool, PoolEntry},
+        pools::pool::{Policy, Pool, PoolEntry, PoolSpec, TOLERATED},
         taints::{self, Consent, NodeTaints, is_tolerated},
     },
     windows::Build,
@@ -41,6 +41,9 @@ pub struct Assessment {
     pub label_settles: Option<Instant>,
     /// The changes that it needs.
     pub plan: NodePlan,
+    /// True if it has Windows taints whose tolerations pods do not get, because nobody but the node names them or because there
+    /// are too many.
+    pub(crate) is_closed: bool,
     /// What keeps winpool from making them. Only the table of nodes knows it.
     pub(crate) hindrance: Option<NodeProblem>,
 }
@@ -65,7 +68,8 @@ impl Assessment {
         let unreadable =
             if self.contradicts_itself { NodeProblem::OperatingSystemDiffers } else { NodeProblem::BuildUnknown };
         let differing = self.taints.differing.iter().cloned().map(NodeProblem::ValueDiffers);
-        is_unknown.then_some(unreadable).into_iter().chain(self.hindrance.clone()).chain(differing)
+        let closed = self.is_closed.then_some(NodeProblem::NotTolerated);
+        is_unknown.then_some(unreadable).into_iter().chain(self.hindrance.clone()).chain(differing).chain(closed)
     }
 
     /// True if its build label is to be written, now or later.
@@ -114,6 +118,7 @@ pub(crate) enum NodeProblem {
     /// The writer that keeps reverting winpool's changes.
     Contested(Arc<str>),
     ValueDiffers(Taint),
+    NotTolerated,
     /// Its pool is in dry run.
     WouldChange,
 }
@@ -148,6 +153,14 @@ impl NodeProblem {
                 format!(
                     "{nodes} with {taint}, whose key and effect are those of a wanted taint; winpool does not change \
                      it, and RuntimeClasses tolerate it. To replace it, add it to spec.retiredTaints"
+                ),
+            ),
+            Self::NotTolerated => (
+                reason::TAINTS_NOT_TOLERATED,
+                format!(
+                    "{nodes} with Windows taints whose tolerations winpool does not add to pods: of each node it adds at most \
+                     {TOLERATED}, of taints in the spec of a pool, of winpool's own and of known spellings. Remove the others, or \
+                     list them in spec.taints or spec.retiredTaints"
                 ),
             ),
             Self::WouldChange => (reason::WOULD_CHANGE, format!("winpool would change {nodes}")),
@@ -227,6 +240,7 @@ pub fn assess_as(node: &NodeFields, pool: Option<&Pool>, policy: &Policy, consen
     let known = Assessment {
         build: node.windows_build(),
         tolerate: pool.map(|pool| to_tolerate(node, pool, policy)).unwrap_or_default(),
+        is_closed: pool.is_some_and(|pool| is_closed(node, &pool.spec, policy)),
         releasing: former.map(str::to_owned),
         ..counted
     };
@@ -302,6 +316,12 @@ fn to_tolerate(node: &NodeFields, pool: &Pool, policy: &Policy) -> Vec<Taint> {
     let mut found: Vec<_> = node.taints.taints().iter().filter(is_others).filter(concerns).cloned().collect();
     found.sort();
     found
+}
+
+/// True if pods do not get the tolerations of all Windows taints on the node.
+fn is_closed(node: &NodeFields, pool: &PoolSpec, policy: &Policy) -> bool {
+    let taints: Vec<_> = node.taints.taints().iter().filter(|taint| pool.helps_with(taint)).collect();
+    taints.len() > TOLERATED || taints.iter().any(|taint| policy.precedence(taint, pool).is_none())
 }
 
 /// True if another pool owns the node now, and has yet to take it over, or to record a taint of winpool's on it that

@@ -112,20 +112,12 @@ impl Tally {
 
     /// Nodes by state.
     pub fn counts(&self) -> NodeCounts {
-        let mut counts = NodeCounts::default();
-        for ((_, state), count) in &self.states {
-            let count = number(*count);
-            counts.selected += count;
-            match state {
-                NodeState::Converged => counts.converged += count,
-                NodeState::Pending => counts.pending += count,
-                NodeState::Held => counts.held += count,
-                NodeState::Contested => counts.contested += count,
-                NodeState::Blocked => counts.blocked += count,
-                NodeState::Ignored => counts.ignored += count,
-            }
-        }
-        counts
+        let of = |is_counted: &dyn Fn(NodeState) -> bool| {
+            number(self.states.iter().filter(|((_, state), _)| is_counted(*state)).map(|(_, nodes)| nodes).sum())
+        };
+        let [converged, pending, held, contested, blocked, ignored] =
+            NodeState::ALL.map(|one| of(&|state| state == one));
+        NodeCounts { selected: of(&|_| true), converged, pending, held, contested, blocked, ignored }
     }
 
     /// The facts from which the pool's RuntimeClasses are made.

@@ -1,17 +1,15 @@
 //! The table itself: the pods, and what is counted of them.
 
 use std::{
-    borrow::Borrow,
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
 use crate::{
-    api::Taint,
     interner::Interner,
     plan::{
         Now,
@@ -22,10 +20,7 @@ use crate::{
             history::PodHistory,
             tolerations::{ClusterFacts, HelpQueue, TolerationAnswer, TolerationRequest, WindowsNodes},
         },
-        pools::{
-            objector::{DaemonSets, Objector, is_daemon_set},
-            pool::PoolSpec,
-        },
+        pools::objector::{DaemonSets, Objector, is_daemon_set},
     },
     pod::{Class, KnownError, Placement, Pod, PodProgress, System},
 };
@@ -85,7 +80,8 @@ pub struct PodTable {
     /// Pods that do not say their system and have started since the last look.
     started: BTreeSet<Arc<str>>,
     history: PodHistory,
-    windows: WindowsNodes,
+    /// The cluster by which pods were last looked at.
+    pub windows: WindowsNodes,
     /// True if the nodes are known.
     has_looked: bool,
     /// The pods that are to get tolerations.
@@ -93,14 +89,14 @@ pub struct PodTable {
     pub daemon_sets: DaemonSets,
     /// `DaemonSets` that do not say their system, and whose pods have started on a Windows node.
     agents: BTreeSet<Arc<str>>,
-    /// Those that are for Windows; `None` before all lists are complete and were looked at.
-    objectors: Option<Arc<Vec<Objector>>>,
+    /// The `DaemonSets` for Windows; `None` before all lists are complete and were looked at.
+    pub objectors: Option<Arc<Vec<Objector>>>,
     placements: Interner<Placement>,
     texts: Interner<str>,
     /// The number of the last list.
     list: u32,
-    /// True if the last list was complete and no other one has begun.
-    is_complete: bool,
+    /// True if the table has all pods: the last list was complete, and no other one has begun.
+    pub is_complete: bool,
     /// The last count, and its time.
     counted: Option<(Instant, Arc<PodSummary>)>,
     /// True if a status may have changed.
@@ -127,14 +123,6 @@ impl PodTable {
         Self { pauses, ..Self::default() }
     }
 
-    /// The table of these pods.
-    pub fn of(pods: impl IntoIterator<Item: Borrow<Pod>>, now: Now) -> Self {
-        let mut table = Self::default();
-        pods.into_iter().for_each(|pod| table.see(pod.borrow(), now));
-        table.end_list();
-        table
-    }
-
     /// A list of all pods begins, because winpool may have missed some. Until it ends, the table has the pods of the list and
     /// those from before.
     pub fn begin_list(&mut self) {
@@ -148,11 +136,6 @@ impl PodTable {
             self.forget(name);
         }
         (self.is_complete, self.changed, self.daemon_sets.are_changed) = (true, true, true);
-    }
-
-    /// True if the table has all pods.
-    pub fn is_complete(&self) -> bool {
-        self.is_complete
     }
 
     /// Takes in a pod, as a list or the watch shows it.
@@ -253,33 +236,6 @@ impl PodTable {
         }
     }
 
-    /// The `DaemonSets` for Windows; `None` before all lists are complete and were looked at.
-    pub fn objectors(&self) -> Option<&Arc<Vec<Objector>>> {
-        self.objectors.as_ref()
-    }
-
-    /// True if pods were looked at for this pool as it is now.
-    pub fn has_looked_for(&self, pool: &PoolSpec) -> bool {
-        self.windows.has_pool(pool)
-    }
-
-    /// The time at which winpool first added each taint of the pool to a node, as far as [`Self::objectors`] know it.
-    pub(crate) fn since(&self, pool: &str) -> BTreeMap<Taint, Timestamp> {
-        self.windows.since(pool)
-    }
-
-    /// The number of pods that lack tolerations, by pool and workload.
-    pub fn lacking(&self) -> BTreeMap<String, BTreeMap<String, usize>> {
-        let mut lacking: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
-        for (name, pool) in self.help.lacking() {
-            if let Some(Seen { fact, .. }) = self.pods.get(name) {
-                let of_pool = lacking.entry(pool.clone()).or_default();
-                *of_pool.entry(fact.workload.to_string()).or_default() += 1;
-            }
-        }
-        lacking
-    }
-
     /// True if there are pods that [`Self::look`] has not looked at.
     pub fn has_unseen(&self) -> bool {
         !self.unseen.is_empty() || !self.started.is_empty() || self.daemon_sets.are_changed
@@ -288,7 +244,9 @@ impl PodTable {
     /// The next pod that gets tolerations, if one is due. The answer belongs to [`Self::helped`].
     pub fn next_help(&mut self, now: Instant) -> Option<TolerationRequest> {
         let pods = &self.pods;
-        self.help.next(|name| pods.get(name).map(|seen| &seen.fact), now)
+        let request = self.help.next(|name| pods.get(name).map(|seen| &seen.fact), now);
+        self.changed |= std::mem::take(&mut self.help.has_news);
+        request
     }
 
     /// The time at which [`Self::look`] finds something else although nothing changes.
@@ -299,7 +257,8 @@ impl PodTable {
     /// Takes in the answer to a request.
     pub fn helped(&mut self, name: &str, answer: TolerationAnswer, now: Now) {
         let workload = self.pods.get(name).map(|seen| Arc::clone(&seen.fact.workload));
-        self.changed |= self.help.answer(name, workload, answer, now);
+        self.help.answer(name, workload, answer, now);
+        self.changed |= std::mem::take(&mut self.help.has_news);
     }
 
     /// The pod was deleted.

@@ -32,9 +32,9 @@ use crate::{
         },
         pools::{
             objector::Objector,
-            pool::{Policy, PoolSpec},
+            pool::{Policy, Pool, PoolSpec, TOLERATED},
         },
-        refusal::RequestError,
+        refusal::{RequestError, growing_pause},
         whole_seconds,
     },
     pod::{
@@ -125,10 +125,7 @@ pub struct WindowsNodes {
     nodes: Vec<(Arc<NodeObject>, Option<String>)>,
     /// The names of the nodes.
     names: BTreeSet<Arc<str>>,
-    /// The pools that add tolerations.
-    pools: Vec<Arc<PoolSpec>>,
-    /// The taints of each pool with the time at which winpool first added them to a node.
-    since: BTreeMap<String, BTreeMap<Taint, Timestamp>>,
+    policy: Policy,
     /// The names of RuntimeClasses that select Windows nodes.
     classes: BTreeSet<String>,
     /// What was found, by the address of the placement, which is kept for that reason.
@@ -155,30 +152,38 @@ impl WindowsNodes {
         Self {
             names: nodes.iter().map(|(object, _)| Arc::clone(&object.name)).collect(),
             nodes,
-            since: policy.pools().map(|pool| (pool.spec.name.clone(), pool.consent.since.clone())).collect(),
-            pools: policy.pools().map(|pool| &pool.spec).filter(|spec| spec.adds_tolerations()).cloned().collect(),
+            policy: policy.clone(),
             classes: facts.classes.iter().filter(for_windows).map(|class| class.name_any()).collect(),
             found: HashMap::new(),
         }
     }
 
-    pub(crate) fn has_pool(&self, pool: &PoolSpec) -> bool {
-        self.pools.iter().any(|known| **known == *pool)
+    /// The pools that add tolerations.
+    fn pools(&self) -> impl Iterator<Item = &PoolSpec> {
+        self.policy.pools().map(|pool| &*pool.spec).filter(|spec| spec.adds_tolerations())
+    }
+
+    /// True if pods were looked at for this pool as it is now.
+    pub fn has_pool(&self, pool: &PoolSpec) -> bool {
+        self.pools().any(|known| known == pool)
     }
 
     /// True if it has the same pools, with the same taints for as long.
     pub(crate) fn has_pools_of(&self, other: &Self) -> bool {
-        self.since == other.since && other.pools.iter().all(|pool| self.has_pool(pool))
+        let since = |pool: &Arc<Pool>| (pool.spec.name.clone(), pool.consent.since.clone());
+        self.policy.pools().map(since).eq(other.policy.pools().map(since))
+            && other.pools().all(|pool| self.has_pool(pool))
     }
 
     /// True if the `DaemonSet` came later than a taint that it does not tolerate.
     pub(crate) fn had_taints_before(&self, set: &Objector) -> bool {
-        self.since.values().flatten().any(|(taint, since)| set.lacks(taint) && !set.is_older(Some(*since)))
+        let mut since = self.policy.pools().flat_map(|pool| &pool.consent.since);
+        since.any(|(taint, since)| set.lacks(taint) && !set.is_older(Some(*since)))
     }
 
     /// The time at which winpool first added each taint of the pool to a node.
     pub(crate) fn since(&self, pool: &str) -> BTreeMap<Taint, Timestamp> {
-        self.since.get(pool).cloned().unwrap_or_default()
+        self.policy.pool(pool).map(|pool| pool.consent.since.clone()).unwrap_or_default()
     }
 
     /// True if this is the name of a Windows node.
@@ -224,23 +229,21 @@ impl WindowsNodes {
     fn lacks(&self, placement: &Placement) -> LackedTolerations {
         let fits = |(object, _): &&(Arc<NodeObject>, _)| placement.fits(&object.node.labels, &object.name);
         let fits: Vec<_> = self.nodes.iter().filter(fits).collect();
-        let mut lacks = LackedTolerations::new();
-        for pool in &self.pools {
+        let mut lacks = BTreeMap::new();
+        for pool in self.pools() {
             let is_its = |(_, owner): &&(Arc<NodeObject>, Option<String>)| owner.as_ref() == Some(&pool.name);
             let own: Vec<_> = fits.iter().copied().filter(is_its).collect();
             let waits_for_its_first = || fits.is_empty() && !self.nodes.iter().any(|node| is_its(&node));
             if own.is_empty() && !(placement.allows(pool) && waits_for_its_first()) {
                 continue;
             }
-            let on_nodes = own.iter().flat_map(|(object, _)| object.node.taints.taints()).cloned();
-            for taint in pool.wanted_taints().into_iter().chain(on_nodes) {
-                if pool.helps_with(&taint) {
-                    lacks.entry(taint).or_insert_with(|| pool.name.clone());
-                }
-            }
+            let on_nodes = own.iter().flat_map(|(object, _)| object.node.taints.taints());
+            let taints = pool.tolerated_taints.iter().chain(on_nodes).filter(|taint| pool.helps_with(taint));
+            let known = taints.filter_map(|taint| Some((self.policy.precedence(taint, pool)?, taint)));
+            lacks.extend(known.map(|key| (key, &pool.name)));
         }
-        lacks.retain(|taint, _| !tolerate(&placement.tolerations, taint));
-        lacks
+        let lacks = lacks.into_iter().take(TOLERATED).map(|((_, taint), pool)| (taint.clone(), pool.clone()));
+        lacks.filter(|(taint, _)| !tolerate(&placement.tolerations, taint)).collect()
     }
 }
 
@@ -256,12 +259,16 @@ const REFUSED: [Duration; 2] = [Duration::from_mins(1), Duration::from_hours(1)]
 /// then looks again only after up to 5 minutes (kube-scheduler, `handleSchedulingFailure`: it reads the pod, and queues what
 /// it has read, but not under one lock). Another scheduler may give no answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
-/// The pause after a request that failed.
-const AGAIN: Duration = Duration::from_secs(1);
-/// The longest time for which a node without a taint waits for its pods.
+/// The longest time for which a node without a taint waits for its pods, from the first one.
 const AWAITED: Duration = Duration::from_mins(2);
-/// The number of times in a row that the test of a patch fails before that is a refusal: a webhook may change every patch.
-const STALE: u32 = 5;
+/// The number of times in a row that the patch of a pod fails before that is a refusal, if those of other pods do not: a webhook
+/// may change every patch, and the API server refuses a pod that is too large for etcd as if it had failed.
+const ATTEMPTS: u32 = 8;
+/// The number of patches that are in flight at the same time, for one namespace, and after an answer that was slow.
+const IN_FLIGHT: [usize; 2] = [4, 1];
+const SLOW: Duration = Duration::from_secs(1);
+/// The time for which all requests fail before that is an outage, whose end ends all pauses.
+const OUTAGE: Duration = Duration::from_secs(2);
 /// The limit of workloads whose refusals are remembered, and of those that are remembered as helped.
 const WORKLOADS: usize = 1000;
 /// The end of the message with which `winpool-confine-pods` refuses a change of a pod that is being deleted. winpool never
@@ -280,8 +287,8 @@ pub struct TolerationRequest {
     pub taints: Vec<Taint>,
 }
 
-/// The answer to such a request: the tolerations that the pod has then.
-pub type TolerationAnswer = Result<Vec<Toleration>, RequestError>;
+/// The answer to such a request. What was stored, the watch shows.
+pub type TolerationAnswer = Result<(), RequestError>;
 
 /// A pod that lacks tolerations.
 #[derive(Clone, Debug, Default)]
@@ -289,12 +296,14 @@ struct LackingPod {
     lacks: LackedTolerations,
     /// The node that it has.
     node: Option<Arc<str>>,
-    /// The time until which the node waits for it; `None` once winpool has tried to patch it, or a pod like it.
-    awaited_until: Option<Instant>,
+    /// True until winpool has tried to patch it, or a pod like it.
+    is_awaited: bool,
     /// True until the scheduler has answered.
     is_new: bool,
-    /// The number of patches in a row whose test failed.
-    stale: u32,
+    /// The time until which the watch has to show a patch that was accepted.
+    accepted_until: Option<Instant>,
+    /// The number of patches in a row that failed.
+    failures: u32,
 }
 
 /// Pods in their order, each namespace in turn.
@@ -309,9 +318,10 @@ impl Turns {
         self.pods.entry(parts(&name).0.to_owned()).or_default().push_back(name);
     }
 
-    fn next(&mut self) -> Option<Arc<str>> {
+    /// The next pod of a namespace that may have a turn.
+    fn next(&mut self, may: impl Fn(&str) -> bool) -> Option<Arc<str>> {
         let after = self.pods.range::<String, _>((std::ops::Bound::Excluded(&self.last), std::ops::Bound::Unbounded));
-        let turn = after.map(|(turn, _)| turn).next().or_else(|| self.pods.keys().next())?.clone();
+        let turn = after.map(|(turn, _)| turn).chain(self.pods.keys()).find(|turn| may(turn))?.clone();
         let of_namespace = self.pods.get_mut(&turn)?;
         let name = of_namespace.pop_front();
         if of_namespace.is_empty() {
@@ -332,6 +342,8 @@ fn parts(pod: &str) -> (&str, &str) {
 struct WorkloadRefusal {
     pools: BTreeSet<String>,
     message: String,
+    /// True if no request for any pod has been answered for a minute.
+    is_general: bool,
     failures: u32,
     until: Instant,
 }
@@ -341,8 +353,8 @@ struct WorkloadRefusal {
 pub struct PoolHelp {
     /// The workloads whose pods got tolerations, each with the time of the last one.
     pub helped: BTreeMap<Arc<str>, Timestamp>,
-    /// The workloads whose pods may not be changed, with the reason.
-    pub refused: BTreeMap<Arc<str>, String>,
+    /// The workloads whose pods may not be changed, each with the reason of the problem and why.
+    pub refused: BTreeMap<Arc<str>, (&'static str, String)>,
     /// The workloads whose pods have waited for long, do not say their system, and fit a node but for its taint.
     pub unclear: BTreeSet<Arc<str>>,
 }
@@ -356,12 +368,12 @@ impl PoolHelp {
                            {kubernetes.io/os: windows} to the pod template";
             Problem::new(reason::SYSTEM_NOT_STATED, ObjectReference::named(workload), message)
         });
-        let refused = self.refused.iter().map(|(workload, why)| {
+        let refused = self.refused.iter().map(|(workload, (reason, why))| {
             let message = format!(
                 "pods of this workload lack the toleration of the pool's taint, and winpool may not add it: {why}; add the \
                  toleration to the pod template"
             );
-            Problem::new(reason::TOLERATION_REFUSED, ObjectReference::named(workload), message)
+            Problem::new(reason, ObjectReference::named(workload), message)
         });
         refused.chain(unclear)
     }
@@ -374,23 +386,37 @@ pub struct HelpQueue {
     waiting: Turns,
     running: Turns,
     queued: BTreeSet<Arc<str>>,
-    in_flight: BTreeMap<Arc<str>, LackedTolerations>,
+    in_flight: BTreeMap<Arc<str>, (LackedTolerations, Instant)>,
+    /// Namespaces whose last answer was slow.
+    slow: BTreeSet<String>,
+    /// The nodes that wait for pods, each with the end of that.
+    awaited: BTreeMap<Arc<str>, Instant>,
     later: BTreeSet<(Instant, Arc<str>)>,
     refusals: BTreeMap<Arc<str>, WorkloadRefusal>,
     helped: BTreeMap<(String, Arc<str>), Timestamp>,
+    /// The time since which all requests fail, if the last one did.
+    failing_since: Option<Instant>,
+    /// True if a status may say something else since this was last asked.
+    pub has_news: bool,
 }
 
 impl HelpQueue {
     /// Sets the tolerations that a pod lacks, and queues it if there are some.
     pub fn set(&mut self, name: &Arc<str>, lacks: LackedTolerations, pod: &PodFact, now: Instant) {
         if lacks.is_empty() {
-            return self.forget(name);
+            let was_lacking = self.lacking.remove(name);
+            was_lacking.and_then(|pod| pod.accepted_until).and_then(|_| self.refusals.remove(&pod.workload));
+            return;
         }
         let lacking = self.lacking.entry(Arc::clone(name)).or_default();
         let is_changed = lacking.lacks != lacks || lacking.node != pod.node;
         let was_new = std::mem::replace(&mut lacking.is_new, pod.stage == PodStage::Unscheduled);
         if is_changed {
-            (lacking.lacks, lacking.node, lacking.awaited_until) = (lacks, pod.node.clone(), Some(now + AWAITED));
+            (lacking.lacks, lacking.node, lacking.is_awaited) = (lacks, pod.node.clone(), true);
+            lacking.accepted_until = None;
+            if let Some(node) = &pod.node {
+                self.awaited.entry(Arc::clone(node)).or_insert(now + AWAITED);
+            }
         }
         if is_changed && lacking.is_new {
             self.later.insert((now + FIRST_ANSWER, Arc::clone(name)));
@@ -401,10 +427,12 @@ impl HelpQueue {
 
     /// The nodes on which pods run that are to get tolerations before the nodes get taints, and the time at which these are
     /// fewer nodes although nothing happens.
-    pub fn awaited(&self, now: Instant) -> (BTreeSet<Arc<str>>, Option<Instant>) {
-        let awaited = self.lacking.values().filter_map(|pod| pod.node.clone().zip(pod.awaited_until));
-        let awaited = awaited.filter(|(_, until)| now < *until);
-        let (nodes, until): (BTreeSet<Arc<str>>, Vec<Instant>) = awaited.unzip();
+    pub fn awaited(&mut self, now: Instant) -> (BTreeSet<Arc<str>>, Option<Instant>) {
+        let nodes: BTreeSet<_> =
+            self.lacking.values().filter(|pod| pod.is_awaited).filter_map(|pod| pod.node.as_ref()).collect();
+        self.awaited.retain(|node, _| nodes.contains(node));
+        let awaited = self.awaited.iter().filter(|(_, until)| now < **until);
+        let (nodes, until): (_, Vec<Instant>) = awaited.map(|(node, until)| (Arc::clone(node), *until)).unzip();
         (nodes, until.into_iter().min())
     }
 
@@ -434,19 +462,29 @@ impl HelpQueue {
             self.queue(&name);
         }
         loop {
-            let name = self.waiting.next().or_else(|| self.running.next())?;
+            let of = |namespace: &str| self.in_flight.keys().filter(|name| parts(name).0 == namespace).count();
+            let may = |namespace: &str| of(namespace) < IN_FLIGHT[usize::from(self.slow.contains(namespace))];
+            let name = self.waiting.next(may).or_else(|| self.running.next(may))?;
             self.queued.remove(&name);
-            let Some((fact, lacking)) = pod(&name).zip(self.lacking.get(&name)) else { continue };
+            let Some((fact, lacking)) = pod(&name).zip(self.lacking.get_mut(&name)) else { continue };
             if self.in_flight.contains_key(&name) {
                 continue;
             }
             let refused_until = self.refusals.get(&fact.workload).map(|refusal| refusal.until);
             if let Some(until) = refused_until.filter(|until| now < *until) {
                 // It would be refused too, so its node need not wait.
-                if let Some(lacking) = self.lacking.get_mut(&name) {
-                    lacking.awaited_until = None;
-                }
+                lacking.is_awaited = false;
                 self.later.insert((until, name));
+                continue;
+            }
+            if let Some(until) = lacking.accepted_until.take() {
+                if now < until {
+                    lacking.accepted_until = Some(until);
+                    self.later.insert((until, name));
+                } else {
+                    let (workload, asked) = (Arc::clone(&fact.workload), lacking.lacks.clone());
+                    self.refuse(name, workload, asked, REVERTED, false, now);
+                }
                 continue;
             }
             let taints: Vec<Taint> = lacking.lacks.keys().cloned().collect();
@@ -454,7 +492,7 @@ impl HelpQueue {
             let patch = toleration_patch(&fact.uid.to_string(), &fact.placement.tolerations, &added);
             let (namespace, pod) = parts(&name);
             let request = TolerationRequest { namespace: namespace.to_owned(), pod: pod.to_owned(), patch, taints };
-            self.in_flight.insert(Arc::clone(&name), lacking.lacks.clone());
+            self.in_flight.insert(Arc::clone(&name), (lacking.lacks.clone(), now));
             return Some(request);
         }
     }
@@ -464,62 +502,77 @@ impl HelpQueue {
         self.later.first().map(|(until, _)| *until)
     }
 
-    /// Takes in the answer to a request for a pod of this workload. Returns true if a status may say something else now.
-    pub fn answer(&mut self, name: &str, workload: Option<Arc<str>>, answer: TolerationAnswer, now: Now) -> bool {
-        let Some((name, asked)) = self.in_flight.remove_entry(name) else { return false };
-        let Some(workload) = workload else { return false };
-        let lacks_still = |tolerations: &[Toleration]| asked.keys().any(|taint| !tolerate(tolerations, taint));
-        let stale = self.lacking.get_mut(&name).map(|lacking| std::mem::take(&mut lacking.stale)).unwrap_or_default();
-        let is_stale = matches!(answer, Err(RequestError::Stale | RequestError::Conflict));
-        let is_tried = !is_stale && !matches!(answer, Err(RequestError::Failed { .. }));
-        if let Some(lacking) = self.lacking.get_mut(&name).filter(|_| is_tried) {
-            lacking.awaited_until = None;
+    /// Takes in the answer to a request for a pod of this workload.
+    pub fn answer(&mut self, name: &str, workload: Option<Arc<str>>, answer: TolerationAnswer, now: Now) {
+        let Some((name, (asked, sent))) = self.in_flight.remove_entry(name) else { return };
+        let namespace = parts(&name).0;
+        if now.instant.duration_since(sent) < SLOW {
+            self.slow.remove(namespace);
+        } else {
+            self.slow.insert(namespace.to_owned());
         }
-        let message = match answer {
-            Ok(tolerations) if !lacks_still(&tolerations) => {
-                // Until the watch shows it, if it has not done so already. If it never does, the test of the next patch fails.
-                self.later.insert((now.instant + SHOWN, name));
-                self.refusals.remove(&workload);
-                let time = whole_seconds(now.time);
-                for pool in asked.into_values() {
-                    self.helped.insert((pool, Arc::clone(&workload)), time);
-                }
-                self.forget_oldest();
-                return true;
+        let Some(workload) = workload else { return };
+        let is_down = matches!(answer, Err(RequestError::Failed { .. }));
+        let is_late = matches!(answer, Err(RequestError::Stale | RequestError::Conflict));
+        let since =
+            if is_down { Some(*self.failing_since.get_or_insert(now.instant)) } else { self.failing_since.take() };
+        let down = since.map_or(Duration::ZERO, |since| now.instant.duration_since(since));
+        if !is_down && down >= OUTAGE {
+            self.refusals.retain(|_, refusal| !refusal.is_general);
+            for (_, name) in std::mem::take(&mut self.later) {
+                self.queue(&name);
             }
-            Ok(_) => REVERTED.to_owned(),
+        }
+        let mut gone = LackingPod::default();
+        let lacking = self.lacking.get_mut(&name).unwrap_or(&mut gone);
+        lacking.is_awaited &= is_down || is_late;
+        lacking.failures = if is_down || is_late { lacking.failures + 1 } else { 0 };
+        let message = match answer {
+            Ok(()) => {
+                lacking.accepted_until = Some(now.instant + SHOWN);
+                self.later.insert((now.instant + SHOWN, name));
+                let time = whole_seconds(now.time);
+                self.helped.extend(asked.into_values().map(|pool| ((pool, Arc::clone(&workload)), time)));
+                self.has_news = true;
+                return self.forget_oldest();
+            }
             Err(RequestError::Denied(message)) if !message.contains(IS_ENDING) => message,
             // The pod is being deleted, and the watch has yet to show that. The other pods of its workload need not wait.
-            Err(RequestError::Denied(_) | RequestError::Gone) => return false,
-            Err(_) if is_stale && stale + 1 >= STALE => {
-                "the test of the patch fails although the pod is as it was seen".to_owned()
+            Err(RequestError::Denied(_) | RequestError::Gone) => return,
+            Err(_) if lacking.failures < ATTEMPTS => {
+                self.later.insert((now.instant + growing_pause(lacking.failures), name));
+                return;
             }
-            Err(RequestError::Stale | RequestError::Conflict | RequestError::Failed { .. }) => {
-                if let Some(lacking) = self.lacking.get_mut(&name) {
-                    lacking.stale = stale + u32::from(is_stale);
-                }
-                self.later.insert((now.instant + AGAIN, name));
-                return false;
-            }
+            Err(RequestError::Failed { message, .. }) => message,
+            Err(_) => "the test of the patch fails although the pod is as it was seen".to_owned(),
         };
-        self.refuse(name, workload, asked, &message, now.instant);
-        true
+        let is_general = is_down && down >= REFUSED[0];
+        self.refuse(name, workload, asked, &message, is_general, now.instant);
     }
 
-    /// Lets the workload wait, twice as long each time.
-    fn refuse(&mut self, name: Arc<str>, workload: Arc<str>, asked: LackedTolerations, message: &str, now: Instant) {
+    /// Lets the workload wait, twice as long each time unless requests fail for all pods.
+    fn refuse(
+        &mut self,
+        name: Arc<str>,
+        workload: Arc<str>,
+        asked: LackedTolerations,
+        message: &str,
+        is_general: bool,
+        now: Instant,
+    ) {
         let [first, longest] = REFUSED;
         // The API server names the pod. Pods that are refused for the same reason are one problem.
         let (_, pod) = parts(&name);
         let message = plain(&message.replace(&format!("\"{pod}\" "), ""), MESSAGE);
         let failures = self.refusals.get(&workload).map_or(0, |known| {
             // Several pods of the workload may have been asked about at the same time.
-            if now < known.until { known.failures } else { known.failures + 1 }
+            if now < known.until || is_general { known.failures } else { known.failures + 1 }
         });
         let until = now + longest.min(first * 2_u32.pow(failures.min(10)));
         self.later.insert((until, name));
         let pools = asked.into_values().collect();
-        self.refusals.insert(workload, WorkloadRefusal { pools, message, failures, until });
+        self.refusals.insert(workload, WorkloadRefusal { pools, message, is_general, failures, until });
+        self.has_news = true;
         self.forget_oldest();
     }
 
@@ -537,11 +590,10 @@ impl HelpQueue {
 
     /// Forgets the requests of an earlier term of leadership.
     pub fn begin_term(&mut self) {
-        self.in_flight.clear();
-        self.refusals.clear();
-        self.helped.clear();
-        self.later.clear();
-        for name in self.lacking.keys().cloned().collect::<Vec<_>>() {
+        let Self { lacking, awaited, .. } = std::mem::take(self);
+        let names: Vec<_> = lacking.keys().cloned().collect();
+        *self = Self { lacking, awaited, ..Self::default() };
+        for name in names {
             self.queue(&name);
         }
     }
@@ -554,10 +606,18 @@ impl HelpQueue {
         for ((pool, workload), last) in &self.helped {
             pools.entry(pool.clone()).or_default().helped.insert(Arc::clone(workload), *last);
         }
+        // One namespace may have pods of which each is too large for etcd.
+        let general = self.refusals.iter().filter(|(_, refusal)| refusal.is_general);
+        let is_general = general
+            .filter_map(|(workload, _)| Some(workload.split_once(' ')?.1.split_once('/')?.0))
+            .collect::<BTreeSet<_>>()
+            .len()
+            > 1;
+        let reason = if is_general { reason::TOLERATIONS_FAIL } else { reason::TOLERATION_REFUSED };
         for (workload, refusal) in &self.refusals {
             for pool in &refusal.pools {
                 let refused = &mut pools.entry(pool.clone()).or_default().refused;
-                refused.insert(Arc::clone(workload), refusal.message.clone());
+                refused.insert(Arc::clone(workload), (reason, refusal.message.clone()));
             }
         }
         pools

@@ -20,7 +20,7 @@ use crate::{
     api::{DeletionPolicy, Mode, Taint, WindowsPool, WindowsPoolSpec, WindowsPoolStatus, names},
     labels::Labels,
     plan::pools::consent::PoolConsent,
-    windows::Build,
+    windows::{Build, taint::is_known},
 };
 
 /// A pool: what the user wrote, what status records, and what it may do to nodes at this moment.
@@ -172,12 +172,23 @@ impl Policy {
         keys.into_iter()
     }
 
+    /// Sorts the Windows taints that pods on nodes of `pool` tolerate: first those that it wants, those that it retires, those
+    /// that winpool may have added, and then known spellings. `None` for others, which a kubelet may have made up.
+    pub(crate) fn precedence(&self, taint: &Taint, pool: &PoolSpec) -> Option<[bool; 3]> {
+        let known = [&pool.tolerated_taints, &pool.retired_taints].map(|taints| taints.contains(taint));
+        let known = [known[0], known[1], self.may_remove(taint)];
+        (known.contains(&true) || is_known(&taint.key, &taint.value)).then(|| known.map(|is_known| !is_known))
+    }
+
     /// True if winpool may have added this taint to a node. The node's annotation does not prove it, because a kubelet can write the
     /// annotation too.
     pub fn may_remove(&self, taint: &Taint) -> bool {
         self.removable.contains(taint)
     }
 }
+
+/// The number of Windows taints that a pod tolerates because winpool adds it: a node can have any number.
+pub(crate) const TOLERATED: usize = 4;
 
 fn demands(PoolEntry { pool, ready }: &PoolEntry) -> u64 {
     let (Pool { spec, consent, .. }, mut hasher) = (pool.as_ref(), DefaultHasher::new());

@@ -47,7 +47,7 @@ pub fn status(
     let mut conditions = Conditions { previous, now, generation: observation.generation, done: Vec::new() };
     for (name, verdict) in [
         (condition::READY, ready(pool, observation)),
-        (condition::NODES_LABELED, labels_verdict(pool, observation)),
+        (condition::NODES_LABELED, nodes_verdict(pool, observation, tally.unlabeled, "labelled")),
         (condition::TAINTS_APPLIED, taints_verdict(pool, observation)),
     ] {
         conditions.push(name, unreadable_verdict(&observation.unreadable).unwrap_or(verdict));
@@ -264,7 +264,7 @@ fn unreadable_verdict(unreadable: &BTreeMap<&'static str, String>) -> Option<Ver
 
 fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     let nodes = observation.tally.counts();
-    for lost in [reason::STATUS_NOT_STORED, reason::RECORD_REMOVED] {
+    for lost in [reason::STATUS_NOT_STORED, reason::RECORD_REMOVED, reason::TOLERATIONS_FAIL] {
         if let Some(problem) = observation.problems.iter().find(|problem| problem.reason == lost) {
             return Verdict::no(lost, problem.message.clone());
         }
@@ -323,11 +323,6 @@ fn held_taints(observation: &Observation) -> Option<Verdict> {
     );
     let is_waiting = observation.tally.counts().held > 0;
     observation.held.clone().or_else(|| is_waiting.then(|| Verdict::no(reason::WAITING, message)))
-}
-
-/// The verdict about labels.
-fn labels_verdict(pool: &Pool, observation: &Observation) -> Verdict {
-    nodes_verdict(pool, observation, observation.tally.unlabeled, "labelled")
 }
 
 /// The verdict about taints.

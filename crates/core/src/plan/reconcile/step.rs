@@ -52,13 +52,13 @@ impl CachedCluster<'_> {
         let table = self.pods.as_ref()?;
         match &self.unknown_daemon_sets {
             Some(unknown) => Err(unknown),
-            None => table.objectors().ok_or(&UnknownPods::NotListed),
+            None => table.objectors.as_ref().ok_or(&UnknownPods::NotListed),
         }
     }
 
     /// True if pods were not looked at for this pool as it is now, so that it is not known which of them lack tolerations.
     pub(crate) fn has_yet_to_look_for(&self, pool: &Pool) -> bool {
-        let is_unseen = |table: &&PodTable| !table.has_looked_for(&pool.spec);
+        let is_unseen = |table: &&PodTable| !table.windows.has_pool(&pool.spec);
         pool.spec.adds_tolerations() && self.pods.as_ref().is_ok_and(is_unseen)
     }
 
@@ -70,7 +70,7 @@ impl CachedCluster<'_> {
     /// The kinds that cannot be read, with the reasons. What the caches show of them is old.
     pub(crate) fn unreadable(&self, now: Instant) -> BTreeMap<&'static str, String> {
         let outages = self.outages.iter().filter(|(_, outage)| outage.counts(now));
-        outages.map(|(kind, outage)| (*kind, outage.message().to_owned())).collect()
+        outages.map(|(kind, outage)| (*kind, outage.message.clone())).collect()
     }
 }
 

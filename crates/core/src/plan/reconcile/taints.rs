@@ -40,7 +40,7 @@ impl Memory {
         let objectors = cluster.objectors().ok().cloned().unwrap_or_default();
         // Not what was just recorded: the ages of `DaemonSets`, and where they run, have to be of one moment. Without a
         // `DaemonSet` that lacks the toleration the time decides nothing, and nodes need not be looked at again for it.
-        let mut since = cluster.pods.as_ref().map(|table| table.since(round.name())).unwrap_or_default();
+        let mut since = cluster.pods.as_ref().map(|table| table.windows.since(round.name())).unwrap_or_default();
         since.retain(|taint, _| objectors.iter().any(|set| set.lacks(taint)));
         let consent = PoolConsent {
             since,
