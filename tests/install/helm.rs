@@ -97,7 +97,7 @@ async fn with_all_policies_winpool_does_its_work_and_is_uninstalled_completely()
         pods_are_changed(&scene).await;
     }
     let installed = scene.kubectl(&["get", &kinds, "--output=name"]).await;
-    for policy in ["advise-pods", "guard-nodes", "confine-pods"] {
+    for policy in ["advise-pods", "guard-nodes", "confine-nodes", "confine-pods"] {
         assert_eq!(
             installed.matches(&format!("/winpool-{policy}\n")).count(),
             2,

@@ -56,7 +56,7 @@ async fn with_the_lines_in_the_guide_the_confinement_follows_the_namespace() {
     let none = directory.path().join("none");
     let built = Component::Kubectl.run(&none, &["kustomize", directory.path().to_str().unwrap()]).await.unwrap();
     let names_the_account = "request.userInfo.username == 'system:serviceaccount:other:winpool'";
-    assert_eq!(built.matches(names_the_account).count(), 2, "{built}");
+    assert_eq!(built.matches(names_the_account).count(), 6, "{built}");
     assert!(!built.contains("winpool-system:winpool"), "{built}");
 }
 

@@ -88,7 +88,7 @@ async fn values_reach_the_pods_and_another_release_name_reaches_all_objects() {
         let subject = json!([{"kind": "ServiceAccount", "name": "other-winpool", "namespace": "elsewhere"}]);
         assert_eq!(binding["subjects"], subject);
     }
-    for name in ["permissions", "pods"] {
+    for name in ["events", "nodes", "permissions", "pods", "pools", "runtimeclasses"] {
         let policy = &objects[&format!("ValidatingAdmissionPolicy /other-winpool-confine-{name}")];
         let account = "request.userInfo.username == 'system:serviceaccount:elsewhere:other-winpool'";
         assert_eq!(policy["spec"]["matchConditions"][0]["expression"], account);
@@ -122,7 +122,7 @@ async fn values_reach_the_policies_and_what_a_prometheus_selects_by() {
     for name in ["tolerate-windows-pods", "tolerate-windows-daemonsets"] {
         assert_eq!(of(&mutating(name), namespaces), &json!(["ci"]));
     }
-    for name in ["nodes", "runtimeclasses", "pools"] {
+    for name in ["nodes", "runtimeclasses"] {
         let policy = format!("ValidatingAdmissionPolicy /winpool-guard-{name}");
         assert_eq!(of(&policy, "/spec/matchConditions/0/expression"), user);
     }

@@ -29,6 +29,9 @@ const HELP: &str = "winpool-help-pods";
 /// The kinds of the objects that wait for the operator, in the order in which `kubectl delete -k` deletes them.
 pub const INSTALLATION: [&str; 5] = ["ClusterRoleBinding", "ClusterRole", "ServiceAccount", "RoleBinding", "Role"];
 
+/// The ends of the names of the policies that every installation has.
+pub const CONFINED: [&str; 6] = ["events", "nodes", "permissions", "pods", "pools", "runtimeclasses"];
+
 /// A verb on a resource, with its subresource, of an API group.
 pub type Right<'a> = (&'a str, &'a str, &'a str);
 
@@ -61,8 +64,8 @@ impl Account {
         create::<Role>(in_its_namespace(admin), held("role.yaml")).await;
         create::<RoleBinding>(in_its_namespace(admin), held("role_binding.yaml")).await;
         create::<ServiceAccount>(in_its_namespace(admin), held("service_account.yaml")).await;
-        for policy in ["confine_permissions.yaml", "confine_pods.yaml"] {
-            manifests::apply(admin, &manifests::rbac(policy).unwrap()).await.unwrap();
+        for confined in CONFINED {
+            manifests::apply(admin, &manifests::rbac(&format!("confine_{confined}.yaml")).unwrap()).await.unwrap();
         }
 
         let accounts = in_its_namespace::<ServiceAccount>(admin);

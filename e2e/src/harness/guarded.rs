@@ -3,10 +3,9 @@
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
 use kube::{
     Api, Client,
-    api::{DynamicObject, PostParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use winpool_core::api::WindowsPool;
 
 use crate::{ApiServer, LIMIT, SimulatedNode, audit::USER, manifests, wait_for};
 
@@ -23,17 +22,22 @@ pub async fn guard(server: &ApiServer, admin: &Client) {
     manifests::apply(admin, &objects).await.unwrap();
 
     let account = server.client_as(USER, &["system:masters"]).unwrap();
-    let node = json!(SimulatedNode::linux().name("refused").node());
-    let class = json!({"metadata": {"name": "refused"}, "handler": "refused"});
-    let pool = json!({"metadata": {"name": "refused"}, "spec": {}});
+    let (classes, nodes) = (Api::<RuntimeClass>::all(account.clone()), Api::<Node>::all(account));
+    let labels = json!({"app.kubernetes.io/managed-by": "winpool"});
+    let class = json!({"metadata": {"name": "refused", "labels": labels}, "handler": "refused"});
+    let class: RuntimeClass = serde_json::from_value(class).unwrap();
+    let node = SimulatedNode::server_2022("refused");
+    node.join(admin).await.unwrap();
+    let tainted = json!([{"op": "add", "path": "/spec/taints/-", "value": {"key": "refused", "effect": "NoSchedule"}}]);
+    let tainted = Patch::<()>::Json(serde_json::from_value(tainted).unwrap());
     // Each policy comes into force separately.
     let in_force = async || {
-        let refused = refuses::<Node>(&account, &node).await
-            && refuses::<RuntimeClass>(&account, &class).await
-            && refuses::<WindowsPool>(&account, &pool).await;
-        Ok(refused.then_some(()))
+        let class = classes.create(&PostParams { dry_run: true, ..PostParams::default() }, &class).await;
+        let once = PatchParams { dry_run: true, ..PatchParams::default() };
+        Ok((is_refused(&class) && is_refused(&nodes.patch("refused", &once, &tainted).await)).then_some(()))
     };
     wait_for("the guard is in force", LIMIT, in_force).await.unwrap();
+    Api::<Node>::all(admin.clone()).delete("refused", &DeleteParams::default()).await.unwrap();
 }
 
 /// Adds these keys to the policy's list.
@@ -44,16 +48,6 @@ fn list_taint_keys(objects: &mut [DynamicObject]) {
     *expression = expression.replace(']', &format!(", '{}']", TAINT_KEYS.join("', '")));
 }
 
-async fn refuses<K>(account: &Client, object: &Value) -> bool
-where
-    K: kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + serde::Serialize
-        + serde::de::DeserializeOwned,
-{
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let object: K = serde_json::from_value(object.clone()).unwrap();
-    let result = Api::<K>::all(account.clone()).create(&dry_run, &object).await;
+fn is_refused<K>(result: &kube::Result<K>) -> bool {
     matches!(result, Err(kube::Error::Api(status)) if status.message.contains("winpool-guard-"))
 }

@@ -19,7 +19,7 @@ mod versions;
 mod workloads;
 
 pub use crate::audit::USER;
-pub use account::{Account, INSTALLATION, NAMESPACE, Right};
+pub use account::{Account, CONFINED, INSTALLATION, NAMESPACE, Right};
 pub use host::HostNode;
 pub use objects::{
     BUILD, NOT_READY, condition, condition_text, face, has_taint, is_held, label, lasting_taints, node_of, problems,
