@@ -1,10 +1,11 @@
-//! The admission policies that read taints and tolerations: the same ones mean Windows to them and to winpool.
+//! The admission policies that read taints and tolerations: the same ones mean Windows, or are foreign, to them and to winpool.
 
 use std::path::Path;
 
 use kube_cel::{AdmissionRequest, VapEvaluator, VapExpression};
 use serde_json::{Value, json};
 use winpool_core::{
+    api::Taint,
     plan::pods::IS_ENDING,
     windows::taint::{SPELLINGS, marks_windows},
 };
@@ -115,5 +116,49 @@ fn winpool_may_add_only_tolerations_of_windows_taints() {
         let (before, after) = (tolerating(&json!([])), tolerating(&after));
         let may = holds(&policy, validation["expression"].as_str().unwrap(), &before, &after);
         assert_eq!(may, marks_windows(key, value), "{key}={value}");
+    }
+}
+
+/// The keys that pools may not have are those of `Taint::has_foreign_key`.
+#[test]
+fn winpool_may_not_change_taints_that_evict_or_that_pools_may_not_have() {
+    let policy = policy("rbac/confine_nodes.yaml", "winpool-confine-nodes");
+    let validations = policy["spec"]["validations"].as_array().unwrap();
+    let about_taints = validations.iter().filter(|validation| {
+        let expression = validation["expression"].as_str().unwrap();
+        expression.starts_with("variables.changedTaints.all")
+    });
+    let expressions: Vec<&str> = about_taints.map(|validation| validation["expression"].as_str().unwrap()).collect();
+    assert_eq!(expressions.len(), 2);
+    let keys = [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/unschedulable",
+        "node.kubernetes.io/memory-pressure",
+        "node.kubernetes.io/disk-pressure",
+        "node.kubernetes.io/pid-pressure",
+        "node.kubernetes.io/network-unavailable",
+        "node.kubernetes.io/out-of-service",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "ToBeDeletedByClusterAutoscaler",
+        "DeletionCandidateOfClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "readiness.k8s.io/windows",
+        "node.kubernetes.io/os",
+        "kubernetes.io/os",
+        "os",
+        "dedicated",
+    ];
+    for key in keys {
+        for effect in ["NoSchedule", "PreferNoSchedule", "NoExecute"] {
+            let tainted = json!({"spec": {"taints": [{"key": key, "value": "windows", "effect": effect}]}});
+            let bare = json!({"spec": {"taints": []}});
+            let may = |before: &Value, after: &Value| {
+                expressions.iter().all(|expression| holds(&policy, expression, before, after))
+            };
+            let expected = effect != "NoExecute" && !Taint::new(key, "windows", effect).has_foreign_key();
+            assert_eq!([may(&bare, &tainted), may(&tainted, &bare)], [expected; 2], "{key}:{effect}");
+            assert!(may(&tainted, &tainted), "{key}:{effect} stays");
+        }
     }
 }

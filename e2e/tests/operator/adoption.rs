@@ -109,3 +109,34 @@ async fn classes_of_others_are_never_written() {
         assert_eq!(now.resource_version(), class.resource_version(), "{} was never written", class.name_any());
     }
 }
+
+#[tokio::test]
+async fn a_class_that_was_handed_over_gets_what_it_lacks_and_keeps_what_it_has() {
+    let harness = with_nodes().await;
+    let metadata = json!({"labels": {POOL: "default"}});
+    let mut lacking = by_hand("windows-2022", "10.0.20348", &metadata);
+    // Without an operator it means Equal. The API server stores it as it is written.
+    lacking["scheduling"]["tolerations"] = json!([{"key": "z", "value": "b"}, {"key": "a", "operator": "Exists"}]);
+    lacking["overhead"] = json!({"podFixed": {"cpu": "1"}});
+    let _: RuntimeClass = harness.create(lacking).await;
+    let wrong: RuntimeClass = harness.create(by_hand("windows-2019", "10.0.20348", &metadata)).await;
+    let _operator = harness.operator().await;
+    harness.apply_pool(json!({})).await;
+    let tolerates_taint = |class: &RuntimeClass| tolerates(class, OS_WINDOWS);
+    let class = harness.class_until("windows-2022", "has the toleration", tolerates_taint).await;
+    assert_eq!(scheduling(&class)["tolerations"].as_array().unwrap().len(), 3);
+    assert_eq!(scheduling(&class)["nodeSelector"][BUILD], "10.0.20348");
+    assert_eq!(json!(class.overhead), json!({"podFixed": {"cpu": "1"}}));
+
+    // winpool would have to change what is there.
+    let refused = |pool: &WindowsPool| {
+        problem_of(pool, "windows-2019").is_some_and(|problem| problem.message.contains("only add to the scheduling"))
+    };
+    harness.pool_until("default", "says that the policy refuses the change", refused).await;
+    assert_eq!(face(&harness.classes().get("windows-2019").await.unwrap()), face(&wrong));
+    let given = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "winpool"}}});
+    winpool_e2e::harness::merge(&harness.classes(), "windows-2019", given).await;
+    let corrected = |class: &RuntimeClass| scheduling(class)["nodeSelector"][BUILD] == "10.0.17763";
+    harness.class_until("windows-2019", "selects its build", corrected).await;
+    harness.ready("default").await;
+}

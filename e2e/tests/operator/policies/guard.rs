@@ -1,18 +1,20 @@
-//! The requests that `guard` refuses, and winpool's work with `guard` installed.
+//! The requests that `guard` and the policies of `config/rbac/` refuse, field by field, and winpool's work with all of them.
 
 use winpool_e2e::prelude::*;
 
 use super::{dry_run, install};
 
-/// The message of the guard, if the guard refused.
+const POLICIES: [&str; 2] = ["winpool-guard-", "winpool-confine-"];
+
+/// The message of the policy, if one of them refused.
 fn refusal<T: std::fmt::Debug>(result: kube::Result<T>) -> Option<String> {
     match result {
         Ok(_) => None,
-        Err(kube::Error::Api(status)) if status.message.contains("winpool-guard-") => {
+        Err(kube::Error::Api(status)) if POLICIES.iter().any(|policy| status.message.contains(policy)) => {
             assert_eq!(status.code, 403, "{}", status.message);
             status.message.split("denied request: ").nth(1).map(str::to_owned)
         }
-        Err(error) => panic!("not refused by the guard: {error}"),
+        Err(error) => panic!("not refused by a policy: {error}"),
     }
 }
 
@@ -31,14 +33,26 @@ async fn guarded(harness: &Harness) -> Client {
     install(&harness.client, "guard").await;
     let client = harness.server.client_as(USER, &["system:masters"]).unwrap();
     let spec = json!({"spec": {"runtimeClassDiscovery": "Disabled"}});
+    let listed =
+        json!({"metadata": {"name": "new", "labels": {"app.kubernetes.io/managed-by": "winpool"}}, "handler": "runc"});
+    let listed: RuntimeClass = serde_json::from_value(listed).unwrap();
+    let nodes: Api<Node> = Api::all(client.clone());
+    let tainted =
+        json!([{"op": "add", "path": "/spec/taints/-", "value": {"key": "dedicated", "effect": "NoSchedule"}}]);
+    let tainted = Patch::<()>::Json(serde_json::from_value(tainted).unwrap());
+    let once = PatchParams { dry_run: true, ..PatchParams::default() };
     // Each policy comes into force separately.
     let in_force = async || {
-        let node = merge::<Node>(&client, "win", json!({"spec": {"unschedulable": true}})).await;
-        let class = merge::<RuntimeClass>(&client, "foreign", json!({"overhead": {"podFixed": {"cpu": "1"}}})).await;
-        let pool = merge::<WindowsPool>(&client, "default", spec.clone()).await;
-        Ok((node.is_some() && class.is_some() && pool.is_some()).then_some(()))
+        let refusals = [
+            merge::<Node>(&client, "win", json!({"spec": {"unschedulable": true}})).await,
+            refusal(nodes.patch("win", &once, &tainted).await),
+            merge::<RuntimeClass>(&client, "foreign", json!({"overhead": {"podFixed": {"cpu": "1"}}})).await,
+            refusal(Api::all(client.clone()).create(&dry_run(), &listed).await),
+            merge::<WindowsPool>(&client, "default", spec.clone()).await,
+        ];
+        Ok(refusals.iter().all(Option::is_some).then_some(()))
     };
-    wait_for("the guard is in force", LIMIT, in_force).await.unwrap();
+    wait_for("the policies are in force", LIMIT, in_force).await.unwrap();
     client
 }
 
@@ -54,8 +68,9 @@ async fn scene(harness: &Harness) {
         .taint("os", "windows", "NoExecute")
         .taint("sku", "windows", "NoSchedule");
     harness.join_node(win).await;
+    let record = json!({"pool": "default", "taints": [OS_WINDOWS]}).to_string();
     let linux = SimulatedNode::linux().name("linux").taint("os", "windows", "NoSchedule").label(POOL, "default");
-    linux.annotation(APPLIED, "{}").join(&harness.client).await.unwrap();
+    linux.annotation(APPLIED, &record).join(&harness.client).await.unwrap();
     let _: RuntimeClass = harness.create(class("foreign", "runhcs-wcow-process", &json!({"team": "a"}))).await;
     harness.apply_pool(json!({})).await;
 }
@@ -90,8 +105,11 @@ async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
         (json!({"spec": {"unschedulable": true}}), "spec"),
         (json!({"spec": {"providerID": "aws:///i-1"}}), "spec"),
         (json!({"spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]}}), "spec"),
-        (metadata("finalizers", json!(["example.com/stay"])), "finalizers"),
-        (metadata("ownerReferences", json!([{"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}])), "owners"),
+        (metadata("finalizers", json!(["example.com/stay"])), "metadata"),
+        (
+            metadata("ownerReferences", json!([{"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}])),
+            "metadata",
+        ),
         (metadata("labels", json!({"example.com/mine": "b"})), "labels"),
         (metadata("labels", json!({"example.com/mine": null})), "labels"),
         (metadata("labels", json!({"example.com/new": "a"})), "labels"),
@@ -101,11 +119,9 @@ async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
         (metadata("annotations", json!({"winpool.dev/ignore": "true"})), "annotation"),
         (taints(json!([evicting, sku, not_ready])), "taintKeys"),
         (taints(json!([not_ready, evicting, sku, mine])), "taintKeys"),
-        (taints(json!([mine, evicting, sku])), "taintKeys"),
         (taints(json!([mine, evicting, sku, not_ready, {"key": "dedicated", "effect": "NoSchedule"}])), "taintKeys"),
         (taints(json!([mine, sku, not_ready])), "NoExecute"),
         (taints(json!([mine, evicting, sku, not_ready, {"key": "windows", "effect": "NoExecute"}])), "NoExecute"),
-        (taints(Value::Null), "taintKeys"),
     ];
     for (patch, about) in refused {
         let message = merge::<Node>(&client, "win", patch.clone()).await;
@@ -120,7 +136,7 @@ async fn every_change_of_a_node_that_is_not_winpools_is_refused() {
     for (patch, about) in [
         (metadata("labels", json!({BUILD: "10.0.1"})), "labels"),
         (metadata("annotations", json!({APPLIED: "{\"pool\":\"a\"}"})), "annotation"),
-        (taints(json!([os, not_ready, {"key": "windows", "effect": "NoSchedule"}])), "Windows nodes only"),
+        (taints(json!([os, not_ready, {"key": "windows", "effect": "NoSchedule"}])), "not Windows"),
     ] {
         let message = merge::<Node>(&client, "linux", patch.clone()).await;
         assert!(message.as_ref().is_some_and(|message| message.contains(about)), "{patch}: {message:?}");
@@ -183,8 +199,10 @@ async fn the_operator_cannot_write_foreign_classes_and_pools() {
         ("adopted", scheduling.clone(), None),
         ("foreign", adopt, None),
         ("made", labels(json!({"winpool.dev/pool": null, "app.kubernetes.io/managed-by": null})), None),
-        ("foreign", scheduling, Some("may adopt as it is")),
-        ("foreign", adopt_and_change, Some("may adopt as it is")),
+        ("foreign", scheduling, None),
+        ("foreign", adopt_and_change, None),
+        ("adopted", json!({"overhead": {"podFixed": {"cpu": "1"}}}), Some("only add to the scheduling")),
+        ("foreign", json!({"overhead": {"podFixed": {"cpu": "1"}}}), Some("only add to the scheduling")),
         ("foreign", labels(json!({"team": "b"})), Some("its own labels")),
         ("foreign", labels(json!({"app.kubernetes.io/managed-by": "winpool"})), Some("its own labels")),
         ("adopted", labels(json!({"app.kubernetes.io/managed-by": "winpool"})), Some("its own labels")),
