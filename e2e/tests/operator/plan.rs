@@ -116,7 +116,11 @@ fn any_class(dice: &mut Dice, name: &str) -> Value {
     }
     match dice.roll(5) {
         0 => class["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"}),
-        2 => class["metadata"]["labels"] = json!({POOL: dice.pick(&["a", "rest"])}),
+        // A policy lets winpool only add to a class that it did not create.
+        2 => {
+            class["metadata"]["labels"] = json!({POOL: dice.pick(&["a", "rest"])});
+            class["scheduling"]["nodeSelector"].as_object_mut().unwrap().remove(BUILD);
+        }
         1 => {
             class["metadata"]["labels"] =
                 json!({"app.kubernetes.io/managed-by": "winpool", POOL: dice.pick(&["a", "rest", "old", "gone"])});
