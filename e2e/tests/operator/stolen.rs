@@ -59,6 +59,7 @@ const FOREIGN: &str = "/apis/node.k8s.io/v1/runtimeclasses/foreign";
 const ADOPTED: &str = "/apis/node.k8s.io/v1/runtimeclasses/adopted";
 const OWN: &str = "/apis/node.k8s.io/v1/runtimeclasses/own";
 const POOL_PATH: &str = "/apis/winpool.dev/v1alpha1/windowspools/default";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases";
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 const EVENT_OF_THE_KUBELET: &str = "/apis/events.k8s.io/v1/namespaces/default/events/kubelet";
 const OWN_EVENT: &str = "/apis/events.k8s.io/v1/namespaces/default/events/winpool";
@@ -225,6 +226,7 @@ fn the_operator_needs() -> Vec<Attempt> {
         ),
         (Method::POST, EVENTS, event("new", "winpool")),
         patch(OWN_EVENT, repeated()),
+        (Method::POST, LEASES, json!({"metadata": {"name": "new"}})),
         get("/apis/coordination.k8s.io/v1/namespaces/winpool-system/leases?fieldSelector=metadata.name%3Dwinpool"),
     ]
 }
@@ -291,6 +293,7 @@ fn rbac_refuses() -> Vec<Attempt> {
         (Method::POST, "/api/v1/namespaces/default/events", json!({"metadata": {"name": "new"}})),
         patch("/api/v1/namespaces/default/events/kubelet", json!({"message": "x"})),
         delete(POOL_PATH),
+        (Method::POST, "/apis/winpool.dev/v1alpha1/windowspools", json!({"metadata": {"name": "new"}})),
         (Method::POST, "/api/v1/nodes", json!({"metadata": {"name": "new"}})),
         patch("/api/v1/nodes/linux/status", json!({"status": {"phase": "x"}})),
         get("/api/v1/nodes/linux/proxy/pods"),
