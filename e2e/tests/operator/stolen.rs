@@ -97,7 +97,7 @@ fn add_taint(text: &str) -> Value {
     json!([{"op": "add", "path": "/spec/taints/-", "value": taint(text)}])
 }
 
-fn metadata(field: &str, value: Value) -> Value {
+fn metadata(field: &str, value: &Value) -> Value {
     json!({"metadata": {field: value}})
 }
 
@@ -111,19 +111,19 @@ fn only_a_policy_refuses() -> [(&'static str, Vec<Attempt>); 4] {
         add_taint("example.com/all-out:NoExecute"),
         add_taint("os=windows:NoExecute"),
         add_taint("node.kubernetes.io/out-of-service:NoSchedule"),
-        metadata("labels", json!({"node-restriction.kubernetes.io/trusted": "true"})),
-        metadata("labels", json!({"kubernetes.io/os": "windows-of-theirs"})),
-        metadata("annotations", json!({"winpool.dev/ignore": "true"})),
-        metadata("ownerReferences", owner.clone()),
-        metadata("finalizers", json!(["example.com/stay"])),
+        metadata("labels", &json!({"node-restriction.kubernetes.io/trusted": "true"})),
+        metadata("labels", &json!({"kubernetes.io/os": "windows-of-theirs"})),
+        metadata("annotations", &json!({"winpool.dev/ignore": "true"})),
+        metadata("ownerReferences", &owner),
+        metadata("finalizers", &json!(["example.com/stay"])),
     ];
     let of_linux = [
         json!([{"op": "remove", "path": "/spec/taints/0"}]),
         add_taint("os=windows:NoSchedule"),
         add_taint("example.com/mine:PreferNoSchedule"),
-        metadata("labels", json!({BUILD: "10.0.1"})),
-        metadata("labels", json!({POOL: "default"})),
-        metadata("annotations", json!({APPLIED: "{}"})),
+        metadata("labels", &json!({BUILD: "10.0.1"})),
+        metadata("labels", &json!({POOL: "default"})),
+        metadata("annotations", &json!({APPLIED: "{}"})),
     ];
     let nodes = [NODE, WINDOWS].into_iter().flat_map(|path| of_any_node.clone().map(|body| patch(path, body)));
     let nodes = nodes.chain(of_linux.map(|body| patch(NODE, body)));
@@ -137,12 +137,12 @@ fn only_a_policy_refuses() -> [(&'static str, Vec<Attempt>); 4] {
         scheduling("tolerations", json!([])),
         scheduling("tolerations", json!([{"key": "example.com/a", "operator": "Exists", "effect": "NoSchedule"}])),
         json!({"metadata": {"labels": {POOL: "default"}}, "overhead": {"podFixed": {"cpu": "9"}}}),
-        metadata("labels", json!({"team": null})),
-        metadata("labels", json!({MANAGED_BY: "winpool"})),
-        metadata("labels", json!({MANAGED_BY: null})),
-        metadata("annotations", json!({"example.com/note": "x"})),
-        metadata("ownerReferences", owner.clone()),
-        metadata("finalizers", json!(["example.com/stay"])),
+        metadata("labels", &json!({"team": null})),
+        metadata("labels", &json!({MANAGED_BY: "winpool"})),
+        metadata("labels", &json!({MANAGED_BY: null})),
+        metadata("annotations", &json!({"example.com/note": "x"})),
+        metadata("ownerReferences", &owner),
+        metadata("finalizers", &json!(["example.com/stay"])),
     ];
     let classes =
         [FOREIGN, ADOPTED].into_iter().flat_map(|path| of_foreign_classes.clone().map(|body| patch(path, body)));
@@ -155,28 +155,28 @@ fn only_a_policy_refuses() -> [(&'static str, Vec<Attempt>); 4] {
         (Method::POST, CLASSES, staying),
         delete(FOREIGN),
         delete(ADOPTED),
-        patch(OWN, metadata("finalizers", json!(["example.com/stay"]))),
-        patch(OWN, metadata("labels", json!({"team": "theirs"}))),
+        patch(OWN, metadata("finalizers", &json!(["example.com/stay"]))),
+        patch(OWN, metadata("labels", &json!({"team": "theirs"}))),
     ]);
 
     let pools = [
         json!({"spec": {"taintPolicy": "Never"}}),
-        metadata("labels", json!({"a": "b"})),
-        metadata("annotations", json!({"a": "b"})),
-        metadata("finalizers", json!(["example.com/stay"])),
-        metadata("ownerReferences", owner.clone()),
+        metadata("labels", &json!({"a": "b"})),
+        metadata("annotations", &json!({"a": "b"})),
+        metadata("finalizers", &json!(["example.com/stay"])),
+        metadata("ownerReferences", &owner),
     ];
 
     let events = vec![
         (Method::POST, EVENTS, event("new", "kubelet")),
         (Method::POST, EVENTS, event_with("winpool", &json!({"reportingInstance": "node-1"}))),
-        (Method::POST, EVENTS, event_with("winpool", &metadata("finalizers", json!(["example.com/stay"])))),
-        (Method::POST, EVENTS, event_with("winpool", &metadata("ownerReferences", owner))),
-        (Method::POST, EVENTS, event_with("winpool", &metadata("labels", json!({"a": "b"})))),
+        (Method::POST, EVENTS, event_with("winpool", &metadata("finalizers", &json!(["example.com/stay"])))),
+        (Method::POST, EVENTS, event_with("winpool", &metadata("ownerReferences", &owner))),
+        (Method::POST, EVENTS, event_with("winpool", &metadata("labels", &json!({"a": "b"})))),
         patch(EVENT_OF_THE_KUBELET, repeated()),
-        patch(EVENT_OF_THE_KUBELET, metadata("labels", json!({"a": "b"}))),
-        patch(EVENT_OF_THE_KUBELET, metadata("finalizers", json!(["example.com/stay"]))),
-        patch(OWN_EVENT, metadata("labels", json!({"a": "b"}))),
+        patch(EVENT_OF_THE_KUBELET, metadata("labels", &json!({"a": "b"}))),
+        patch(EVENT_OF_THE_KUBELET, metadata("finalizers", &json!(["example.com/stay"]))),
+        patch(OWN_EVENT, metadata("labels", &json!({"a": "b"}))),
     ];
     [
         ("winpool-confine-nodes", nodes.collect()),
@@ -209,17 +209,17 @@ fn the_operator_needs() -> Vec<Attempt> {
         get("/apis/apps/v1/daemonsets"),
         patch(
             WINDOWS,
-            metadata("labels", json!({BUILD: "10.0.1", POOL: "default", "runs.winpool.dev/10.0.1": "true"})),
+            metadata("labels", &json!({BUILD: "10.0.1", POOL: "default", "runs.winpool.dev/10.0.1": "true"})),
         ),
-        patch(WINDOWS, metadata("annotations", json!({APPLIED: claims}))),
+        patch(WINDOWS, metadata("annotations", &json!({APPLIED: claims}))),
         patch(WINDOWS, add_taint("os=windows:NoSchedule")),
         (Method::POST, CLASSES, class("new", "runhcs-wcow-process", &own)),
         patch(OWN, json!({"scheduling": null, "overhead": {"podFixed": {"cpu": "9"}}})),
-        patch(OWN, metadata("labels", Value::Null)),
+        patch(OWN, metadata("labels", &Value::Null)),
         delete(OWN),
         patch(FOREIGN, json!({"metadata": {"labels": {POOL: "default"}}, "scheduling": more})),
         patch(ADOPTED, json!({"metadata": {"labels": {POOL: null}}, "scheduling": more})),
-        patch(POOL_PATH, metadata("finalizers", json!(["winpool.dev/cleanup"]))),
+        patch(POOL_PATH, metadata("finalizers", &json!(["winpool.dev/cleanup"]))),
         patch(
             "/apis/winpool.dev/v1alpha1/windowspools/default/status",
             json!({"status": {"taints": [{"taint": "os=windows:NoSchedule"}]}}),
@@ -418,15 +418,16 @@ async fn of_a_node_that_is_linux_now_a_stolen_token_removes_only_what_winpool_ad
         left(&[OS_WINDOWS, "windows:NoSchedule", team, NOT_READY]),
         left(&[OS_WINDOWS, "windows:NoSchedule", other, NOT_READY]),
         left(&["os=linux:NoSchedule", "windows:NoSchedule", other, team, NOT_READY]),
-        metadata("labels", json!({POOL: "other"})),
-        metadata("labels", json!({"kubernetes.io/os": "windows"})),
-        metadata("annotations", json!({APPLIED: "{}"})),
+        metadata("labels", &json!({POOL: "other"})),
+        metadata("labels", &json!({"kubernetes.io/os": "windows"})),
+        metadata("annotations", &json!({APPLIED: "{}"})),
     ];
     assert_confined(&thief, "winpool-confine-nodes", refused.map(|body| patch(NODE, body)).into()).await;
     let mut all = left(&[other, team, NOT_READY]);
     let off = json!({POOL: null, BUILD: null, "runs.winpool.dev/10.0.20348": null});
     all["metadata"] = json!({"labels": off, "annotations": {APPLIED: null}});
-    let allowed = [all, left(&["windows:NoSchedule", other, team, NOT_READY]), metadata("labels", json!({POOL: null}))];
+    let allowed =
+        [all, left(&["windows:NoSchedule", other, team, NOT_READY]), metadata("labels", &json!({POOL: null}))];
     assert_all(&thief, allowed.map(|body| patch(NODE, body)).into(), false).await;
 }
 
