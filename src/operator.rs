@@ -121,7 +121,7 @@ pub async fn run(config: Config, options: Options, stop: CancellationToken) -> R
     let lease_namespace = options.lease_namespace.clone().unwrap_or(namespace);
     let elector = options.leader_election.then(|| Elector::new(client, &lease_namespace));
     let leadership = elector.as_ref().map_or_else(Leadership::alone, Elector::leadership);
-    let parting = clients.applier(Leadership::alone());
+    let parting = Applier::new(clients.writing.clone(), Leadership::alone());
     let (context, caches) = clients.context(leadership, &options, BTreeSet::new());
     let endpoints = server::Endpoints {
         metrics: Arc::clone(&context.metrics),
@@ -223,16 +223,12 @@ impl Clients {
         Ok(Self { reading: pages::small(writing.clone()), writing, nodes, metrics })
     }
 
-    fn applier(&self, leadership: Leadership) -> Applier {
-        Applier::new(self.writing.clone(), leadership)
-    }
-
     fn context(self, leadership: Leadership, options: &Options, missing: BTreeSet<String>) -> (Arc<Context>, Caches) {
         let (pools, pool_writer) = reflector::store();
         let (classes, class_writer) = reflector::store();
         let changed = watch::Sender::new(());
         let context = Context {
-            applier: self.applier(leadership.clone()),
+            applier: Applier::new(self.writing, leadership.clone()),
             leadership,
             metrics: self.metrics,
             nodes: self.nodes,

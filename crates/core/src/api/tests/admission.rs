@@ -1,4 +1,4 @@
-//! The admission policies in `config/components/`: what they repeat of the code is what the code says.
+//! The admission policies in `config/`: what they repeat of the code is what the code says.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -135,7 +135,7 @@ fn names_and_states_are_those_of_the_code() {
     for name in [names::APPLIED, names::POOL, names::IGNORE, names::OS] {
         assert!(text("born-tainted").contains(name), "{name}");
     }
-    let (assign, guard) = (text("assign-class"), text("guard"));
+    let assign = text("assign-class");
     let read = [names::OS, names::ARCH, names::WINDOWS_BUILD, names::CAPABILITY_LABEL_PREFIX];
     for name in read.into_iter().chain([names::RUNTIME_CLASS, names::CLASS_FROM, names::IMAGES_RUN_ON]) {
         assert!(assign.contains(name), "{name}");
@@ -151,8 +151,12 @@ fn names_and_states_are_those_of_the_code() {
         names::MANAGED_BY,
         names::CLEANUP,
     ];
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/rbac");
+    let confined = ["nodes", "pools", "runtimeclasses"]
+        .map(|kind| std::fs::read_to_string(config.join(format!("confine_{kind}.yaml"))).unwrap())
+        .concat();
     for name in own {
-        assert!(guard.contains(name), "{name}");
+        assert!(confined.contains(name), "{name}");
     }
 }
 

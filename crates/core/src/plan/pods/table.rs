@@ -205,6 +205,7 @@ impl PodTable {
             let new = unseen.iter().filter_map(|name| self.pods.get_key_value(name));
             new.for_each(|(name, seen)| look_at(name, &seen.fact));
         }
+        self.changed |= std::mem::take(&mut self.help.has_news);
         self.daemon_sets.forget(self.pauses.replaced, now);
         if std::mem::take(&mut self.daemon_sets.are_changed) || is_all || is_news {
             self.look_at_daemon_sets();

@@ -300,8 +300,8 @@ struct LackingPod {
     is_awaited: bool,
     /// True until the scheduler has answered.
     is_new: bool,
-    /// The time until which the watch has to show a patch that was accepted.
-    accepted_until: Option<Instant>,
+    /// The time until which the watch has to show a patch that was accepted, and the time of that.
+    accepted: Option<(Instant, Timestamp)>,
     /// The number of patches in a row that failed.
     failures: u32,
 }
@@ -404,8 +404,9 @@ impl HelpQueue {
     /// Sets the tolerations that a pod lacks, and queues it if there are some.
     pub fn set(&mut self, name: &Arc<str>, lacks: LackedTolerations, pod: &PodFact, now: Instant) {
         if lacks.is_empty() {
-            let was_lacking = self.lacking.remove(name);
-            was_lacking.and_then(|pod| pod.accepted_until).and_then(|_| self.refusals.remove(&pod.workload));
+            if let Some(LackingPod { lacks, accepted: Some((_, time)), .. }) = self.lacking.remove(name) {
+                self.was_helped(lacks, &pod.workload, time);
+            }
             return;
         }
         let lacking = self.lacking.entry(Arc::clone(name)).or_default();
@@ -413,7 +414,7 @@ impl HelpQueue {
         let was_new = std::mem::replace(&mut lacking.is_new, pod.stage == PodStage::Unscheduled);
         if is_changed {
             (lacking.lacks, lacking.node, lacking.is_awaited) = (lacks, pod.node.clone(), true);
-            lacking.accepted_until = None;
+            lacking.accepted = None;
             if let Some(node) = &pod.node {
                 self.awaited.entry(Arc::clone(node)).or_insert(now + AWAITED);
             }
@@ -477,14 +478,9 @@ impl HelpQueue {
                 self.later.insert((until, name));
                 continue;
             }
-            if let Some(until) = lacking.accepted_until.take() {
-                if now < until {
-                    lacking.accepted_until = Some(until);
-                    self.later.insert((until, name));
-                } else {
-                    let (workload, asked) = (Arc::clone(&fact.workload), lacking.lacks.clone());
-                    self.refuse(name, workload, asked, REVERTED, false, now);
-                }
+            if lacking.accepted.take_if(|(until, _)| *until <= now).is_some() {
+                let (workload, asked) = (Arc::clone(&fact.workload), lacking.lacks.clone());
+                self.refuse(name, workload, asked, REVERTED, false, now);
                 continue;
             }
             let taints: Vec<Taint> = lacking.lacks.keys().cloned().collect();
@@ -506,11 +502,8 @@ impl HelpQueue {
     pub fn answer(&mut self, name: &str, workload: Option<Arc<str>>, answer: TolerationAnswer, now: Now) {
         let Some((name, (asked, sent))) = self.in_flight.remove_entry(name) else { return };
         let namespace = parts(&name).0;
-        if now.instant.duration_since(sent) < SLOW {
-            self.slow.remove(namespace);
-        } else {
-            self.slow.insert(namespace.to_owned());
-        }
+        self.slow.remove(namespace);
+        self.slow.extend((now.instant.duration_since(sent) >= SLOW).then(|| namespace.to_owned()));
         let Some(workload) = workload else { return };
         let is_down = matches!(answer, Err(RequestError::Failed { .. }));
         let is_late = matches!(answer, Err(RequestError::Stale | RequestError::Conflict));
@@ -523,18 +516,18 @@ impl HelpQueue {
                 self.queue(&name);
             }
         }
-        let mut gone = LackingPod::default();
-        let lacking = self.lacking.get_mut(&name).unwrap_or(&mut gone);
+        let time = whole_seconds(now.time);
+        let Some(lacking) = self.lacking.get_mut(&name) else {
+            // The watch has shown the pod before.
+            return answer.map_or((), |()| self.was_helped(asked, &workload, time));
+        };
         lacking.is_awaited &= is_down || is_late;
         lacking.failures = if is_down || is_late { lacking.failures + 1 } else { 0 };
         let message = match answer {
             Ok(()) => {
-                lacking.accepted_until = Some(now.instant + SHOWN);
+                lacking.accepted = Some((now.instant + SHOWN, time));
                 self.later.insert((now.instant + SHOWN, name));
-                let time = whole_seconds(now.time);
-                self.helped.extend(asked.into_values().map(|pool| ((pool, Arc::clone(&workload)), time)));
-                self.has_news = true;
-                return self.forget_oldest();
+                return;
             }
             Err(RequestError::Denied(message)) if !message.contains(IS_ENDING) => message,
             // The pod is being deleted, and the watch has yet to show that. The other pods of its workload need not wait.
@@ -548,6 +541,14 @@ impl HelpQueue {
         };
         let is_general = is_down && down >= REFUSED[0];
         self.refuse(name, workload, asked, &message, is_general, now.instant);
+    }
+
+    /// A pod of the workload has its tolerations now.
+    fn was_helped(&mut self, asked: LackedTolerations, workload: &Arc<str>, time: Timestamp) {
+        self.refusals.remove(workload);
+        self.helped.extend(asked.into_values().map(|pool| ((pool, Arc::clone(workload)), time)));
+        self.has_news = true;
+        self.forget_oldest();
     }
 
     /// Lets the workload wait, twice as long each time unless requests fail for all pods.

@@ -55,7 +55,8 @@ impl Memory {
     pub(super) fn forget_classes(&mut self, round: &Round<'_>) {
         let (memory, now) = (self.of(round.name()), round.now.instant);
         for (name, known) in &mut memory.classes {
-            known.behind.take_if(|(behind, _)| behind.is_over(version(round.class(name)), now));
+            let version = round.class(name).and_then(|class| class.metadata.resource_version.as_deref());
+            known.behind.take_if(|(behind, _)| behind.is_over(version, now));
         }
         if memory.created.len() > RECORDED {
             let uids: BTreeSet<_> = round.cluster.classes.iter().filter_map(|class| class.uid()).collect();
@@ -294,10 +295,6 @@ fn class_step(
 ) -> Step {
     let current = round.class(name).cloned();
     Step::Class(Box::new(ClassStep { name: name.to_owned(), request, planned, released, current }))
-}
-
-fn version(class: Option<&Arc<RuntimeClass>>) -> Option<&str> {
-    class?.metadata.resource_version.as_deref()
 }
 
 /// The unfinished pods of the class.
