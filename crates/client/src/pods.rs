@@ -74,7 +74,7 @@ struct WireEvent {
     reason: Option<String>,
     message: Option<String>,
     source: Option<EventSource>,
-    /// As text: whoever writes Events can write a time that cannot be decoded.
+    /// Kept as text, because a user can write an Event with a time that winpool cannot decode.
     first_timestamp: Option<String>,
     last_timestamp: Option<String>,
 }

@@ -74,7 +74,8 @@ pub struct PoolSpec {
     pub node_selector: BTreeMap<String, String>,
     /// The taints that its nodes are to have; `None` with `taintPolicy: Never`.
     pub wants: Option<WantedTaints>,
-    /// `spec.taints`, or the default. The pool's RuntimeClasses tolerate them whoever adds them, so also if it wants none.
+    /// The taints in `spec.taints`, or the default taint. The pool's RuntimeClasses tolerate them even if the pool adds none,
+    /// because another writer may add them.
     pub tolerated_taints: Vec<Taint>,
     pub retired_taints: Vec<Taint>,
     pub taint_policy: TaintPolicy,
