@@ -205,7 +205,6 @@ impl PodTable {
             let new = unseen.iter().filter_map(|name| self.pods.get_key_value(name));
             new.for_each(|(name, seen)| look_at(name, &seen.fact));
         }
-        self.changed |= std::mem::take(&mut self.help.has_news);
         self.daemon_sets.forget(self.pauses.replaced, now);
         if std::mem::take(&mut self.daemon_sets.are_changed) || is_all || is_news {
             self.look_at_daemon_sets();
@@ -245,9 +244,7 @@ impl PodTable {
     /// The next pod that gets tolerations, if one is due. The answer belongs to [`Self::helped`].
     pub fn next_help(&mut self, now: Instant) -> Option<TolerationRequest> {
         let pods = &self.pods;
-        let request = self.help.next(|name| pods.get(name).map(|seen| &seen.fact), now);
-        self.changed |= std::mem::take(&mut self.help.has_news);
-        request
+        self.help.next(|name| pods.get(name).map(|seen| &seen.fact), now)
     }
 
     /// The time at which [`Self::look`] finds something else although nothing changes.
@@ -259,7 +256,6 @@ impl PodTable {
     pub fn helped(&mut self, name: &str, answer: TolerationAnswer, now: Now) {
         let workload = self.pods.get(name).map(|seen| Arc::clone(&seen.fact.workload));
         self.help.answer(name, workload, answer, now);
-        self.changed |= std::mem::take(&mut self.help.has_news);
     }
 
     /// The pod was deleted.
@@ -360,7 +356,7 @@ impl PodTable {
 
     /// True if something that a status may say has changed since the last call.
     pub fn take_changed(&mut self) -> bool {
-        std::mem::take(&mut self.changed)
+        std::mem::take(&mut self.help.has_news) | std::mem::take(&mut self.changed)
     }
 
     /// The unfinished pods of a RuntimeClass.
