@@ -4,21 +4,18 @@
 #[path = "../crates/core/tests/common/apply.rs"]
 mod apply;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use winpool::input::{Keep, Manifest, Objects, read_stream};
 use winpool_client::node::{self, ListedNode};
-use winpool_core::{
-    api::{Taint, names},
-    node::{Applied, NodeObject, NodePlan},
-    plan::{
-        nodes::assessment::assess,
-        patch::node_patch,
-        pools::pool::{Policy, Pool, PoolEntry},
-        taints::Consent,
-    },
-};
+use winpool_core::api::{Taint, names};
+use winpool_core::node::{Applied, NodeObject, NodePlan};
+use winpool_core::plan::nodes::assessment::assess;
+use winpool_core::plan::patch::node_patch;
+use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry};
+use winpool_core::plan::taints::Consent;
 
 use apply::apply;
 

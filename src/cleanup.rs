@@ -4,34 +4,26 @@
 
 mod found;
 
-use std::{
-    io::{self, BufRead, IsTerminal, Write},
-    time::Duration,
-};
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::time::Duration;
 
 use found::{Found, list};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::{Api, Client, Config};
 use thiserror::Error;
-use winpool_client::{
-    causes::with_causes,
-    error::{RequestError, Unreadable, in_time},
-    kubeconfig::{Connection, Unusable},
-    terminal::{Outcome, escape},
-};
-use winpool_core::{
-    api::names,
-    election::{LEASE_DURATION, has_holder},
-};
+use winpool_client::causes::with_causes;
+use winpool_client::error::{RequestError, Unreadable, in_time};
+use winpool_client::kubeconfig::{Connection, Unusable};
+use winpool_client::terminal::{Outcome, escape};
+use winpool_core::api::names;
+use winpool_core::election::{LEASE_DURATION, has_holder};
 
-use crate::{
-    election::Seized,
-    leadership::Leadership,
-    operator,
-    telemetry::{self, LogFormat},
-    uninstall::InstallationObjects,
-    write::{Applier, Leases},
-};
+use crate::election::Seized;
+use crate::leadership::Leadership;
+use crate::operator;
+use crate::telemetry::{self, LogFormat};
+use crate::uninstall::InstallationObjects;
+use crate::write::{Applier, Leases};
 
 /// The time for which a running operator is paused. It suffices for the cleanup and for removing the operator.
 const SEIZED: Duration = Duration::from_mins(10);

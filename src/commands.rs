@@ -2,7 +2,8 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{Options, cleanup, telemetry::LogFormat};
+use crate::telemetry::LogFormat;
+use crate::{Options, cleanup};
 
 /// Makes Windows nodes safe to run beside Linux ones. `winpool` has the commands that change nothing.
 #[derive(Parser)]

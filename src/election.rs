@@ -4,37 +4,30 @@
 //! rest of the process: the term in which this process leads, and its end. A term ends by itself when no renewal is
 //! accepted, and at once when another process holds the Lease.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::{Duration, Instant},
-};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use futures::{StreamExt, stream::BoxStream};
-use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
-use kube::{
-    Client, ResourceExt,
-    runtime::{WatchStreamExt, watcher},
-};
-use tokio::{sync::watch, time::sleep_until};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use tokio::sync::watch;
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
-use winpool_client::{
-    causes::shortened,
-    error::{RequestError, timed_out},
-    watches,
-};
-use winpool_core::{
-    api::names,
-    election::{
-        Candidate, ElectionStep, LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD, Term, claimed_by, has_holder, released,
-    },
+use winpool_client::causes::shortened;
+use winpool_client::error::{RequestError, timed_out};
+use winpool_client::watches;
+use winpool_core::api::names;
+use winpool_core::election::{
+    Candidate, ElectionStep, LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD, Term, claimed_by, has_holder, released,
 };
 
-use crate::{
-    leadership::{CLEANUP_BUDGET, Leadership},
-    telemetry::outages,
-    write::Leases,
-};
+use crate::leadership::{CLEANUP_BUDGET, Leadership};
+use crate::telemetry::outages;
+use crate::write::Leases;
 
 /// The time limit for the release, within the time that a process has to end.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(900);
@@ -331,7 +324,8 @@ mod tests {
     use tower::service_fn;
 
     use super::*;
-    use crate::telemetry::{LogFormat, tests::Lines};
+    use crate::telemetry::LogFormat;
+    use crate::telemetry::tests::Lines;
 
     /// Answers like an API server in which the namespace of the Lease does not exist, and counts the attempts to create
     /// the Lease.

@@ -1,11 +1,10 @@
 //! The time in which this process leads. Outside of it nothing is written to the cluster.
 
-use std::{
-    convert::Infallible,
-    time::{Duration, Instant},
-};
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
 
-use tokio::{sync::watch, time::sleep_until};
+use tokio::sync::watch;
+use tokio::time::sleep_until;
 use winpool_core::election::Term;
 
 /// The time limit for cleaning up after winpool was uninstalled. A pod has 60 seconds to end, and the token of a ServiceAccount works for 60 seconds

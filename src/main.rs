@@ -4,15 +4,10 @@ use clap::Parser;
 use kube::Config;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use winpool_client::{
-    causes::with_causes,
-    terminal::{self, Outcome},
-};
-use winpool_operator::{
-    cleanup,
-    commands::{Cli, Command, Run},
-    telemetry,
-};
+use winpool_client::causes::with_causes;
+use winpool_client::terminal::{self, Outcome};
+use winpool_operator::commands::{Cli, Command, Run};
+use winpool_operator::{cleanup, telemetry};
 
 /// musl's own allocator takes twice as much time as glibc's.
 #[cfg(target_env = "musl")]

@@ -3,21 +3,25 @@
 mod gauges;
 pub mod reference;
 
-use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
-use prometheus_client::{
-    encoding::text::encode,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::Registry,
-};
-use winpool_client::{error::RequestError, request_info::RequestInfo, requests};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use winpool_client::error::RequestError;
+use winpool_client::request_info::RequestInfo;
+use winpool_client::requests;
 
 use crate::nodes::SharedNodes;
 
-use self::{
-    gauges::Gauges,
-    reference::{CONTROLLERS, RESULTS},
-};
+use self::gauges::Gauges;
+use self::reference::{CONTROLLERS, RESULTS};
 
 /// Labels whose values are closed lists.
 type MetricLabels<const N: usize> = [(&'static str, &'static str); N];
@@ -109,10 +113,8 @@ impl requests::Counter for Metrics {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{
-        reference::{Description, METRICS},
-        *,
-    };
+    use super::reference::{Description, METRICS};
+    use super::*;
 
     #[test]
     fn the_reference_has_what_is_exposed_and_nothing_else() {

@@ -1,17 +1,13 @@
 //! The table of nodes, shared between the tasks of this process.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
-use winpool_core::plan::{
-    nodes::{NodeEvent, NodeTable},
-    pools::pool::Policy,
-};
+use winpool_core::plan::nodes::{NodeEvent, NodeTable};
+use winpool_core::plan::pools::pool::Policy;
 
 /// The table of nodes that one watch shows. The lock is never held across an await.
 #[derive(Default)]

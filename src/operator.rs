@@ -1,35 +1,36 @@
 //! The operator's process: caches, controllers, endpoints and termination.
 
-use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ArgAction;
 use futures::{FutureExt, future};
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{
-    Client, Config,
-    runtime::reflector::{self, store::Writer},
-};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{self};
+use kube::{Client, Config};
 use parking_lot::Mutex;
 use thiserror::Error;
-use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use winpool_client::{
-    client::{self, ConnectError},
-    pages,
-    requests::Counter,
-};
+use winpool_client::client::{self, ConnectError};
+use winpool_client::pages;
+use winpool_client::requests::Counter;
 use winpool_core::plan::reconcile::Pauses;
 
-use crate::{
-    controllers::{self, CLASSES, Context, GuardedPool, NODES, POOLS, SharedPods, WatchHealth},
-    election::Elector,
-    leadership::Leadership,
-    metrics::Metrics,
-    nodes::SharedNodes,
-    server, together,
-    uninstall::InstallationObjects,
-    write::Applier,
-};
+use crate::controllers::{self, CLASSES, Context, GuardedPool, NODES, POOLS, SharedPods, WatchHealth};
+use crate::election::Elector;
+use crate::leadership::Leadership;
+use crate::metrics::Metrics;
+use crate::nodes::SharedNodes;
+use crate::uninstall::InstallationObjects;
+use crate::write::Applier;
+use crate::{server, together};
 
 /// The options of `winpool-operator run`.
 #[derive(Clone, Debug, clap::Args)]

@@ -2,23 +2,28 @@
 //!
 //! Every pod may be able to reach them, so the number, the size and the duration of connections are limited.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
-use axum::{
-    Router, extract::State, http::StatusCode, http::header::CONTENT_TYPE, response::IntoResponse, routing::get,
-    serve::Listener,
-};
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::serve::Listener;
 use hyper::server::conn::http1;
-use hyper_util::{rt::TokioIo, service::TowerToHyperService};
-use tokio::{
-    net::TcpListener,
-    sync::watch,
-    task::{AbortHandle, JoinSet},
-    time::timeout,
-};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::{controllers::WatchHealth, metrics::Metrics};
+use crate::controllers::WatchHealth;
+use crate::metrics::Metrics;
 
 /// The number of connections. One more ends the oldest, so that a probe is answered while others open connections.
 const CONNECTIONS: usize = 64;
@@ -94,13 +99,12 @@ async fn readyz(State(endpoints): State<Endpoints>) -> impl IntoResponse {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::SocketAddr, time::Instant};
+    use std::net::SocketAddr;
+    use std::time::Instant;
 
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        net::TcpStream,
-        task::JoinHandle,
-    };
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::task::JoinHandle;
 
     use super::*;
 

@@ -9,11 +9,9 @@ use std::io::IsTerminal;
 use clap::ValueEnum;
 use kube::runtime::watcher;
 use tracing::Subscriber;
-use tracing_subscriber::{
-    filter::{ParseError, Targets},
-    fmt::{MakeWriter, layer},
-    prelude::*,
-};
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::fmt::{MakeWriter, layer};
+use tracing_subscriber::prelude::*;
 use winpool_client::causes::failure;
 
 /// The default of `RUST_LOG`. kube's runtime reports each failed watch and its client each failed request; winpool

@@ -9,23 +9,20 @@
 //! sent before all requests have it. (Through a proxy that the kubeconfig names, kube's own client sends them, which
 //! withholds nothing. No operator in a cluster needs one.)
 
-use std::{io, time::Duration};
+use std::io;
+use std::time::Duration;
 
-use axum::http::{
-    HeaderValue, Request, StatusCode,
-    header::{CONTENT_LENGTH, EXPECT},
-};
-use futures::{
-    StreamExt,
-    stream::{self, BoxStream, FuturesUnordered},
-};
+use axum::http::header::{CONTENT_LENGTH, EXPECT};
+use axum::http::{HeaderValue, Request, StatusCode};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream, FuturesUnordered};
 use http_body_util::{Either, StreamBody};
-use hyper::{
-    body::{Bytes, Frame},
-    ext::on_informational,
-};
-use kube::{Client, client::Body};
-use tokio::{sync::watch, time::timeout};
+use hyper::body::{Bytes, Frame};
+use hyper::ext::on_informational;
+use kube::Client;
+use kube::client::Body;
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tower::BoxError;
 
 /// The time limit for the permissions. A proxy that understands HTTP may never pass on `100 Continue`: RFC 9110 then
@@ -97,10 +94,8 @@ pub fn gated(mut request: Request<Body>) -> Request<Gated> {
 #[cfg(test)]
 mod tests {
     use kube::Config;
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        net::{TcpListener, TcpStream},
-    };
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 

@@ -5,32 +5,24 @@
 
 use std::time::Duration;
 
-use futures::{
-    FutureExt, StreamExt, future, pin_mut,
-    stream::{FuturesUnordered, select_all},
-};
-use k8s_openapi::{
-    api::{
-        core::v1::{Namespace, ServiceAccount},
-        rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject},
-    runtime::WatchStreamExt,
-};
+use futures::stream::{FuturesUnordered, select_all};
+use futures::{FutureExt, StreamExt, future, pin_mut};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::WatchStreamExt;
+use kube::{Api, Client};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
-use winpool_client::{
-    causes::{failure, shortened},
-    error::{Failure, RequestError, Unreadable, in_time},
-    watches,
-};
+use winpool_client::causes::{failure, shortened};
+use winpool_client::error::{Failure, RequestError, Unreadable, in_time};
+use winpool_client::watches;
 use winpool_core::plan::pools::pool::has_finalizer;
 
-use crate::{controllers::Context, leadership::CLEANUP_BUDGET, write::Applier};
+use crate::controllers::Context;
+use crate::leadership::CLEANUP_BUDGET;
+use crate::write::Applier;
 
 /// The time limit for finding out, on termination, if winpool is being removed.
 const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(3);

@@ -7,48 +7,36 @@
 //! Without leadership nothing is sent, and requests in flight end with it. The only exception is the Lease that
 //! leadership comes from.
 
-use std::{pin::pin, time::Duration};
+use std::pin::pin;
+use std::time::Duration;
 
-use futures::{
-    future::BoxFuture,
-    io::{AsyncReadExt, copy, sink},
-};
+use futures::future::BoxFuture;
+use futures::io::{AsyncReadExt, copy, sink};
 use json_patch::Patch as JsonPatch;
-use k8s_openapi::{
-    api::{
-        coordination::v1::Lease,
-        core::v1::{Node, ObjectReference, Pod},
-        node::v1::RuntimeClass,
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{
+    DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions, ValidationDirective,
 };
-use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{
-        DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions, ValidationDirective,
-    },
-    core::Request,
-    runtime::events::{Event, Recorder, Reporter},
-};
+use kube::core::Request;
+use kube::runtime::events::{Event, Recorder, Reporter};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
-use winpool_client::{
-    causes::shortened,
-    error::{Failure, RequestError, in_time, of_write, within},
-    node::ListedNode,
-};
-use winpool_core::{
-    api::{WindowsPoolStatus, names},
-    node::{NodeObject, NodePlan},
-    plan::{
-        nodes::NodeAnswer,
-        patch::{finalizer_patch, status_patch},
-        pods::TolerationRequest,
-        pools::pool::GuardedPool,
-    },
-    words::plain,
-};
+use winpool_client::causes::shortened;
+use winpool_client::error::{Failure, RequestError, in_time, of_write, within};
+use winpool_client::node::ListedNode;
+use winpool_core::api::{WindowsPoolStatus, names};
+use winpool_core::node::{NodeObject, NodePlan};
+use winpool_core::plan::nodes::NodeAnswer;
+use winpool_core::plan::patch::{finalizer_patch, status_patch};
+use winpool_core::plan::pods::TolerationRequest;
+use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_core::words::plain;
 
-use crate::{leadership::Leadership, together};
+use crate::leadership::Leadership;
+use crate::together;
 
 /// The time limit for a write of the Lease: half of `RENEW_DEADLINE`, so that a lost renewal can be repeated in time.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);

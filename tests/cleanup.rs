@@ -3,9 +3,11 @@
 use std::process::{Command, Output, Stdio};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, ResourceExt, api::PostParams};
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
-use winpool_e2e::{ApiServer, SimulatedNode, lend, scene::install_crd};
+use winpool_e2e::scene::install_crd;
+use winpool_e2e::{ApiServer, SimulatedNode, lend};
 
 #[tokio::test]
 async fn cleanup_lists_what_it_removes_and_asks_on_a_terminal() {

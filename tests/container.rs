@@ -2,26 +2,21 @@
 //! the binary and the files of a `ServiceAccount`. `make binary-test` builds it and runs these tests, with QEMU also on
 //! the binary of the other architecture.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use k8s_openapi::api::{
-    authentication::v1::TokenRequest,
-    core::v1::{Node, ServiceAccount},
-    rbac::v1::{ClusterRoleBinding, RoleRef, Subject},
-};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ObjectMeta, PostParams},
-};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client, ResourceExt};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
-use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, lend, scene::install_crd, wait_for};
+use winpool_e2e::scene::install_crd;
+use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, lend, wait_for};
 
 use crate::program::Program;
 

@@ -3,17 +3,16 @@
 
 use std::process::Command;
 
-use k8s_openapi::api::{core::v1::Node, events::v1::Event};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{WindowsPool, names},
-    words::is_command,
-};
-use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, harness::recorded_in, program, scene::install_crd, wait_for};
+use winpool_core::api::{WindowsPool, names};
+use winpool_core::words::is_command;
+use winpool_e2e::harness::recorded_in;
+use winpool_e2e::scene::install_crd;
+use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, program, wait_for};
 
 use crate::program::{Program, command};
 

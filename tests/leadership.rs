@@ -1,18 +1,16 @@
 //! Two processes of `winpool-operator run`, of which one leads.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ListParams, PostParams},
-};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, ResourceExt};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec, names};
-use winpool_e2e::{AuditLog, AuditedRequest, LIMIT, Lent, SimulatedNode, lend, sample, scene::install_crd, wait_for};
+use winpool_e2e::scene::install_crd;
+use winpool_e2e::{AuditLog, AuditedRequest, LIMIT, Lent, SimulatedNode, lend, sample, wait_for};
 
 use crate::program::Program;
 

@@ -1,17 +1,14 @@
 //! `winpool-operator run` as a process, beside a real API server.
 
-use std::{
-    net::TcpListener,
-    time::{Duration, Instant},
-};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
-use kube::{
-    Api,
-    api::{DeleteParams, PostParams},
-};
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
-use winpool_e2e::{LIMIT, SimulatedNode, Usage, WINDOWS_BUILD, lend, sample, scene::install_crd, wait_for};
+use winpool_e2e::scene::install_crd;
+use winpool_e2e::{LIMIT, SimulatedNode, Usage, WINDOWS_BUILD, lend, sample, wait_for};
 
 use crate::program::{Program, command};
 

@@ -118,7 +118,8 @@ impl Browser {
 
     /// Saves a picture of the whole page.
     pub async fn picture(&mut self, file: &Path) -> Result<()> {
-        use base64::{Engine, prelude::BASE64_STANDARD};
+        use base64::Engine;
+        use base64::prelude::BASE64_STANDARD;
         let answer = self.call("Page.captureScreenshot", json!({"captureBeyondViewport": true})).await?;
         let data = BASE64_STANDARD.decode(answer["data"].as_str().unwrap_or_default());
         let data = data.map_err(|error| Error::Browser(error.to_string()))?;

@@ -1,9 +1,8 @@
 //! Errors that say what to do next.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, io};
 
 use winpool_client::causes::with_causes;
 

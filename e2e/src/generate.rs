@@ -6,7 +6,8 @@ use std::path::Path;
 use clap::CommandFactory;
 use thiserror::Error;
 use winpool::{reference, schema};
-use winpool_analysis::{lint::advise, reference as pages};
+use winpool_analysis::lint::advise;
+use winpool_analysis::reference as pages;
 
 pub mod metrics;
 #[cfg(test)]

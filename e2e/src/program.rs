@@ -1,12 +1,10 @@
 //! The programs as processes.
 
-use crate::{
-    ApiServer, Error, Result, Usage,
-    error::{FileContext, text},
-    guard::Guard,
-    process::{Launch, Process, free_port},
-    requests::sample,
-};
+use crate::error::{FileContext, text};
+use crate::guard::Guard;
+use crate::process::{Launch, Process, free_port};
+use crate::requests::sample;
+use crate::{ApiServer, Error, Result, Usage};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -5,13 +5,15 @@ use std::fmt::Write;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
-use kube::runtime::{conditions, wait::Condition};
+use kube::runtime::conditions;
+use kube::runtime::wait::Condition;
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use winpool_analysis::crd::crd;
-use winpool_core::api::{WindowsPool, names::condition::READY};
+use winpool_core::api::WindowsPool;
+use winpool_core::api::names::condition::READY;
 use winpool_operator::Options;
 
 use crate::{

@@ -3,9 +3,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use winpool_e2e::{
-    Component, Process, Result, Sample, WINDOWS_BUILD, kubernetes_version, prelude::*, running_kubernetes,
-};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Component, Process, Result, Sample, WINDOWS_BUILD, kubernetes_version, running_kubernetes};
 
 #[tokio::test]
 async fn the_server_is_the_pinned_kubernetes() -> Result<()> {

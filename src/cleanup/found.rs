@@ -1,27 +1,22 @@
 //! What `winpool-operator cleanup` finds in a cluster.
 
-use std::{
-    collections::BTreeSet,
-    io::{self, Write},
-};
+use std::collections::BTreeSet;
+use std::io::{self, Write};
 
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
-use kube::{Api, Client, ResourceExt, api::ListParams, core::PartialObjectMeta};
-use winpool_client::{
-    error::{RequestError, Unreadable},
-    node::ListedNode,
-    pages,
-    terminal::some,
-};
-use winpool_core::{
-    api::{
-        Taint,
-        names::{self, CLEANUP},
-    },
-    node::{Applied, NodeObject},
-    plan::pools::pool::GuardedPool,
-    words::count,
-};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client, ResourceExt};
+use winpool_client::error::{RequestError, Unreadable};
+use winpool_client::node::ListedNode;
+use winpool_client::pages;
+use winpool_client::terminal::some;
+use winpool_core::api::Taint;
+use winpool_core::api::names::{self, CLEANUP};
+use winpool_core::node::{Applied, NodeObject};
+use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_core::words::count;
 
 use crate::uninstall::InstalledObject;
 

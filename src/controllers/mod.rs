@@ -7,21 +7,27 @@ mod queue;
 pub mod tolerations;
 mod watch_health;
 
-use std::{
-    collections::BTreeSet,
-    convert::Infallible,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
-use kube::{Client, runtime::reflector::Store};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::runtime::reflector::Store;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use winpool_core::plan::{Now, nodes::NodeEvent, pools::pool::Policy, reconcile::Pauses};
+use winpool_core::plan::Now;
+use winpool_core::plan::nodes::NodeEvent;
+use winpool_core::plan::pools::pool::Policy;
+use winpool_core::plan::reconcile::Pauses;
 
-use crate::{leadership::Leadership, metrics::Metrics, nodes::SharedNodes, write::Applier};
+use crate::leadership::Leadership;
+use crate::metrics::Metrics;
+use crate::nodes::SharedNodes;
+use crate::write::Applier;
 
 pub use pods::SharedPods;
 pub use watch_health::WatchHealth;

@@ -1,37 +1,31 @@
 //! The node controller: the operator as an interpreter of [`winpool_core::plan::nodes`]. It shows the table what the
 //! watches show, executes the steps of nodes in their order, and decides nothing.
 
-use std::{
-    pin::pin,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use futures::{Stream, StreamExt, future, stream::FuturesUnordered};
-use kube::{
-    Resource,
-    runtime::{
-        events::{Event, EventType},
-        watcher,
-    },
-};
-use tokio::{task::coop::consume_budget, time::sleep_until};
+use futures::stream::FuturesUnordered;
+use futures::{Stream, StreamExt, future};
+use kube::Resource;
+use kube::runtime::events::{Event, EventType};
+use kube::runtime::watcher;
+use tokio::task::coop::consume_budget;
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
-use winpool_client::{
-    causes::shortened,
-    error::RequestError,
-    node::{self, ListedNode},
-    watches::Selection,
-};
-use winpool_core::{
-    api::names::reason,
-    node::{MetadataChange, NodeObject, NodePlan},
-    plan::nodes::{NodeAnswer, NodeEvent, NodeNote, NodeStep},
-};
+use winpool_client::causes::shortened;
+use winpool_client::error::RequestError;
+use winpool_client::node::{self, ListedNode};
+use winpool_client::watches::Selection;
+use winpool_core::api::names::reason;
+use winpool_core::node::{MetadataChange, NodeObject, NodePlan};
+use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeNote, NodeStep};
 
-use crate::{nodes::SharedNodes, telemetry::list};
+use crate::nodes::SharedNodes;
+use crate::telemetry::list;
 
-use super::{Context, NODES, queue::Queue};
+use super::queue::Queue;
+use super::{Context, NODES};
 
 const CONTROLLER: &str = "node";
 /// The kind of the second watch, in messages.

@@ -1,28 +1,25 @@
 //! The watches of pods and of Events about them. They keep [`winpool_core::plan::pods::PodTable`] up to date.
 
-use std::{
-    pin::pin,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use futures::{Stream, StreamExt, stream::select_all};
+use futures::stream::select_all;
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::runtime::watcher::{self, Event};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::{sync::watch, task::coop::consume_budget, time::sleep_until};
+use tokio::sync::watch;
+use tokio::task::coop::consume_budget;
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
-use winpool_client::{
-    pods::{ListedDaemonSet, ListedEvent, ListedPod, warnings},
-    watches::Selection,
-};
-use winpool_core::plan::{
-    Now,
-    nodes::NodeTable,
-    pods::{ClusterFacts, PodHealth, PodPauses, PodTable, REASONS, UnknownPods},
-    pools::pool::{GuardedPool, policy_of},
-    refusal::Outage,
-};
+use winpool_client::pods::{ListedDaemonSet, ListedEvent, ListedPod, warnings};
+use winpool_client::watches::Selection;
+use winpool_core::plan::Now;
+use winpool_core::plan::nodes::NodeTable;
+use winpool_core::plan::pods::{ClusterFacts, PodHealth, PodPauses, PodTable, REASONS, UnknownPods};
+use winpool_core::plan::pools::pool::{GuardedPool, policy_of};
+use winpool_core::plan::refusal::Outage;
 
 use super::{Context, WatchHealth, now};
 

@@ -1,48 +1,39 @@
 //! The pool controller: the operator as an interpreter of [`winpool_core::plan::reconcile`]. It executes the steps of
 //! the loop, each pool independently, and decides nothing.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Debug,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use k8s_openapi::api::{
-    core::v1::{Node, ObjectReference},
-    node::v1::RuntimeClass,
-};
-use kube::{
-    Api, Resource, ResourceExt,
-    api::ListParams,
-    core::PartialObjectMeta,
-    runtime::{
-        WatchStreamExt,
-        events::{Event, EventType},
-        reflector::store::Writer,
-        watcher,
-    },
-};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
+use kube::runtime::events::{Event, EventType};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
-use winpool_client::{causes::shortened, error::RequestError, pages, watches::Selection};
-use winpool_core::{
-    api::{
-        self, Problem,
-        names::{self, reason},
-    },
-    plan::{
-        patch::runtime_class_patch,
-        pools::pool::GuardedPool,
-        reconcile::{Answer, CachedCluster, ClassRequest, Memory, Note, POLL_INTERVAL, Step, next},
-    },
-};
+use winpool_client::causes::shortened;
+use winpool_client::error::RequestError;
+use winpool_client::pages;
+use winpool_client::watches::Selection;
+use winpool_core::api::names::{self, reason};
+use winpool_core::api::{self, Problem};
+use winpool_core::plan::patch::runtime_class_patch;
+use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_core::plan::reconcile::{Answer, CachedCluster, ClassRequest, Memory, Note, POLL_INTERVAL, Step, next};
 
 use crate::telemetry::list;
 
-use super::{Context, now, watch_health::answer};
+use super::watch_health::answer;
+use super::{Context, now};
 
 const CONTROLLER: &str = "pool";
 /// The pause before the next test while the control plane does not confine winpool.

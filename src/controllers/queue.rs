@@ -3,11 +3,9 @@
 //! The controller of kube-runtime takes the next object from a hash set: when many nodes join at once, some wait until all
 //! others are done. It also starts every reconcile with a timer, which costs a millisecond.
 
-use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
-    sync::Arc,
-    time::Instant,
-};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
 
 /// The names of objects to reconcile: first in, first out. A name is in it once, and is never given out twice at the same
 /// time.

@@ -1,20 +1,19 @@
 //! Adds tolerations to pods for Windows: the operator as an interpreter of the queue in
 //! [`winpool_core::plan::pods::PodTable`].
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
-use winpool_client::{causes::shortened, error::RequestError};
-use winpool_core::plan::{
-    pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes},
-    pools::pool::policy_of,
-};
+use winpool_client::causes::shortened;
+use winpool_client::error::RequestError;
+use winpool_core::plan::pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes};
+use winpool_core::plan::pools::pool::policy_of;
 
 use crate::telemetry::list;
 

@@ -1,24 +1,23 @@
 //! The kinds that this process cannot read at present, as its lists and watches show.
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Instant};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Instant;
 
 use axum::http::Request;
 use futures::{Stream, StreamExt};
-use kube::{
-    Client, Resource,
-    client::Body,
-    core::Status,
-    runtime::watcher::{self, Event},
-};
+use kube::client::Body;
+use kube::core::Status;
+use kube::runtime::watcher::{self, Event};
+use kube::{Client, Resource};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tower::service_fn;
-use winpool_client::{
-    causes::failure,
-    request_info::RequestInfo,
-    watches::{self, Selection},
-};
+use winpool_client::causes::failure;
+use winpool_client::request_info::RequestInfo;
+use winpool_client::watches::{self, Selection};
 use winpool_core::plan::refusal::Outage;
 
 use crate::telemetry::{watch_fails, watch_works};

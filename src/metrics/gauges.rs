@@ -1,24 +1,20 @@
 //! Gauges of pools: read from the table of nodes when they are scraped, or kept as the pool controller last saw them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
 
-use k8s_openapi::jiff::{ToSpan, civil::Date, tz::TimeZone};
+use k8s_openapi::jiff::ToSpan;
+use k8s_openapi::jiff::civil::Date;
+use k8s_openapi::jiff::tz::TimeZone;
 use parking_lot::Mutex;
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder},
-    metrics::gauge::{ConstGauge, Gauge},
-};
-use winpool_core::{
-    api::{ClassState, WindowsPoolStatus, number},
-    plan::nodes::assessment::NodeState,
-    pod::Cause,
-    windows::builds,
-};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use winpool_core::api::{ClassState, WindowsPoolStatus, number};
+use winpool_core::plan::nodes::assessment::NodeState;
+use winpool_core::pod::Cause;
+use winpool_core::windows::builds;
 
 use crate::nodes::SharedNodes;
 

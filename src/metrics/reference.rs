@@ -3,11 +3,9 @@
 
 use std::fmt;
 
-use prometheus_client::{
-    encoding::{DescriptorEncoder, MetricEncoder},
-    metrics::MetricType,
-    registry::{Metric, Registry, Unit},
-};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 /// Values of the label `controller`.
 pub const CONTROLLERS: [&str; 2] = ["node", "pool"];

@@ -1,7 +1,5 @@
-use std::{
-    io::Write,
-    sync::{Arc, Mutex},
-};
+use std::io::Write;
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tracing::subscriber::DefaultGuard;

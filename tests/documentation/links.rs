@@ -1,9 +1,7 @@
 //! Links within the repository have a target, on GitHub and in the book.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::{Component, Path, PathBuf},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
 
 use super::page::{Page, ROOT};
 

@@ -1,6 +1,7 @@
 //! The reference has every line above DEBUG that winpool logs.
 
-use std::{fs, path::Path};
+use std::fs;
+use std::path::Path;
 
 use super::page::ROOT;
 

@@ -2,12 +2,9 @@
 
 use std::path::Path;
 
-use winpool_e2e::{
-    Cluster, Component, Sample, SimulatedNode,
-    harness::HostNode,
-    lend_cluster,
-    scene::{self, OperatorTask, windows_servers},
-};
+use winpool_e2e::harness::HostNode;
+use winpool_e2e::scene::{self, OperatorTask, windows_servers};
+use winpool_e2e::{Cluster, Component, Sample, SimulatedNode, lend_cluster};
 
 const POOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/windowspool.yaml");
 

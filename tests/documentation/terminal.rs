@@ -1,16 +1,16 @@
 //! The terminal of a reader who follows a page.
 
-use std::{path::Path, process::Stdio, time::Instant};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Instant;
 
 use tempfile::TempDir;
 use tokio::process::Command;
 use winpool_e2e::{Component, LIMIT, program, wait_for};
 
-use super::{
-    page::{Page, ROOT},
-    scene::Scene,
-    transcript::{Step, agrees},
-};
+use super::page::{Page, ROOT};
+use super::scene::Scene;
+use super::transcript::{Step, agrees};
 
 /// A directory that looks like a checkout, with kubectl, Helm and winpool on the PATH.
 pub struct Terminal {

@@ -1,14 +1,13 @@
 //! The chart and `config/` install the same objects.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use winpool_e2e::Component;
 
-use super::{
-    chart::{SERVED, differ, parse, template},
-    scene::{CHART, CONFIG, NAMESPACE},
-};
+use super::chart::{SERVED, differ, parse, template};
+use super::scene::{CHART, CONFIG, NAMESPACE};
 
 /// The component that the chart installs by default.
 const DEFAULT: &str = "tolerate-windows";

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use kube::{Api, api::ListParams};
+use kube::Api;
+use kube::api::ListParams;
 use winpool_core::api::WindowsPool;
 use winpool_e2e::{Component, LIMIT, lend, wait_for};
 

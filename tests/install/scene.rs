@@ -1,23 +1,19 @@
 //! The cluster in which winpool is installed, and its state after the removal.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-use k8s_openapi::{
-    api::{
-        apps::v1::Deployment,
-        core::v1::{Namespace, Node},
-        node::v1::RuntimeClass,
-        rbac::v1::{ClusterRole, ClusterRoleBinding},
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{Api, ResourceExt, api::ListParams};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
-use winpool_e2e::{Cluster, Component, SimulatedNode, harness::HostNode, lend_cluster};
+use winpool_e2e::harness::HostNode;
+use winpool_e2e::{Cluster, Component, SimulatedNode, lend_cluster};
 
 pub const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
 pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/winpool");

@@ -1,16 +1,19 @@
 //! An upgrade from an older commit, and the way back. `make upgrade-test` builds its program, and says where its tree is.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex},
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node, node::v1::RuntimeClass};
-use kube::{Api, ResourceExt, runtime::WatchStreamExt, runtime::watcher};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
 use serde_json::{Map, Value, json};
-use winpool_e2e::{Cluster, Component, SimulatedNode, harness::HostNode, lend_cluster, scene::pool_gets_ready};
+use winpool_e2e::harness::HostNode;
+use winpool_e2e::scene::pool_gets_ready;
+use winpool_e2e::{Cluster, Component, SimulatedNode, lend_cluster};
 
 use super::scene::{CONFIG, NAMESPACE};
 

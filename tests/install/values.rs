@@ -1,14 +1,13 @@
 //! The values of the chart: their effects, schema and documentation.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use winpool_e2e::Component;
 
-use super::{
-    chart::{SERVED, differ, template, template_by},
-    scene::{CHART, NAMESPACE},
-};
+use super::chart::{SERVED, differ, template, template_by};
+use super::scene::{CHART, NAMESPACE};
 
 /// Kinds of objects that are copied from `config/components/`: snapshots have only their names.
 const COPIES: [&str; 6] = [

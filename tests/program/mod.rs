@@ -1,13 +1,11 @@
 //! The binary, run as users run it.
 
-use std::{
-    fs::File,
-    io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpStream},
-    path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus},
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use winpool_e2e::{ApiServer, LIMIT, free_port, sample, wait_for};

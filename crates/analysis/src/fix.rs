@@ -5,25 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Toleration;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{ObjectReference, names},
-    windows::{Build, compatibility::Runs},
-};
+use winpool_core::api::{ObjectReference, names};
+use winpool_core::windows::Build;
+use winpool_core::windows::compatibility::Runs;
 
-use crate::{
-    explain::{
-        blockers::{By, Group, MovesTo, Pin, group, pool_blockers},
-        upgrade::Upgrade,
-    },
-    finding::{Finding, Severity},
-    kinds::template_of,
-    lint::{Facts, check, check_landing},
-    pod::{PodSpec, isolation_with},
-    remedy::{Edit, Operation, Rank, Remedy},
-    system,
-    view::{Placed, View},
-    workload::WorkloadManifest,
-};
+use crate::explain::blockers::{By, Group, MovesTo, Pin, group, pool_blockers};
+use crate::explain::upgrade::Upgrade;
+use crate::finding::{Finding, Severity};
+use crate::kinds::template_of;
+use crate::lint::{Facts, check, check_landing};
+use crate::pod::{PodSpec, isolation_with};
+use crate::remedy::{Edit, Operation, Rank, Remedy};
+use crate::system;
+use crate::view::{Placed, View};
+use crate::workload::WorkloadManifest;
 
 /// The steps for one workload, at most. Each solves a problem, so there are far fewer.
 const STEPS: usize = 100;

@@ -3,7 +3,8 @@
 //! The lists contain the builds that Kubernetes tests and supports. Vendors support other builds, and builds that are
 //! no longer listed still run.
 
-use std::{fmt, ops::RangeInclusive};
+use std::fmt;
+use std::ops::RangeInclusive;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,20 +4,14 @@
 
 use std::collections::BTreeSet;
 
-use winpool_core::{
-    api::{Effect, Taint, quantity::amount},
-    labels::Labels,
-    pod::{
-        ARCH_KEYS, Class, Tolerance,
-        affinity::{is_empty, matches_affinity},
-        tolerance, tolerate,
-    },
-};
+use winpool_core::api::quantity::amount;
+use winpool_core::api::{Effect, Taint};
+use winpool_core::labels::Labels;
+use winpool_core::pod::affinity::{is_empty, matches_affinity};
+use winpool_core::pod::{ARCH_KEYS, Class, Tolerance, tolerance, tolerate};
 
-use crate::{
-    pod::{ContainerList, PodSpec, failing_expressions},
-    view::Node,
-};
+use crate::pod::{ContainerList, PodSpec, failing_expressions};
+use crate::view::Node;
 
 /// A reason why a pod cannot be scheduled to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,20 +9,14 @@ mod target;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
-use winpool_core::{
-    api::{Isolation, names},
-    labels::Labels,
-    plan::nodes::capability_labels,
-    pod::{
-        Class,
-        affinity::{found, holds, is_empty},
-        tolerations::normalised,
-    },
-    windows::{
-        Build,
-        builds::{by_build, by_version},
-    },
-};
+use winpool_core::api::{Isolation, names};
+use winpool_core::labels::Labels;
+use winpool_core::plan::nodes::capability_labels;
+use winpool_core::pod::Class;
+use winpool_core::pod::affinity::{found, holds, is_empty};
+use winpool_core::pod::tolerations::normalised;
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::{by_build, by_version};
 
 use crate::image::name::build_of;
 

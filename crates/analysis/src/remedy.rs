@@ -4,20 +4,16 @@ mod command;
 
 use std::fmt;
 
-use json_patch::{
-    AddOperation, Patch, PatchOperation, RemoveOperation,
-    jsonptr::{Pointer, PointerBuf},
-};
+use json_patch::jsonptr::{Pointer, PointerBuf};
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Toleration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{HostMatch, ObjectReference, Taint, names},
-    plan::pools::pool::{Hosts, PoolSpec},
-    pod::tolerations::{toleration, written},
-    words::yaml,
-};
+use winpool_core::api::{HostMatch, ObjectReference, Taint, names};
+use winpool_core::plan::pools::pool::{Hosts, PoolSpec};
+use winpool_core::pod::tolerations::{toleration, written};
+use winpool_core::words::yaml;
 
 use crate::pod::{Container, PodSpec};
 

@@ -16,7 +16,10 @@ mod yaml;
 use std::fmt::{self, Write};
 
 use serde_json::json;
-use winpool_core::{api::names, plan::pools::pool::Pool, windows::builds::Product, words::joined};
+use winpool_core::api::names;
+use winpool_core::plan::pools::pool::Pool;
+use winpool_core::windows::builds::Product;
+use winpool_core::words::joined;
 
 use nodes::{Nodes, as_text, selected_windows};
 use yaml::{label_map, taint_list};

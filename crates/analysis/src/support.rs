@@ -3,10 +3,8 @@
 //! The tables contain only public statements; everything else is unknown.
 
 use k8s_openapi::jiff::civil::{Date, date};
-use winpool_core::{
-    labels::Labels,
-    windows::{Build, builds},
-};
+use winpool_core::labels::Labels;
+use winpool_core::windows::{Build, builds};
 
 /// The vendor that supports every Windows version for some time.
 pub const MICROSOFT: &str = "Microsoft";

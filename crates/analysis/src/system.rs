@@ -1,14 +1,10 @@
 //! The operating system that a pod is for, as far as the nodes of the cluster tell, and how certain that is.
 
-use winpool_core::{
-    labels::Labels,
-    pod::{Class, System},
-};
+use winpool_core::labels::Labels;
+use winpool_core::pod::{Class, System};
 
-use crate::{
-    placement::selects,
-    pod::{Guess, PodSpec, SystemEvidence},
-};
+use crate::placement::selects;
+use crate::pod::{Guess, PodSpec, SystemEvidence};
 
 /// Returns the system that a pod is for, by itself or by labels that only nodes of one system have. `nodes` are the labels of each
 /// node, and true for a Windows node.

@@ -1,16 +1,15 @@
 //! Workloads in manifests: Pods, and objects that create pods from a template.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 use winpool_core::api::ObjectReference;
 
-use crate::{
-    kinds::{KINDS, TEMPLATE, group_of, is_known, template_at},
-    pod::PodSpec,
-};
+use crate::kinds::{KINDS, TEMPLATE, group_of, is_known, template_at};
+use crate::pod::PodSpec;
 
 /// The namespace of objects in manifests that name none, unless the user names it.
 pub const DEFAULT_NAMESPACE: &str = "default";

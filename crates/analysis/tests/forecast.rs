@@ -3,28 +3,22 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use proptest::{collection::vec, prelude::*};
+use proptest::collection::vec;
+use proptest::prelude::*;
 use serde_json::{Value, json};
-use winpool_analysis::{
-    explain::{
-        forecast::{Forecast, ForecastOutcome, Snapshot, forecast},
-        node::node_explanation,
-        pod_count::PodCount,
-        status::status,
-    },
-    kinds::WorkloadKind,
-    pod::Pod,
-    view::{Known, after},
-};
-use winpool_core::{
-    plan::{pools::pool::policy_of, taints::Consent},
-    pod::PodProgress,
-};
+use winpool_analysis::explain::forecast::{Forecast, ForecastOutcome, Snapshot, forecast};
+use winpool_analysis::explain::node::node_explanation;
+use winpool_analysis::explain::pod_count::PodCount;
+use winpool_analysis::explain::status::status;
+use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::pod::Pod;
+use winpool_analysis::view::{Known, after};
+use winpool_core::plan::pools::pool::policy_of;
+use winpool_core::plan::taints::Consent;
+use winpool_core::pod::PodProgress;
 
-use crate::common::{
-    any::{any_node, any_policy, any_pool_object},
-    assess, class, node, planned, pool_object, read, tainted, yaml,
-};
+use crate::common::any::{any_node, any_policy, any_pool_object};
+use crate::common::{assess, class, node, planned, pool_object, read, tainted, yaml};
 
 fn snapshot(pools: &[&str], nodes: &[(&str, Value)]) -> Snapshot {
     crate::snapshot(pools.iter().map(|changes| pool_object(changes)), nodes.iter().cloned())

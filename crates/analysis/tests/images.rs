@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use winpool_analysis::image::document::MOST_ENTRIES;
+use winpool_analysis::image::known::summary;
+use winpool_analysis::image::matching::chosen;
 use winpool_analysis::image::{
-    Document, DocumentError, Host, ImagePlatforms, Platform, Source, document::MOST_ENTRIES, known::summary,
-    matching::chosen, read, read_config, runs_on,
+    Document, DocumentError, Host, ImagePlatforms, Platform, Source, read, read_config, runs_on,
 };
-use winpool_core::{
-    api::Isolation,
-    windows::{Build, KernelVersion},
-};
+use winpool_core::api::Isolation;
+use winpool_core::windows::{Build, KernelVersion};
 
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";

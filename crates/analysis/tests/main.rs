@@ -14,10 +14,8 @@ mod render;
 mod system;
 
 use serde_json::Value;
-use winpool_analysis::{
-    explain::forecast::Snapshot,
-    view::{Known, Node, SeenNode, Workloads},
-};
+use winpool_analysis::explain::forecast::Snapshot;
+use winpool_analysis::view::{Known, Node, SeenNode, Workloads};
 use winpool_core::api::WindowsPool;
 
 use crate::common::{now, read};

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-use winpool_analysis::{
-    explain::pod::{PodExplanation, answer, answer_template},
-    image::{ImagePlatforms, Images, Platform, Source},
-    kinds::WorkloadKind,
-    pod::Pod,
-    remedy::Remedy,
-    view::{self, Workload},
-};
+use winpool_analysis::explain::pod::{PodExplanation, answer, answer_template};
+use winpool_analysis::image::{ImagePlatforms, Images, Platform, Source};
+use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::pod::Pod;
+use winpool_analysis::remedy::Remedy;
+use winpool_analysis::view::{self, Workload};
 use winpool_core::pod::Class;
 
 use crate::common::{class, node, yaml};

@@ -1,29 +1,29 @@
 //! Pods and their templates are read in one place: every consumer gets the same answer.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use k8s_openapi::api::{core::v1::PodSpec as KubernetesSpec, node::v1::RuntimeClass};
-use proptest::{collection::vec, option, prelude::*, sample::select};
+use k8s_openapi::api::core::v1::PodSpec as KubernetesSpec;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::{Value, json};
-use winpool_analysis::{
-    explain::{forecast::forecast, pod::answer},
-    image::Images,
-    kinds::WorkloadKind,
-    lint::{Facts, check, check_tolerations},
-    placement::selects,
-    pod::{ClassExt, Pod, PodSpec, Target},
-    view::{Known, Node, View, Workload},
-    workload::WorkloadManifest,
-};
-use winpool_core::{
-    api::WindowsPool,
-    pod::{Class, System},
-};
+use winpool_analysis::explain::forecast::forecast;
+use winpool_analysis::explain::pod::answer;
+use winpool_analysis::image::Images;
+use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::lint::{Facts, check, check_tolerations};
+use winpool_analysis::placement::selects;
+use winpool_analysis::pod::{ClassExt, Pod, PodSpec, Target};
+use winpool_analysis::view::{Known, Node, View, Workload};
+use winpool_analysis::workload::WorkloadManifest;
+use winpool_core::api::WindowsPool;
+use winpool_core::pod::{Class, System};
 
-use crate::{
-    common::{node, pool_object},
-    snapshot,
-};
+use crate::common::{node, pool_object};
+use crate::snapshot;
 
 const BUILD: &str = "10.0.20348";
 const CLASS: &str = "own";

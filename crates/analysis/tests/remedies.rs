@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use proptest::{collection::vec, option, prelude::*, sample::select};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::{Value, json};
-use winpool_analysis::{
-    explain::pod::{PodExplanation, answer, answer_template},
-    image::Images,
-    kinds::WorkloadKind,
-    pod::{ClassExt, Pod, PodSpec},
-    view::{self, Workload},
-};
+use winpool_analysis::explain::pod::{PodExplanation, answer, answer_template};
+use winpool_analysis::image::Images;
+use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::pod::{ClassExt, Pod, PodSpec};
+use winpool_analysis::view::{self, Workload};
 use winpool_core::pod::Class;
 
 const BUILDS: [&str; 3] = ["10.0.17763", "10.0.20348", "10.0.26100"];

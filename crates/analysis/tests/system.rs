@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use winpool_analysis::{
-    explain::pod::{PodExplanation, answer_template},
-    finding::Finding,
-    image::Images,
-    kinds::WorkloadKind,
-    lint::{Facts, check},
-    remedy::Rank,
-    view::{Known, Node, SeenNode, View, Workload},
-    workload::WorkloadManifest,
-};
+use winpool_analysis::explain::pod::{PodExplanation, answer_template};
+use winpool_analysis::finding::Finding;
+use winpool_analysis::image::Images;
+use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::lint::{Facts, check};
+use winpool_analysis::remedy::Rank;
+use winpool_analysis::view::{Known, Node, SeenNode, View, Workload};
+use winpool_analysis::workload::WorkloadManifest;
 
 /// Two Linux nodes and two Windows nodes, in a pool of each system.
 fn nodes() -> Vec<SeenNode> {

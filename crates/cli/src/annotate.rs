@@ -1,21 +1,23 @@
 //! `winpool images --annotate`: manifests with what registries say, for the admission policy `assign-class`.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use winpool_analysis::{explain::images::annotation, image::Images, pod::Target, workload::WorkloadManifest};
+use winpool_analysis::explain::images::annotation;
+use winpool_analysis::image::Images;
+use winpool_analysis::pod::Target;
+use winpool_analysis::workload::WorkloadManifest;
 use winpool_client::terminal::{self, Outcome};
 use winpool_core::api::{ObjectReference, names};
 
 use crate::registry::Registry;
 
-use super::{
-    Error,
-    gaps::Gaps,
-    input::{self, Copies, Keep, Manifest},
-    output::{self, Format, OutputError},
-    resolve::look_up,
-};
+use super::Error;
+use super::gaps::Gaps;
+use super::input::{self, Copies, Keep, Manifest};
+use super::output::{self, Format, OutputError};
+use super::resolve::look_up;
 
 /// An object as it was read.
 struct Whole(Value);

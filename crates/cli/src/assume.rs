@@ -1,10 +1,8 @@
 //! `--assume`: questions about a cluster whose nodes run another Windows version.
 
 use clap::ValueHint;
-use winpool_analysis::view::{
-    View,
-    assume::{AssumeError, Assumed, Assumption, assume},
-};
+use winpool_analysis::view::View;
+use winpool_analysis::view::assume::{AssumeError, Assumed, Assumption, assume};
 
 /// The flag of commands that can assume another Windows version.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -6,35 +6,31 @@ use anstyle::Style;
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_analysis::{
-    explain::{
-        blockers::{Blocker, Group, Pin, RetiredWindows, group, pool_blockers},
-        groups::By,
-        images::{Move, moved, other_tags},
-        report::{MovableWorkload, UnclearWorkload},
-    },
-    image::Images,
-    kubernetes::{KubernetesSupport, KubernetesVersion},
-    lint::Facts,
-    pod::Target,
-    view::{View, Written},
-};
+use winpool_analysis::explain::blockers::{Blocker, Group, Pin, RetiredWindows, group, pool_blockers};
+use winpool_analysis::explain::groups::By;
+use winpool_analysis::explain::images::{Move, moved, other_tags};
+use winpool_analysis::explain::report::{MovableWorkload, UnclearWorkload};
+use winpool_analysis::image::Images;
+use winpool_analysis::kubernetes::{KubernetesSupport, KubernetesVersion};
+use winpool_analysis::lint::Facts;
+use winpool_analysis::pod::Target;
+use winpool_analysis::view::{View, Written};
 use winpool_client::terminal::Outcome;
-use winpool_core::{api::Isolation, plan::pools::pool::GuardedPool, windows::builds::Product, words::count};
+use winpool_core::api::Isolation;
+use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_core::windows::builds::Product;
+use winpool_core::words::count;
 
 use crate::registry::Registry;
 
-use super::{
-    Error, Origin,
-    assume::Assume,
-    by::Grouping,
-    gaps::{notes_text, show_unlisted},
-    located::{About, Located, groups},
-    output::{self, BOLD, DIM, GOOD, Text},
-    resolve::{Resolve, list_tags, look_up},
-    values,
-    view::Seen,
-};
+use super::assume::Assume;
+use super::by::Grouping;
+use super::gaps::{notes_text, show_unlisted};
+use super::located::{About, Located, groups};
+use super::output::{self, BOLD, DIM, GOOD, Text};
+use super::resolve::{Resolve, list_tags, look_up};
+use super::view::Seen;
+use super::{Error, Origin, values};
 
 /// List the workloads and WindowsPools that prevent you from retiring a Windows version.
 ///

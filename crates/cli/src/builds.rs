@@ -2,19 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_analysis::{
-    image::can_run,
-    kubernetes::{KubernetesSupport, KubernetesVersion},
-    support::{STATEMENTS, Statement},
-};
+use winpool_analysis::image::can_run;
+use winpool_analysis::kubernetes::{KubernetesSupport, KubernetesVersion};
+use winpool_analysis::support::{STATEMENTS, Statement};
 use winpool_client::terminal::Outcome;
-use winpool_core::{
-    api::Isolation,
-    windows::{
-        Build,
-        builds::{self, Product},
-    },
-};
+use winpool_core::api::Isolation;
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::{self, Product};
 
 use super::output::{self, Output, OutputError, Table, Text};
 

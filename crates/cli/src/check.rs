@@ -6,33 +6,27 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use clap::{
-    ValueEnum,
-    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
-};
+use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
-use winpool_analysis::{
-    finding::{Finding, Severity},
-    kubernetes::KubernetesVersion,
-    lint::{Facts, UNKNOWN_ID, survey},
-    view::{Known, View},
-};
-use winpool_client::{kubeconfig::Unusable, terminal::Outcome};
+use winpool_analysis::finding::{Finding, Severity};
+use winpool_analysis::kubernetes::KubernetesVersion;
+use winpool_analysis::lint::{Facts, UNKNOWN_ID, survey};
+use winpool_analysis::view::{Known, View};
+use winpool_client::kubeconfig::Unusable;
+use winpool_client::terminal::Outcome;
 
-use super::{
-    Error, Origin,
-    assume::Assume,
-    by::Grouping,
-    gaps::Gaps,
-    input::{Fields, Position},
-    live::{self, ReadError},
-    located::Located,
-    output::{self, Text},
-    resolve::Resolve,
-    values,
-    view::{self, RulesScope, Seen},
-};
+use super::assume::Assume;
+use super::by::Grouping;
+use super::gaps::Gaps;
+use super::input::{Fields, Position};
+use super::live::{self, ReadError};
+use super::located::Located;
+use super::output::{self, Text};
+use super::resolve::Resolve;
+use super::view::{self, RulesScope, Seen};
+use super::{Error, Origin, values};
 
 pub use report::CheckReport;
 

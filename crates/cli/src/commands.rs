@@ -1,12 +1,11 @@
 //! The commands of `winpool`.
 
-use std::{path::Path, process::ExitCode};
+use std::path::Path;
+use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use winpool_client::{
-    causes::with_causes,
-    terminal::{self, Outcome},
-};
+use winpool_client::causes::with_causes;
+use winpool_client::terminal::{self, Outcome};
 
 use crate::{blockers, builds, check, fix, images, plan, reference, render, report, status, why};
 

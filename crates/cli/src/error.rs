@@ -7,7 +7,9 @@ use winpool_core::plan::pools::pool::InvalidPool;
 
 use crate::registry::OptionsError;
 
-use super::{input::InputError, live::ReadError, output::OutputError};
+use super::input::InputError;
+use super::live::ReadError;
+use super::output::OutputError;
 
 const EMPTY_POOL: &str = "{apiVersion: winpool.dev/v1alpha1, kind: WindowsPool, metadata: {name: default}}";
 

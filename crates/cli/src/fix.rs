@@ -6,37 +6,27 @@ mod files;
 mod parts;
 mod patches;
 
-use std::{
-    io::{self, IsTerminal, Read, Write},
-    path::{Path, PathBuf},
-};
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 
-use winpool_analysis::{
-    explain::upgrade::upgrade,
-    fix::{ByHand, Choice, Fix, Fixes, Moves, fixes},
-    image::Images,
-    kinds::WorkloadKind,
-    kubernetes::KubernetesVersion,
-    lint::Facts,
-    view::{Position, View, Written},
-};
-use winpool_client::{
-    kubeconfig::Unusable,
-    terminal::{Outcome, escape_lines},
-};
-use winpool_core::{api::ObjectReference, windows::builds::Product};
+use winpool_analysis::explain::upgrade::upgrade;
+use winpool_analysis::fix::{ByHand, Choice, Fix, Fixes, Moves, fixes};
+use winpool_analysis::image::Images;
+use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::kubernetes::KubernetesVersion;
+use winpool_analysis::lint::Facts;
+use winpool_analysis::view::{Position, View, Written};
+use winpool_client::kubeconfig::Unusable;
+use winpool_client::terminal::{Outcome, escape_lines};
+use winpool_core::api::ObjectReference;
+use winpool_core::windows::builds::Product;
 
-use super::{
-    Error, Origin,
-    assume::Assume,
-    forecast::now,
-    live,
-    output::OutputError,
-    resolve::Resolve,
-    values,
-    view::{self, RulesScope, Seen},
-    why,
-};
+use super::assume::Assume;
+use super::forecast::now;
+use super::output::OutputError;
+use super::resolve::Resolve;
+use super::view::{self, RulesScope, Seen};
+use super::{Error, Origin, live, values, why};
 
 pub use diff::{Replacement, replacements};
 pub use files::{Changed, change_text};

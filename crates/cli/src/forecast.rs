@@ -1,22 +1,17 @@
 //! The input of a forecast, and its parts as text.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::collections::BTreeSet;
+use std::time::Instant;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
-use winpool_analysis::{
-    explain::{
-        forecast::{Change, Snapshot},
-        pod_count::PodCount,
-    },
-    view::{View, changed_pool},
-};
-use winpool_core::{
-    api::{Mode, Problem, Taint},
-    plan::Now,
-    pod::tolerations,
-    words::{count, yaml},
-};
+use winpool_analysis::explain::forecast::{Change, Snapshot};
+use winpool_analysis::explain::pod_count::PodCount;
+use winpool_analysis::view::{View, changed_pool};
+use winpool_core::api::{Mode, Problem, Taint};
+use winpool_core::plan::Now;
+use winpool_core::pod::tolerations;
+use winpool_core::words::{count, yaml};
 
 use crate::output::{BAD, DIM, GOOD, Text, WARN};
 

@@ -5,10 +5,8 @@ use std::collections::BTreeSet;
 use winpool_analysis::view::Known;
 use winpool_client::terminal::Outcome;
 
-use super::{
-    live::{self, ReadError},
-    output::{Text, WARN},
-};
+use super::live::{self, ReadError};
+use super::output::{Text, WARN};
 
 /// The gaps of an answer. Standard error names each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

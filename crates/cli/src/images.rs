@@ -4,25 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_analysis::{
-    explain::images::{ImageReport, NodesVerdict, image_report},
-    image::{Host, ImagePlatforms, Images, known},
-    lint::Facts,
-    view::Written,
-};
+use winpool_analysis::explain::images::{ImageReport, NodesVerdict, image_report};
+use winpool_analysis::image::{Host, ImagePlatforms, Images, known};
+use winpool_analysis::lint::Facts;
+use winpool_analysis::view::Written;
 use winpool_client::terminal::{self, Outcome};
-use winpool_core::{api::ObjectReference, windows::builds, words::count};
+use winpool_core::api::ObjectReference;
+use winpool_core::windows::builds;
+use winpool_core::words::count;
 
 use crate::registry::{self, Registry};
 
-use super::{
-    Common, Error, annotate,
-    gaps::show_unlisted,
-    live,
-    output::{self, DIM, Table, Text, WARN},
-    resolve::look_up,
-    view::Seen,
-};
+use super::gaps::show_unlisted;
+use super::output::{self, DIM, Table, Text, WARN};
+use super::resolve::look_up;
+use super::view::Seen;
+use super::{Common, Error, annotate, live};
 
 /// Show which Windows versions each image supports, and which Windows nodes run it.
 ///

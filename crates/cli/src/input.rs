@@ -18,10 +18,8 @@ mod relaxed;
 mod stream;
 mod tree;
 
-use std::{
-    io::{self, Read},
-    path::{Path, PathBuf},
-};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 use winpool_client::causes::with_causes;
 

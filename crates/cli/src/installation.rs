@@ -1,24 +1,19 @@
 //! Reads winpool's own installation, and shows its state.
 
-use k8s_openapi::{
-    api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Pod},
-    jiff::Timestamp,
-};
-use kube::{Api, Client, api::ListParams};
-use winpool_analysis::{
-    explain::installation::{self, Installation, InstallationState, Parts, SELECTOR},
-    view::Known,
-};
-use winpool_core::{
-    api::{WindowsPool, names},
-    words::count,
-};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use winpool_analysis::explain::installation::{self, Installation, InstallationState, Parts, SELECTOR};
+use winpool_analysis::view::Known;
+use winpool_core::api::{WindowsPool, names};
+use winpool_core::words::count;
 
-use super::{
-    gaps::Lacks,
-    live::{self, ReadError},
-    output::{BAD, GOOD, Text},
-};
+use super::gaps::Lacks;
+use super::live::{self, ReadError};
+use super::output::{BAD, GOOD, Text};
 
 /// Reads and judges the installation. Returns `None`, with a note, if Deployments cannot be listed.
 pub(super) async fn read(client: &Client, lacks: &mut Lacks) -> Result<Option<Installation>, ReadError> {

@@ -1,31 +1,24 @@
 //! Reads a live cluster and shows progress on a terminal.
 
-use std::{
-    io::{self, IsTerminal},
-    pin::pin,
-    sync::{
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc::{self, RecvTimeoutError},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{self, IsTerminal};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use kube::{
-    Api, Client, Config, Resource,
-    api::{GetParams, ListParams},
-    core::Request,
-};
+use kube::api::{GetParams, ListParams};
+use kube::core::Request;
+use kube::{Api, Client, Config, Resource};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-use winpool_analysis::{kubernetes::KubernetesVersion, view::Known};
-use winpool_client::{
-    client::{ConnectError, connect_with},
-    error::{Failure, RequestError, in_time, read_in_time},
-    kubeconfig::{Connection, Unusable},
-    pages,
-    terminal::escape_lines,
-};
+use winpool_analysis::kubernetes::KubernetesVersion;
+use winpool_analysis::view::Known;
+use winpool_client::client::{ConnectError, connect_with};
+use winpool_client::error::{Failure, RequestError, in_time, read_in_time};
+use winpool_client::kubeconfig::{Connection, Unusable};
+use winpool_client::pages;
+use winpool_client::terminal::escape_lines;
 
 /// Creates a client for reading.
 pub fn connect(config: Config) -> Result<Client, ConnectError> {

@@ -4,15 +4,11 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_analysis::{
-    explain::{
-        blockers::Blocker,
-        groups::{Groups, order},
-        report::{MovableWorkload, UnclearWorkload},
-    },
-    finding::Finding,
-    view::Position,
-};
+use winpool_analysis::explain::blockers::Blocker;
+use winpool_analysis::explain::groups::{Groups, order};
+use winpool_analysis::explain::report::{MovableWorkload, UnclearWorkload};
+use winpool_analysis::finding::Finding;
+use winpool_analysis::view::Position;
 use winpool_core::api::ObjectReference;
 
 /// A finding with the position of its object.

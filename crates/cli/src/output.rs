@@ -2,12 +2,10 @@
 //!
 //! Names and values come from other users. Characters that a terminal would interpret are escaped.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    fmt::{self, Write as _},
-    io,
-};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::io;
 
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;

@@ -3,41 +3,32 @@
 use std::collections::BTreeSet;
 
 use anstyle::Style;
-use winpool_analysis::{
-    explain::{
-        forecast::{ClassForecast, Forecast, NodeForecast, PoolForecast, forecast},
-        scale,
-        status::{NO_POOL, unread},
-        upgrade::upgrade,
-    },
-    image::Images,
-    kinds::WorkloadKind,
-    lint::{Facts, check_images, check_tolerations},
-    pod::{PodSpec, Target},
-    view::{Known, Placed, View, Workload, changed_pool},
-};
+use winpool_analysis::explain::forecast::{ClassForecast, Forecast, NodeForecast, PoolForecast, forecast};
+use winpool_analysis::explain::scale;
+use winpool_analysis::explain::status::{NO_POOL, unread};
+use winpool_analysis::explain::upgrade::upgrade;
+use winpool_analysis::image::Images;
+use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::lint::{Facts, check_images, check_tolerations};
+use winpool_analysis::pod::{PodSpec, Target};
+use winpool_analysis::view::{Known, Placed, View, Workload, changed_pool};
 use winpool_client::terminal::{self, Outcome};
-use winpool_core::{
-    api::ObjectReference,
-    plan::{classes::runtime_class::owner, pools::pool::GuardedPool},
-    pod::Class,
-    words::count,
-};
+use winpool_core::api::ObjectReference;
+use winpool_core::plan::classes::runtime_class::owner;
+use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_core::pod::Class;
+use winpool_core::words::count;
 
-use super::{
-    Common, Error, Origin,
-    assume::Assume,
-    forecast::{
-        change_text, changes_text, daemon_sets_text, enforce, now, problem_text, snapshot, tolerations_text,
-        workloads_text,
-    },
-    gaps::Gaps,
-    live,
-    output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
-    registry::OptionsError,
-    resolve::Resolve,
-    view::{self, Seen, WITHOUT_NODES},
+use super::assume::Assume;
+use super::forecast::{
+    change_text, changes_text, daemon_sets_text, enforce, now, problem_text, snapshot, tolerations_text, workloads_text,
 };
+use super::gaps::Gaps;
+use super::output::{self, BAD, BOLD, DIM, GOOD, Text, WARN};
+use super::registry::OptionsError;
+use super::resolve::Resolve;
+use super::view::{self, Seen, WITHOUT_NODES};
+use super::{Common, Error, Origin, live};
 
 /// Notes about images, at most.
 const IMAGE_NOTES: usize = 20;

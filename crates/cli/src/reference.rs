@@ -1,10 +1,8 @@
 //! Completions, man pages and the reference, generated from the descriptions of the commands.
 
-use std::{
-    fmt::{self, Write},
-    io,
-    path::Path,
-};
+use std::fmt::{self, Write};
+use std::io;
+use std::path::Path;
 
 use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;

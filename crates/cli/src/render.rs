@@ -3,17 +3,12 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use winpool_analysis::render::{PROVISIONERS, Provisioner, refusal, render, windows_of};
 use winpool_client::terminal::{self, Outcome};
-use winpool_core::{
-    plan::pools::pool::{GuardedPool, Pool},
-    windows::builds::Product,
-};
+use winpool_core::plan::pools::pool::{GuardedPool, Pool};
+use winpool_core::windows::builds::Product;
 
-use super::{
-    Error, Origin,
-    output::OutputError,
-    values,
-    view::{self, Seen},
-};
+use super::output::OutputError;
+use super::view::{self, Seen};
+use super::{Error, Origin, values};
 
 /// Print a pool's labels and taints as configuration for the tool that provisions its nodes.
 ///

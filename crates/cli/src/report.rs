@@ -1,41 +1,29 @@
 //! `winpool report`: a page about Windows in a cluster, for people who do not use a terminal.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::ValueEnum;
 use k8s_openapi::jiff::Timestamp;
 use kube::config::Kubeconfig;
-use winpool_analysis::{
-    explain::{
-        installation::Installation,
-        report::{
-            Earlier, Fleet, GroupNumbers, Lack, Report, ReportInputs, fleet_html, fleet_markdown, html, markdown,
-            report,
-        },
-    },
-    kubernetes::KubernetesVersion,
-    view::View,
+use winpool_analysis::explain::installation::Installation;
+use winpool_analysis::explain::report::{
+    Earlier, Fleet, GroupNumbers, Lack, Report, ReportInputs, fleet_html, fleet_markdown, html, markdown, report,
 };
-use winpool_client::{
-    kubeconfig::Connection,
-    terminal::{Outcome, emit},
-};
-use winpool_core::{plan::Now, windows::builds::Product};
+use winpool_analysis::kubernetes::KubernetesVersion;
+use winpool_analysis::view::View;
+use winpool_client::kubeconfig::Connection;
+use winpool_client::terminal::{Outcome, emit};
+use winpool_core::plan::Now;
+use winpool_core::windows::builds::Product;
 
-use super::{
-    Error, Origin,
-    assume::Assume,
-    by::Grouping,
-    gaps::Lacks,
-    installation, live,
-    output::{self, OutputError, Text},
-    resolve::Resolve,
-    values,
-    view::{self, Seen},
-};
+use super::assume::Assume;
+use super::by::Grouping;
+use super::gaps::Lacks;
+use super::output::{self, OutputError, Text};
+use super::resolve::Resolve;
+use super::view::{self, Seen};
+use super::{Error, Origin, installation, live, values};
 
 /// Write a report about Windows in the cluster: one HTML page, or Markdown.
 ///

@@ -2,15 +2,13 @@
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
-use winpool_analysis::explain::{
-    forecast::Forecast,
-    node::NodeExplanation,
-    pod::PodExplanation,
-    report::{Fleet, Report},
-    scale::ScaleExplanation,
-    status::ClusterStatus,
-    upgrade::Upgrade,
-};
+use winpool_analysis::explain::forecast::Forecast;
+use winpool_analysis::explain::node::NodeExplanation;
+use winpool_analysis::explain::pod::PodExplanation;
+use winpool_analysis::explain::report::{Fleet, Report};
+use winpool_analysis::explain::scale::ScaleExplanation;
+use winpool_analysis::explain::status::ClusterStatus;
+use winpool_analysis::explain::upgrade::Upgrade;
 
 use super::{blockers, builds, check, images};
 

@@ -1,29 +1,23 @@
 //! `winpool status`: the state of a cluster's Windows nodes, RuntimeClasses and WindowsPools.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::civil::Date;
-use winpool_analysis::explain::{
-    installation::InstallationState,
-    status::{BuildSummary, ClusterStatus, NO_POOL, PoolSummary, SupportEnd, status},
-};
+use winpool_analysis::explain::installation::InstallationState;
+use winpool_analysis::explain::status::{BuildSummary, ClusterStatus, NO_POOL, PoolSummary, SupportEnd, status};
 use winpool_client::terminal::Outcome;
-use winpool_core::{
-    api::names::reason,
-    plan::nodes::assessment::NodeState,
-    words::{count, joined},
-};
+use winpool_core::api::names::reason;
+use winpool_core::plan::nodes::assessment::NodeState;
+use winpool_core::words::{count, joined};
 
-use super::{
-    Common, Error,
-    assume::Assume,
-    forecast::{daemon_sets_text, parts, parts_text, problem_text, snapshot, tolerations_text},
-    gaps::{Lacks, notes_text},
-    installation,
-    live::{self, ReadError},
-    output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN},
-    view::{self, Seen, WITHOUT_NODES, WITHOUT_POOLS},
-};
+use super::assume::Assume;
+use super::forecast::{daemon_sets_text, parts, parts_text, problem_text, snapshot, tolerations_text};
+use super::gaps::{Lacks, notes_text};
+use super::live::{self, ReadError};
+use super::output::{self, BAD, BOLD, DIM, GOOD, Table, Text, WARN};
+use super::view::{self, Seen, WITHOUT_NODES, WITHOUT_POOLS};
+use super::{Common, Error, installation};
 
 /// `DaemonSets` that hold taints, as many as the text names for each pool.
 const NAMED: usize = 10;

@@ -3,20 +3,17 @@
 use std::collections::BTreeSet;
 
 use anstyle::Style;
-use winpool_analysis::{
-    explain::{
-        blockers::Evidence,
-        upgrade::{EndedPods, LeftOut, LeftOutReason, PodOutcome, Upgrade, UpgradedWorkload, short_name},
-    },
-    remedy::Remedy,
-    view::assume::AssumedNodes,
+use winpool_analysis::explain::blockers::Evidence;
+use winpool_analysis::explain::upgrade::{
+    EndedPods, LeftOut, LeftOutReason, PodOutcome, Upgrade, UpgradedWorkload, short_name,
 };
+use winpool_analysis::remedy::Remedy;
+use winpool_analysis::view::assume::AssumedNodes;
 use winpool_client::terminal;
-use winpool_core::{
-    api::ObjectReference,
-    windows::{Build, builds::name_of},
-    words::{count, joined},
-};
+use winpool_core::api::ObjectReference;
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::name_of;
+use winpool_core::words::{count, joined};
 
 use super::output::{BAD, BOLD, DIM, GOOD, Table, Text, WARN};
 

@@ -2,19 +2,13 @@
 
 use std::ffi::OsStr;
 
-use clap::{
-    Arg, Command, Error,
-    builder::{PossibleValue, StringValueParser, TypedValueParser},
-};
-use winpool_analysis::{
-    kubernetes::KubernetesVersion,
-    lint::{rule, rules},
-    view,
-};
-use winpool_core::windows::{
-    Build,
-    builds::{self, Product},
-};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command, Error};
+use winpool_analysis::kubernetes::KubernetesVersion;
+use winpool_analysis::lint::{rule, rules};
+use winpool_analysis::view;
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::{self, Product};
 
 /// Parses an argument, and suggests values for it. Other values may be valid too.
 #[derive(Clone)]

@@ -8,7 +8,9 @@ pub(super) use class::section as scaling;
 
 use winpool_client::terminal::Outcome;
 
-use super::{Common, Error, assume::Assume, output, resolve::Resolve};
+use super::assume::Assume;
+use super::resolve::Resolve;
+use super::{Common, Error, output};
 use winpool_analysis::kinds::{LISTED_KINDS, WorkloadKind};
 
 /// Explain the state of a node, or why pods can or cannot be scheduled and started.

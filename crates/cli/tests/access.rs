@@ -1,19 +1,15 @@
 //! The answers of the read commands if a permission is missing.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use k8s_openapi::{
-    api::{
-        apps::v1::Deployment,
-        rbac::v1::{ClusterRole, ClusterRoleBinding},
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{Api, Resource, api::PostParams};
-use serde::{Serialize, de::DeserializeOwned};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::PostParams;
+use kube::{Api, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use winpool_analysis::crd::crd;
 use winpool_e2e::{ApiServer, LIMIT, SimulatedNode, free_port, lend, program, wait_for};

@@ -1,6 +1,7 @@
 //! Workflows of Argo and tasks of Tekton: their controllers assemble pods from fields of their own.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 

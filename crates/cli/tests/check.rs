@@ -1,11 +1,10 @@
 //! `winpool check` and `winpool blockers` as processes, on manifests and on a real API server.
 
-use std::{
-    path::Path,
-    process::{Command, Output},
-};
+use std::path::Path;
+use std::process::{Command, Output};
 
-use kube::{Client, api::PostParams};
+use kube::Client;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use winpool_core::api::ObjectReference;
 use winpool_e2e::{ApiServer, SimulatedNode, lend, running_kubernetes};

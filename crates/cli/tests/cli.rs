@@ -1,10 +1,8 @@
 //! The read commands as processes: exit codes, streams, and text from others.
 
-use std::{
-    io::Write,
-    path::Path,
-    process::{Command, Output, Stdio},
-};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use crate::input::with_input;
 

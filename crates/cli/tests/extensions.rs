@@ -2,7 +2,8 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
-use winpool_e2e::{Lent, SimulatedNode, lend, scene::define};
+use winpool_e2e::scene::define;
+use winpool_e2e::{Lent, SimulatedNode, lend};
 
 use crate::check::{create, live};
 

@@ -1,11 +1,9 @@
 //! `winpool fix` as a process: its diffs are applied by `git apply` and `patch`, and nothing is left to fix.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;

@@ -1,6 +1,7 @@
 //! The seeds of the fuzz targets, including past findings, on stable Rust. `make fuzz` starts from them.
 
-use std::{fs, path::Path};
+use std::fs;
+use std::path::Path;
 
 #[path = "../../../fuzz/properties.rs"]
 mod properties;

@@ -1,15 +1,11 @@
 //! Tests of `winpool images` and `--resolve-images` as processes, with a real registry.
 
-use std::{
-    net::TcpListener,
-    path::Path,
-    process::{Command, Output},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -1,9 +1,7 @@
 //! Programs that read from a pipe.
 
-use std::{
-    io::{ErrorKind, Write},
-    process::{Command, Output, Stdio},
-};
+use std::io::{ErrorKind, Write};
+use std::process::{Command, Output, Stdio};
 
 /// Runs a command with this standard input.
 pub fn with_input(command: &mut Command, input: &str) -> Output {

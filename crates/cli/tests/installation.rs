@@ -2,17 +2,15 @@
 
 use std::process::Command;
 
-use k8s_openapi::{
-    api::{apps::v1::Deployment, coordination::v1::Lease},
-    apimachinery::pkg::apis::meta::v1::MicroTime,
-    jiff::Timestamp,
-};
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
-use winpool_e2e::{Lent, lend, scene::install_crd};
+use winpool_e2e::scene::install_crd;
+use winpool_e2e::{Lent, lend};
 
 const NAMESPACE: &str = "default";
 

@@ -1,9 +1,7 @@
 //! Manifests as kubectl reads them, and those that cannot be read.
 
-use std::{
-    path::Path,
-    process::{Command, Output},
-};
+use std::path::Path;
+use std::process::{Command, Output};
 
 use crate::input::with_input;
 

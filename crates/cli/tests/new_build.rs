@@ -3,17 +3,13 @@
 //! The test starts itself with the arguments of `winpool`, and is `winpool` with one more row then.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    path::Path,
-    process::{Command, ExitCode},
-};
+use std::path::Path;
+use std::process::{Command, ExitCode};
 
 use k8s_openapi::jiff::civil::date;
 use winpool_analysis::reference::assign_class;
-use winpool_core::windows::{
-    Build,
-    builds::{self, Cloud, MADE_UP, Product},
-};
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::{self, Cloud, MADE_UP, Product};
 
 const NEW: Product = Product {
     build: Build::new(30000),

@@ -1,13 +1,12 @@
 //! The output of commands: its JSON Schema, and its width.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
+use std::process::Command;
 
 use boon::{Compiler, Schemas};
 use serde_json::{Value, json};
-use winpool_e2e::{
-    SimulatedNode,
-    harness::{Harness, OS_WINDOWS},
-};
+use winpool_e2e::SimulatedNode;
+use winpool_e2e::harness::{Harness, OS_WINDOWS};
 
 const POOL: &str = "examples/windowspool.yaml";
 const CLUSTER: &str = "examples/offline";

@@ -1,16 +1,12 @@
 //! Clusters behind a proxy.
 
-use std::{
-    path::PathBuf,
-    process::{Command, Output},
-    sync::{Arc, Mutex},
-};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional},
-    net::{TcpListener, TcpStream},
-};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 use winpool_e2e::{ApiServer, free_port, lend};
 
 /// Passes HTTP CONNECT requests on, and records their targets.

@@ -1,11 +1,14 @@
 //! No command changes anything in a cluster.
 
-use std::{collections::BTreeSet, process::Command};
+use std::collections::BTreeSet;
+use std::process::Command;
 
-use kube::{Api, api::PostParams};
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
-use winpool_e2e::{ApiServer, SimulatedNode, lend, scene::install_crd};
+use winpool_e2e::scene::install_crd;
+use winpool_e2e::{ApiServer, SimulatedNode, lend};
 
 /// A kubeconfig with which the audit log tells these requests apart.
 fn as_reader(server: &ApiServer) -> std::path::PathBuf {

@@ -1,10 +1,8 @@
 //! Lists for teams: `--by` and CSV, and one page about many clusters.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
 
 use kube::api::PostParams;
 use serde_json::{Value, json};

@@ -1,23 +1,15 @@
 //! What is not known is never answered as if there were none: every command, with each kind of object that the user may not list
 //! or that the API server does not deliver.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use k8s_openapi::{
-    api::{
-        authentication::v1::{TokenRequest, TokenRequestSpec},
-        core::v1::ServiceAccount,
-        rbac::v1::{ClusterRole, ClusterRoleBinding},
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolSpec};
 use winpool_e2e::{ApiServer, Fault, FaultProxy, InjectedError, LIMIT, Lent, SimulatedNode, lend, scene, wait_for};
@@ -121,10 +113,8 @@ async fn quiet_cluster() -> Lent {
 }
 
 async fn create(client: &kube::Client, version: &str, kind: &str, namespace: Option<&str>, object: Value) {
-    use kube::{
-        api::{ApiResource, DynamicObject},
-        core::GroupVersionKind,
-    };
+    use kube::api::{ApiResource, DynamicObject};
+    use kube::core::GroupVersionKind;
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     let api: Api<DynamicObject> = match namespace {

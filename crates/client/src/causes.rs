@@ -1,8 +1,10 @@
 //! Short messages for errors: the API server's own words, or the reason why it could not be reached.
 
-use std::{error::Error, fmt};
+use std::error::Error;
+use std::fmt;
 
-use kube::{core::Status, runtime::watcher};
+use kube::core::Status;
+use kube::runtime::watcher;
 
 /// The error and its causes, each said once. Only the innermost cause says why a server cannot be reached.
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {

@@ -3,28 +3,23 @@
 //! kube leaves Nagle's algorithm on (<https://github.com/kube-rs/kube/issues/2056>). The first request on a connection
 //! then waits until the end of the TLS handshake is acknowledged, which Linux delays by 40 ms.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use http::{HeaderValue, Request, header::USER_AGENT};
+use http::header::USER_AGENT;
+use http::{HeaderValue, Request};
 use hyper_timeout::TimeoutConnector;
-use hyper_util::{
-    client::legacy::{self, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
-use kube::{
-    Client, Config,
-    client::{Body, ClientBuilder, ConfigExt},
-};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{self};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::{Client, Config};
 use thiserror::Error;
-use tower::{
-    BoxError, ServiceBuilder,
-    util::{MapErrLayer, option_layer},
-};
+use tower::util::{MapErrLayer, option_layer};
+use tower::{BoxError, ServiceBuilder};
 
-use crate::{
-    requests::{self, Counter},
-    watches,
-};
+use crate::requests::{self, Counter};
+use crate::watches;
 
 /// The API server cannot be reached.
 #[derive(Debug, Error)]

@@ -1,11 +1,10 @@
 //! The connection of a command to a cluster.
 
-use std::{ffi::OsStr, path::PathBuf};
+use std::ffi::OsStr;
+use std::path::PathBuf;
 
-use kube::{
-    Config,
-    config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError},
-};
+use kube::Config;
+use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use thiserror::Error;
 
 use super::client;

@@ -6,24 +6,21 @@
 //! The kubelet decides the size of its node, so only a limited part of a node is cached. A patch tests the values it
 //! was computed from: if some were left out, the patch fails and the node is reported as blocked.
 
-use std::{collections::BTreeMap, fmt, marker::PhantomData, sync::LazyLock};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::LazyLock;
 
-use k8s_openapi::{
-    api::core::v1::Node,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
-};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use parking_lot::Mutex;
-use serde::{
-    Deserialize, Deserializer,
-    de::{IgnoredAny, SeqAccess, Visitor},
-};
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use winpool_core::{
-    api::names,
-    interner::Interner,
-    labels::Labels,
-    node::{NodeFields, NodeObject, TaintList},
-};
+use winpool_core::api::names;
+use winpool_core::interner::Interner;
+use winpool_core::labels::Labels;
+use winpool_core::node::{NodeFields, NodeObject, TaintList};
 
 /// The number of labels that are cached of a node, the first by key. Nodes have a few dozen.
 pub const LABELS: usize = 512;

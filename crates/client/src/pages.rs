@@ -5,12 +5,10 @@ use std::time::{Duration, Instant};
 
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use kube::{
-    Api, Client, Resource,
-    api::{ListParams, ObjectList},
-    client::Body,
-    core::Request as ApiRequest,
-};
+use kube::api::{ListParams, ObjectList};
+use kube::client::Body;
+use kube::core::Request as ApiRequest;
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tower::service_fn;
 

@@ -1,17 +1,11 @@
 //! Pods, Events about them and `DaemonSets`, as lists and watches show them.
 
-use k8s_openapi::{
-    api::{
-        apps::v1::DaemonSet,
-        core::v1::{Event, EventSource, ObjectReference, Pod},
-    },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use winpool_core::{
-    plan::pods::PodEvent,
-    pod::{self, WireMetadata},
-};
+use winpool_core::plan::pods::PodEvent;
+use winpool_core::pod::{self, WireMetadata};
 
 /// A Pod as a watch decodes it, with the metadata that kube needs.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
@@ -100,10 +94,8 @@ impl From<WireEvent> for ListedEvent {
 mod tests {
     use std::fmt::Debug;
 
-    use kube::{
-        Resource, ResourceExt,
-        core::{ObjectList, WatchEvent},
-    };
+    use kube::core::{ObjectList, WatchEvent};
+    use kube::{Resource, ResourceExt};
     use serde::de::DeserializeOwned;
 
     use super::*;

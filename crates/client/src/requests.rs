@@ -1,14 +1,14 @@
 //! Counts the requests to the API server by verb and resource, and obeys the pauses that it asks for.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use http::{Request, Response, StatusCode, header::RETRY_AFTER};
-use tower::{Layer, Service, layer::layer_fn};
+use http::header::RETRY_AFTER;
+use http::{Request, Response, StatusCode};
+use tower::layer::layer_fn;
+use tower::{Layer, Service};
 
 use super::request_info::RequestInfo;
 

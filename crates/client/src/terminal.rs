@@ -1,10 +1,8 @@
 //! Output on a terminal: text from other users made harmless, and the outcome of a command.
 
-use std::{
-    borrow::Cow,
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::process::ExitCode;
 
 use winpool_core::words::is_command;
 

@@ -1,17 +1,14 @@
 //! Watches: a list of all objects, and then every change of them.
 
-use std::{fmt::Debug, time::Duration};
+use std::fmt::Debug;
+use std::time::Duration;
 
 use futures::{Stream, StreamExt, future};
 use http::{Request, Uri};
-use kube::{
-    Api, Client, Resource,
-    client::Body,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event, watcher},
-    },
-};
+use kube::client::Body;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tower::service_fn;
 
@@ -126,10 +123,8 @@ fn config() -> watcher::Config {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        pin::pin,
-        sync::{Arc, Mutex},
-    };
+    use std::pin::pin;
+    use std::sync::{Arc, Mutex};
 
     use http::Response;
     use k8s_openapi::api::core::v1::Node;

@@ -1,30 +1,23 @@
 //! Measures the pure core: one node, whole pools, builds. The targets are in docs/performance.md.
 #![allow(clippy::expect_used, reason = "a bench fails by panicking")]
 
-use std::{
-    collections::BTreeSet,
-    hint::black_box,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::json;
-use winpool_core::{
-    api::{TaintPolicy, WindowsPool, WindowsPoolSpec, names},
-    labels::Labels,
-    node::{NodeFields, NodeObject, TaintList},
-    plan::{
-        nodes::{NodeEvent, NodeTable, assessment::assess},
-        patch::node_patch,
-        pools::pool::{Policy, Pool, PoolEntry},
-        taints::Consent,
-    },
-    windows::{
-        Build, ContainerRuntime, KernelVersion,
-        compatibility::{WindowsHost, runs},
-    },
-};
+use winpool_core::api::{TaintPolicy, WindowsPool, WindowsPoolSpec, names};
+use winpool_core::labels::Labels;
+use winpool_core::node::{NodeFields, NodeObject, TaintList};
+use winpool_core::plan::nodes::assessment::assess;
+use winpool_core::plan::nodes::{NodeEvent, NodeTable};
+use winpool_core::plan::patch::node_patch;
+use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry};
+use winpool_core::plan::taints::Consent;
+use winpool_core::windows::compatibility::{WindowsHost, runs};
+use winpool_core::windows::{Build, ContainerRuntime, KernelVersion};
 
 const SIZES: [usize; 5] = [10, 100, 1000, 10_000, 100_000];
 

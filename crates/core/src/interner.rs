@@ -1,6 +1,9 @@
 //! Values that many nodes have in common, stored once.
 
-use std::{borrow::Borrow, collections::HashSet, hash::Hash, sync::Arc};
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::Arc;
 
 /// Stores equal values once, for as long as they are used.
 #[derive(Debug)]

@@ -1,19 +1,16 @@
 //! A node: the fields that winpool reads, changes of them, and winpool's own record.
 
-use std::{
-    iter,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::iter;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{
-    api::{Taint, names},
-    labels::Labels,
-    windows::{Build, ReportedVersion, compatibility::WindowsHost},
-};
+use crate::api::{Taint, names};
+use crate::labels::Labels;
+use crate::windows::compatibility::WindowsHost;
+use crate::windows::{Build, ReportedVersion};
 
 /// The fields of a node that winpool reads, as the API server sent them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

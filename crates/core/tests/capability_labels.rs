@@ -2,15 +2,11 @@
 
 use crate::common::{self, UID, apply, assess, node, plan_classes, policy, pool, read, seen};
 use serde_json::{Value, json};
-use winpool_core::{
-    api::ClassState,
-    node::NodePlan,
-    plan::{
-        patch::node_patch,
-        pools::pool::{Hosts, Pool},
-    },
-    windows::Build,
-};
+use winpool_core::api::ClassState;
+use winpool_core::node::NodePlan;
+use winpool_core::plan::patch::node_patch;
+use winpool_core::plan::pools::pool::{Hosts, Pool};
+use winpool_core::windows::Build;
 
 const COMPATIBLE: &str = "spec: {runtimeClasses: [{name: any-2022, version: '2022', hostMatch: Compatible}]}";
 const LABEL: &str = "runs.winpool.dev/10.0.20348";

@@ -4,14 +4,11 @@ use std::time::Instant;
 
 use crate::common::{self, node, policy, read, with_consent};
 use serde_json::Value;
-use winpool_core::{
-    node::Watched,
-    plan::{
-        nodes::assessment::assess,
-        pools::{consent::LaggingClass, pool::Pool},
-        taints::Consent,
-    },
-};
+use winpool_core::node::Watched;
+use winpool_core::plan::nodes::assessment::assess;
+use winpool_core::plan::pools::consent::LaggingClass;
+use winpool_core::plan::pools::pool::Pool;
+use winpool_core::plan::taints::Consent;
 
 const MINE: &str = "os=windows:NoSchedule";
 const RECORDED: &str = "status: {taints: [{taint: 'os=windows:NoSchedule'}, {taint: 'os=windows:PreferNoSchedule'}]}";

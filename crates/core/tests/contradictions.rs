@@ -5,21 +5,13 @@ use std::time::{Duration, Instant};
 
 use crate::common::{marked, node, policy, pool, read, tainted};
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{
-        NodeCounts,
-        names::{self, reason},
-    },
-    node::{LABEL_SETTLES, NodeObject, Watched},
-    plan::{
-        nodes::{
-            NodeEvent, NodeTable,
-            assessment::{Assessment, NodeState, assess},
-            numbers::Tally,
-        },
-        taints::Consent,
-    },
-};
+use winpool_core::api::NodeCounts;
+use winpool_core::api::names::{self, reason};
+use winpool_core::node::{LABEL_SETTLES, NodeObject, Watched};
+use winpool_core::plan::nodes::assessment::{Assessment, NodeState, assess};
+use winpool_core::plan::nodes::numbers::Tally;
+use winpool_core::plan::nodes::{NodeEvent, NodeTable};
+use winpool_core::plan::taints::Consent;
 
 const OLD: &str = "10.0.20348";
 const NEW: &str = "10.0.26100";

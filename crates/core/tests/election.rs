@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
-use proptest::{collection::vec, prelude::*, strategy::ValueTree};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use winpool_core::election::{Candidate, ElectionStep, LEASE_DURATION, has_holder};
 
 const CANDIDATES: usize = 3;

@@ -3,14 +3,10 @@
 use crate::common::{apply, pool, recorded_in, with_consent};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{Taint, TaintStatus, WindowsPoolStatus},
-    plan::{
-        patch::status_patch,
-        pools::pool::Pool,
-        reconcile::conditions::{Observation, ever_applied, status},
-    },
-};
+use winpool_core::api::{Taint, TaintStatus, WindowsPoolStatus};
+use winpool_core::plan::patch::status_patch;
+use winpool_core::plan::pools::pool::Pool;
+use winpool_core::plan::reconcile::conditions::{Observation, ever_applied, status};
 
 fn report(pool: &Pool, observation: &Observation) -> WindowsPoolStatus {
     status(pool, observation, None, Timestamp::UNIX_EPOCH)

@@ -6,20 +6,14 @@ use crate::common::{
     applied, assess, converge, converge_with, label, marked, node, policy, pool, read, recorded, tainted, taints_of,
 };
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{Taint, names},
-    node::NodeObject,
-    plan::{
-        self,
-        nodes::{
-            NodeEvent, NodeTable,
-            assessment::{NodeState, assess_as},
-        },
-        pools::pool::{Policy, PoolEntry},
-        taints::Consent,
-    },
-    windows::taint::SPELLINGS,
-};
+use winpool_core::api::{Taint, names};
+use winpool_core::node::NodeObject;
+use winpool_core::plan::nodes::assessment::{NodeState, assess_as};
+use winpool_core::plan::nodes::{NodeEvent, NodeTable};
+use winpool_core::plan::pools::pool::{Policy, PoolEntry};
+use winpool_core::plan::taints::Consent;
+use winpool_core::plan::{self};
+use winpool_core::windows::taint::SPELLINGS;
 
 const DEFAULT: &str = "os=windows:NoSchedule";
 

@@ -1,21 +1,16 @@
 //! The table of nodes: the steps of an attempt, and what the table remembers.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{Taint, names},
-    node::NodeObject,
-    plan::{
-        nodes::{NodeAnswer, NodeEvent, NodeNote, NodeStep, NodeTable, assessment::NodeState},
-        pools::pool::Policy,
-        refusal::RequestError,
-    },
-    windows::Build,
-};
+use winpool_core::api::{Taint, names};
+use winpool_core::node::NodeObject;
+use winpool_core::plan::nodes::assessment::NodeState;
+use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeNote, NodeStep, NodeTable};
+use winpool_core::plan::pools::pool::Policy;
+use winpool_core::plan::refusal::RequestError;
+use winpool_core::windows::Build;
 
 use crate::common::{self, node, policy, pool, read, with_consent};
 

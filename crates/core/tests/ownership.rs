@@ -1,15 +1,14 @@
 //! The owner of a node, and the taints that winpool may remove from it, with the evidence for that.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::common::{
     applied, assess, converge, label, marked, node, policy, pool, pool_object, read, recorded, tainted, taints_of,
 };
 use serde_json::{Value, json};
-use winpool_core::{
-    api::names,
-    plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of},
-};
+use winpool_core::api::names;
+use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of};
 
 const DEFAULT: &str = "os=windows:NoSchedule";
 const MINE: &str = "example.com/os=win:NoSchedule";

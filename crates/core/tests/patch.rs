@@ -3,14 +3,10 @@
 use crate::common::{self, UID, apply, assess, marked, node, policy, pool, read, tainted};
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, json};
-use winpool_core::{
-    api::names,
-    node::NodePlan,
-    plan::{
-        patch::{FieldChange, node_patch, runtime_class_patch},
-        pools::pool::Policy,
-    },
-};
+use winpool_core::api::names;
+use winpool_core::node::NodePlan;
+use winpool_core::plan::patch::{FieldChange, node_patch, runtime_class_patch};
+use winpool_core::plan::pools::pool::Policy;
 
 fn patch_of(node: &Value, policy: &Policy) -> Patch {
     let seen = read(node);

@@ -4,11 +4,9 @@ use std::path::Path;
 
 use kube_cel::{AdmissionRequest, VapEvaluator, VapExpression};
 use serde_json::{Value, json};
-use winpool_core::{
-    api::Taint,
-    plan::pods::IS_ENDING,
-    windows::taint::{SPELLINGS, marks_windows},
-};
+use winpool_core::api::Taint;
+use winpool_core::plan::pods::IS_ENDING;
+use winpool_core::windows::taint::{SPELLINGS, marks_windows};
 
 /// The policy of this name in a file of `config/`.
 fn policy(file: &str, name: &str) -> Value {

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use proptest::{collection::vec, prelude::*, sample::select, strategy::ValueTree, test_runner::TestRunner};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::Taint,
-    node::Applied,
-    plan::{classes::runtime_class::ClassAction, pools::pool::Policy, taints::Consent},
-};
+use winpool_core::api::Taint;
+use winpool_core::node::Applied;
+use winpool_core::plan::classes::runtime_class::ClassAction;
+use winpool_core::plan::pools::pool::Policy;
+use winpool_core::plan::taints::Consent;
 
-use crate::common::{
-    self,
-    any::{any_node, any_policy, any_pool, identity, pool_taint},
-    assess, plan_classes, planned, policy, read, seen, settle,
-};
+use crate::common::any::{any_node, any_policy, any_pool, identity, pool_taint};
+use crate::common::{self, assess, plan_classes, planned, policy, read, seen, settle};
 
 /// The node after the planned request.
 fn after(before: &Value, policy: &Policy) -> Value {

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{converge, node, policy, pool, with_spec};
-use proptest::{collection::vec, prelude::*, sample::select};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::Taint,
-    plan::pools::pool::{Pool, WantedTaints},
-};
+use winpool_core::api::Taint;
+use winpool_core::plan::pools::pool::{Pool, WantedTaints};
 
 /// A change of the cluster.
 #[derive(Clone, Debug)]

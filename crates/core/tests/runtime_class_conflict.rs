@@ -1,21 +1,17 @@
 //! RuntimeClasses under a wanted name that are not this pool's, or that cannot be changed.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::common::{class, plan_classes, policy, pool, seen, settle, yaml};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::json;
-use winpool_core::{
-    api::{ClassState, names::reason},
-    plan::{
-        classes::{
-            ClassesPlan,
-            runtime_class::{ClassAction, PlannedClass, describe, is_made_by_winpool},
-        },
-        nodes::numbers::NodeSummary,
-        pools::pool::{Policy, PoolEntry},
-    },
-};
+use winpool_core::api::ClassState;
+use winpool_core::api::names::reason;
+use winpool_core::plan::classes::ClassesPlan;
+use winpool_core::plan::classes::runtime_class::{ClassAction, PlannedClass, describe, is_made_by_winpool};
+use winpool_core::plan::nodes::numbers::NodeSummary;
+use winpool_core::plan::pools::pool::{Policy, PoolEntry};
 
 /// `windows-2019` of the Kubernetes documentation, made by hand, merged with `changes`.
 fn by_hand(changes: &str) -> Arc<RuntimeClass> {

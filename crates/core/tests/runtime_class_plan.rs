@@ -1,22 +1,19 @@
 //! Plans of a pool's RuntimeClasses.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::common::{self, class, plan_classes, policy, pool, seen, settle, yaml};
-use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::json;
-use winpool_core::{
-    api::{ClassState, names::reason},
-    plan::{
-        classes::{
-            ClassesPlan,
-            runtime_class::{ClassAction, DesiredClass, PlannedClass},
-        },
-        nodes::numbers::NodeSummary,
-        pools::pool::Pool,
-    },
-    windows::builds,
-};
+use winpool_core::api::ClassState;
+use winpool_core::api::names::reason;
+use winpool_core::plan::classes::ClassesPlan;
+use winpool_core::plan::classes::runtime_class::{ClassAction, DesiredClass, PlannedClass};
+use winpool_core::plan::nodes::numbers::NodeSummary;
+use winpool_core::plan::pools::pool::Pool;
+use winpool_core::windows::builds;
 
 fn plan(pool: &Pool, seen: &impl Fn(&str) -> NodeSummary, existing: &[Arc<RuntimeClass>]) -> ClassesPlan {
     plan_classes(pool, &policy([pool.clone()]), seen, existing)

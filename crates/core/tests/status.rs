@@ -3,26 +3,20 @@
 use std::collections::BTreeMap;
 
 use crate::common::{pool, pool_object, recorded_in, with_consent};
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
-use winpool_core::{
-    api::{
-        ClassState, Isolation, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Taint, TaintStatus,
-        WindowsPoolStatus,
-        names::{condition, reason},
-        number,
-    },
-    plan::{
-        nodes::{
-            assessment::NodeState,
-            numbers::{Overlap, Tally},
-        },
-        pools::pool::Pool,
-        reconcile::conditions::{Observation, Verdict, status, suspended_status},
-    },
-    windows::Build,
-    words::is_command,
+use winpool_core::api::names::{condition, reason};
+use winpool_core::api::{
+    ClassState, Isolation, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Taint, TaintStatus,
+    WindowsPoolStatus, number,
 };
+use winpool_core::plan::nodes::assessment::NodeState;
+use winpool_core::plan::nodes::numbers::{Overlap, Tally};
+use winpool_core::plan::pools::pool::Pool;
+use winpool_core::plan::reconcile::conditions::{Observation, Verdict, status, suspended_status};
+use winpool_core::windows::Build;
+use winpool_core::words::is_command;
 
 const DRY_RUN: &str = "spec: {mode: DryRun}";
 const APPROVED: &str =

@@ -3,14 +3,10 @@
 use crate::common::{class, converge, marked, now, pool_object, table_of, tainted, taints_of};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::names,
-    plan::{
-        classes::runtime_class::{ClassRetirement, retire_class},
-        pools::pool::{GuardedPool, policy_of},
-    },
-    pod::{Pod, PodProgress, PodSpec},
-};
+use winpool_core::api::names;
+use winpool_core::plan::classes::runtime_class::{ClassRetirement, retire_class};
+use winpool_core::plan::pools::pool::{GuardedPool, policy_of};
+use winpool_core::pod::{Pod, PodProgress, PodSpec};
 
 const GUARD: &str = "os=windows:NoSchedule";
 const LABEL: &str = "runs.winpool.dev/10.0.20348";

@@ -15,25 +15,21 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::AsyncBufReadExt;
 use tokio::sync::Semaphore;
-use winpool_client::{node::ListedNode, pods::ListedPod};
-use winpool_core::{
-    node::NodeObject,
-    plan::{
-        Now,
-        nodes::{NodeEvent, NodeTable, assessment::assess},
-        patch::node_patch,
-        pods::PodTable,
-        pools::pool::Policy,
-        taints::Consent,
-    },
-};
+use winpool_client::node::ListedNode;
+use winpool_client::pods::ListedPod;
+use winpool_core::node::NodeObject;
+use winpool_core::plan::Now;
+use winpool_core::plan::nodes::assessment::assess;
+use winpool_core::plan::nodes::{NodeEvent, NodeTable};
+use winpool_core::plan::patch::node_patch;
+use winpool_core::plan::pods::PodTable;
+use winpool_core::plan::pools::pool::Policy;
+use winpool_core::plan::taints::Consent;
 use winpool_e2e::Usage;
 use winpool_operator::Options;
 
-use crate::{
-    Result,
-    objects::{self, PARALLEL, WINDOWS, each, policy},
-};
+use crate::Result;
+use crate::objects::{self, PARALLEL, WINDOWS, each, policy};
 
 /// Objects in one page of a list: the default of kube's watcher.
 const PAGE: usize = 500;

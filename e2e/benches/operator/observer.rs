@@ -9,15 +9,13 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use winpool_client::node::ListedNode;
-use winpool_core::{
-    api::names,
-    plan::{nodes::assessment::assess, pools::pool::Policy, taints::Consent},
-};
+use winpool_core::api::names;
+use winpool_core::plan::nodes::assessment::assess;
+use winpool_core::plan::pools::pool::Policy;
+use winpool_core::plan::taints::Consent;
 
-use crate::{
-    Result,
-    objects::{WINDOWS, node_name},
-};
+use crate::Result;
+use crate::objects::{WINDOWS, node_name};
 
 /// Anything that takes longer is broken.
 pub const LIMIT: Duration = Duration::from_mins(5);

@@ -1,10 +1,8 @@
 //! The cluster of the guides with winpool installed, to try things by hand until it is stopped.
 #![forbid(unsafe_code)]
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 use winpool_e2e::harness::HostNode;

@@ -1,10 +1,8 @@
 //! Writes the files that are made from the code, or man pages into a directory; `make generate` uses it.
 #![forbid(unsafe_code)]
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::Parser;
 use winpool_e2e::generate::{man_pages, write};

@@ -36,7 +36,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use traffic::Traffic;
 use winpool_client::request_info::RequestInfo;
 
-use crate::{ApiServer, Result, error::FileContext, kubeconfig::token_kubeconfig, proxy::serve, wait_for};
+use crate::error::FileContext;
+use crate::kubeconfig::token_kubeconfig;
+use crate::proxy::serve;
+use crate::{ApiServer, Result, wait_for};
 
 /// Passes requests on to an API server, except for injected faults.
 pub struct FaultProxy {

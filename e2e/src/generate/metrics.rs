@@ -1,12 +1,12 @@
 //! The page of metrics, and the labels of each metric.
 
-use winpool_client::{error::RequestError, request_info};
-use winpool_core::{
-    api::{ClassState, names::condition},
-    plan::nodes::assessment::NodeState,
-    pod::Cause,
-    words::joined,
-};
+use winpool_client::error::RequestError;
+use winpool_client::request_info;
+use winpool_core::api::ClassState;
+use winpool_core::api::names::condition;
+use winpool_core::plan::nodes::assessment::NodeState;
+use winpool_core::pod::Cause;
+use winpool_core::words::joined;
 use winpool_operator::metrics::reference::{self, Description, METRICS};
 
 pub struct Label {
@@ -111,15 +111,18 @@ fn described(label: &Label) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::Arc, time::Instant};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Instant;
 
     use serde_json::{Value, json};
-    use winpool_client::{node::ListedNode, request_info::RequestInfo, requests::Counter};
-    use winpool_core::plan::{
-        nodes::NodeEvent,
-        pools::pool::{GuardedPool, policy_of},
-    };
-    use winpool_operator::{metrics::Metrics, nodes::SharedNodes};
+    use winpool_client::node::ListedNode;
+    use winpool_client::request_info::RequestInfo;
+    use winpool_client::requests::Counter;
+    use winpool_core::plan::nodes::NodeEvent;
+    use winpool_core::plan::pools::pool::{GuardedPool, policy_of};
+    use winpool_operator::metrics::Metrics;
+    use winpool_operator::nodes::SharedNodes;
 
     use super::*;
 

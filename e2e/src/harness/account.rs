@@ -1,19 +1,17 @@
 //! The operator's ServiceAccount with the permissions of `config/rbac/`.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    authorization::v1::SelfSubjectAccessReview,
-    core::v1::{Namespace, ServiceAccount},
-    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
-};
-use kube::{
-    Api, Client, Config, Resource, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, PostParams},
-    core::{ClusterResourceScope, NamespaceResourceScope},
-};
-use serde::{Serialize, de::DeserializeOwned};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use kube::{Api, Client, Config, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{ApiServer, LIMIT, manifests, wait_for};

@@ -1,13 +1,13 @@
 //! If `WINPOOL_E2E_GUARD` is set, all tests run with `config/components/guard` installed.
 
-use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::{ApiServer, LIMIT, SimulatedNode, audit::USER, manifests, wait_for};
+use crate::audit::USER;
+use crate::{ApiServer, LIMIT, SimulatedNode, manifests, wait_for};
 
 /// Keys of taints that the pools of tests want, in addition to the guard's list.
 const TAINT_KEYS: [&str; 4] = ["example.com/os", "odd", "older", "younger"];

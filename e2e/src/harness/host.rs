@@ -1,31 +1,25 @@
 //! A Linux node that runs pods: those of winpool's image run the binary, all others only wait for their end.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpStream},
-    os::unix::process::CommandExt,
-    path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus},
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
 
-use k8s_openapi::{
-    api::{
-        authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
-        core::v1::{Container, Pod, ServiceAccount},
-    },
-    jiff::Timestamp,
-};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, ServiceAccount};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::{Cluster, Kubelet, SimulatedNode, free_port, guard::Guard, kubeconfig::token_kubeconfig};
+use crate::guard::Guard;
+use crate::kubeconfig::token_kubeconfig;
+use crate::{Cluster, Kubelet, SimulatedNode, free_port};
 
 /// Much shorter than a kubelet's interval.
 const INTERVAL: Duration = Duration::from_millis(50);

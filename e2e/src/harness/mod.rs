@@ -31,28 +31,19 @@ pub use workloads::{pod_of, workload};
 
 use std::net::SocketAddr;
 
-use k8s_openapi::{
-    api::{
-        core::v1::{Node, Pod, Taint},
-        node::v1::RuntimeClass,
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use winpool_analysis::crd::crd;
 use winpool_core::api::{NodeCounts, WindowsPool};
 use winpool_operator::Options;
 
-use crate::{
-    ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, lend_cluster,
-    lending::lend_installed,
-    scene::{self, install_crd},
-    wait_for,
-};
+use crate::lending::lend_installed;
+use crate::scene::{self, install_crd};
+use crate::{ApiServer, AuditLog, Cluster, Kubelet, LIMIT, Lent, SimulatedNode, lend_cluster, wait_for};
 
 use guarded::guard;
 

@@ -1,9 +1,7 @@
 //! Accessors for objects.
 
-use k8s_openapi::api::{
-    core::v1::{Node, Pod, Taint},
-    node::v1::RuntimeClass,
-};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use winpool_core::api::{WindowsPool, WindowsPoolStatus};

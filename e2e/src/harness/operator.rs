@@ -1,17 +1,18 @@
 //! The operator in the process of a test.
 
-use std::{
-    sync::{Once, mpsc},
-    thread,
-    time::Duration,
-};
+use std::sync::{Once, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use kube::Config;
 use tokio::runtime;
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::{filter::Targets, fmt::layer, prelude::*};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::layer;
+use tracing_subscriber::prelude::*;
 use winpool_core::plan::reconcile::Pauses;
-use winpool_operator::{Options, telemetry::DIRECTIVES};
+use winpool_operator::Options;
+use winpool_operator::telemetry::DIRECTIVES;
 
 use crate::ApiServer;
 

@@ -1,16 +1,12 @@
 //! Every version of every object of a kind, in the order of the writes.
 
-use std::{
-    fmt::Debug,
-    sync::{Arc, Mutex},
-    time::Instant,
-};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use futures::TryStreamExt;
-use kube::{
-    Api, Resource,
-    api::{ListParams, WatchEvent, WatchParams},
-};
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 

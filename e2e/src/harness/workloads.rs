@@ -1,7 +1,9 @@
 //! Workloads, and waiting until a pool names the DaemonSets that do not tolerate its taint.
 
-use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
-use kube::{Api, ResourceExt, api::ListParams};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use winpool_core::api::WindowsPool;
 

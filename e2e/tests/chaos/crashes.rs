@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use winpool_e2e::{Fault, Passed, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Fault, Passed};
 
 use crate::stage::{Stage, WINDOWS_2019, WINDOWS_2022, picture};
 

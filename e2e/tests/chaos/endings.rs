@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use winpool_e2e::{Fault, InjectedError, Passing, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Fault, InjectedError, Passing};
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 

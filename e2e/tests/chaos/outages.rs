@@ -1,13 +1,14 @@
 //! Outages of the API server, etcd and the network, and a stolen Lease.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
-use winpool_e2e::{ApiServer, Etcd, FaultProxy, Process, lend_with, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{ApiServer, Etcd, FaultProxy, Process, lend_with};
 
 use crate::stage::{Stage, WINDOWS_2022};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use winpool_e2e::{Fault, InjectedError, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Fault, InjectedError};
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 

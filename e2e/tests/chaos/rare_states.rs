@@ -3,11 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::json;
-use winpool_e2e::{
-    Fault, LIMIT, free_port,
-    harness::{Operator, alone},
-    scrape, wait_for,
-};
+use winpool_e2e::harness::{Operator, alone};
+use winpool_e2e::{Fault, LIMIT, free_port, scrape, wait_for};
 use winpool_operator::Options;
 
 use crate::stage::{Stage, hits};

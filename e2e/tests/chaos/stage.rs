@@ -1,13 +1,12 @@
 //! An API server behind a proxy that injects faults.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use kube::Config;
 use winpool_core::api::names;
-use winpool_e2e::{Fault, FaultProxy, Passed, Passing, Process, prelude::*, start_winpool};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Fault, FaultProxy, Passed, Passing, Process, start_winpool};
 
 pub const WINDOWS_2019: &str = "10.0.17763.6659";
 pub const WINDOWS_2022: &str = "10.0.20348.2655";

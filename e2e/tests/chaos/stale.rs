@@ -1,6 +1,7 @@
 //! A second API server of the same cluster with stale caches.
 
-use winpool_e2e::{Fault, FaultProxy, Neighbour, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Fault, FaultProxy, Neighbour};
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 

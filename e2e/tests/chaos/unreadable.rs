@@ -1,12 +1,11 @@
 //! Kinds that cannot be read for longer than a moment: status says so, and no node gets a taint.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::Duration,
-};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use kube::Config;
-use winpool_e2e::{Fault, InjectedError, free_port, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Fault, InjectedError, free_port};
 
 use crate::stage::{Stage, WINDOWS_2022};
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use winpool_client::request_info::RequestInfo;
 use winpool_core::api::NodeCounts;
-use winpool_e2e::{Fault, InjectedError, Passing, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Fault, InjectedError, Passing};
 
 use crate::stage::{ALL, Stage, WINDOWS_2022, hits};
 

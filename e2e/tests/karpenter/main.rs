@@ -8,8 +8,12 @@ use std::collections::BTreeSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use scene::Scene;
 use winpool_analysis::render::{Provisioner, render};
-use winpool_core::{api::names, plan::pools::pool::Pool, windows::builds::by_version};
-use winpool_e2e::{Karpenter, TYPES_WITH_BUILDS, prelude::*, scene::define};
+use winpool_core::api::names;
+use winpool_core::plan::pools::pool::Pool;
+use winpool_core::windows::builds::by_version;
+use winpool_e2e::prelude::*;
+use winpool_e2e::scene::define;
+use winpool_e2e::{Karpenter, TYPES_WITH_BUILDS};
 
 /// The label of nodes with Hyper-V.
 const HYPERV: &str = "example.com/hyper-v";

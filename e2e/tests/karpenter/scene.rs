@@ -1,15 +1,16 @@
 //! A cluster with Karpenter, for the tests.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
-use kube::{
-    api::{ApiResource, DynamicObject},
-    core::GroupVersionKind,
-};
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
 use tokio::process::Command;
 use winpool_core::api::names;
-use winpool_e2e::{Karpenter, prelude::*, program, scene};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Karpenter, program, scene};
 
 /// The longest time that a pod may be Pending if its class can scale from zero.
 const PROMISE: Duration = Duration::from_mins(1);

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use winpool_analysis::pod::error::known_error;
-use winpool_e2e::{Flags, WINDOWS_2022, harness::BUILD};
+use winpool_e2e::harness::BUILD;
+use winpool_e2e::{Flags, WINDOWS_2022};
 
 use super::stage::{machine, phase, pod_until, ready, reason, stage_with};
 

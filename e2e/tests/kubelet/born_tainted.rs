@@ -1,6 +1,7 @@
 //! The policy `born-tainted` at the registration of a real kubelet, which `NodeRestriction` limits.
 
-use winpool_e2e::{Machine, WINDOWS_2022, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Machine, WINDOWS_2022};
 
 use super::stage::{ready, stage};
 

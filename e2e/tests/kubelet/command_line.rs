@@ -1,7 +1,8 @@
 //! The command line for Windows, `winpool.exe`, under Wine with a real API server.
 
 use std::fs;
-use winpool_e2e::{Printed, Session, SimulatedNode, lend, scene::install_crd};
+use winpool_e2e::scene::install_crd;
+use winpool_e2e::{Printed, Session, SimulatedNode, lend};
 
 /// A Deployment that breaks one rule.
 const DEPLOYMENT: &str = "apiVersion: apps/v1
@@ -37,7 +38,8 @@ async fn session(kubeconfig: &[u8]) -> Session {
 
 /// The kubeconfig with its certificates inside, because Wine has no drive for the files of Linux.
 fn inlined(kubeconfig: &std::path::Path) -> Vec<u8> {
-    use base64::{Engine, prelude::BASE64_STANDARD};
+    use base64::Engine;
+    use base64::prelude::BASE64_STANDARD;
     let mut config: serde_json::Value = serde_json::from_slice(&fs::read(kubeconfig).unwrap()).unwrap();
     let inline = |object: &mut serde_json::Value, key: &str| {
         let object = object.as_object_mut().unwrap();

@@ -1,6 +1,7 @@
 //! A Node object that is deleted while its kubelet runs.
 
-use winpool_e2e::{WINDOWS_2022, prelude::*};
+use winpool_e2e::WINDOWS_2022;
+use winpool_e2e::prelude::*;
 
 use super::stage::{machine_until, node_until, ready, stage_with_pool};
 

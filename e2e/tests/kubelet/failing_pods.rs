@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use winpool_core::plan::{pods::PodPauses, reconcile::Pauses};
-use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, prelude::*, wait_for};
+use winpool_core::plan::pods::PodPauses;
+use winpool_core::plan::reconcile::Pauses;
+use winpool_e2e::prelude::*;
+use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, wait_for};
 
 use super::stage::{machine, ready, run, run_as, runs, stage, stage_with_pool};
 

@@ -1,6 +1,7 @@
 //! A kubelet that starts while a pod on its node selects a capability label.
 
-use winpool_e2e::{WINDOWS_2022, WINDOWS_2025, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{WINDOWS_2022, WINDOWS_2025};
 
 use super::stage::{
     event, kernel_version, machine, node_until, phase, pod_until, ready, run, runs, stage, stage_with_pool,

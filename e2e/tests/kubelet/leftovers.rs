@@ -1,10 +1,8 @@
 //! Processes of a test end with it: Wine starts its own in separate sessions.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Stdio,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use tokio::process::Command;
 use winpool_e2e::{LIMIT, wait_for};

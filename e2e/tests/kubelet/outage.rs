@@ -1,6 +1,7 @@
 //! A kubelet that ends without a report.
 
-use winpool_e2e::{Flags, WINDOWS_2022, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Flags, WINDOWS_2022};
 
 use super::stage::{is_ready, machine, ready, stage_with};
 

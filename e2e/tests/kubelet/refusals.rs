@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use tokio::process::Command;
-use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, prelude::*, program};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, program};
 
 use super::stage::{event, machine, ready, run, stage};
 

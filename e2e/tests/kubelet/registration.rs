@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, Windows, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, Windows};
 
 use super::stage::{HANDLER, machine, ready, stage};
 

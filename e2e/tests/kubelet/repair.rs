@@ -1,6 +1,7 @@
 //! Changes that winpool repairs, and changes that the kubelet repairs.
 
-use winpool_e2e::{WINDOWS_2022, prelude::*};
+use winpool_e2e::WINDOWS_2022;
+use winpool_e2e::prelude::*;
 
 use super::stage::{machine, node_until, ready, stage, stage_with_pool};
 

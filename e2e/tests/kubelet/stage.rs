@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use k8s_openapi::api::core::v1::Event;
-use winpool_e2e::{Flags, Machine, Result, Windows, lend_cluster_with, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Flags, Machine, Result, Windows, lend_cluster_with};
 
 /// The default handler of a pool's classes.
 pub const HANDLER: &str = "runhcs-wcow-process";

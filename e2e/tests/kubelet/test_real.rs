@@ -1,7 +1,8 @@
 //! The suite of `make test-real`, on nodes with real kubelets.
 
 use tokio::process::Command;
-use winpool_e2e::{Machine, WINDOWS_2019, WINDOWS_2022, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Machine, WINDOWS_2019, WINDOWS_2022};
 
 /// Catches a suite that fails on a healthy cluster, or leaves something of its own.
 #[tokio::test]

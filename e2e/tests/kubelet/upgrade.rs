@@ -1,10 +1,12 @@
 //! An upgrade of Windows under the same Node: the registry has another build, and the kubelet restarts.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use winpool_core::node::LABEL_SETTLES;
-use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{WINDOWS_2019, WINDOWS_2022, WINDOWS_2025, Windows};
 
 use super::stage::{
     kernel_version, machine, node_until, phase, pod_until, ready, reason, run, runs, stage, stage_with_pool,

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use winpool_client::{kubeconfig::Connection, terminal::Outcome};
-use winpool_e2e::{ApiServer, prelude::*};
+use winpool_client::kubeconfig::Connection;
+use winpool_client::terminal::Outcome;
+use winpool_e2e::ApiServer;
+use winpool_e2e::prelude::*;
 use winpool_operator::cleanup::{Arguments, CleanupError, clean_up};
 
 const LABEL: &str = "runs.winpool.dev/10.0.20348";

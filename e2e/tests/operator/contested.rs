@@ -1,9 +1,11 @@
 //! Writers that revert winpool's changes, and nodes that come back with another operating system.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
+use std::process::Command;
 
 use k8s_openapi::api::events::v1::Event;
-use winpool_e2e::{prelude::*, program};
+use winpool_e2e::prelude::*;
+use winpool_e2e::program;
 
 /// The output of `winpool status -o json`.
 async fn status(harness: &Harness, program: &Path) -> Value {

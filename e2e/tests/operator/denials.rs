@@ -1,10 +1,8 @@
 //! Writes that a policy or a missing permission refuses: winpool does the rest, reports the refusal, and does not repeat
 //! the request all the time.
 
-use k8s_openapi::api::{
-    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-    events::v1::Event,
-};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::events::v1::Event;
 use winpool_e2e::prelude::*;
 
 const PATCH_NODES: Right<'_> = ("patch", "", "nodes");

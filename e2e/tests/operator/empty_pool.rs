@@ -1,6 +1,7 @@
 //! `spec: {}` on clusters of many kinds.
 
-use winpool_e2e::{Sample, prelude::*};
+use winpool_e2e::Sample;
+use winpool_e2e::prelude::*;
 
 #[tokio::test]
 async fn an_empty_pool_labels_and_taints_only_windows_nodes() {

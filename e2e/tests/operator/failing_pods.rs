@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::{
-    api::core::v1::{Event, Node, Pod},
-    jiff::Timestamp,
-};
-use winpool_core::plan::{pods::PodPauses, reconcile::Pauses};
-use winpool_e2e::{prelude::*, running_kubernetes};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::jiff::Timestamp;
+use winpool_core::plan::pods::PodPauses;
+use winpool_core::plan::reconcile::Pauses;
+use winpool_e2e::prelude::*;
+use winpool_e2e::running_kubernetes;
 
 /// The time within which each cause has to be in status.
 const SEEN: Duration = Duration::from_secs(30);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures::{TryStreamExt, pin_mut};
 use kube::api::{WatchEvent, WatchParams};
-use winpool_e2e::{HoldingWebhook, prelude::*};
+use winpool_e2e::HoldingWebhook;
+use winpool_e2e::prelude::*;
 
 const ROUNDS: usize = 20;
 

@@ -1,13 +1,12 @@
 //! Only a `DaemonSet` holds a taint: it would make no pod for a node with a taint that its template does not tolerate.
 
-use k8s_openapi::{api::apps::v1::DaemonSet, jiff::Timestamp};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::jiff::Timestamp;
 use winpool_core::api::TaintStatus;
 use winpool_e2e::prelude::*;
 
-use crate::{
-    denials::{deny, until_denied},
-    policies::{admitted_until, install},
-};
+use crate::denials::{deny, until_denied};
+use crate::policies::{admitted_until, install};
 
 pub(super) const WEB: &str = "DaemonSet default/web";
 /// A taint that a pool wants besides the one for its operating system.

@@ -1,6 +1,7 @@
 //! `runtimeClassHostMatch` changes to and fro while pods are created all the time, with a real scheduler.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use tokio_util::sync::CancellationToken;

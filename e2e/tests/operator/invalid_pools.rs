@@ -1,10 +1,8 @@
 //! Pools that break the rules of their own schema, because they were stored before the rules were in force.
 
 use k8s_openapi::api::events::v1::Event;
-use winpool_e2e::{
-    harness::schema::{create, untyped, with_schema, without_any_shape},
-    prelude::*,
-};
+use winpool_e2e::harness::schema::{create, untyped, with_schema, without_any_shape};
+use winpool_e2e::prelude::*;
 
 #[tokio::test]
 async fn an_unreadable_pool_gets_a_condition_and_affects_no_other_pool() {

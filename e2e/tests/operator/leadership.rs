@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use json_patch::Patch as JsonPatch;
-use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use winpool_client::error::{Failure, RequestError};
 use winpool_core::election::{LEASE_DURATION, RENEW_DEADLINE};
-use winpool_e2e::{Proxy, prelude::*};
-use winpool_operator::{
-    election::{Elector, Seized},
-    leadership::Leadership,
-    write::Applier,
-};
+use winpool_e2e::Proxy;
+use winpool_e2e::prelude::*;
+use winpool_operator::election::{Elector, Seized};
+use winpool_operator::leadership::Leadership;
+use winpool_operator::write::Applier;
 
 const NAMESPACE: &str = "default";
 

@@ -1,6 +1,7 @@
 //! Deleted and recreated classes, nodes, pools, and the CRD.
 
-use winpool_e2e::{prelude::*, scene::install_crd};
+use winpool_e2e::prelude::*;
+use winpool_e2e::scene::install_crd;
 
 #[tokio::test]
 async fn a_deleted_or_edited_class_is_restored_by_one_request() {

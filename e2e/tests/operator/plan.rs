@@ -1,15 +1,15 @@
 //! `winpool plan` predicts exactly what the operator does.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use winpool::{forecast::snapshot, view};
+use winpool::forecast::snapshot;
+use winpool::view;
 use winpool_analysis::explain::forecast::{ForecastOutcome, ForecastSummary, forecast};
 use winpool_client::node::ListedNode;
-use winpool_e2e::{WINDOWS_BUILD, prelude::*};
+use winpool_e2e::WINDOWS_BUILD;
+use winpool_e2e::prelude::*;
 
 const NODES: usize = 14;
 /// winpool checks a taint that waits for the class of an older pool again after a minute.

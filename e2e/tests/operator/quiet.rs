@@ -1,6 +1,7 @@
 //! Without anything to do, winpool sends no request. The audit log of the API server shows it.
 
-use winpool_e2e::{AuditedRequest, prelude::*};
+use winpool_e2e::AuditedRequest;
+use winpool_e2e::prelude::*;
 
 fn writes(requests: &[AuditedRequest]) -> Vec<&AuditedRequest> {
     requests.iter().filter(|request| request.verb != "get" && request.resource != "events").collect()

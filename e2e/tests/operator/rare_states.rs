@@ -2,7 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use winpool_e2e::{free_port, prelude::*, scrape};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{free_port, scrape};
 
 const KEEP: &str = "example.com/keep";
 

@@ -1,23 +1,21 @@
 //! Writes that do not match the current objects: winpool distinguishes them by the next step that they need.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use winpool_client::{
-    error::{RequestError, in_time},
-    node::ListedNode,
-};
-use winpool_core::{
-    node::{NodeObject, NodePlan, TaintChange},
-    plan::{
-        nodes::assessment::assess,
-        patch::{FieldChange, node_patch, runtime_class_patch},
-        pools::pool::{Policy, Pool, PoolEntry},
-        taints::Consent,
-    },
-};
+use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use winpool_client::error::{RequestError, in_time};
+use winpool_client::node::ListedNode;
+use winpool_core::node::{NodeObject, NodePlan, TaintChange};
+use winpool_core::plan::nodes::assessment::assess;
+use winpool_core::plan::patch::{FieldChange, node_patch, runtime_class_patch};
+use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry};
+use winpool_core::plan::taints::Consent;
 use winpool_e2e::prelude::*;
-use winpool_operator::{leadership::Leadership, write::Applier};
+use winpool_operator::leadership::Leadership;
+use winpool_operator::write::Applier;
 
 #[tokio::test]
 async fn a_patch_of_a_node_that_changed_since_it_was_read_changes_nothing() {

@@ -1,17 +1,14 @@
 //! `winpool plan --assume` predicts where the real scheduler and the real DaemonSet controller put pods before, during and
 //! after an upgrade of nodes.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::collections::BTreeSet;
+use std::time::Instant;
 
-use k8s_openapi::{
-    api::apps::v1::{DaemonSet, Deployment},
-    jiff::Timestamp,
-};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::jiff::Timestamp;
 use winpool::view;
-use winpool_analysis::{
-    explain::upgrade::{PodOutcome, Upgrade, UpgradedWorkload, upgrade},
-    image::Images,
-};
+use winpool_analysis::explain::upgrade::{PodOutcome, Upgrade, UpgradedWorkload, upgrade};
+use winpool_analysis::image::Images;
 use winpool_core::plan::Now;
 use winpool_e2e::prelude::*;
 

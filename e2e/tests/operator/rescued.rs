@@ -1,20 +1,15 @@
 //! Pods of workloads of many kinds, on a cluster with a real scheduler and real controllers. Each case has a pool and a node
 //! of its own. Their pods get the toleration.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use k8s_openapi::{
-    api::{
-        apps::v1::{Deployment, StatefulSet},
-        batch::v1::CronJob,
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::CronJob;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
-use winpool_e2e::{prelude::*, scene};
+use winpool_e2e::prelude::*;
+use winpool_e2e::scene;
 
 use crate::policies::admitted_until;
 

@@ -1,11 +1,10 @@
 //! Admission that accepts winpool's writes and reverts them, so that the API server answers 200 and nothing changes.
 
 use k8s_openapi::api::events::v1::Event;
-use kube::{
-    api::{ApiResource, DynamicObject},
-    core::GroupVersionKind,
-};
-use winpool_e2e::{harness::schema, prelude::*};
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use winpool_e2e::harness::schema;
+use winpool_e2e::prelude::*;
 
 const WORDS: &str = "a mutating webhook or admission policy reverts it";
 const VERSION: &str = "admissionregistration.k8s.io/v1";

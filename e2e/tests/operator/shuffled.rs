@@ -1,15 +1,11 @@
 //! Workloads of all kinds that look random, on nodes that look random, with a real scheduler. Each case has a pool and nodes
 //! of its own. After the taint every pod is recreated: whatever had a node before has one again.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
-use k8s_openapi::api::{
-    apps::v1::{DaemonSet, Deployment},
-    batch::v1::{CronJob, Job},
-};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use winpool_e2e::prelude::*;
 
 use crate::rescued::{owned_by, spec, toleration, with};

@@ -2,8 +2,10 @@
 
 mod pods;
 
-use http::{Method, Request, header::CONTENT_TYPE};
-use k8s_openapi::api::{admissionregistration::v1::ValidatingAdmissionPolicyBinding, events::v1::Event};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use k8s_openapi::api::events::v1::Event;
 use kube::core::Status;
 use winpool_e2e::prelude::*;
 

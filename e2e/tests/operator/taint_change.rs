@@ -1,6 +1,7 @@
 //! Changes of a pool's taints: winpool updates the class first, then each node with one request.
 
-use winpool_e2e::{AuditedRequest, prelude::*};
+use winpool_e2e::AuditedRequest;
+use winpool_e2e::prelude::*;
 
 const NODES: [&str; 2] = ["win-a", "win-b"];
 

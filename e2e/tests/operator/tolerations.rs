@@ -5,10 +5,8 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Namespace, Toleration};
 use winpool_e2e::prelude::*;
 
-use crate::{
-    denials::{deny, until_denied},
-    rescued::with,
-};
+use crate::denials::{deny, until_denied};
+use crate::rescued::with;
 
 /// The time within which a pod has a node.
 const BOUND: Duration = Duration::from_secs(10);

@@ -6,12 +6,10 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use winpool_client::terminal::Outcome;
 use winpool_e2e::prelude::*;
-use winpool_operator::{
-    cleanup::{Arguments, clean_up},
-    leadership::Leadership,
-    uninstall::InstallationObjects,
-    write::Applier,
-};
+use winpool_operator::cleanup::{Arguments, clean_up};
+use winpool_operator::leadership::Leadership;
+use winpool_operator::uninstall::InstallationObjects;
+use winpool_operator::write::Applier;
 
 use crate::cleanup::arguments;
 

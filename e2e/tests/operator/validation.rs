@@ -1,10 +1,8 @@
 //! Validation of WindowsPools by the API server, with messages that say what to write instead.
 
 use kube::core::Status;
-use winpool_e2e::{
-    harness::schema::{object, untyped},
-    prelude::*,
-};
+use winpool_e2e::harness::schema::{object, untyped};
+use winpool_e2e::prelude::*;
 
 /// The pools of the unit tests, and what only the API server has: its messages for keys, types, enumerations and bounds.
 fn cases() -> Vec<(Value, String)> {

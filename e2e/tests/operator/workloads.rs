@@ -1,13 +1,13 @@
 //! Workloads on a cluster with a real scheduler, which decides where the examples run.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
+use std::path::Path;
 
-use k8s_openapi::api::{apps::v1::DaemonSet, discovery::v1::EndpointSlice};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::DynamicObject;
-use winpool_e2e::{
-    manifests::{EXAMPLES, apply, example, rolled_out},
-    prelude::*,
-};
+use winpool_e2e::manifests::{EXAMPLES, apply, example, rolled_out};
+use winpool_e2e::prelude::*;
 
 /// Every Deployment in `examples/` with the kernel of the nodes that it has to run on. Two examples bring their own
 /// selector and toleration, the other Windows ones name a class and nothing else.

@@ -1,22 +1,20 @@
 //! Tests of winpool's client with a real registry.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-    process::Command,
-    sync::{Arc, Mutex},
-    time::Instant,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use base64::{Engine, prelude::BASE64_STANDARD};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use tempfile::TempDir;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
-    net::{TcpListener, TcpStream},
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 use winpool::registry::{Registry, RegistryErrorKind, RegistryOptions};
 use winpool_analysis::image::{ImagePlatforms, ImageReference, Source};
-use winpool_e2e::{ImageRegistry, PASSWORD, Protection, USER, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{ImageRegistry, PASSWORD, Protection, USER};
 
 pub const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use tokio::process::Command;
-use winpool_e2e::{ImageRegistry, Protection, prelude::*, program};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{ImageRegistry, Protection, program};
 
 use super::client::{OCI_INDEX, OCI_MANIFEST, index};
 

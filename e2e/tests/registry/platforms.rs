@@ -6,10 +6,8 @@
 //! `core/images/handlers.go`.
 
 use serde_json::json;
-use winpool_analysis::image::{
-    Platform,
-    matching::{Host, chosen},
-};
+use winpool_analysis::image::Platform;
+use winpool_analysis::image::matching::{Host, chosen};
 use winpool_core::windows::KernelVersion;
 use winpool_e2e::{Dice, Machine, selected_by_containerd};
 

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use winpool_core::election::LEASE_DURATION;
-use winpool_e2e::{Program, harness::node_of, prelude::*};
+use winpool_e2e::Program;
+use winpool_e2e::harness::node_of;
+use winpool_e2e::prelude::*;
 
 use crate::program;
 

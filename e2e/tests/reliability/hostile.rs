@@ -1,12 +1,15 @@
 //! Objects of the maximum size: the operator stays within the memory limit of an installation.
 
-use std::{fmt::Debug, time::Duration};
+use std::fmt::Debug;
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{ContainerImage, Namespace, NodeRuntimeHandler, Taint};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use winpool_core::api::NodeCounts;
-use winpool_e2e::{ApiServer, Program, prelude::*};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{ApiServer, Program};
 
 use crate::program;
 

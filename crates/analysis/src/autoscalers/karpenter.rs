@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
 use serde_json::Value;
-use winpool_core::{
-    api::{Taint, names, quantity::amount},
-    windows::builds,
-};
+use winpool_core::api::quantity::amount;
+use winpool_core::api::{Taint, names};
+use winpool_core::windows::builds;
 
 use super::template::{Requirement, Template, current};
 

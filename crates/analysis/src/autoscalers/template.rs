@@ -1,12 +1,11 @@
 //! A template from which an autoscaler creates nodes, and the RuntimeClasses that these nodes can serve.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Deserialize;
-use winpool_core::{
-    api::{DEFAULT_ARCHITECTURE, Taint, names},
-    pod::{Class, Tolerance, tolerance},
-};
+use winpool_core::api::{DEFAULT_ARCHITECTURE, Taint, names};
+use winpool_core::pod::{Class, Tolerance, tolerance};
 
 /// Deprecated label keys, with the keys that Karpenter uses instead.
 const OLD_NAMES: [(&str, &str); 5] = [

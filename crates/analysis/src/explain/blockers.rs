@@ -8,26 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use winpool_core::{
-    api::{Isolation, ObjectReference, WindowsPool, names},
-    plan::pools::pool::{Hosts, Pool},
-    pod::{OS_KEYS, SYSTEM_LABELS},
-    windows::{
-        Build,
-        builds::{Product, by_version},
-        compatibility::{Runs, WindowsHost},
-    },
-};
+use winpool_core::api::{Isolation, ObjectReference, WindowsPool, names};
+use winpool_core::plan::pools::pool::{Hosts, Pool};
+use winpool_core::pod::{OS_KEYS, SYSTEM_LABELS};
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::{Product, by_version};
+use winpool_core::windows::compatibility::{Runs, WindowsHost};
 
-use crate::{
-    explain::images::{Move, moved},
-    image::{Sign, can_run, runs, tags},
-    kubernetes::KubernetesSupport,
-    lint::Facts,
-    pod::{ClassExt, Target, isolation_with, path_of},
-    remedy::{Edit, Remedy},
-    workload::WorkloadManifest,
-};
+use crate::explain::images::{Move, moved};
+use crate::image::{Sign, can_run, runs, tags};
+use crate::kubernetes::KubernetesSupport;
+use crate::lint::Facts;
+use crate::pod::{ClassExt, Target, isolation_with, path_of};
+use crate::remedy::{Edit, Remedy};
+use crate::workload::WorkloadManifest;
 
 pub use departure::{Departure, Evidence, departure, evidence, unknown};
 pub use group::{Group, group};

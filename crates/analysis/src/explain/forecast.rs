@@ -9,11 +9,13 @@ mod silent;
 mod simulation;
 mod snapshot;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
-use winpool_core::{node::NodeFields, plan::pools::pool::Policy};
+use winpool_core::node::NodeFields;
+use winpool_core::plan::pools::pool::Policy;
 
 use super::pod_count::pod_counts;
 use silent::silent;

@@ -1,16 +1,16 @@
 //! Groups of objects, for lists by team: by namespace, or by the value of a label.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use winpool_core::api::ObjectReference;
 
-use crate::{
-    view::View,
-    workload::{get, namespace_of},
-};
+use crate::view::View;
+use crate::workload::{get, namespace_of};
 
 /// The words before the key of a label.
 const LABEL: &str = "label:";

@@ -4,19 +4,13 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_core::{
-    api::{Isolation, ObjectReference},
-    windows::{Build, builds::by_build},
-};
+use winpool_core::api::{Isolation, ObjectReference};
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::by_build;
 
-use crate::{
-    image::{
-        Host, ImagePlatforms, Images, Platform, PlatformMatch, Source,
-        name::{build_of, tag},
-        runs_on, tags,
-    },
-    pod::PodSpec,
-};
+use crate::image::name::{build_of, tag};
+use crate::image::{Host, ImagePlatforms, Images, Platform, PlatformMatch, Source, runs_on, tags};
+use crate::pod::PodSpec;
 
 /// The result for one image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

@@ -1,16 +1,14 @@
 //! Judges winpool's own installation: if it is there, if it works, and what to do if not.
 
-use k8s_openapi::{
-    api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Pod},
-    jiff::Timestamp,
-};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use winpool_core::{
-    election::LEASE_DURATION,
-    words::{count, plain},
-};
+use winpool_core::election::LEASE_DURATION;
+use winpool_core::words::{count, plain};
 
 use crate::view::Known;
 

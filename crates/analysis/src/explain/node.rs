@@ -5,16 +5,13 @@ use std::sync::Arc;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_core::{
-    api::{Mode, ObjectReference, Taint, names},
-    node::{Applied, NodeFields},
-    plan::{
-        nodes::assessment::{Assessment, NodeState, assess},
-        pools::pool::{Policy, Pool},
-        taints::Consent,
-    },
-    windows::{builds, taint::SPELLINGS},
-};
+use winpool_core::api::{Mode, ObjectReference, Taint, names};
+use winpool_core::node::{Applied, NodeFields};
+use winpool_core::plan::nodes::assessment::{Assessment, NodeState, assess};
+use winpool_core::plan::pools::pool::{Policy, Pool};
+use winpool_core::plan::taints::Consent;
+use winpool_core::windows::builds;
+use winpool_core::windows::taint::SPELLINGS;
 
 use crate::explain::forecast::{Change, ForecastOutcome, PoolForecast};
 

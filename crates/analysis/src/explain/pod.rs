@@ -11,20 +11,16 @@ mod result;
 
 use std::collections::BTreeMap;
 
-use winpool_core::{
-    api::{ObjectReference, names},
-    pod::Class,
-};
+use winpool_core::api::{ObjectReference, names};
+use winpool_core::pod::Class;
 
-use crate::{
-    image::Images,
-    kinds::WorkloadKind,
-    pod::{Pod, daemon_set_node},
-    remedy::Remedy,
-    system::doubt,
-    view::{Node, Workload},
-    workload::or_default,
-};
+use crate::image::Images;
+use crate::kinds::WorkloadKind;
+use crate::pod::{Pod, daemon_set_node};
+use crate::remedy::Remedy;
+use crate::system::doubt;
+use crate::view::{Node, Workload};
+use crate::workload::or_default;
 
 use admitted::{Admitted, PlacedBy};
 use errors::Errors;

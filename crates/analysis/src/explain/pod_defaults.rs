@@ -1,10 +1,8 @@
 //! `podDefaults` of pools. Only the admission policy `assign-class` applies them.
 
 use kube::ResourceExt;
-use winpool_core::{
-    api::{ObjectReference, Problem},
-    plan::pools::pool::GuardedPool,
-};
+use winpool_core::api::{ObjectReference, Problem};
+use winpool_core::plan::pools::pool::GuardedPool;
 
 use crate::view::{AssignClass, Known};
 

@@ -4,21 +4,17 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use serde_json::json;
-use winpool_core::{
-    api::{Mode, ObjectReference, WindowsPoolSpec},
-    plan::{Now, classes::runtime_class::owner, pools::pool::GuardedPool},
-    pod::Class,
-};
+use winpool_core::api::{Mode, ObjectReference, WindowsPoolSpec};
+use winpool_core::plan::Now;
+use winpool_core::plan::classes::runtime_class::owner;
+use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_core::pod::Class;
 
-use crate::{
-    remedy::{Edit, Remedy},
-    view::{Node, View, changed_pool},
-};
+use crate::remedy::{Edit, Remedy};
+use crate::view::{Node, View, changed_pool};
 
-use super::{
-    forecast::{Snapshot, forecast},
-    pod::{PodExplanation, RECREATE},
-};
+use super::forecast::{Snapshot, forecast};
+use super::pod::{PodExplanation, RECREATE};
 
 /// Returns what still has to change for the pods to start after the operator has made its own changes: the pool of their
 /// RuntimeClass if that is enough, otherwise the pods themselves. `None` without a pool. `explain` explains a pod on the

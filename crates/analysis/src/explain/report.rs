@@ -17,19 +17,16 @@ mod workloads;
 use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use winpool_core::{plan::Now, windows::builds::Product};
+use winpool_core::plan::Now;
+use winpool_core::windows::builds::Product;
 
-use crate::{
-    explain::{
-        forecast::Snapshot,
-        groups::{By, Groups},
-        installation::Installation,
-        status::{PoolSummary, name_held_for, status},
-    },
-    image::Images,
-    lint::Facts,
-    view::View,
-};
+use crate::explain::forecast::Snapshot;
+use crate::explain::groups::{By, Groups};
+use crate::explain::installation::Installation;
+use crate::explain::status::{PoolSummary, name_held_for, status};
+use crate::image::Images;
+use crate::lint::Facts;
+use crate::view::View;
 
 pub use classes::ClassUse;
 pub use failing::FailingPool;

@@ -2,7 +2,8 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_core::{api::names, pod::Class};
+use winpool_core::api::names;
+use winpool_core::pod::Class;
 
 use crate::autoscalers::{Autoscalers, REQUIREMENTS, Template};
 

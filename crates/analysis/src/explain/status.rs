@@ -3,41 +3,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::Condition,
-    jiff::{Timestamp, civil::Date, tz::TimeZone},
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::civil::Date;
+use k8s_openapi::jiff::tz::TimeZone;
 use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use winpool_core::{
-    api::{
-        HelpedWorkload, NodeCounts, ObjectReference, Problem, WindowsPoolStatus,
-        names::{self, reason},
-        number,
-    },
-    node::NodeFields,
-    plan::{
-        nodes::assessment::NodeState,
-        pools::pool::{GuardedPool, Policy, Pool, policy_of},
-    },
-    pod::{Class, selects_windows},
-    windows::{Build, builds},
-};
+use winpool_core::api::names::{self, reason};
+use winpool_core::api::{HelpedWorkload, NodeCounts, ObjectReference, Problem, WindowsPoolStatus, number};
+use winpool_core::node::NodeFields;
+use winpool_core::plan::nodes::assessment::NodeState;
+use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, policy_of};
+use winpool_core::pod::{Class, selects_windows};
+use winpool_core::windows::{Build, builds};
 
-use crate::{
-    explain::{
-        forecast::{ForecastOutcome, Snapshot, forecast, mode_of},
-        installation::Installation,
-        node::{UNOWNED, selects, state_under},
-        pod::ending,
-        pod_count::PodCount,
-        pod_defaults::unused,
-    },
-    pod::Pod,
-    support::{Vendor, ends_of_support},
-    view::{self, View},
-};
+use crate::explain::forecast::{ForecastOutcome, Snapshot, forecast, mode_of};
+use crate::explain::installation::Installation;
+use crate::explain::node::{UNOWNED, selects, state_under};
+use crate::explain::pod::ending;
+use crate::explain::pod_count::PodCount;
+use crate::explain::pod_defaults::unused;
+use crate::pod::Pod;
+use crate::support::{Vendor, ends_of_support};
+use crate::view::{self, View};
 
 /// The sentence for a cluster without pools.
 pub const NO_POOL: &str = "There is no WindowsPool, so winpool does nothing.";

@@ -10,26 +10,18 @@ mod subject;
 
 use std::mem;
 
-use winpool_core::{
-    api::Isolation,
-    plan::Now,
-    windows::{
-        Build,
-        compatibility::{Runs, WindowsHost},
-    },
-};
+use winpool_core::api::Isolation;
+use winpool_core::plan::Now;
+use winpool_core::windows::Build;
+use winpool_core::windows::compatibility::{Runs, WindowsHost};
 
-use crate::{
-    explain::blockers::unknown,
-    image::{Images, runs},
-    lint::Facts,
-    placement::Obstacle,
-    pod::Pod,
-    view::{
-        Known, View,
-        assume::{AssumeError, Assumed, Assumption, assume},
-    },
-};
+use crate::explain::blockers::unknown;
+use crate::image::{Images, runs};
+use crate::lint::Facts;
+use crate::placement::Obstacle;
+use crate::pod::Pod;
+use crate::view::assume::{AssumeError, Assumed, Assumption, assume};
+use crate::view::{Known, View};
 
 use change::PoolChanges;
 use facts::UpgradeFacts;

@@ -1,11 +1,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::{
-    finding::Consequence,
-    image::{ImagePlatforms, Images, Platform, Source},
-    view::{Known, Position, Reduced},
-};
+use crate::finding::Consequence;
+use crate::image::{ImagePlatforms, Images, Platform, Source};
+use crate::view::{Known, Position, Reduced};
 
 const NODE_LABEL: &str = "kubernetes.io/os";
 

@@ -16,11 +16,9 @@
 //!
 //! A host before 20348 needs its own build.
 
-use winpool_core::windows::{
-    Build, ContainerRuntime,
-    compatibility::{STABLE_ABI, can_run, newest_ltsc},
-    container_runtime::{RuntimeName, RuntimeVersion},
-};
+use winpool_core::windows::compatibility::{STABLE_ABI, can_run, newest_ltsc};
+use winpool_core::windows::container_runtime::{RuntimeName, RuntimeVersion};
+use winpool_core::windows::{Build, ContainerRuntime};
 
 /// The rule of a containerd release for the images that a host takes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -6,16 +6,13 @@
 //! single manifest without checking its platform (`core/images/image.go`), so a manifest for another host fails when it
 //! starts.
 
-use winpool_core::{
-    api::Isolation,
-    windows::{
-        Build, ContainerRuntime, KernelVersion,
-        compatibility::{self, Runs, WindowsHost},
-        container_runtime::{RuntimeName, RuntimeVersion},
-    },
-};
+use winpool_core::api::Isolation;
+use winpool_core::windows::compatibility::{self, Runs, WindowsHost};
+use winpool_core::windows::container_runtime::{RuntimeName, RuntimeVersion};
+use winpool_core::windows::{Build, ContainerRuntime, KernelVersion};
 
-use super::{ImagePlatforms, Platform, Source, containerd::MatchingRule};
+use super::containerd::MatchingRule;
+use super::{ImagePlatforms, Platform, Source};
 
 /// The properties of a Windows node that decide which variant it uses.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -4,10 +4,8 @@
 //! (MicrosoftDocs/Virtualization-Documentation `version-compatibility.md`), and some images have a prefix:
 //! `windowsservercore-ltsc2022`, `4.8-windowsservercore-ltsc2019`, `nanoserver-1809`.
 
-use winpool_core::windows::{
-    Build,
-    builds::{self, Product},
-};
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::{self, Product};
 
 /// Repositories that hold only Windows images, with all below them.
 const WINDOWS_REPOSITORIES: [&str; 2] = ["mcr.microsoft.com/windows", "mcr.microsoft.com/dotnet/framework"];

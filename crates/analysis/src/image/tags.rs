@@ -2,10 +2,8 @@
 
 use std::cmp::Reverse;
 
-use winpool_core::windows::{
-    Build,
-    builds::{self, Product, by_build},
-};
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::{self, Product, by_build};
 
 use super::name::{BASE_IMAGES, BEFORE_A_YEAR, TagWord, WINDOWS_WORDS, build_of, digest, is_separator, tag, words};
 

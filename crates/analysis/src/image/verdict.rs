@@ -1,11 +1,12 @@
 //! The one verdict about a container's image on a Windows node: by the answer of its registry, or else by its tag.
 
-use winpool_core::{
-    api::Isolation,
-    windows::{Build, builds::name_of, compatibility::Runs},
-};
+use winpool_core::api::Isolation;
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::name_of;
+use winpool_core::windows::compatibility::Runs;
 
-use super::{Failure, Host, ImagePlatforms, Images, PlatformMatch, Source, name::build_of, runs, runs_on};
+use super::name::build_of;
+use super::{Failure, Host, ImagePlatforms, Images, PlatformMatch, Source, runs, runs_on};
 
 /// The source of what is known about the hosts of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,27 +3,19 @@
 //! The policy leaves out rules with severity info, because warnings that need no action make people overlook the
 //! others. It also leaves out rules that the API server itself enforces.
 
-use k8s_openapi::{
-    api::admissionregistration::v1::{
-        AuditAnnotation, MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
-        ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
-        Validation, Variable,
-    },
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta},
+use k8s_openapi::api::admissionregistration::v1::{
+    AuditAnnotation, MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation,
+    Variable,
 };
-use winpool_core::{
-    api::names,
-    pod::{ARCH_KEYS, OS_KEYS, SYSTEM_LABELS},
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+use winpool_core::api::names;
+use winpool_core::pod::{ARCH_KEYS, OS_KEYS, SYSTEM_LABELS};
 
-use crate::{
-    finding::{Consequence, Severity},
-    lint::{
-        field::cel_list,
-        rule::{Judgement, Rule, Scope, Test},
-        rules,
-    },
-};
+use crate::finding::{Consequence, Severity};
+use crate::lint::field::cel_list;
+use crate::lint::rule::{Judgement, Rule, Scope, Test};
+use crate::lint::rules;
 
 /// The namespaces that the policy does not check.
 const EXCLUDED: [&str; 2] = ["kube-system", "winpool-system"];

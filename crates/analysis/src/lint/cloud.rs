@@ -4,14 +4,14 @@
 //! RuntimeClass too, because the admission plugin that adds it runs before webhooks (kubernetes/kubernetes
 //! `pkg/kubeapiserver/options/plugins.go`).
 
-use winpool_core::{api::names, pod::OS_KEYS};
+use winpool_core::api::names;
+use winpool_core::pod::OS_KEYS;
 
-use crate::{
-    finding::{Consequence::Fails, Severity::Error},
-    lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
-    remedy::{Edit, Remedy},
-    view::EKS_ADDRESS,
-};
+use crate::finding::Consequence::Fails;
+use crate::finding::Severity::Error;
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
+use crate::remedy::{Edit, Remedy};
+use crate::view::EKS_ADDRESS;
 
 pub(super) const RULES: &[Rule] = &[rule(
     "eks-address-missing",

@@ -5,46 +5,34 @@
 mod gmsa;
 mod runs;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Toleration;
 use kube::ResourceExt;
 use serde_json::Value;
-use winpool_core::{
-    api::{Mode, Taint, TaintPolicy, names},
-    labels::Labels,
-    node::NodeFields,
-    plan::{
-        classes::{is_declared, plan_classes},
-        nodes::{
-            assessment::{assess, assess_as},
-            numbers::NodeSummary,
-        },
-        pools::pool::{Policy, Pool, PoolEntry, PoolSpec},
-        taints::Consent,
-    },
-    pod::{ARCH_KEYS, Class, OS_KEYS, System, Tolerance, is_on_windows_only, tolerance},
-    windows::{
-        Build, ContainerRuntime,
-        builds::{self, by_version},
-        compatibility::WindowsHost,
-        container_runtime::RuntimeName,
-    },
-};
+use winpool_core::api::{Mode, Taint, TaintPolicy, names};
+use winpool_core::labels::Labels;
+use winpool_core::node::NodeFields;
+use winpool_core::plan::classes::{is_declared, plan_classes};
+use winpool_core::plan::nodes::assessment::{assess, assess_as};
+use winpool_core::plan::nodes::numbers::NodeSummary;
+use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry, PoolSpec};
+use winpool_core::plan::taints::Consent;
+use winpool_core::pod::{ARCH_KEYS, Class, OS_KEYS, System, Tolerance, is_on_windows_only, tolerance};
+use winpool_core::windows::builds::{self, by_version};
+use winpool_core::windows::compatibility::WindowsHost;
+use winpool_core::windows::container_runtime::RuntimeName;
+use winpool_core::windows::{Build, ContainerRuntime};
 
-use crate::{
-    image::{Host, Images},
-    kubernetes::KubernetesVersion,
-    placement::selects,
-    pod::{ClassExt, Guess, PodSpec, Target, similar_class},
-    remedy::Remedy,
-    system::{self, system_of_nodes},
-    view::{Known, Node, SeenNode, View, after, relabelled},
-    workload::WorkloadManifest,
-};
+use crate::image::{Host, Images};
+use crate::kubernetes::KubernetesVersion;
+use crate::placement::selects;
+use crate::pod::{ClassExt, Guess, PodSpec, Target, similar_class};
+use crate::remedy::Remedy;
+use crate::system::{self, system_of_nodes};
+use crate::view::{Known, Node, SeenNode, View, after, relabelled};
+use crate::workload::WorkloadManifest;
 
 use gmsa::GmsaFacts;
 

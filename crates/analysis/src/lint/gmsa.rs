@@ -9,20 +9,14 @@
 use serde_json::Value;
 use winpool_core::api::names::is_dns_subdomain;
 
-use crate::{
-    finding::{
-        Consequence::{Fails, Rejected},
-        Finding,
-        Severity::{Error, Warning},
-    },
-    lint::{
-        Facts,
-        field::containers,
-        objects::check_object,
-        rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
-    },
-    workload::get,
-};
+use crate::finding::Consequence::{Fails, Rejected};
+use crate::finding::Finding;
+use crate::finding::Severity::{Error, Warning};
+use crate::lint::Facts;
+use crate::lint::field::containers;
+use crate::lint::objects::check_object;
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule};
+use crate::workload::get;
 
 /// The field that names a `GMSACredentialSpec`.
 pub const NAME: &str = "gmsaCredentialSpecName";

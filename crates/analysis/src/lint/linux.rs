@@ -4,20 +4,14 @@
 
 use serde_json::Value;
 
-use crate::{
-    finding::{
-        Consequence::Fails,
-        Severity::{Error, Warning},
-    },
-    image::linux_only::{INJECTORS, injector_of, is_only_for_linux},
-    lint::{
-        field::containers,
-        placement::builds::image_of,
-        rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
-    },
-    remedy::{Edit, Remedy},
-    workload::get,
-};
+use crate::finding::Consequence::Fails;
+use crate::finding::Severity::{Error, Warning};
+use crate::image::linux_only::{INJECTORS, injector_of, is_only_for_linux};
+use crate::lint::field::containers;
+use crate::lint::placement::builds::image_of;
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
+use crate::remedy::{Edit, Remedy};
+use crate::workload::get;
 
 pub(super) const IMAGES: &[Rule] = &[rule(
     "linux-image",

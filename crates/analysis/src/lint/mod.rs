@@ -32,10 +32,8 @@ pub mod wellformed;
 
 pub use facts::Facts;
 pub(crate) use placement::classes::{CONTRADICTS_SELECTOR, NOT_FOUND};
-pub use placement::{
-    classes::{before_naming, to_create},
-    images::UNKNOWN_ID,
-};
+pub use placement::classes::{before_naming, to_create};
+pub use placement::images::UNKNOWN_ID;
 pub use rule::Rule;
 pub use rules::{
     check, check_errors, check_errors_of_existing, check_images, check_landing, check_tolerations, check_warnings,

@@ -6,27 +6,20 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use winpool_core::{
-    api::{ObjectReference, quantity::amount},
-    windows::{Build, KernelVersion},
-};
+use winpool_core::api::ObjectReference;
+use winpool_core::api::quantity::amount;
+use winpool_core::windows::{Build, KernelVersion};
 
-use crate::{
-    finding::{
-        Consequence::{Fails, Ignored, Note},
-        Finding,
-        Severity::{Info, Warning},
-    },
-    kinds::served,
-    lint::{
-        Rule,
-        facts::Facts,
-        rule::{Hit, Judgement, Scope, Test, rule},
-    },
-    remedy::Remedy,
-    view::{PAUSE, kubernetes_version},
-    workload::{get, namespace_of},
-};
+use crate::finding::Consequence::{Fails, Ignored, Note};
+use crate::finding::Finding;
+use crate::finding::Severity::{Info, Warning};
+use crate::kinds::served;
+use crate::lint::Rule;
+use crate::lint::facts::Facts;
+use crate::lint::rule::{Hit, Judgement, Scope, Test, rule};
+use crate::remedy::Remedy;
+use crate::view::{PAUSE, kubernetes_version};
+use crate::workload::{get, namespace_of};
 
 pub(super) const SERVICES: &[Rule] = &[
     rule(

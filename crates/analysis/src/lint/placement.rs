@@ -4,27 +4,19 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::Value;
-use winpool_core::{
-    api::{Effect, Taint, names},
-    pod::{BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate},
-    windows::taint::SPELLINGS,
-};
+use winpool_core::api::{Effect, Taint, names};
+use winpool_core::pod::{BETA_OS, Class, OS_KEYS, Tolerance, selects_windows, tolerance, tolerate};
+use winpool_core::windows::taint::SPELLINGS;
 
-use crate::{
-    finding::{
-        Consequence::{Fails, Note, Pending},
-        Severity::{Error, Info, Warning},
-    },
-    lint::{
-        facts::untolerated,
-        field::cel_list,
-        rejected,
-        rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
-    },
-    pod::{ClassExt, Target},
-    remedy::{Edit, Remedy},
-    system,
-};
+use crate::finding::Consequence::{Fails, Note, Pending};
+use crate::finding::Severity::{Error, Info, Warning};
+use crate::lint::facts::untolerated;
+use crate::lint::field::cel_list;
+use crate::lint::rejected;
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, Test, own, rule};
+use crate::pod::{ClassExt, Target};
+use crate::remedy::{Edit, Remedy};
+use crate::system;
 
 pub(super) mod builds;
 pub(super) mod classes;

@@ -5,20 +5,14 @@
 
 use serde_json::Value;
 
-use crate::{
-    finding::{
-        Consequence::{Fails, Ignored, Note},
-        Severity::{Error, Info, Warning},
-    },
-    image::name::successor,
-    lint::{
-        field::{containers, mounts, volumes},
-        rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
-    },
-    pod::path_of,
-    remedy::{Edit, Remedy},
-    workload::{ISOLATION_ANNOTATION, get},
-};
+use crate::finding::Consequence::{Fails, Ignored, Note};
+use crate::finding::Severity::{Error, Info, Warning};
+use crate::image::name::successor;
+use crate::lint::field::{containers, mounts, volumes};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
+use crate::pod::path_of;
+use crate::remedy::{Edit, Remedy};
+use crate::workload::{ISOLATION_ANNOTATION, get};
 
 const ISOLATION_REMEDY: &str = "remove it, and use a RuntimeClass whose handler isolates with Hyper-V";
 

@@ -6,18 +6,12 @@
 //!
 //! If a pod for Windows has no `os.name`, the API server accepts these fields, and they have no effect.
 
-use crate::{
-    finding::{
-        Consequence::{Ignored, Note, Rejected},
-        Severity::{Error, Info, Warning},
-    },
-    lint::{
-        field::{Trigger, containers},
-        rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
-    },
-    remedy::Edit,
-    workload::get,
-};
+use crate::finding::Consequence::{Ignored, Note, Rejected};
+use crate::finding::Severity::{Error, Info, Warning};
+use crate::lint::field::{Trigger, containers};
+use crate::lint::rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own, rule};
+use crate::remedy::Edit;
+use crate::workload::get;
 
 const REASON: &str = "cannot be set for a Windows pod, not even to its default value";
 const HAS_NO_EFFECT: Option<(Judgement, &str)> = Some((

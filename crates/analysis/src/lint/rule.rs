@@ -3,14 +3,13 @@
 use serde_json::Value;
 use winpool_core::pod::Class;
 
-use crate::{
-    finding::{Consequence, Severity},
-    kubernetes::KubernetesVersion,
-    lint::{facts::Facts, field::Trigger},
-    pod::{PodSpec, Target},
-    remedy::{Edit, Remedy},
-    workload::WorkloadManifest,
-};
+use crate::finding::{Consequence, Severity};
+use crate::kubernetes::KubernetesVersion;
+use crate::lint::facts::Facts;
+use crate::lint::field::Trigger;
+use crate::pod::{PodSpec, Target};
+use crate::remedy::{Edit, Remedy};
+use crate::workload::WorkloadManifest;
 
 /// The severity and consequence of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

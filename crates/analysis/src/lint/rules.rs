@@ -1,19 +1,14 @@
 //! The table of all rules, and the check of a workload against them.
 
-use winpool_core::{api::names, pod::OS_KEYS};
+use winpool_core::api::names;
+use winpool_core::pod::OS_KEYS;
 
-use crate::{
-    finding::{Consequence, Finding, Severity},
-    lint::{
-        Rule, cloud,
-        facts::Facts,
-        gmsa, linux, objects, placement, recommended, rejected,
-        rule::{Hit, Scope, Subject, Test},
-        unsupported, wellformed,
-    },
-    pod::Target,
-    workload::WorkloadManifest,
-};
+use crate::finding::{Consequence, Finding, Severity};
+use crate::lint::facts::Facts;
+use crate::lint::rule::{Hit, Scope, Subject, Test};
+use crate::lint::{Rule, cloud, gmsa, linux, objects, placement, recommended, rejected, unsupported, wellformed};
+use crate::pod::Target;
+use crate::workload::WorkloadManifest;
 
 /// Returns the groups of rules: placement, images in registries, whole objects, fields that the API server refuses, fields that
 /// Windows does not support, recommendations, GMSA, Services and nodes.

@@ -2,19 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    finding::Finding,
-    pod::Target,
-    view::{Position, View},
-    workload::namespace_of,
-};
+use crate::finding::Finding;
+use crate::pod::Target;
+use crate::view::{Position, View};
+use crate::workload::namespace_of;
 
-use super::{
-    Facts, check,
-    gmsa::check_credential_spec,
-    objects::{check_node, check_service, selects},
-    rules::{HOLDS_TAINTS, check_landing},
-};
+use super::gmsa::check_credential_spec;
+use super::objects::{check_node, check_service, selects};
+use super::rules::{HOLDS_TAINTS, check_landing};
+use super::{Facts, check};
 
 /// Calls `add` with the findings about each object: workloads, the Services of those for Windows, names of group managed
 /// service accounts, and with `has_nodes` the Windows nodes. Returns the number of workloads.

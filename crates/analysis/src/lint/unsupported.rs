@@ -5,17 +5,11 @@
 
 use serde_json::Value;
 
-use crate::{
-    finding::{
-        Consequence::{Fails, Ignored, Note},
-        Severity::{Error, Info, Warning},
-    },
-    lint::{
-        field::{Trigger, containers, volumes},
-        rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own, rule},
-    },
-    workload::get,
-};
+use crate::finding::Consequence::{Fails, Ignored, Note};
+use crate::finding::Severity::{Error, Info, Warning};
+use crate::lint::field::{Trigger, containers, volumes};
+use crate::lint::rule::{FieldChange, Hit, Judgement, Rule, Scope, Subject, Test, own, rule};
+use crate::workload::get;
 
 const fn lint(
     id: &'static str,

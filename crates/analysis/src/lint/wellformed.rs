@@ -7,18 +7,16 @@ use k8s_openapi::api::core::v1::PodSpec;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{
-    finding::{Consequence::Rejected, Finding, Severity::Error},
-    kinds::{KINDS, group_of, is_known, served},
-    lint::{
-        Rule,
-        facts::Facts,
-        objects::{check_object, finding},
-        rule::{Hit, Judgement, Scope, Subject, Test, own, rule},
-    },
-    remedy::{Edit, Remedy},
-    workload::get,
-};
+use crate::finding::Consequence::Rejected;
+use crate::finding::Finding;
+use crate::finding::Severity::Error;
+use crate::kinds::{KINDS, group_of, is_known, served};
+use crate::lint::Rule;
+use crate::lint::facts::Facts;
+use crate::lint::objects::{check_object, finding};
+use crate::lint::rule::{Hit, Judgement, Scope, Subject, Test, own, rule};
+use crate::remedy::{Edit, Remedy};
+use crate::workload::get;
 
 /// The longest description of a wrong value, in characters.
 const DESCRIPTION: usize = 120;

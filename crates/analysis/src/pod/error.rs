@@ -1,13 +1,9 @@
 //! What the status of a pod, and Events about it, report against it.
 
-use k8s_openapi::{
-    api::core::v1::{ContainerStateTerminated, ContainerStatus, PodStatus},
-    jiff::Timestamp,
-};
-use winpool_core::pod::{
-    KnownError, PodProgress,
-    errors::{ERRORS, KUBELET, REFUSED, SANDBOX_EVENT, START},
-};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, PodStatus};
+use k8s_openapi::jiff::Timestamp;
+use winpool_core::pod::errors::{ERRORS, KUBELET, REFUSED, SANDBOX_EVENT, START};
+use winpool_core::pod::{KnownError, PodProgress};
 
 use super::Pod;
 

@@ -1,17 +1,13 @@
 //! Pod specs, with what decides beyond the operator's fields if a pod can start on a node.
 
-use std::{
-    collections::BTreeMap,
-    ops::{Deref, DerefMut},
-};
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
 use serde_json::Value;
-use winpool_core::{
-    api::quantity::amount,
-    pod::{self as operator, System},
-};
+use winpool_core::api::quantity::amount;
+use winpool_core::pod::{self as operator, System};
 
 use super::programs::{WireAction, WireLifecycle, WireMount, WireVolume, is_windows_path, program_of};
 

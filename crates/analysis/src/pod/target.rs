@@ -1,9 +1,7 @@
 //! The operating system that a pod is for.
 
-use winpool_core::{
-    pod::{Class, System},
-    windows::taint::marks_windows,
-};
+use winpool_core::pod::{Class, System};
+use winpool_core::windows::taint::marks_windows;
 
 use crate::image::name::{has_windows_word, is_for_windows, last_part};
 

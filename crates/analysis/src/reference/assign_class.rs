@@ -1,9 +1,7 @@
 //! The lists of builds and image tags in the admission policy `assign-class`.
 
-use winpool_core::windows::{
-    builds::{self, Product},
-    compatibility::can_run,
-};
+use winpool_core::windows::builds::{self, Product};
+use winpool_core::windows::compatibility::can_run;
 
 /// Returns the file of the policy with its variables `tags` and `runsOn` as the table of builds has them. `None` if the file
 /// lacks one of them.

@@ -3,11 +3,8 @@
 use std::fmt::Write;
 
 use super::api::prose;
-use crate::lint::{
-    advise,
-    rule::{Judgement, Rule},
-    rules,
-};
+use crate::lint::rule::{Judgement, Rule};
+use crate::lint::{advise, rules};
 
 const INTRODUCTION: &str = "<!-- Written by `make generate` from crates/analysis/src/lint/. -->
 # Rules of `winpool check`

@@ -5,10 +5,8 @@ use std::fmt::{self, Write};
 use serde_json::json;
 use winpool_core::api::{DEFAULT_ARCHITECTURE, names};
 
-use super::{
-    nodes::{Nodes, is_of_instance_types},
-    yaml::{label_map, taint_list},
-};
+use super::nodes::{Nodes, is_of_instance_types};
+use super::yaml::{label_map, taint_list};
 
 /// The extended resource with which the VPC resource controller counts the addresses for Windows pods.
 const ADDRESSES: &str = "vpc.amazonaws.com/PrivateIPv4Address";

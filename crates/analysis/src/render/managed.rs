@@ -2,14 +2,13 @@
 
 use std::fmt::{self, Write};
 
-use winpool_core::{
-    windows::builds::{self, Cloud, Product},
-    words::joined,
-};
+use winpool_core::windows::builds::{self, Cloud, Product};
+use winpool_core::words::joined;
 
 use crate::support::{Statement, Vendor};
 
-use super::{nodes::Nodes, provisioner::Provisioner};
+use super::nodes::Nodes;
+use super::provisioner::Provisioner;
 
 /// Returns the reason if a node pool cannot get this Windows version, so that no command is rendered.
 pub fn refusal(provisioner: Provisioner, windows: &Product) -> Option<String> {

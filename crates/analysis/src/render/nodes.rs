@@ -2,19 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use winpool_core::{
-    api::{Taint, names},
-    plan::{
-        classes::is_declared,
-        nodes::capability_labels,
-        pools::pool::{Hosts, Pool},
-    },
-    pod::BETA_OS,
-    windows::{
-        builds::{self, Product},
-        compatibility::can_run,
-    },
-};
+use winpool_core::api::{Taint, names};
+use winpool_core::plan::classes::is_declared;
+use winpool_core::plan::nodes::capability_labels;
+use winpool_core::plan::pools::pool::{Hosts, Pool};
+use winpool_core::pod::BETA_OS;
+use winpool_core::windows::builds::{self, Product};
+use winpool_core::windows::compatibility::can_run;
 
 use super::provisioner::Provisioner;
 

@@ -1,30 +1,22 @@
 //! A view in which some nodes run another Windows version, to answer questions before an upgrade.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    str::FromStr,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
 
 use k8s_openapi::api::core::v1::NodeSelectorRequirement;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 use thiserror::Error;
-use winpool_core::{
-    api::names,
-    labels::Labels,
-    node::{NodeFields, NodePlan},
-    plan::{
-        nodes::assessment::assess,
-        pools::pool::{Policy, policy_of},
-        taints::Consent,
-    },
-    pod::affinity::holds,
-    windows::{
-        Build,
-        builds::{self, name_of},
-    },
-};
+use winpool_core::api::names;
+use winpool_core::labels::Labels;
+use winpool_core::node::{NodeFields, NodePlan};
+use winpool_core::plan::nodes::assessment::assess;
+use winpool_core::plan::pools::pool::{Policy, policy_of};
+use winpool_core::plan::taints::Consent;
+use winpool_core::pod::affinity::holds;
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::{self, name_of};
 
 use super::{SeenNode, View, after, relabelled};
 

@@ -9,25 +9,19 @@ mod started;
 mod workload;
 mod written;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 use serde_json::Value;
-use winpool_core::{
-    api::{ObjectReference, WindowsPool},
-    plan::pools::pool::GuardedPool,
-};
+use winpool_core::api::{ObjectReference, WindowsPool};
+use winpool_core::plan::pools::pool::GuardedPool;
 
-use crate::{
-    autoscalers::Autoscalers,
-    finding::Finding,
-    kubernetes::KubernetesVersion,
-    pod::{Pod, PodEvent},
-};
+use crate::autoscalers::Autoscalers;
+use crate::finding::Finding;
+use crate::kubernetes::KubernetesVersion;
+use crate::pod::{Pod, PodEvent};
 
 pub use known::{Known, Workloads};
 pub(crate) use node::{EKS_ADDRESS, PAUSE};

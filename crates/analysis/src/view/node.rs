@@ -1,16 +1,15 @@
 //! A node.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{Taint, names},
-    labels::Labels,
-    node::{MetadataChange, NodeFields, NodeObject, NodePlan, TaintList},
-    windows::{ContainerRuntime, KernelVersion},
-};
+use winpool_core::api::{Taint, names};
+use winpool_core::labels::Labels;
+use winpool_core::node::{MetadataChange, NodeFields, NodeObject, NodePlan, TaintList};
+use winpool_core::windows::{ContainerRuntime, KernelVersion};
 
 use crate::image::Host;
 

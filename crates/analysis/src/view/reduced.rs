@@ -4,10 +4,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use winpool_core::api::names::IGNORE;
 
-use crate::{
-    pod::Pod,
-    workload::{DEFAULT_NAMESPACE, ISOLATION_ANNOTATION, WorkloadManifest},
-};
+use crate::pod::Pod;
+use crate::workload::{DEFAULT_NAMESPACE, ISOLATION_ANNOTATION, WorkloadManifest};
 
 use super::started::StartedPod;
 

@@ -1,6 +1,7 @@
 //! The position of an object in manifests.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::Arc;
 
 /// The position of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

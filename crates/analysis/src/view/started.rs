@@ -6,7 +6,8 @@ use winpool_core::windows::Build;
 
 use crate::pod::Pod;
 
-use super::{View, node::SeenNode};
+use super::View;
+use super::node::SeenNode;
 
 /// The builds of nodes, and the nodes on which containers of each workload have started.
 #[derive(Debug, Default)]

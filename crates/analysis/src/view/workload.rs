@@ -3,16 +3,12 @@
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
-use winpool_core::{
-    api::names,
-    pod::{DaemonSet, WireMetadata},
-};
+use winpool_core::api::names;
+use winpool_core::pod::{DaemonSet, WireMetadata};
 
-use crate::{
-    kinds::{KINDS, TEMPLATE, served},
-    pod::PodSpec,
-    workload::{WorkloadManifest, or_default},
-};
+use crate::kinds::{KINDS, TEMPLATE, served};
+use crate::pod::PodSpec;
+use crate::workload::{WorkloadManifest, or_default};
 
 /// The fields of a workload that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

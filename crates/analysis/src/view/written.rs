@@ -6,10 +6,8 @@ use serde_json::Value;
 
 use crate::workload::WorkloadManifest;
 
-use super::{
-    Placed, Position, Reduced, Started,
-    reduced::{ObjectKey, identity},
-};
+use super::reduced::{ObjectKey, identity};
+use super::{Placed, Position, Reduced, Started};
 
 /// Pods and workloads as compact JSON, which needs a tenth of the memory of parsed JSON.
 #[derive(Debug, Default)]

@@ -1,18 +1,15 @@
 //! The fields that pin workloads to a Windows version.
 
 use serde_json::{Value, json};
-use winpool_analysis::{
-    explain::blockers::{
-        Blocker, Departure, Evidence, RetiredWindows, blockers, departure, pool_blockers, unknown_class,
-    },
-    lint::Facts,
-    view::Known,
-    workload::WorkloadManifest,
+use winpool_analysis::explain::blockers::{
+    Blocker, Departure, Evidence, RetiredWindows, blockers, departure, pool_blockers, unknown_class,
 };
-use winpool_core::{
-    api::WindowsPool,
-    windows::{Build, builds::by_version},
-};
+use winpool_analysis::lint::Facts;
+use winpool_analysis::view::Known;
+use winpool_analysis::workload::WorkloadManifest;
+use winpool_core::api::WindowsPool;
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::by_version;
 
 use super::{cluster, manifests, node, running, view, workload};
 

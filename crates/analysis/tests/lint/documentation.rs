@@ -1,6 +1,7 @@
 //! The page that maps the statements of the Windows documentation to rules, facts, or a reason why neither is needed.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 use winpool_analysis::lint::{rule, rules};
 

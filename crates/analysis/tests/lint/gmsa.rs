@@ -1,12 +1,11 @@
 //! Rules about the use of group managed service accounts.
 
 use serde_json::{Value, json};
-use winpool_analysis::{
-    lint::Facts,
-    view::{Known, View},
-};
+use winpool_analysis::lint::Facts;
+use winpool_analysis::view::{Known, View};
 
-use super::{broken, examples::windows};
+use super::broken;
+use super::examples::windows;
 
 /// The rules that are tested here.
 pub const TESTED: [&str; 2] = ["gmsa-use-not-allowed", "gmsa-webhook-missing"];

@@ -1,16 +1,13 @@
 //! Rules and blockers about images that registries were asked for.
 
 use serde_json::{Value, json};
-use winpool_analysis::{
-    explain::{
-        blockers::blockers,
-        images::{annotation, other_tags},
-    },
-    image::{ImagePlatforms, Images, Platform, Source, Unresolved},
-    lint::Facts,
-    workload::WorkloadManifest,
-};
-use winpool_core::{node::NodeFields, windows::Build};
+use winpool_analysis::explain::blockers::blockers;
+use winpool_analysis::explain::images::{annotation, other_tags};
+use winpool_analysis::image::{ImagePlatforms, Images, Platform, Source, Unresolved};
+use winpool_analysis::lint::Facts;
+use winpool_analysis::workload::WorkloadManifest;
+use winpool_core::node::NodeFields;
+use winpool_core::windows::Build;
 
 use super::{class_object, findings, seen, view, workload};
 

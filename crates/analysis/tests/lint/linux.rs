@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use winpool_analysis::lint::Facts;
 
-use super::{broken, class_object, examples::windows, findings, node, placement::class, view, workload};
+use super::examples::windows;
+use super::placement::class;
+use super::{broken, class_object, findings, node, view, workload};
 
 /// The rules that are tested here.
 pub const TESTED: [&str; 2] = ["linux-sidecar-injected", "eks-address-missing"];

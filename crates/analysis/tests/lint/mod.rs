@@ -19,17 +19,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
-use winpool_analysis::{
-    finding::Finding,
-    kubernetes::KubernetesVersion,
-    lint::{Facts, check},
-    view::{Known, SeenNode, View},
-    workload::WorkloadManifest,
-};
-use winpool_core::{
-    api::{Taint, WindowsPool},
-    node::{NodeFields, NodeObject, TaintList},
-};
+use winpool_analysis::finding::Finding;
+use winpool_analysis::kubernetes::KubernetesVersion;
+use winpool_analysis::lint::{Facts, check};
+use winpool_analysis::view::{Known, SeenNode, View};
+use winpool_analysis::workload::WorkloadManifest;
+use winpool_core::api::{Taint, WindowsPool};
+use winpool_core::node::{NodeFields, NodeObject, TaintList};
 
 /// A workload of this kind with this merged into its pod spec. Containers that say nothing of resources get some.
 fn workload(kind: &str, spec: &Value) -> Value {

@@ -3,15 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use winpool_analysis::{
-    finding::Finding,
-    lint::{
-        Facts,
-        gmsa::check_credential_spec,
-        objects::{check_node, check_service, selects},
-    },
-    view::{View, reduced_node},
-};
+use winpool_analysis::finding::Finding;
+use winpool_analysis::lint::Facts;
+use winpool_analysis::lint::gmsa::check_credential_spec;
+use winpool_analysis::lint::objects::{check_node, check_service, selects};
+use winpool_analysis::view::{View, reduced_node};
 use winpool_core::node::NodeFields;
 
 use super::{broken, cluster, findings, seen, view, workload};

@@ -1,22 +1,17 @@
 //! Rules that need to know nodes, pools or RuntimeClasses.
 
-use std::{collections::BTreeMap, slice::from_ref};
+use std::collections::BTreeMap;
+use std::slice::from_ref;
 
 use serde_json::{Value, json};
-use winpool_analysis::{
-    finding::{
-        Consequence::{self, Note, Pending},
-        Finding,
-        Severity::{self, Error, Warning},
-    },
-    lint::Facts,
-    remedy::Rank,
-    view::{Known, View},
-};
-use winpool_core::{
-    api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus},
-    node::NodeFields,
-};
+use winpool_analysis::finding::Consequence::{self, Note, Pending};
+use winpool_analysis::finding::Finding;
+use winpool_analysis::finding::Severity::{self, Error, Warning};
+use winpool_analysis::lint::Facts;
+use winpool_analysis::remedy::Rank;
+use winpool_analysis::view::{Known, View};
+use winpool_core::api::{WindowsPool, WindowsPoolSpec, WindowsPoolStatus};
+use winpool_core::node::NodeFields;
 
 use super::{broken, cluster, findings, manifests, node, running, seen, view, workload};
 

@@ -4,24 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
-use winpool_analysis::{
-    explain::pod::answer_template,
-    finding::Finding,
-    image::Images,
-    kinds::WorkloadKind,
-    lint::{Facts, rule, rules},
-    remedy::Rank,
-    view::{Node, Workload},
-};
+use winpool_analysis::explain::pod::answer_template;
+use winpool_analysis::finding::Finding;
+use winpool_analysis::image::Images;
+use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::lint::{Facts, rule, rules};
+use winpool_analysis::remedy::Rank;
+use winpool_analysis::view::{Node, Workload};
 use winpool_core::pod::Class;
 
-use super::{
-    example_remedies::{Case, cases},
-    examples::{examples, windows},
-    findings,
-    placement::{CLUSTER_TAINT, class},
-    workload,
-};
+use super::example_remedies::{Case, cases};
+use super::examples::{examples, windows};
+use super::placement::{CLUSTER_TAINT, class};
+use super::{findings, workload};
 
 /// Rules whose remedy is no change of the workload, or none that is always the same.
 const ELSEWHERE: [&str; 23] = [

@@ -1,12 +1,13 @@
 //! No JSON value makes a check panic, and every message stays short.
 
-use proptest::{collection::vec, option, prelude::*, sample::select};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::{Value, json};
-use winpool_analysis::{
-    explain::blockers::blockers,
-    lint::{Facts, check},
-    workload::WorkloadManifest,
-};
+use winpool_analysis::explain::blockers::blockers;
+use winpool_analysis::lint::{Facts, check};
+use winpool_analysis::workload::WorkloadManifest;
 use winpool_core::windows::Build;
 
 use super::cluster;

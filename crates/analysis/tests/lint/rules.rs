@@ -3,18 +3,13 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use winpool_analysis::{
-    finding::{Consequence, Severity},
-    kubernetes::KubernetesVersion,
-    lint::{Facts, rule, rules},
-    view::View,
-};
+use winpool_analysis::finding::{Consequence, Severity};
+use winpool_analysis::kubernetes::KubernetesVersion;
+use winpool_analysis::lint::{Facts, rule, rules};
+use winpool_analysis::view::View;
 
-use super::{
-    broken,
-    examples::{examples, windows},
-    findings, workload,
-};
+use super::examples::{examples, windows};
+use super::{broken, findings, workload};
 
 /// Rules that are always broken together.
 const TOGETHER: [(&str, &[&str]); 3] = [

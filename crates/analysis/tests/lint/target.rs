@@ -1,7 +1,9 @@
 //! The operating system that a workload is for.
 
 use serde_json::{Value, json};
-use winpool_analysis::{lint::Facts, pod::Target, workload::WorkloadManifest};
+use winpool_analysis::lint::Facts;
+use winpool_analysis::pod::Target;
+use winpool_analysis::workload::WorkloadManifest;
 
 use super::{cluster, workload};
 

@@ -1,13 +1,9 @@
 //! Rules about objects that the API server refuses whatever their system.
 
 use serde_json::{Value, json};
-use winpool_analysis::{
-    lint::{
-        Facts, check_errors,
-        wellformed::{check_malformed, check_without_template},
-    },
-    workload::WorkloadManifest,
-};
+use winpool_analysis::lint::wellformed::{check_malformed, check_without_template};
+use winpool_analysis::lint::{Facts, check_errors};
+use winpool_analysis::workload::WorkloadManifest;
 
 use super::{findings, workload};
 

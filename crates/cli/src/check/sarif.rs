@@ -5,10 +5,8 @@ mod fixes;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use winpool_analysis::{
-    finding::{Finding, Severity},
-    lint::{Rule, rules},
-};
+use winpool_analysis::finding::{Finding, Severity};
+use winpool_analysis::lint::{Rule, rules};
 
 use crate::located::Located;
 

@@ -1,20 +1,17 @@
 //! Findings as text: each problem once, with the objects that have it.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use anstyle::Style;
-use winpool_analysis::{
-    explain::groups::By,
-    finding::{Consequence, Finding, Severity},
-};
+use winpool_analysis::explain::groups::By;
+use winpool_analysis::finding::{Consequence, Finding, Severity};
 use winpool_client::terminal;
 use winpool_core::words::count;
 
-use crate::{
-    gaps::{notes_text, show_unlisted},
-    located::{Located, groups},
-    output::{BAD, BOLD, DIM, GOOD, Text, WARN},
-};
+use crate::gaps::{notes_text, show_unlisted};
+use crate::located::{Located, groups};
+use crate::output::{BAD, BOLD, DIM, GOOD, Text, WARN};
 
 use super::CheckReport;
 

@@ -3,12 +3,12 @@
 //! yaml-edit makes the edits. No edit is trusted: winpool reads the result again as kubectl does and compares the values, and
 //! compares the bytes around each edit.
 
-use std::{collections::BTreeMap, ops::Range, str::FromStr};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::str::FromStr;
 
-use json_patch::{
-    AddOperation, Patch, PatchOperation, RemoveOperation,
-    jsonptr::{Pointer, PointerBuf},
-};
+use json_patch::jsonptr::{Pointer, PointerBuf};
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use yaml_edit::{Document, ScalarValue, TextPosition, YamlFile, YamlNode, YamlValue};

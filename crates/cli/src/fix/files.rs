@@ -1,30 +1,22 @@
 //! The changes in files and in standard input.
 
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    ops::Range,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fs, io};
 
 use serde_json::Value;
 use thiserror::Error;
-use winpool_analysis::{
-    fix::{Fix, Fixes},
-    view::{Placed, Position},
-};
+use winpool_analysis::fix::{Fix, Fixes};
+use winpool_analysis::view::{Placed, Position};
 
-use crate::{
-    input::{InputError, STDIN, values},
-    live,
-};
+use crate::input::{InputError, STDIN, values};
+use crate::live;
 
-use super::{
-    diff,
-    edit::{Change, EditError, edit},
-    parts::{Pointers, index_at, parts},
-};
+use super::diff;
+use super::edit::{Change, EditError, edit};
+use super::parts::{Pointers, index_at, parts};
 
 /// An object that cannot be changed in its file.
 #[derive(Debug, Error)]

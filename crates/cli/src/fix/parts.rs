@@ -1,6 +1,7 @@
 //! The parts of a file: its documents, and the objects in them.
 
-use std::{collections::HashMap, ops::Range};
+use std::collections::HashMap;
+use std::ops::Range;
 
 use serde::de::IgnoredAny;
 use serde_json::Value;

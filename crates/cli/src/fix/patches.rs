@@ -1,13 +1,12 @@
 //! The changes as commands for a live cluster.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::collections::BTreeMap;
+use std::fmt::Write;
 
-use winpool_analysis::{
-    fix::{ByHand, Fix, Fixes},
-    remedy::Remedy,
-    view::Written,
-    workload::namespace_of,
-};
+use winpool_analysis::fix::{ByHand, Fix, Fixes};
+use winpool_analysis::remedy::Remedy;
+use winpool_analysis::view::Written;
+use winpool_analysis::workload::namespace_of;
 use winpool_client::terminal::escape;
 use winpool_core::api::ObjectReference;
 

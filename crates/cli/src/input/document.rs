@@ -1,19 +1,17 @@
 //! Reads one document of YAML or JSON: an object, or a List, one item at a time.
 
-use std::{cell::Cell, fmt, marker::PhantomData};
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor},
-};
+use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use serde_yaml::Spanned;
 
-use super::{
-    manifest::{Keep, Manifest},
-    objects::Identity,
-    tree::{Key, Tree, set},
-};
+use super::manifest::{Keep, Manifest};
+use super::objects::Identity;
+use super::tree::{Key, Tree, set};
 
 /// The source of the line on which a value begins.
 #[derive(Clone, Copy)]

@@ -1,10 +1,8 @@
 //! Reads a stream of documents in YAML or JSON.
 
-use std::{
-    cell::Cell,
-    io::{self, Read},
-    sync::Arc,
-};
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::sync::Arc;
 
 use encoding_rs::UTF_8;
 use encoding_rs_io::DecodeReaderBytesBuilder;
@@ -12,15 +10,13 @@ use serde::de::DeserializeSeed;
 use serde_json::Value;
 use winpool_analysis::view::Position;
 
-use super::{
-    document::{DocumentContents, DocumentVisitor, InputObject, Lines},
-    error::InputError,
-    manifest::Keep,
-    objects::Objects,
-    relaxed::Relaxed,
-    stream::Stream,
-    tree::Tree,
-};
+use super::document::{DocumentContents, DocumentVisitor, InputObject, Lines};
+use super::error::InputError;
+use super::manifest::Keep;
+use super::objects::Objects;
+use super::relaxed::Relaxed;
+use super::stream::Stream;
+use super::tree::Tree;
 /// The largest file, in bytes.
 const BYTES: usize = 4 << 30;
 /// The deepest nesting of an object in YAML. The JSON parser has its own limit of 128. A CustomResourceDefinition has about

@@ -1,6 +1,7 @@
 //! An input that cannot be read.
 
-use std::{io, sync::Arc};
+use std::io;
+use std::sync::Arc;
 
 use thiserror::Error;
 use winpool_analysis::view::Position;

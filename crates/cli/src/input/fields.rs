@@ -1,21 +1,15 @@
 //! The lines of fields. Few objects have findings, so winpool reads a file again only for those.
 
-use std::{
-    fmt,
-    fs::File,
-    io::{BufReader, Read},
-};
+use std::fmt;
+use std::fs::File;
+use std::io::{BufReader, Read};
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, SeqAccess, Visitor},
-};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_yaml::Spanned;
 
-use super::{
-    documents::{STDIN, decoded, options},
-    relaxed::Relaxed,
-};
+use super::documents::{STDIN, decoded, options};
+use super::relaxed::Relaxed;
 
 /// The largest file, in bytes, whose fields winpool keeps in memory. Handwritten files are far smaller.
 const BYTES: u64 = 16 << 20;

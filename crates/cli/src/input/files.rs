@@ -1,17 +1,13 @@
 //! Files, directories, patterns and standard input.
 
-use std::{
-    fs::File,
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
-use super::{
-    documents::{STDIN, read_stream},
-    error::InputError,
-    manifest::Keep,
-    objects::Objects,
-};
+use super::documents::{STDIN, read_stream};
+use super::error::InputError;
+use super::manifest::Keep;
+use super::objects::Objects;
 
 /// The part of a file, in bytes, in which winpool looks for signs of a template.
 const TEMPLATE: u64 = 1 << 20;

@@ -1,8 +1,10 @@
 //! An object in a manifest, and the part of it that a command keeps.
 
-use serde::{Deserialize, de::Error};
+use serde::Deserialize;
+use serde::de::Error;
 use serde_json::{Value, json};
-use winpool_analysis::{crd::broken_rules, kinds::group_of};
+use winpool_analysis::crd::broken_rules;
+use winpool_analysis::kinds::group_of;
 use winpool_core::plan::pools::pool::GuardedPool;
 
 /// An object in a manifest.

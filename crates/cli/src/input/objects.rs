@@ -1,9 +1,7 @@
 //! Objects that are given several times: generated files contain copies, and `-f` may name a file and its directory.
 
-use std::{
-    collections::HashMap,
-    hash::{DefaultHasher, Hash, Hasher},
-};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use winpool_core::words::count;
 

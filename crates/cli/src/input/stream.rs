@@ -1,9 +1,7 @@
 //! A stream of bytes with lookahead, a size limit and a count of lines.
 
-use std::{
-    cell::Cell,
-    io::{self, Read},
-};
+use std::cell::Cell;
+use std::io::{self, Read};
 
 use serde::de::IgnoredAny;
 

@@ -1,12 +1,11 @@
-use std::{
-    cell::Cell,
-    io::{self, Read},
-};
+use std::cell::Cell;
+use std::io::{self, Read};
 
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{stream::Stream, *};
+use super::stream::Stream;
+use super::*;
 
 /// Keeps everything as it is, but for Secrets.
 #[derive(Debug, PartialEq)]

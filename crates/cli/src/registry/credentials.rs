@@ -4,19 +4,21 @@
 //! itself. The program is `docker-credential-<name>` (docker/docker-credential-helpers). Podman and Secrets of type
 //! `kubernetes.io/dockerconfigjson` use the same file, and may name a repository where Docker names a host.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    io::ErrorKind,
-    path::{Path, PathBuf},
-    process::Stdio,
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
 
-use base64::{Engine, prelude::BASE64_STANDARD_NO_PAD};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD_NO_PAD;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use tokio::{io::AsyncWriteExt, process::Command, sync::OnceCell, time::timeout};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
 use winpool_analysis::image::ImageReference;
 
 use super::error::OptionsError;

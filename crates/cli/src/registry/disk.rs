@@ -3,17 +3,16 @@
 //! Files are compared with their digest, so a damaged or forged file counts as missing. If the cache cannot be
 //! written, winpool only sends more requests. A command that asks registries first removes the oldest files of a large cache.
 
-use std::{
-    cmp::Reverse,
-    fmt::Write as _,
-    fs::{self, DirBuilder, OpenOptions},
-    io::{self, Write},
-    path::{Path, PathBuf},
-    time::SystemTime,
-};
+use std::cmp::Reverse;
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use ring::digest::{SHA256, SHA512, digest};
-use winpool_analysis::image::{ImageReference, reference::is_digest};
+use winpool_analysis::image::ImageReference;
+use winpool_analysis::image::reference::is_digest;
 
 /// The directory inside the cache directory that only winpool uses, so that it may remove any file in it.
 const OWN: &str = "v1";

@@ -1,6 +1,8 @@
 //! Errors of registries.
 
-use std::{fmt::Display, path::Path, time::Duration};
+use std::fmt::Display;
+use std::path::Path;
+use std::time::Duration;
 
 use thiserror::Error;
 use winpool_analysis::image::DocumentError;

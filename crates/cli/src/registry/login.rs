@@ -5,21 +5,19 @@
 
 use std::collections::HashMap;
 
-use axum::http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE},
-};
-use base64::{Engine, prelude::BASE64_STANDARD};
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use winpool_analysis::image::{ImageReference, document::ACCEPTED};
+use winpool_analysis::image::ImageReference;
+use winpool_analysis::image::document::ACCEPTED;
 
-use super::{
-    credentials::{Credentials, Login},
-    error::{OptionsError, RegistryErrorKind},
-    options::RegistryOptions,
-    web::Web,
-};
+use super::credentials::{Credentials, Login};
+use super::error::{OptionsError, RegistryErrorKind};
+use super::options::RegistryOptions;
+use super::web::Web;
 
 /// The registries' login methods, and the credentials for them.
 pub(super) struct RegistryAuth {

@@ -12,20 +12,21 @@ mod options;
 mod tests;
 mod web;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
 
-use axum::http::{Method, Response, header::LINK};
+use axum::http::header::LINK;
+use axum::http::{Method, Response};
 use futures::{StreamExt, future, stream};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use tokio::{sync::OnceCell, time::timeout};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
 use winpool_analysis::image::{self, Document, ImagePlatforms, ImageReference, Platform, Source};
 
-use self::{disk::Disk, login::RegistryAuth};
+use self::disk::Disk;
+use self::login::RegistryAuth;
 
 pub use error::{OptionsError, RegistryError, RegistryErrorKind};
 pub use options::RegistryOptions;

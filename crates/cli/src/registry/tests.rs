@@ -3,24 +3,19 @@
 mod logins;
 mod tags;
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    net::SocketAddr,
-    os::unix::fs::PermissionsExt,
-    time::{Duration, Instant, SystemTime},
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant, SystemTime};
 
-use axum::{
-    Router,
-    body::{Body, Bytes},
-    extract::Request,
-    http::{
-        Response,
-        header::{AUTHORIZATION, CONTENT_LENGTH, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE},
-    },
-};
-use base64::{Engine, prelude::BASE64_STANDARD};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::Response;
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;

@@ -1,24 +1,28 @@
 //! HTTP requests to registries, with limits on size, time and redirects.
 
-use std::{collections::HashMap, net::IpAddr, path::Path, time::Duration};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
 
-use axum::http::{
-    Request, Response, StatusCode, Uri,
-    header::{AUTHORIZATION, CONTENT_LENGTH, LOCATION, RETRY_AFTER},
-    uri::{Authority, InvalidUri},
-};
-use base64::{Engine, prelude::BASE64_STANDARD};
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, LOCATION, RETRY_AFTER};
+use axum::http::uri::{Authority, InvalidUri};
+use axum::http::{Request, Response, StatusCode, Uri};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper_util::client::proxy::matcher::Matcher;
-use k8s_openapi::jiff::{Timestamp, fmt::rfc2822};
-use kube::{Client, Config, client::Body};
+use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::fmt::rfc2822;
+use kube::client::Body;
+use kube::{Client, Config};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
-use rustls::{
-    RootCertStore,
-    pki_types::{CertificateDer, pem::PemObject},
-};
-use winpool_client::{causes::with_causes, client::ConnectError};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use winpool_client::causes::with_causes;
+use winpool_client::client::ConnectError;
 
 use super::error::{OptionsError, RegistryErrorKind};
 

@@ -1,12 +1,12 @@
 //! Reads Karpenter's objects without typed structs, because winpool does not depend on Karpenter's API.
 
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
-};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use winpool_analysis::autoscalers::Autoscalers;
-use winpool_client::{causes::shortened, error::RequestError, pages};
+use winpool_client::causes::shortened;
+use winpool_client::error::RequestError;
+use winpool_client::pages;
 
 /// The kinds to read, as (group, version, kind, plural). A node class sets the Windows version of a NodePool's nodes.
 const KINDS: [(&str, &str, &str, &str); 3] = [

@@ -1,35 +1,31 @@
 //! Reads a live cluster into a view, in pages.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use k8s_openapi::api::{core, node::v1::RuntimeClass};
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, ListParams},
-    core::GroupVersionKind,
-};
+use k8s_openapi::api::core;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use winpool_analysis::{
-    explain::{pod_defaults::has_pod_defaults, status::is_reported},
-    kinds::{KINDS, LISTED_KINDS, WorkloadKind},
-    kubernetes::KubernetesVersion,
-    lint::gmsa,
-    pod::Pod,
-    view::{AssignClass, GMSA_GROUP, Known, Placed, Reduced, SeenNode, View, Workload},
-};
-use winpool_client::{
-    error::{RequestError, in_time},
-    node::ListedNode,
-};
+use winpool_analysis::explain::pod_defaults::has_pod_defaults;
+use winpool_analysis::explain::status::is_reported;
+use winpool_analysis::kinds::{KINDS, LISTED_KINDS, WorkloadKind};
+use winpool_analysis::kubernetes::KubernetesVersion;
+use winpool_analysis::lint::gmsa;
+use winpool_analysis::pod::Pod;
+use winpool_analysis::view::{AssignClass, GMSA_GROUP, Known, Placed, Reduced, SeenNode, View, Workload};
+use winpool_client::error::{RequestError, in_time};
+use winpool_client::node::ListedNode;
 use winpool_core::plan::pools::pool::GuardedPool;
 
-use crate::{
-    gaps::{Gaps, Lacks},
-    live::{self, ReadError, kubernetes_version},
-};
+use crate::gaps::{Gaps, Lacks};
+use crate::live::{self, ReadError, kubernetes_version};
 
-use super::{autoscalers, seen::Seen};
+use super::autoscalers;
+use super::seen::Seen;
 
 /// Reads what the operator decides by.
 pub async fn decisions(client: &Client) -> Result<Seen, ReadError> {

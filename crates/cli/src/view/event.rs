@@ -1,10 +1,9 @@
 //! Reads Events about pods, in both of their versions.
 
-use k8s_openapi::{
-    api::{core::v1 as core, events::v1 as events},
-    apimachinery::pkg::apis::meta::v1::{MicroTime, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::events::v1 as events;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use winpool_analysis::pod::PodEvent;

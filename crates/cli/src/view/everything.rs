@@ -1,21 +1,18 @@
 //! Reads all that commands need of a live cluster, each kind once.
 
-use kube::{Client, api::ListParams};
+use kube::Client;
+use kube::api::ListParams;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use winpool_analysis::{
-    kinds::{KINDS, WorkloadKind},
-    kubernetes::KubernetesVersion,
-    pod::Pod,
-    view::{Known, Reduced, Workload},
-};
+use winpool_analysis::kinds::{KINDS, WorkloadKind};
+use winpool_analysis::kubernetes::KubernetesVersion;
+use winpool_analysis::pod::Pod;
+use winpool_analysis::view::{Known, Reduced, Workload};
 
 use crate::live::{self, ReadError, kubernetes_version};
 
-use super::{
-    cluster::{Reader, placed, resource},
-    seen::Seen,
-};
+use super::cluster::{Reader, placed, resource};
+use super::seen::Seen;
 
 /// The label of the `ReplicaSets` of a Deployment, which stands for them.
 const OF_DEPLOYMENT: &str = "pod-template-hash";

@@ -1,38 +1,34 @@
 //! Reads manifests into a view.
 
-use std::{io::Read, marker::PhantomData, mem, path::PathBuf};
+use std::io::Read;
+use std::marker::PhantomData;
+use std::mem;
+use std::path::PathBuf;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use winpool_analysis::{
-    autoscalers::{Autoscalers, are_read_from},
-    finding::Finding,
-    kinds::{LISTED_KINDS, WorkloadKind, is_known},
-    lint::wellformed::{check_malformed, check_old_class, check_without_template},
-    pod::{Pod, PodEvent},
-    view::{GMSA_GROUP, Known, Position, Reduced, SeenNode, View, Workload},
-    workload::WorkloadManifest,
-};
-use winpool_core::{
-    api::{ObjectReference, names},
-    plan::pools::pool::GuardedPool,
-    pod::PodProgress,
-};
+use winpool_analysis::autoscalers::{Autoscalers, are_read_from};
+use winpool_analysis::finding::Finding;
+use winpool_analysis::kinds::{LISTED_KINDS, WorkloadKind, is_known};
+use winpool_analysis::lint::wellformed::{check_malformed, check_old_class, check_without_template};
+use winpool_analysis::pod::{Pod, PodEvent};
+use winpool_analysis::view::{GMSA_GROUP, Known, Position, Reduced, SeenNode, View, Workload};
+use winpool_analysis::workload::WorkloadManifest;
+use winpool_core::api::{ObjectReference, names};
+use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_core::pod::PodProgress;
 
-use crate::{
-    gaps::Gaps,
-    input::{self, Copies, InputError, Keep, Manifest},
-};
+use crate::gaps::Gaps;
+use crate::input::{self, Copies, InputError, Keep, Manifest};
 
-use super::{
-    assembled::assembled,
-    cluster::{RBAC, SeenOnWire, labels},
-    event,
-    everything::is_of_deployment,
-    needs::Needs,
-    seen::Seen,
-};
+use super::assembled::assembled;
+use super::cluster::{RBAC, SeenOnWire, labels};
+use super::event;
+use super::everything::is_of_deployment;
+use super::needs::Needs;
+use super::seen::Seen;
 
 /// `stdin` is read in place of `-`.
 pub(super) fn read<N: Needs>(paths: &[PathBuf], stdin: impl Read, namespace: &str) -> Result<Seen, InputError> {

@@ -9,14 +9,15 @@ mod manifests;
 mod needs;
 mod seen;
 
-use std::{
-    io::{self, Read},
-    path::PathBuf,
-};
+use std::io::{self, Read};
+use std::path::PathBuf;
 
-use winpool_analysis::{kubernetes::KubernetesVersion, lint::wellformed::FIELD_TYPE, workload::DEFAULT_NAMESPACE};
+use winpool_analysis::kubernetes::KubernetesVersion;
+use winpool_analysis::lint::wellformed::FIELD_TYPE;
+use winpool_analysis::workload::DEFAULT_NAMESPACE;
 
-use super::{input::InputError, live};
+use super::input::InputError;
+use super::live;
 
 pub use cluster::{RulesScope, decisions, placement, pools, resource, rules, state};
 pub use event::pod_event;

@@ -1,19 +1,15 @@
 //! `winpool why class`: can a RuntimeClass start from zero nodes?
 
-use winpool_analysis::explain::{
-    forecast::forecast,
-    scale::{self, ScaleExplanation, TemplateExplanation},
-};
+use winpool_analysis::explain::forecast::forecast;
+use winpool_analysis::explain::scale::{self, ScaleExplanation, TemplateExplanation};
 use winpool_core::pod::Class;
 
-use crate::{
-    Common, Error,
-    assume::Assume,
-    forecast::{enforce, snapshot},
-    gaps::Gaps,
-    output::{BAD, BOLD, DIM, GOOD, Text, WARN},
-    view::Seen,
-};
+use crate::assume::Assume;
+use crate::forecast::{enforce, snapshot};
+use crate::gaps::Gaps;
+use crate::output::{BAD, BOLD, DIM, GOOD, Text, WARN};
+use crate::view::Seen;
+use crate::{Common, Error};
 
 /// Reads cluster or manifests and explains the class.
 pub async fn explain(name: &str, common: &Common, assume: &Assume) -> Result<(ScaleExplanation, Gaps), Error> {

@@ -1,21 +1,16 @@
 //! Explains a node.
 
-use winpool_analysis::explain::{
-    forecast::forecast,
-    node::{NodeExplanation, UNOWNED, node_explanation},
-    status::unread,
-};
+use winpool_analysis::explain::forecast::forecast;
+use winpool_analysis::explain::node::{NodeExplanation, UNOWNED, node_explanation};
+use winpool_analysis::explain::status::unread;
 use winpool_core::plan::pools::pool::policy_of;
 
-use crate::{
-    Common, Error,
-    assume::Assume,
-    forecast::{changes_text, snapshot},
-    gaps::{Gaps, notes_text},
-    live,
-    output::{BOLD, GOOD, Table, Text, WARN},
-    view::{Seen, WITHOUT_NODES, WITHOUT_POOLS},
-};
+use crate::assume::Assume;
+use crate::forecast::{changes_text, snapshot};
+use crate::gaps::{Gaps, notes_text};
+use crate::output::{BOLD, GOOD, Table, Text, WARN};
+use crate::view::{Seen, WITHOUT_NODES, WITHOUT_POOLS};
+use crate::{Common, Error, live};
 
 const WITHOUT_CLASSES: &str =
     "The manifests have no RuntimeClass that winpool can read, so it does not know which ones select the node.";

@@ -4,42 +4,35 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::{self, v1::Event};
-use kube::{Api, Client, api::ListParams};
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::{self};
+use kube::api::ListParams;
+use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::Value;
-use winpool_analysis::{
-    explain::{
-        forecast::{Simulation, Snapshot},
-        pod::{PodExplanation, answer, answer_template, has_run_on_windows},
-        pool_change,
-    },
-    finding::{Consequence, Finding},
-    image::Images,
-    kinds::WorkloadKind,
-    lint::{
-        Facts, before_naming, check_errors, check_errors_of_existing, check_tolerations, check_warnings, to_create,
-    },
-    pod::{Pod, PodSpec, daemon_set_node},
-    remedy::Remedy,
-    view::{Node, Reduced, View, Workload},
-    workload::{DEFAULT_NAMESPACE, WorkloadManifest},
+use winpool_analysis::explain::forecast::{Simulation, Snapshot};
+use winpool_analysis::explain::pod::{PodExplanation, answer, answer_template, has_run_on_windows};
+use winpool_analysis::explain::pool_change;
+use winpool_analysis::finding::{Consequence, Finding};
+use winpool_analysis::image::Images;
+use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::lint::{
+    Facts, before_naming, check_errors, check_errors_of_existing, check_tolerations, check_warnings, to_create,
 };
-use winpool_core::{
-    api::names,
-    pod::{Class, tolerations::toleration},
-    words::joined,
-};
+use winpool_analysis::pod::{Pod, PodSpec, daemon_set_node};
+use winpool_analysis::remedy::Remedy;
+use winpool_analysis::view::{Node, Reduced, View, Workload};
+use winpool_analysis::workload::{DEFAULT_NAMESPACE, WorkloadManifest};
+use winpool_core::api::names;
+use winpool_core::pod::Class;
+use winpool_core::pod::tolerations::toleration;
+use winpool_core::words::joined;
 
-use crate::{
-    Common, Error,
-    assume::Assume,
-    forecast,
-    gaps::{Gaps, Lacks},
-    live,
-    resolve::Resolve,
-    view::{self, Placement, Seen, pod_event, resource},
-};
+use crate::assume::Assume;
+use crate::gaps::{Gaps, Lacks};
+use crate::resolve::Resolve;
+use crate::view::{self, Placement, Seen, pod_event, resource};
+use crate::{Common, Error, forecast, live};
 
 pub(super) use text::text;
 

@@ -1,9 +1,13 @@
 //! `winpool fix` on a real API server: the commands that it prints are accepted, and leave nothing to fix.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
+use std::process::Command;
 
-use k8s_openapi::api::{apps::v1::Deployment, batch::v1::CronJob, core::v1::Pod};
-use kube::{Api, api::PostParams};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::CronJob;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use winpool_e2e::{Component, SimulatedNode, lend};
 

@@ -1,13 +1,14 @@
 //! `winpool fix` before `kubectl apply`, with the real scheduler: the pods of a chart without selectors land on Linux.
 
-use std::{collections::BTreeSet, path::Path, process::Command};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::{
-    Api,
-    api::{ListParams, PostParams},
-};
-use winpool_e2e::{Component, SimulatedNode, lend_cluster, scene::join};
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use winpool_e2e::scene::join;
+use winpool_e2e::{Component, SimulatedNode, lend_cluster};
 
 use super::{notes, out, winpool};
 use crate::input::with_input;

@@ -1,10 +1,8 @@
 //! `winpool fix` in Helm and kustomize: the pods of a chart without selectors land on Linux.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use tempfile::TempDir;
 use winpool_e2e::Component;

@@ -1,14 +1,13 @@
 //! The page in a real browser: it fits narrow and wide windows, asks for nothing, and people with disabilities can use it.
 
 use serde_json::Value;
-use winpool_analysis::{kinds::WorkloadKind, view::Known};
+use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::view::Known;
 
 use winpool_e2e::{Browser, axe};
 
-use super::{
-    cluster::{hostile, many, mixed},
-    of, of_view, saved, view,
-};
+use super::cluster::{hostile, many, mixed};
+use super::{of, of_view, saved, view};
 
 /// Returns the problems that axe-core finds. A page without a script needs no test of scripts.
 const PROBLEMS: &str = "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.map(rule =>

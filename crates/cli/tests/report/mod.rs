@@ -3,26 +3,20 @@
 mod browser;
 mod cluster;
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Instant,
-};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
 
 use serde_json::Value;
 use winpool::view::Seen;
-use winpool_analysis::{
-    explain::report::{Earlier, Lack, Report, ReportInputs, html, markdown, report},
-    image::Images,
-    kinds::WorkloadKind,
-    view::{
-        Known, View,
-        assume::{Assumption, assume},
-        changed_pool, kubernetes_version,
-    },
-};
-use winpool_core::{api::Mode, plan::Now};
+use winpool_analysis::explain::report::{Earlier, Lack, Report, ReportInputs, html, markdown, report};
+use winpool_analysis::image::Images;
+use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::view::assume::{Assumption, assume};
+use winpool_analysis::view::{Known, View, changed_pool, kubernetes_version};
+use winpool_core::api::Mode;
+use winpool_core::plan::Now;
 
 use cluster::{Objects, hostile, many, mixed};
 

@@ -15,15 +15,13 @@ mod tests;
 #[cfg(test)]
 pub(crate) use self::pool::HYPERV_ISOLATION_HANDLER;
 pub(crate) use self::pool::ONLY_WINDOWS_TAINTS;
-pub use self::{
-    pool::{
-        ANY_VERSION, DEFAULT_ARCHITECTURE, DeletionPolicy, HostMatch, Isolation, Mode, NamedBuild, Overhead,
-        PROCESS_ISOLATION_HANDLER, PodDefaults, RuntimeClassDiscovery, RuntimeClassSpec, TaintPolicy, WindowsPool,
-        WindowsPoolSpec,
-    },
-    status::{
-        BuildStatus, ClassState, HelpedWorkload, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Summary,
-        TaintStatus, WindowsPoolStatus, number,
-    },
-    taint::{Effect, Taint, UnreadableTaint},
+pub use self::pool::{
+    ANY_VERSION, DEFAULT_ARCHITECTURE, DeletionPolicy, HostMatch, Isolation, Mode, NamedBuild, Overhead,
+    PROCESS_ISOLATION_HANDLER, PodDefaults, RuntimeClassDiscovery, RuntimeClassSpec, TaintPolicy, WindowsPool,
+    WindowsPoolSpec,
 };
+pub use self::status::{
+    BuildStatus, ClassState, HelpedWorkload, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Summary,
+    TaintStatus, WindowsPoolStatus, number,
+};
+pub use self::taint::{Effect, Taint, UnreadableTaint};

@@ -2,25 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::Toleration,
-    apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
-};
-use kube::{
-    CustomResource, KubeSchema,
-    core::{Message, Rule},
-};
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::core::{Message, Rule};
+use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{
-    api::{Taint, WindowsPoolStatus},
-    windows::{
-        builds::{self, Product},
-        taint::SPELLINGS,
-    },
-    words::joined,
-};
+use crate::api::{Taint, WindowsPoolStatus};
+use crate::windows::builds::{self, Product};
+use crate::windows::taint::SPELLINGS;
+use crate::words::joined;
 
 /// A group of Windows nodes and what winpool does with them. winpool does not create nodes. Every field has a default;
 /// most clusters need only `spec: {}`: winpool labels and taints all Windows nodes and keeps one RuntimeClass per build.

@@ -1,6 +1,7 @@
 //! Taints, with Kubernetes' identity: key and effect.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};

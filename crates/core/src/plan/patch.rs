@@ -14,18 +14,16 @@
 //!
 //! The other tests stay in every patch: metadata and spec are decoded anyway, because the patch writes them.
 
-use json_patch::{
-    AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
-};
-use k8s_openapi::{api::core::v1::Toleration, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{
-    api::{WindowsPoolStatus, names},
-    node::{MetadataChange, NodeFields, NodePlan},
-    plan::pools::pool::Policy,
-};
+use crate::api::{WindowsPoolStatus, names};
+use crate::node::{MetadataChange, NodeFields, NodePlan};
+use crate::plan::pools::pool::Policy;
 
 /// The reason for which a patch that the API server accepted has no effect. Others that come after admission leave
 /// another version.

@@ -1,11 +1,9 @@
 //! Requests that were not accepted, kinds that cannot be read, and writes that others revert: with the pauses before
 //! winpool tries again.
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    time::{Duration, Instant},
-};
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 

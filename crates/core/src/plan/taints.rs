@@ -1,16 +1,15 @@
 //! The taints of a node: those that it should have, and if one may be added now.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::collections::BTreeSet;
+use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::{
-    api::{Effect, Taint},
-    labels::Labels,
-    node::{Applied, NodeFields, TaintChange, Watched},
-    plan::pools::pool::{Policy, Pool, WantedTaints},
-    windows::Build,
-};
+use crate::api::{Effect, Taint};
+use crate::labels::Labels;
+use crate::node::{Applied, NodeFields, TaintChange, Watched};
+use crate::plan::pools::pool::{Policy, Pool, WantedTaints};
+use crate::windows::Build;
 
 /// The taints of a node once its plan is executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

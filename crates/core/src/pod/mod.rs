@@ -9,13 +9,13 @@ pub(crate) mod placement;
 mod spec;
 pub mod tolerations;
 
-pub(crate) use self::spec::selector_of;
-pub use self::{
-    errors::{Cause, KnownError, known_error},
-    object::{
-        DaemonSet, Pod, PodProgress, StartStatus, WireMetadata, WirePod, container_states, controlled_by, has_run,
-    },
-    placement::Placement,
-    spec::{ARCH_KEYS, BETA_OS, Class, OS_KEYS, PodSpec, SYSTEM_LABELS, System, is_on_windows_only, selects_windows},
-    tolerations::{Tolerance, tolerance, tolerate},
+pub use self::errors::{Cause, KnownError, known_error};
+pub use self::object::{
+    DaemonSet, Pod, PodProgress, StartStatus, WireMetadata, WirePod, container_states, controlled_by, has_run,
 };
+pub use self::placement::Placement;
+pub(crate) use self::spec::selector_of;
+pub use self::spec::{
+    ARCH_KEYS, BETA_OS, Class, OS_KEYS, PodSpec, SYSTEM_LABELS, System, is_on_windows_only, selects_windows,
+};
+pub use self::tolerations::{Tolerance, tolerance, tolerate};

@@ -2,17 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::{ContainerState, ContainerStatus, PodStatus},
-    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::{
-    api::names,
-    pod::{KnownError, known_error, spec::PodSpec},
-};
+use crate::api::names;
+use crate::pod::spec::PodSpec;
+use crate::pod::{KnownError, known_error};
 
 /// The fields of a pod that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -1,21 +1,15 @@
 //! What decides on which nodes a pod may run. Thousands of pods share few placements, so each is stored once.
 
-use std::{
-    collections::BTreeMap,
-    hash::{Hash, Hasher},
-    sync::Arc,
-};
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
 
-use crate::{
-    interner::Interner,
-    labels::Labels,
-    pod::{
-        Class, Pod, PodSpec, System, affinity,
-        tolerations::{covers, normalised},
-    },
-};
+use crate::interner::Interner;
+use crate::labels::Labels;
+use crate::pod::tolerations::{covers, normalised};
+use crate::pod::{Class, Pod, PodSpec, System, affinity};
 
 /// The limit of the text of one placement, in bytes. Users can write longer ones.
 const LONGEST: usize = 2048;

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::{
-    core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodOS, PodSchedulingGate, Toleration},
-    node::v1::RuntimeClass,
+use k8s_openapi::api::core::v1::{
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodOS, PodSchedulingGate, Toleration,
 };
+use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{
-    api::names,
-    pod::{affinity::is_empty, tolerations::tolerations_of},
-};
+use crate::api::names;
+use crate::pod::affinity::is_empty;
+use crate::pod::tolerations::tolerations_of;
 
 /// The fields of a pod spec that winpool reads.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -1,12 +1,11 @@
 //! Tolerations, compared as Kubernetes reads them.
 
-use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::json;
 
-use crate::{
-    api::Taint,
-    words::{joined, yaml},
-};
+use crate::api::Taint;
+use crate::words::{joined, yaml};
 
 /// Returns the toleration of exactly this taint.
 pub fn toleration(taint: &Taint) -> Toleration {

@@ -1,6 +1,9 @@
 //! Windows build numbers and the strings in which nodes report them.
 
-use std::{fmt, ops::Deref, str::FromStr, sync::Arc};
+use std::fmt;
+use std::ops::Deref;
+use std::str::FromStr;
+use std::sync::Arc;
 
 use super::number;
 

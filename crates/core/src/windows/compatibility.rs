@@ -9,10 +9,8 @@
 
 use std::ops::RangeBounds;
 
-use super::{
-    Build, builds,
-    container_runtime::{ContainerRuntime, RuntimeName, RuntimeVersion, VersionStage},
-};
+use super::container_runtime::{ContainerRuntime, RuntimeName, RuntimeVersion, VersionStage};
+use super::{Build, builds};
 
 /// The first build whose images run on later hosts without a virtual machine. Microsoft calls this the stable ABI.
 pub const STABLE_ABI: Build = Build::new(20348);

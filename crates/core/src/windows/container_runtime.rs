@@ -1,8 +1,10 @@
 //! The container runtime that a node reports in `status.nodeInfo.containerRuntimeVersion`.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
-use super::{build::UnreadableVersion, number};
+use super::build::UnreadableVersion;
+use super::number;
 
 /// The container runtime of a node, such as `containerd://1.7.17+azure`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

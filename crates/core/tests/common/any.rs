@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use proptest::{collection::vec, prelude::*, sample::select};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{Taint, WindowsPool},
-    node::Applied,
-    plan::pools::pool::{Policy, Pool},
-};
+use winpool_core::api::{Taint, WindowsPool};
+use winpool_core::node::Applied;
+use winpool_core::plan::pools::pool::{Policy, Pool};
 
 use super::{node, policy, pool_object};
 

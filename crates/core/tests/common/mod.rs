@@ -3,35 +3,33 @@
 pub mod any;
 mod apply;
 
-use std::{borrow::Borrow, collections::BTreeMap, sync::Arc, time::Instant};
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
 
-use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{Taint, WindowsPool, WindowsPoolStatus, names},
-    node::{NodeFields, TaintList},
-    plan::{
-        self, Now,
-        classes::{
-            ClassesPlan,
-            runtime_class::{ClassAction, PlannedClass},
-        },
-        nodes::{assessment::Assessment, numbers::NodeSummary},
-        patch::{node_patch, runtime_class_patch},
-        pods::PodTable,
-        pools::{
-            consent::PoolConsent,
-            pool::{Policy, Pool, PoolEntry, PoolSpec},
-        },
-        reconcile::ClassRequest,
-        refusal::RequestError,
-        taints::Consent,
-    },
-    pod::Pod,
-    windows::Build,
-};
+use winpool_core::api::{Taint, WindowsPool, WindowsPoolStatus, names};
+use winpool_core::node::{NodeFields, TaintList};
+use winpool_core::plan::classes::ClassesPlan;
+use winpool_core::plan::classes::runtime_class::{ClassAction, PlannedClass};
+use winpool_core::plan::nodes::assessment::Assessment;
+use winpool_core::plan::nodes::numbers::NodeSummary;
+use winpool_core::plan::patch::{node_patch, runtime_class_patch};
+use winpool_core::plan::pods::PodTable;
+use winpool_core::plan::pools::consent::PoolConsent;
+use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry, PoolSpec};
+use winpool_core::plan::reconcile::ClassRequest;
+use winpool_core::plan::refusal::RequestError;
+use winpool_core::plan::taints::Consent;
+use winpool_core::plan::{self, Now};
+use winpool_core::pod::Pod;
+use winpool_core::windows::Build;
 
 pub use apply::apply;
 

@@ -1,7 +1,8 @@
 //! The causes that messages have, and messages that have none.
 
 use serde_json::json;
-use winpool_core::{plan::pods::REASONS, pod::known_error};
+use winpool_core::plan::pods::REASONS;
+use winpool_core::pod::known_error;
 
 use super::{counts, creating, creating_on, does_not_start, refused, waits, world};
 

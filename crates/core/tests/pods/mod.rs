@@ -6,20 +6,17 @@ mod messages;
 mod table;
 mod tolerations;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
-use winpool_core::{
-    node::NodeObject,
-    plan::{
-        Now,
-        nodes::{NodeEvent, NodeTable},
-        pods::{ClusterFacts, PodEvent, PodSummary, PodTable, PoolFailures, REASONS},
-        pools::pool::Policy,
-    },
-    pod::Pod,
-};
+use winpool_core::node::NodeObject;
+use winpool_core::plan::Now;
+use winpool_core::plan::nodes::{NodeEvent, NodeTable};
+use winpool_core::plan::pods::{ClusterFacts, PodEvent, PodSummary, PodTable, PoolFailures, REASONS};
+use winpool_core::plan::pools::pool::Policy;
+use winpool_core::pod::Pod;
 
 use crate::common::{class, node, now, policy, pool, read};
 

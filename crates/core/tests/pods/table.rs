@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use proptest::{collection::vec, prelude::*, sample::select};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
 use serde_json::{Value, json};
 
 use super::{World, creating, decode, pod, runs, world};

@@ -3,16 +3,12 @@
 use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::Taint,
-    node::NodeObject,
-    plan::{
-        nodes::NodeEvent,
-        pods::{ClusterFacts, IS_ENDING, TolerationAnswer, TolerationRequest, WindowsNodes},
-        refusal::RequestError,
-    },
-    pod::tolerations::toleration,
-};
+use winpool_core::api::Taint;
+use winpool_core::node::NodeObject;
+use winpool_core::plan::nodes::NodeEvent;
+use winpool_core::plan::pods::{ClusterFacts, IS_ENDING, TolerationAnswer, TolerationRequest, WindowsNodes};
+use winpool_core::plan::refusal::RequestError;
+use winpool_core::pod::tolerations::toleration;
 
 use super::{World, decode, pod, world};
 use crate::common::{class, node, policy, read};

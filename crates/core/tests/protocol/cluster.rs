@@ -1,23 +1,18 @@
 //! The true state of the model's cluster: nodes, pools and RuntimeClasses in the API server, and workloads.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, LazyLock, Mutex},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
-use k8s_openapi::{
-    api::{core::v1::Toleration, node::v1::RuntimeClass},
-    jiff::Timestamp,
-};
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{Taint, TaintPolicy, WindowsPool, names},
-    node::NodeObject,
-    plan::pools::pool::{GuardedPool, Pool},
-    pod::{DaemonSet, Pod, PodProgress, PodSpec},
-};
+use winpool_core::api::{Taint, TaintPolicy, WindowsPool, names};
+use winpool_core::node::NodeObject;
+use winpool_core::plan::pools::pool::{GuardedPool, Pool};
+use winpool_core::pod::{DaemonSet, Pod, PodProgress, PodSpec};
 
 use super::shared::{Copies, Shared, share};
 use crate::common::{self, at_registration, recorded_in};

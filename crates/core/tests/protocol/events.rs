@@ -3,10 +3,8 @@
 use serde_json::{Value, json};
 use winpool_core::api::names;
 
-use super::{
-    cluster::{self, Kind, Node, NodeFacts, TEAM, Work},
-    state::World,
-};
+use super::cluster::{self, Kind, Node, NodeFacts, TEAM, Work};
+use super::state::World;
 
 /// An action of others. It waits until it is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

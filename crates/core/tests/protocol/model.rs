@@ -1,16 +1,15 @@
 //! The model: every order in which the operator, its successor, users, kubelets and other controllers may act.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use stateright::Model;
 
-use super::{
-    cluster::{self, Nodes},
-    events::Event,
-    operator::{Operator, Pods, Process},
-    shared::{Beside, History},
-    state::{CACHES, Cache, Known, State, World},
-};
+use super::cluster::{self, Nodes};
+use super::events::Event;
+use super::operator::{Operator, Pods, Process};
+use super::shared::{Beside, History};
+use super::state::{CACHES, Cache, Known, State, World};
 
 /// A safeguard of the protocol that is left out, to see that its absence is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

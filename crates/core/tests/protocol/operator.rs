@@ -1,32 +1,24 @@
 //! The operator of the model: one process while it leads, with stale caches and requests in flight. Like
 //! `src/controllers/` it interprets the decisions of the core, and decides nothing.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, LazyLock},
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use json_patch::PatchOperation;
 use k8s_openapi::api::node::v1::RuntimeClass;
-use winpool_core::{
-    api::TaintPolicy,
-    node::{Applied, NodePlan},
-    plan::{
-        Now,
-        nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
-        pods::{ClusterFacts, PodHealth, UnknownPods, WindowsNodes},
-        pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of},
-        reconcile::{Answer, CachedCluster, Memory, Pauses, Step, next},
-        refusal::RequestError,
-    },
-};
+use winpool_core::api::TaintPolicy;
+use winpool_core::node::{Applied, NodePlan};
+use winpool_core::plan::Now;
+use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable};
+use winpool_core::plan::pods::{ClusterFacts, PodHealth, UnknownPods, WindowsNodes};
+use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of};
+use winpool_core::plan::reconcile::{Answer, CachedCluster, Memory, Pauses, Step, next};
+use winpool_core::plan::refusal::RequestError;
 
-use super::{
-    cluster::{Classes, Kind, Nodes, PoolObject, Pools, TODAY, Work},
-    model::Break,
-    shared::{Copies, Shared, fingerprint, share},
-};
+use super::cluster::{Classes, Kind, Nodes, PoolObject, Pools, TODAY, Work};
+use super::model::Break;
+use super::shared::{Copies, Shared, fingerprint, share};
 
 /// One process, while it leads.
 #[derive(Clone, Debug)]

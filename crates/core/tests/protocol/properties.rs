@@ -4,24 +4,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stateright::Property;
-use winpool_core::{
-    api::{
-        Effect, Mode,
-        names::{self, condition},
-    },
-    plan::{
-        nodes::assessment::assess,
-        pools::pool::{Policy, PoolEntry, WantedTaints},
-        taints::Consent,
-    },
-};
+use winpool_core::api::names::{self, condition};
+use winpool_core::api::{Effect, Mode};
+use winpool_core::plan::nodes::assessment::assess;
+use winpool_core::plan::pools::pool::{Policy, PoolEntry, WantedTaints};
+use winpool_core::plan::taints::Consent;
 
-use super::{
-    cluster::{Node, NodeFacts, PoolObject},
-    model::{Fault, Protocol, Write},
-    shared::once,
-    state::{CACHES, State, World},
-};
+use super::cluster::{Node, NodeFacts, PoolObject};
+use super::model::{Fault, Protocol, Write};
+use super::shared::once;
+use super::state::{CACHES, State, World};
 
 pub const FOREIGN_TAINTS: &str = "no taint of others is lost, changed or put in another place";
 pub const FOREIGN_WORDS: &str = "no label or annotation of others is lost or changed";

@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
-use super::{
-    cluster::Kind::{Agent, DaemonSet, Late, Other},
-    events::{
-        End,
-        Event::{self, *},
-    },
-    explore,
-    model::{Fault, Protocol, SCENE, Write},
-};
+use super::cluster::Kind::{Agent, DaemonSet, Late, Other};
+use super::events::End;
+use super::events::Event::{self, *};
+use super::explore;
+use super::model::{Fault, Protocol, SCENE, Write};
 
 const PLAIN: &str = "{taintPolicy: TaintOnly}";
 const MINE: &str = "{taintPolicy: TaintOnly, taints: [{key: example.com/os, value: a, effect: NoSchedule}]}";

@@ -5,25 +5,19 @@ use std::collections::BTreeSet;
 use json_patch::{Patch, PatchOperation};
 use kube::ResourceExt;
 use serde_json::Value;
-use winpool_core::{
-    api::{Taint, TaintStatus, WindowsPoolStatus, names},
-    plan::{
-        classes::runtime_class::{lacks_tolerations, owner},
-        nodes::NodeAnswer,
-        patch::{finalizer_patch, status_patch},
-        pools::pool::GuardedPool,
-        reconcile::{Answer, ClassRequest, Step},
-        refusal::RequestError,
-    },
-};
+use winpool_core::api::{Taint, TaintStatus, WindowsPoolStatus, names};
+use winpool_core::plan::classes::runtime_class::{lacks_tolerations, owner};
+use winpool_core::plan::nodes::NodeAnswer;
+use winpool_core::plan::patch::{finalizer_patch, status_patch};
+use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_core::plan::reconcile::{Answer, ClassRequest, Step};
+use winpool_core::plan::refusal::RequestError;
 
-use super::{
-    cluster::{self, Class, Node, PoolObject, Work},
-    model::{Break, Fault, Write},
-    operator::{NodePatch, Pods},
-    shared::fingerprint,
-    state::{PAUSE, SentPatch, State, Turn, World},
-};
+use super::cluster::{self, Class, Node, PoolObject, Work};
+use super::model::{Break, Fault, Write};
+use super::operator::{NodePatch, Pods};
+use super::shared::fingerprint;
+use super::state::{PAUSE, SentPatch, State, Turn, World};
 use crate::common::{apply, request_class};
 
 impl State {

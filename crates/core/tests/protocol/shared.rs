@@ -1,14 +1,12 @@
 //! Keeps the model small and fast: one copy of each value, results that are computed once, and versions that a cache
 //! may still show.
 
-use std::{
-    collections::HashMap,
-    fmt::{self, Debug, Write},
-    hash::{Hash, Hasher},
-    ops::Deref,
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::fmt::{self, Debug, Write};
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// A shared value. It is compared, hashed and copied by its number.
 pub struct Shared<T>(Arc<(usize, T)>);

@@ -1,15 +1,14 @@
 //! A state of the model, and the operator's turns in it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{
-    cluster::{Classes, Nodes, Pools, Work},
-    model::Fault,
-    operator::{Operator, Pods, Process},
-    shared::{Beside, Copies, History, Results, once},
-};
+use super::cluster::{Classes, Nodes, Pools, Work};
+use super::model::Fault;
+use super::operator::{Operator, Pods, Process};
+use super::shared::{Beside, Copies, History, Results, once};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each of which a scene or an event sets")]

@@ -1,13 +1,13 @@
 //! RuntimeClasses: back-off, other handlers, and which of them winpool deletes.
 
-use std::{cell::Cell, time::Duration};
+use std::cell::Cell;
+use std::time::Duration;
 
 use serde_json::json;
-use winpool_core::{
-    api::names::reason,
-    plan::{pods::PodTable, refusal::RequestError},
-    pod::{Pod, PodProgress},
-};
+use winpool_core::api::names::reason;
+use winpool_core::plan::pods::PodTable;
+use winpool_core::plan::refusal::RequestError;
+use winpool_core::pod::{Pod, PodProgress};
 
 use super::cluster::{World, denied, failed, of_class, pool};
 

@@ -1,29 +1,24 @@
 //! A cluster in memory whose API server can refuse any request.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use json_patch::Patch;
-use k8s_openapi::{api::node::v1::RuntimeClass, jiff::SignedDuration};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{Problem, WindowsPool, WindowsPoolStatus, names},
-    node::{NodeFields, NodeObject, NodePlan, TaintList},
-    plan::{
-        Now,
-        nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
-        patch::{finalizer_patch, status_patch},
-        pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes},
-        pools::pool::{GuardedPool, Policy, policy_of},
-        reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next},
-        refusal::{Outage, RequestError},
-    },
-    pod::{DaemonSet, Pod, PodProgress, PodSpec},
-};
+use winpool_core::api::{Problem, WindowsPool, WindowsPoolStatus, names};
+use winpool_core::node::{NodeFields, NodeObject, NodePlan, TaintList};
+use winpool_core::plan::Now;
+use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable};
+use winpool_core::plan::patch::{finalizer_patch, status_patch};
+use winpool_core::plan::pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes};
+use winpool_core::plan::pools::pool::{GuardedPool, Policy, policy_of};
+use winpool_core::plan::reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next};
+use winpool_core::plan::refusal::{Outage, RequestError};
+use winpool_core::pod::{DaemonSet, Pod, PodProgress, PodSpec};
 
 use crate::common::{
     self, apply, at_registration, node, now, pool_object, read, recorded_in, request_class, set_label, table_of,

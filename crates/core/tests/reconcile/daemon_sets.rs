@@ -1,21 +1,17 @@
 //! Taints wait for `DaemonSets` that do not tolerate them, and for no other workload.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
-use winpool_core::{
-    api::{
-        Taint,
-        names::{condition, reason},
-    },
-    plan::{pods::UnknownPods, reconcile::Step},
-    pod::{DaemonSet, Pod, PodProgress},
-};
+use winpool_core::api::Taint;
+use winpool_core::api::names::{condition, reason};
+use winpool_core::plan::pods::UnknownPods;
+use winpool_core::plan::reconcile::Step;
+use winpool_core::pod::{DaemonSet, Pod, PodProgress};
 
-use super::{
-    cluster::{MINE, World, agent, daemon_set, failed, pool, started},
-    status::WIN_2019,
-};
+use super::cluster::{MINE, World, agent, daemon_set, failed, pool, started};
+use super::status::WIN_2019;
 use crate::common::{node, recorded_in, tainted, yaml};
 
 const BUILD: &str = "node.kubernetes.io/windows-build";

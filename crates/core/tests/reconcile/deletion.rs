@@ -1,6 +1,7 @@
 //! The end of a pool: what it waits for, and for how long.
 
-use winpool_core::{api::names::condition, node::NodeFields};
+use winpool_core::api::names::condition;
+use winpool_core::node::NodeFields;
 
 use super::cluster::{MINE, World, daemon_set, denied, failed, of_class, pool};
 use crate::common::{node, set_label};

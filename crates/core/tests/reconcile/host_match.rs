@@ -3,14 +3,10 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use winpool_core::{
-    api::names::{condition, reason},
-    node::NodeFields,
-    plan::{
-        pods::{PodTable, UnknownPods},
-        reconcile::Step,
-    },
-};
+use winpool_core::api::names::{condition, reason};
+use winpool_core::node::NodeFields;
+use winpool_core::plan::pods::{PodTable, UnknownPods};
+use winpool_core::plan::reconcile::Step;
 
 use super::cluster::{World, of_class, pool};
 use crate::common::{node, set_label};

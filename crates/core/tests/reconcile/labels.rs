@@ -1,6 +1,7 @@
 //! Capability labels are facts: they stay while they are true.
 
-use winpool_core::{api::names, plan::pods::UnknownPods};
+use winpool_core::api::names;
+use winpool_core::plan::pods::UnknownPods;
 
 use super::cluster::{World, of_class, pool};
 use crate::common::{node, set_label};

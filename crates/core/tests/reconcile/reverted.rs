@@ -1,9 +1,7 @@
 //! Writes that the API server accepts and that a mutating webhook reverts, so that nothing changes.
 
-use winpool_core::{
-    api::names::{condition, reason},
-    plan::reconcile::Note,
-};
+use winpool_core::api::names::{condition, reason};
+use winpool_core::plan::reconcile::Note;
 
 use super::cluster::{World, pool};
 use crate::common::node;

@@ -9,10 +9,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
 use winpool_analysis::crd::crd;
-use winpool_core::{
-    api::{WindowsPool, names},
-    windows::KernelVersion,
-};
+use winpool_core::api::{WindowsPool, names};
+use winpool_core::windows::KernelVersion;
 use winpool_e2e::scene::{self, OperatorTask};
 use winpool_e2e::{Error, LIMIT, Result, wait_for};
 use winpool_operator::Options;

@@ -8,15 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::{StreamExt, stream};
 use generator::{NODES, any_node, any_spec, applied, node_name, starts};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use winpool_analysis::{
-    explain::pod::{PodExplanation, answer, answer_template},
-    image::Images,
-    kinds::WorkloadKind,
-    pod::{self, daemon_set_node},
-    view::{self, Workload},
-};
+use winpool_analysis::explain::pod::{PodExplanation, answer, answer_template};
+use winpool_analysis::image::Images;
+use winpool_analysis::kinds::WorkloadKind;
+use winpool_analysis::pod::{self, daemon_set_node};
+use winpool_analysis::view::{self, Workload};
 use winpool_client::node::ListedNode;
-use winpool_core::{api::names, pod::Class};
+use winpool_core::api::names;
+use winpool_core::pod::Class;
 use winpool_e2e::prelude::*;
 
 const PODS: usize = 50;

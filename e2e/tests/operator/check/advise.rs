@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingAdmissionPolicy, apps::v1::Deployment, core::v1::Namespace,
-};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Namespace;
 use proptest::test_runner::TestRunner;
 use tokio::sync::OnceCell;
 use winpool_analysis::lint::{Facts, advise, rule};
-use winpool_e2e::{Lent, prelude::*, start_controller_manager};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Lent, start_controller_manager};
 
 use super::{Answer, create, create_all, examples, facts, findings, generated, set, workload};
 

@@ -1,8 +1,12 @@
 //! Generated pod specs that set fields which the rules check, alone or combined.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use proptest::{prelude::*, sample::select, strategy::ValueTree, test_runner::TestRunner};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

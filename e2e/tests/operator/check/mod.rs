@@ -17,13 +17,12 @@ use std::collections::BTreeSet;
 use futures::{StreamExt, stream};
 use http::{Request, StatusCode};
 use kube::client::Body;
-use winpool_analysis::{
-    finding::Finding,
-    lint::{Facts, Rule, check, rule},
-    view::View,
-    workload::WorkloadManifest,
-};
-use winpool_e2e::{harness, prelude::*, running_kubernetes};
+use winpool_analysis::finding::Finding;
+use winpool_analysis::lint::{Facts, Rule, check, rule};
+use winpool_analysis::view::View;
+use winpool_analysis::workload::WorkloadManifest;
+use winpool_e2e::prelude::*;
+use winpool_e2e::{harness, running_kubernetes};
 
 /// Requests in parallel.
 const HANDS: usize = 8;

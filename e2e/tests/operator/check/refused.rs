@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use proptest::test_runner::TestRunner;
-use winpool_analysis::{finding::Consequence, lint::Facts};
-use winpool_e2e::{Feature, prelude::*};
+use winpool_analysis::finding::Consequence;
+use winpool_analysis::lint::Facts;
+use winpool_e2e::Feature;
+use winpool_e2e::prelude::*;
 
-use super::{
-    Answer, create, create_all, examples, facts, findings,
-    generated::{self, FIELDS},
-    set, workload,
-};
+use super::generated::{self, FIELDS};
+use super::{Answer, create, create_all, examples, facts, findings, set, workload};
 
 const PODS: usize = 1500;
 

@@ -5,11 +5,8 @@ use std::collections::BTreeSet;
 use winpool_core::api::names;
 use winpool_e2e::prelude::*;
 
-use super::{
-    create, example,
-    example_remedies::{Case, cases},
-    workload,
-};
+use super::example_remedies::{Case, cases};
+use super::{create, example, workload};
 
 const NODES: [(&str, Option<&str>); 3] =
     [("linux-1", None), ("win-2019", Some("10.0.17763")), ("win-2022", Some("10.0.20348"))];

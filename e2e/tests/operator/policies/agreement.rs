@@ -1,29 +1,25 @@
 //! Generated nodes and pods: the policies agree with winpool's planning functions.
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Toleration;
-use proptest::{
-    collection::{btree_map, vec},
-    option,
-    prelude::*,
-    sample::select,
-    strategy::ValueTree,
-    test_runner::TestRunner,
-};
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use winpool_client::node::ListedNode;
-use winpool_core::{
-    api::Taint,
-    node::{Applied, Watched},
-    plan::{
-        nodes::assessment::assess,
-        pools::pool::{Policy, Pool, PoolEntry, WantedTaints},
-        taints::Consent,
-    },
-    pod::{PodSpec, tolerate},
-    windows::taint::SPELLINGS,
-};
+use winpool_core::api::Taint;
+use winpool_core::node::{Applied, Watched};
+use winpool_core::plan::nodes::assessment::assess;
+use winpool_core::plan::pools::pool::{Policy, Pool, PoolEntry, WantedTaints};
+use winpool_core::plan::taints::Consent;
+use winpool_core::pod::{PodSpec, tolerate};
+use winpool_core::windows::taint::SPELLINGS;
 use winpool_e2e::prelude::*;
 
 use super::{admitted, admitted_until, assert_no_panic, install, pod, pods, pool};

@@ -1,10 +1,8 @@
 //! Windows pods that get a RuntimeClass assigned.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use winpool_core::{
-    api::names::{CLASS_FROM, IMAGES_RUN_ON},
-    windows::builds,
-};
+use winpool_core::api::names::{CLASS_FROM, IMAGES_RUN_ON};
+use winpool_core::windows::builds;
 use winpool_e2e::prelude::*;
 
 use super::{

@@ -1,11 +1,10 @@
 //! The cost of the policies: far below the limits of CEL with the largest pool, and milliseconds for each request.
 
-use std::{
-    fmt::Debug,
-    time::{Duration, Instant},
-};
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use winpool_core::api::Taint;
 use winpool_e2e::prelude::*;
 

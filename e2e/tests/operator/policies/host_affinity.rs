@@ -1,6 +1,7 @@
 //! Pods of a class without a build that get a required node affinity to the hosts that run their images.
 
-use winpool_core::windows::{builds, compatibility::can_run};
+use winpool_core::windows::builds;
+use winpool_core::windows::compatibility::can_run;
 use winpool_e2e::prelude::*;
 
 use super::{admitted, admitted_until, assert_no_panic, class_status, install, pod, pods, pool, required};

@@ -12,9 +12,12 @@ mod webhooks;
 
 use std::fmt::Debug;
 
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Namespace};
-use serde::{Serialize, de::DeserializeOwned};
-use winpool_e2e::{ApiServer, prelude::*, scene};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Namespace;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use winpool_e2e::prelude::*;
+use winpool_e2e::{ApiServer, scene};
 
 /// The Windows nodes of the cluster on which the policies are tried with a scheduler and controllers.
 const WINDOWS_NODES: [&str; 4] = ["win-2019-a", "win-2022-a", "win-2025-a", "win-spelled"];

@@ -1,7 +1,8 @@
 //! Mutating webhooks, which see a pod after the policies and before the API server adds what its RuntimeClass says.
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use winpool_e2e::{PodWebhook, prelude::*};
+use winpool_e2e::PodWebhook;
+use winpool_e2e::prelude::*;
 
 use super::{admitted, admitted_until, assert_no_panic, class_status, install, namespace, pod, pods, pool};
 

@@ -1,7 +1,8 @@
 //! Changes of pods with a stolen token. `winpool-confine-pods` allows only those that the operator makes.
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
-use winpool_e2e::{harness::alone, prelude::*};
+use winpool_e2e::harness::alone;
+use winpool_e2e::prelude::*;
 use winpool_operator::Options;
 
 use super::{Attempt, assert_all, assert_confined, patch, refusal, refusal_of};

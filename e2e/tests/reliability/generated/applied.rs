@@ -1,26 +1,21 @@
 //! Generated pools with a running operator, one after the other: each leads to the same state as on a new cluster.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use kube::api::DynamicObject;
 use serde::Deserialize;
 use winpool_analysis::explain::forecast::{ForecastOutcome, Snapshot, forecast};
-use winpool_core::{
-    api::TaintPolicy,
-    node::NodeFields,
-    plan::pools::pool::{GuardedPool, Pool, WantedTaints},
-};
-use winpool_e2e::{
-    harness::schema::{loosen_schema, object, untyped},
-    prelude::*,
-};
+use winpool_core::api::TaintPolicy;
+use winpool_core::node::NodeFields;
+use winpool_core::plan::pools::pool::{GuardedPool, Pool, WantedTaints};
+use winpool_e2e::harness::schema::{loosen_schema, object, untyped};
+use winpool_e2e::prelude::*;
 
 use crate::drift::{drift, look, no_drift, writes_stop, writes_within};
 
-use super::{first, generator::Generator};
+use super::first;
+use super::generator::Generator;
 
 /// Each group of nodes has its own pool, so that many pools are tested in parallel.
 const GROUPS: u64 = 10;

@@ -1,22 +1,20 @@
 //! winpool reads every pool that the API server accepts, and evaluates the rules as the API server does.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{StreamExt, stream};
 use serde::Deserialize;
 use winpool::forecast::snapshot;
-use winpool_analysis::{
-    crd::broken_rules,
-    explain::forecast::forecast,
-    view::{Known, View},
-};
+use winpool_analysis::crd::broken_rules;
+use winpool_analysis::explain::forecast::forecast;
+use winpool_analysis::view::{Known, View};
 use winpool_core::plan::pools::pool::GuardedPool;
-use winpool_e2e::{prelude::*, scene::install_crd};
+use winpool_e2e::prelude::*;
+use winpool_e2e::scene::install_crd;
 
-use super::{first, generator::Generator};
+use super::first;
+use super::generator::Generator;
 
 /// Requests in parallel.
 const AT_A_TIME: usize = 8;

@@ -1,19 +1,16 @@
 //! Every version of every node from a watch, and the changes of foreign taints between them.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex},
-};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, ListParams, WatchEvent, WatchParams},
-};
+use kube::api::{ApiResource, DynamicObject, ListParams, WatchEvent, WatchParams};
+use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use winpool_core::api::names;
 
 use super::ledger::{Edit, FOREIGN, Ledger, identity};

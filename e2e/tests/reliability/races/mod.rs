@@ -5,17 +5,17 @@ mod ledger;
 mod pools;
 mod writers;
 
-use std::{
-    collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
-use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{Flags, free_port, lend_cluster_with, prelude::*, sample, scrape};
+use winpool_e2e::prelude::*;
+use winpool_e2e::{Flags, free_port, lend_cluster_with, sample, scrape};
 
 use crate::drift::no_drift;
 use history::{Recorder, Version, examine, nodes};

@@ -1,6 +1,7 @@
 //! Correct writers: they read, change one thing, and write only if nothing has changed since.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use json_patch::Patch as JsonPatch;
 use k8s_openapi::jiff::Timestamp;
@@ -8,10 +9,8 @@ use kube::api::DynamicObject;
 use tokio_util::sync::CancellationToken;
 use winpool_e2e::prelude::*;
 
-use super::{
-    history::{Version, nodes},
-    ledger::{Edit, FOREIGN, GROUP, Ledger, identity},
-};
+use super::history::{Version, nodes};
+use super::ledger::{Edit, FOREIGN, GROUP, Ledger, identity};
 
 /// Few, so that writers often undo each other's edits: a node is then as winpool cached it, though it has changed.
 const KEYS: usize = 1;

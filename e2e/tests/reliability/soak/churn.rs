@@ -1,19 +1,16 @@
 //! A fleet that changes all the time.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use json_patch::Patch as JsonPatch;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{WINDOWS_BUILD, prelude::*};
+use winpool_e2e::WINDOWS_BUILD;
+use winpool_e2e::prelude::*;
 
 const TEAM: &str = "example.com/team";
 const KERNELS: [&str; 4] = ["10.0.17763.6659", "10.0.20348.2655", "10.0.20348.2700", "10.0.26100.4061"];

@@ -1,6 +1,9 @@
 //! Faults during the long run.
 
-use std::{collections::BTreeMap, process::Command, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use winpool_e2e::{Dice, Fault, FaultProxy, InjectedError, Schedule};

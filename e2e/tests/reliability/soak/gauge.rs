@@ -1,9 +1,7 @@
 //! Memory, threads and open files of a process.
 
-use std::{
-    fmt,
-    time::{Duration, Instant},
-};
+use std::fmt;
+use std::time::{Duration, Instant};
 use winpool_e2e::Usage;
 
 /// The interval between two readings.

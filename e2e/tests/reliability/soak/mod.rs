@@ -5,19 +5,16 @@ mod churn;
 mod faults;
 mod gauge;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use winpool_e2e::{
-    FaultProxy, Program, Requests,
-    harness::{Harness, NAMESPACE},
-};
+use winpool_e2e::harness::{Harness, NAMESPACE};
+use winpool_e2e::{FaultProxy, Program, Requests};
 
-use crate::{
-    drift::{no_drift, writes_within},
-    program,
-};
+use crate::drift::{no_drift, writes_within};
+use crate::program;
 
 use churn::{Churn, Fleet, change_pools, last_pools};
 use faults::Faults;

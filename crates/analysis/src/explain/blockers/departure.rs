@@ -5,19 +5,18 @@ use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use winpool_core::{
-    api::Isolation,
-    pod::System,
-    windows::{Build, builds::name_of, compatibility::Runs},
-};
+use winpool_core::api::Isolation;
+use winpool_core::pod::System;
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::name_of;
+use winpool_core::windows::compatibility::Runs;
 
-use crate::{
-    explain::images::{Move, moved},
-    image::{Host, Sign, can_run, name::build_of, runs_on},
-    lint::facts::Facts,
-    pod::{PodSpec, isolation_with},
-    workload::WorkloadManifest,
-};
+use crate::explain::images::{Move, moved};
+use crate::image::name::build_of;
+use crate::image::{Host, Sign, can_run, runs_on};
+use crate::lint::facts::Facts;
+use crate::pod::{PodSpec, isolation_with};
+use crate::workload::WorkloadManifest;
 
 /// The evidence that a workload runs on the nodes that stay.
 // In order: if one image has a variant and another only a tag, the tag is the evidence.

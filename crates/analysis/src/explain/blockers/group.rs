@@ -2,7 +2,9 @@
 
 use winpool_core::windows::Build;
 
-use crate::{lint::facts::Facts, view::Started, workload::WorkloadManifest};
+use crate::lint::facts::Facts;
+use crate::view::Started;
+use crate::workload::WorkloadManifest;
 
 use super::{Blocker, Departure, Evidence, blockers, departure, unknown_class};
 

@@ -1,30 +1,20 @@
 //! The differences between a cluster before and after, with their reasons.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
-use winpool_core::{
-    api::{Taint, names},
-    node::{Applied, NodeFields},
-    plan::{
-        classes::{
-            is_declared,
-            runtime_class::{is_made_by_winpool, owner, selected_build},
-        },
-        pools::pool::{Hosts, Policy, Pool, WantedTaints},
-        reconcile::Note,
-    },
-    windows::builds,
-};
+use winpool_core::api::{Taint, names};
+use winpool_core::node::{Applied, NodeFields};
+use winpool_core::plan::classes::is_declared;
+use winpool_core::plan::classes::runtime_class::{is_made_by_winpool, owner, selected_build};
+use winpool_core::plan::pools::pool::{Hosts, Policy, Pool, WantedTaints};
+use winpool_core::plan::reconcile::Note;
+use winpool_core::windows::builds;
 
-use super::{
-    result::{Change, ClassForecast, NodeForecast},
-    simulation::Simulation,
-};
+use super::result::{Change, ClassForecast, NodeForecast};
+use super::simulation::Simulation;
 
 const ANNOTATION: &str = "metadata.annotations[winpool.dev/applied]";
 const TAINTS: &str = "spec.taints";

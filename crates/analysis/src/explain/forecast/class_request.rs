@@ -1,9 +1,13 @@
 //! What an API server does with a request for a RuntimeClass.
 
-use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
-use winpool_core::plan::{patch::runtime_class_patch, reconcile::ClassRequest, refusal::RequestError};
+use winpool_core::plan::patch::runtime_class_patch;
+use winpool_core::plan::reconcile::ClassRequest;
+use winpool_core::plan::refusal::RequestError;
 
 /// Returns the class after this request, as an API server would; `None` if it is absent. A new class gets `uid`.
 /// The caller sets the new `resourceVersion`.

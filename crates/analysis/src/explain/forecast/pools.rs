@@ -3,21 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
-use winpool_core::{
-    api::{
-        Mode, ObjectReference, Problem, TaintPolicy, WindowsPoolSpec, WindowsPoolStatus,
-        names::{self, reason},
-    },
-    plan::{pools::pool::GuardedPool, reconcile::taints::HeldTaints},
-};
+use winpool_core::api::names::{self, reason};
+use winpool_core::api::{Mode, ObjectReference, Problem, TaintPolicy, WindowsPoolSpec, WindowsPoolStatus};
+use winpool_core::plan::pools::pool::GuardedPool;
+use winpool_core::plan::reconcile::taints::HeldTaints;
 
-use crate::{explain::pod_count::pod_counts, view::changed_pool};
+use crate::explain::pod_count::pod_counts;
+use crate::view::changed_pool;
 
-use super::{
-    result::{NodeForecast, PoolForecast},
-    simulation::Simulation,
-    snapshot::Snapshot,
-};
+use super::result::{NodeForecast, PoolForecast};
+use super::simulation::Simulation;
+use super::snapshot::Snapshot;
 
 impl Simulation {
     /// Returns the forecasts for the pools that existed before.

@@ -5,7 +5,8 @@ use serde::Serialize;
 use serde_json::Value;
 use winpool_core::api::Problem;
 
-use crate::explain::{pod_count::PodCount, scale::ScaleExplanation};
+use crate::explain::pod_count::PodCount;
+use crate::explain::scale::ScaleExplanation;
 
 /// The changes that the operator would make.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

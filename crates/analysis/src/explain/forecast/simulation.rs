@@ -1,35 +1,29 @@
 //! A cluster in memory with an API server and the operator. Its clock advances only when the caller sets it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
-use winpool_core::{
-    api::{Taint, WindowsPoolStatus, names},
-    node::{NodeFields, NodeObject},
-    plan::{
-        Now,
-        nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable},
-        patch::finalizers,
-        pods::{ClusterFacts, PodHealth, PodTable, TolerationRequest, UnknownPods, WindowsNodes},
-        pools::pool::{GuardedPool, Policy, Pool, policy_of},
-        reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next, taints::HeldTaints},
-        refusal::RequestError,
-    },
-    pod::{self as operator, Class, PodProgress},
-};
+use winpool_core::api::{Taint, WindowsPoolStatus, names};
+use winpool_core::node::{NodeFields, NodeObject};
+use winpool_core::plan::Now;
+use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable};
+use winpool_core::plan::patch::finalizers;
+use winpool_core::plan::pods::{ClusterFacts, PodHealth, PodTable, TolerationRequest, UnknownPods, WindowsNodes};
+use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, policy_of};
+use winpool_core::plan::reconcile::taints::HeldTaints;
+use winpool_core::plan::reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next};
+use winpool_core::plan::refusal::RequestError;
+use winpool_core::pod::{self as operator, Class, PodProgress};
 
-use crate::{
-    kinds::WorkloadKind,
-    pod::{ClassExt, Pod, table_of},
-    view::{Known, Workload, after, changed_pool},
-};
+use crate::kinds::WorkloadKind;
+use crate::pod::{ClassExt, Pod, table_of};
+use crate::view::{Known, Workload, after, changed_pool};
 
-use super::{class_request::apply_request, snapshot::Snapshot};
+use super::class_request::apply_request;
+use super::snapshot::Snapshot;
 
 /// The time before the operator retries a refused request, and the time that a deletion waits without progress.
 const PATIENCE: Duration = Duration::from_mins(10);

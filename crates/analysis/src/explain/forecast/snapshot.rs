@@ -1,19 +1,17 @@
 //! The input of a forecast.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use winpool_core::{
-    api::names,
-    labels::Labels,
-    node::NodeFields,
-    plan::{Now, pools::pool::GuardedPool},
-};
+use winpool_core::api::names;
+use winpool_core::labels::Labels;
+use winpool_core::node::NodeFields;
+use winpool_core::plan::Now;
+use winpool_core::plan::pools::pool::GuardedPool;
 
-use crate::{
-    pod::Pod,
-    view::{AssignClass, Known, View, Workloads},
-};
+use crate::pod::Pod;
+use crate::view::{AssignClass, Known, View, Workloads};
 
 /// A cluster at one point in time.
 #[derive(Clone, Debug)]

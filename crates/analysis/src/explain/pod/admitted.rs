@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use winpool_core::pod::{Class, OS_KEYS, System, selects_windows};
 
-use crate::{
-    image::Images,
-    kinds::WorkloadKind,
-    placement::{Obstacle, obstacles},
-    pod::{ClassExt, Guess, Pod, PodSpec},
-    system::{self, or_by_history},
-    view::Node,
-};
+use crate::image::Images;
+use crate::kinds::WorkloadKind;
+use crate::placement::{Obstacle, obstacles};
+use crate::pod::{ClassExt, Guess, Pod, PodSpec};
+use crate::system::{self, or_by_history};
+use crate::view::Node;
 
-use super::{kubelet::kubelet_refuses, result::NodeResult};
+use super::kubelet::kubelet_refuses;
+use super::result::NodeResult;
 
 /// A pod as the API server admits it, or the reason why it does not.
 pub(super) struct Admitted<'a> {

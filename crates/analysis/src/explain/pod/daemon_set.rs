@@ -3,11 +3,9 @@
 
 use k8s_openapi::api::core::v1::Toleration;
 
-use crate::{
-    placement::{Obstacle, obstacles},
-    pod::{ClassExt, PodSpec},
-    view::Node,
-};
+use crate::placement::{Obstacle, obstacles};
+use crate::pod::{ClassExt, PodSpec};
+use crate::view::Node;
 
 use super::admitted::{AdmittedPod, PlacedBy};
 

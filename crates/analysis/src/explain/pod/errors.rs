@@ -1,21 +1,16 @@
 //! The errors that pods report, with what winpool knows about them.
 
-use winpool_core::{
-    api::Isolation,
-    pod::{Cause, KnownError, PodProgress},
-    words::plain,
-};
+use winpool_core::api::Isolation;
+use winpool_core::pod::{Cause, KnownError, PodProgress};
+use winpool_core::words::plain;
 
-use crate::{
-    image::{linux_only::injector_of, pause},
-    pod::{Pod, PodError},
-    view::Node,
-};
+use crate::image::linux_only::injector_of;
+use crate::image::pause;
+use crate::pod::{Pod, PodError};
+use crate::view::Node;
 
-use super::{
-    admitted::AdmittedPod,
-    result::{ExplainedError, NodeResult, UnexplainedError},
-};
+use super::admitted::AdmittedPod;
+use super::result::{ExplainedError, NodeResult, UnexplainedError};
 
 /// The longest message of an error in an answer, in bytes.
 const MESSAGE: usize = 300;

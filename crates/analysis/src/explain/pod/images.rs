@@ -1,21 +1,14 @@
 //! Decides if a node runs the images of a pod: by the answers of registries or else by names and tags.
 
-use winpool_core::{
-    api::{Isolation, names},
-    windows::compatibility::Runs,
-};
+use winpool_core::api::{Isolation, names};
+use winpool_core::windows::compatibility::Runs;
 
-use crate::{
-    image::{
-        Source, Verdict,
-        linux_only::{injector_of, is_only_for_linux},
-        matching::may_run_on_linux,
-        name::is_for_windows,
-        verdict,
-    },
-    pod::{isolation_with, path_of},
-    view::Node,
-};
+use crate::image::linux_only::{injector_of, is_only_for_linux};
+use crate::image::matching::may_run_on_linux;
+use crate::image::name::is_for_windows;
+use crate::image::{Source, Verdict, verdict};
+use crate::pod::{isolation_with, path_of};
+use crate::view::Node;
 
 use super::admitted::AdmittedPod;
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use winpool_core::{api::Effect, pod::PodProgress};
+use winpool_core::api::Effect;
+use winpool_core::pod::PodProgress;
 
-use crate::{
-    placement::{Obstacle, obstacles},
-    pod::{Pod, PodSpec},
-    view::{Node, assume::without_version},
-};
+use crate::placement::{Obstacle, obstacles};
+use crate::pod::{Pod, PodSpec};
+use crate::view::Node;
+use crate::view::assume::without_version;
 
 /// Returns the pods that kubelets end when they start on these nodes, each with its node and the reasons.
 pub(in crate::explain) fn ending<'a>(

@@ -4,7 +4,12 @@ use std::collections::BTreeMap;
 
 use winpool_core::pod::Class;
 
-use crate::{image::Images, kinds::WorkloadKind, placement::Obstacle, pod::Pod, remedy::Remedy, view::Node};
+use crate::image::Images;
+use crate::kinds::WorkloadKind;
+use crate::placement::Obstacle;
+use crate::pod::Pod;
+use crate::remedy::Remedy;
+use crate::view::Node;
 
 use super::admitted::{Admitted, PlacedBy};
 

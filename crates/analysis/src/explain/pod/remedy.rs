@@ -3,20 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
-use winpool_core::{
-    api::{ObjectReference, Taint, names},
-    plan::nodes::capability_labels,
-    pod::{Class, System, selects_windows},
-    windows::builds::name_of,
-};
+use winpool_core::api::{ObjectReference, Taint, names};
+use winpool_core::plan::nodes::capability_labels;
+use winpool_core::pod::{Class, System, selects_windows};
+use winpool_core::windows::builds::name_of;
 
-use crate::{
-    placement::Obstacle,
-    pod::{ClassExt, Guess, similar_class},
-    remedy::{Edit, Rank, Remedy},
-    view::Node,
-    workload::or_default,
-};
+use crate::placement::Obstacle;
+use crate::pod::{ClassExt, Guess, similar_class};
+use crate::remedy::{Edit, Rank, Remedy};
+use crate::view::Node;
+use crate::workload::or_default;
 
 use super::admitted::{AdmittedPod, PlacedBy, Refused};
 

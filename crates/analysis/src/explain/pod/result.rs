@@ -4,11 +4,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::api::ObjectReference;
 
-use crate::{
-    finding::Finding,
-    lint::{CONTRADICTS_SELECTOR, NOT_FOUND},
-    remedy::Remedy,
-};
+use crate::finding::Finding;
+use crate::lint::{CONTRADICTS_SELECTOR, NOT_FOUND};
+use crate::remedy::Remedy;
 
 /// The result for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::api::ObjectReference;
 
-use crate::{explain::status::ClassSummary, view::View};
+use crate::explain::status::ClassSummary;
+use crate::view::View;
 
 use super::order::by_namespace;
 

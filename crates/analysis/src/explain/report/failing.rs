@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use winpool_core::{
-    api::{ObjectReference, Problem, names::reason},
-    plan::{
-        Now,
-        nodes::{NodeEvent, NodeTable},
-        pods::{ClusterFacts, PoolFailures},
-        pools::pool::policy_of,
-    },
-    pod::Pod,
-};
+use winpool_core::api::names::reason;
+use winpool_core::api::{ObjectReference, Problem};
+use winpool_core::plan::Now;
+use winpool_core::plan::nodes::{NodeEvent, NodeTable};
+use winpool_core::plan::pods::{ClusterFacts, PoolFailures};
+use winpool_core::plan::pools::pool::policy_of;
+use winpool_core::pod::Pod;
 
-use crate::{explain::status::PoolSummary, pod::table_of, view::View};
+use crate::explain::status::PoolSummary;
+use crate::pod::table_of;
+use crate::view::View;
 
 /// The pods of a pool that fail because of Windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

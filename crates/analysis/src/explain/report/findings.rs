@@ -1,16 +1,15 @@
 //! The findings of `winpool check`, by rule.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::api::ObjectReference;
 
-use crate::{
-    finding::{Consequence, Finding, Severity},
-    lint::{Facts, rule, survey},
-    view::View,
-};
+use crate::finding::{Consequence, Finding, Severity};
+use crate::lint::{Facts, rule, survey};
+use crate::view::View;
 
 use super::order::by_namespace;
 

@@ -6,10 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use winpool_core::api::ObjectReference;
 
-use crate::{
-    explain::groups::{Groups, order},
-    finding::{Finding, Severity},
-};
+use crate::explain::groups::{Groups, order};
+use crate::finding::{Finding, Severity};
 
 use super::workloads::VersionWorkloads;
 

@@ -1,9 +1,7 @@
 //! The numbers of a report.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    iter::Sum,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::Sum;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,10 +9,11 @@ use winpool_core::api::ObjectReference;
 
 use crate::finding::Severity;
 
-use super::{
-    failing::FailingPool, findings::BrokenRule, taints::WaitingTaint, versions::VersionNodes,
-    workloads::VersionWorkloads,
-};
+use super::failing::FailingPool;
+use super::findings::BrokenRule;
+use super::taints::WaitingTaint;
+use super::versions::VersionNodes;
+use super::workloads::VersionWorkloads;
 
 /// The days before an end of support in which it is near.
 pub(super) const NEAR: i32 = 365;

@@ -6,9 +6,11 @@ use k8s_openapi::jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use winpool_core::{api::ObjectReference, windows::builds::name_of};
+use winpool_core::api::ObjectReference;
+use winpool_core::windows::builds::name_of;
 
-use super::{numbers::Numbers, workloads::VersionWorkloads};
+use super::numbers::Numbers;
+use super::workloads::VersionWorkloads;
 
 /// The part of an earlier report in JSON that is compared.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

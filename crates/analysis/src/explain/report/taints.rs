@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::explain::{pod_count::PodCount, status::PoolSummary};
+use crate::explain::pod_count::PodCount;
+use crate::explain::status::PoolSummary;
 
 /// A taint that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

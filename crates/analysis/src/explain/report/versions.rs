@@ -2,23 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::jiff::{Timestamp, civil::Date};
+use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use winpool_core::{
-    plan::pools::pool::policy_of,
-    windows::{
-        Build,
-        builds::{self, Product},
-    },
-};
+use winpool_core::plan::pools::pool::policy_of;
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::{self, Product};
 
-use crate::{
-    explain::status::{BuildSummary, ClusterStatus, days_until},
-    kubernetes::{KubernetesSupport, KubernetesVersion},
-    support::{MICROSOFT, Statement, Vendor},
-    view::View,
-};
+use crate::explain::status::{BuildSummary, ClusterStatus, days_until};
+use crate::kubernetes::{KubernetesSupport, KubernetesVersion};
+use crate::support::{MICROSOFT, Statement, Vendor};
+use crate::view::View;
 
 /// The nodes of a Windows version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -5,22 +5,14 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use winpool_core::{
-    api::ObjectReference,
-    windows::{
-        Build,
-        builds::{self, Product},
-    },
-};
+use winpool_core::api::ObjectReference;
+use winpool_core::windows::Build;
+use winpool_core::windows::builds::{self, Product};
 
-use crate::{
-    explain::{
-        blockers::{Blocker, Evidence, Group, Pin, group, pool_blockers},
-        groups::{Grouped, Groups, order},
-    },
-    lint::Facts,
-    view::View,
-};
+use crate::explain::blockers::{Blocker, Evidence, Group, Pin, group, pool_blockers};
+use crate::explain::groups::{Grouped, Groups, order};
+use crate::lint::Facts;
+use crate::view::View;
 
 use super::order::by_namespace;
 

@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use winpool_core::{api::Taint, pod::tolerations::toleration};
+use winpool_core::api::Taint;
+use winpool_core::pod::tolerations::toleration;
 
 use super::*;
 

@@ -1,28 +1,24 @@
 //! The least change with which a workload runs on the nodes of both versions.
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
-use winpool_core::{
-    api::names,
-    plan::classes::runtime_class::owner,
-    pod::{Class, System, selects_windows},
-};
+use winpool_core::api::names;
+use winpool_core::plan::classes::runtime_class::owner;
+use winpool_core::pod::{Class, System, selects_windows};
 
-use crate::{
-    explain::{blockers::image_change, pod::TemplateFit, pool_change::compatible},
-    image::name::build_of,
-    kinds::WorkloadKind,
-    placement::Obstacle,
-    pod::{ClassExt, PodSpec, path_of},
-    remedy::{Edit, Rank, Remedy},
-    view::Node,
-};
+use crate::explain::blockers::image_change;
+use crate::explain::pod::TemplateFit;
+use crate::explain::pool_change::compatible;
+use crate::image::name::build_of;
+use crate::kinds::WorkloadKind;
+use crate::placement::Obstacle;
+use crate::pod::{ClassExt, PodSpec, path_of};
+use crate::remedy::{Edit, Rank, Remedy};
+use crate::view::Node;
 
-use super::{
-    facts::UpgradeFacts,
-    result::{PodOutcome, short_name},
-    stage::{Role, Scenario, Stage, Stages},
-    subject::UpgradeSubject,
-};
+use super::facts::UpgradeFacts;
+use super::result::{PodOutcome, short_name};
+use super::stage::{Role, Scenario, Stage, Stages};
+use super::subject::UpgradeSubject;
 
 /// Changes of pools that were tried, with the cluster as it is then.
 pub(super) struct PoolChanges<'s> {

@@ -6,14 +6,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use winpool_core::api::ObjectReference;
 
-use crate::{
-    explain::pod::ending,
-    placement::Obstacle,
-    pod::Pod,
-    view::{Node, assume::Assumed},
-};
+use crate::explain::pod::ending;
+use crate::placement::Obstacle;
+use crate::pod::Pod;
+use crate::view::Node;
+use crate::view::assume::Assumed;
 
-use super::{facts::is_unknown, subject::reference};
+use super::facts::is_unknown;
+use super::subject::reference;
 
 /// The pods that a kubelet ends when it starts on a node with the new version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use winpool_core::{pod::Class, windows::Build};
+use winpool_core::pod::Class;
+use winpool_core::windows::Build;
 
-use crate::{
-    explain::blockers::{Evidence, evidence},
-    lint::Facts,
-    placement::Obstacle,
-    pod::isolation_with,
-    view::assume::Assumed,
-};
+use crate::explain::blockers::{Evidence, evidence};
+use crate::lint::Facts;
+use crate::placement::Obstacle;
+use crate::pod::isolation_with;
+use crate::view::assume::Assumed;
 
 use super::subject::UpgradeSubject;
 

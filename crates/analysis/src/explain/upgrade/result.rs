@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use winpool_core::{
-    api::ObjectReference,
-    windows::{Build, builds},
-};
+use winpool_core::api::ObjectReference;
+use winpool_core::windows::{Build, builds};
 
-use crate::{explain::blockers::Evidence, remedy::Remedy, view::assume::AssumedNodes};
+use crate::explain::blockers::Evidence;
+use crate::remedy::Remedy;
+use crate::view::assume::AssumedNodes;
 
 use super::ended::EndedPods;
 

@@ -1,29 +1,24 @@
 //! A cluster at a moment of the upgrade, when the operator has done its part.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use winpool_core::{plan::Now, pod::Class, windows::Build};
+use winpool_core::plan::Now;
+use winpool_core::pod::Class;
+use winpool_core::windows::Build;
 
-use crate::{
-    explain::{
-        forecast::{ForecastOutcome, Snapshot, forecast},
-        pod::{NodeFit, TemplateFit, fits},
-        pool_change,
-    },
-    placement::Obstacle,
-    remedy::Remedy,
-    view::{Node, SeenNode, View, assume::Assumed},
-};
+use crate::explain::forecast::{ForecastOutcome, Snapshot, forecast};
+use crate::explain::pod::{NodeFit, TemplateFit, fits};
+use crate::explain::pool_change;
+use crate::placement::Obstacle;
+use crate::remedy::Remedy;
+use crate::view::assume::Assumed;
+use crate::view::{Node, SeenNode, View};
 
-use super::{
-    facts::{UpgradeFacts, is_unknown},
-    result::PodOutcome,
-    subject::UpgradeSubject,
-};
+use super::facts::{UpgradeFacts, is_unknown};
+use super::result::PodOutcome;
+use super::subject::UpgradeSubject;
 
 /// The end of the name of a node with the new version, as long as the node with the old version is there too.
 const AGAIN: &str = " (upgraded)";

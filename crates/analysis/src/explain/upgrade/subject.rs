@@ -2,19 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use winpool_core::{
-    api::ObjectReference,
-    pod::{Class, tolerations::toleration},
-    windows::Build,
-};
+use winpool_core::api::ObjectReference;
+use winpool_core::pod::Class;
+use winpool_core::pod::tolerations::toleration;
+use winpool_core::windows::Build;
 
-use crate::{
-    explain::forecast::{Simulation, Snapshot},
-    kinds::WorkloadKind,
-    pod::{ClassExt, Pod, PodSpec},
-    view::{Known, Started, Workload, Workloads, assume::Assumed},
-    workload::DEFAULT_NAMESPACE,
-};
+use crate::explain::forecast::{Simulation, Snapshot};
+use crate::kinds::WorkloadKind;
+use crate::pod::{ClassExt, Pod, PodSpec};
+use crate::view::assume::Assumed;
+use crate::view::{Known, Started, Workload, Workloads};
+use crate::workload::DEFAULT_NAMESPACE;
 
 /// A workload.
 #[derive(Clone)]

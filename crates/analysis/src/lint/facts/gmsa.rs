@@ -5,10 +5,8 @@
 
 use serde_json::Value;
 
-use crate::{
-    view::{GMSA_GROUP, Known},
-    workload::namespace_of,
-};
+use crate::view::{GMSA_GROUP, Known};
+use crate::workload::namespace_of;
 
 const RESOURCE: &str = "gmsacredentialspecs";
 

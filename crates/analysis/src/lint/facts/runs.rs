@@ -2,16 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use winpool_core::{
-    api::Isolation,
-    pod::Class,
-    windows::{
-        Build,
-        compatibility::{Runs, WindowsHost},
-    },
-};
+use winpool_core::api::Isolation;
+use winpool_core::pod::Class;
+use winpool_core::windows::Build;
+use winpool_core::windows::compatibility::{Runs, WindowsHost};
 
-use crate::{image::runs, pod::PodSpec};
+use crate::image::runs;
+use crate::pod::PodSpec;
 
 use super::{Facts, NodeKind};
 

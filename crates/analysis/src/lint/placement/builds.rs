@@ -2,21 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use winpool_core::{
-    api::names,
-    windows::{Build, KernelVersion, builds::by_version, compatibility::Runs},
-};
+use winpool_core::api::names;
+use winpool_core::windows::builds::by_version;
+use winpool_core::windows::compatibility::Runs;
+use winpool_core::windows::{Build, KernelVersion};
 
-use crate::{
-    finding::{
-        Consequence::{Fails, Note, Pending},
-        Severity::{Error, Info, Warning},
-    },
-    image::{Sign, can_run, runs},
-    lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
-    pod::{ClassExt, Container, isolation_with, path_of},
-    remedy::{Edit, Remedy},
-};
+use crate::finding::Consequence::{Fails, Note, Pending};
+use crate::finding::Severity::{Error, Info, Warning};
+use crate::image::{Sign, can_run, runs};
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
+use crate::pod::{ClassExt, Container, isolation_with, path_of};
+use crate::remedy::{Edit, Remedy};
 
 pub(in crate::lint) const RULES: &[Rule] = &[
     rule(

@@ -2,24 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use winpool_core::{
-    api::{Mode, ObjectReference},
-    plan::pools::pool::PoolSpec,
-    pod::selects_windows,
-};
+use winpool_core::api::{Mode, ObjectReference};
+use winpool_core::plan::pools::pool::PoolSpec;
+use winpool_core::pod::selects_windows;
 
-use crate::{
-    finding::{
-        Consequence::{Fails, Pending, Rejected},
-        Severity::Error,
-    },
-    lint::{
-        facts::Facts,
-        rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
-    },
-    pod::ClassExt,
-    remedy::{Edit, Remedy},
-};
+use crate::finding::Consequence::{Fails, Pending, Rejected};
+use crate::finding::Severity::Error;
+use crate::lint::facts::Facts;
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
+use crate::pod::ClassExt;
+use crate::remedy::{Edit, Remedy};
 
 /// The rule about a class that does not exist.
 pub(crate) const NOT_FOUND: &str = "class-not-found";

@@ -3,21 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use winpool_core::{api::Isolation, windows::Build, words::count};
+use winpool_core::api::Isolation;
+use winpool_core::windows::Build;
+use winpool_core::words::count;
 
-use crate::{
-    finding::{
-        Consequence::{Fails, Note},
-        Severity::{Error, Info, Warning},
-    },
-    image::{Failure, Host, ImagePlatforms, PlatformMatch, by_registry, known},
-    lint::{
-        placement::builds::image_of,
-        rule::{Hit, Judgement, Rule, Scope, Subject, own, rule},
-    },
-    pod::{ClassExt, Container, Target, isolation_with},
-    remedy::Edit,
-};
+use crate::finding::Consequence::{Fails, Note};
+use crate::finding::Severity::{Error, Info, Warning};
+use crate::image::{Failure, Host, ImagePlatforms, PlatformMatch, by_registry, known};
+use crate::lint::placement::builds::image_of;
+use crate::lint::rule::{Hit, Judgement, Rule, Scope, Subject, own, rule};
+use crate::pod::{ClassExt, Container, Target, isolation_with};
+use crate::remedy::Edit;
 
 /// The rule whose findings do not affect the exit code, because the workload is not at fault if a registry does not
 /// answer.

@@ -1,18 +1,14 @@
 //! The changes of findings as `fixes`, which editors and code scanning offer.
 
 use serde_json::{Value, json};
-use winpool_analysis::{
-    finding::Finding,
-    fix::Fix,
-    kinds::template_of,
-    remedy::{Rank, Remedy},
-    view::Position,
-};
+use winpool_analysis::finding::Finding;
+use winpool_analysis::fix::Fix;
+use winpool_analysis::kinds::template_of;
+use winpool_analysis::remedy::{Rank, Remedy};
+use winpool_analysis::view::Position;
 
-use crate::{
-    fix::{Part, Replacement, change_text, index_at, parts, replacements},
-    located::Located,
-};
+use crate::fix::{Part, Replacement, change_text, index_at, parts, replacements};
+use crate::located::Located;
 
 use super::uri;
 

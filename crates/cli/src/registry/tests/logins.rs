@@ -1,17 +1,17 @@
 //! Credentials and how they are used.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use axum::http::header::WWW_AUTHENTICATE;
-use base64::{Engine, prelude::BASE64_STANDARD};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 
 use super::{Client, Host, INDEX, PASSWORD, answer, password_of, with};
-use crate::registry::{
-    RegistryErrorKind,
-    credentials::{Credentials, Login},
-    login::Challenge,
-};
+use crate::registry::RegistryErrorKind;
+use crate::registry::credentials::{Credentials, Login};
+use crate::registry::login::Challenge;
 
 #[tokio::test]
 async fn a_token_server_gets_what_docker_would_send_it() {

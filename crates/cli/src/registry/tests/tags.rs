@@ -1,11 +1,10 @@
 //! Tags: their digests, and lists of them.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use axum::http::{HeaderName, header::LINK};
+use axum::http::HeaderName;
+use axum::http::header::LINK;
 use serde_json::json;
 
 use super::{Client, Host, INDEX, answer, with};

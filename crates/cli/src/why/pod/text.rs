@@ -1,17 +1,14 @@
 //! The answer about a pod or a workload as text.
 
-use winpool_analysis::{
-    explain::pod::{ExplainedError, NodeResult, PodExplanation, UnexplainedError},
-    finding::Finding,
-    remedy::Rank,
-};
+use winpool_analysis::explain::pod::{ExplainedError, NodeResult, PodExplanation, UnexplainedError};
+use winpool_analysis::finding::Finding;
+use winpool_analysis::remedy::Rank;
 use winpool_client::terminal;
-use winpool_core::{api::names, words::count};
+use winpool_core::api::names;
+use winpool_core::words::count;
 
-use crate::{
-    gaps::notes_text,
-    output::{self, BAD, BOLD, DIM, GOOD, Text, WARN},
-};
+use crate::gaps::notes_text;
+use crate::output::{self, BAD, BOLD, DIM, GOOD, Text, WARN};
 
 /// The number of nodes in a list.
 const NAMED: usize = 3;

@@ -1,23 +1,15 @@
 //! The admission policies in `config/`: what they repeat of the code is what the code says.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::{
-    api::{
-        ClassState, HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER, names,
-        taint::{FOREIGN_KEYS, FOREIGN_PREFIXES},
-    },
-    windows::{
-        builds,
-        compatibility::can_run,
-        taint::{SPELLINGS, Spelling},
-    },
-};
+use crate::api::taint::{FOREIGN_KEYS, FOREIGN_PREFIXES};
+use crate::api::{ClassState, HYPERV_ISOLATION_HANDLER, PROCESS_ISOLATION_HANDLER, names};
+use crate::windows::builds;
+use crate::windows::compatibility::can_run;
+use crate::windows::taint::{SPELLINGS, Spelling};
 
 const COMPONENTS: [&str; 6] =
     ["advise", "assign-class", "born-tainted", "guard", "linux-by-default", "tolerate-windows"];

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use kube_cel::{apply_defaults, compile_schema};
 use serde_json::{Value, json};
 
-use super::{CRD, SCHEMA, pool, rules::rules};
+use super::rules::rules;
+use super::{CRD, SCHEMA, pool};
 use crate::api::{WindowsPool, WindowsPoolSpec};
 
 #[test]

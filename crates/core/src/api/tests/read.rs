@@ -3,13 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{Refusal, completed, pool, refusals, refused_by_rules};
-use crate::{
-    api::{
-        WindowsPool,
-        taint::{FOREIGN_KEYS, FOREIGN_PREFIXES},
-    },
-    plan::pools::pool::PoolSpec,
-};
+use crate::api::WindowsPool;
+use crate::api::taint::{FOREIGN_KEYS, FOREIGN_PREFIXES};
+use crate::plan::pools::pool::PoolSpec;
 
 /// The rules by the beginnings of their messages, and what the operator says itself about pools that break them.
 const READ: [(&str, &str); 10] = [

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Refusal, SCHEMA, completed, pool, read::refused_by_operator, refusals, refused_by_rules};
-use crate::{
-    api::taint::{FOREIGN_KEYS, FOREIGN_PREFIXES},
-    windows::builds,
-};
+use super::read::refused_by_operator;
+use super::{Refusal, SCHEMA, completed, pool, refusals, refused_by_rules};
+use crate::api::taint::{FOREIGN_KEYS, FOREIGN_PREFIXES};
+use crate::windows::builds;
 
 #[test]
 fn valid_pools_pass_the_rules_and_are_read() {

@@ -2,31 +2,23 @@
 
 pub mod runtime_class;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use k8s_openapi::api::{core::v1::Toleration, node::v1::RuntimeClass};
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use crate::{
-    api::{
-        DEFAULT_ARCHITECTURE, ObjectReference, PROCESS_ISOLATION_HANDLER, Problem, RuntimeClassSpec, Taint,
-        names::{self, is_class_name, reason},
-    },
-    plan::{
-        classes::runtime_class::{DesiredClass, PlannedClass, owner, plan_class},
-        nodes::{capability_labels, numbers::NodeSummary},
-        pools::pool::{Hosts, Policy, Pool},
-    },
-    pod::{
-        selector_of,
-        tolerations::{normalised, toleration},
-    },
-    windows::{Build, builds},
-    words::count,
-};
+use crate::api::names::{self, is_class_name, reason};
+use crate::api::{DEFAULT_ARCHITECTURE, ObjectReference, PROCESS_ISOLATION_HANDLER, Problem, RuntimeClassSpec, Taint};
+use crate::plan::classes::runtime_class::{DesiredClass, PlannedClass, owner, plan_class};
+use crate::plan::nodes::capability_labels;
+use crate::plan::nodes::numbers::NodeSummary;
+use crate::plan::pools::pool::{Hosts, Policy, Pool};
+use crate::pod::selector_of;
+use crate::pod::tolerations::{normalised, toleration};
+use crate::windows::{Build, builds};
+use crate::words::count;
 
 /// The limit of other writers' taints that a class tolerates: a node can register with any taint.
 const FOREIGN_TAINTS: usize = 16;

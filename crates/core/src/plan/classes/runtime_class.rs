@@ -1,38 +1,24 @@
 //! The plan for one RuntimeClass.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use k8s_openapi::{
-    api::{
-        core::v1::Toleration,
-        node::v1::{Overhead, RuntimeClass, Scheduling},
-    },
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
-};
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::node::v1::{Overhead, RuntimeClass, Scheduling};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::{
-    api::{
-        ClassState, Isolation, ObjectReference, Problem, Taint,
-        names::{self, reason},
-        quantity,
-    },
-    plan::{
-        patch::FieldChange,
-        pools::pool::{Hosts, Policy},
-        taints::KeptTaints,
-    },
-    pod::{
-        Class, selector_of,
-        tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of, written},
-    },
-    windows::{Build, builds},
-    words::{count, joined, yaml},
-};
+use crate::api::names::{self, reason};
+use crate::api::{ClassState, Isolation, ObjectReference, Problem, Taint, quantity};
+use crate::plan::patch::FieldChange;
+use crate::plan::pools::pool::{Hosts, Policy};
+use crate::plan::taints::KeptTaints;
+use crate::pod::tolerations::{Tolerance, covers, normalised, tolerance, tolerations_of, written};
+use crate::pod::{Class, selector_of};
+use crate::windows::{Build, builds};
+use crate::words::{count, joined, yaml};
 
 /// The planned state of a RuntimeClass.
 #[derive(Clone, Debug, PartialEq)]

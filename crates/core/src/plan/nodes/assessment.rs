@@ -1,22 +1,17 @@
 //! The assessment of a node under a policy.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
-use crate::{
-    api::{
-        Mode, ObjectReference, Problem, Taint,
-        names::{self, reason},
-    },
-    node::{Applied, MetadataChange, NodeFields, NodePlan, NodeRecord},
-    plan::{
-        nodes::capability_labels,
-        patch::STRIPPED,
-        pools::pool::{Policy, Pool, PoolEntry, PoolSpec, TOLERATED},
-        taints::{self, Consent, NodeTaints, is_tolerated},
-    },
-    windows::Build,
-    words::count,
-};
+use crate::api::names::{self, reason};
+use crate::api::{Mode, ObjectReference, Problem, Taint};
+use crate::node::{Applied, MetadataChange, NodeFields, NodePlan, NodeRecord};
+use crate::plan::nodes::capability_labels;
+use crate::plan::patch::STRIPPED;
+use crate::plan::pools::pool::{Policy, Pool, PoolEntry, PoolSpec, TOLERATED};
+use crate::plan::taints::{self, Consent, NodeTaints, is_tolerated};
+use crate::windows::Build;
+use crate::words::count;
 
 /// The assessment of a node under a policy: its state, and the changes that it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -6,14 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    api::names,
-    node::{MetadataChange, NodeFields},
-    windows::{
-        Build,
-        compatibility::{Runs, runs},
-    },
-};
+use crate::api::names;
+use crate::node::{MetadataChange, NodeFields};
+use crate::windows::Build;
+use crate::windows::compatibility::{Runs, runs};
 
 const TRUE: &str = "true";
 

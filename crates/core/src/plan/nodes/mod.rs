@@ -10,7 +10,5 @@ pub mod capability_labels;
 pub mod numbers;
 pub(crate) mod table;
 
-pub use self::{
-    numbers::NodeCount,
-    table::{NodeAnswer, NodeEvent, NodeNote, NodeStep, NodeTable},
-};
+pub use self::numbers::NodeCount;
+pub use self::table::{NodeAnswer, NodeEvent, NodeNote, NodeStep, NodeTable};

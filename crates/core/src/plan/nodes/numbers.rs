@@ -1,15 +1,11 @@
 //! The numbers of nodes in each pool.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
-use crate::{
-    api::{NodeCounts, Problem, Taint, number},
-    plan::nodes::assessment::{Assessment, NodeProblem, NodeState},
-    windows::Build,
-};
+use crate::api::{NodeCounts, Problem, Taint, number};
+use crate::plan::nodes::assessment::{Assessment, NodeProblem, NodeState};
+use crate::windows::Build;
 
 /// The sums over the nodes of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]

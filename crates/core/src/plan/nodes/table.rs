@@ -1,30 +1,22 @@
 //! All nodes that a watch shows, and the attempts in progress.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    fmt,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, OnceLock},
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use json_patch::Patch;
 
-use crate::{
-    interner::Interner,
-    node::{MetadataChange, NodeObject, NodePlan, Watched},
-    plan::{
-        nodes::{
-            assessment::{Assessment, NodeProblem, NodeState, assess, assess_as},
-            numbers::{Assessments, NodeCount, Overlaps, Tally, fold},
-        },
-        patch::{REVERTED, STRIPPED, node_patch},
-        pools::pool::Policy,
-        refusal::{RequestError, WriteConflict, growing_pause, refusal_pause},
-        taints::Consent,
-    },
-    windows::{Build, builds},
-};
+use crate::interner::Interner;
+use crate::node::{MetadataChange, NodeObject, NodePlan, Watched};
+use crate::plan::nodes::assessment::{Assessment, NodeProblem, NodeState, assess, assess_as};
+use crate::plan::nodes::numbers::{Assessments, NodeCount, Overlaps, Tally, fold};
+use crate::plan::patch::{REVERTED, STRIPPED, node_patch};
+use crate::plan::pools::pool::Policy;
+use crate::plan::refusal::{RequestError, WriteConflict, growing_pause, refusal_pause};
+use crate::plan::taints::Consent;
+use crate::windows::{Build, builds};
 
 /// All nodes that a watch shows, and the requests in flight.
 #[derive(Clone, Default)]

@@ -1,14 +1,13 @@
 //! An unfinished pod, as far as decisions need it.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 use uuid::Uuid;
 
-use crate::{
-    interner::Interner,
-    pod::{KnownError, Placement, Pod, PodProgress, System},
-    words::plain,
-};
+use crate::interner::Interner;
+use crate::pod::{KnownError, Placement, Pod, PodProgress, System};
+use crate::words::plain;
 
 /// The longest name of a workload, in bytes. Kind and name of an owner may have any length.
 const WORKLOAD: usize = 400;

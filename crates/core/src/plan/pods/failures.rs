@@ -1,30 +1,24 @@
 //! The reason why one pod fails, if Windows is the reason for certain.
 
-use std::{
-    cmp::Reverse,
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use k8s_openapi::{api::node::v1::RuntimeClass, jiff::Timestamp};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::jiff::Timestamp;
 
-use crate::{
-    api::{ObjectReference, Problem, names::reason},
-    labels::Labels,
-    node::NodeObject,
-    plan::{
-        Now,
-        classes::runtime_class::{ClassUsers, NAMED, owner},
-        pods::{
-            fact::{PodFact, PodStage},
-            tolerations::{ClusterFacts, PoolHelp},
-        },
-        pools::pool::PoolSpec,
-    },
-    pod::{Cause, KnownError, Placement, System, known_error},
-    words::{count, plain},
-};
+use crate::api::names::reason;
+use crate::api::{ObjectReference, Problem};
+use crate::labels::Labels;
+use crate::node::NodeObject;
+use crate::plan::Now;
+use crate::plan::classes::runtime_class::{ClassUsers, NAMED, owner};
+use crate::plan::pods::fact::{PodFact, PodStage};
+use crate::plan::pods::tolerations::{ClusterFacts, PoolHelp};
+use crate::plan::pools::pool::PoolSpec;
+use crate::pod::{Cause, KnownError, Placement, System, known_error};
+use crate::words::{count, plain};
 
 /// The limit of different placements that are compared with all nodes in one count. Pods with others are found when
 /// these are gone.

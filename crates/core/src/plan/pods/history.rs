@@ -1,13 +1,12 @@
 //! Where pods of workloads have started. A pod that does not say its system is for Windows if its workload runs there.
 
-use std::{
-    collections::BTreeMap,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-    time::Instant,
-};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Instant;
 
-use crate::{plan::pods::fact::PodFact, pod::Placement};
+use crate::plan::pods::fact::PodFact;
+use crate::pod::Placement;
 
 /// The limit of workloads that are remembered. When it is reached, the half with the oldest last start is forgotten.
 const WORKLOADS: usize = 16_384;

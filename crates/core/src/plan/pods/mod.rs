@@ -11,12 +11,12 @@ pub(crate) mod history;
 pub(crate) mod table;
 pub(crate) mod tolerations;
 
-pub use crate::plan::{
-    classes::runtime_class::ClassUsers,
-    pods::{
-        fact::{PodFact, PodStage},
-        failures::{ClassPods, PodEvent, PodHealth, PodSummary, PoolFailures, REASONS, WorkloadFailure},
-        table::{COUNT_INTERVAL, PodPauses, PodTable, UnknownPods},
-        tolerations::{ClusterFacts, IS_ENDING, PoolHelp, TolerationAnswer, TolerationRequest, WindowsNodes},
-    },
+pub use crate::plan::classes::runtime_class::ClassUsers;
+pub use crate::plan::pods::fact::{PodFact, PodStage};
+pub use crate::plan::pods::failures::{
+    ClassPods, PodEvent, PodHealth, PodSummary, PoolFailures, REASONS, WorkloadFailure,
+};
+pub use crate::plan::pods::table::{COUNT_INTERVAL, PodPauses, PodTable, UnknownPods};
+pub use crate::plan::pods::tolerations::{
+    ClusterFacts, IS_ENDING, PoolHelp, TolerationAnswer, TolerationRequest, WindowsNodes,
 };

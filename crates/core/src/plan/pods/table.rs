@@ -1,29 +1,21 @@
 //! The table itself: the pods, and what is counted of them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use crate::{
-    interner::Interner,
-    plan::{
-        Now,
-        classes::runtime_class::{ClassUsers, owner},
-        pods::{
-            fact::{PodFact, PodStage, PodTrouble, SandboxError},
-            failures::{ClassPods, Judge, PodEvent, PodFailures, PodSummary, moment},
-            history::PodHistory,
-            tolerations::{ClusterFacts, HelpQueue, TolerationAnswer, TolerationRequest, WindowsNodes},
-        },
-        pools::objector::{DaemonSets, Objector, is_daemon_set},
-    },
-    pod::{Class, KnownError, Placement, Pod, PodProgress, System},
-};
+use crate::interner::Interner;
+use crate::plan::Now;
+use crate::plan::classes::runtime_class::{ClassUsers, owner};
+use crate::plan::pods::fact::{PodFact, PodStage, PodTrouble, SandboxError};
+use crate::plan::pods::failures::{ClassPods, Judge, PodEvent, PodFailures, PodSummary, moment};
+use crate::plan::pods::history::PodHistory;
+use crate::plan::pods::tolerations::{ClusterFacts, HelpQueue, TolerationAnswer, TolerationRequest, WindowsNodes};
+use crate::plan::pools::objector::{DaemonSets, Objector, is_daemon_set};
+use crate::pod::{Class, KnownError, Placement, Pod, PodProgress, System};
 
 /// The shortest pause between two counts: names and numbers of workloads in status change no more often.
 pub const COUNT_INTERVAL: Duration = Duration::from_secs(10);

@@ -1,47 +1,30 @@
 //! Which tolerations a pod lacks: is it for Windows, and on which nodes of which pools may it run?
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use json_patch::Patch;
-use k8s_openapi::{
-    api::{
-        core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration},
-        node::v1::RuntimeClass,
-    },
-    jiff::Timestamp,
-};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
-use crate::{
-    api::{
-        ObjectReference, Problem, Taint,
-        names::{self, reason},
-    },
-    node::NodeObject,
-    plan::{
-        Now, SHOWN,
-        nodes::table::NodeTable,
-        patch::{REVERTED, toleration_patch},
-        pods::{
-            fact::{PodFact, PodStage},
-            history::PodHistory,
-        },
-        pools::{
-            objector::Objector,
-            pool::{Policy, Pool, PoolSpec, TOLERATED},
-        },
-        refusal::{RequestError, growing_pause},
-        whole_seconds,
-    },
-    pod::{
-        Class, Placement, System, affinity, placement::requirements, selects_windows, tolerate, tolerations::toleration,
-    },
-    words::plain,
-};
+use crate::api::names::{self, reason};
+use crate::api::{ObjectReference, Problem, Taint};
+use crate::node::NodeObject;
+use crate::plan::nodes::table::NodeTable;
+use crate::plan::patch::{REVERTED, toleration_patch};
+use crate::plan::pods::fact::{PodFact, PodStage};
+use crate::plan::pods::history::PodHistory;
+use crate::plan::pools::objector::Objector;
+use crate::plan::pools::pool::{Policy, Pool, PoolSpec, TOLERATED};
+use crate::plan::refusal::{RequestError, growing_pause};
+use crate::plan::{Now, SHOWN, whole_seconds};
+use crate::pod::placement::requirements;
+use crate::pod::tolerations::toleration;
+use crate::pod::{Class, Placement, System, affinity, selects_windows, tolerate};
+use crate::words::plain;
 
 /// Labels by which clouds, installers and autoscalers name a group of nodes. The nodes of a group have one system. (Azure:
 /// learn.microsoft.com/azure/aks/use-labels; EKS: docs.aws.amazon.com/eks/latest/userguide/managed-node-groups.html and

@@ -1,19 +1,15 @@
 //! What a pool may add to nodes at this moment.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::{
-    api::{Taint, names},
-    labels::Labels,
-    node::NodeFields,
-    plan::pools::objector::Objector,
-    windows::Build,
-};
+use crate::api::{Taint, names};
+use crate::labels::Labels;
+use crate::node::NodeFields;
+use crate::plan::pools::objector::Objector;
+use crate::windows::Build;
 
 /// The taints that a pool may add to nodes, and those that wait.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,20 +1,16 @@
 //! `DaemonSets` that would lose pods by a taint. Their controller makes no pod for a node whose taint the template does not
 //! tolerate, so nothing waits, and no toleration can be added.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::{
-    api::Taint,
-    labels::Labels,
-    plan::pools::spec::PoolSpec,
-    pod::{self, Placement, tolerate},
-};
+use crate::api::Taint;
+use crate::labels::Labels;
+use crate::plan::pools::spec::PoolSpec;
+use crate::pod::{self, Placement, tolerate};
 
 const KIND: &str = "DaemonSet ";
 

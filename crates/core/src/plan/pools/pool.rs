@@ -1,27 +1,22 @@
 //! Pools in the form that plans use, sorted by precedence.
 
-use std::{
-    borrow::Borrow,
-    collections::{BTreeMap, BTreeSet},
-    hash::{DefaultHasher, Hash, Hasher},
-    mem::discriminant,
-    sync::Arc,
-};
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem::discriminant;
+use std::sync::Arc;
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::api::{DeletionPolicy, Mode, Taint, WindowsPool, WindowsPoolSpec, WindowsPoolStatus, names};
+use crate::labels::Labels;
+use crate::plan::pools::consent::PoolConsent;
 pub use crate::plan::pools::spec::{Hosts, InvalidPool, PoolSpec, WantedTaints};
-use crate::{
-    api::{DeletionPolicy, Mode, Taint, WindowsPool, WindowsPoolSpec, WindowsPoolStatus, names},
-    labels::Labels,
-    plan::pools::consent::PoolConsent,
-    windows::{Build, taint::is_known},
-};
+use crate::windows::Build;
+use crate::windows::taint::is_known;
 
 /// A pool: what the user wrote, what status records, and what it may do to nodes at this moment.
 #[derive(Clone, Debug, PartialEq)]

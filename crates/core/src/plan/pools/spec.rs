@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use thiserror::Error;
 
-use crate::{
-    api::{
-        ANY_VERSION, DeletionPolicy, Effect, HostMatch, Isolation, Mode, ONLY_WINDOWS_TAINTS, RuntimeClassDiscovery,
-        RuntimeClassSpec, Taint, TaintPolicy, WindowsPool, WindowsPoolSpec, names,
-    },
-    labels::Labels,
-    windows::{Build, builds, compatibility::can_run},
+use crate::api::{
+    ANY_VERSION, DeletionPolicy, Effect, HostMatch, Isolation, Mode, ONLY_WINDOWS_TAINTS, RuntimeClassDiscovery,
+    RuntimeClassSpec, Taint, TaintPolicy, WindowsPool, WindowsPoolSpec, names,
 };
+use crate::labels::Labels;
+use crate::windows::compatibility::can_run;
+use crate::windows::{Build, builds};
 
 /// The taints that a pool wants on its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]

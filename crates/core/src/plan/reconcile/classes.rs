@@ -1,49 +1,32 @@
 //! The RuntimeClasses of a pool, each independently: a class whose write fails or has to wait delays no other. And their
 //! effects on nodes and status.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem::{Discriminant, discriminant},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::{Discriminant, discriminant};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use super::{
-    ATTEMPTS, Behind, CACHE_BEHIND, Memory, Round,
-    step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Step},
-    write_failed,
+use super::step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Step};
+use super::{ATTEMPTS, Behind, CACHE_BEHIND, Memory, Round, write_failed};
+use crate::api::names::{self, reason};
+use crate::api::{ClassState, Isolation, ObjectReference, Problem, RuntimeClassStatus, Taint, number};
+use crate::plan::SHOWN;
+use crate::plan::classes::runtime_class::{
+    COPY, ClassAction, ClassRetirement, ClassUsers, DesiredClass, KEPT_TAINT, PlannedClass, describe, describe_users,
+    is_made_by_winpool, lacks_tolerations, owner, release_class, retire_class, selected_build,
 };
-use crate::{
-    api::{
-        ClassState, Isolation, ObjectReference, Problem, RuntimeClassStatus, Taint,
-        names::{self, reason},
-        number,
-    },
-    plan::{
-        SHOWN,
-        classes::{
-            ClassesPlan, is_declared, plan_classes,
-            runtime_class::{
-                COPY, ClassAction, ClassRetirement, ClassUsers, DesiredClass, KEPT_TAINT, PlannedClass, describe,
-                describe_users, is_made_by_winpool, lacks_tolerations, owner, release_class, retire_class,
-                selected_build,
-            },
-        },
-        nodes::capability_labels,
-        patch::FieldChange,
-        pods::table::UnknownPods,
-        pools::{
-            consent::LaggingClass,
-            pool::{Hosts, Pool},
-        },
-        refusal::{RequestError, WriteConflict},
-    },
-    pod::selector_of,
-    windows::Build,
-};
+use crate::plan::classes::{ClassesPlan, is_declared, plan_classes};
+use crate::plan::nodes::capability_labels;
+use crate::plan::patch::FieldChange;
+use crate::plan::pods::table::UnknownPods;
+use crate::plan::pools::consent::LaggingClass;
+use crate::plan::pools::pool::{Hosts, Pool};
+use crate::plan::refusal::{RequestError, WriteConflict};
+use crate::pod::selector_of;
+use crate::windows::Build;
 
 /// The number of recorded classes after which those that are gone are forgotten.
 const RECORDED: usize = 128;

@@ -1,28 +1,23 @@
 //! Computes the status of a pool, with its conditions.
 
-use std::{cmp::Reverse, collections::BTreeMap, fmt::Write};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt::Write;
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::{SignedDuration, Timestamp},
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::{
-    api::{
-        BuildStatus, ClassState, HelpedWorkload, Mode, NodeCounts, ObjectReference, Problem, RuntimeClassStatus,
-        Summary, Taint, TaintStatus, WindowsPoolStatus,
-        names::{condition, reason},
-        number,
-    },
-    plan::{
-        nodes::numbers::{Overlap, Tally},
-        pods::failures::{PodHealth, PoolFailures},
-        pools::pool::Pool,
-    },
-    windows::{Build, builds},
-    words::{count as count_of, joined, plain, yaml},
+use crate::api::names::{condition, reason};
+use crate::api::{
+    BuildStatus, ClassState, HelpedWorkload, Mode, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Summary,
+    Taint, TaintStatus, WindowsPoolStatus, number,
 };
+use crate::plan::nodes::numbers::{Overlap, Tally};
+use crate::plan::pods::failures::{PodHealth, PoolFailures};
+use crate::plan::pools::pool::Pool;
+use crate::windows::{Build, builds};
+use crate::words::{count as count_of, joined, plain, yaml};
 
 /// 32 declared ones, and those of 32 named builds and of the builds that a release knows.
 const CLASSES: usize = 80;

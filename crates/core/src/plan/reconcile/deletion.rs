@@ -1,40 +1,25 @@
 //! The deletion of a pool: winpool cleans its nodes, deletes or releases its classes, and then removes its finalizer.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use super::{
-    Memory, RequestKind, Round,
-    step::{Note, Step},
-};
-use crate::{
-    api::{
-        NodeCounts, ObjectReference, Problem, Taint,
-        names::{self, reason},
-        number,
-    },
-    node::{NodeObject, NodeRecord},
-    plan::{
-        classes::{
-            classes_of_others,
-            runtime_class::{is_needed_by, owner},
-        },
-        nodes::{
-            assessment::{assess, is_being_handed_over},
-            table::NodeTable,
-        },
-        pools::pool::{GuardedPool, Policy, Pool},
-        refusal::RequestError,
-        taints::{Consent, KeptTaints, kept_on},
-    },
-    words::{count, joined},
-};
+use super::step::{Note, Step};
+use super::{Memory, RequestKind, Round};
+use crate::api::names::{self, reason};
+use crate::api::{NodeCounts, ObjectReference, Problem, Taint, number};
+use crate::node::{NodeObject, NodeRecord};
+use crate::plan::classes::classes_of_others;
+use crate::plan::classes::runtime_class::{is_needed_by, owner};
+use crate::plan::nodes::assessment::{assess, is_being_handed_over};
+use crate::plan::nodes::table::NodeTable;
+use crate::plan::pools::pool::{GuardedPool, Policy, Pool};
+use crate::plan::refusal::RequestError;
+use crate::plan::taints::{Consent, KeptTaints, kept_on};
+use crate::words::{count, joined};
 
 /// The pause before the next attempt to clean up.
 const NEXT_STEP: Duration = Duration::from_secs(1);

@@ -15,33 +15,25 @@ mod status;
 pub(crate) mod step;
 pub mod taints;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
-use crate::{
-    api::{
-        ObjectReference, Problem, Taint, WindowsPoolStatus,
-        names::{self, reason},
-    },
-    plan::{
-        Now, SHOWN,
-        nodes::numbers::Tally,
-        pods::table::{PodPauses, UnknownPods},
-        pools::{
-            consent::PoolConsent,
-            objector::Objector,
-            pool::{GuardedPool, Policy, Pool, PoolEntry, managed_taints, read_all},
-        },
-        reconcile::{classes::ClassMemory, conditions::ever_applied, deletion::DeletionMemory},
-        refusal::RequestError,
-    },
-};
+use crate::api::names::{self, reason};
+use crate::api::{ObjectReference, Problem, Taint, WindowsPoolStatus};
+use crate::plan::nodes::numbers::Tally;
+use crate::plan::pods::table::{PodPauses, UnknownPods};
+use crate::plan::pools::consent::PoolConsent;
+use crate::plan::pools::objector::Objector;
+use crate::plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry, managed_taints, read_all};
+use crate::plan::reconcile::classes::ClassMemory;
+use crate::plan::reconcile::conditions::ever_applied;
+use crate::plan::reconcile::deletion::DeletionMemory;
+use crate::plan::refusal::RequestError;
+use crate::plan::{Now, SHOWN};
 
 pub use self::step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Step};
 

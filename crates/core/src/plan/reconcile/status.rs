@@ -2,28 +2,16 @@
 
 use kube::ResourceExt;
 
-use super::{
-    Memory, RequestKind, Round,
-    step::{NOT_STORED, Note, Step},
-    write_failed,
-};
-use crate::{
-    api::{
-        ObjectReference, Problem, TaintStatus, WindowsPoolStatus,
-        names::{condition, reason},
-    },
-    plan::{
-        Now,
-        classes::ClassesPlan,
-        pods::{
-            failures::{PodHealth, WorkloadFailure},
-            tolerations::PoolHelp,
-        },
-        pools::pool::{GuardedPool, recorded},
-        reconcile::conditions::{Observation, status, suspended_status},
-        whole_seconds,
-    },
-};
+use super::step::{NOT_STORED, Note, Step};
+use super::{Memory, RequestKind, Round, write_failed};
+use crate::api::names::{condition, reason};
+use crate::api::{ObjectReference, Problem, TaintStatus, WindowsPoolStatus};
+use crate::plan::classes::ClassesPlan;
+use crate::plan::pods::failures::{PodHealth, WorkloadFailure};
+use crate::plan::pods::tolerations::PoolHelp;
+use crate::plan::pools::pool::{GuardedPool, recorded};
+use crate::plan::reconcile::conditions::{Observation, status, suspended_status};
+use crate::plan::{Now, whole_seconds};
 
 impl Memory {
     /// Writes the status of a pool that is not being deleted, or waits.

@@ -1,32 +1,23 @@
 //! The interface of the pool loop: its input, its steps and their answers.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use k8s_openapi::{api::node::v1::RuntimeClass, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use crate::{
-    api::{Problem, WindowsPoolStatus},
-    plan::{
-        classes::runtime_class::PlannedClass,
-        nodes::table::NodeTable,
-        patch::{FieldChange, REVERTED},
-        pods::{
-            failures::PodHealth,
-            table::{PodTable, UnknownPods},
-        },
-        pools::{
-            objector::Objector,
-            pool::{GuardedPool, Policy, Pool},
-        },
-        refusal::{Outage, RequestError},
-    },
-};
+use crate::api::{Problem, WindowsPoolStatus};
+use crate::plan::classes::runtime_class::PlannedClass;
+use crate::plan::nodes::table::NodeTable;
+use crate::plan::patch::{FieldChange, REVERTED};
+use crate::plan::pods::failures::PodHealth;
+use crate::plan::pods::table::{PodTable, UnknownPods};
+use crate::plan::pools::objector::Objector;
+use crate::plan::pools::pool::{GuardedPool, Policy, Pool};
+use crate::plan::refusal::{Outage, RequestError};
 
 /// The cluster, as the caches show it.
 pub struct CachedCluster<'a> {

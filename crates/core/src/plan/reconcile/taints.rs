@@ -1,32 +1,22 @@
 //! Decides which taints a pool may add to nodes, and says why others wait.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::{Intent, Memory, Round, step::CachedCluster};
-use crate::{
-    api::{
-        Mode, ObjectReference, Problem, Taint, TaintStatus,
-        names::{self, reason},
-        number,
-    },
-    node::{NodeFields, NodeObject},
-    plan::{
-        classes::ClassesPlan,
-        pods::table::UnknownPods,
-        pools::{
-            consent::PoolConsent,
-            objector::Objector,
-            pool::{Pool, WantedTaints},
-        },
-        reconcile::conditions::Verdict,
-        taints::guards,
-    },
-    pod::tolerations::to_write,
-    words::{count, joined},
-};
+use super::step::CachedCluster;
+use super::{Intent, Memory, Round};
+use crate::api::names::{self, reason};
+use crate::api::{Mode, ObjectReference, Problem, Taint, TaintStatus, number};
+use crate::node::{NodeFields, NodeObject};
+use crate::plan::classes::ClassesPlan;
+use crate::plan::pods::table::UnknownPods;
+use crate::plan::pools::consent::PoolConsent;
+use crate::plan::pools::objector::Objector;
+use crate::plan::pools::pool::{Pool, WantedTaints};
+use crate::plan::reconcile::conditions::Verdict;
+use crate::plan::taints::guards;
+use crate::pod::tolerations::to_write;
+use crate::words::{count, joined};
 
 /// The limit of `DaemonSets` that status names for a taint.
 const DAEMON_SETS: usize = 10;

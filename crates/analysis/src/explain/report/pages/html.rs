@@ -11,11 +11,9 @@ use winpool_core::words::count;
 
 use empty::none;
 
-use super::{
-    super::{FailingPool, Fleet, Progress, Report, WaitingTaint},
-    limits::{OBJECTS, WORKLOADS, shown},
-    sentences,
-};
+use super::super::{FailingPool, Fleet, Progress, Report, WaitingTaint};
+use super::limits::{OBJECTS, WORKLOADS, shown};
+use super::sentences;
 
 const STYLE: &str = include_str!("style.css");
 /// No script, no request: only the style of the page itself.

@@ -2,20 +2,17 @@
 //!
 //! Characters with a meaning in Markdown or HTML are escaped in texts from the cluster.
 
-use winpool_core::{api::ObjectReference, words::count};
+use winpool_core::api::ObjectReference;
+use winpool_core::words::count;
 
-use super::{
-    super::{
-        BrokenRule, ClassUse, FailingPool, Fleet, PinnedObject, Progress, Report, VersionNodes, VersionWorkloads,
-        WaitingTaint,
-    },
-    limits::{OBJECTS, WORKLOADS, shown},
-    sentences,
+use super::super::{
+    BrokenRule, ClassUse, FailingPool, Fleet, PinnedObject, Progress, Report, VersionNodes, VersionWorkloads,
+    WaitingTaint,
 };
-use crate::explain::{
-    groups::Grouped,
-    status::{NO_POOL, PoolSummary},
-};
+use super::limits::{OBJECTS, WORKLOADS, shown};
+use super::sentences;
+use crate::explain::groups::Grouped;
+use crate::explain::status::{NO_POOL, PoolSummary};
 
 /// The characters that Markdown or HTML may interpret.
 const SPECIAL: &[char] = &['\\', '`', '*', '_', '{', '}', '[', ']', '<', '>', '#', '|', '~', '&', '@', '!', '$'];

@@ -1,27 +1,24 @@
 //! The sentences of both pages.
 
-use k8s_openapi::jiff::{Timestamp, civil::Date};
-use winpool_core::{api::ObjectReference, words::count};
+use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::civil::Date;
+use winpool_core::api::ObjectReference;
+use winpool_core::words::count;
 
-use crate::{
-    explain::{
-        groups::By,
-        installation::{Installation, InstallationState},
-        pod_count::PodCount,
-        status::PoolSummary,
-    },
-    finding::Severity,
-    kubernetes::KubernetesSupport,
-    view::kubernetes_version,
-};
+use crate::explain::groups::By;
+use crate::explain::installation::{Installation, InstallationState};
+use crate::explain::pod_count::PodCount;
+use crate::explain::status::PoolSummary;
+use crate::finding::Severity;
+use crate::kubernetes::KubernetesSupport;
+use crate::view::kubernetes_version;
 
-use super::{
-    super::{
-        ClassUse, FailingPool, Fleet, GroupNumbers, Lack, NumberChange, PinnedObject, Progress, Report, SupportDay,
-        VendorDays, VersionNodes, VersionWorkloads, WaitingTaint, numbers::NEAR,
-    },
-    limits::shown,
+use super::super::numbers::NEAR;
+use super::super::{
+    ClassUse, FailingPool, Fleet, GroupNumbers, Lack, NumberChange, PinnedObject, Progress, Report, SupportDay,
+    VendorDays, VersionNodes, VersionWorkloads, WaitingTaint,
 };
+use super::limits::shown;
 
 pub(super) const TITLE: &str = "Windows in this cluster";
 pub(super) const FLEET: &str = "Windows in all clusters";

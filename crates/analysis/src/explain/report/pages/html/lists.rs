@@ -3,21 +3,18 @@
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
-use winpool_core::{api::ObjectReference, words::count};
+use winpool_core::api::ObjectReference;
+use winpool_core::words::count;
 
-use crate::explain::{
-    groups::{By, Grouped},
-    status::{NO_POOL, PoolSummary},
-};
+use crate::explain::groups::{By, Grouped};
+use crate::explain::status::{NO_POOL, PoolSummary};
 
-use super::{
-    super::{
-        super::{BrokenRule, ClassUse, MovableWorkload, PinnedObject, Report, UnclearWorkload, VersionWorkloads},
-        limits::{OBJECTS, WORKLOADS, shown},
-        sentences,
-    },
-    empty::none,
+use super::super::super::{
+    BrokenRule, ClassUse, MovableWorkload, PinnedObject, Report, UnclearWorkload, VersionWorkloads,
 };
+use super::super::limits::{OBJECTS, WORKLOADS, shown};
+use super::super::sentences;
+use super::empty::none;
 
 /// The number of entries up to which a list is open at first.
 const OPEN: usize = 25;

@@ -1,19 +1,13 @@
 //! The Windows versions of the nodes on a time line.
 
-use k8s_openapi::jiff::{
-    Unit,
-    civil::{Date, date},
-    tz::TimeZone,
-};
+use k8s_openapi::jiff::Unit;
+use k8s_openapi::jiff::civil::{Date, date};
+use k8s_openapi::jiff::tz::TimeZone;
 use maud::{Markup, html};
 
-use super::{
-    super::{
-        super::{Report, VersionNodes},
-        sentences,
-    },
-    empty::none,
-};
+use super::super::super::{Report, VersionNodes};
+use super::super::sentences;
+use super::empty::none;
 
 /// The years before the report that the time line shows.
 const PAST: i16 = 2;
