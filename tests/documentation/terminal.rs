@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -11,6 +11,9 @@ use winpool_e2e::{Component, LIMIT, program, wait_for};
 use super::page::{Page, ROOT};
 use super::scene::Scene;
 use super::transcript::{Step, agrees};
+
+/// The longest time that a command may take: without it, one that waits for ever would stop all tests.
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A directory that looks like a checkout, with kubectl, Helm and winpool on the PATH.
 pub struct Terminal {
@@ -78,7 +81,7 @@ impl Terminal {
 
     async fn run(&self, command: &str) -> Outcome {
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.programs.path().display());
-        let output = Command::new("bash")
+        let run = Command::new("bash")
             .args(["-c", &format!("exec 2>&1\n{command}")])
             .current_dir(self.directory.path())
             .env_clear()
@@ -88,9 +91,11 @@ impl Terminal {
             .env("COLUMNS", "80")
             .stdin(Stdio::null())
             .kill_on_drop(true)
-            .output()
-            .await
-            .unwrap();
+            .output();
+        let Ok(output) = tokio::time::timeout(PATIENCE, run).await else {
+            return Outcome { code: None, text: format!("it did not end within {PATIENCE:?}") };
+        };
+        let output = output.unwrap();
         Outcome { code: output.status.code(), text: String::from_utf8_lossy(&output.stdout).into_owned() }
     }
 }
