@@ -7,12 +7,11 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
@@ -24,6 +23,7 @@ use winpool_core::api::names;
 use winpool_core::election::{
     Candidate, ElectionStep, LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD, Term, claimed_by, has_holder, released,
 };
+use winpool_core::plan::attempt::{Attempt, FAILED, Pauses, with_jitter};
 
 use crate::leadership::{CLEANUP_BUDGET, Leadership};
 use crate::telemetry::outages;
@@ -31,7 +31,8 @@ use crate::write::Leases;
 
 /// The time limit for the release, within the time that a process has to end.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(900);
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The pauses after a request that failed.
+const PAUSES: Pauses = Pauses { longest: RETRY_PERIOD, ..FAILED };
 
 /// A candidate, for as long as it runs.
 pub struct Elector {
@@ -39,9 +40,7 @@ pub struct Elector {
     candidate: Candidate,
     term: watch::Sender<Option<Term>>,
     events: BoxStream<'static, watcher::Result<Option<Lease>>>,
-    pauses: ExponentialBackoff,
-    /// The end of the pause after a failure.
-    paused_until: Option<Instant>,
+    attempt: Attempt,
     /// True if the last request failed, so that a failure is logged once.
     failing: bool,
 }
@@ -56,8 +55,7 @@ impl Elector {
             candidate: Candidate::new(identity()),
             term: watch::Sender::new(None),
             events,
-            pauses: pauses().build(),
-            paused_until: None,
+            attempt: Attempt::default(),
             failing: false,
         }
     }
@@ -111,7 +109,7 @@ impl Elector {
         match self.candidate.next(now) {
             ElectionStep::Read => self.read_lease().await,
             ElectionStep::Wait(until) => until,
-            ElectionStep::Acquire | ElectionStep::Renew => match self.paused_until.filter(|until| now < *until) {
+            ElectionStep::Acquire | ElectionStep::Renew => match self.attempt.pause(now) {
                 Some(until) => until,
                 None => self.claim().await,
             },
@@ -142,7 +140,7 @@ impl Elector {
                 let now = Instant::now();
                 self.candidate.accepted(lease, sent, now);
                 self.works();
-                self.pauses = pauses().build();
+                self.attempt = Attempt::default();
                 self.publish();
                 now
             }
@@ -183,9 +181,8 @@ impl Elector {
     }
 
     fn pause(&mut self) -> Instant {
-        let until = Instant::now() + self.pauses.next().unwrap_or(RETRY_PERIOD);
-        self.paused_until = Some(until);
-        until
+        let (now, identity) = (Instant::now(), &self.candidate.identity);
+        now + self.attempt.failed(|failures| with_jitter(PAUSES.after(failures), identity, failures), now)
     }
 
     fn failed(&mut self, error: &RequestError) -> Instant {
@@ -209,15 +206,8 @@ impl Elector {
     }
 }
 
-/// Pauses after failures. Their jitter keeps candidates from all coming back at the same moment.
-fn pauses() -> ExponentialBuilder {
-    let builder = ExponentialBuilder::new().with_min_delay(FIRST_PAUSE).with_max_delay(RETRY_PERIOD);
-    builder.with_jitter().without_max_times()
-}
-
 fn watch(leases: &Leases) -> BoxStream<'static, watcher::Result<Option<Lease>>> {
-    let events = watches::object(leases.api.clone(), names::LEASE).backoff(watcher::ExponentialBackoff::from(pauses()));
-    events.inspect(outages("Lease")).boxed()
+    watches::object(leases.api.clone(), names::LEASE).inspect(outages("Lease")).boxed()
 }
 
 /// The pod's name and a random number, so that two processes of the same pod differ.

@@ -23,7 +23,7 @@ use winpool_client::pages;
 use winpool_client::requests::Counter;
 use winpool_core::plan::reconcile::Pauses;
 
-use crate::controllers::{self, CLASSES, Context, GuardedPool, NODES, POOLS, SharedPods, WatchHealth};
+use crate::controllers::{self, CLASSES, Context, GuardedPool, NODES, OTHERS, POOLS, SharedPods, WatchHealth};
 use crate::election::Elector;
 use crate::leadership::Leadership;
 use crate::metrics::Metrics;
@@ -234,11 +234,12 @@ impl Clients {
             metrics: self.metrics,
             nodes: self.nodes,
             reimaged: SharedNodes::new(options.patience),
+            others: Mutex::default(),
             open_term: Mutex::default(),
             pools,
             classes,
             own_pod: options.pod.clone(),
-            unlisted: watch::Sender::new(vec![NODES, POOLS, CLASSES]),
+            unlisted: watch::Sender::new(vec![NODES, OTHERS, POOLS, CLASSES]),
             uninstalled: CancellationToken::new(),
             missing,
             clean: CancellationToken::new(),
@@ -260,6 +261,7 @@ impl Caches {
         tokio::join!(
             controllers::node::run(context(), concurrency, ending()),
             controllers::node::run_reimaged(context(), ending()),
+            controllers::node::run_others(context(), ending()),
             controllers::pool::watch(POOLS, self.pools, context(), ending()),
             controllers::pool::watch(CLASSES, self.classes, context(), ending()),
             controllers::pool::run(context(), ending()),

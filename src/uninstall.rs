@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject};
-use kube::runtime::WatchStreamExt;
 use kube::{Api, Client};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
@@ -25,10 +24,10 @@ use crate::leadership::CLEANUP_BUDGET;
 use crate::write::Applier;
 
 /// The time limit for finding out, on termination, if winpool is being removed.
-const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(3);
+const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// The number of attempts while others change the objects, or refuse some of them.
 const ATTEMPTS: usize = 10;
-/// The pause between two questions of a standby if the leader has cleaned up.
+/// The pause after a failure, and between two questions of a standby if the leader has cleaned up.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// The objects of the installation: ClusterRoleBinding and ClusterRole, and RoleBinding, Role and ServiceAccount in a
@@ -120,8 +119,7 @@ impl InstallationObjects {
 
     async fn removal(&self) {
         let mut said = false;
-        let watches =
-            self.parts.iter().map(|(_, api)| watches::object(api.clone(), &self.name).default_backoff().boxed());
+        let watches = self.parts.iter().map(|(_, api)| watches::object(api.clone(), &self.name).boxed());
         let removed = select_all(watches).filter(|seen| {
             future::ready(match seen {
                 Ok(object) => object.as_ref().is_some_and(|object| {
@@ -161,13 +159,15 @@ impl InstallationObjects {
         goes: impl Fn(&InstalledObject) -> bool + Sync,
     ) -> Result<Vec<Leftover>, Unreadable> {
         let mut left: Vec<Leftover> = Vec::new();
-        for _ in 0..ATTEMPTS {
+        for attempt in 1..=ATTEMPTS {
             let mut objects = self.unreleased().await.map_err(Unreadable::of("the objects of the installation"))?;
             objects.retain(|object| goes(object) && left.iter().all(|left| left.object != object.full_name()));
             let patched: Vec<_> = objects.iter().map(|object| (&object.api, &object.metadata)).collect();
             match applier.release(&patched).await {
                 Ok(()) => break,
                 Err((_, RequestError::Gone | RequestError::Stale | RequestError::Conflict)) => {}
+                // Nobody else removes the finalizers, so a slow API server is asked again.
+                Err((_, RequestError::Failed { .. })) if attempt < ATTEMPTS => tokio::time::sleep(PAUSE).await,
                 Err((number, error)) => {
                     let goes_on = matches!(error, RequestError::Denied(_));
                     left.push(Leftover { object: objects[number].full_name(), error });

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use winpool_core::plan::Now;
-use winpool_core::plan::nodes::NodeEvent;
+use winpool_core::plan::nodes::{NodeEvent, OtherNodes};
 use winpool_core::plan::pools::pool::Policy;
 use winpool_core::plan::reconcile::Pauses;
 
@@ -43,6 +43,8 @@ pub struct Context {
     pub nodes: Arc<SharedNodes>,
     /// Nodes that came back with another operating system. They count for no pool.
     pub reimaged: SharedNodes,
+    /// All nodes without the label of Windows nodes.
+    pub others: Mutex<Arc<OtherNodes>>,
     /// The term of leadership in which nodes may be written.
     pub open_term: Mutex<Option<u64>>,
     pub pools: Store<GuardedPool>,
@@ -135,5 +137,6 @@ pub(crate) fn now() -> Now {
 
 /// The watched kinds.
 pub const NODES: &str = "Nodes";
+pub const OTHERS: &str = "other Nodes";
 pub const POOLS: &str = "WindowsPools";
 pub const CLASSES: &str = "RuntimeClasses";

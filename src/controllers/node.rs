@@ -25,7 +25,7 @@ use crate::nodes::SharedNodes;
 use crate::telemetry::list;
 
 use super::queue::Queue;
-use super::{Context, NODES};
+use super::{Context, NODES, OTHERS};
 
 const CONTROLLER: &str = "node";
 /// The kind of the second watch, in messages.
@@ -46,6 +46,33 @@ pub async fn run_reimaged(context: Arc<Context>, stop: CancellationToken) {
     let events = context.watch_health.watch(&context.client, Selection::Labels(&node::reimaged()), REIMAGED);
     let events = events.filter_map(|event| future::ready(event.ok()));
     execute_steps(events, || {}, &context.reimaged, &context, 1, stop).await;
+}
+
+/// Keeps the names, systems and groups of all other nodes up to date.
+pub async fn run_others(context: Arc<Context>, stop: CancellationToken) {
+    let events = context.watch_health.watch(&context.client, Selection::Metadata(&node::others()), OTHERS);
+    let (mut events, mut listed) = (pin!(events.filter_map(|event| future::ready(event.ok()))), Vec::new());
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        let mut others = context.others.lock();
+        let is_news = match node_event(event, &mut listed) {
+            Some(NodeEvent::Listed(objects)) => {
+                *others = Arc::default();
+                for object in objects {
+                    Arc::make_mut(&mut others).see(Arc::clone(&object.name), &object.node.labels);
+                }
+                context.listed(OTHERS);
+                true
+            }
+            Some(NodeEvent::Seen(object)) => {
+                Arc::make_mut(&mut others).see(Arc::clone(&object.name), &object.node.labels)
+            }
+            Some(NodeEvent::Deleted(name)) => Arc::make_mut(&mut others).remove(&name),
+            _ => false,
+        };
+        if is_news {
+            context.changed.send_replace(());
+        }
+    }
 }
 
 /// Executes the steps of all nodes, in the order in which they became due. Calls `filled` after each list.

@@ -1,25 +1,24 @@
 //! The watches of pods and of Events about them. They keep [`winpool_core::plan::pods::PodTable`] up to date.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
 use futures::stream::select_all;
-use futures::{Stream, StreamExt};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::runtime::watcher::{self, Event};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::coop::consume_budget;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_client::pods::{ListedDaemonSet, ListedEvent, ListedPod, warnings};
 use winpool_client::watches::Selection;
 use winpool_core::plan::Now;
+use winpool_core::plan::attempt::Outage;
 use winpool_core::plan::nodes::NodeTable;
 use winpool_core::plan::pods::{ClusterFacts, PodHealth, PodPauses, PodTable, REASONS, UnknownPods};
 use winpool_core::plan::pools::pool::{GuardedPool, policy_of};
-use winpool_core::plan::refusal::Outage;
 
 use super::{Context, WatchHealth, now};
 
@@ -37,6 +36,8 @@ pub struct SharedPods {
     lists: watch::Sender<()>,
     /// Notifies of pods that may be for Windows.
     pub(super) candidates: watch::Sender<()>,
+    /// Notifies of room for pods that could not be stored.
+    has_room_again: Notify,
     /// The outages of these watches. Nodes are written during them too.
     watch_health: Arc<WatchHealth>,
 }
@@ -44,7 +45,8 @@ pub struct SharedPods {
 impl SharedPods {
     pub fn new(pauses: PodPauses, watch_health: WatchHealth) -> Self {
         let (lists, candidates) = (watch::Sender::new(()), watch::Sender::new(()));
-        Self { table: Mutex::new(PodTable::new(pauses)), lists, candidates, watch_health: Arc::new(watch_health) }
+        let (table, watch_health) = (Mutex::new(PodTable::new(pauses)), Arc::new(watch_health));
+        Self { table, lists, candidates, has_room_again: Notify::new(), watch_health }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, PodTable> {
@@ -72,7 +74,9 @@ impl SharedPods {
 
     /// Counts the pods by the cluster as the caches show it.
     pub fn count(&self, nodes: &NodeTable, pools: &[Arc<GuardedPool>], classes: &[Arc<RuntimeClass>], now: Now) {
-        self.lock().count(&ClusterFacts { nodes, policy: &policy_of(pools), classes }, now);
+        if self.lock().count(&ClusterFacts { nodes, policy: &policy_of(pools), classes }, now) {
+            self.has_room_again.notify_one();
+        }
     }
 
     /// Returns what was last counted.
@@ -96,17 +100,17 @@ impl SharedPods {
 
 /// Keeps the table up to date until `stop` is cancelled.
 pub async fn run(context: Arc<Context>, stop: CancellationToken) {
-    let pods = context.pods.watch_health.watch(&context.client, Selection::Streamed, PODS);
     tokio::select! {
         () = stop.cancelled() => {}
-        () = follow(&context, pods) => {}
+        () = follow(&context) => {}
         () = follow_daemon_sets(&context) => {}
         () = follow_events(&context) => {}
     }
 }
 
-async fn follow(context: &Context, pods: impl Stream<Item = watcher::Result<Event<ListedPod>>>) {
-    let (mut pods, mut last_notice, mut has_news) = (pin!(pods), Instant::now(), false);
+async fn follow(context: &Context) {
+    let watch = || context.pods.watch_health.watch(&context.client, Selection::Streamed, PODS);
+    let (mut pods, mut last_notice, mut has_news) = (watch().boxed(), Instant::now(), false);
     loop {
         // A list shows thousands of pods at once: other tasks have to get their turn.
         consume_budget().await;
@@ -115,6 +119,7 @@ async fn follow(context: &Context, pods: impl Stream<Item = watcher::Result<Even
                 let Some(event) = event else { return };
                 has_news |= take_in(&context.pods, event);
             }
+            () = context.pods.has_room_again.notified() => pods = watch().boxed(),
             () = sleep_until((last_notice + BETWEEN_NOTICES).into()), if has_news => {
                 (last_notice, has_news) = (Instant::now(), false);
                 context.changed.send_replace(());

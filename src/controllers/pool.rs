@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use winpool_client::causes::shortened;
 use winpool_client::error::RequestError;
 use winpool_client::pages;
-use winpool_client::watches::Selection;
+use winpool_client::watches::{Selection, answer};
 use winpool_core::api::names::{self, reason};
 use winpool_core::api::{self, Problem};
 use winpool_core::plan::patch::runtime_class_patch;
@@ -32,7 +32,6 @@ use winpool_core::plan::reconcile::{Answer, CachedCluster, ClassRequest, Memory,
 
 use crate::telemetry::list;
 
-use super::watch_health::answer;
 use super::{Context, now};
 
 const CONTROLLER: &str = "pool";

@@ -12,6 +12,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_client::causes::shortened;
 use winpool_client::error::RequestError;
+use winpool_core::plan::budget::PATCHES;
 use winpool_core::plan::pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes};
 use winpool_core::plan::pools::pool::policy_of;
 
@@ -19,8 +20,6 @@ use crate::telemetry::list;
 
 use super::{Context, now};
 
-/// The number of pods that are patched at the same time.
-const AT_ONCE: usize = 16;
 /// The least time between two looks at all pods because nodes, pools or RuntimeClasses have changed.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
@@ -53,12 +52,12 @@ pub async fn run(context: Arc<Context>, stop: CancellationToken) {
         }
         let leads = context.term().is_some();
         while leads
-            && under_way.len() < AT_ONCE
+            && under_way.len() < PATCHES
             && let Some(request) = context.pods.lock().next_help(Instant::now())
         {
             under_way.push(help(&context, request).boxed());
         }
-        let due = context.pods.lock().help.due().filter(|_| leads && under_way.len() < AT_ONCE);
+        let due = context.pods.lock().help.due().filter(|_| leads && under_way.len() < PATCHES);
         let look = is_changed.then_some(next_look).into_iter().chain(context.pods.lock().look_due());
         let wake =
             due.into_iter().chain(look).chain(awaited_until).fold(now_is + Duration::from_hours(1), Instant::min);
@@ -84,8 +83,10 @@ fn has_new_pool(context: &Context) -> bool {
 
 fn windows_nodes(context: &Context) -> WindowsNodes {
     let (pools, classes) = (context.pools(), context.classes.state());
-    let nodes = context.nodes.lock();
-    WindowsNodes::of(&ClusterFacts { nodes: &nodes, policy: &policy_of(&pools), classes: &classes })
+    let others = Arc::clone(&context.others.lock());
+    let (nodes, reimaged) = (context.nodes.lock(), context.reimaged.lock());
+    let facts = ClusterFacts { nodes: &nodes, policy: &policy_of(&pools), classes: &classes };
+    WindowsNodes::of(&facts, others, &reimaged)
 }
 
 async fn help(context: &Context, request: TolerationRequest) -> (String, TolerationAnswer) {

@@ -8,7 +8,6 @@ use std::time::Instant;
 use axum::http::Request;
 use futures::{Stream, StreamExt};
 use kube::client::Body;
-use kube::core::Status;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource};
 use parking_lot::Mutex;
@@ -17,8 +16,8 @@ use tokio::sync::watch;
 use tower::service_fn;
 use winpool_client::causes::failure;
 use winpool_client::request_info::RequestInfo;
-use winpool_client::watches::{self, Selection};
-use winpool_core::plan::refusal::Outage;
+use winpool_client::watches::{self, Selection, answer};
+use winpool_core::plan::attempt::Outage;
 
 use crate::telemetry::{watch_fails, watch_works};
 
@@ -99,6 +98,9 @@ impl WatchHealth {
 
     fn fails(&self, kind: &'static str, error: &watcher::Error) {
         let status = answer(error);
+        if status.is_some_and(|status| status.code == 410) {
+            return;
+        }
         let is_forbidden = status.is_some_and(|status| matches!(status.code, 401 | 403));
         let message = status.map_or_else(|| failure(error), |status| status.message.clone());
         let mut outages = self.outages.lock();
@@ -110,21 +112,10 @@ impl WatchHealth {
     }
 }
 
-/// The API server's answer, if there was one.
-pub(super) fn answer(error: &watcher::Error) -> Option<&Status> {
-    use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
-    match error {
-        WatchError(status)
-        | InitialListFailed(kube::Error::Api(status))
-        | WatchStartFailed(kube::Error::Api(status))
-        | WatchFailed(kube::Error::Api(status)) => Some(status),
-        InitialListFailed(_) | WatchStartFailed(_) | WatchFailed(_) | NoResourceVersion => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use axum::http::Response;
+    use kube::core::Status;
 
     use super::*;
 

@@ -30,7 +30,7 @@ fn at_rest(before: Snapshot) -> ForecastOutcome {
     let again = forecast(Snapshot {
         nodes: outcome.nodes.clone(),
         classes: outcome.classes.values().cloned().collect(),
-        pools: before.pools.into_iter().filter(|pool| !pool.is_being_deleted()).collect(),
+        pools: before.pools.into_iter().filter(|pool| pool.metadata.deletion_timestamp.is_none()).collect(),
         ..before
     });
     assert!(again.forecast.is_empty(), "{:#?}", again.forecast);

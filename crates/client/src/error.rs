@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 use thiserror::Error;
-pub use winpool_core::plan::refusal::{Failure, RequestError};
+pub use winpool_core::plan::attempt::{Failure, RequestError};
 
 use super::causes::with_causes;
 

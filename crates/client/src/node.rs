@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -58,6 +58,11 @@ pub fn reimaged() -> String {
     format!("{},{}!={}", names::POOL, names::OS, names::WINDOWS)
 }
 
+/// The label selector of nodes that are not for Windows.
+pub fn others() -> String {
+    format!("{}!={}", names::OS, names::WINDOWS)
+}
+
 /// The fields to decode. serde skips all others, such as managedFields and images.
 #[derive(Deserialize)]
 struct WireNode {
@@ -86,7 +91,7 @@ struct WireNodeMetadata {
 struct WireManagedFields {
     manager: Option<Box<str>>,
     subresource: Option<Box<str>>,
-    time: Option<Time>,
+    time: Option<Box<str>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -125,7 +130,7 @@ impl From<WireNode> for ListedNode {
         let reported = |fields: &WireManagedFields| fields.subresource.as_deref() == Some("status");
         let others = metadata.managed_fields.into_iter().flatten().filter(|fields| !reported(fields));
         let others = others.filter(|fields| fields.manager.as_deref().is_some_and(|name| name != names::FIELD_MANAGER));
-        let other_writer = others.max_by_key(|fields| fields.time.as_ref().map(|time| time.0));
+        let other_writer = others.max_by_key(|fields| fields.time.clone());
         let mut annotations = metadata.annotations.unwrap_or_default();
         let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
         let text =

@@ -122,6 +122,7 @@ mod tests {
         ] {
             let metadata = format!(
                 r#""metadata":{{"namespace":"shop","name":"a","uid":"u","resourceVersion":"7","annotations":{{"a":"{text}"}},
+                "creationTimestamp":"{time}","deletionTimestamp":"{time}",
                 "managedFields":[{{"manager":"m","fieldsV1":{managed}}}]}}"#
             );
             let template =
@@ -129,7 +130,15 @@ mod tests {
             decodes::<ListedDaemonSet>(&format!(
                 r#"{{{metadata},"spec":{{"template":{template}}},"status":{managed}}}"#
             ));
-            decodes::<ListedPod>(&format!(r#"{{{metadata},"spec":{{"unknown":{managed}}}}}"#));
+            let times = format!(r#""lastTransitionTime":"{time}","startedAt":"{time}","finishedAt":"{time}""#);
+            let state =
+                format!(r#"{{"terminated":{{"exitCode":1,"message":"{text}",{times}}},"running":{{{times}}}}}"#);
+            let container = format!(r#"{{"name":"a","state":{state},"lastState":{state},"resources":{managed}}}"#);
+            let status = format!(
+                r#"{{"startTime":"{time}","phase":"Unheard","conditions":[{{"type":"A","status":"B",{times}}}],
+                "containerStatuses":[{container}],"initContainerStatuses":[{container}]}}"#
+            );
+            decodes::<ListedPod>(&format!(r#"{{{metadata},"spec":{{"unknown":{managed}}},"status":{status}}}"#));
             let times = format!(r#""firstTimestamp":"{time}","lastTimestamp":"{time}","eventTime":"{time}""#);
             decodes::<ListedEvent>(&format!(r#"{{{metadata},"message":"{text}",{times},"series":{managed}}}"#));
         }

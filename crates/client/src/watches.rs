@@ -1,18 +1,21 @@
 //! Watches: a list of all objects, and then every change of them.
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures::{Stream, StreamExt, future};
-use http::{Request, Uri};
+use futures::{Stream, StreamExt, future, stream};
+use http::header::ACCEPT;
+use http::{HeaderValue, Request, Uri};
 use kube::client::Body;
-use kube::runtime::WatchStreamExt;
+use kube::core::Status;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tower::service_fn;
+use winpool_core::plan::attempt::FAILED;
 
 use super::pages;
+use super::request_info::RequestInfo;
 
 /// The lifetime of one watch request, in seconds: the API server ends it, and the next one continues where it ended. A
 /// connection that died silently delivers no end, and kube waits 5 seconds longer for it. The default of 290
@@ -28,6 +31,13 @@ const LIST_LIFETIME: u32 = 600;
 /// [`LIFETIME`] and the 5 seconds that kube adds.
 pub(super) const SILENCE: Duration = Duration::from_secs(55);
 
+/// The pause while the API server does not answer. It does not grow, so that all watches work again as soon as there are
+/// answers.
+const UNANSWERED: Duration = Duration::from_secs(1);
+
+/// After this time without a failure, pauses begin with the shortest again.
+const FORGOTTEN: Duration = Duration::from_mins(2);
+
 /// The objects of a kind that a watch shows.
 #[derive(Clone, Copy, Debug)]
 pub enum Selection<'a> {
@@ -35,11 +45,16 @@ pub enum Selection<'a> {
     /// All, with a list that is a part of the watch, where the API server serves one.
     Streamed,
     Labels(&'a str),
+    /// Those with these labels, and of them only the metadata.
+    Metadata(&'a str),
     Fields(&'a str),
 }
 
-/// Lists and watches objects of a kind for ever. Failed requests are repeated with pauses.
-pub fn all<K>(client: Client, selection: Selection<'_>) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
+/// Lists and watches objects of a kind for ever. Failed requests are repeated after pauses.
+pub fn all<K>(
+    mut client: Client,
+    selection: Selection<'_>,
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -48,8 +63,12 @@ where
         Selection::All => config(),
         Selection::Labels(labels) => config().labels(labels),
         Selection::Fields(fields) => config().fields(fields),
+        Selection::Metadata(labels) => {
+            client = changing(client, ask_for_metadata);
+            config().labels(labels)
+        }
     };
-    watcher(Api::all(client), config).default_backoff().right_stream()
+    with_pauses(watcher(Api::all(client), config)).right_stream()
 }
 
 /// Lists and watches all objects of a kind for ever, with a list that is a part of the watch: the API server
@@ -60,7 +79,7 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let (streamed, mut is_listing) =
-        (watcher(Api::all(with_long_lists(client.clone())), config().streaming_lists()), false);
+        (watcher(Api::all(changing(client.clone(), give_lists_time)), config().streaming_lists()), false);
     let served = streamed.take_while(move |event| {
         let is_served = match event {
             Err(watcher::Error::WatchStartFailed(kube::Error::Api(status))) => !matches!(status.code, 400 | 422),
@@ -70,7 +89,7 @@ where
         };
         future::ready(is_served)
     });
-    served.chain(watcher(Api::all(client), config())).default_backoff()
+    with_pauses(served.chain(watcher(Api::all(client), config())))
 }
 
 /// True for a request whose answer begins with a list.
@@ -78,28 +97,42 @@ pub fn begins_with_list(uri: &Uri) -> bool {
     uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "sendInitialEvents=true"))
 }
 
-/// Returns a client that gives such requests more time: a long list that is cut off begins again from its start. After
-/// the list the watch ends when it has shown nothing for as long as any other.
-fn with_long_lists(client: Client) -> Client {
+/// Gives a request whose answer begins with a list more time: a long list that is cut off begins again from its start. After the
+/// list the watch ends when it has shown nothing for as long as any other.
+fn give_lists_time(request: &mut Request<Body>) {
+    if begins_with_list(request.uri()) {
+        *request.uri_mut() = pages::with_parameter(request.uri(), "timeoutSeconds", LIST_LIFETIME);
+    }
+}
+
+fn ask_for_metadata(request: &mut Request<Body>) {
+    let is_watch = RequestInfo::of(request.method(), request.uri()).verb == "watch";
+    let accept = if is_watch {
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    } else {
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    };
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accept));
+}
+
+/// Returns a client that changes its requests.
+fn changing(client: Client, change: fn(&mut Request<Body>)) -> Client {
     let namespace = client.default_namespace().to_owned();
     let send = move |mut request: Request<Body>| {
-        if begins_with_list(request.uri()) {
-            *request.uri_mut() = pages::with_parameter(request.uri(), "timeoutSeconds", LIST_LIFETIME);
-        }
+        change(&mut request);
         let client = client.clone();
         async move { client.send(request).await }
     };
     Client::new(service_fn(send), namespace)
 }
 
-/// Watches one object, for ever. Shows `None` if it does not exist. Failed requests are repeated at once: the caller
-/// adds pauses.
+/// Watches one object, for ever. Shows `None` if it does not exist. Failed requests are repeated after pauses.
 pub fn object<K>(api: Api<K>, name: &str) -> impl Stream<Item = watcher::Result<Option<K>>> + Send + use<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let mut is_listed = false;
-    watcher(api, config().fields(&format!("metadata.name={name}"))).filter_map(move |event| {
+    with_pauses(watcher(api, config().fields(&format!("metadata.name={name}")))).filter_map(move |event| {
         future::ready(match event {
             Ok(Event::Init) => {
                 is_listed = false;
@@ -115,6 +148,52 @@ where
             Err(error) => Some(Err(error)),
         })
     })
+}
+
+/// Waits after a failure before the next request: longer each time if the API server answers. "410, too old" is no
+/// failure: the next request is a list.
+fn with_pauses<T: Send>(
+    events: impl Stream<Item = watcher::Result<T>> + Send,
+) -> impl Stream<Item = watcher::Result<T>> + Send {
+    use kube::Error::{HyperError, Service};
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    let (mut failures, mut last) = (0, None::<Instant>);
+    events.flat_map(move |event| {
+        let error = event.as_ref().err();
+        let pause = match (error, error.and_then(answer).map(|status| status.code)) {
+            (None, _) | (_, Some(410)) => Duration::ZERO,
+            (_, Some(502..=504)) => UNANSWERED,
+            (Some(InitialListFailed(Service(_) | HyperError(_)) | WatchStartFailed(Service(_) | HyperError(_))), _) => {
+                UNANSWERED
+            }
+            (Some(_), _) => {
+                let now = Instant::now();
+                let is_recent = last.replace(now).is_some_and(|last| now.duration_since(last) < FORGOTTEN);
+                failures = if is_recent { failures + 1 } else { 1 };
+                FAILED.after(failures)
+            }
+        };
+        let wait = async move {
+            // Even no pause at all would last until the next tick of the timer.
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            None
+        };
+        stream::once(future::ready(Some(event))).chain(stream::once(wait)).filter_map(future::ready)
+    })
+}
+
+/// The API server's answer, if there was one.
+pub fn answer(error: &watcher::Error) -> Option<&Status> {
+    use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        WatchError(status)
+        | InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status)) => Some(status),
+        InitialListFailed(_) | WatchStartFailed(_) | WatchFailed(_) | NoResourceVersion => None,
+    }
 }
 
 fn config() -> watcher::Config {

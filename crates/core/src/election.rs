@@ -42,7 +42,7 @@ pub enum ElectionStep {
 /// A process that wants to lead.
 #[derive(Debug)]
 pub struct Candidate {
-    identity: String,
+    pub identity: String,
     seen: Option<SeenLease>,
     doubtful: bool,
     term: Option<Term>,

@@ -41,14 +41,6 @@ impl<T: ?Sized + Eq + Hash> Interner<T> {
         value
     }
 
-    /// True if the value is stored already, or at most as many as this limit would be stored with it.
-    pub fn has_room(&mut self, value: &T, limit: usize) -> bool {
-        if self.values.len() >= limit {
-            self.sweep();
-        }
-        self.values.len() < limit || self.values.contains(value)
-    }
-
     /// Drops values that nothing uses.
     fn sweep(&mut self) {
         self.values.retain(|value| Arc::strong_count(value) > 1);

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use winpool_core::api::{Taint, names};
 use winpool_core::node::NodeObject;
+use winpool_core::plan::attempt::RequestError;
 use winpool_core::plan::nodes::assessment::NodeState;
 use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeNote, NodeStep, NodeTable};
 use winpool_core::plan::pools::pool::Policy;
-use winpool_core::plan::refusal::RequestError;
 use winpool_core::windows::Build;
 
 use crate::common::{self, node, policy, pool, read, with_consent};

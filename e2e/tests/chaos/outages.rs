@@ -89,6 +89,23 @@ async fn winpool_continues_after_a_restart_of_the_api_server() {
     survives(lend_with(&[]).await.unwrap(), async |stage| stage.harness.server.restart().await.unwrap()).await;
 }
 
+/// A new API server no longer has the changes since the last events, so all is listed again. Pauses that grew during the outage
+/// would take longer than this.
+#[tokio::test]
+async fn all_is_seen_again_soon_after_a_long_outage() {
+    let stage = Box::pin(Stage::on(with_own_etcd().await)).await;
+    let operator = stage.candidate();
+    stage.with_a_pool().await;
+    let server = &stage.harness.server;
+    server.process().kill();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    server.restart().await.unwrap();
+    let restarted = Instant::now();
+    stage.works_again().await;
+    assert!(restarted.elapsed() < Duration::from_secs(30), "{:.1?}", restarted.elapsed());
+    operator.stop().await;
+}
+
 #[tokio::test]
 async fn winpool_continues_after_an_outage_of_etcd() {
     let outage = async |stage: &Stage| {

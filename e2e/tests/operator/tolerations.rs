@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Namespace, Toleration};
+use winpool_core::api::Problem;
 use winpool_e2e::prelude::*;
 
 use crate::denials::{deny, until_denied};
@@ -148,6 +150,104 @@ async fn a_pod_that_says_nothing_is_for_windows_if_its_workload_runs_there() {
     operator.stop().await;
 }
 
+#[tokio::test]
+async fn what_is_known_of_a_workload_survives_a_deleted_node_and_a_label_that_flaps() {
+    let (harness, operator) = with_a_tainted_node().await;
+    harness.join_node(SimulatedNode::server_2022("win-2")).await;
+    harness.is_tainted("win-2").await;
+    for (name, node) in [("db-0", "win"), ("db-2", "win-2")] {
+        harness.start_pod(pod_of("GameServerSet", "db", name, json!({"nodeName": node}))).await;
+        let tolerates = async || Ok(Some(harness.pods().get(name).await?).filter(|pod| of_windows(pod) == 1));
+        wait_for("the pod that runs gets it", BOUND, tolerates).await.unwrap();
+    }
+    harness
+        .edit_node("lin", json!({"spec": {"taints": [{"key": "dedicated", "value": "a", "effect": "NoSchedule"}]}}))
+        .await;
+    harness.nodes().delete("win-2", &DeleteParams::default()).await.unwrap();
+    let os = |os: &str| json!({"metadata": {"labels": {"kubernetes.io/os": os, "beta.kubernetes.io/os": os}}});
+    harness.edit_node("win", os("linux")).await;
+    for name in ["db-0", "db-2"] {
+        let reports = json!({"metadata": {"annotations": {"example.com/reported": "again"}}});
+        merge(&harness.pods(), name, reports).await;
+    }
+    harness.node_events_are_seen().await;
+    harness.edit_node("win", os("windows")).await;
+    harness.is_tainted("win").await;
+    harness.create_pod(pod_of("GameServerSet", "db", "db-1", json!({}))).await;
+    assert_eq!(node_of(&is_bound(&harness, "db-1").await), Some("win"));
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_pod_that_selects_a_group_with_linux_nodes_gets_nothing_and_is_named_at_once() {
+    let (harness, operator) = with_a_tainted_node().await;
+    let forged = SimulatedNode::linux().name("forged").label("agentpool", "win");
+    harness.join_node(forged).await;
+    let group = select("agentpool", "win");
+    harness.edit_node("forged", json!({"spec": {"unschedulable": true}})).await;
+    // Until winpool has seen the node, the group is one of Windows, and its pods get the toleration.
+    let mut number = 0;
+    harness.run_pod("web-0", group.clone()).await;
+    let is_named = async || {
+        let name = format!("web-{number}");
+        if of_windows(&harness.pods().get(&name).await?) == 1 {
+            number += 1;
+            harness.run_pod(&format!("web-{number}"), group.clone()).await;
+        }
+        let pool = harness.pools().get("default").await?;
+        let mut problems = pool.status.iter().flat_map(|status| &status.problems);
+        let object = format!("Pod default/{name}");
+        let is_named = |problem: &Problem| problem.reason == "SystemNotStated" && problem.object.to_string() == object;
+        Ok(problems.any(is_named).then_some(()))
+    };
+    wait_for("a pod of the group is named", LIMIT, is_named).await.unwrap();
+    let last = harness.pods().get(&format!("web-{number}")).await.unwrap();
+    assert_eq!(of_windows(&last), 0);
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_namespace_that_fills_the_placements_is_named_and_takes_nothing_from_others() {
+    let (harness, operator) = with_a_tainted_node().await;
+    harness.create::<Namespace>(json!({"metadata": {"name": "flood"}})).await;
+    let flood: Api<Pod> = Api::namespaced(harness.client.clone(), "flood");
+    let excluding = |name: &str, hosts: usize| {
+        let hosts: Vec<String> = (0..hosts).map(|number| format!("{name}-{number:032}.example.com")).collect();
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        with(required("kubernetes.io/hostname", "NotIn", &hosts), select("kubernetes.io/os", "windows"))
+    };
+    let pod = |name: &str| -> Pod {
+        let containers = json!({"containers": [{"name": "c", "image": "servercore"}]});
+        let spec = with(excluding(name, 200), containers);
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    };
+    let names: Vec<String> = (0..1500).map(|number| format!("flood-{number}")).collect();
+    let created = futures::stream::iter(names.iter().map(|name| pod(name))).map(|pod| {
+        let flood = flood.clone();
+        async move { flood.create(&PostParams::default(), &pod).await }
+    });
+    let created: Vec<_> = created.buffer_unordered(16).collect().await;
+    assert!(created.iter().all(Result::is_ok));
+    let names_it = |pool: &WindowsPool| {
+        let mut all = pool.status.iter().flat_map(|status| &status.problems);
+        all.any(|problem| problem.reason == "PodsNotSeen" && problem.object.to_string() == "Namespace flood")
+    };
+    harness.pool_until("default", "names the namespace", |pool| names_it(pool) && !is_ready(pool)).await;
+    // The node may be full.
+    harness.run_pod("web", excluding("web", 70)).await;
+    let tolerates = async || Ok(Some(harness.pods().get("web").await?).filter(|pod| of_windows(pod) == 1));
+    wait_for("a pod of another namespace gets it", LIMIT, tolerates).await.unwrap();
+    let now = DeleteParams::default().grace_period(0);
+    flood.delete_collection(&now, &ListParams::default()).await.unwrap();
+    harness.pool_until("default", "is Ready again", |pool| !names_it(pool) && is_ready(pool)).await;
+    operator.stop().await;
+}
+
+fn is_ready(pool: &WindowsPool) -> bool {
+    let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 /// The machine decides how long so many requests take, so this waits longer than a single pod may.
 #[tokio::test]
 async fn three_hundred_pods_are_bound_beside_a_namespace_with_many_waiting_pods() {
@@ -163,14 +263,11 @@ async fn three_hundred_pods_are_bound_beside_a_namespace_with_many_waiting_pods(
     let parameters = PostParams::default();
     let create = async |api: &Api<Pod>, prefix: &str, count: usize| {
         let all = (0..count).map(|number| pod(&format!("{prefix}-{number}")));
-        let created = futures::StreamExt::buffer_unordered(
-            futures::stream::iter(all.map(|pod| {
-                let (api, parameters) = (api.clone(), parameters.clone());
-                async move { api.create(&parameters, &pod).await }
-            })),
-            16,
-        );
-        let created: Vec<_> = futures::StreamExt::collect(created).await;
+        let created = futures::stream::iter(all).map(|pod| {
+            let (api, parameters) = (api.clone(), parameters.clone());
+            async move { api.create(&parameters, &pod).await }
+        });
+        let created: Vec<_> = created.buffer_unordered(16).collect().await;
         assert!(created.iter().all(Result::is_ok));
     };
     create(&flood, "flood", 1000).await;

@@ -190,3 +190,67 @@ async fn namespaces_with_large_annotations_fit_into_the_memory_limit() {
     assert!(usage.peak_mb < LIMIT_MB, "{:.1} MB", usage.peak_mb);
     operator.stop().await.unwrap();
 }
+
+/// What others can make most of: Linux nodes, and pods with long placements.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: make chaos-long"]
+async fn many_linux_nodes_and_a_namespace_that_fills_the_placements_fit_into_the_memory_limit() {
+    const LINUX: usize = 5000;
+    let harness = Harness::unguarded().await;
+    harness.join("win").await;
+    let program = program().await;
+    let usage = async || {
+        let operator = Program::start(&program, &harness.server).unwrap();
+        operator.leads().await.unwrap();
+        harness.apply_until_ready(json!({})).await;
+        let usage = operator.usage().unwrap();
+        operator.stop().await.unwrap();
+        usage
+    };
+    let without = usage().await;
+    let nodes = harness.nodes();
+    stream::iter(0..LINUX)
+        .for_each_concurrent(16, async |number| {
+            let node = SimulatedNode::linux().name(&format!("linux-{number:04}")).label("agentpool", "linux");
+            create(&nodes, &node.without_kwok().node()).await;
+        })
+        .await;
+    let with_nodes = usage().await;
+    let pods = harness.pods();
+    stream::iter(0..8300)
+        .for_each_concurrent(16, async |number| {
+            let values: Vec<_> = (0..if number % 8 == 0 { 150 } else { 1 }).map(|n| format!("{n:060}")).collect();
+            let terms = json!([{"matchExpressions": [
+                {"key": format!("key-{number}"), "operator": "NotIn", "values": values},
+            ]}]);
+            let pod = json!({
+                "metadata": {"name": format!("flood-{number}")},
+                "spec": {
+                    "containers": [{"name": "c", "image": "servercore"}],
+                    "nodeSelector": {"kubernetes.io/os": "windows"},
+                    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
+                    "tolerations": [{"operator": "Exists"}],
+                },
+            });
+            create(&pods, &serde_json::from_value(pod).unwrap()).await;
+        })
+        .await;
+    let operator = Program::start(&program, &harness.server).unwrap();
+    operator.leads().await.unwrap();
+    let names_it =
+        |pool: &WindowsPool| pool.status.iter().flat_map(|status| &status.problems).any(|p| p.reason == "PodsNotSeen");
+    harness.pool_until("default", "names the namespace", names_it).await;
+    let full = operator.usage().unwrap();
+    operator.stop().await.unwrap();
+    println!(
+        "hostile: {:.1} MB resident, {:.1} MB beside {LINUX} Linux nodes, {:.1} MB with full placements; peaks {:.1}, {:.1}, {:.1} MB",
+        without.resident_mb,
+        with_nodes.resident_mb,
+        full.resident_mb,
+        without.peak_mb,
+        with_nodes.peak_mb,
+        full.peak_mb
+    );
+    assert!(with_nodes.resident_mb < without.resident_mb + 3.0);
+    assert!(full.peak_mb < LIMIT_MB, "{:.1} MB", full.peak_mb);
+}

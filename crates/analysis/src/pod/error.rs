@@ -1,9 +1,8 @@
 //! What the status of a pod, and Events about it, report against it.
 
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, PodStatus};
 use k8s_openapi::jiff::Timestamp;
 use winpool_core::pod::errors::{ERRORS, KUBELET, REFUSED, SANDBOX_EVENT, START};
-use winpool_core::pod::{KnownError, PodProgress};
+use winpool_core::pod::{ContainerStatus, KnownError, PodProgress, PodStatus, StateReason};
 
 use super::Pod;
 
@@ -139,7 +138,7 @@ fn of_container(status: &ContainerStatus) -> Vec<PodError> {
 const COMPLETED: &str = "Completed";
 
 /// Returns reason and message of a container that has ended.
-fn ended(ended: &ContainerStateTerminated) -> (String, String) {
+fn ended(ended: &StateReason) -> (String, String) {
     if ended.exit_code == 0 {
         return (COMPLETED.to_owned(), String::new());
     }

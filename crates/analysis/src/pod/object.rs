@@ -3,13 +3,12 @@
 use std::borrow::Borrow;
 
 use crate::kinds::WorkloadKind;
-use k8s_openapi::api::core::v1::PodStatus;
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use winpool_core::api::names;
 use winpool_core::plan::Now;
 use winpool_core::plan::pods::PodTable;
-use winpool_core::pod::{self as operator, PodProgress, StartStatus, WireMetadata, controlled_by, has_run};
+use winpool_core::pod::{self as operator, PodProgress, PodStatus, StartStatus, WireMetadata, controlled_by, has_run};
 
 use super::PodSpec;
 use super::error::{PodError, errors_of};

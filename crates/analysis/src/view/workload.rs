@@ -87,7 +87,7 @@ impl From<WireWorkload> for Workload {
         Self {
             is_over: metadata.deletion_timestamp.is_some() || status.conditions.iter().flatten().any(ended),
             is_ignored: metadata.is_ignored() || of_pods.is_ignored(),
-            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            created: metadata.created(),
             controller: metadata.controller(),
             namespace: metadata.namespace.unwrap_or_default(),
             name,

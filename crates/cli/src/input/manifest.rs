@@ -35,7 +35,7 @@ impl Manifest {
         }
         let pool = GuardedPool::deserialize(&self.value)?;
         pool.pool().map_err(serde_json::Error::custom)?;
-        let broken = if pool.is_being_deleted() { Vec::new() } else { broken_rules(&self.value) };
+        let broken = if pool.metadata.deletion_timestamp.is_some() { Vec::new() } else { broken_rules(&self.value) };
         if broken.is_empty() { Ok(Box::new(pool)) } else { Err(serde_json::Error::custom(broken.join("; "))) }
     }
 

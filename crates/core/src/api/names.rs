@@ -158,8 +158,8 @@ pub mod reason {
         /// winpool's permission to patch pods is not confined by the policy for that, or winpool lacks the permission. No taint
         /// is added that needs tolerations.
         pub const NOT_CONFINED: &str = "NotConfined";
-        /// Pods have waited for a node for ten minutes. They do not say their operating system, and fit a Windows node but for
-        /// its taint.
+        /// Pods have waited for a node for ten minutes, or name a node group with nodes of both systems. They do not say their
+        /// operating system, and fit a Windows node but for its taint.
         pub const SYSTEM_NOT_STATED: &str = "SystemNotStated";
         /// A node has a taint with the same key and effect and another value; winpool does not change it.
         pub const TAINT_VALUE_DIFFERS: &str = "TaintValueDiffers";
@@ -180,7 +180,8 @@ pub mod reason {
         pub const HEALTHY: &str = "Healthy";
         /// Pods fail because of Windows.
         pub const PODS_FAILING: &str = "PodsFailing";
-        /// winpool cannot see all pods, or all Events about them.
+        /// winpool cannot see all pods, or all Events about them, or does not read some pods of a namespace because they have too
+        /// long or too many different node selectors, affinities and tolerations.
         pub const PODS_NOT_SEEN: &str = "PodsNotSeen";
     }
 }

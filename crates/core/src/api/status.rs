@@ -203,7 +203,7 @@ pub struct ObjectReference {
 }
 
 impl ObjectReference {
-    fn cluster_scoped(kind: &str, name: &str) -> Self {
+    pub(crate) fn cluster_scoped(kind: &str, name: &str) -> Self {
         Self { kind: kind.to_owned(), namespace: None, name: name.to_owned() }
     }
 

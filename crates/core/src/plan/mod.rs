@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 
+pub mod attempt;
+pub mod budget;
 pub mod classes;
 pub mod nodes;
 pub mod patch;
 pub mod pods;
 pub mod pools;
 pub mod reconcile;
-pub mod refusal;
 pub mod taints;
 
 /// The time in which a cache shows an accepted write. After it, winpool plans by what the cache shows: others may have undone the write.

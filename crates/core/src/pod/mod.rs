@@ -11,9 +11,11 @@ pub mod tolerations;
 
 pub use self::errors::{Cause, KnownError, known_error};
 pub use self::object::{
-    DaemonSet, Pod, PodProgress, StartStatus, WireMetadata, WirePod, container_states, controlled_by, has_run,
+    ContainerStatus, DaemonSet, Pod, PodProgress, PodStatus, StartStatus, StateReason, WireMetadata, WirePod,
+    container_states, controlled_by, has_run,
 };
 pub use self::placement::Placement;
+pub(crate) use self::placement::Placements;
 pub(crate) use self::spec::selector_of;
 pub use self::spec::{
     ARCH_KEYS, BETA_OS, Class, OS_KEYS, PodSpec, SYSTEM_LABELS, System, is_on_windows_only, selects_windows,

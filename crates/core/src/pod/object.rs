@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::api::names;
 use crate::pod::spec::PodSpec;
@@ -65,7 +65,7 @@ impl From<WirePod> for Pod {
         Self {
             controller: metadata.controller(),
             template_hash: metadata.labels.as_mut().and_then(|labels| labels.remove("pod-template-hash")),
-            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            created: metadata.created(),
             is_terminating: metadata.deletion_timestamp.is_some(),
             is_mirror: metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")),
             is_ignored: metadata.is_ignored(),
@@ -78,6 +78,53 @@ impl From<WirePod> for Pod {
             start_status: StartStatus::of(&status),
         }
     }
+}
+
+/// The fields of a pod's status that winpool reads. No time is among them: a kubelet can write some that no type here holds.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatus {
+    pub phase: Option<String>,
+    pub reason: Option<String>,
+    pub message: Option<String>,
+    pub conditions: Option<Vec<PodCondition>>,
+    pub init_container_statuses: Option<Vec<ContainerStatus>>,
+    pub container_statuses: Option<Vec<ContainerStatus>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodCondition {
+    #[serde(rename = "type")]
+    pub type_: String,
+    pub status: String,
+    pub reason: Option<String>,
+    pub message: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    pub name: String,
+    pub state: Option<ContainerState>,
+    pub last_state: Option<ContainerState>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    pub running: Option<IgnoredAny>,
+    pub waiting: Option<StateReason>,
+    pub terminated: Option<StateReason>,
+}
+
+/// Why a container waits or has ended.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StateReason {
+    pub exit_code: i32,
+    pub reason: Option<String>,
+    pub message: Option<String>,
 }
 
 /// Returns the current and previous states of its containers.
@@ -205,8 +252,9 @@ pub struct WireMetadata {
     pub uid: Option<String>,
     pub resource_version: Option<String>,
     generate_name: Option<String>,
-    pub creation_timestamp: Option<Time>,
-    pub deletion_timestamp: Option<Time>,
+    /// Times are kept as text, because the API server stores some that no type here holds.
+    pub creation_timestamp: Option<String>,
+    pub deletion_timestamp: Option<String>,
     pub labels: Option<BTreeMap<String, String>>,
     pub annotations: Option<BTreeMap<String, String>>,
     pub owner_references: Option<Vec<OwnerReference>>,
@@ -216,6 +264,10 @@ impl WireMetadata {
     /// True if it has the annotation `winpool.dev/ignore`.
     pub fn is_ignored(&self) -> bool {
         self.annotations.as_ref().and_then(|all| all.get(names::IGNORE)).is_some_and(|value| value == "true")
+    }
+
+    pub fn created(&self) -> Option<Timestamp> {
+        self.creation_timestamp.as_ref()?.parse().ok()
     }
 
     /// Returns the name or, if the API server makes it, its prefix.
@@ -283,7 +335,7 @@ impl From<WireDaemonSet> for DaemonSet {
         Self {
             is_over: metadata.deletion_timestamp.is_some(),
             is_ignored: metadata.is_ignored() || template.metadata.is_some_and(|of_pods| of_pods.is_ignored()),
-            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            created: metadata.created(),
             name: metadata.take_name(),
             namespace: metadata.namespace.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),

@@ -1,20 +1,15 @@
 //! What decides on which nodes a pod may run. Thousands of pods share few placements, so each is stored once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
 
-use crate::interner::Interner;
 use crate::labels::Labels;
+use crate::plan::budget::{BESIDE_TEXT, PLACEMENT, PLACEMENTS};
 use crate::pod::tolerations::{covers, normalised};
 use crate::pod::{Class, Pod, PodSpec, System, affinity};
-
-/// The limit of the text of one placement, in bytes. Users can write longer ones.
-const LONGEST: usize = 2048;
-/// The limit of placements whose text is stored.
-const STORED: usize = 8192;
 
 /// What decides on which nodes a pod may run.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,14 +30,62 @@ pub struct Placement {
     pub is_known: bool,
 }
 
-impl Placement {
-    /// Returns the shared copy of the placement of a pod, without its text if that is too long, or if there are too many.
-    pub(crate) fn shared(pod: &Pod, placements: &mut Interner<Self>) -> Arc<Self> {
-        let placement = Self::of(pod);
-        let fits = placement.length() <= LONGEST && placements.has_room(&placement, STORED);
-        placements.intern(if fits { placement } else { placement.without_text() })
+/// The placements of pods, each stored once, with the namespace that had it first and the bytes that it needs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Placements {
+    stored: HashMap<Arc<Placement>, (String, usize)>,
+    bytes: usize,
+    /// True if one was not stored since the last list, because there was no room.
+    was_full: bool,
+}
+
+impl Placements {
+    /// Returns the shared copy of the placement of a pod, without its text if that is too long, or if there is no room.
+    pub(crate) fn store(&mut self, pod: &Pod) -> Arc<Placement> {
+        let placement = Placement::of(pod);
+        let length = placement.bytes();
+        let fits = length <= PLACEMENT + BESIDE_TEXT;
+        let has_room = fits && (self.stored.contains_key(&placement) || self.has_room(&pod.namespace, length));
+        self.was_full |= fits && !has_room;
+        let placement = if has_room { placement } else { placement.without_text() };
+        if let Some((known, _)) = self.stored.get_key_value(&placement) {
+            return Arc::clone(known);
+        }
+        let (bytes, placement) = (placement.bytes(), Arc::new(placement));
+        self.bytes += bytes;
+        self.stored.insert(Arc::clone(&placement), (pod.namespace.clone(), bytes));
+        placement
     }
 
+    /// True if there is room for so many bytes more. When all is full, each namespace may have an equal part, however much
+    /// others have.
+    fn has_room(&mut self, namespace: &str, length: usize) -> bool {
+        if self.bytes + length > PLACEMENTS {
+            self.sweep();
+        }
+        if self.bytes + length <= PLACEMENTS {
+            return true;
+        }
+        let mut parts: BTreeMap<&str, usize> = [(namespace, length)].into();
+        for (namespace, bytes) in self.stored.values() {
+            *parts.entry(namespace).or_default() += bytes;
+        }
+        parts.get(namespace).is_some_and(|part| *part <= PLACEMENTS / parts.len())
+    }
+
+    /// Forgets placements that no pod has.
+    pub(crate) fn sweep(&mut self) {
+        self.stored.retain(|placement, _| Arc::strong_count(placement) > 1);
+        self.bytes = self.stored.values().map(|(_, bytes)| bytes).sum();
+    }
+
+    /// True, once, if placements were not stored, and there is room for them now.
+    pub(crate) fn has_room_again(&mut self) -> bool {
+        self.bytes < PLACEMENTS / 2 && std::mem::take(&mut self.was_full)
+    }
+}
+
+impl Placement {
     /// Reads the placement of the pods of a template.
     pub(crate) fn of_spec(spec: &PodSpec) -> Self {
         Self {
@@ -83,8 +126,8 @@ impl Placement {
         self.is_known && !(class.selector.iter().all(is_selected) && covers_all())
     }
 
-    /// The length of its text, in bytes.
-    fn length(&self) -> usize {
+    /// What it needs, in bytes.
+    fn bytes(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let selector = self.node_selector.iter().map(|(key, value)| key.len() + value.len());
         let terms = self.terms.iter().flat_map(requirements).map(|requirement| {
@@ -93,12 +136,13 @@ impl Placement {
         });
         let tolerations =
             self.tolerations.iter().map(|own| text(&own.key) + text(&own.value) + size_of::<Toleration>() / 4);
-        selector.chain(terms).chain(tolerations).sum()
+        BESIDE_TEXT + selector.chain(terms).chain(tolerations).sum::<usize>()
     }
 
-    fn without_text(self) -> Self {
+    pub(crate) fn without_text(&self) -> Self {
         let (node_selector, terms, tolerations) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { node_selector, terms, tolerations, is_known: false, ..self }
+        let class = self.class.clone();
+        Self { node_selector, terms, tolerations, class, system: self.system, is_gated: self.is_gated, is_known: false }
     }
 }
 

@@ -13,7 +13,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
 use winpool_core::node::NodeObject;
 use winpool_core::plan::Now;
-use winpool_core::plan::nodes::{NodeEvent, NodeTable};
+use winpool_core::plan::nodes::{NodeEvent, NodeTable, OtherNodes};
 use winpool_core::plan::pods::{ClusterFacts, PodEvent, PodSummary, PodTable, PoolFailures, REASONS};
 use winpool_core::plan::pools::pool::Policy;
 use winpool_core::pod::Pod;
@@ -24,6 +24,8 @@ use crate::common::{class, node, now, policy, pool, read};
 struct World {
     table: PodTable,
     nodes: NodeTable,
+    others: OtherNodes,
+    reimaged: NodeTable,
     policy: Policy,
     classes: Vec<Arc<RuntimeClass>>,
     pods: Vec<Value>,
@@ -36,11 +38,15 @@ fn world() -> World {
     let win = read(&node("status: {nodeInfo: {containerRuntimeVersion: 'containerd://1.7.20'}}"));
     let object = NodeObject { name: "win".into(), uid: "win".into(), node: win, ..NodeObject::default() };
     nodes.observe(NodeEvent::Listed(vec![Arc::new(object)]), now.instant);
+    let mut others = OtherNodes::default();
+    others.see("lin".into(), &[("kubernetes.io/os", "linux")].into_iter().collect());
     let of_pool = "{metadata: {name: windows-2022, labels: {winpool.dev/pool: default}}, handler: h, \
                    scheduling: {nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}}}";
     World {
         table: PodTable::default(),
         nodes,
+        others,
+        reimaged: NodeTable::default(),
         policy: policy([pool("{}")]),
         classes: vec![class(of_pool)],
         pods: Vec::new(),

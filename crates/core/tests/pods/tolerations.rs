@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1::Toleration;
 use serde_json::{Value, json};
 use winpool_core::api::Taint;
 use winpool_core::node::NodeObject;
+use winpool_core::plan::attempt::RequestError;
 use winpool_core::plan::nodes::NodeEvent;
 use winpool_core::plan::pods::{ClusterFacts, IS_ENDING, TolerationAnswer, TolerationRequest, WindowsNodes};
-use winpool_core::plan::refusal::RequestError;
 use winpool_core::pod::tolerations::toleration;
 
 use super::{World, decode, pod, world};
@@ -47,7 +47,13 @@ fn of(workload: &str, name: &str, spec: &Value) -> Value {
 impl World {
     pub(super) fn look(&mut self) {
         let facts = ClusterFacts { nodes: &self.nodes, policy: &self.policy, classes: &self.classes };
-        self.table.look(Some(WindowsNodes::of(&facts)), self.now.instant);
+        let windows = WindowsNodes::of(&facts, self.others.clone().into(), &self.reimaged);
+        self.table.look(Some(windows), self.now.instant);
+    }
+
+    fn has_room_again(&mut self) -> bool {
+        let facts = ClusterFacts { nodes: &self.nodes, policy: &self.policy, classes: &self.classes };
+        self.table.count(&facts, self.now)
     }
 
     /// The next request, after a look at all pods.
@@ -253,15 +259,18 @@ fn taint_text(taint: &Value) -> String {
 fn a_pod_that_says_nothing_is_for_windows_if_its_workload_has_started_there_and_nowhere_else() {
     let nothing = json!({});
     let elsewhere = json!({"nodeSelector": {"team": "a"}});
-    for (before, is_helped) in [
-        (vec![started("db-0", "db", "win", &nothing)], true),
-        (vec![started("db-0", "db", "lin", &nothing)], false),
-        (vec![started("db-0", "db", "win", &nothing), started("db-2", "db", "lin", &nothing)], false),
-        (vec![started("db-0", "db", "win", &elsewhere)], false),
-        (vec![started("db-0", "other", "win", &nothing)], false),
-        (vec![], false),
+    let on_both = vec![started("db-0", "db", "win", &nothing), started("db-2", "db", "lin", &nothing)];
+    let on_a_deleted_node = vec![started("db-0", "db", "win", &nothing), started("db-2", "db", "gone", &nothing)];
+    for (before, while_there, afterwards) in [
+        (vec![started("db-0", "db", "win", &nothing)], true, true),
+        (vec![started("db-0", "db", "lin", &nothing)], false, false),
+        (on_both, false, true),
+        (on_a_deleted_node, true, true),
+        (vec![started("db-0", "db", "win", &elsewhere)], false, false),
+        (vec![started("db-0", "other", "win", &nothing)], false, false),
+        (vec![], false, false),
     ] {
-        // Whatever the order in which the watch shows them, and also after they are gone.
+        // Whatever the order in which the watch shows them.
         for (is_first, stays) in [(true, true), (true, false), (false, true)] {
             let mut world = world();
             let waits = of("db", "db-1", &nothing);
@@ -282,27 +291,136 @@ fn a_pod_that_says_nothing_is_for_windows_if_its_workload_has_started_there_and_
                 world.look();
             }
             let found = world.all().iter().any(|request| request.starts_with("db-1"));
+            let is_helped = if stays { while_there } else { afterwards };
             assert_eq!(found, is_helped, "{before:?}, {is_first}, {stays}");
         }
     }
 }
 
 #[test]
-fn the_workloads_that_started_last_are_remembered() {
-    for (others, is_helped) in [(1000, true), (20_000, false)] {
+fn a_label_that_flaps_does_not_change_what_is_known_of_a_workload() {
+    let nothing = json!({});
+    let flapped = "metadata: {labels: {kubernetes.io/os: linux}}\nstatus: {nodeInfo: {operatingSystem: SYSTEM}}";
+    for (reported, is_helped) in [("windows", true), ("linux", false)] {
         let mut world = world();
-        let mut starts = |name: &str| {
-            let pod = started(&format!("{name}-0"), name, "win", &json!({}));
+        let pods = [started("db-0", "db", "win", &nothing), started("db-2", "db", "win-2", &nothing)];
+        world.join("win-2", "{}");
+        for pod in &pods {
+            world.table.see(&decode(pod), world.now);
+        }
+        world.look();
+        // The label says Linux, and a pod that runs there reports.
+        world.nodes.observe(NodeEvent::Deleted("win-2".into()), world.now.instant);
+        let node = read(&node(&flapped.replace("SYSTEM", reported)));
+        world.others.see("win-2".into(), &node.labels);
+        let object = NodeObject { name: "win-2".into(), uid: "win-2".into(), node, ..NodeObject::default() };
+        world.reimaged.observe(NodeEvent::Listed(vec![object.into()]), world.now.instant);
+        world.table.see(&decode(&pods[1]), world.now);
+        world.look();
+        world.table.see(&decode(&of("db", "db-1", &nothing)), world.now);
+        world.look();
+        assert_eq!(!world.all().is_empty(), is_helped, "{reported}");
+        // Once the node says Windows again, everything is as before, although no pod reports.
+        world.others.remove("win-2");
+        world.reimaged.observe(NodeEvent::Listed(Vec::new()), world.now.instant);
+        world.join("win-2", "{}");
+        world.look();
+        assert_eq!(!world.all().is_empty(), !is_helped, "{reported}");
+    }
+}
+
+#[test]
+fn a_group_with_nodes_of_both_systems_shows_nothing_and_its_pods_are_named_at_once() {
+    for (label, is_mixed) in [(("agentpool", "a"), true), (("agentpool", "b"), false), (("disk", "a"), false)] {
+        for spec in [select("agentpool", "a"), required("agentpool", "In", &["a"])] {
+            let mut world = world();
+            world.join("win-2", "metadata: {labels: {agentpool: a}}");
+            world.others.see("lin-2".into(), &[("kubernetes.io/os", "linux"), label].into_iter().collect());
+            assert_eq!(gets(&mut world, &spec).is_empty(), is_mixed, "{label:?} {spec}");
+            world.table.see(&decode(&waiting("web", &spec)), world.now);
+            let is_named =
+                |world: &mut World| world.summary().help.get("default").is_some_and(|help| !help.unclear.is_empty());
+            assert_eq!(is_named(&mut world), is_mixed, "{label:?} {spec}");
+        }
+    }
+}
+
+/// The namespaces that are named because pods of them are not read.
+fn unknown(world: &mut World) -> Vec<String> {
+    world.summary().help.get("default").map(|help| help.unknown.iter().cloned().collect()).unwrap_or_default()
+}
+
+#[test]
+fn a_pod_with_a_placement_that_is_too_long_is_named_and_others_are_helped() {
+    let excluding = |hosts: usize| {
+        let hosts: Vec<String> = (0..hosts).map(|number| format!("host-{number}.example.com")).collect();
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        let mut spec = required("kubernetes.io/hostname", "NotIn", &hosts);
+        spec["nodeSelector"] = json!({"kubernetes.io/os": "windows"});
+        spec
+    };
+    for (hosts, is_helped) in [(70, true), (1000, false)] {
+        let mut world = world();
+        assert_eq!(!gets(&mut world, &excluding(hosts)).is_empty(), is_helped, "{hosts}");
+        world.table.see(&decode(&waiting("web", &excluding(hosts))), world.now);
+        assert_eq!(unknown(&mut world).is_empty(), is_helped, "{hosts}");
+    }
+}
+
+#[test]
+fn a_namespace_that_fills_the_placements_is_named_and_takes_nothing_from_others() {
+    let mut world = world();
+    let windows = |more: &str| json!({"nodeSelector": {"kubernetes.io/os": "windows", "a": more}});
+    let in_namespace = |namespace: &str, name: &str, spec: &Value| {
+        let mut pod = waiting(name, spec);
+        pod["metadata"]["namespace"] = json!(namespace);
+        decode(&pod)
+    };
+    let greedy: Vec<String> = (0..1500).map(|number| format!("{number}{}", "x".repeat(15_000))).collect();
+    for (number, text) in greedy.iter().enumerate() {
+        world.table.see(&in_namespace("greedy", &format!("g-{number}"), &windows(text)), world.now);
+    }
+    world.look();
+    assert_eq!(unknown(&mut world), ["greedy"]);
+    // Another namespace goes on to its share, and no further.
+    for (number, text) in greedy.iter().enumerate().take(900) {
+        world.table.see(&in_namespace("shop", &format!("s-{number}"), &windows(&format!("s{text}"))), world.now);
+        if number == 100 {
+            assert_eq!(unknown(&mut world), ["greedy"]);
+        }
+    }
+    assert_eq!(unknown(&mut world), ["greedy", "shop"]);
+    assert!(!world.has_room_again());
+    for number in 0..1500 {
+        world.table.deleted("greedy", &format!("g-{number}"));
+    }
+    for number in 0..900 {
+        world.table.deleted("shop", &format!("s-{number}"));
+    }
+    assert!(world.has_room_again(), "what was not stored is read again");
+    assert!(!world.has_room_again(), "once");
+    assert_eq!(unknown(&mut world), [""; 0]);
+}
+
+#[test]
+fn a_namespace_that_starts_many_workloads_does_not_let_those_of_others_be_forgotten() {
+    for (namespace, is_helped) in [("greedy", true), ("shop", false)] {
+        let mut world = world();
+        let mut starts = |namespace: &str, name: &str| {
+            let mut pod = started(&format!("{name}-0"), name, "win", &json!({}));
+            pod["metadata"]["namespace"] = json!(namespace);
             world.table.see(&decode(&pod), world.now);
-            world.look();
-            world.table.deleted("shop", &format!("{name}-0"));
+            if name == "db" || name.ends_with("00") {
+                world.look();
+            }
             world.wait(1);
         };
-        starts("db");
-        (0..others).for_each(|number| starts(&format!("other-{number}")));
+        starts("shop", "db");
+        (0..17_000).for_each(|number| starts(namespace, &format!("other-{number}")));
+        world.look();
         world.table.see(&decode(&of("db", "db-1", &json!({}))), world.now);
         world.look();
-        assert_eq!(!world.all().is_empty(), is_helped, "after {others} others");
+        assert_eq!(world.all().iter().any(|request| request.starts_with("db-1")), is_helped, "{namespace}");
     }
 }
 

@@ -159,7 +159,7 @@ pub fn new_pool(name: &str, spec: &str, number: usize) -> PoolObject {
 
 impl WindowsPoolFacts {
     pub fn is_deleting(&self) -> bool {
-        self.guarded.is_being_deleted()
+        self.guarded.metadata.deletion_timestamp.is_some()
     }
 
     /// True if the status records that winpool may have added this taint to nodes.

@@ -6,12 +6,12 @@ use json_patch::{Patch, PatchOperation};
 use kube::ResourceExt;
 use serde_json::Value;
 use winpool_core::api::{Taint, TaintStatus, WindowsPoolStatus, names};
+use winpool_core::plan::attempt::RequestError;
 use winpool_core::plan::classes::runtime_class::{lacks_tolerations, owner};
 use winpool_core::plan::nodes::NodeAnswer;
 use winpool_core::plan::patch::{finalizer_patch, status_patch};
 use winpool_core::plan::pools::pool::GuardedPool;
 use winpool_core::plan::reconcile::{Answer, ClassRequest, Step};
-use winpool_core::plan::refusal::RequestError;
 
 use super::cluster::{self, Class, Node, PoolObject, Work};
 use super::model::{Break, Fault, Write};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use winpool_core::api::names::reason;
+use winpool_core::plan::attempt::RequestError;
 use winpool_core::plan::pods::PodTable;
-use winpool_core::plan::refusal::RequestError;
 use winpool_core::pod::{Pod, PodProgress};
 
 use super::cluster::{World, denied, failed, of_class, pool};

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use winpool_core::api::{Problem, WindowsPool, WindowsPoolStatus, names};
 use winpool_core::node::{NodeFields, NodeObject, NodePlan, TaintList};
 use winpool_core::plan::Now;
+use winpool_core::plan::attempt::{Outage, RequestError};
 use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable};
 use winpool_core::plan::patch::{finalizer_patch, status_patch};
 use winpool_core::plan::pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes};
 use winpool_core::plan::pools::pool::{GuardedPool, Policy, policy_of};
 use winpool_core::plan::reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next};
-use winpool_core::plan::refusal::{Outage, RequestError};
 use winpool_core::pod::{DaemonSet, Pod, PodProgress, PodSpec};
 
 use crate::common::{
@@ -358,7 +358,7 @@ impl World {
         let classes: Vec<_> = self.classes.values().cloned().collect();
         let [nodes, _] = &mut self.tables;
         let facts = ClusterFacts { nodes, policy: &policy_of(&self.pools), classes: &classes };
-        self.table.look(Some(WindowsNodes::of(&facts)), self.now.instant);
+        self.table.look(Some(WindowsNodes::of(&facts, Arc::default(), &NodeTable::default())), self.now.instant);
         let mut cluster = CachedCluster {
             pools: &self.pools,
             classes: &classes,
@@ -445,7 +445,7 @@ impl World {
             Err(_) => is_stale = true,
         });
         let answer = Answer::Written(Box::new(self.guarded(name).clone()));
-        self.pools.retain(|pool| !pool.is_being_deleted() || !pool.finalizers().is_empty());
+        self.pools.retain(|pool| pool.metadata.deletion_timestamp.is_none() || !pool.finalizers().is_empty());
         if is_stale { Answer::Refused(RequestError::Conflict) } else { answer }
     }
 

@@ -24,7 +24,7 @@ fn world() -> World {
 fn seconds_until_gone(world: &mut World) -> u64 {
     for second in 0..3600 {
         world.rest();
-        if !world.pools.iter().any(|pool| pool.is_being_deleted()) {
+        if !world.pools.iter().any(|pool| pool.metadata.deletion_timestamp.is_some()) {
             return second;
         }
         world.advance(std::time::Duration::from_secs(1));
@@ -258,7 +258,10 @@ fn a_pool_stays_until_the_next_one_has_recorded_its_taints_on_their_nodes() {
     world.delete();
     world.wait(20);
     assert_eq!(world.nodes["win"].labels.get("winpool.dev/pool"), Some("younger"));
-    assert!(world.pools.iter().any(|pool| pool.is_being_deleted()), "nothing else records the taint of the older pool");
+    assert!(
+        world.pools.iter().any(|pool| pool.metadata.deletion_timestamp.is_some()),
+        "nothing else records the taint of the older pool"
+    );
     world.accept_all();
     world.rest();
     assert!(seconds_until_gone(&mut world) < 90);

@@ -7,11 +7,11 @@ use std::time::Duration;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use winpool_core::api::WindowsPoolStatus;
 use winpool_core::api::names::condition;
+use winpool_core::plan::attempt::RequestError;
 use winpool_core::plan::nodes::NodeTable;
 use winpool_core::plan::pods::{PodHealth, UnknownPods};
 use winpool_core::plan::pools::pool::{GuardedPool, PoolEntry};
 use winpool_core::plan::reconcile::{CachedCluster, Note, Step};
-use winpool_core::plan::refusal::RequestError;
 
 use super::cluster::{MINE, World, failed, of_class, pool};
 use crate::common::{node, now, recorded_in, yaml};

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use winpool_core::api::names::{condition, reason};
+use winpool_core::plan::attempt::{Outage, RequestError};
 use winpool_core::plan::pods::UnknownPods;
 use winpool_core::plan::reconcile::Step;
-use winpool_core::plan::refusal::{Outage, RequestError};
 
 use super::cluster::{MINE, World, agent, denied, failed, pool};
 use crate::common::{node, recorded_in};

@@ -5,9 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
+use winpool_core::plan::attempt::RequestError;
 use winpool_core::plan::patch::runtime_class_patch;
 use winpool_core::plan::reconcile::ClassRequest;
-use winpool_core::plan::refusal::RequestError;
 
 /// Returns the class after this request, as an API server would; `None` if it is absent. A new class gets `uid`.
 /// The caller sets the new `resourceVersion`.

@@ -9,13 +9,13 @@ use kube::ResourceExt;
 use winpool_core::api::{Taint, WindowsPoolStatus, names};
 use winpool_core::node::{NodeFields, NodeObject};
 use winpool_core::plan::Now;
-use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable};
+use winpool_core::plan::attempt::RequestError;
+use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable, OtherNodes};
 use winpool_core::plan::patch::finalizers;
 use winpool_core::plan::pods::{ClusterFacts, PodHealth, PodTable, TolerationRequest, UnknownPods, WindowsNodes};
 use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, policy_of};
 use winpool_core::plan::reconcile::taints::HeldTaints;
 use winpool_core::plan::reconcile::{Answer, CachedCluster, ClassRequest, Memory, Pauses, Step, next};
-use winpool_core::plan::refusal::RequestError;
 use winpool_core::pod::{self as operator, Class, PodProgress};
 
 use crate::kinds::WorkloadKind;
@@ -206,7 +206,12 @@ impl Simulation {
     /// The Windows nodes, pools and RuntimeClasses by which the operator decides which pods lack tolerations.
     fn windows_nodes(&self) -> WindowsNodes {
         let classes: Vec<_> = self.classes.values().cloned().collect();
-        WindowsNodes::of(&ClusterFacts { nodes: &self.windows, policy: &policy_of(&self.pools), classes: &classes })
+        let mut others = OtherNodes::default();
+        for (name, node) in self.nodes.iter().filter(|(name, _)| self.windows.object(name).is_none()) {
+            others.see(name.as_str().into(), &node.labels);
+        }
+        let facts = ClusterFacts { nodes: &self.windows, policy: &policy_of(&self.pools), classes: &classes };
+        WindowsNodes::of(&facts, Arc::new(others), &self.reimaged)
     }
 
     /// Shows the cluster and the present moment to the operator.
@@ -319,7 +324,7 @@ impl Simulation {
             Step::SetFinalizer(wanted) => {
                 self.update_pool(pool, |pool| pool.metadata.finalizers = Some(finalizers(&pool.metadata, *wanted)));
                 let answer = self.written(pool);
-                self.pools.retain(|pool| !pool.is_being_deleted() || !pool.finalizers().is_empty());
+                self.pools.retain(|pool| pool.metadata.deletion_timestamp.is_none() || !pool.finalizers().is_empty());
                 answer
             }
             Step::Class(class) => self.request(&class.name, &class.request),

@@ -8,7 +8,9 @@
 pub mod assessment;
 pub mod capability_labels;
 pub mod numbers;
+mod others;
 pub(crate) mod table;
 
 pub use self::numbers::NodeCount;
+pub use self::others::OtherNodes;
 pub use self::table::{NodeAnswer, NodeEvent, NodeNote, NodeStep, NodeTable};

@@ -10,11 +10,11 @@ use json_patch::Patch;
 
 use crate::interner::Interner;
 use crate::node::{MetadataChange, NodeObject, NodePlan, Watched};
+use crate::plan::attempt::{Attempt, FAILED, RequestError, WriteConflict, refusal_pause, with_jitter};
 use crate::plan::nodes::assessment::{Assessment, NodeProblem, NodeState, assess, assess_as};
 use crate::plan::nodes::numbers::{Assessments, NodeCount, Overlaps, Tally, fold};
 use crate::plan::patch::{REVERTED, STRIPPED, node_patch};
 use crate::plan::pools::pool::Policy;
-use crate::plan::refusal::{RequestError, WriteConflict, growing_pause, refusal_pause};
 use crate::plan::taints::Consent;
 use crate::windows::{Build, builds};
 
@@ -212,7 +212,7 @@ impl NodeTable {
         };
         if entry.object.resource_version != object.resource_version {
             entry.is_behind = false;
-            entry.wait_reasons.iter_mut().for_each(|wait_reasons| wait_reasons.stale = None);
+            entry.wait_reasons.iter_mut().for_each(|wait_reasons| wait_reasons.stale = Attempt::default());
         }
         entry.watched.see(&object.node, now);
         entry.object = object;
@@ -278,9 +278,9 @@ pub(crate) struct WaitReasons {
     /// The last refusals: of plans, and of parts of plans.
     refusals: VecDeque<RefusedPlan>,
     pub(crate) other_writer: Option<OtherWriter>,
-    failure: Option<FailedAttempts>,
+    failure: Attempt,
     /// Patches whose tests failed although the watch shows no change of the node.
-    stale: Option<FailedAttempts>,
+    stale: Attempt,
 }
 
 /// A plan, or a part of one, that the API server refused. It is kept while the node seems to need another plan: the watch may
@@ -302,13 +302,6 @@ const REFUSALS: usize = 3;
 pub(crate) struct OtherWriter {
     pub(crate) name: Arc<str>,
     pub(crate) until: Instant,
-}
-
-/// Attempts that failed in a row, and the time of the next one.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct FailedAttempts {
-    count: u32,
-    until: Instant,
 }
 
 /// The number of patches in a row after which a node that refuses them is blocked: a value that is too large to be cached is not
@@ -380,9 +373,9 @@ impl Entry {
     /// last accepted patch, it waits.
     pub(crate) fn next(&self, policy: &Policy, now: Instant) -> Need {
         let reasons = self.wait_reasons.as_ref();
-        let failures = reasons.into_iter().flat_map(|reasons| reasons.failure.iter().chain(&reasons.stale));
-        if let Some(failure) = failures.max_by_key(|failure| failure.until).filter(|failure| now < failure.until) {
-            return Need::Nothing(Some(failure.until));
+        let failed = reasons.into_iter().flat_map(|reasons| [&reasons.failure, &reasons.stale]);
+        if let Some(until) = failed.filter_map(|attempt| attempt.pause(now)).max() {
+            return Need::Nothing(Some(until));
         }
         let assessment = assess(&self.object.node, policy, self.consent(now));
         if self.is_behind && !assessment.plan.is_empty() {
@@ -414,7 +407,7 @@ impl Entry {
 
     /// True if the tests of its patches fail again and again.
     fn is_stale(&self) -> bool {
-        self.wait_reasons.as_ref().and_then(|wait_reasons| wait_reasons.stale).is_some_and(|stale| stale.count >= STALE)
+        self.wait_reasons.as_ref().is_some_and(|wait_reasons| wait_reasons.stale.failures >= STALE)
     }
 
     /// The message if the API server refuses this plan, and each part of it.
@@ -433,22 +426,19 @@ impl Entry {
         self.conflict.as_ref()?.pause(&policy.demands(pool), now)
     }
 
-    /// Records a failed attempt, or a patch whose tests failed. Returns how many there were, and the pause before the next one:
-    /// exponential, and up to twice as long, by the name of the node, so that nodes which failed together are not tried together.
+    /// Records a failed attempt, or a patch whose tests failed. Returns how many there were, and the pause before the next one.
     fn fail(&mut self, is_stale: bool, now: Instant) -> (u32, Duration) {
         let reasons = self.wait_reasons.get_or_insert_default();
-        let failure = if is_stale { &mut reasons.stale } else { &mut reasons.failure };
-        let count = failure.map_or(1, |failure| failure.count.saturating_add(1));
-        let pause = growing_pause(count);
-        let pause = pause + pause.mul_f64(jitter(&self.object.name, count));
-        *failure = Some(FailedAttempts { count, until: now + pause });
-        (count, pause)
+        let attempt = if is_stale { &mut reasons.stale } else { &mut reasons.failure };
+        let name = &self.object.name;
+        let pause = attempt.failed(|failures| with_jitter(FAILED.after(failures), name, failures), now);
+        (attempt.failures, pause)
     }
 
     /// Forgets earlier failures, because the API server answers; and earlier refusals, if it accepted all that the node needs.
     fn was_answered(&mut self, is_whole: bool) {
         if let Some(wait_reasons) = &mut self.wait_reasons {
-            wait_reasons.failure = None;
+            wait_reasons.failure = Attempt::default();
             if is_whole {
                 wait_reasons.refusals.clear();
             }
@@ -459,13 +449,6 @@ impl Entry {
     pub(crate) fn begin_term(&mut self) {
         (self.conflict, self.wait_reasons, self.is_behind) = (None, None, false);
     }
-}
-
-/// A number from 0 to 1 that differs from node to node and from attempt to attempt.
-fn jitter(name: &str, count: u32) -> f64 {
-    let mut hasher = DefaultHasher::new();
-    (name, count).hash(&mut hasher);
-    f64::from(u16::try_from(hasher.finish() & 0xFFFF).unwrap_or_default()) / f64::from(u16::MAX)
 }
 
 /// Shows only what decides. `resourceVersion` stands for the fields of the node.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use uuid::Uuid;
 
 use crate::interner::Interner;
-use crate::pod::{KnownError, Placement, Pod, PodProgress, System};
+use crate::pod::{KnownError, Placement, Placements, Pod, PodProgress, System};
 use crate::words::plain;
 
 /// The longest name of a workload, in bytes. Kind and name of an owner may have any length.
@@ -70,7 +70,7 @@ impl PodFact {
     pub(crate) fn of(
         pod: &Pod,
         before: Option<&Self>,
-        placements: &mut Interner<Placement>,
+        placements: &mut Placements,
         texts: &mut Interner<str>,
         now: Instant,
     ) -> Self {
@@ -93,7 +93,7 @@ impl PodFact {
         Self {
             uid: uid.unwrap_or_default(),
             workload: texts.intern(plain(&pod.workload(), WORKLOAD)),
-            placement: Placement::shared(pod, placements),
+            placement: placements.store(pod),
             node,
             stage,
             is_terminating: pod.is_terminating,
@@ -109,7 +109,17 @@ impl PodFact {
 
     /// True if the pod may fail because of Windows. The cluster decides about the rest.
     pub(crate) fn may_fail(&self) -> bool {
-        self.trouble.is_some()
+        self.trouble.is_some() || self.is_unknown()
+    }
+
+    /// True if winpool does not know if the pod is for Windows, because its placement is not stored.
+    pub(crate) fn is_unknown(&self) -> bool {
+        !self.placement.is_known && self.placement.system != Some(System::Linux)
+    }
+
+    /// True if it has started and does not say its system.
+    pub(crate) fn has_unsaid_start(&self) -> bool {
+        self.stage == PodStage::Started && self.placement.system.is_none()
     }
 
     /// True if winpool may add tolerations to it, should it be for Windows.

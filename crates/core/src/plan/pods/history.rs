@@ -1,67 +1,73 @@
 //! Where pods of workloads have started. A pod that does not say its system is for Windows if its workload runs there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::plan::budget::{HISTORIES, KINDS, keep_shares, namespace};
 use crate::plan::pods::fact::PodFact;
 use crate::pod::Placement;
 
-/// The limit of workloads that are remembered. When it is reached, the half with the oldest last start is forgotten.
-const WORKLOADS: usize = 16_384;
-
-/// A workload, and what its pods require of their node. A new template is another kind.
-pub(crate) type PodKind = (Arc<str>, u64);
-
-/// The systems of the nodes on which pods of each kind have started since winpool began to watch.
+/// The workloads of which pods have started on Windows nodes since winpool began to watch, by what the pods require of their
+/// node. A new template is another kind of pods.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PodHistory(BTreeMap<PodKind, Starts>);
+pub(crate) struct PodHistory {
+    workloads: BTreeMap<Arc<str>, BTreeMap<u64, Starts>>,
+    /// True if another kind is known to be for Windows than when this was last asked.
+    pub is_changed: bool,
+}
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Starts {
-    on_windows: bool,
-    elsewhere: bool,
+    /// The present pods that have started on nodes with another system.
+    elsewhere: BTreeSet<Arc<str>>,
+    /// The last start on a Windows node.
     last: Instant,
 }
 
-pub(crate) fn kind(workload: &Arc<str>, placement: &Placement) -> PodKind {
+fn kind(placement: &Placement) -> u64 {
     let Placement { node_selector, terms, class, .. } = placement;
     let mut hasher = DefaultHasher::new();
     (node_selector, class, format!("{terms:?}")).hash(&mut hasher);
-    (Arc::clone(workload), hasher.finish())
+    hasher.finish()
 }
 
 impl PodHistory {
-    /// Records that the pod has started. Returns true if its kind is now known to be for Windows, or no longer.
-    pub(crate) fn started(&mut self, pod: &PodFact, is_on_windows: bool, now: Instant) -> bool {
-        if self.0.len() >= WORKLOADS {
-            let mut all: Vec<_> = self.0.iter().map(|(kind, starts)| (starts.last, kind.clone())).collect();
-            all.sort_unstable();
-            for (_, kind) in all.drain(..WORKLOADS / 2) {
-                self.0.remove(&kind);
-            }
+    /// Records that the pod has started on a Windows node.
+    pub(crate) fn started(&mut self, pod: &PodFact, now: Instant) {
+        let kinds = self.workloads.entry(Arc::clone(&pod.workload)).or_default();
+        if kinds.len() >= KINDS {
+            kinds.clear();
         }
-        let starts = self.0.entry(kind(&pod.workload, &pod.placement)).or_insert(Starts {
-            on_windows: false,
-            elsewhere: false,
-            last: now,
+        let before = kinds.remove(&kind(&pod.placement));
+        let is_first = before.is_none();
+        let elsewhere = before.map(|before| before.elsewhere).unwrap_or_default();
+        kinds.insert(kind(&pod.placement), Starts { elsewhere, last: now });
+        keep_shares(&mut self.workloads, HISTORIES, |workload, kinds| {
+            (namespace(workload), kinds.values().map(|starts| starts.last).max())
         });
-        let before = starts.says_windows();
-        starts.on_windows |= is_on_windows;
-        starts.elsewhere |= !is_on_windows;
-        starts.last = now;
-        starts.says_windows() != before
+        self.is_changed |= is_first;
     }
 
-    /// True if a pod of this workload and placement has started on a Windows node, and none on another.
+    /// Records if a pod that has started runs on a node with another system.
+    pub(crate) fn elsewhere(&mut self, name: &Arc<str>, pod: &PodFact, is_elsewhere: impl FnOnce() -> bool) {
+        let kinds = self.workloads.get_mut(&pod.workload);
+        let Some(Starts { elsewhere, .. }) = kinds.and_then(|kinds| kinds.get_mut(&kind(&pod.placement))) else {
+            return;
+        };
+        let said_windows = elsewhere.is_empty();
+        if is_elsewhere() {
+            elsewhere.insert(Arc::clone(name));
+        } else {
+            elsewhere.remove(name);
+        }
+        self.is_changed |= elsewhere.is_empty() != said_windows;
+    }
+
+    /// True if a pod of this workload and placement has started on a Windows node, and none runs on a node with another system.
     pub(crate) fn says_windows(&self, workload: &Arc<str>, placement: &Placement) -> bool {
-        self.0.get(&kind(workload, placement)).is_some_and(Starts::says_windows)
-    }
-}
-
-impl Starts {
-    fn says_windows(&self) -> bool {
-        self.on_windows && !self.elsewhere
+        let kinds = self.workloads.get(workload);
+        kinds.and_then(|kinds| kinds.get(&kind(placement))).is_some_and(|starts| starts.elsewhere.is_empty())
     }
 }

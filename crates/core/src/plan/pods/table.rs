@@ -1,6 +1,6 @@
 //! The table itself: the pods, and what is counted of them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,17 @@ use kube::ResourceExt;
 
 use crate::interner::Interner;
 use crate::plan::Now;
+use crate::plan::budget::{ENDED, GONE, keep_shares, namespace};
 use crate::plan::classes::runtime_class::{ClassUsers, owner};
 use crate::plan::pods::fact::{PodFact, PodStage, PodTrouble, SandboxError};
 use crate::plan::pods::failures::{ClassPods, Judge, PodEvent, PodFailures, PodSummary, moment};
 use crate::plan::pods::history::PodHistory;
 use crate::plan::pods::tolerations::{ClusterFacts, HelpQueue, TolerationAnswer, TolerationRequest, WindowsNodes};
 use crate::plan::pools::objector::{DaemonSets, Objector, is_daemon_set};
-use crate::pod::{Class, KnownError, Placement, Pod, PodProgress, System};
+use crate::pod::{Class, KnownError, Placement, Placements, Pod, PodProgress, System};
 
 /// The shortest pause between two counts: names and numbers of workloads in status change no more often.
 pub const COUNT_INTERVAL: Duration = Duration::from_secs(10);
-/// The limit of workloads whose pods were refused or failed for good.
-const ENDED: usize = 100;
-/// The limit of pods that are remembered after their end, because an Event may say why they ended.
-const GONE: usize = 4096;
 
 /// Pauses that may be shorter in tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,7 +63,7 @@ pub struct PodTable {
     /// Pods that the kubelet refused or that failed for good, by workload and error.
     ended: BTreeMap<(Arc<str>, &'static str), EndedPod>,
     /// Pods that were on a node and have finished or were deleted, the last one at the end.
-    gone: VecDeque<(Arc<str>, PodFact)>,
+    gone: BTreeMap<usize, (Arc<str>, PodFact)>,
     /// Pods that may be for Windows and were not looked at yet.
     unseen: BTreeSet<Arc<str>>,
     /// Pods that do not say their system and have started since the last look.
@@ -83,7 +80,7 @@ pub struct PodTable {
     agents: BTreeSet<Arc<str>>,
     /// The `DaemonSets` for Windows; `None` before all lists are complete and were looked at.
     pub objectors: Option<Arc<Vec<Objector>>>,
-    placements: Interner<Placement>,
+    placements: Placements,
     texts: Interner<str>,
     /// The number of the last list.
     list: u32,
@@ -146,7 +143,7 @@ impl PodTable {
         if let Some(class) = &fact.placement.class {
             self.by_class.entry(Arc::clone(class)).or_default().insert(Arc::clone(&name));
         }
-        if fact.stage == PodStage::Started && fact.placement.system.is_none() {
+        if fact.has_unsaid_start() {
             self.started.insert(Arc::clone(&name));
         }
         if fact.may_be_helped()
@@ -168,17 +165,23 @@ impl PodTable {
             self.changed |= !self.windows.has_pools_of(&windows);
             (self.windows, self.has_looked) = (windows, true);
         }
-        let mut is_news = false;
-        for name in std::mem::take(&mut self.started) {
-            if let Some(Seen { fact, .. }) = self.pods.get(&name)
-                && let Some(node) = &fact.node
-            {
-                is_news |= self.history.started(fact, self.windows.has(node), now);
-                if is_daemon_set(&fact.workload) && self.windows.has(node) {
-                    self.daemon_sets.are_changed |= self.agents.insert(Arc::clone(&fact.workload));
-                }
+        let started = std::mem::take(&mut self.started);
+        let seen = started.iter().filter_map(|name| self.pods.get_key_value(name));
+        let is_on_windows = |fact: &PodFact| fact.node.as_ref().is_some_and(|node| self.windows.has(node));
+        for (_, Seen { fact, .. }) in seen.clone().filter(|(_, seen)| is_on_windows(&seen.fact)) {
+            self.history.started(fact, now);
+            if is_daemon_set(&fact.workload) {
+                self.daemon_sets.are_changed |= self.agents.insert(Arc::clone(&fact.workload));
             }
         }
+        // Nodes change their system, and the workloads that are known so far may run elsewhere too.
+        let all = self.pods.iter().filter(|(_, seen)| seen.fact.has_unsaid_start());
+        for (name, Seen { fact, .. }) in
+            seen.chain(all.take(if is_all || self.history.is_changed { usize::MAX } else { 0 }))
+        {
+            self.history.elsewhere(name, fact, || self.windows.is_elsewhere(fact));
+        }
+        let is_news = std::mem::take(&mut self.history.is_changed);
         if is_news {
             let by_workload = |(_, Seen { fact, .. }): &(&Arc<str>, &Seen)| {
                 fact.may_be_helped() && self.history.says_windows(&fact.workload, &fact.placement)
@@ -230,7 +233,7 @@ impl PodTable {
 
     /// True if there are pods that [`Self::look`] has not looked at.
     pub fn has_unseen(&self) -> bool {
-        !self.unseen.is_empty() || !self.started.is_empty() || self.daemon_sets.are_changed
+        !self.unseen.is_empty() || !self.started.is_empty() || self.history.is_changed || self.daemon_sets.are_changed
     }
 
     /// The next pod that gets tolerations, if one is due. The answer belongs to [`Self::helped`].
@@ -264,20 +267,23 @@ impl PodTable {
 
     fn remember(&mut self, name: Arc<str>, fact: PodFact) {
         if fact.node.is_some() {
-            self.gone.push_back((name, fact));
-            self.gone.drain(..self.gone.len().saturating_sub(GONE));
+            let placement = Arc::new(fact.placement.without_text());
+            let next = self.gone.last_key_value().map_or(0, |(last, _)| last + 1);
+            self.gone.insert(next, (name, PodFact { placement, ..fact }));
+            keep_shares(&mut self.gone, GONE, |age, (_, fact)| (namespace(&fact.workload), *age));
         }
     }
 
     fn remove(&mut self, name: &str) -> Option<PodFact> {
-        let Seen { fact, .. } = self.pods.remove(name)?;
-        self.may_fail.remove(name);
-        self.unseen.remove(name);
-        self.started.remove(name);
+        let (name, Seen { fact, .. }) = self.pods.remove_entry(name)?;
+        self.history.elsewhere(&name, &fact, || false);
+        self.may_fail.remove(&name);
+        self.unseen.remove(&name);
+        self.started.remove(&name);
         if let Some(class) = &fact.placement.class
             && let Some(of_class) = self.by_class.get_mut(class)
         {
-            of_class.remove(name);
+            of_class.remove(&name);
             if of_class.is_empty() {
                 self.by_class.remove(class);
             }
@@ -309,11 +315,8 @@ impl PodTable {
             known.last = known.last.max(last);
             return;
         }
-        if self.ended.len() >= ENDED {
-            let oldest = self.ended.iter().min_by_key(|(_, ended)| ended.last).map(|(key, _)| key.clone());
-            oldest.and_then(|key| self.ended.remove(&key));
-        }
         self.ended.insert(key, EndedPod { name, fact, last });
+        keep_shares(&mut self.ended, ENDED, |(workload, _), ended| (namespace(workload), ended.last));
     }
 
     /// Takes in an Event. It counts only for a pod that the table has, or had until recently, from the kubelet of its node: every
@@ -322,7 +325,7 @@ impl PodTable {
         let Some(error) = event.error() else { return };
         let name = format!("{}/{}", event.namespace, event.pod);
         if event.is_end() {
-            let of_gone = || self.gone.iter().rfind(|(gone, _)| **gone == *name).map(|(_, fact)| fact);
+            let of_gone = || self.gone.values().rfind(|(gone, _)| **gone == *name).map(|(_, fact)| fact);
             let fact = self.pods.get(&*name).map(|seen| &seen.fact).or_else(of_gone);
             let on_node = fact.filter(|fact| fact.node.as_deref() == Some(&*event.node));
             if let Some(fact) = on_node.cloned() {
@@ -377,8 +380,9 @@ impl PodTable {
         self.counted.as_ref().map(|(_, summary)| summary)
     }
 
-    /// Counts the pods of each class, and those that fail because of Windows.
-    pub fn count(&mut self, facts: &ClusterFacts<'_>, now: Now) {
+    /// Counts the pods of each class, and those that fail because of Windows. Returns true, once, if the pods have to be listed
+    /// again, because there is room for those that could not be stored.
+    pub fn count(&mut self, facts: &ClusterFacts<'_>, now: Now) -> bool {
         let classes = self.classes(facts);
         self.ended.retain(|_, ended| now.instant.duration_since(ended.last) < self.pauses.refusals);
         let (mut failures, mut fits) = (PodFailures::default(), BTreeMap::new());
@@ -389,16 +393,26 @@ impl PodTable {
         failing.chain(ended).for_each(|failure| failures.add(failure));
         let mut help = self.help.report(|name| pods.get(name).map(|seen| &seen.fact));
         for Seen { fact, .. } in self.may_fail.iter().filter_map(|name| pods.get(name)) {
+            if fact.is_unknown() {
+                for pool in self.windows.pools() {
+                    let unknown = &mut help.entry(pool.name.clone()).or_default().unknown;
+                    unknown.insert(namespace(&fact.workload).to_owned());
+                }
+            }
             let since = fact.trouble().unschedulable_since.filter(|_| fact.may_be_helped());
-            if since.is_some_and(|since| now.instant.duration_since(since) >= self.pauses.unclear) {
+            let is_mixed = fact.placement.names_only(|key, value| self.windows.others.has_group(key, value));
+            let patience = if is_mixed { Duration::ZERO } else { self.pauses.unclear };
+            if since.is_some_and(|since| now.instant.duration_since(since) >= patience) {
                 for pool in self.windows.pools_closed_to(fact) {
                     help.entry(pool).or_default().unclear.insert(Arc::clone(&fact.workload));
                 }
             }
         }
         let summary = PodSummary { pools: failures.report(), classes, help };
+        self.placements.sweep();
         let before = self.counted.take().map(|(_, summary)| summary).filter(|before| **before == summary);
         self.counted = Some((now.instant, before.unwrap_or_else(|| Arc::new(summary))));
+        self.placements.has_room_again()
     }
 
     /// The pods of each class of a pool that has some.

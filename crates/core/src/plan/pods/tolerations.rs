@@ -1,7 +1,7 @@
 //! Which tolerations a pod lacks: is it for Windows, and on which nodes of which pools may it run?
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use json_patch::Patch;
@@ -13,13 +13,15 @@ use kube::ResourceExt;
 use crate::api::names::{self, reason};
 use crate::api::{ObjectReference, Problem, Taint};
 use crate::node::NodeObject;
+use crate::plan::attempt::{FAILED, Pauses, RequestError};
+use crate::plan::budget::{FOUND, PATCHES_OF_NAMESPACE, WORKLOADS, keep_shares, namespace};
+use crate::plan::nodes::OtherNodes;
 use crate::plan::nodes::table::NodeTable;
 use crate::plan::patch::{REVERTED, toleration_patch};
 use crate::plan::pods::fact::{PodFact, PodStage};
 use crate::plan::pods::history::PodHistory;
 use crate::plan::pools::objector::Objector;
 use crate::plan::pools::pool::{Policy, Pool, PoolSpec, TOLERATED};
-use crate::plan::refusal::{RequestError, growing_pause};
 use crate::plan::{Now, SHOWN, whole_seconds};
 use crate::pod::placement::requirements;
 use crate::pod::tolerations::toleration;
@@ -42,7 +44,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 const NAME: &str = "metadata.name";
 
 /// True if a label with this key names a node, or a group of nodes.
-fn names_nodes(key: &str) -> bool {
+pub(crate) fn names_nodes(key: &str) -> bool {
     NODE_GROUPS.contains(&key) || key == HOSTNAME || key == NAME
 }
 
@@ -61,19 +63,19 @@ impl Placement {
         }
     }
 
-    /// True if it names only Windows nodes, or groups of them.
-    fn names_windows(&self, nodes: &WindowsNodes) -> bool {
+    /// True if it names only nodes, or groups of them, for which `are_named` is true.
+    pub(crate) fn names_only(&self, are_named: impl Fn(&str, &str) -> bool) -> bool {
         let in_term = |term: &NodeSelectorTerm| {
             requirements(term).any(|NodeSelectorRequirement { key, operator, values }| {
                 let mut values = values.iter().flatten().peekable();
                 names_nodes(key)
                     && operator == "In"
                     && values.peek().is_some()
-                    && values.all(|value| nodes.are_named(key, value))
+                    && values.all(|value| are_named(key, value))
             })
         };
         let mut terms = self.terms.iter().filter(|term| !affinity::is_empty(term)).peekable();
-        self.node_selector.iter().any(|(key, value)| names_nodes(key) && nodes.are_named(key, value))
+        self.node_selector.iter().any(|(key, value)| names_nodes(key) && are_named(key, value))
             || terms.peek().is_some() && terms.all(in_term)
     }
 
@@ -108,23 +110,28 @@ pub struct WindowsNodes {
     nodes: Vec<(Arc<NodeObject>, Option<String>)>,
     /// The names of the nodes.
     names: BTreeSet<Arc<str>>,
+    pub(crate) others: Arc<OtherNodes>,
+    /// The names of those of them that report Windows. Their label has just changed.
+    doubtful: BTreeSet<Arc<str>>,
     policy: Policy,
     /// The names of RuntimeClasses that select Windows nodes.
     classes: BTreeSet<String>,
-    /// What was found, by the address of the placement, which is kept for that reason.
+    /// What was found, by the address of the placement, which is not used again as long as it is known here.
     found: HashMap<usize, Found>,
 }
 
 #[derive(Clone, Debug)]
 struct Found {
-    _placement: Arc<Placement>,
+    _placement: Weak<Placement>,
     says_windows: bool,
     lacks: LackedTolerations,
 }
 
 impl WindowsNodes {
-    pub fn of(facts: &ClusterFacts<'_>) -> Self {
+    /// `others` are the other nodes, and `reimaged` those of them that had winpool's label before.
+    pub fn of(facts: &ClusterFacts<'_>, others: Arc<OtherNodes>, reimaged: &NodeTable) -> Self {
         let policy = facts.policy;
+        let doubtful = reimaged.objects().filter(|object| object.node.contradicts_itself());
         let with_owner = |object: &Arc<NodeObject>| {
             let owner = policy.owner(&object.node.labels).map(|entry| entry.pool.spec.name.clone());
             (Arc::clone(object), owner)
@@ -135,6 +142,8 @@ impl WindowsNodes {
         Self {
             names: nodes.iter().map(|(object, _)| Arc::clone(&object.name)).collect(),
             nodes,
+            others,
+            doubtful: doubtful.map(|object| Arc::clone(&object.name)).collect(),
             policy: policy.clone(),
             classes: facts.classes.iter().filter(for_windows).map(|class| class.name_any()).collect(),
             found: HashMap::new(),
@@ -142,7 +151,7 @@ impl WindowsNodes {
     }
 
     /// The pools that add tolerations.
-    fn pools(&self) -> impl Iterator<Item = &PoolSpec> {
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &PoolSpec> {
         self.policy.pools().map(|pool| &*pool.spec).filter(|spec| spec.adds_tolerations())
     }
 
@@ -174,10 +183,19 @@ impl WindowsNodes {
         self.names.contains(name)
     }
 
+    /// True if the pod is on a node that exists and has another system, as its label and its report say.
+    pub(crate) fn is_elsewhere(&self, pod: &PodFact) -> bool {
+        pod.node.as_ref().is_some_and(|node| self.others.has(node) && !self.doubtful.contains(node))
+    }
+
+    /// True if this is a Windows node or a group of them, to which no other node belongs.
     fn are_named(&self, key: &str, value: &str) -> bool {
         match key {
             NAME => self.has(value),
-            key => self.nodes.iter().any(|(object, _)| object.node.labels.get(key) == Some(value)),
+            key => {
+                let is_in = |(object, _): &(Arc<NodeObject>, _)| object.node.labels.get(key) == Some(value);
+                self.nodes.iter().any(is_in) && !self.others.has_group(key, value)
+            }
         }
     }
 
@@ -198,14 +216,19 @@ impl WindowsNodes {
         let key = Arc::as_ptr(placement).addr();
         if !self.found.contains_key(&key) {
             let (says_windows, lacks) = (self.says_windows(placement), self.lacks(placement));
-            self.found.insert(key, Found { _placement: Arc::clone(placement), says_windows, lacks });
+            if self.found.len() >= FOUND {
+                self.found.clear();
+            }
+            self.found.insert(key, Found { _placement: Arc::downgrade(placement), says_windows, lacks });
         }
         self.found.get(&key).filter(|found| !found.lacks.is_empty())
     }
 
     pub(crate) fn says_windows(&self, placement: &Placement) -> bool {
         let by_class = || placement.class.as_deref().is_some_and(|class| self.classes.contains(class));
-        placement.system == Some(System::Windows) || by_class() || placement.names_windows(self)
+        placement.system == Some(System::Windows)
+            || by_class()
+            || placement.names_only(|key, value| self.are_named(key, value))
     }
 
     /// The tolerations of Windows taints that a pod with this placement lacks, on the nodes that it fits.
@@ -236,8 +259,8 @@ impl WindowsNodes {
 // Pods that wait for a node come before pods that run, and namespaces take turns, so that nobody who creates thousands of
 // pods delays the pods of others.
 
-/// The first pause of a workload whose pods may not be changed, and the longest one.
-const REFUSED: [Duration; 2] = [Duration::from_mins(1), Duration::from_hours(1)];
+/// The pauses of a workload whose pods may not be changed.
+const REFUSED: Pauses = Pauses { first: Duration::from_mins(1), longest: Duration::from_hours(1) };
 /// The longest wait for the scheduler's first answer about a pod. While it looks at a pod, it may lose a change of it, and
 /// then looks again only after up to 5 minutes (kube-scheduler, `handleSchedulingFailure`: it reads the pod, and queues what
 /// it has read, but not under one lock). Another scheduler may give no answer.
@@ -247,13 +270,9 @@ const AWAITED: Duration = Duration::from_mins(2);
 /// The number of times in a row that the patch of a pod fails before that is a refusal, if those of other pods do not: a webhook
 /// may change every patch, and the API server refuses a pod that is too large for etcd as if it had failed.
 const ATTEMPTS: u32 = 8;
-/// The number of patches that are in flight at the same time, for one namespace, and after an answer that was slow.
-const IN_FLIGHT: [usize; 2] = [4, 1];
 const SLOW: Duration = Duration::from_secs(1);
 /// The time for which all requests fail before that is an outage, whose end ends all pauses.
 const OUTAGE: Duration = Duration::from_secs(2);
-/// The limit of workloads whose refusals are remembered, and of those that are remembered as helped.
-const WORKLOADS: usize = 1000;
 /// The end of the message with which `winpool-confine-pods` refuses a change of a pod that is being deleted. winpool never
 /// asks for the other pods that this message names.
 pub const IS_ENDING: &str = "are not being deleted";
@@ -340,13 +359,15 @@ pub struct PoolHelp {
     pub refused: BTreeMap<Arc<str>, (&'static str, String)>,
     /// The workloads whose pods have waited for long, do not say their system, and fit a node but for its taint.
     pub unclear: BTreeSet<Arc<str>>,
+    /// The namespaces with pods whose placement is not stored.
+    pub unknown: BTreeSet<String>,
 }
 
 impl PoolHelp {
     /// A problem for each workload whose pods may not be changed, and for each whose pods do not say their system.
     pub(crate) fn problems(&self) -> impl Iterator<Item = Problem> {
         let unclear = self.unclear.iter().map(|workload| {
-            let message = "pods of this workload have found no node for 10 minutes. They do not say their operating system, and \
+            let message = "pods of this workload find no node. They do not say their operating system, and \
                            fit a node of this pool but for its taint; if they are for Windows, add nodeSelector: \
                            {kubernetes.io/os: windows} to the pod template";
             Problem::new(reason::SYSTEM_NOT_STATED, ObjectReference::named(workload), message)
@@ -358,7 +379,13 @@ impl PoolHelp {
             );
             Problem::new(reason, ObjectReference::named(workload), message)
         });
-        refused.chain(unclear)
+        let unknown = self.unknown.iter().map(|namespace| {
+            let message = "winpool does not read some pods of this namespace, and adds no toleration to them: their nodeSelector, \
+                           affinity and tolerations are longer than 16 KiB, or the namespace has too many different ones";
+            let object = ObjectReference::cluster_scoped("Namespace", namespace);
+            Problem::new(reason::PODS_NOT_SEEN, object, message)
+        });
+        unknown.chain(refused).chain(unclear)
     }
 }
 
@@ -447,7 +474,8 @@ impl HelpQueue {
         }
         loop {
             let of = |namespace: &str| self.in_flight.keys().filter(|name| parts(name).0 == namespace).count();
-            let may = |namespace: &str| of(namespace) < IN_FLIGHT[usize::from(self.slow.contains(namespace))];
+            let may =
+                |namespace: &str| of(namespace) < PATCHES_OF_NAMESPACE[usize::from(self.slow.contains(namespace))];
             let name = self.waiting.next(may).or_else(|| self.running.next(may))?;
             self.queued.remove(&name);
             let Some((fact, lacking)) = pod(&name).zip(self.lacking.get_mut(&name)) else { continue };
@@ -516,13 +544,13 @@ impl HelpQueue {
             // The pod is being deleted, and the watch has yet to show that. The other pods of its workload need not wait.
             Err(RequestError::Denied(_) | RequestError::Gone) => return,
             Err(_) if lacking.failures < ATTEMPTS => {
-                self.later.insert((now.instant + growing_pause(lacking.failures), name));
+                self.later.insert((now.instant + FAILED.after(lacking.failures), name));
                 return;
             }
             Err(RequestError::Failed { message, .. }) => message,
             Err(_) => "the test of the patch fails although the pod is as it was seen".to_owned(),
         };
-        let is_general = is_down && down >= REFUSED[0];
+        let is_general = is_down && down >= REFUSED.first;
         self.refuse(name, workload, asked, &message, is_general, now.instant);
     }
 
@@ -544,15 +572,14 @@ impl HelpQueue {
         is_general: bool,
         now: Instant,
     ) {
-        let [first, longest] = REFUSED;
         // The API server names the pod. Pods that are refused for the same reason are one problem.
         let (_, pod) = parts(&name);
         let message = plain(&message.replace(&format!("\"{pod}\" "), ""), MESSAGE);
-        let failures = self.refusals.get(&workload).map_or(0, |known| {
+        let failures = self.refusals.get(&workload).map_or(1, |known| {
             // Several pods of the workload may have been asked about at the same time.
             if now < known.until || is_general { known.failures } else { known.failures + 1 }
         });
-        let until = now + longest.min(first * 2_u32.pow(failures.min(10)));
+        let until = now + REFUSED.after(failures);
         self.later.insert((until, name));
         let pools = asked.into_values().collect();
         self.refusals.insert(workload, WorkloadRefusal { pools, message, is_general, failures, until });
@@ -561,15 +588,8 @@ impl HelpQueue {
     }
 
     fn forget_oldest(&mut self) {
-        if self.refusals.len() > WORKLOADS {
-            let first = self.refusals.iter().min_by_key(|(_, refusal)| refusal.until);
-            let first = first.map(|(workload, _)| Arc::clone(workload));
-            first.and_then(|workload| self.refusals.remove(&workload));
-        }
-        if self.helped.len() > WORKLOADS {
-            let oldest = self.helped.iter().min_by_key(|(_, last)| **last).map(|(key, _)| key.clone());
-            oldest.and_then(|key| self.helped.remove(&key));
-        }
+        keep_shares(&mut self.refusals, WORKLOADS, |workload, refusal| (namespace(workload), refusal.until));
+        keep_shares(&mut self.helped, WORKLOADS, |(_, workload), last| (namespace(workload), *last));
     }
 
     /// Forgets the requests of an earlier term of leadership.
@@ -592,13 +612,10 @@ impl HelpQueue {
         }
         // One namespace may have pods of which each is too large for etcd.
         let general = self.refusals.iter().filter(|(_, refusal)| refusal.is_general);
-        let is_general = general
-            .filter_map(|(workload, _)| Some(workload.split_once(' ')?.1.split_once('/')?.0))
-            .collect::<BTreeSet<_>>()
-            .len()
-            > 1;
-        let reason = if is_general { reason::TOLERATIONS_FAIL } else { reason::TOLERATION_REFUSED };
+        let is_general = general.map(|(workload, _)| namespace(workload)).collect::<BTreeSet<_>>().len() > 1;
         for (workload, refusal) in &self.refusals {
+            let is_general = is_general && refusal.is_general;
+            let reason = if is_general { reason::TOLERATIONS_FAIL } else { reason::TOLERATION_REFUSED };
             for pool in &refusal.pools {
                 let refused = &mut pools.entry(pool.clone()).or_default().refused;
                 refused.insert(Arc::clone(workload), (reason, refusal.message.clone()));

@@ -267,18 +267,14 @@ impl GuardedPool {
         self.status.as_ref().is_some_and(|stored| stored.taints == status.taints)
     }
 
-    /// True if this status was stored but for its taints.
+    /// True if this status was stored but for its taints, or for fields of them.
     pub(crate) fn lost_taints_of(&self, status: &WindowsPoolStatus) -> bool {
-        self.status.as_ref().is_some_and(|stored| stored.conditions == status.conditions && stored.taints.is_empty())
+        self.status.as_ref().is_some_and(|stored| stored.conditions == status.conditions)
     }
 
     /// True if the deletion of the pool waits for winpool.
     pub fn has_finalizer(&self) -> bool {
         has_finalizer(&self.metadata)
-    }
-
-    pub fn is_being_deleted(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
     }
 
     /// A pool of this name that does not exist, and so has no uid. It wants no taint, because nothing proves that winpool added

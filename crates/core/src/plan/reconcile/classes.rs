@@ -14,6 +14,7 @@ use super::{ATTEMPTS, Behind, CACHE_BEHIND, Memory, Round, write_failed};
 use crate::api::names::{self, reason};
 use crate::api::{ClassState, Isolation, ObjectReference, Problem, RuntimeClassStatus, Taint, number};
 use crate::plan::SHOWN;
+use crate::plan::attempt::{RequestError, WriteConflict};
 use crate::plan::classes::runtime_class::{
     COPY, ClassAction, ClassRetirement, ClassUsers, DesiredClass, KEPT_TAINT, PlannedClass, describe, describe_users,
     is_made_by_winpool, lacks_tolerations, owner, release_class, retire_class, selected_build,
@@ -24,7 +25,6 @@ use crate::plan::patch::FieldChange;
 use crate::plan::pods::table::UnknownPods;
 use crate::plan::pools::consent::LaggingClass;
 use crate::plan::pools::pool::{Hosts, Pool};
-use crate::plan::refusal::{RequestError, WriteConflict};
 use crate::pod::selector_of;
 use crate::windows::Build;
 

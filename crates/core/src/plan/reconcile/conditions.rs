@@ -13,6 +13,7 @@ use crate::api::{
     BuildStatus, ClassState, HelpedWorkload, Mode, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Summary,
     Taint, TaintStatus, WindowsPoolStatus, number,
 };
+use crate::plan::budget::{PROBLEMS, PROBLEMS_OF_NAMESPACE};
 use crate::plan::nodes::numbers::{Overlap, Tally};
 use crate::plan::pods::failures::{PodHealth, PoolFailures};
 use crate::plan::pools::pool::Pool;
@@ -23,7 +24,6 @@ use crate::words::{count as count_of, joined, plain, yaml};
 const CLASSES: usize = 80;
 const BUILDS: usize = 32;
 const TAINTS: usize = 32;
-const PROBLEMS: usize = 10;
 const WORKLOADS: usize = 10;
 /// The time for which the name of a helped workload is kept: a `CronJob` may run once a month.
 const HELPED: SignedDuration = SignedDuration::from_hours(35 * 24);
@@ -120,6 +120,8 @@ fn taints(
     let status = |taint: Taint| {
         let (text, seen) = (taint.to_string(), observation.taints.get(&taint).cloned().unwrap_or_default());
         let known = previous.and_then(|status| status.taints.iter().find(|known| known.taint == text)?.since.clone());
+        // Another writer may have set a time that is still to come.
+        let known = known.filter(|since| since.0 <= now);
         TaintStatus { taint: text, since: known.or_else(|| (seen.nodes > 0).then_some(Time(now))), ..seen }
     };
     ever_applied(pool, &[]).into_iter().map(status).collect()
@@ -166,8 +168,13 @@ fn build_status(pool: &Pool, build: Build, nodes: usize, observation: &Observati
 }
 
 fn problems(problems: &[Problem]) -> Vec<Problem> {
+    let mut shares = BTreeMap::<&str, usize>::new();
+    let (first, rest): (Vec<&Problem>, Vec<_>) = problems.iter().partition(|problem| {
+        let share = problem.object.namespace.as_deref().map(|namespace| shares.entry(namespace).or_default());
+        share.is_none_or(|share| std::mem::replace(share, *share + 1) < PROBLEMS_OF_NAMESPACE)
+    });
     let shown = |problem: &Problem| Problem { message: plain(&problem.message, MESSAGE), ..problem.clone() };
-    problems.iter().take(PROBLEMS).map(shown).collect()
+    first.into_iter().chain(rest).take(PROBLEMS).map(shown).collect()
 }
 
 struct Conditions<'a> {
@@ -259,7 +266,7 @@ fn unreadable_verdict(unreadable: &BTreeMap<&'static str, String>) -> Option<Ver
 
 fn ready(pool: &Pool, observation: &Observation) -> Verdict {
     let nodes = observation.tally.counts();
-    for lost in [reason::STATUS_NOT_STORED, reason::RECORD_REMOVED, reason::TOLERATIONS_FAIL] {
+    for lost in [reason::STATUS_NOT_STORED, reason::RECORD_REMOVED, reason::TOLERATIONS_FAIL, reason::PODS_NOT_SEEN] {
         if let Some(problem) = observation.problems.iter().find(|problem| problem.reason == lost) {
             return Verdict::no(lost, problem.message.clone());
         }

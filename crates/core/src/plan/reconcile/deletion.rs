@@ -12,12 +12,12 @@ use super::{Memory, RequestKind, Round};
 use crate::api::names::{self, reason};
 use crate::api::{NodeCounts, ObjectReference, Problem, Taint, number};
 use crate::node::{NodeObject, NodeRecord};
+use crate::plan::attempt::RequestError;
 use crate::plan::classes::classes_of_others;
 use crate::plan::classes::runtime_class::{is_needed_by, owner};
 use crate::plan::nodes::assessment::{assess, is_being_handed_over};
 use crate::plan::nodes::table::NodeTable;
 use crate::plan::pools::pool::{GuardedPool, Policy, Pool};
-use crate::plan::refusal::RequestError;
 use crate::plan::taints::{Consent, KeptTaints, kept_on};
 use crate::words::{count, joined};
 
@@ -46,8 +46,8 @@ impl Memory {
             );
             return self.suspend(guarded, reason::DELETING, &message, now);
         }
-        if let Some(retry) = self.of(name).retry(RequestKind::Finalizer, now.instant) {
-            return Step::Wait(Some(retry.until));
+        if let Some((until, _)) = self.of(name).retry(RequestKind::Finalizer, now.instant) {
+            return Step::Wait(Some(until));
         }
         if round.pool.spec.needs_cleanup()
             && let Some(step) = self.clean_up_first(round)
@@ -122,8 +122,8 @@ impl Memory {
         let deletion = &mut memory.deletion;
         deletion.progress(left.saturating_add(unseen).saturating_add(owned.len()), patience);
         let overdue = deletion.is_overdue(patience);
-        if let Some(retry) = memory.retry(RequestKind::Nodes, round.now.instant).filter(|_| !overdue) {
-            return Err(format!("the nodes cannot be listed: {}", retry.refusal.message()));
+        if let Some((_, refusal)) = memory.retry(RequestKind::Nodes, round.now.instant).filter(|_| !overdue) {
+            return Err(format!("the nodes cannot be listed: {}", refusal.message()));
         }
         // The pool is the record of what winpool added to its nodes, so anything left after it is released stays for ever.
         if let Some(why) = unclean.filter(|_| !overdue) {
@@ -169,7 +169,7 @@ impl Memory {
             let is_behind =
                 known.is_some_and(|known| known.behind.as_ref().is_some_and(|behind| behind.version == version));
             let retry = known.and_then(|known| known.retries.get(&RequestKind::Finalizer));
-            let is_denied = retry.is_some_and(|retry| matches!(retry.refusal, RequestError::Denied(_)));
+            let is_denied = retry.is_some_and(|(_, refusal)| matches!(refusal, RequestError::Denied(_)));
             let is_released = is_denied || !pool.has_finalizer() && !is_behind;
             let is_clean = known.is_some_and(|known| known.deletion.is_done);
             is_clean && is_released && nodes.tally(&name).counts().pending == 0

@@ -24,6 +24,7 @@ use kube::ResourceExt;
 
 use crate::api::names::{self, reason};
 use crate::api::{ObjectReference, Problem, Taint, WindowsPoolStatus};
+use crate::plan::attempt::{Attempt, RequestError};
 use crate::plan::nodes::numbers::Tally;
 use crate::plan::pods::table::{PodPauses, UnknownPods};
 use crate::plan::pools::consent::PoolConsent;
@@ -32,7 +33,6 @@ use crate::plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry, managed_tai
 use crate::plan::reconcile::classes::ClassMemory;
 use crate::plan::reconcile::conditions::ever_applied;
 use crate::plan::reconcile::deletion::DeletionMemory;
-use crate::plan::refusal::RequestError;
 use crate::plan::{Now, SHOWN};
 
 pub use self::step::{Answer, CachedCluster, ClassRequest, ClassStep, Note, Step};
@@ -162,7 +162,7 @@ struct PoolMemory {
     /// The uids of classes that winpool created, as status has them or will have them.
     created: BTreeSet<String>,
     /// The requests that failed last.
-    retries: BTreeMap<RequestKind, Retry>,
+    retries: BTreeMap<RequestKind, (Attempt, RequestError)>,
     /// The last computed status.
     reported: Option<WindowsPoolStatus>,
     /// The last written status, and the version of the pool with it. A watch from before an update of the
@@ -390,9 +390,9 @@ impl Memory {
     fn bring_up_to_date(&mut self, round: &Round<'_>) -> Option<Step> {
         let (cluster, guarded, now) = (round.cluster, round.guarded, round.now);
         let (name, needs_cleanup) = (round.name(), round.pool.spec.needs_cleanup());
-        let retry = self.of(name).retry(RequestKind::Finalizer, now.instant).cloned();
+        let retry = self.of(name).retry(RequestKind::Finalizer, now.instant);
         if needs_cleanup && !guarded.has_finalizer() {
-            let Some(Retry { until, refusal, .. }) = retry else {
+            let Some((until, refusal)) = retry else {
                 return Some(self.set_finalizer(guarded, true));
             };
             let is_denied = matches!(refusal, RequestError::Denied(_));
@@ -465,7 +465,7 @@ impl Memory {
     /// The time at which the pool is due again, if nothing happens before.
     fn wake(&self, pool: &str, status: Option<Instant>, now: Instant) -> Option<Instant> {
         let Some(memory) = self.pools.get(pool) else { return status };
-        let retries = memory.retries.values().map(|retry| retry.until);
+        let retries = memory.retries.values().filter_map(|(attempt, _)| attempt.pause(now));
         let classes = memory.classes.values().flat_map(ClassMemory::dues);
         let former = self.former_taints_due(pool).map(|until| until.max(now + CACHE_BEHIND));
         let dues = retries.chain(former).chain(classes).chain(status).chain([now + POLL_INTERVAL]);
@@ -497,7 +497,7 @@ impl PoolMemory {
             return None;
         }
         let retry = self.retry(RequestKind::Read, now);
-        Some(retry.map_or(Step::ReadPool { uid, version }, |retry| Step::Wait(Some(retry.until))))
+        Some(retry.map_or(Step::ReadPool { uid, version }, |(until, _)| Step::Wait(Some(until))))
     }
 
     /// True while winpool cannot read a kind.
@@ -511,17 +511,17 @@ impl PoolMemory {
 
     /// Records a request that was not accepted.
     fn failed(&mut self, request: RequestKind, refusal: &RequestError, patience: Duration, now: Instant) {
-        let failures = self.retries.get(&request).map_or(1, |retry| retry.failures + 1);
+        let (attempt, last) = self.retries.entry(request).or_insert_with(|| (Attempt::default(), refusal.clone()));
         // At first the cache is behind, and the pool's own event follows.
-        let is_late = request.writes() && refusal.is_late();
-        let counted = if is_late { failures.saturating_sub(ATTEMPTS) } else { failures };
-        let until = if counted == 0 { now } else { now + refusal.pause(counted, patience) };
-        self.retries.insert(request, Retry { failures, until, refusal: refusal.clone() });
+        let late = if request.writes() && refusal.is_late() { ATTEMPTS } else { 0 };
+        attempt.failed(|failures| refusal.pause(failures.saturating_sub(late), patience), now);
+        last.clone_from(refusal);
     }
 
-    /// The reason why a request may not be sent now.
-    fn retry(&self, request: RequestKind, now: Instant) -> Option<&Retry> {
-        self.retries.get(&request).filter(|retry| now < retry.until)
+    /// The end of the pause of a request that was not accepted, and why it was not.
+    fn retry(&self, request: RequestKind, now: Instant) -> Option<(Instant, RequestError)> {
+        let (attempt, refusal) = self.retries.get(&request)?;
+        Some((attempt.pause(now)?, refusal.clone()))
     }
 }
 
@@ -551,15 +551,6 @@ impl RequestKind {
     fn writes(self) -> bool {
         matches!(self, Self::Finalizer | Self::Status)
     }
-}
-
-/// A request that failed, with the time of the next attempt.
-#[derive(Clone, Debug, PartialEq)]
-struct Retry {
-    /// The number of failures in a row.
-    failures: u32,
-    until: Instant,
-    refusal: RequestError,
 }
 
 /// The problem for a write that failed and is retried.

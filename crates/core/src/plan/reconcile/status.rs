@@ -24,8 +24,8 @@ impl Memory {
         let is_needless = guarded.has_finalizer() && !pool.spec.needs_cleanup();
         let failed = memory.retries.get(&RequestKind::Finalizer).filter(|_| is_needless);
         let object = || ObjectReference::windows_pool(round.name());
-        problems.extend(failed.map(|retry| write_failed(object(), retry.refusal.message())));
-        let not_stored = memory.retries.get(&RequestKind::Status).map(|retry| retry.refusal.message());
+        problems.extend(failed.map(|(_, refusal)| write_failed(object(), refusal.message())));
+        let not_stored = memory.retries.get(&RequestKind::Status).map(|(_, refusal)| refusal.message());
         problems.extend(not_stored.filter(|message| *message == NOT_STORED).map(|message| {
             Problem::new(reason::STATUS_NOT_STORED, ObjectReference::custom_resource_definition(), message)
         }));
@@ -73,8 +73,8 @@ impl Memory {
         if previous == Some(&status) {
             return Step::Wait(None);
         }
-        if let Some(retry) = memory.retry(RequestKind::Status, now.instant) {
-            return Step::Wait(Some(retry.until));
+        if let Some((until, _)) = memory.retry(RequestKind::Status, now.instant) {
+            return Step::Wait(Some(until));
         }
         let records = previous.is_none_or(|old| {
             let has = |new: &TaintStatus| {

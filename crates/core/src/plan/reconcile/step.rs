@@ -10,6 +10,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::api::{Problem, WindowsPoolStatus};
+use crate::plan::attempt::{Outage, RequestError};
 use crate::plan::classes::runtime_class::PlannedClass;
 use crate::plan::nodes::table::NodeTable;
 use crate::plan::patch::{FieldChange, REVERTED};
@@ -17,7 +18,6 @@ use crate::plan::pods::failures::PodHealth;
 use crate::plan::pods::table::{PodTable, UnknownPods};
 use crate::plan::pools::objector::Objector;
 use crate::plan::pools::pool::{GuardedPool, Policy, Pool};
-use crate::plan::refusal::{Outage, RequestError};
 
 /// The cluster, as the caches show it.
 pub struct CachedCluster<'a> {
@@ -144,8 +144,8 @@ pub enum Answer {
 }
 
 /// The reason for which winpool adds no taint although the API server accepted the status.
-pub(crate) const NOT_STORED: &str = "the API server does not store status.taints, and winpool adds no taint that it cannot record \
-                                     there; apply the CustomResourceDefinition of this version, and exclude winpool's \
+pub(crate) const NOT_STORED: &str = "the API server does not store status.taints with all fields, such as since, and winpool adds \
+                                     no taint that it cannot record there; apply the CustomResourceDefinition of this version, and exclude winpool's \
                                      ServiceAccount from webhooks that remove the field";
 
 impl Answer {

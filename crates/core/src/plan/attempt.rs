@@ -1,14 +1,62 @@
 //! Requests that were not accepted, kinds that cannot be read, and writes that others revert: with the pauses before
-//! winpool tries again.
+//! winpool tries again. Nodes, RuntimeClasses, pools, pods and the Lease share them.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// Pauses of which each is twice as long as the one before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pauses {
+    pub first: Duration,
+    pub longest: Duration,
+}
+
+/// After a request that failed.
+pub const FAILED: Pauses = Pauses { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
+/// After a write that another writer reverts.
+const REVERTED: Pauses = Pauses { first: Duration::from_secs(10), longest: Duration::from_mins(10) };
+
+impl Pauses {
+    /// The pause after this many failures in a row.
+    pub fn after(self, failures: u32) -> Duration {
+        let pause = |doublings: u32| self.longest.min(self.first * 2_u32.pow(doublings.min(10)));
+        failures.checked_sub(1).map_or(Duration::ZERO, pause)
+    }
+}
+
+/// The failures in a row of one request, and the time of the next attempt.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Attempt {
+    pub failures: u32,
+    until: Option<Instant>,
+}
+
+impl Attempt {
+    /// Records a failure. Returns the pause before the next attempt.
+    pub fn failed(&mut self, pause: impl FnOnce(u32) -> Duration, now: Instant) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        let pause = pause(self.failures);
+        self.until = Some(now + pause);
+        pause
+    }
+
+    /// The end of the pause, unless it is over.
+    pub fn pause(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|until| now < *until)
+    }
+}
+
+/// Makes a pause up to twice as long, by a name, so that requests which failed together are not sent together again.
+pub fn with_jitter(pause: Duration, name: &str, failures: u32) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    (name, failures).hash(&mut hasher);
+    let part = f64::from(u16::try_from(hasher.finish() & 0xFFFF).unwrap_or_default()) / f64::from(u16::MAX);
+    pause + pause.mul_f64(part)
+}
 
 /// The reason why a request to the API server was not accepted. Reads never fail with `Stale` or `Conflict`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -81,14 +129,9 @@ impl RequestError {
     pub(crate) fn pause(&self, failures: u32, patience: Duration) -> Duration {
         match self {
             Self::Denied(message) => refusal_pause(message, patience),
-            _ => growing_pause(failures),
+            _ => FAILED.after(failures),
         }
     }
-}
-
-/// The pause after this many failures in a row: half a second after the first, then twice as long each time, up to a minute.
-pub(crate) fn growing_pause(failures: u32) -> Duration {
-    LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(failures.saturating_sub(1).min(10)))
 }
 
 /// The pause after the API server refused a write with this message. A policy refuses the same write again. But administrators
@@ -96,7 +139,7 @@ pub(crate) fn growing_pause(failures: u32) -> Duration {
 pub(crate) fn refusal_pause(message: &str, patience: Duration) -> Duration {
     // The text of the API server's authorizer: `User "x" cannot patch resource "nodes" in API group "" at the cluster scope`.
     let names_user = message.split_once("User \"").is_some_and(|(_, rest)| rest.contains("\" cannot "));
-    if names_user { patience.min(LONGEST_PAUSE) } else { patience }
+    if names_user { patience.min(FAILED.longest) } else { patience }
 }
 
 // Kinds that cannot be read at present. What the caches show of them may be old.
@@ -146,21 +189,24 @@ impl Outage {
 /// This many writes of the same change within [`WINDOW`] are a conflict.
 const WRITES: usize = 3;
 const WINDOW: Duration = Duration::from_mins(10);
-const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
-const LONGEST_BACK_OFF: Duration = Duration::from_mins(10);
 
 /// The accepted writes of one change to one object, with their times.
 #[derive(Clone, Default, PartialEq)]
 pub struct WriteConflict<T> {
     what: Option<T>,
     writes: VecDeque<Instant>,
-    pause: Duration,
+    /// The number of writes since they are a conflict.
+    conflicts: u32,
 }
 
 /// Shows only what decides: the end of a pause, and not the times of the writes before.
 impl<T: fmt::Debug> fmt::Debug for WriteConflict<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let until = self.writes.back().filter(|_| self.writes.len() >= WRITES).map(|last| *last + self.pause);
+        let until = self
+            .writes
+            .back()
+            .filter(|_| self.writes.len() >= WRITES)
+            .map(|last| *last + REVERTED.after(self.conflicts));
         let mut conflict = f.debug_struct("WriteConflict");
         conflict.field("what", &self.what).field("writes", &self.writes.len()).field("until", &until).finish()
     }
@@ -172,16 +218,15 @@ impl<T: Default + PartialEq> WriteConflict<T> {
         if self.what.as_ref() != Some(&what) {
             *self = Self { what: Some(what), ..Self::default() };
         }
-        let was_conflict = self.is_conflict();
         self.writes.push_back(now);
-        while self.writes.front().is_some_and(|write| now.duration_since(*write) > WINDOW + self.pause) {
+        while self
+            .writes
+            .front()
+            .is_some_and(|write| now.duration_since(*write) > WINDOW + REVERTED.after(self.conflicts))
+        {
             self.writes.pop_front();
         }
-        self.pause = match (self.is_conflict(), was_conflict) {
-            (false, _) => Duration::ZERO,
-            (true, false) => FIRST_BACK_OFF,
-            (true, true) => LONGEST_BACK_OFF.min(self.pause * 2),
-        };
+        self.conflicts = if self.is_conflict() { self.conflicts + 1 } else { 0 };
     }
 
     fn is_conflict(&self) -> bool {
@@ -191,7 +236,7 @@ impl<T: Default + PartialEq> WriteConflict<T> {
     /// The pause before `what` is written again, if another writer keeps reverting it.
     pub fn pause(&self, what: &T, now: Instant) -> Option<Duration> {
         let last = self.writes.back()?;
-        let wait = (*last + self.pause).saturating_duration_since(now);
+        let wait = (*last + REVERTED.after(self.conflicts)).saturating_duration_since(now);
         (self.what.as_ref() == Some(what) && self.is_conflict() && !wait.is_zero()).then_some(wait)
     }
 }
