@@ -113,7 +113,7 @@ impl Agent {
                 _ if is_going => self.remove(pod).await,
                 "Pending" => {
                     let running = self.start(pod).await;
-                    self.containers.insert(uid, running);
+                    self.containers.extend(running.map(|running| (uid, running)));
                 }
                 _ => {}
             }
@@ -155,14 +155,15 @@ impl Agent {
         Api::namespaced(self.client.clone(), &pod.namespace().unwrap())
     }
 
-    /// Starts the container as the image would: the entry point is winpool, with the pod's arguments and environment.
-    async fn start(&self, pod: &Pod) -> HostContainer {
+    /// Starts the container as the image would: the entry point is winpool, with the pod's arguments and environment. `None` if it
+    /// cannot start now.
+    async fn start(&self, pod: &Pod) -> Option<HostContainer> {
         let container = container(pod);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
         let Some(tag) = container.image.as_deref().and_then(|image| image.strip_prefix(IMAGE)) else {
             let mut command = Command::new("sh");
             command.args(["-c", WAIT]).process_group(Guard::get().unwrap().process_group());
-            return HostContainer { process: command.spawn().expect("sh starts"), address, told_to_end: false };
+            return Some(HostContainer { process: command.spawn().expect("sh starts"), address, told_to_end: false });
         };
         assert_eq!(container.command, None, "the image has the program");
         let is_of_tag = |(start, _): &&(String, PathBuf)| tag.trim_start_matches(':').starts_with(start);
@@ -178,14 +179,15 @@ impl Agent {
             command.env(&variable.name, value.expect("a plain value, or the name of the pod"));
         }
         // Pods share one host here, and must not be reachable from outside of it.
-        command.env("WINPOOL_LISTEN", address.to_string()).env("KUBECONFIG", self.account(pod).await);
+        command.env("WINPOOL_LISTEN", address.to_string()).env("KUBECONFIG", self.account(pod).await?);
         let log = File::create(self.directory.join(format!("{}.log", pod.name_any()))).unwrap();
         let process = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().expect("the program starts");
-        HostContainer { process, address, told_to_end: false }
+        Some(HostContainer { process, address, told_to_end: false })
     }
 
-    /// A kubeconfig instead of the volume with the account's token.
-    async fn account(&self, pod: &Pod) -> PathBuf {
+    /// A kubeconfig instead of the volume with the account's token. `None` if there is no token: a container of a namespace that is
+    /// being deleted may end, and be started again, before its pod is deleted.
+    async fn account(&self, pod: &Pod) -> Option<PathBuf> {
         let spec = pod.spec.as_ref().unwrap();
         let sources = spec.volumes.iter().flatten().filter_map(|volume| volume.projected.as_ref());
         let mut sources = sources.flat_map(|projected| projected.sources.iter().flatten());
@@ -203,10 +205,10 @@ impl Agent {
         };
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &namespace);
         let account = spec.service_account_name.as_deref().unwrap();
-        let answer = accounts.create_token_request(account, &PostParams::default(), &request).await.unwrap();
+        let answer = accounts.create_token_request(account, &PostParams::default(), &request).await.ok()?;
         let (token, file) = (answer.status.unwrap().token, self.directory.join(format!("{name}.kubeconfig")));
         token_kubeconfig(&self.server, &self.authority, &token, &namespace, &file).unwrap();
-        file
+        Some(file)
     }
 }
 
