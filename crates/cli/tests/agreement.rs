@@ -35,7 +35,7 @@ fn node(name: &str, labels: &Value, build: Option<&str>, taints: &Value) -> Valu
 }
 
 /// Nodes by what they have: no taint, the taint of another writer, or all that winpool adds for the pool `default`.
-fn clusters() -> Vec<(&'static str, Vec<Value>)> {
+pub fn clusters() -> Vec<(&'static str, Vec<Value>)> {
     let taint = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
     let linux = node("linux", &json!({}), None, &json!([]));
     let pair = |taints: &Value| {
@@ -54,7 +54,7 @@ fn clusters() -> Vec<(&'static str, Vec<Value>)> {
     vec![("open", pair(&json!([]))), ("tainted", pair(&taint)), ("converged", converged)]
 }
 
-fn pools() -> Vec<(&'static str, Vec<Value>)> {
+pub fn pools() -> Vec<(&'static str, Vec<Value>)> {
     let pool = |spec: Value| json!({"apiVersion": "winpool.dev/v1alpha1", "kind": "WindowsPool", "metadata": {"name": "default"}, "spec": spec});
     vec![
         ("none", Vec::new()),
@@ -65,7 +65,7 @@ fn pools() -> Vec<(&'static str, Vec<Value>)> {
 }
 
 /// Workloads of every combination of kind, selector, toleration and image.
-fn workloads() -> Vec<Value> {
+pub fn workloads() -> Vec<Value> {
     let selectors = [
         ("none", json!({})),
         ("os", json!({"nodeSelector": {"kubernetes.io/os": "windows"}})),
@@ -106,7 +106,7 @@ fn workloads() -> Vec<Value> {
 }
 
 /// A pod of each workload that selects nothing, which has started on this node.
-fn pods(workloads: &[Value], node: &str) -> Vec<Value> {
+pub fn pods(workloads: &[Value], node: &str) -> Vec<Value> {
     let selects_nothing = |workload: &&Value| workload["metadata"]["name"].as_str().unwrap().starts_with("none");
     let pod = |workload: &Value| {
         let (kind, name) = (&workload["kind"], workload["metadata"]["name"].as_str().unwrap());

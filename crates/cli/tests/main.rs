@@ -12,6 +12,7 @@ mod cli;
 mod extensions;
 mod failing;
 mod fix;
+mod frozen;
 mod fuzz;
 mod images;
 mod input;
