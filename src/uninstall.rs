@@ -24,7 +24,7 @@ use crate::leadership::CLEANUP_BUDGET;
 use crate::write::Applier;
 
 /// The time limit for finding out, on termination, if winpool is being removed.
-const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(15);
+const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(3);
 /// The number of attempts while others change the objects, or refuse some of them.
 const ATTEMPTS: usize = 10;
 /// The pause after a failure, and between two questions of a standby if the leader has cleaned up.
