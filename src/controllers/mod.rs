@@ -44,7 +44,7 @@ pub struct Context {
     /// Nodes that came back with another operating system. They count for no pool.
     pub reimaged: SharedNodes,
     /// All nodes without the label of Windows nodes.
-    pub others: Mutex<Arc<OtherNodes>>,
+    pub others: Mutex<OtherNodes>,
     /// The term of leadership in which nodes may be written.
     pub open_term: Mutex<Option<u64>>,
     pub pools: Store<GuardedPool>,

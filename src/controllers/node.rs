@@ -19,7 +19,7 @@ use winpool_client::node::{self, ListedNode};
 use winpool_client::watches::Selection;
 use winpool_core::api::names::reason;
 use winpool_core::node::{MetadataChange, NodeObject, NodePlan};
-use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeNote, NodeStep};
+use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeNote, NodeStep, OtherNodes};
 
 use crate::nodes::SharedNodes;
 use crate::telemetry::list;
@@ -56,17 +56,15 @@ pub async fn run_others(context: Arc<Context>, stop: CancellationToken) {
         let mut others = context.others.lock();
         let is_news = match node_event(event, &mut listed) {
             Some(NodeEvent::Listed(objects)) => {
-                *others = Arc::default();
+                *others = OtherNodes::default();
                 for object in objects {
-                    Arc::make_mut(&mut others).see(Arc::clone(&object.name), &object.node.labels);
+                    others.see(Arc::clone(&object.name), &object.node.labels);
                 }
                 context.listed(OTHERS);
                 true
             }
-            Some(NodeEvent::Seen(object)) => {
-                Arc::make_mut(&mut others).see(Arc::clone(&object.name), &object.node.labels)
-            }
-            Some(NodeEvent::Deleted(name)) => Arc::make_mut(&mut others).remove(&name),
+            Some(NodeEvent::Seen(object)) => others.see(Arc::clone(&object.name), &object.node.labels),
+            Some(NodeEvent::Deleted(name)) => others.remove(&name),
             _ => false,
         };
         if is_news {

@@ -12,7 +12,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use winpool_client::causes::shortened;
 use winpool_client::error::RequestError;
-use winpool_core::plan::budget::PATCHES;
+use winpool_core::budget::PATCHES;
 use winpool_core::plan::pods::{ClusterFacts, TolerationAnswer, TolerationRequest, WindowsNodes};
 use winpool_core::plan::pools::pool::policy_of;
 
@@ -83,7 +83,7 @@ fn has_new_pool(context: &Context) -> bool {
 
 fn windows_nodes(context: &Context) -> WindowsNodes {
     let (pools, classes) = (context.pools(), context.classes.state());
-    let others = Arc::clone(&context.others.lock());
+    let others = context.others.lock().clone();
     let (nodes, reimaged) = (context.nodes.lock(), context.reimaged.lock());
     let facts = ClusterFacts { nodes: &nodes, policy: &policy_of(&pools), classes: &classes };
     WindowsNodes::of(&facts, others, &reimaged)

@@ -1,5 +1,4 @@
-//! All answers, frozen as data: whoever changes one signs the line of the snapshot with a reason in the commit. To write the
-//! snapshot anew: `INSTA_UPDATE=always cargo test -p winpool --test testsuite frozen::`.
+//! The answers of the commands, as data. A commit that changes one says why. To write the snapshot again: `INSTA_UPDATE=always cargo test -p winpool --test testsuite frozen::`.
 //!
 //! A line has a command with its object, the answer without its prose, and the numbers of the settings in which it holds. The settings
 //! are the clusters of the test of agreement, each with each of its pools, and the files beside this one.

@@ -55,7 +55,7 @@ pub fn windows() -> String {
 
 /// The label selector of nodes that came back with another operating system and still carry winpool's pool label.
 pub fn reimaged() -> String {
-    format!("{},{}!={}", names::POOL, names::OS, names::WINDOWS)
+    format!("{},{}", names::POOL, others())
 }
 
 /// The label selector of nodes that are not for Windows.
@@ -130,7 +130,7 @@ impl From<WireNode> for ListedNode {
         let reported = |fields: &WireManagedFields| fields.subresource.as_deref() == Some("status");
         let others = metadata.managed_fields.into_iter().flatten().filter(|fields| !reported(fields));
         let others = others.filter(|fields| fields.manager.as_deref().is_some_and(|name| name != names::FIELD_MANAGER));
-        let other_writer = others.max_by_key(|fields| fields.time.clone());
+        let other_writer = others.max_by(|a, b| a.time.cmp(&b.time));
         let mut annotations = metadata.annotations.unwrap_or_default();
         let mut annotation = |name: &str| annotations.remove(name).filter(|text| text.len() <= TEXT);
         let text =

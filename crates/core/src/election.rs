@@ -42,6 +42,7 @@ pub enum ElectionStep {
 /// A process that wants to lead.
 #[derive(Debug)]
 pub struct Candidate {
+    /// No other process has the same.
     pub identity: String,
     seen: Option<SeenLease>,
     doubtful: bool,

@@ -21,6 +21,11 @@ impl Labels {
         pairs.filter(move |(key, _)| key.starts_with(prefix))
     }
 
+    /// The labels with these keys.
+    pub fn with_keys(&self, has: impl Fn(&str) -> bool) -> Self {
+        Self(self.0.iter().filter(|pair| has(&pair.0)).cloned().collect())
+    }
+
     /// True if the labels include every pair of `selector`.
     pub fn matches<'a>(&self, selector: impl IntoIterator<Item = (&'a String, &'a String)>) -> bool {
         selector.into_iter().all(|(key, value)| self.get(key) == Some(value))

@@ -23,6 +23,7 @@ macro_rules! named {
 }
 
 pub mod api;
+pub mod budget;
 pub mod election;
 pub mod interner;
 pub mod labels;

@@ -185,8 +185,8 @@ impl Agent {
         Some(HostContainer { process, address, told_to_end: false })
     }
 
-    /// A kubeconfig instead of the volume with the account's token. `None` if there is no token: a container of a namespace that is
-    /// being deleted may end, and be started again, before its pod is deleted.
+    /// A kubeconfig instead of the volume with the account's token; `None` if there is no token. The API server gives none in a
+    /// namespace that is being deleted, and a container may be started again there before its pod is deleted.
     async fn account(&self, pod: &Pod) -> Option<PathBuf> {
         let spec = pod.spec.as_ref().unwrap();
         let sources = spec.volumes.iter().flatten().filter_map(|volume| volume.projected.as_ref());

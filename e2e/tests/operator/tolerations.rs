@@ -206,46 +206,13 @@ async fn a_pod_that_selects_a_group_with_linux_nodes_gets_nothing_and_is_named_a
     operator.stop().await;
 }
 
-#[tokio::test]
-async fn a_namespace_that_fills_the_placements_is_named_and_takes_nothing_from_others() {
-    let (harness, operator) = with_a_tainted_node().await;
-    harness.create::<Namespace>(json!({"metadata": {"name": "flood"}})).await;
-    let flood: Api<Pod> = Api::namespaced(harness.client.clone(), "flood");
-    let excluding = |name: &str, hosts: usize| {
-        let hosts: Vec<String> = (0..hosts).map(|number| format!("{name}-{number:032}.example.com")).collect();
-        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
-        with(required("kubernetes.io/hostname", "NotIn", &hosts), select("kubernetes.io/os", "windows"))
-    };
-    let pod = |name: &str| -> Pod {
-        let containers = json!({"containers": [{"name": "c", "image": "servercore"}]});
-        let spec = with(excluding(name, 200), containers);
-        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
-    };
-    let names: Vec<String> = (0..1500).map(|number| format!("flood-{number}")).collect();
-    let created = futures::stream::iter(names.iter().map(|name| pod(name))).map(|pod| {
-        let flood = flood.clone();
-        async move { flood.create(&PostParams::default(), &pod).await }
+async fn create_all(api: &Api<Pod>, pods: impl Iterator<Item = Pod>) {
+    let created = futures::stream::iter(pods).map(|pod| {
+        let api = api.clone();
+        async move { api.create(&PostParams::default(), &pod).await }
     });
     let created: Vec<_> = created.buffer_unordered(16).collect().await;
     assert!(created.iter().all(Result::is_ok));
-    let names_it = |pool: &WindowsPool| {
-        let mut all = pool.status.iter().flat_map(|status| &status.problems);
-        all.any(|problem| problem.reason == "PodsNotSeen" && problem.object.to_string() == "Namespace flood")
-    };
-    harness.pool_until("default", "names the namespace", |pool| names_it(pool) && !is_ready(pool)).await;
-    // The node may be full.
-    harness.run_pod("web", excluding("web", 70)).await;
-    let tolerates = async || Ok(Some(harness.pods().get("web").await?).filter(|pod| of_windows(pod) == 1));
-    wait_for("a pod of another namespace gets it", LIMIT, tolerates).await.unwrap();
-    let now = DeleteParams::default().grace_period(0);
-    flood.delete_collection(&now, &ListParams::default()).await.unwrap();
-    harness.pool_until("default", "is Ready again", |pool| !names_it(pool) && is_ready(pool)).await;
-    operator.stop().await;
-}
-
-fn is_ready(pool: &WindowsPool) -> bool {
-    let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// The machine decides how long so many requests take, so this waits longer than a single pod may.
@@ -260,18 +227,9 @@ async fn three_hundred_pods_are_bound_beside_a_namespace_with_many_waiting_pods(
         let spec = with(select("kubernetes.io/os", "windows"), json!({"containers": containers}));
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
     };
-    let parameters = PostParams::default();
-    let create = async |api: &Api<Pod>, prefix: &str, count: usize| {
-        let all = (0..count).map(|number| pod(&format!("{prefix}-{number}")));
-        let created = futures::stream::iter(all).map(|pod| {
-            let (api, parameters) = (api.clone(), parameters.clone());
-            async move { api.create(&parameters, &pod).await }
-        });
-        let created: Vec<_> = created.buffer_unordered(16).collect().await;
-        assert!(created.iter().all(Result::is_ok));
-    };
-    create(&flood, "flood", 1000).await;
-    create(&harness.pods(), "web", 300).await;
+    for (api, prefix, count) in [(&flood, "flood", 1000), (&harness.pods(), "web", 300)] {
+        create_all(api, (0..count).map(|number| pod(&format!("{prefix}-{number}")))).await;
+    }
     let start = Instant::now();
     let helped = async || {
         let pods = harness.pods().list(&ListParams::default()).await?.items;

@@ -191,7 +191,59 @@ async fn namespaces_with_large_annotations_fit_into_the_memory_limit() {
     operator.stop().await.unwrap();
 }
 
-/// What others can make most of: Linux nodes, and pods with long placements.
+/// 1,200 pods of one namespace, each with 14 KiB of node names, are more than winpool stores.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_that_fills_the_placements_is_named_and_takes_nothing_from_others() {
+    let harness = Harness::unguarded().await;
+    harness.join("win").await;
+    harness.create::<Namespace>(json!({"metadata": {"name": "flood"}})).await;
+    let operator = Program::start(&program().await, &harness.server).unwrap();
+    operator.leads().await.unwrap();
+    harness.apply_until_ready(json!({})).await;
+    let excluding = |name: &str, nodes: usize, tolerations: Value| -> Pod {
+        let values: Vec<_> = (0..nodes).map(|number| format!("{name}-{number:050}")).collect();
+        let terms =
+            json!([{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": values}]}]);
+        let spec = json!({
+            "containers": [{"name": "c", "image": "servercore"}],
+            "nodeSelector": {"kubernetes.io/os": "windows"},
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
+            "tolerations": tolerations,
+        });
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    };
+    let flood: Api<Pod> = Api::namespaced(harness.client.clone(), "flood");
+    // They tolerate everything, so that no patch of them takes time.
+    let pods =
+        stream::iter(0..1200).map(|number| excluding(&format!("flood-{number}"), 240, json!([{"operator": "Exists"}])));
+    pods.for_each_concurrent(16, async |pod| create(&flood, &pod).await).await;
+    let names_it = |pool: &WindowsPool| {
+        let mut all = pool.status.iter().flat_map(|status| &status.problems);
+        all.any(|problem| problem.reason == "PodsNotSeen" && problem.object.to_string() == "Namespace flood")
+    };
+    let is_ready = |pool: &WindowsPool| {
+        let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
+        conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    harness.pool_until("default", "names the namespace", |pool| names_it(pool) && !is_ready(pool)).await;
+    // The node may be full.
+    create(&harness.pods(), &excluding("web", 70, json!([]))).await;
+    let tolerates = async || {
+        let spec = harness.pods().get("web").await?.spec.unwrap_or_default();
+        Ok(spec.tolerations.iter().flatten().any(|own| own.key.as_deref() == Some("os")).then_some(()))
+    };
+    wait_for("a pod of another namespace gets it", LIMIT, tolerates).await.unwrap();
+    let now = DeleteParams::default().grace_period(0);
+    stream::iter(0..1200)
+        .for_each_concurrent(16, async |number| {
+            flood.delete(&format!("flood-{number}"), &now).await.unwrap();
+        })
+        .await;
+    harness.pool_until("default", "is Ready again", |pool| !names_it(pool) && is_ready(pool)).await;
+    operator.stop().await.unwrap();
+}
+
+/// Thousands of Linux nodes, and of pods with long placements.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes: make chaos-long"]
 async fn many_linux_nodes_and_a_namespace_that_fills_the_placements_fit_into_the_memory_limit() {

@@ -203,7 +203,7 @@ pub struct ObjectReference {
 }
 
 impl ObjectReference {
-    pub(crate) fn cluster_scoped(kind: &str, name: &str) -> Self {
+    fn cluster_scoped(kind: &str, name: &str) -> Self {
         Self { kind: kind.to_owned(), namespace: None, name: name.to_owned() }
     }
 
@@ -224,6 +224,11 @@ impl ObjectReference {
     /// The Node with this name.
     pub fn node(name: &str) -> Self {
         Self::cluster_scoped("Node", name)
+    }
+
+    /// The Namespace with this name.
+    pub fn namespace(name: &str) -> Self {
+        Self::cluster_scoped("Namespace", name)
     }
 
     /// The RuntimeClass with this name.

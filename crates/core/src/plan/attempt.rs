@@ -202,13 +202,20 @@ pub struct WriteConflict<T> {
 /// Shows only what decides: the end of a pause, and not the times of the writes before.
 impl<T: fmt::Debug> fmt::Debug for WriteConflict<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let until = self
-            .writes
-            .back()
-            .filter(|_| self.writes.len() >= WRITES)
-            .map(|last| *last + REVERTED.after(self.conflicts));
+        let until = self.writes.back().filter(|_| self.is_conflict()).map(|last| *last + self.back_off());
         let mut conflict = f.debug_struct("WriteConflict");
-        conflict.field("what", &self.what).field("writes", &self.writes.len()).field("until", &until).finish()
+        conflict.field("what", &self.what).field("writes", &self.writes.len());
+        conflict.field("until", &until).finish_non_exhaustive()
+    }
+}
+
+impl<T> WriteConflict<T> {
+    fn is_conflict(&self) -> bool {
+        self.writes.len() >= WRITES
+    }
+
+    fn back_off(&self) -> Duration {
+        REVERTED.after(self.conflicts)
     }
 }
 
@@ -219,24 +226,16 @@ impl<T: Default + PartialEq> WriteConflict<T> {
             *self = Self { what: Some(what), ..Self::default() };
         }
         self.writes.push_back(now);
-        while self
-            .writes
-            .front()
-            .is_some_and(|write| now.duration_since(*write) > WINDOW + REVERTED.after(self.conflicts))
-        {
+        while self.writes.front().is_some_and(|write| now.duration_since(*write) > WINDOW + self.back_off()) {
             self.writes.pop_front();
         }
         self.conflicts = if self.is_conflict() { self.conflicts + 1 } else { 0 };
     }
 
-    fn is_conflict(&self) -> bool {
-        self.writes.len() >= WRITES
-    }
-
     /// The pause before `what` is written again, if another writer keeps reverting it.
     pub fn pause(&self, what: &T, now: Instant) -> Option<Duration> {
         let last = self.writes.back()?;
-        let wait = (*last + REVERTED.after(self.conflicts)).saturating_duration_since(now);
+        let wait = (*last + self.back_off()).saturating_duration_since(now);
         (self.what.as_ref() == Some(what) && self.is_conflict() && !wait.is_zero()).then_some(wait)
     }
 }

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use k8s_openapi::jiff::Timestamp;
 
 pub mod attempt;
-pub mod budget;
 pub mod classes;
 pub mod nodes;
 pub mod patch;

@@ -266,6 +266,7 @@ impl WireMetadata {
         self.annotations.as_ref().and_then(|all| all.get(names::IGNORE)).is_some_and(|value| value == "true")
     }
 
+    /// The time of its creation, if [`Timestamp`] can hold it.
     pub fn created(&self) -> Option<Timestamp> {
         self.creation_timestamp.as_ref()?.parse().ok()
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Toleration};
 
+use crate::budget::{BESIDE_TEXT, PLACEMENT, PLACEMENTS};
 use crate::labels::Labels;
-use crate::plan::budget::{BESIDE_TEXT, PLACEMENT, PLACEMENTS};
 use crate::pod::tolerations::{covers, normalised};
 use crate::pod::{Class, Pod, PodSpec, System, affinity};
 
@@ -40,7 +40,7 @@ pub(crate) struct Placements {
 }
 
 impl Placements {
-    /// Returns the shared copy of the placement of a pod, without its text if that is too long, or if there is no room.
+    /// Returns the stored placement of a pod. It has no text if that is too long, or if there is no room.
     pub(crate) fn store(&mut self, pod: &Pod) -> Arc<Placement> {
         let placement = Placement::of(pod);
         let length = placement.bytes();

@@ -47,7 +47,7 @@ fn of(workload: &str, name: &str, spec: &Value) -> Value {
 impl World {
     pub(super) fn look(&mut self) {
         let facts = ClusterFacts { nodes: &self.nodes, policy: &self.policy, classes: &self.classes };
-        let windows = WindowsNodes::of(&facts, self.others.clone().into(), &self.reimaged);
+        let windows = WindowsNodes::of(&facts, self.others.clone(), &self.reimaged);
         self.table.look(Some(windows), self.now.instant);
     }
 

@@ -11,7 +11,7 @@ use winpool_core::api::TaintPolicy;
 use winpool_core::node::{Applied, NodePlan};
 use winpool_core::plan::Now;
 use winpool_core::plan::attempt::RequestError;
-use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable};
+use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable, OtherNodes};
 use winpool_core::plan::pods::{ClusterFacts, PodHealth, UnknownPods, WindowsNodes};
 use winpool_core::plan::pools::pool::{GuardedPool, Policy, Pool, PoolEntry, policy_of};
 use winpool_core::plan::reconcile::{Answer, CachedCluster, Memory, Pauses, Step, next};
@@ -161,7 +161,7 @@ impl Operator {
         let none = NodeTable::default();
         let nodes = if works.is_empty() { &none } else { &self.windows };
         let facts = ClusterFacts { nodes, policy: &policy_of(&pools), classes: &classes };
-        table.look(Some(WindowsNodes::of(&facts, Arc::default(), &none)), self.now);
+        table.look(Some(WindowsNodes::of(&facts, OtherNodes::default(), &none)), self.now);
         let pods = match &self.pods {
             Pods::Unlisted if self.broken != Break::TrustsUnlistedPods => Err(UnknownPods::NotListed),
             Pods::Denied => Err(UnknownPods::Denied("pods is forbidden".to_owned())),

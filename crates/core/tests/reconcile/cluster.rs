@@ -13,7 +13,7 @@ use winpool_core::api::{Problem, WindowsPool, WindowsPoolStatus, names};
 use winpool_core::node::{NodeFields, NodeObject, NodePlan, TaintList};
 use winpool_core::plan::Now;
 use winpool_core::plan::attempt::{Outage, RequestError};
-use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable};
+use winpool_core::plan::nodes::{NodeAnswer, NodeEvent, NodeStep, NodeTable, OtherNodes};
 use winpool_core::plan::patch::{finalizer_patch, status_patch};
 use winpool_core::plan::pods::{ClusterFacts, PodHealth, PodTable, UnknownPods, WindowsNodes};
 use winpool_core::plan::pools::pool::{GuardedPool, Policy, policy_of};
@@ -358,7 +358,7 @@ impl World {
         let classes: Vec<_> = self.classes.values().cloned().collect();
         let [nodes, _] = &mut self.tables;
         let facts = ClusterFacts { nodes, policy: &policy_of(&self.pools), classes: &classes };
-        self.table.look(Some(WindowsNodes::of(&facts, Arc::default(), &NodeTable::default())), self.now.instant);
+        self.table.look(Some(WindowsNodes::of(&facts, OtherNodes::default(), &NodeTable::default())), self.now.instant);
         let mut cluster = CachedCluster {
             pools: &self.pools,
             classes: &classes,

@@ -211,7 +211,7 @@ impl Simulation {
             others.see(name.as_str().into(), &node.labels);
         }
         let facts = ClusterFacts { nodes: &self.windows, policy: &policy_of(&self.pools), classes: &classes };
-        WindowsNodes::of(&facts, Arc::new(others), &self.reimaged)
+        WindowsNodes::of(&facts, others, &self.reimaged)
     }
 
     /// Shows the cluster and the present moment to the operator.

@@ -8,7 +8,7 @@
 pub mod assessment;
 pub mod capability_labels;
 pub mod numbers;
-mod others;
+pub(crate) mod others;
 pub(crate) mod table;
 
 pub use self::numbers::NodeCount;

@@ -107,7 +107,7 @@ impl PodFact {
         self.trouble.as_deref().unwrap_or(&NONE)
     }
 
-    /// True if the pod may fail because of Windows. The cluster decides about the rest.
+    /// True if the pod may fail because of Windows, or is unknown. The cluster decides about the rest.
     pub(crate) fn may_fail(&self) -> bool {
         self.trouble.is_some() || self.is_unknown()
     }

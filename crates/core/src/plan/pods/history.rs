@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::plan::budget::{HISTORIES, KINDS, keep_shares, namespace};
+use crate::budget::{HISTORIES, KINDS, keep_shares, namespace};
 use crate::plan::pods::fact::PodFact;
 use crate::pod::Placement;
 
@@ -14,7 +14,7 @@ use crate::pod::Placement;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodHistory {
     workloads: BTreeMap<Arc<str>, BTreeMap<u64, Starts>>,
-    /// True if another kind is known to be for Windows than when this was last asked.
+    /// True if the kinds that are known to be for Windows have changed since this was last asked.
     pub is_changed: bool,
 }
 
@@ -40,14 +40,13 @@ impl PodHistory {
         if kinds.len() >= KINDS {
             kinds.clear();
         }
-        let before = kinds.remove(&kind(&pod.placement));
-        let is_first = before.is_none();
-        let elsewhere = before.map(|before| before.elsewhere).unwrap_or_default();
-        kinds.insert(kind(&pod.placement), Starts { elsewhere, last: now });
+        let known = kinds.len();
+        let starts = kinds.entry(kind(&pod.placement));
+        starts.or_insert(Starts { elsewhere: BTreeSet::new(), last: now }).last = now;
+        self.is_changed |= kinds.len() > known;
         keep_shares(&mut self.workloads, HISTORIES, |workload, kinds| {
             (namespace(workload), kinds.values().map(|starts| starts.last).max())
         });
-        self.is_changed |= is_first;
     }
 
     /// Records if a pod that has started runs on a node with another system.

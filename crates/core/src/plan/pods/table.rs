@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::ResourceExt;
 
+use crate::budget::{ENDED, GONE, keep_shares, namespace};
 use crate::interner::Interner;
 use crate::plan::Now;
-use crate::plan::budget::{ENDED, GONE, keep_shares, namespace};
 use crate::plan::classes::runtime_class::{ClassUsers, owner};
 use crate::plan::pods::fact::{PodFact, PodStage, PodTrouble, SandboxError};
 use crate::plan::pods::failures::{ClassPods, Judge, PodEvent, PodFailures, PodSummary, moment};
@@ -175,10 +175,9 @@ impl PodTable {
             }
         }
         // Nodes change their system, and the workloads that are known so far may run elsewhere too.
-        let all = self.pods.iter().filter(|(_, seen)| seen.fact.has_unsaid_start());
-        for (name, Seen { fact, .. }) in
-            seen.chain(all.take(if is_all || self.history.is_changed { usize::MAX } else { 0 }))
-        {
+        let all = (is_all || self.history.is_changed).then_some(&self.pods).into_iter().flatten();
+        let all = all.filter(|(_, seen)| seen.fact.has_unsaid_start());
+        for (name, Seen { fact, .. }) in seen.chain(all) {
             self.history.elsewhere(name, fact, || self.windows.is_elsewhere(fact));
         }
         let is_news = std::mem::take(&mut self.history.is_changed);
@@ -392,17 +391,17 @@ impl PodTable {
         let ended = self.ended.values().filter_map(|ended| judge.ended(&ended.name, &ended.fact));
         failing.chain(ended).for_each(|failure| failures.add(failure));
         let mut help = self.help.report(|name| pods.get(name).map(|seen| &seen.fact));
-        for Seen { fact, .. } in self.may_fail.iter().filter_map(|name| pods.get(name)) {
-            if fact.is_unknown() {
-                for pool in self.windows.pools() {
-                    let unknown = &mut help.entry(pool.name.clone()).or_default().unknown;
-                    unknown.insert(namespace(&fact.workload).to_owned());
-                }
-            }
+        let suspects = || self.may_fail.iter().filter_map(|name| pods.get(name)).map(|seen| &seen.fact);
+        let unknown = suspects().filter(|fact| fact.is_unknown()).map(|fact| namespace(&fact.workload).to_owned());
+        let unknown: BTreeSet<String> = unknown.collect();
+        for pool in self.windows.pools().filter(|_| !unknown.is_empty()) {
+            help.entry(pool.name.clone()).or_default().unknown.clone_from(&unknown);
+        }
+        for fact in suspects() {
             let since = fact.trouble().unschedulable_since.filter(|_| fact.may_be_helped());
-            let is_mixed = fact.placement.names_only(|key, value| self.windows.others.has_group(key, value));
-            let patience = if is_mixed { Duration::ZERO } else { self.pauses.unclear };
-            if since.is_some_and(|since| now.instant.duration_since(since) >= patience) {
+            let is_mixed = || fact.placement.names_only(|key, value| self.windows.others.has_group(key, value));
+            let is_due = |since| now.instant.duration_since(since) >= self.pauses.unclear || is_mixed();
+            if since.is_some_and(is_due) {
                 for pool in self.windows.pools_closed_to(fact) {
                     help.entry(pool).or_default().unclear.insert(Arc::clone(&fact.workload));
                 }

@@ -12,10 +12,10 @@ use kube::ResourceExt;
 
 use crate::api::names::{self, reason};
 use crate::api::{ObjectReference, Problem, Taint};
+use crate::budget::{FOUND, PATCHES_OF_NAMESPACE, WORKLOADS, keep_shares, namespace};
 use crate::node::NodeObject;
 use crate::plan::attempt::{FAILED, Pauses, RequestError};
-use crate::plan::budget::{FOUND, PATCHES_OF_NAMESPACE, WORKLOADS, keep_shares, namespace};
-use crate::plan::nodes::OtherNodes;
+use crate::plan::nodes::others::{NAME, OtherNodes, names_nodes};
 use crate::plan::nodes::table::NodeTable;
 use crate::plan::patch::{REVERTED, toleration_patch};
 use crate::plan::pods::fact::{PodFact, PodStage};
@@ -27,26 +27,6 @@ use crate::pod::placement::requirements;
 use crate::pod::tolerations::toleration;
 use crate::pod::{Class, Placement, System, affinity, selects_windows, tolerate};
 use crate::words::plain;
-
-/// Labels by which clouds, installers and autoscalers name a group of nodes. The nodes of a group have one system. (Azure:
-/// learn.microsoft.com/azure/aks/use-labels; EKS: docs.aws.amazon.com/eks/latest/userguide/managed-node-groups.html and
-/// eksctl.io; GKE: cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels; karpenter.sh; kops.sigs.k8s.io.)
-const NODE_GROUPS: [&str; 7] = [
-    "agentpool",
-    "kubernetes.azure.com/agentpool",
-    "eks.amazonaws.com/nodegroup",
-    "alpha.eksctl.io/nodegroup-name",
-    "cloud.google.com/gke-nodepool",
-    "karpenter.sh/nodepool",
-    "kops.k8s.io/instancegroup",
-];
-const HOSTNAME: &str = "kubernetes.io/hostname";
-const NAME: &str = "metadata.name";
-
-/// True if a label with this key names a node, or a group of nodes.
-pub(crate) fn names_nodes(key: &str) -> bool {
-    NODE_GROUPS.contains(&key) || key == HOSTNAME || key == NAME
-}
 
 /// The tolerations that a pod lacks, each with a pool that wants its taint.
 pub(crate) type LackedTolerations = BTreeMap<Taint, String>;
@@ -110,7 +90,7 @@ pub struct WindowsNodes {
     nodes: Vec<(Arc<NodeObject>, Option<String>)>,
     /// The names of the nodes.
     names: BTreeSet<Arc<str>>,
-    pub(crate) others: Arc<OtherNodes>,
+    pub(crate) others: OtherNodes,
     /// The names of those of them that report Windows. Their label has just changed.
     doubtful: BTreeSet<Arc<str>>,
     policy: Policy,
@@ -129,7 +109,7 @@ struct Found {
 
 impl WindowsNodes {
     /// `others` are the other nodes, and `reimaged` those of them that had winpool's label before.
-    pub fn of(facts: &ClusterFacts<'_>, others: Arc<OtherNodes>, reimaged: &NodeTable) -> Self {
+    pub fn of(facts: &ClusterFacts<'_>, others: OtherNodes, reimaged: &NodeTable) -> Self {
         let policy = facts.policy;
         let doubtful = reimaged.objects().filter(|object| object.node.contradicts_itself());
         let with_owner = |object: &Arc<NodeObject>| {
@@ -382,7 +362,7 @@ impl PoolHelp {
         let unknown = self.unknown.iter().map(|namespace| {
             let message = "winpool does not read some pods of this namespace, and adds no toleration to them: their nodeSelector, \
                            affinity and tolerations are longer than 16 KiB, or the namespace has too many different ones";
-            let object = ObjectReference::cluster_scoped("Namespace", namespace);
+            let object = ObjectReference::namespace(namespace);
             Problem::new(reason::PODS_NOT_SEEN, object, message)
         });
         unknown.chain(refused).chain(unclear)

@@ -13,7 +13,7 @@ use crate::api::{
     BuildStatus, ClassState, HelpedWorkload, Mode, NodeCounts, ObjectReference, Problem, RuntimeClassStatus, Summary,
     Taint, TaintStatus, WindowsPoolStatus, number,
 };
-use crate::plan::budget::{PROBLEMS, PROBLEMS_OF_NAMESPACE};
+use crate::budget::{PROBLEMS, PROBLEMS_OF_NAMESPACE};
 use crate::plan::nodes::numbers::{Overlap, Tally};
 use crate::plan::pods::failures::{PodHealth, PoolFailures};
 use crate::plan::pools::pool::Pool;

@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 pub const PLACEMENT: usize = 16 << 10;
 /// What a placement needs beside its text, in bytes.
 pub const BESIDE_TEXT: usize = 1 << 10;
-/// Bytes of all placements. When they are full, each namespace may go on to an equal part of as much again; pods
-/// beyond it get no toleration, their namespace is named, and they are read again when there is room.
+/// Bytes of all placements. When they are used up, each namespace may go on until it has an equal part of them. Pods beyond
+/// that get no toleration, their namespace is named, and they are read again when there is room.
 pub const PLACEMENTS: usize = 16 << 20;
-/// Placements of which is known what their pods lack. All are forgotten when there are more, and found again.
+/// Placements for which the lacking tolerations are remembered. When there are more, all are forgotten and found again.
 pub const FOUND: usize = 16_384;
-/// Kinds of pods of one workload, each with a template of its own, of which the same is known.
-pub const KINDS: usize = 64;
 /// Workloads of which winpool knows where their pods have started. A workload without a system that is forgotten gets no toleration
 /// until one of its pods starts again.
 pub const HISTORIES: usize = 16_384;
+/// Kinds of pods that are remembered of one workload. Each has a template of its own.
+pub const KINDS: usize = 64;
 /// Workloads whose pods were refused or failed for good. Those that are forgotten are not counted as failing.
 pub const ENDED: usize = 1000;
 /// Pods that are remembered after their end, because an Event may say why they ended.
