@@ -18,7 +18,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 async fn main() -> ExitCode {
     let command = match Cli::try_parse() {
         Ok(Cli { command }) => command,
-        Err(error) => return terminal::usage(&error),
+        // As any other error it ends with 1, because 2 means that something is left.
+        Err(error) => return ExitCode::from(u8::from(error.print().is_err() || error.use_stderr())),
     };
     match execute(command).await {
         Ok(outcome) => outcome.into(),

@@ -221,7 +221,7 @@ impl Clients {
         let nodes = Arc::new(SharedNodes::new(options.patience));
         let metrics = Arc::new(Metrics::new(Arc::clone(&nodes)));
         let writing = connect(config, Some(Arc::clone(&metrics)))?;
-        Ok(Self { reading: pages::small(writing.clone()), writing, nodes, metrics })
+        Ok(Self { reading: pages::small(&writing), writing, nodes, metrics })
     }
 
     fn context(self, leadership: Leadership, options: &Options, missing: BTreeSet<String>) -> (Arc<Context>, Caches) {

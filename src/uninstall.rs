@@ -217,7 +217,7 @@ impl InstallationObjects {
     /// Releases the installation, which ends the operator.
     pub async fn release_all(&self, applier: &Applier) {
         match self.release(applier, |_| true).await {
-            Ok(left) if left.is_empty() => tracing::info!("cleaned up: nothing is left"),
+            Ok(left) if left.is_empty() => tracing::info!("cleaned up"),
             Ok(left) => left.iter().for_each(|left| tracing::warn!(detail = shortened(left), "left as it is")),
             // Another replica may have finished, and with that have removed the permissions of this one.
             Err(error) => {

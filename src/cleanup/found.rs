@@ -1,6 +1,6 @@
 //! What `winpool-operator cleanup` finds in a cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use k8s_openapi::api::core::v1::Node;
@@ -36,18 +36,20 @@ pub struct Found {
     ignored: Vec<String>,
     /// The pools that do not exist although nodes or classes have their label.
     pub missing: BTreeSet<String>,
-    /// Taints that only the annotation of their node claims for winpool, with the command that removes each.
+    /// Taints that may be winpool's, without a proof of it, with the command that removes each.
     doubtful: Vec<String>,
 }
 
 impl Found {
     /// Reads the pools, and the nodes and RuntimeClasses with the label of a pool.
     pub async fn read(client: &Client) -> Result<Self, Unreadable> {
-        let (mut found, mut cleaned, mut keeping) = (Self::default(), BTreeSet::new(), BTreeSet::new());
+        let (mut found, mut cleaned, mut keeping) = (Self::default(), BTreeMap::new(), BTreeSet::new());
         let pools: Api<GuardedPool> = Api::all(client.clone());
         let listed = pages::each(&pools, ListParams::default(), |pool: GuardedPool| {
-            let needs_cleanup = pool.deleted().read().is_ok_and(|pool| pool.spec.needs_cleanup());
-            if needs_cleanup { &mut cleaned } else { &mut keeping }.insert(pool.name_any());
+            match pool.deleted().read().ok().filter(|pool| pool.spec.needs_cleanup()) {
+                Some(read) => drop(cleaned.insert(pool.name_any(), read.managed_taints)),
+                None => drop(keeping.insert(pool.name_any())),
+            }
             found.pools.extend(pool.has_finalizer().then(|| pool.name_any()));
         });
         match listed.await {
@@ -55,7 +57,7 @@ impl Found {
             Ok(()) | Err(RequestError::Gone) => {}
             Err(error) => return Err(Unreadable::of("WindowsPools")(error)),
         }
-        let is_missing = |pool: &str| !keeping.contains(pool) && !cleaned.contains(pool);
+        let is_missing = |pool: &str| !keeping.contains(pool) && !cleaned.contains_key(pool);
         let mut place = |pool: &str, name: String, is_ignored: bool, named: &mut Vec<String>| {
             if keeping.contains(pool) {
                 return;
@@ -69,8 +71,8 @@ impl Found {
         let nodes: Api<Node> = Api::all(client.clone());
         let listed = pages::each(&nodes, labelled(), |ListedNode { object, .. }: ListedNode| {
             let pool = object.node.labels.get(names::POOL).unwrap_or_default();
-            if is_missing(pool) {
-                found.doubtful.extend(claimed(&object));
+            if !keeping.contains(pool) {
+                found.doubtful.extend(doubtful(&object, cleaned.get(pool)));
             }
             place(pool, object.name.to_string(), object.node.is_ignored(), &mut found.nodes);
         });
@@ -122,27 +124,30 @@ impl Found {
                 writeln!(out, "\n{heading}:\n  {}", some(names, SHOWN))?;
             }
         }
-        if self.is_doubtful() {
-            let heading = "Not changed: taints that only the annotation of their node claims for winpool";
+        if !doubtful.is_empty() {
+            let heading =
+                "Not changed: taints that may be winpool's: only their node says so, or only the status of its pool";
             writeln!(out, "\n{heading}:\n{}", list(doubtful))?;
         }
         Ok(())
     }
 
-    /// True if taints stay that winpool may have added.
+    /// True if taints stay that the node says winpool has added. What only a status says is often the kubelet's own taint.
     pub fn is_doubtful(&self) -> bool {
-        !self.doubtful.is_empty()
+        !self.missing.is_empty() && !self.doubtful.is_empty()
     }
 }
 
-/// The taints on a node whose pool does not exist that only its annotation claims for winpool, with the command that removes each.
-fn claimed(NodeObject { name, node, .. }: &NodeObject) -> impl Iterator<Item = String> {
+/// The taints on a node that its record claims for winpool and no pool names, or that its pool, if there is one, `recorded` and the
+/// node does not; with the command that removes each.
+fn doubtful(NodeObject { name, node, .. }: &NodeObject, recorded: Option<&Vec<Taint>>) -> impl Iterator<Item = String> {
     let applied = node.applied.as_deref().and_then(Applied::parse).unwrap_or_default();
-    let is_claimed = move |taint: &&Taint| applied.taints.contains(&taint.to_string()) && !taint.has_foreign_key();
-    node.taints.taints().iter().filter(is_claimed).map(move |taint| {
-        let (key, effect) = (&taint.key, taint.effect.as_str());
-        format!("{taint}; if it is winpool's: kubectl taint nodes {name} {key}:{effect}-")
-    })
+    let is_doubtful = move |taint: &&Taint| {
+        let is_claimed = applied.taints.contains(&taint.to_string());
+        !taint.has_foreign_key() && recorded.map_or(is_claimed, |taints| taints.contains(taint) && !is_claimed)
+    };
+    let doubtful = node.taints.taints().iter().filter(is_doubtful);
+    doubtful.map(move |taint| format!("{taint}; if it is winpool's: {}", taint.removal(name)))
 }
 
 /// The first lines, indented, and the number of the others.

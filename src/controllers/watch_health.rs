@@ -5,16 +5,14 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::http::Request;
 use futures::{Stream, StreamExt};
-use kube::client::Body;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tower::service_fn;
 use winpool_client::causes::failure;
+use winpool_client::client::through;
 use winpool_client::request_info::RequestInfo;
 use winpool_client::watches::{self, Selection, answer};
 use winpool_core::plan::attempt::Outage;
@@ -60,10 +58,9 @@ impl WatchHealth {
     /// Returns a client for the watch of this kind. It notices when the API server accepts the watch: that causes no event
     /// as long as nothing changes.
     fn client(self: &Arc<Self>, kind: &'static str, client: &Client) -> Client {
-        let (watch_health, namespace, client) =
-            (Arc::clone(self), client.default_namespace().to_owned(), client.clone());
-        let send = move |request: Request<Body>| {
-            let (watch_health, client) = (Arc::clone(&watch_health), client.clone());
+        let watch_health = Arc::clone(self);
+        through(client, move |client, request| {
+            let watch_health = Arc::clone(&watch_health);
             async move {
                 // A list that has begun may still fail.
                 let watches = RequestInfo::of(request.method(), request.uri()).verb == "watch"
@@ -72,10 +69,9 @@ impl WatchHealth {
                 if watches && answer.status().is_success() {
                     watch_health.works(kind);
                 }
-                Ok::<_, kube::Error>(answer)
+                Ok(answer)
             }
-        };
-        Client::new(service_fn(send), namespace)
+        })
     }
 
     /// Returns a function that records after each event if the watch works.
@@ -114,8 +110,10 @@ impl WatchHealth {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::Response;
+    use axum::http::{Request, Response};
+    use kube::client::Body;
     use kube::core::Status;
+    use tower::service_fn;
 
     use super::*;
 

@@ -46,7 +46,7 @@ pub(super) async fn run(files: &[PathBuf], registry: &Registry, format: Format) 
             eprintln!("winpool: {}", terminal::escape_lines(&format!("{name} is not annotated: {reason}")));
         }
     }
-    terminal::emit(&output::objects(format, &objects)?).map_err(OutputError::from)?;
+    output::emit(&output::objects(format, &objects)?).map_err(OutputError::from)?;
     Ok(gaps.outcome(Outcome::Done))
 }
 

@@ -7,7 +7,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use winpool_client::causes::with_causes;
 use winpool_client::terminal::{self, Outcome};
 
-use crate::{blockers, builds, check, fix, images, plan, reference, render, report, status, why};
+use crate::{blockers, builds, check, fix, images, output, plan, reference, render, report, status, why};
 
 /// Answers questions about Windows nodes and workloads. It changes nothing in the cluster.
 #[derive(Parser)]
@@ -43,7 +43,7 @@ pub async fn main() -> ExitCode {
     let matches = Cli::command().bin_name(program()).try_get_matches();
     let command = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(Cli { command }) => command,
-        Err(error) => return terminal::usage(&error),
+        Err(error) => return output::usage(&error),
     };
     match execute(command).await {
         Ok(outcome) => outcome.into(),
@@ -79,10 +79,10 @@ async fn execute(command: Command) -> Result<Outcome, Box<dyn std::error::Error>
         Command::Render(arguments) => return Ok(render::run(arguments).await?),
         Command::Builds(arguments) => return Ok(builds::run(arguments)?),
         Command::Completions(arguments) => {
-            terminal::emit(&reference::completions(Cli::command().bin_name(file_name()), arguments.shell))?;
+            output::emit(&reference::completions(Cli::command().bin_name(file_name()), arguments.shell))?;
         }
-        Command::Crd => terminal::emit(&reference::crd()?)?,
-        Command::Version => terminal::emit(concat!("winpool ", env!("CARGO_PKG_VERSION"), "\n"))?,
+        Command::Crd => output::emit(&reference::crd()?)?,
+        Command::Version => output::emit(concat!("winpool ", env!("CARGO_PKG_VERSION"), "\n"))?,
     }
     Ok(Outcome::Done)
 }

@@ -5,13 +5,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
-use std::io;
+use std::io::{self, Write};
+use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
-use winpool_client::terminal::{emit, escape, replaced};
+use winpool_client::terminal::{escape, replaced};
 use winpool_core::words::is_command;
 
 /// The output format of a command.
@@ -49,6 +50,32 @@ pub enum OutputError {
     /// CSV output failed, which does not happen in practice.
     #[error("cannot write the output as CSV: {0}")]
     Csv(#[from] csv::Error),
+}
+
+/// Prints text, without styles in a pipe or if `NO_COLOR` is set. A closed pipe (`| head`) is not an error.
+pub fn emit(text: &str) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if is_closed_pipe(&error) => Ok(()),
+        result => result,
+    }
+}
+
+/// True if the reader has closed the pipe.
+fn is_closed_pipe(error: &io::Error) -> bool {
+    // The standard library does not know every code with which Windows says so.
+    const PIPE_IS_CLOSING: i32 = 232;
+    const PIPE_NOT_CONNECTED: i32 = 233;
+    let is_windows_code = matches!(error.raw_os_error(), Some(PIPE_IS_CLOSING | PIPE_NOT_CONNECTED));
+    error.kind() == io::ErrorKind::BrokenPipe || cfg!(windows) && is_windows_code
+}
+
+/// Shows what clap says about arguments, and returns the exit code.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    // Help and version go to standard output. A usage error ends with 1 like any other error, because 2 means findings.
+    let asked = !error.use_stderr();
+    let shown = if asked { emit(&error.render().ansi().to_string()).is_ok() } else { error.print().is_ok() };
+    if asked && shown { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints `data` in this format; `text` returns the text for people.

@@ -6,7 +6,7 @@ use winpool_client::terminal::{self, Outcome};
 use winpool_core::plan::pools::pool::{GuardedPool, Pool};
 use winpool_core::windows::builds::Product;
 
-use super::output::OutputError;
+use super::output::{self, OutputError};
 use super::view::{self, Seen};
 use super::{Error, Origin, values};
 
@@ -52,7 +52,7 @@ pub async fn run(arguments: Arguments) -> Result<Outcome, Error> {
         return Err(Error::NotRendered(refusal));
     }
     let text = render(arguments.provisioner, &pool, windows);
-    terminal::emit(&terminal::escape_lines(&text)).map_err(OutputError::from)?;
+    output::emit(&terminal::escape_lines(&text)).map_err(OutputError::from)?;
     Ok(gaps.outcome(Outcome::Done))
 }
 

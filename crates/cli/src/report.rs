@@ -13,14 +13,14 @@ use winpool_analysis::explain::report::{
 use winpool_analysis::kubernetes::KubernetesVersion;
 use winpool_analysis::view::View;
 use winpool_client::kubeconfig::Connection;
-use winpool_client::terminal::{Outcome, emit};
+use winpool_client::terminal::Outcome;
 use winpool_core::plan::Now;
 use winpool_core::windows::builds::Product;
 
 use super::assume::Assume;
 use super::by::Grouping;
 use super::gaps::Lacks;
-use super::output::{self, OutputError, Text};
+use super::output::{self, OutputError, Text, emit};
 use super::resolve::Resolve;
 use super::view::{self, Seen};
 use super::{Error, Origin, installation, live, values};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::USER_AGENT;
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Request, Response};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{self};
@@ -16,7 +16,7 @@ use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 use thiserror::Error;
 use tower::util::{MapErrLayer, option_layer};
-use tower::{BoxError, ServiceBuilder};
+use tower::{BoxError, ServiceBuilder, service_fn};
 
 use crate::requests::{self, Counter};
 use crate::watches;
@@ -107,4 +107,14 @@ where
         .map_request(prepared)
         .service(pool.build(connector));
     Ok(Client::new(service, config.default_namespace))
+}
+
+/// Returns a client whose requests `send` sends, with this one.
+pub fn through<A>(client: &Client, send: impl Fn(Client, Request<Body>) -> A + Clone + Send + Sync + 'static) -> Client
+where
+    A: Future<Output = kube::Result<Response<Body>>> + Send + 'static,
+{
+    let client = client.clone();
+    let namespace = client.default_namespace().to_owned();
+    Client::new(service_fn(move |request| send(client.clone(), request)), namespace)
 }

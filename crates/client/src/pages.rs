@@ -10,8 +10,8 @@ use kube::client::Body;
 use kube::core::Request as ApiRequest;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use tower::service_fn;
 
+use crate::client::through;
 use crate::error::{RequestError, read_in_time};
 
 /// The number of objects in one request, unless the caller sets another limit. More are no faster, and a node with all its images is 10 KB.
@@ -67,9 +67,8 @@ const LARGEST: usize = 4 << 20;
 const FEWER: u32 = 10;
 
 /// Returns a client that abandons pages above 4 MiB and requests smaller ones.
-pub fn small(client: Client) -> Client {
-    let namespace = client.default_namespace().to_owned();
-    Client::new(service_fn(move |request| send(client.clone(), request)), namespace)
+pub fn small(client: &Client) -> Client {
+    through(client, send)
 }
 
 async fn send(client: Client, request: Request<Body>) -> kube::Result<Response<Body>> {
@@ -114,6 +113,7 @@ mod tests {
 
     use k8s_openapi::api::core::v1::Node;
     use serde_json::json;
+    use tower::service_fn;
 
     use super::*;
 
@@ -136,7 +136,7 @@ mod tests {
             });
             async move { Ok::<_, kube::Error>(Response::new(Body::from(page.to_string().into_bytes()))) }
         };
-        (small(Client::new(service_fn(answer), "default")), asked)
+        (small(&Client::new(service_fn(answer), "default")), asked)
     }
 
     async fn listed(nodes: usize, size: usize) -> (usize, Vec<String>) {

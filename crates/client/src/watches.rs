@@ -11,9 +11,9 @@ use kube::core::Status;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use tower::service_fn;
 use winpool_core::plan::attempt::FAILED;
 
+use super::client::through;
 use super::pages;
 use super::request_info::RequestInfo;
 
@@ -64,7 +64,7 @@ where
         Selection::Labels(labels) => config().labels(labels),
         Selection::Fields(fields) => config().fields(fields),
         Selection::Metadata(labels) => {
-            client = changing(client, ask_for_metadata);
+            client = changing(&client, ask_for_metadata);
             config().labels(labels)
         }
     };
@@ -79,7 +79,7 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let (streamed, mut is_listing) =
-        (watcher(Api::all(changing(client.clone(), give_lists_time)), config().streaming_lists()), false);
+        (watcher(Api::all(changing(&client, give_lists_time)), config().streaming_lists()), false);
     let served = streamed.take_while(move |event| {
         let is_served = match event {
             Err(watcher::Error::WatchStartFailed(kube::Error::Api(status))) => !matches!(status.code, 400 | 422),
@@ -116,14 +116,11 @@ fn ask_for_metadata(request: &mut Request<Body>) {
 }
 
 /// Returns a client that changes its requests.
-fn changing(client: Client, change: fn(&mut Request<Body>)) -> Client {
-    let namespace = client.default_namespace().to_owned();
-    let send = move |mut request: Request<Body>| {
+fn changing(client: &Client, change: fn(&mut Request<Body>)) -> Client {
+    through(client, move |client, mut request| async move {
         change(&mut request);
-        let client = client.clone();
-        async move { client.send(request).await }
-    };
-    Client::new(service_fn(send), namespace)
+        client.send(request).await
+    })
 }
 
 /// Watches one object, for ever. Shows `None` if it does not exist. Failed requests are repeated after pauses.
@@ -209,6 +206,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Node;
     use kube::core::Status;
     use serde_json::json;
+    use tower::service_fn;
 
     use super::*;
 

@@ -267,12 +267,17 @@ impl<'n> NodeRecord<'n> {
         Self { label: node.labels.get(names::POOL), annotation, applied: annotation.and_then(Applied::parse) }
     }
 
-    /// The record, or the one that this process knows of, if somebody removed the annotation and left the label.
+    /// The record with what this process knows of it, if somebody removed or replaced the annotation and left the label. A former
+    /// leader may have written the other one.
     pub(crate) fn or_known(self, watched: Option<&Watched>) -> Self {
-        if self.annotation.is_some() || self.label.is_none() {
+        let known = watched.and_then(|watched| watched.applied.as_deref());
+        if self.label.is_none() || known == self.annotation {
             return self;
         }
-        Self { applied: watched.and_then(|watched| Applied::parse(watched.applied.as_deref()?)), ..self }
+        let Some(mut known) = known.and_then(Applied::parse) else { return self };
+        let others = self.applied.into_iter().flat_map(|other| other.taints);
+        known.taints.extend(others);
+        Self { applied: Some(known), ..self }
     }
 
     pub(crate) fn exists(&self) -> bool {
@@ -288,7 +293,7 @@ impl<'n> NodeRecord<'n> {
     }
 
     pub(crate) fn annotation_change(&self, wanted: Option<&Applied>) -> Option<MetadataChange> {
-        if self.annotation.is_some() && wanted.is_some() && self.applied.as_ref() == wanted {
+        if wanted.is_some() && self.annotation.and_then(Applied::parse).as_ref() == wanted {
             return None;
         }
         let to = wanted.map(Applied::to_annotation);
@@ -306,18 +311,19 @@ pub const LABEL_SETTLES: Duration = Duration::from_secs(5);
 pub struct Watched {
     /// The time until which winpool leaves the build label alone although the node reports another build.
     pub label_settles: Option<Instant>,
-    /// The last annotation `winpool.dev/applied` that was seen or written.
+    /// The annotation `winpool.dev/applied` that this process wrote last or, while it writes nothing, saw last.
     pub(crate) applied: Option<Arc<str>>,
     /// True while pods that run on the node are to get tolerations before it gets taints.
     pub(crate) awaits_pods: bool,
 }
 
 impl Watched {
-    /// Takes in the node as it was seen.
-    pub fn see(&mut self, node: &NodeFields, now: Instant) {
+    /// Takes in the node as it was seen by a process that leads, or by another one.
+    pub fn see(&mut self, node: &NodeFields, leads: bool, now: Instant) {
         let label = node.labels.get(names::WINDOWS_BUILD).and_then(|text| text.parse::<Build>().ok());
         let contradicts = label.zip(node.reported_build()).is_some_and(|(label, reported)| label != reported);
         self.label_settles = contradicts.then(|| self.label_settles.unwrap_or(now + LABEL_SETTLES));
-        self.applied = node.applied.clone().or(self.applied.take());
+        let known = self.applied.take();
+        self.applied = if leads { known.or_else(|| node.applied.clone()) } else { node.applied.clone().or(known) };
     }
 }

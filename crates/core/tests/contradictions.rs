@@ -31,7 +31,7 @@ fn stand(seen: &[(u64, Value)], later: u64, spec: &str) -> Assessment {
     let after = |milliseconds| start + Duration::from_millis(milliseconds);
     let mut watched = Watched::default();
     for (milliseconds, object) in seen {
-        watched.see(&read(object), after(*milliseconds));
+        watched.see(&read(object), false, after(*milliseconds));
     }
     let (_, last) = seen.last().unwrap();
     assess(&read(last), &policy([pool]), Consent::Known { name: "win", watched: &watched, now: after(later) })

@@ -202,10 +202,27 @@ fn record_of(step: &NodeStep) -> Option<String> {
 }
 
 #[test]
-fn a_record_that_somebody_removes_is_written_again_with_its_taints() {
-    let mut scene = Scene::new(always(), &recorded());
-    scene.see(2, &without_annotation());
-    assert!(record_of(&scene.next()).unwrap().contains(MINE), "a deletion of the pool would leave the taint otherwise");
+fn a_record_that_somebody_removes_or_replaces_is_written_again_with_its_taints() {
+    let replaced = |with: &str| {
+        let mut node = recorded();
+        node["metadata"]["annotations"][names::APPLIED] = with.into();
+        node
+    };
+    let empty = replaced(r#"{"pool":"default","taints":[]}"#);
+    for other in [without_annotation(), empty, replaced(r#"{"pool":"other"}"#), replaced("x")] {
+        let mut scene = Scene::new(always(), &recorded());
+        scene.see(2, &other);
+        assert!(
+            record_of(&scene.next()).unwrap().contains(MINE),
+            "a deletion of the pool would leave the taint: {other}"
+        );
+        // A process that does not lead takes in what the leader writes.
+        let mut scene = Scene::new(always(), &recorded());
+        scene.table.write_by(None, scene.now);
+        scene.see(2, &replaced(r#"{"pool":"default","taints":[]}"#));
+        scene.table.write_by(Some(always()), scene.now);
+        assert_eq!(writes(&scene.next()), "wait");
+    }
 }
 
 #[test]

@@ -149,6 +149,26 @@ async fn cleanup_restores_the_cluster_and_a_second_run_writes_nothing() {
     harness.definition_is_gone().await;
 }
 
+/// Nothing proves then that winpool added the taint, so it stays, and somebody has to decide.
+#[tokio::test]
+async fn a_taint_whose_record_was_replaced_while_no_operator_ran_is_named() {
+    let harness = Harness::new().await;
+    harness.join("win").await;
+    let operator = harness.operator().await;
+    harness.apply_until_ready(json!({})).await;
+    harness.is_tainted("win").await;
+    operator.stop().await;
+    let empty = r#"{"pool":"default","taints":[]}"#;
+    harness.edit_node("win", json!({"metadata": {"annotations": {APPLIED: empty}}})).await;
+    let (text, outcome) = clean(&harness.server, &["system:masters"]).await;
+    assert_eq!(outcome.unwrap(), Outcome::Done, "{text}");
+    assert!(
+        text.contains(&format!("  {OS_WINDOWS}; if it is winpool's: kubectl taint nodes win os:NoSchedule-\n")),
+        "{text}"
+    );
+    assert!(has_taint(&harness.node("win").await, OS_WINDOWS));
+}
+
 #[tokio::test]
 async fn marks_of_a_missing_pool_are_removed_without_the_crd_and_a_taint_is_reported() {
     let server = winpool_e2e::lend().await.unwrap();

@@ -160,9 +160,11 @@ async fn a_taint_whose_record_admission_removes_is_named_and_leaves_with_the_poo
     let record = harness.node("win").await.annotations()[APPLIED].clone();
     assert!(record.contains(OS_WINDOWS), "{record}");
     // The same by hand.
-    harness.edit_node("win", json!({"metadata": {"annotations": {APPLIED: null}}})).await;
-    let is_back = |node: &Node| node.annotations().get(APPLIED) == Some(&record);
-    harness.node_until("win", "has its record again", is_back).await;
+    for other in [Value::Null, r#"{"pool":"default","taints":[]}"#.into(), r#"{"pool":"other"}"#.into()] {
+        harness.edit_node("win", json!({"metadata": {"annotations": {APPLIED: other}}})).await;
+        let is_back = |node: &Node| node.annotations().get(APPLIED) == Some(&record);
+        harness.node_until("win", "has its record again", is_back).await;
+    }
     harness.delete_pool("default").await;
     harness.pool_is_gone("default").await;
     assert_eq!(taints(&harness.node("win").await), [NOT_READY]);

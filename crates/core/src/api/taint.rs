@@ -105,6 +105,11 @@ impl Taint {
         self.key == other.key && self.effect == other.effect
     }
 
+    /// The command that removes it from this node.
+    pub fn removal(&self, node: &str) -> String {
+        format!("kubectl taint nodes {node} {}:{}-", self.key, self.effect.as_str())
+    }
+
     /// True if it marks Windows nodes: see [`marks_windows`].
     pub fn marks_windows(&self) -> bool {
         marks_windows(&self.key, &self.value)

@@ -57,6 +57,21 @@ fn a_class_that_no_status_records_is_deleted_if_the_deleted_pool_wants_it_and_re
 }
 
 #[test]
+fn a_taint_whose_record_was_replaced_while_winpool_did_not_run_stays_and_is_named() {
+    let mut world = world();
+    world.nodes.get_mut("win-1").unwrap().applied = Some(r#"{"pool":"default","taints":[]}"#.into());
+    world.restart();
+    world.delete();
+    assert!(seconds_until_gone(&mut world) < 5);
+    assert_eq!((world.taints("win-1").len(), world.taints("win-2").len()), (1, 0));
+    let notes = format!("{:?}", world.memory.take_notes());
+    assert!(
+        notes.contains("1 node with a taint of the pool") && notes.contains("taint nodes win-1 os:NoSchedule-"),
+        "{notes}"
+    );
+}
+
+#[test]
 fn an_uninstall_does_not_wait_for_what_the_api_server_refuses() {
     let mut world = world();
     world.blocked.insert("win-1".to_owned());

@@ -198,14 +198,14 @@ impl NodeTable {
     }
 
     fn see(&mut self, object: Arc<NodeObject>, now: Instant) {
-        let name = Arc::clone(&object.name);
+        let (name, leads) = (Arc::clone(&object.name), self.written_by.is_some());
         // Another node with this name starts afresh.
         if self.entries.get(&name).is_some_and(|entry| entry.object.uid != object.uid) {
             self.remove(&name);
         }
         let Some(entry) = self.entries.get_mut(&name) else {
             let mut watched = Watched { awaits_pods: self.awaited.contains(&name), ..Watched::default() };
-            watched.see(&object.node, now);
+            watched.see(&object.node, leads, now);
             self.entries.insert(Arc::clone(&name), Entry { object, watched, ..Entry::default() });
             self.has_changed();
             return self.count(&name, now);
@@ -214,7 +214,7 @@ impl NodeTable {
             entry.is_behind = false;
             entry.wait_reasons.iter_mut().for_each(|wait_reasons| wait_reasons.stale = Attempt::default());
         }
-        entry.watched.see(&object.node, now);
+        entry.watched.see(&object.node, leads, now);
         entry.object = object;
         self.count(&name, now);
     }
@@ -606,8 +606,8 @@ impl NodeTable {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.is_behind = entry.object.resource_version == object.resource_version;
         entry.conflict.get_or_insert_default().written(by.demands(pool.as_deref()), now);
-        if let Some(MetadataChange { to: Some(record), .. }) = &plan.applied {
-            entry.watched.applied = Some(record.as_str().into());
+        if let Some(MetadataChange { to: record, .. }) = &plan.applied {
+            entry.watched.applied = record.as_deref().map(Into::into);
         }
         let since = entry.pending_since.take_if(|_| *is_whole);
         let waited = since.map(|since| now.saturating_duration_since(since));

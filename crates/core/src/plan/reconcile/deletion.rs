@@ -17,7 +17,7 @@ use crate::plan::classes::classes_of_others;
 use crate::plan::classes::runtime_class::{is_needed_by, owner};
 use crate::plan::nodes::assessment::{assess, is_being_handed_over};
 use crate::plan::nodes::table::NodeTable;
-use crate::plan::pools::pool::{GuardedPool, Policy, Pool};
+use crate::plan::pools::pool::{GuardedPool, Policy};
 use crate::plan::taints::{Consent, KeptTaints, kept_on};
 use crate::words::{count, joined};
 
@@ -69,7 +69,7 @@ impl Memory {
         }
         match self.clean_up_nodes_and_classes(round, &nodes) {
             Ok(None) => {
-                self.note_nodes_left(&round.pool, &nodes);
+                self.note_nodes_left(round, &nodes);
                 None
             }
             Ok(step) => step,
@@ -177,20 +177,19 @@ impl Memory {
         nodes.is_settled() && pools.iter().all(is_done)
     }
 
-    fn note_nodes_left(&mut self, pool: &Pool, nodes: &NodeCounts) {
-        if nodes.selected == 0 {
-            return;
-        }
+    fn note_nodes_left(&mut self, round: &Round<'_>, nodes: &NodeCounts) {
         let why = [
             (nodes.selected - nodes.ignored, "that winpool cannot change"),
             (nodes.ignored, "with winpool.dev/ignore"),
         ];
         let parts = why.iter().filter(|(number, _)| *number > 0);
         let parts = joined(parts.map(|(number, what)| format!("{} {what}", count(*number, "node"))));
-        let (label, name) = (names::POOL, &pool.spec.name);
+        let (label, name) = (names::POOL, round.name());
         let message = format!("these keep their labels and taints: {parts}; see label {label}={name}");
-        let left = Problem::new(reason::DELETING, ObjectReference::windows_pool(&pool.spec.name), message);
-        self.note(&pool.spec.name, Note::Left(left));
+        let messages = Some(message).filter(|_| nodes.selected > 0).into_iter().chain(unclaimed(round));
+        for message in messages {
+            self.note(name, Note::Left(Problem::new(reason::DELETING, ObjectReference::windows_pool(name), message)));
+        }
     }
 
     /// The number of nodes with the pool's label that the cache does not show, and what the cleanup of nodes waits for.
@@ -239,6 +238,18 @@ impl Memory {
         let example = example.map(|node| format!(", such as {node}")).unwrap_or_default();
         (unseen.len(), (!parts.is_empty()).then(|| parts.join("; ") + &example))
     }
+}
+
+/// The taints that stay on nodes of the pool although its status names them, because no node records that winpool added them: it
+/// did not, or somebody replaced the record while winpool did not run.
+fn unclaimed(round: &Round<'_>) -> Option<String> {
+    let pool = &round.pool;
+    let stays = |taint: &&Taint| pool.managed_taints.contains(taint) && !taint.has_foreign_key();
+    let of_pool = round.cluster.nodes.objects().filter(|object| pool.spec.selects(&object.node.labels));
+    let mut left = of_pool.filter_map(|object| Some((&*object.name, object.node.taints.taints().iter().find(stays)?)));
+    let (name, taint) = left.next()?;
+    let (nodes, remedy) = (count(1 + left.count(), "node"), taint.removal(name));
+    Some(format!("{nodes} with a taint of the pool that no record says winpool added; if nobody else did: {remedy}"))
 }
 
 /// The taints on nodes because of which the pool's classes are needed.
